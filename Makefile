@@ -1,0 +1,65 @@
+# Every target sets up what it needs: Python 3.11 or newer with pip, and make, are enough.
+
+VENV  := .venv
+BIN   := $(VENV)/bin
+READY := $(VENV)/.ready
+UV    := $(BIN)/uv
+
+# The first interpreter that is new enough. Evaluated only when the environment is made.
+PYTHON = $(shell for name in python3 python3.11 python3.12 python3.13 python3.14; do \
+	$$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$name && break; done)
+
+.PHONY: help run test check bench fix lock clean
+
+help:
+	@echo 'make run      say what this machine can isolate, then run examples/hello.py in the sandbox'
+	@echo 'make test     run all tests (make test ARGS="-k files" for some)'
+	@echo 'make check    formatting, lint, import rules, types, function lengths'
+	@echo 'make bench    measure the sandbox beside others that are installed'
+	@echo 'make fix      format, and repair what the linter can repair'
+	@echo 'make lock     write requirements.lock anew (ARGS=--upgrade for newer versions)'
+	@echo 'make clean    remove what the other targets made'
+
+run: $(READY)
+	@$(BIN)/assay doctor
+	@$(BIN)/assay sandbox run examples/hello.py
+
+test: $(READY)
+	@$(BIN)/pytest $(ARGS)
+
+check: $(READY)
+	@$(BIN)/ruff format --check --quiet . || { echo 'hint: run `make fix`'; exit 1; }
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/lint-imports --no-logo --config pyproject.toml
+	@$(BIN)/pyright --warnings
+	@$(BIN)/python -m tests.support.sizes
+
+bench: $(READY)
+	@$(BIN)/python benchmarks/sandbox.py $(ARGS)
+
+fix: $(READY)
+	@$(BIN)/ruff check --fix-only --quiet .
+	@$(BIN)/ruff format .
+
+lock: $(READY)
+	@$(UV) pip compile pyproject.toml --group dev --all-extras --universal --python-version 3.11 \
+		--generate-hashes --no-annotate --custom-compile-command 'make lock' --quiet \
+		--output-file requirements.lock $(ARGS)
+
+clean:
+	rm -rf $(VENV) build dist .hypothesis .import_linter_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# uv is installed by pip, everything else by uv, all by the hashes in the lock. uv does not read
+# pip's configuration, so where the package index is known only to pip, pip does it all.
+# Byte code is compiled now because users who cannot write here would compile it at every start.
+$(READY): requirements.lock pyproject.toml
+	@echo 'setting up $(VENV)'
+	@$(BIN)/python -c '' 2>/dev/null || $(PYTHON) -m venv --clear --without-pip $(VENV)
+	@sed -n '/^uv==/,/[^\\]$$/p' requirements.lock > $(VENV)/uv.lock
+	@$(UV) --version >/dev/null 2>&1 || \
+		$(PYTHON) -m pip --quiet --python $(BIN)/python install --require-hashes -r $(VENV)/uv.lock
+	@$(UV) pip sync --quiet --python $(BIN)/python --require-hashes --compile-bytecode requirements.lock || \
+		$(PYTHON) -m pip --quiet --python $(BIN)/python install --require-hashes -r requirements.lock
+	@$(UV) pip install --quiet --python $(BIN)/python --offline --no-build-isolation --no-deps --editable .
+	@touch $@

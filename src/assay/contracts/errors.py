@@ -1,0 +1,108 @@
+"""The whole exception tree. Who must act decides the family.
+
+    AssayError
+    ├── UsageError                     the request is wrong: whoever asked changes it
+    ├── MissingExtraError              an optional part is not installed: install it
+    ├── IsolationUnavailableError      this machine cannot isolate as asked: change either
+    ├── SandboxUnavailableError        the sandbox is gone: open another one
+    └── WorkspaceError                 a file operation was refused; the sandbox lives on
+        ├── PathOutsideWorkspaceError
+        ├── WorkspaceFileNotFoundError
+        ├── NotARegularFileError
+        ├── FileTooLargeError
+        └── WorkspaceFullError
+
+A failing program, a passed time limit or a killed process is not here: it is a value
+(`assay.contracts.execution.ExecutionResult`).
+"""
+
+from enum import IntEnum
+from typing import Literal
+
+Dispatch = Literal["never_started", "outcome_unknown"]
+"""What is known of a program whose sandbox was lost: safe to retry, or perhaps done already."""
+
+
+class ExitCode(IntEnum):
+    """What the command line returns to the shell."""
+
+    ACCEPTED = 0
+    NOT_ACCEPTED = 1
+    USAGE = 2
+    BUDGET = 3
+    INFRASTRUCTURE = 4
+    TAMPERING = 5
+    INTERRUPTED = 130
+
+
+class AssayError(Exception):
+    """A part of Assay could not do what it promises."""
+
+    exit_code: ExitCode = ExitCode.INFRASTRUCTURE
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+        """What the person can do about it; empty when there is nothing to say."""
+
+
+class UsageError(AssayError):
+    """The request cannot be carried out as it was made."""
+
+    exit_code = ExitCode.USAGE
+
+
+class MissingExtraError(AssayError):
+    """An optional dependency is needed and not installed."""
+
+    exit_code = ExitCode.USAGE
+
+    def __init__(self, feature: str, *, extra: str) -> None:
+        super().__init__(
+            f"{feature} needs an extra that is not installed",
+            hint=f"run `pip install 'assay[{extra}]'`",
+        )
+        self.extra = extra
+
+
+class IsolationUnavailableError(AssayError):
+    """This machine cannot give the isolation that was asked for. Nothing was run with less."""
+
+
+class SandboxUnavailableError(AssayError):
+    """The sandbox itself is gone, as opposed to a program in it that failed."""
+
+    def __init__(self, message: str, *, dispatch: Dispatch, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.dispatch: Dispatch = dispatch
+
+
+class WorkspaceError(AssayError):
+    """A file of the workspace could not be read or written as asked."""
+
+    exit_code = ExitCode.USAGE
+
+
+class PathOutsideWorkspaceError(WorkspaceError):
+    """The path leads out of the workspace, by name, by symlink or by mount."""
+
+
+class WorkspaceFileNotFoundError(WorkspaceError):
+    """There is nothing at that path."""
+
+
+class NotARegularFileError(WorkspaceError):
+    """There is a directory, device, FIFO or socket where a file is needed, or the reverse."""
+
+
+class FileTooLargeError(WorkspaceError):
+    """The file is larger than the caller is ready to take."""
+
+    def __init__(self, message: str, *, size_bytes: int, max_bytes: int) -> None:
+        super().__init__(message)
+        self.size_bytes = size_bytes
+        self.max_bytes = max_bytes
+
+
+class WorkspaceFullError(WorkspaceError):
+    """The workspace has no room left for this file."""

@@ -1,0 +1,1 @@
+"""The ways in: parse outside words, call inside, translate errors."""

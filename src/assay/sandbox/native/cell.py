@@ -1,0 +1,116 @@
+"""One prepared process, seen from the trusted side: its descriptors and its control group."""
+
+import os
+import signal
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+
+import anyio
+
+from assay.sandbox.native.cgroups import ControlGroup
+
+_CHUNK = 1 << 16
+
+
+class Descriptor:
+    """A descriptor that does not block and is closed once, however often that is asked for."""
+
+    __slots__ = ("number",)
+
+    def __init__(self, number: int) -> None:
+        os.set_blocking(number, False)
+        self.number = number
+
+    async def read(self) -> bytes:
+        """Return what is there, waiting for it; empty at the end."""
+        while True:
+            try:
+                return os.read(self.number, _CHUNK)
+            except BlockingIOError:
+                await anyio.wait_readable(self.number)
+
+    def write_some(self, data: memoryview) -> memoryview:
+        """Write what fits and return the rest; a reader that is gone wants nothing more."""
+        try:
+            while data:
+                data = data[os.write(self.number, data) :]
+        except BlockingIOError:
+            return data
+        except BrokenPipeError:
+            return data[:0]
+        return data
+
+    async def write_and_close(self, data: memoryview) -> None:
+        while data := self.write_some(data):
+            await anyio.wait_writable(self.number)
+        self.close()
+
+    def close(self) -> None:
+        if self.number >= 0:
+            os.close(self.number)
+            self.number = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """Jailed, locked in and waiting for its program."""
+
+    slot: str
+    pidfd: int
+    go: Descriptor
+    stdin: Descriptor
+    stdout: Descriptor
+    stderr: Descriptor
+    status: Descriptor
+    group: ControlGroup
+
+    def kill(self) -> None:
+        """End PID 1 of the cell; the kernel ends everything else in it."""
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+
+    def close(self) -> None:
+        for descriptor in (self.go, self.stdin, self.stdout, self.stderr, self.status):
+            descriptor.close()
+        os.close(self.pidfd)
+
+    def host_pid(self) -> int | None:
+        """The cell's PID 1 as this process sees it; None once it is gone."""
+        with open(f"/proc/self/fdinfo/{self.pidfd}") as lines:
+            for line in lines:
+                name, _, value = line.partition(":")
+                if name == "Pid":
+                    pid = int(value)
+                    return pid if pid > 0 else None
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plumbing:
+    """The pipes of a cell: five ends for the process, five for us."""
+
+    theirs: tuple[int, ...]
+    ours: tuple[Descriptor, ...]
+
+
+def lay_pipes() -> Plumbing:
+    """Make go, stdin, stdout, stderr and status, in that order."""
+    theirs: list[int] = []
+    ours: list[Descriptor] = []
+    try:
+        for to_process in (True, True, False, False, False):
+            reading, writing = os.pipe2(os.O_CLOEXEC)
+            theirs.append(reading if to_process else writing)
+            ours.append(Descriptor(writing if to_process else reading))
+    except OSError:
+        close_all(theirs)
+        for descriptor in ours:
+            descriptor.close()
+        raise
+    return Plumbing(theirs=tuple(theirs), ours=tuple(ours))
+
+
+def close_all(descriptors: Iterable[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)

@@ -1,0 +1,239 @@
+"""Control groups, version 1 or 2, where this process may make them; otherwise none, and we say so.
+
+One group per execution. The supervisor opens the group's entry file and the first process of the
+execution writes itself in, so nobody ever has to move somebody else.
+"""
+
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+_PREFIX: Final = "assay-"
+_NANOSECONDS: Final = 1e9
+_MICROSECONDS: Final = 1e6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupUsage:
+    """What an execution has used so far, all its processes together."""
+
+    cpu_s: float | None = None
+    peak_memory_bytes: int | None = None
+    oom_kills: int = 0
+    refused_forks: int = 0
+
+
+class ControlGroup(Protocol):
+    """The limits of one execution, kept by the kernel."""
+
+    def open_entries(self) -> list[int]:
+        """Return descriptors; a process that writes `0` to each is inside. The caller closes."""
+        ...
+
+    def apply(self, *, memory_bytes: int, processes: int) -> None: ...
+
+    def usage(self) -> GroupUsage: ...
+
+    def remove(self) -> None: ...
+
+
+class ControlGroups(Protocol):
+    """Makes one group per execution below one folder per engine."""
+
+    @property
+    def enforcing(self) -> bool: ...
+
+    @property
+    def folders(self) -> tuple[str, ...]: ...
+
+    def open_group(self, name: str) -> ControlGroup: ...
+
+
+class NoGroup:
+    """The absent control group: limits are kept by rlimits and a watch instead."""
+
+    def open_entries(self) -> list[int]:
+        return []
+
+    def apply(self, *, memory_bytes: int, processes: int) -> None:
+        del memory_bytes, processes
+
+    def usage(self) -> GroupUsage:
+        return GroupUsage()
+
+    def remove(self) -> None:
+        pass
+
+
+class NoGroups:
+    """Control groups are not ours to make here."""
+
+    enforcing = False
+    folders: tuple[str, ...] = ()
+
+    def open_group(self, name: str) -> ControlGroup:
+        del name
+        return NoGroup()
+
+
+class _Group:
+    """One execution's group: three folders in version 1, the same folder three times in 2."""
+
+    def __init__(self, memory: Path, pids: Path, cpu: Path, *, unified: bool) -> None:
+        self._memory, self._pids, self._cpu = memory, pids, cpu
+        self._unified = unified
+        for folder in self._folders:
+            folder.mkdir()
+
+    @property
+    def _folders(self) -> tuple[Path, ...]:
+        return tuple(dict.fromkeys((self._memory, self._pids, self._cpu)))
+
+    def open_entries(self) -> list[int]:
+        entry = "cgroup.procs" if self._unified else "tasks"
+        return [os.open(folder / entry, os.O_WRONLY | os.O_CLOEXEC) for folder in self._folders]
+
+    def apply(self, *, memory_bytes: int, processes: int) -> None:
+        limit = str(memory_bytes)
+        if self._unified:
+            (self._memory / "memory.max").write_text(limit)
+            _write_if_there(self._memory / "memory.swap.max", "0")
+        else:
+            (self._memory / "memory.limit_in_bytes").write_text(limit)
+            _write_if_there(self._memory / "memory.memsw.limit_in_bytes", limit)
+        (self._pids / "pids.max").write_text(str(processes))
+
+    def usage(self) -> GroupUsage:
+        if self._unified:
+            cpu_s = _counter(self._cpu / "cpu.stat", "usage_usec") / _MICROSECONDS
+            peak = _number(self._memory / "memory.peak", self._memory / "memory.current")
+            oom_kills = _counter(self._memory / "memory.events", "oom_kill")
+        else:
+            cpu_s = _number(self._cpu / "cpuacct.usage") / _NANOSECONDS
+            peak = _number(self._memory / "memory.max_usage_in_bytes")
+            oom_kills = _counter(self._memory / "memory.oom_control", "oom_kill")
+        return GroupUsage(
+            cpu_s=cpu_s,
+            peak_memory_bytes=peak,
+            oom_kills=oom_kills,
+            refused_forks=_counter(self._pids / "pids.events", "max"),
+        )
+
+    def remove(self) -> None:
+        for folder in self._folders:
+            # Busy for a moment longer, or gone with the engine: the engine's end removes the rest.
+            with suppress(OSError):
+                folder.rmdir()
+
+
+class _Groups:
+    enforcing = True
+
+    def __init__(self, memory: Path, pids: Path, cpu: Path, *, unified: bool) -> None:
+        self._homes = (memory, pids, cpu)
+        self._unified = unified
+        for home in dict.fromkeys(self._homes):
+            home.mkdir()
+            if unified:
+                (home / "cgroup.subtree_control").write_text("+memory +pids")
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        return tuple(str(home) for home in dict.fromkeys(self._homes))
+
+    def open_group(self, name: str) -> ControlGroup:
+        memory, pids, cpu = (home / name for home in self._homes)
+        return _Group(memory, pids, cpu, unified=self._unified)
+
+
+def open_groups(engine: str) -> ControlGroups:
+    """Make the folders of one engine where the kernel and the rights allow it."""
+    for place in _places():
+        memory, pids, cpu = (folder / f"{_PREFIX}{engine}" for folder in place.folders)
+        made: list[Path] = []
+        try:
+            groups = _Groups(memory, pids, cpu, unified=place.unified)
+            probe = groups.open_group("probe")
+            made = [memory, pids, cpu]
+            probe.apply(memory_bytes=1 << 20, processes=1)
+            for entry in probe.open_entries():
+                os.close(entry)
+            probe.remove()
+        except OSError:
+            for folder in (*(home / "probe" for home in made), memory, pids, cpu):
+                with suppress(OSError):
+                    folder.rmdir()
+        else:
+            return groups
+    return NoGroups()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """Where groups could be made: one folder per controller, our own group's where there is one."""
+
+    folders: tuple[Path, Path, Path]
+    unified: bool
+
+
+def _places() -> list[_Place]:
+    places: list[_Place] = []
+    mounts, own = _mounts(), _own_groups()
+    version_1 = {name: _own_or_top(mounts[name], own.get(name, "")) for name in mounts if name}
+    if {"memory", "pids", "cpuacct"} <= version_1.keys():
+        folders = (version_1["memory"], version_1["pids"], version_1["cpuacct"])
+        places.append(_Place(folders=folders, unified=False))
+    if "" in mounts:
+        # Only a group without processes of its own may share out controllers, hence the top.
+        places.append(_Place(folders=(mounts[""],) * 3, unified=True))
+    return places
+
+
+def _own_or_top(top: Path, own: str) -> Path:
+    """In a container the path we are told may belong to a tree we do not see."""
+    return top / own if (top / own).is_dir() else top
+
+
+def _mounts() -> dict[str, Path]:
+    """Mount point by controller; the unified hierarchy goes by the empty name."""
+    found: dict[str, Path] = {}
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        before, _, after = line.partition(" - ")
+        kind, _, options = after.split(" ", 2)
+        if kind == "cgroup2":
+            found[""] = Path(before.split()[4])
+        elif kind == "cgroup":
+            for name in options.split()[-1].split(","):
+                found[name] = Path(before.split()[4])
+    return found
+
+
+def _own_groups() -> dict[str, str]:
+    own: dict[str, str] = {}
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, names, path = line.split(":", 2)
+        own.update(dict.fromkeys(names.split(","), path.lstrip("/")))
+    return own
+
+
+def _write_if_there(path: Path, text: str) -> None:
+    with suppress(FileNotFoundError, PermissionError):
+        path.write_text(text)
+
+
+def _number(*candidates: Path) -> int:
+    for path in candidates:
+        with suppress(OSError, ValueError):
+            return int(path.read_text())
+    return 0
+
+
+def _counter(path: Path, name: str) -> int:
+    with suppress(OSError):
+        for line in path.read_text().splitlines():
+            key, _, value = line.partition(" ")
+            if key == name:
+                return int(value)
+    return 0

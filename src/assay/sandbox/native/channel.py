@@ -1,0 +1,97 @@
+"""One question, one answer, over a socket that keeps messages whole and carries descriptors."""
+
+import json
+import os
+import socket
+from collections.abc import Sequence
+from typing import Any, Final
+
+import anyio
+
+_LARGEST_ANSWER: Final = 4096
+_MOST_DESCRIPTORS: Final = 4
+_ANSWER_WITHIN_S: Final = 30.0
+
+
+class ChannelClosedError(Exception):
+    """The other side is gone, or does not speak the protocol; nothing it said before is in doubt."""
+
+
+class RefusedError(Exception):
+    """The other side lives and says why it could not do it."""
+
+
+class Channel:
+    """The supervisor's end of the talk with the zygote or the steward."""
+
+    def __init__(self, end: socket.socket) -> None:
+        end.setblocking(False)
+        self._end = end
+        self._turn = anyio.Lock()
+        self._broken = False
+
+    async def ask(
+        self, question: dict[str, Any], descriptors: Sequence[int] = ()
+    ) -> tuple[dict[str, Any], list[int]]:
+        """Send one question and wait for its answer; cancellation waits for it too.
+
+        Raises:
+            ChannelClosedError: If there is no answer to be had, now or later.
+            RefusedError: If the answer is a refusal.
+        """
+        async with self._turn:
+            # An answer left unread would be taken for that of the next question.
+            with anyio.CancelScope(shield=True):
+                if self._broken:
+                    raise ChannelClosedError("the other side is gone")
+                await self._send(json.dumps(question).encode(), descriptors)
+                return await self.hear()
+
+    async def hear(
+        self, *, within_s: float = _ANSWER_WITHIN_S
+    ) -> tuple[dict[str, Any], list[int]]:
+        """Wait for one message; raises like `ask`."""
+        try:
+            with anyio.fail_after(within_s):
+                await anyio.wait_readable(self._end)
+            message, received, _, _ = socket.recv_fds(
+                self._end, _LARGEST_ANSWER, _MOST_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC
+            )
+        except (OSError, TimeoutError) as error:
+            self._broken = True
+            raise ChannelClosedError(str(error)) from error
+        return self._understand(message, received)
+
+    def _understand(self, message: bytes, received: list[int]) -> tuple[dict[str, Any], list[int]]:
+        try:
+            answer = json.loads(message)
+            refused = answer.get("error")
+        except (ValueError, AttributeError) as error:
+            self._broken = True
+            _close_all(received)
+            raise ChannelClosedError("the other side is gone") from error
+        if refused is not None:
+            _close_all(received)
+            raise RefusedError(str(refused))
+        return answer, received
+
+    async def _send(self, message: bytes, descriptors: Sequence[int]) -> None:
+        while True:
+            try:
+                socket.send_fds(self._end, [message], list(descriptors))
+            except BlockingIOError:
+                await anyio.wait_writable(self._end)
+            except OSError as error:
+                self._broken = True
+                raise ChannelClosedError(str(error)) from error
+            else:
+                return
+
+    def close(self) -> None:
+        self._broken = True
+        self._end.close()
+
+
+def _close_all(descriptors: Sequence[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)

@@ -1,0 +1,129 @@
+"""Talks to a running zygote and its steward: cells and boxes are made here."""
+
+import itertools
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final
+
+import anyio
+import anyio.abc
+
+from assay.contracts.errors import SandboxUnavailableError
+from assay.sandbox.native.cell import Cell, close_all, lay_pipes
+from assay.sandbox.native.cgroups import ControlGroups
+from assay.sandbox.native.channel import Channel, ChannelClosedError, RefusedError
+
+_STOP_WITHIN_S: Final = 10.0
+
+
+class Engine:
+    """One zygote, one steward, one warden. Dead for good once any of them is."""
+
+    def __init__(
+        self,
+        *,
+        warden: anyio.abc.Process,
+        orders: Channel,
+        mounts: Channel,
+        life: int,
+        groups: ControlGroups,
+    ) -> None:
+        self._warden = warden
+        self._orders = orders
+        self._mounts = mounts
+        self._life = life
+        self._groups = groups
+        self._numbers = itertools.count(1)
+        self.alive = True
+
+    async def make_cell(self) -> Cell:
+        """Have a process cloned into fresh namespaces.
+
+        Raises:
+            SandboxUnavailableError: If the zygote is gone or refuses. Nothing has started.
+        """
+        slot = str(next(self._numbers))
+        try:
+            group = self._groups.open_group(slot)
+            pipes = lay_pipes()
+            entries = group.open_entries()
+        except OSError as error:
+            raise SandboxUnavailableError(
+                f"out of descriptors or control groups: {error}", dispatch="never_started"
+            ) from error
+        try:
+            _, (pidfd,) = await self._ask(self._orders, {"slot": slot}, (*pipes.theirs, *entries))
+        except SandboxUnavailableError:
+            for descriptor in pipes.ours:
+                descriptor.close()
+            group.remove()
+            raise
+        finally:
+            close_all((*pipes.theirs, *entries))
+        go, stdin, stdout, stderr, status = pipes.ours
+        return Cell(
+            slot=slot,
+            pidfd=pidfd,
+            go=go,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            status=status,
+            group=group,
+        )
+
+    async def bury(self, cell: Cell) -> None:
+        """Wait until nothing of a cell is left, then give back what it held."""
+        try:
+            await anyio.wait_readable(cell.pidfd)
+        finally:
+            cell.close()
+            cell.group.remove()
+        if self.alive:
+            # An engine that is gone has taken its slots along.
+            with suppress(SandboxUnavailableError):
+                await self._ask(self._mounts, {"do": "release", "slot": cell.slot})
+
+    async def open_box(self, size_bytes: int) -> tuple[str, int]:
+        """Make an empty workspace of limited size; returns its name and a directory descriptor."""
+        box = str(next(self._numbers))
+        question = {"do": "open", "box": box, "size_bytes": size_bytes}
+        _, (workspace,) = await self._ask(self._mounts, question)
+        return box, workspace
+
+    async def close_box(self, box: str) -> None:
+        if self.alive:
+            with suppress(SandboxUnavailableError):
+                await self._ask(self._mounts, {"do": "close", "box": box})
+
+    async def bind(self, box: str, cell: Cell) -> None:
+        """Make a box appear in a cell that is waiting."""
+        await self._ask(self._mounts, {"do": "bind", "box": box, "slot": cell.slot})
+
+    async def _ask(
+        self, channel: Channel, question: dict[str, object], descriptors: Sequence[int] = ()
+    ) -> tuple[dict[str, object], list[int]]:
+        try:
+            return await channel.ask(question, descriptors)
+        except ChannelClosedError as error:
+            self.alive = False
+            raise SandboxUnavailableError(
+                f"the native sandbox is gone: {error}", dispatch="never_started"
+            ) from error
+        except RefusedError as error:
+            raise SandboxUnavailableError(
+                f"the kernel refused: {error}", dispatch="never_started"
+            ) from error
+
+    async def close(self) -> None:
+        """End everything that runs and wait until the warden has cleaned up."""
+        self.alive = False
+        self._orders.close()
+        self._mounts.close()
+        os.close(self._life)
+        with anyio.move_on_after(_STOP_WITHIN_S) as waiting:
+            await self._warden.wait()
+        if waiting.cancelled_caught:
+            self._warden.kill()
+            await self._warden.wait()

@@ -1,0 +1,134 @@
+"""The file systems of the zygote and of each execution, built from a plan.
+
+The zygote's root holds, besides what programs see, four places of its own:
+
+    /template   the read-only root that every execution gets a copy of
+    /boxes      one size-limited tmpfs per sandbox: its workspace and its /tmp
+    /slots      one pair of mount points per prepared process; shared, so that a box mounted
+                here appears inside a process that was jailed long before
+    /stage      where an execution assembles its root before it moves in
+
+An execution keeps none of them: it pivots into its copy of the template and lets go of the rest.
+"""
+
+import os
+import stat
+from collections.abc import Sequence
+from typing import Final
+
+from assay.sandbox.native import kernel
+from assay.sandbox.native.plan import HOSTNAME, WORKSPACE, RootPlan
+
+TEMPLATE: Final = "/template"
+BOXES: Final = "/boxes"
+SLOTS: Final = "/slots"
+STAGE: Final = "/stage"
+BOX_FOLDERS: Final = ("workspace", "tmp")
+
+_ASSEMBLY: Final = "/tmp"  # noqa: S108 - a mount point that exists everywhere, in a private namespace
+_DEVICES: Final = ("null", "zero", "full", "random", "urandom")
+_DEVICE_LINKS: Final = (
+    ("fd", "/proc/self/fd"),
+    ("stdin", "/proc/self/fd/0"),
+    ("stdout", "/proc/self/fd/1"),
+    ("stderr", "/proc/self/fd/2"),
+)
+_READ_ONLY: Final = kernel.MOUNT_ATTR_RDONLY | kernel.MOUNT_ATTR_NOSUID | kernel.MOUNT_ATTR_NODEV
+_ROOT_BYTES: Final = 64 << 20
+_SHM_BYTES: Final = 64 << 20
+_INODES: Final = 16384
+
+
+def build_zygote_root(plan: RootPlan, *, proc: bool) -> None:
+    """Assemble both roots in a new mount namespace and move in. The host's files are gone after."""
+    kernel.mount(None, "/", None, kernel.MS_REC | kernel.MS_PRIVATE)
+    sources = [os.open(source, os.O_PATH | os.O_CLOEXEC) for source, _ in plan.binds]
+    devices = [os.open(f"/dev/{name}", os.O_PATH | os.O_CLOEXEC) for name in _DEVICES]
+    kernel.mount_tmpfs(_ASSEMBLY, size_bytes=_ROOT_BYTES, inodes=_INODES, mode=0o755)
+    for place in (TEMPLATE, BOXES, SLOTS, STAGE):
+        os.mkdir(_ASSEMBLY + place)
+    _populate(_ASSEMBLY, plan, sources)
+    template = _ASSEMBLY + TEMPLATE
+    kernel.mount_tmpfs(template, size_bytes=_ROOT_BYTES, inodes=_INODES, mode=0o755)
+    _populate(template, plan, sources)
+    kernel.restrict_mounts(_ASSEMBLY, _READ_ONLY)
+    for root in (_ASSEMBLY, template):
+        _bind_devices(root, devices)
+    if proc:
+        _mount_proc(_ASSEMBLY)
+    for descriptor in (*sources, *devices):
+        os.close(descriptor)
+    kernel.pivot_into(_ASSEMBLY)
+
+
+def open_places() -> None:
+    """Make room for boxes and slots; needs the zygote's own user and mount namespace."""
+    kernel.mount_tmpfs(BOXES, size_bytes=_ROOT_BYTES, inodes=_INODES, mode=0o700)
+    kernel.mount_tmpfs(SLOTS, size_bytes=_ROOT_BYTES, inodes=_INODES, mode=0o700)
+    kernel.mount(None, SLOTS, None, kernel.MS_SHARED)
+
+
+def enter_execution_root(slot: str, *, proc: bool) -> None:
+    """Give the calling process, in its own namespaces, the root that a program sees."""
+    kernel.set_hostname(HOSTNAME)
+    kernel.bind(TEMPLATE, STAGE)
+    os.mkdir(slot)
+    for folder, target in zip(BOX_FOLDERS, (WORKSPACE, "/tmp"), strict=True):  # noqa: S108
+        os.mkdir(f"{slot}/{folder}")
+        kernel.bind(f"{slot}/{folder}", STAGE + target)
+    kernel.mount_tmpfs(
+        f"{STAGE}/dev/shm",  # noqa: S108
+        size_bytes=_SHM_BYTES,
+        inodes=1024,
+        mode=0o1777,
+        flags=kernel.MS_NOEXEC,
+    )
+    if proc:
+        _mount_proc(STAGE)
+        # The only entry that would show something of the user who started us: key names.
+        kernel.bind(f"{STAGE}/dev/null", f"{STAGE}/proc/keys")
+    kernel.pivot_into(STAGE)
+
+
+def _mount_proc(root: str) -> None:
+    flags = kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC
+    kernel.mount("proc", f"{root}/proc", "proc", flags)
+
+
+def _populate(root: str, plan: RootPlan, sources: Sequence[int]) -> None:
+    for folder in (WORKSPACE, "/tmp", "/proc", "/dev", "/dev/shm"):  # noqa: S108
+        os.makedirs(root + folder, exist_ok=True)
+    for path, content in plan.files:
+        _write_file(root + path, content)
+    for path, points_to in plan.links:
+        os.makedirs(os.path.dirname(root + path), exist_ok=True)
+        os.symlink(points_to, root + path)
+    for name, points_to in _DEVICE_LINKS:
+        os.symlink(points_to, f"{root}/dev/{name}")
+    for name in _DEVICES:
+        _write_file(f"{root}/dev/{name}", "")
+    for descriptor, (_, target) in zip(sources, plan.binds, strict=True):
+        _make_mount_point(root + target, descriptor)
+        kernel.bind(f"/proc/self/fd/{descriptor}", root + target)
+
+
+def _bind_devices(root: str, devices: Sequence[int]) -> None:
+    for descriptor, name in zip(devices, _DEVICES, strict=True):
+        kernel.bind(f"/proc/self/fd/{descriptor}", f"{root}/dev/{name}")
+
+
+def _make_mount_point(target: str, source: int) -> None:
+    if stat.S_ISDIR(os.fstat(source).st_mode):
+        os.makedirs(target, exist_ok=True)
+    else:
+        _write_file(target, "")
+
+
+def _write_file(path: str, content: str) -> None:
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    mode = 0o755 if content.startswith("#!") else 0o644
+    descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC, mode)
+    try:
+        os.write(descriptor, content.encode())
+    finally:
+        os.close(descriptor)

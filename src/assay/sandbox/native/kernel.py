@@ -1,0 +1,253 @@
+"""The system calls that Python does not wrap, each raising OSError with the name of what failed.
+
+Loaded inside the jail too, so it imports the standard library and the syscall table only.
+"""
+
+import ctypes
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from assay.sandbox.native import syscalls
+
+CLONE_NEWNS: Final = 0x00020000
+CLONE_NEWCGROUP: Final = 0x02000000
+CLONE_NEWUTS: Final = 0x04000000
+CLONE_NEWIPC: Final = 0x08000000
+CLONE_NEWUSER: Final = 0x10000000
+CLONE_NEWPID: Final = 0x20000000
+CLONE_NEWNET: Final = 0x40000000
+CLONE_PIDFD: Final = 0x00001000
+ALL_BUT_USER: Final = (
+    CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWPID | CLONE_NEWNET
+)
+ALL_NAMESPACES: Final = ALL_BUT_USER | CLONE_NEWUSER
+
+MS_NOSUID: Final = 2
+MS_NODEV: Final = 4
+MS_NOEXEC: Final = 8
+MS_BIND: Final = 4096
+MS_REC: Final = 16384
+MS_PRIVATE: Final = 1 << 18
+MS_SLAVE: Final = 1 << 19
+MS_SHARED: Final = 1 << 20
+MNT_DETACH: Final = 2
+
+MOUNT_ATTR_RDONLY: Final = 1
+MOUNT_ATTR_NOSUID: Final = 2
+MOUNT_ATTR_NODEV: Final = 4
+_AT_FDCWD: Final = -100
+_AT_RECURSIVE: Final = 0x8000
+
+RESOLVE_NO_XDEV: Final = 1
+RESOLVE_NO_MAGICLINKS: Final = 2
+RESOLVE_NO_SYMLINKS: Final = 4
+RESOLVE_BENEATH: Final = 8
+
+_SIGCHLD: Final = 17
+_PR_SET_PDEATHSIG: Final = 1
+_PR_SET_DUMPABLE: Final = 4
+_PR_CAPBSET_DROP: Final = 24
+_PR_SET_CHILD_SUBREAPER: Final = 36
+_PR_SET_NO_NEW_PRIVS: Final = 38
+_PR_CAP_AMBIENT: Final = 47
+_PR_CAP_AMBIENT_CLEAR_ALL: Final = 4
+_LINUX_CAPABILITY_VERSION_3: Final = 0x20080522
+_HIGHEST_CAPABILITY: Final = 63
+
+# PyDLL keeps the interpreter lock: a clone in mid-flight must not meet another Python thread.
+_libc = ctypes.PyDLL(None, use_errno=True)
+
+
+def _check(outcome: int, what: str) -> int:
+    if outcome < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"{what}: {os.strerror(code)}")
+    return outcome
+
+
+def _syscall(name: str, *arguments: object) -> int:
+    number = syscalls.number(name)
+    if number is None:
+        raise OSError(f"this machine has no system call {name!r}")
+    return _check(_libc.syscall(ctypes.c_long(number), *arguments), name)
+
+
+def clone_process(namespaces: int) -> tuple[int, int]:
+    """Fork into new namespaces. Returns (pid, pidfd) in the parent and (0, -1) in the child."""
+    pidfd = ctypes.c_int(-1)
+    flags = ctypes.c_ulong(namespaces | CLONE_PIDFD | _SIGCHLD)
+    interpreter = ctypes.pythonapi
+    interpreter.PyOS_BeforeFork()
+    pid = -1
+    try:
+        pid = _syscall("clone", flags, None, ctypes.byref(pidfd), None, None)
+    finally:
+        if pid == 0:
+            interpreter.PyOS_AfterFork_Child()
+        else:
+            interpreter.PyOS_AfterFork_Parent()
+    return pid, pidfd.value
+
+
+def unshare(namespaces: int) -> None:
+    _check(_libc.unshare(ctypes.c_int(namespaces)), "unshare")
+
+
+def map_own_ids(inner: int, outer_uid: int, outer_gid: int) -> None:
+    """Give the calling process, alone in its new user namespace, one uid and one gid."""
+    for name, line in (
+        ("setgroups", "deny"),
+        ("uid_map", f"{inner} {outer_uid} 1"),
+        ("gid_map", f"{inner} {outer_gid} 1"),
+    ):
+        descriptor = os.open(f"/proc/self/{name}", os.O_WRONLY)
+        try:
+            os.write(descriptor, line.encode())
+        finally:
+            os.close(descriptor)
+
+
+def _encoded(text: str | None) -> bytes | None:
+    return None if text is None else os.fsencode(text)
+
+
+def mount(source: str | None, target: str, kind: str | None, flags: int, data: str = "") -> None:
+    outcome = _libc.mount(
+        _encoded(source),
+        _encoded(target),
+        _encoded(kind),
+        ctypes.c_ulong(flags),
+        _encoded(data or None),
+    )
+    _check(outcome, f"mount {kind or source or flags} on {target}")
+
+
+def bind(source: str, target: str) -> None:
+    mount(source, target, None, MS_BIND | MS_REC)
+
+
+def mount_tmpfs(target: str, *, size_bytes: int, inodes: int, mode: int, flags: int = 0) -> None:
+    options = f"size={size_bytes},nr_inodes={inodes},mode={mode:o}"
+    mount("tmpfs", target, "tmpfs", MS_NOSUID | MS_NODEV | flags, options)
+
+
+class _MountAttributes(ctypes.Structure):
+    _fields_ = (
+        ("set", ctypes.c_uint64),
+        ("clear", ctypes.c_uint64),
+        ("propagation", ctypes.c_uint64),
+        ("user_namespace", ctypes.c_uint64),
+    )
+
+
+def restrict_mounts(target: str, attributes: int) -> None:
+    """Add attributes to a mount and all below it; those it already has stay."""
+    wanted = _MountAttributes(attributes, 0, 0, 0)
+    _syscall(
+        "mount_setattr",
+        ctypes.c_int(_AT_FDCWD),
+        ctypes.c_char_p(os.fsencode(target)),
+        ctypes.c_uint(_AT_RECURSIVE),
+        ctypes.byref(wanted),
+        ctypes.c_size_t(ctypes.sizeof(wanted)),
+    )
+
+
+def unmount(target: str) -> None:
+    _check(_libc.umount2(os.fsencode(target), ctypes.c_int(MNT_DETACH)), f"umount {target}")
+
+
+def pivot_into(new_root: str) -> None:
+    """Make a mount the root directory and let go of the old root with everything in it."""
+    os.chdir(new_root)
+    _syscall("pivot_root", ctypes.c_char_p(b"."), ctypes.c_char_p(b"."))
+    unmount(".")
+    os.chdir("/")
+
+
+def set_hostname(name: str) -> None:
+    encoded = name.encode()
+    _check(_libc.sethostname(encoded, ctypes.c_size_t(len(encoded))), "sethostname")
+
+
+def _prctl(option: int, argument: int, what: str) -> None:
+    zero = ctypes.c_ulong(0)
+    outcome = _libc.prctl(ctypes.c_int(option), ctypes.c_ulong(argument), zero, zero, zero)
+    _check(outcome, what)
+
+
+def die_with_parent(signal_number: int) -> None:
+    _prctl(_PR_SET_PDEATHSIG, signal_number, "prctl PDEATHSIG")
+
+
+def set_dumpable(*, dumpable: bool) -> None:
+    """A process that is not dumpable hides its memory and descriptors from its own uid."""
+    _prctl(_PR_SET_DUMPABLE, int(dumpable), "prctl DUMPABLE")
+
+
+def adopt_orphans() -> None:
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1, "prctl CHILD_SUBREAPER")
+
+
+def forbid_new_privileges() -> None:
+    _prctl(_PR_SET_NO_NEW_PRIVS, 1, "prctl NO_NEW_PRIVS")
+
+
+class _CapabilityHeader(ctypes.Structure):
+    _fields_ = (("version", ctypes.c_uint32), ("pid", ctypes.c_int))
+
+
+def drop_capabilities() -> None:
+    """Give up every capability for good, in every set."""
+    zero = ctypes.c_ulong(0)
+    for capability in range(_HIGHEST_CAPABILITY + 1):
+        bound = ctypes.c_ulong(capability)
+        # The first refusal is the first number this kernel does not know.
+        if _libc.prctl(ctypes.c_int(_PR_CAPBSET_DROP), bound, zero, zero, zero) < 0:
+            break
+    _libc.prctl(
+        ctypes.c_int(_PR_CAP_AMBIENT), ctypes.c_ulong(_PR_CAP_AMBIENT_CLEAR_ALL), zero, zero, zero
+    )
+    header = _CapabilityHeader(_LINUX_CAPABILITY_VERSION_3, 0)
+    nothing = (ctypes.c_uint32 * 6)()
+    _check(_libc.capset(ctypes.byref(header), nothing), "capset")
+
+
+class _OpenHow(ctypes.Structure):
+    _fields_ = (
+        ("flags", ctypes.c_uint64),
+        ("mode", ctypes.c_uint64),
+        ("resolve", ctypes.c_uint64),
+    )
+
+
+def open_beneath(directory: int, path: bytes, flags: int, mode: int = 0) -> int:
+    """Open a path that may not leave `directory` and may not pass a symlink or a mount point."""
+    resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_XDEV
+    how = _OpenHow(flags | os.O_CLOEXEC, mode, resolve)
+    return _syscall(
+        "openat2",
+        ctypes.c_int(directory),
+        ctypes.c_char_p(path),
+        ctypes.byref(how),
+        ctypes.c_size_t(ctypes.sizeof(how)),
+    )
+
+
+@contextmanager
+def file_access_as(identity: int | None) -> Iterator[None]:
+    """Have this thread's file operations checked, and its files owned, as another uid and gid."""
+    if identity is None:
+        yield
+        return
+    uid, gid = os.geteuid(), os.getegid()
+    # Group first and back last: changing the uid gives up the right to change the group.
+    _libc.setfsgid(ctypes.c_uint32(identity))
+    _libc.setfsuid(ctypes.c_uint32(identity))
+    try:
+        yield
+    finally:
+        _libc.setfsuid(ctypes.c_uint32(uid))
+        _libc.setfsgid(ctypes.c_uint32(gid))

@@ -1,0 +1,88 @@
+"""Starts a zygote behind its warden: nothing of this process goes along but four descriptors."""
+
+import os
+import socket
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from subprocess import DEVNULL
+from typing import Final
+
+import anyio
+
+from assay.contracts.errors import IsolationUnavailableError
+from assay.sandbox.native.cgroups import ControlGroups
+from assay.sandbox.native.channel import Channel, ChannelClosedError, RefusedError
+from assay.sandbox.native.engine import Engine
+from assay.sandbox.native.plan import JailPlan
+
+_START_WITHIN_S: Final = 120.0
+_SOURCE: Final = str(Path(__file__).resolve().parents[3])
+_LAUNCH: Final = (
+    "import sys; sys.path.insert(0, sys.argv.pop(1)); "
+    "from assay.sandbox.native.warden import main; main()"
+)
+
+
+async def start_engine(plan: JailPlan, groups: ControlGroups) -> Engine:
+    """Start a warden and wait until its zygote has everything imported.
+
+    Raises:
+        IsolationUnavailableError: If the kernel does not let us build the jail.
+    """
+    with ExitStack() as ours:
+        complaints = _memory_file("assay-complaints", b"")
+        ours.callback(os.close, complaints)
+        orders, engine = await _start_warden(plan, groups, complaints)
+        try:
+            await orders.hear(within_s=_START_WITHIN_S)
+        except (ChannelClosedError, RefusedError) as error:
+            await engine.close()
+            said = os.pread(complaints, 2000, 0).decode(errors="replace").strip()
+            raise IsolationUnavailableError(
+                f"the native sandbox did not start: {said or error}",
+                hint="run `assay doctor` to see what this machine can isolate",
+            ) from error
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await engine.close()
+            raise
+        return engine
+
+
+async def _start_warden(
+    plan: JailPlan, groups: ControlGroups, complaints: int
+) -> tuple[Channel, Engine]:
+    our_orders, their_orders = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    our_mounts, their_mounts = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    life_read, life_write = os.pipe2(os.O_CLOEXEC)
+    plan_file = _memory_file("assay-plan", plan.to_json())
+    passed = (their_orders.fileno(), their_mounts.fileno(), life_read, plan_file)
+    try:
+        warden = await anyio.open_process(
+            [sys.executable, "-I", "-S", "-c", _LAUNCH, _SOURCE, *map(str, passed)],
+            stdin=DEVNULL,
+            stdout=DEVNULL,
+            stderr=complaints,
+            cwd="/",
+            env={},
+            start_new_session=True,
+            pass_fds=passed,
+        )
+    finally:
+        their_orders.close()
+        their_mounts.close()
+        os.close(life_read)
+        os.close(plan_file)
+    orders = Channel(our_orders)
+    mounts = Channel(our_mounts)
+    return orders, Engine(
+        warden=warden, orders=orders, mounts=mounts, life=life_write, groups=groups
+    )
+
+
+def _memory_file(name: str, content: bytes) -> int:
+    descriptor = os.memfd_create(name)
+    os.write(descriptor, content)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor

@@ -1,0 +1,90 @@
+"""The first process of each execution: makes the jail, starts the worker, tells how it ended.
+
+It is out of the program's reach (not dumpable, first in its pid namespace) and the only one that
+may write the status. When it exits, the kernel kills whatever the program left running.
+"""
+
+import json
+import os
+import resource
+import signal
+from collections.abc import Sequence
+from typing import Final, NoReturn
+
+from assay.sandbox.native import jail, kernel, seccomp, worker
+from assay.sandbox.native.plan import INNER_ID
+from assay.sandbox.native.worker import Confinement, Descriptors
+
+_SETUP_FAILED: Final = 125
+
+
+def lead(
+    slot: str, descriptors: Descriptors, cgroups: Sequence[int], confinement: Confinement
+) -> NoReturn:
+    """Run one execution in the namespaces this process was just cloned into. Never returns."""
+    try:
+        kernel.die_with_parent(signal.SIGKILL)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        _join(cgroups)
+        kernel.map_own_ids(INNER_ID, INNER_ID, INNER_ID)
+        jail.enter_execution_root(slot, proc=confinement.proc)
+        child = os.fork()
+        if child == 0:
+            worker.serve(descriptors, confinement)
+        _step_back(descriptors, confinement)
+        os.write(descriptors.status, _await(child))
+    except BaseException as error:  # noqa: BLE001 - nothing of ours may run on past this process
+        os.write(descriptors.status, json.dumps({"setup_failed": repr(error)}).encode() + b"\n")
+        os._exit(_SETUP_FAILED)
+    os._exit(0)
+
+
+def _join(cgroups: Sequence[int]) -> None:
+    for descriptor in cgroups:
+        # Moving only oneself, by "0", spares the kernel-wide lock that moving a pid would take.
+        os.write(descriptor, b"0")
+        os.close(descriptor)
+
+
+def _step_back(descriptors: Descriptors, confinement: Confinement) -> None:
+    kernel.set_dumpable(dumpable=False)
+    for descriptor in (
+        descriptors.go,
+        descriptors.stdin,
+        descriptors.stdout,
+        descriptors.stderr,
+    ):
+        os.close(descriptor)
+    kernel.forbid_new_privileges()
+    kernel.drop_capabilities()
+    seccomp.load(confinement.seccomp_program)
+
+
+def _await(child: int) -> bytes:
+    """Reap until the worker is gone, then say how it went and whether it was alone."""
+    ended = 0
+    while True:
+        pid, status = os.wait()
+        if pid == child:
+            ended = status
+            break
+    alone = _reap_the_dead()
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    # A worker starts as large as this process, with pages that both share.
+    inherited_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    report = {
+        "ended": ended,
+        "cpu_s": used.ru_utime + used.ru_stime,
+        "grown_kb": max(0, used.ru_maxrss - inherited_kb),
+        "alone": alone,
+    }
+    return json.dumps(report).encode() + b"\n"
+
+
+def _reap_the_dead() -> bool:
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0] != 0:
+            pass
+    except ChildProcessError:
+        return True
+    return False

@@ -1,0 +1,69 @@
+"""What a jail is made of, decided on the trusted side and carried to the warden as JSON."""
+
+import json
+from dataclasses import asdict, dataclass
+
+Pairs = tuple[tuple[str, str], ...]
+
+INNER_ID = 1000
+"""The uid and gid a program sees as its own."""
+HOSTNAME = "sandbox"
+WORKSPACE = "/app"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RootPlan:
+    """The read-only file system of a jail. Every path in it is absolute and in the jail's terms."""
+
+    binds: Pairs = ()
+    """(path on the host, path in the jail); files and directories, read-only."""
+    links: Pairs = ()
+    """(path in the jail, where it points)."""
+    files: Pairs = ()
+    """(path in the jail, content); a content that starts with `#!` is made executable."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JailPlan:
+    """Everything the warden needs to start a zygote."""
+
+    tier: str
+    """`namespaces` or `landlock`."""
+    drop_to_id: int | None
+    """The uid and gid to become first, when started as root."""
+    root: RootPlan
+    argv: tuple[str, ...]
+    """The zygote's command line, in the jail's terms."""
+    env: Pairs
+    preload: tuple[str, ...]
+    seccomp_hex: str
+    proc: bool
+    """Whether a fresh /proc can be mounted here."""
+    scratch: str
+    """Landlock tier: the host directory that holds the boxes. Empty otherwise."""
+    remove: tuple[str, ...]
+    """What the warden removes when all is over: cgroup directories and the engine's own folder."""
+
+    def to_json(self) -> bytes:
+        return json.dumps(asdict(self)).encode()
+
+
+def plan_from_json(text: bytes) -> JailPlan:
+    fields = json.loads(text)
+    root = RootPlan(**{name: _pairs(value) for name, value in fields.pop("root").items()})
+    return JailPlan(
+        tier=fields["tier"],
+        drop_to_id=fields["drop_to_id"],
+        root=root,
+        argv=tuple(fields["argv"]),
+        env=_pairs(fields["env"]),
+        preload=tuple(fields["preload"]),
+        seccomp_hex=fields["seccomp_hex"],
+        proc=fields["proc"],
+        scratch=fields["scratch"],
+        remove=tuple(fields["remove"]),
+    )
+
+
+def _pairs(value: list[list[str]]) -> Pairs:
+    return tuple((first, second) for first, second in value)

@@ -1,0 +1,71 @@
+"""Cells prepared ahead of need, so that an execution starts at once.
+
+When they are used up faster than they can be made, each execution has one made for itself: the
+pool is a head start, never a limit.
+"""
+
+import json
+from collections import deque
+from collections.abc import Callable
+
+import anyio
+
+from assay.contracts.errors import SandboxUnavailableError
+from assay.sandbox.native.cell import Cell
+from assay.sandbox.native.engine import Engine
+
+
+class CellPool:
+    """Waiting cells of one engine."""
+
+    def __init__(self, engine: Engine, size: int, discard: Callable[[Cell], None]) -> None:
+        self._engine = engine
+        self._size = size
+        self._discard = discard
+        self._waiting: deque[Cell] = deque()
+        self._wanted = anyio.Event()
+
+    async def keep_filled(self) -> None:
+        """Run for the life of the engine; ends with it."""
+        while self._engine.alive:
+            try:
+                while len(self._waiting) < self._size:
+                    self._waiting.append(await self._engine.make_cell())
+            except SandboxUnavailableError:
+                # Whoever needs a cell next will hear why there is none.
+                pass
+            self._wanted = anyio.Event()
+            await self._wanted.wait()
+
+    async def take(self) -> Cell:
+        """Return a cell whose worker waits for its program.
+
+        Raises:
+            SandboxUnavailableError: If none can be made. Nothing has started.
+        """
+        cell = self._waiting.popleft() if self._waiting else await self._engine.make_cell()
+        self._wanted.set()
+        try:
+            await _await_readiness(cell)
+        except BaseException:
+            self._discard(cell)
+            raise
+        return cell
+
+    def empty(self) -> None:
+        while self._waiting:
+            self._discard(self._waiting.popleft())
+
+
+async def _await_readiness(cell: Cell) -> None:
+    text = b""
+    while not text.endswith(b"\n"):
+        piece = await cell.status.read()
+        if not piece:
+            raise SandboxUnavailableError("the sandbox died early", dispatch="never_started")
+        text += piece
+    report = json.loads(text.splitlines()[0])
+    if "ready" not in report:
+        raise SandboxUnavailableError(
+            f"the sandbox could not be locked: {report}", dispatch="never_started"
+        )

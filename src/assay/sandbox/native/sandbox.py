@@ -1,0 +1,163 @@
+"""One native sandbox: a box for its files, a fresh cell for each execution."""
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import PurePosixPath
+
+import anyio
+import anyio.to_thread
+
+from assay.contracts.errors import SandboxUnavailableError
+from assay.contracts.execution import (
+    ExecutionResult,
+    FileInfo,
+    Isolation,
+    Limits,
+    Program,
+    Reason,
+    Timings,
+)
+from assay.contracts.ports import OnOutput, ignore_output
+from assay.sandbox.files import WorkspaceFiles
+from assay.sandbox.native.cell import Cell
+from assay.sandbox.native.conclusion import Evidence, conclude
+from assay.sandbox.native.engine import Engine
+from assay.sandbox.native.pool import CellPool
+from assay.sandbox.native.request import Setting, encode_request
+from assay.sandbox.native.supervision import Supervision
+from assay.sandbox.native.watch import GroupWatch, ProcessWatch, Watch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class House:
+    """What all sandboxes of one engine share."""
+
+    engine: Engine
+    pool: CellPool
+    turns: anyio.Semaphore
+    discard: Callable[[Cell], None]
+    """End a cell, and give back what it held once it is dead."""
+    setting: Setting
+    isolation: Isolation
+    box_owner: int | None
+    """The uid that owns the files of boxes, when it is not our own."""
+
+
+class NativeSandbox:
+    """See `assay.contracts.ports.Sandbox`."""
+
+    def __init__(self, house: House, box: str, workspace: int, limits: Limits) -> None:
+        self.limits = limits
+        self._house = house
+        self._box = box
+        self._workspace = workspace
+        self._files = WorkspaceFiles(workspace, act_as=house.box_owner)
+        self._running: set[Supervision] = set()
+        self._idle = anyio.Event()
+        self._idle.set()
+        self._open = True
+
+    async def run(
+        self, program: Program, *, on_output: OnOutput = ignore_output
+    ) -> ExecutionResult:
+        limits = self._limits_for(program)
+        request = encode_request(program, limits, self._house.setting)
+        arrived = time.perf_counter()
+        async with self._house.turns:
+            served = time.perf_counter()
+            cell = await self._prepare(limits)
+            prepared = time.perf_counter()
+            supervision = Supervision(cell, limits, self._watch(cell, limits), on_output)
+            self._running.add(supervision)
+            self._idle = anyio.Event()
+            try:
+                ending = await supervision.run(request, program.stdin)
+                usage = cell.group.usage()
+            finally:
+                self._running.discard(supervision)
+                if not self._running:
+                    self._idle.set()
+                self._house.discard(cell)
+        timings = Timings(
+            queue_s=served - arrived, prepare_s=prepared - served, run_s=ending.duration_s
+        )
+        evidence = Evidence(
+            ending=ending,
+            usage=usage,
+            limits=limits,
+            disk_full=self._is_full(),
+            timings=timings,
+            isolation=self._house.isolation,
+        )
+        return conclude(evidence)
+
+    def _limits_for(self, program: Program) -> Limits:
+        if program.timeout_s is None or program.timeout_s >= self.limits.wall_s:
+            return self.limits
+        return replace(self.limits, wall_s=program.timeout_s)
+
+    async def _prepare(self, limits: Limits) -> Cell:
+        self._check_open()
+        cell = await self._house.pool.take()
+        try:
+            # PID 1 of the execution counts too.
+            cell.group.apply(memory_bytes=limits.memory_mb << 20, processes=limits.processes + 1)
+            await self._house.engine.bind(self._box, cell)
+            self._check_open()
+        except BaseException:
+            self._house.discard(cell)
+            raise
+        return cell
+
+    def _watch(self, cell: Cell, limits: Limits) -> Watch:
+        if self._house.setting.enforcing_groups:
+            return GroupWatch(cell)
+        return ProcessWatch(cell, limits.memory_mb << 20)
+
+    def _is_full(self) -> bool:
+        space = os.fstatvfs(self._workspace)
+        return space.f_bfree == 0 or space.f_ffree == 0
+
+    def _check_open(self) -> None:
+        if not self._open:
+            raise SandboxUnavailableError("the sandbox is closed", dispatch="never_started")
+
+    async def cancel(self) -> None:
+        for supervision in tuple(self._running):
+            supervision.kill(Reason.CANCELLED)
+
+    async def close(self) -> None:
+        """End what runs, then give up the workspace."""
+        self._open = False
+        while self._running:
+            await self.cancel()
+            await self._idle.wait()
+        os.close(self._workspace)
+        await self._house.engine.close_box(self._box)
+
+    async def write_file(
+        self, path: PurePosixPath, content: bytes, *, executable: bool = False
+    ) -> None:
+        self._check_open()
+        write = partial(self._files.write, path, content, executable=executable)
+        await anyio.to_thread.run_sync(write)
+
+    async def read_file(self, path: PurePosixPath, *, max_bytes: int = 64 << 20) -> bytes:
+        self._check_open()
+        read = partial(self._files.read, path, max_bytes=max_bytes)
+        return await anyio.to_thread.run_sync(read)
+
+    async def list_files(self, path: PurePosixPath = PurePosixPath()) -> tuple[FileInfo, ...]:
+        self._check_open()
+        return await anyio.to_thread.run_sync(self._files.list_below, path)
+
+    async def make_directory(self, path: PurePosixPath) -> None:
+        self._check_open()
+        await anyio.to_thread.run_sync(self._files.make_directory, path)
+
+    async def remove_path(self, path: PurePosixPath) -> None:
+        self._check_open()
+        await anyio.to_thread.run_sync(self._files.remove, path)

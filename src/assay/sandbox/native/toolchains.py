@@ -1,0 +1,70 @@
+"""Finds compilers and runtimes that live outside `/usr`, so that a jail can offer them too.
+
+Only a folder that is recognisably one distribution and nothing else is offered: a `node` in a
+person's `~/.local` would bring that person's files along.
+"""
+
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Toolchain:
+    """One self-contained distribution with a `bin` folder."""
+
+    name: str
+    prefix: str
+
+
+_MARKERS: Final[tuple[tuple[str, str, str], ...]] = (
+    # name, program, a path that only the top of such a distribution has
+    ("node", "node", "include/node/node_version.h"),
+    ("go", "go", "src/runtime/runtime.go"),
+    ("java", "javac", "release"),
+    ("rust", "rustc", "lib/rustlib/components"),
+)
+_PERSONAL: Final = (".ssh", ".config", ".local", ".bashrc", ".profile", "share/keyrings")
+
+
+def find_toolchains(folders: Sequence[str]) -> tuple[Toolchain, ...]:
+    """Look along a search path; nothing is run."""
+    found: list[Toolchain] = []
+    for name, program, marker in _MARKERS:
+        executable = _first(program, folders)
+        prefix = executable and _prefix_of(executable)
+        if prefix and _is_self_contained(prefix, marker):
+            found.append(Toolchain(name=name, prefix=str(prefix)))
+    return tuple(found)
+
+
+def _first(program: str, folders: Sequence[str]) -> Path | None:
+    for folder in folders:
+        candidate = Path(folder, program)
+        if candidate.is_file():
+            return candidate
+    return None
+
+
+def _prefix_of(executable: Path) -> Path | None:
+    real = executable.resolve()
+    if real.name == "rustup":
+        return _rustup_toolchain(executable.parent.parent.parent / ".rustup")
+    if real.is_relative_to("/usr"):
+        return None
+    return real.parent.parent
+
+
+def _rustup_toolchain(home: Path) -> Path | None:
+    try:
+        settings = tomllib.loads((home / "settings.toml").read_text())
+    except (OSError, tomllib.TOMLDecodeError):
+        return None
+    chosen = home / "toolchains" / str(settings.get("default_toolchain", ""))
+    return chosen.resolve() if chosen.is_dir() else None
+
+
+def _is_self_contained(prefix: Path, marker: str) -> bool:
+    return (prefix / marker).exists() and not any((prefix / name).exists() for name in _PERSONAL)

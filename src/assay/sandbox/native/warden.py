@@ -1,0 +1,115 @@
+"""The trusted parent of a zygote: jails it, outlives it, and cleans up after both ends.
+
+Started with an empty environment and three descriptors besides the standard ones. It ends the
+zygote, and with it every execution, as soon as the supervisor is gone in whatever way.
+"""
+
+import json
+import os
+import select
+import shutil
+import signal
+import sys
+from typing import Final, NoReturn
+
+from assay.sandbox.native import jail, kernel
+from assay.sandbox.native.plan import INNER_ID, JailPlan, plan_from_json
+
+_TRIES: Final = 50
+_PAUSE_MS: Final = 20
+
+
+def main() -> NoReturn:
+    """Run from `launch_command`; the arguments are descriptor numbers."""
+    orders, mounts, life, plan_descriptor = (int(argument) for argument in sys.argv[1:])
+    os.umask(0o022)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    plan = plan_from_json(_read_file(plan_descriptor))
+    namespaces = kernel.ALL_BUT_USER if plan.drop_to_id is not None else kernel.ALL_NAMESPACES
+    uid, gid = os.getuid(), os.getgid()
+    try:
+        pid, pidfd = kernel.clone_process(namespaces)
+    except OSError as error:
+        _give_up(orders, error)
+    if pid == 0:
+        os.close(life)
+        _become_zygote(plan, (orders, mounts, plan_descriptor), uid, gid)
+    for descriptor in (orders, mounts, plan_descriptor):
+        os.close(descriptor)
+    _wait_for_the_end(life, pidfd)
+    os.waitpid(pid, 0)
+    _remove(plan.remove)
+    os._exit(0)
+
+
+def _read_file(descriptor: int) -> bytes:
+    return os.pread(descriptor, os.fstat(descriptor).st_size, 0)
+
+
+def _give_up(orders: int, error: BaseException) -> NoReturn:
+    """Tell the supervisor in the zygote's stead why there will be no zygote."""
+    os.write(orders, json.dumps({"error": str(error)}).encode())
+    os._exit(1)
+
+
+def _become_zygote(
+    plan: JailPlan, descriptors: tuple[int, int, int], uid: int, gid: int
+) -> NoReturn:
+    try:
+        kernel.die_with_parent(signal.SIGKILL)
+        if plan.drop_to_id is None:
+            kernel.map_own_ids(INNER_ID, uid, gid)
+        jail.build_zygote_root(plan.root, proc=plan.proc)
+        if plan.drop_to_id is not None:
+            _drop_to(plan.drop_to_id)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_DFL)
+        # A change of uid clears this, and the kernel must still end us with the warden.
+        kernel.die_with_parent(signal.SIGKILL)
+        arguments = [str(descriptor) for descriptor in descriptors]
+        for descriptor in descriptors:
+            os.set_inheritable(descriptor, True)
+        os.execve(plan.argv[0], [*plan.argv, *arguments], dict(plan.env))  # noqa: S606
+    except BaseException as error:  # noqa: BLE001 - the child of a fork must not return
+        _give_up(descriptors[0], error)
+
+
+def _drop_to(identity: int) -> None:
+    os.setgroups([])
+    os.setresgid(identity, identity, identity)
+    os.setresuid(identity, identity, identity)
+    if 0 in (*os.getresuid(), *os.getresgid()):
+        raise PermissionError("refusing to run programs as root")
+
+
+def _wait_for_the_end(life: int, pidfd: int) -> None:
+    """Return when the zygote is dead; kill it when the supervisor's end of `life` closes."""
+    watched = select.poll()
+    watched.register(life, select.POLLIN)
+    watched.register(pidfd, select.POLLIN)
+    ready = {descriptor for descriptor, _ in watched.poll()}
+    if pidfd not in ready:
+        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+
+
+def _remove(paths: tuple[str, ...]) -> None:
+    for path in paths:
+        if path.startswith("/sys/"):
+            _remove_cgroup(path)
+        else:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _remove_cgroup(path: str) -> None:
+    """A group of processes that have just died may stay busy for a moment."""
+    for folder, _, _ in os.walk(path, topdown=False):
+        for _ in range(_TRIES):
+            try:
+                os.rmdir(folder)
+            except FileNotFoundError:
+                break
+            except OSError:
+                select.poll().poll(_PAUSE_MS)
+            else:
+                break

@@ -1,0 +1,111 @@
+"""What an execution uses, read from outside while it runs: from its group, or process by process."""
+
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+from assay.sandbox.native.cell import Cell
+
+_PAGE: Final = os.sysconf("SC_PAGE_SIZE")
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
+_USER_TIME, _SYSTEM_TIME = 11, 12
+_RESIDENT, _SHARED = 1, 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """Use so far: processor time in total, memory and processes at their highest."""
+
+    cpu_s: float = 0.0
+    memory_bytes: int = 0
+    processes: int = 0
+
+
+class Watch(Protocol):
+    """Looks at a running execution every few milliseconds."""
+
+    def look(self) -> Sample: ...
+
+
+class GroupWatch:
+    """The kernel counts and enforces; only processor time needs looking at."""
+
+    def __init__(self, cell: Cell) -> None:
+        self._group = cell.group
+
+    def look(self) -> Sample:
+        usage = self._group.usage()
+        return Sample(cpu_s=usage.cpu_s or 0.0)
+
+
+class ProcessWatch:
+    """Adds up the process tree, for machines where we may not make control groups.
+
+    Resident memory is quick to read and counts shared pages fully; only when it could be too much
+    is each page looked up with its number of owners. What the prepared worker shares with the
+    zygote when it starts is not the program's.
+    """
+
+    def __init__(self, cell: Cell, memory_bytes: int) -> None:
+        self._first = cell.host_pid()
+        self._memory_bytes = memory_bytes
+        self._cpu_of: dict[int, float] = {}
+        self._peak_bytes = 0
+        self._most = 0
+        self._inherited = sum(_fair_bytes(pid) for pid in self._program())
+
+    def look(self) -> Sample:
+        pids = self._program()
+        for pid in pids:
+            self._cpu_of[pid] = max(self._cpu_of.get(pid, 0.0), _cpu_s(pid))
+        held = sum(_resident_bytes(pid) for pid in pids)
+        if held > min(self._memory_bytes, self._peak_bytes):
+            held = max(0, sum(_fair_bytes(pid) for pid in pids) - self._inherited)
+        self._peak_bytes = max(self._peak_bytes, held)
+        self._most = max(self._most, len(pids))
+        return Sample(
+            cpu_s=sum(self._cpu_of.values()),
+            memory_bytes=self._peak_bytes,
+            processes=self._most,
+        )
+
+    def _program(self) -> list[int]:
+        return [] if self._first is None else _tree(self._first)[1:]
+
+
+def _tree(first: int) -> list[int]:
+    """A process and all its descendants. Orphans of a cell fall to its PID 1, so none escape."""
+    found = [first]
+    for pid in found:
+        with suppress(OSError):
+            for task in os.listdir(f"/proc/{pid}/task"):
+                children = Path(f"/proc/{pid}/task/{task}/children").read_text()
+                found.extend(int(child) for child in children.split())
+    return found
+
+
+def _resident_bytes(pid: int) -> int:
+    with suppress(OSError, IndexError):
+        fields = Path(f"/proc/{pid}/statm").read_text().split()
+        return (int(fields[_RESIDENT]) - int(fields[_SHARED])) * _PAGE
+    return 0
+
+
+def _fair_bytes(pid: int) -> int:
+    """Memory of no file, each page divided by the number of processes that hold it."""
+    total_kb = 0
+    with suppress(OSError, ValueError):
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            name, _, value = line.partition(":")
+            if name in {"Pss_Anon", "Pss_Shmem"}:
+                total_kb += int(value.split()[0])
+    return total_kb << 10
+
+
+def _cpu_s(pid: int) -> float:
+    with suppress(OSError, IndexError):
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[_USER_TIME]) + int(fields[_SYSTEM_TIME])) / _TICKS
+    return 0.0

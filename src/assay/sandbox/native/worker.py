@@ -1,0 +1,246 @@
+"""The process that becomes the program: locks itself in, waits for the program, runs it.
+
+Everything up to the first byte of the program is ours. Nothing after it is believed: the exit
+status is told by PID 1, which this process cannot touch.
+"""
+
+import atexit
+import builtins
+import errno
+import importlib.util
+import io
+import json
+import linecache
+import os
+import random
+import resource
+import signal
+import sys
+import threading
+import traceback
+import types
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn
+
+from assay.sandbox.native import kernel, landlock, seccomp
+
+NOT_FOUND: Final = 127
+NOT_RUNNABLE: Final = 126
+_LOWEST_OPEN: Final = 3
+_HIGHEST_OPEN: Final = 1 << 16
+_CHUNK: Final = 1 << 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Confinement:
+    """What is the same for every execution of a zygote."""
+
+    seccomp_program: bytes
+    proc: bool
+    readable: tuple[str, ...]
+    """Landlock tier: what a program may read. Empty when namespaces do that work."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Descriptors:
+    """What one execution is connected to."""
+
+    go: int
+    stdin: int
+    stdout: int
+    stderr: int
+    status: int
+
+
+def serve(descriptors: Descriptors, confinement: Confinement) -> NoReturn:
+    """Lock in, report readiness, then become the program that arrives. Never returns."""
+    leave = os._exit  # noqa: SLF001 - kept aside, since a program may replace it
+    try:
+        _take_descriptors(descriptors)
+        _lock_in(confinement)
+        os.write(descriptors.status, b'{"ready": true}\n')
+        header, source = _read_request(descriptors.go)
+        os.close(descriptors.go)
+        if not header:
+            leave(0)
+        _prepare(header, confinement)
+    except BaseException as error:  # noqa: BLE001 - whatever it was, PID 1 and the supervisor must know
+        _report(descriptors.status, "setup_failed", repr(error))
+        leave(NOT_RUNNABLE)
+    try:
+        os.chdir(os.path.join(header["workspace"], header["cwd"]))
+        if header["kind"] == "command":
+            _become_command(header)
+    except OSError as error:
+        _report(descriptors.status, "start_failed", _explain(error, header))
+        leave(NOT_FOUND if error.errno == errno.ENOENT else NOT_RUNNABLE)
+    os.close(descriptors.status)
+    leave(_run_python(header, source) & 0xFF)
+
+
+def _report(status: int, what: str, detail: str) -> None:
+    os.write(status, json.dumps({what: detail}).encode() + b"\n")
+
+
+def _take_descriptors(descriptors: Descriptors) -> None:
+    os.setsid()
+    os.dup2(descriptors.stdin, 0)
+    os.dup2(descriptors.stdout, 1)
+    os.dup2(descriptors.stderr, 2)
+    low = _LOWEST_OPEN
+    for kept in sorted((descriptors.go, descriptors.status)):
+        os.closerange(low, kept)
+        low = kept + 1
+    os.closerange(low, _HIGHEST_OPEN)
+    os.set_inheritable(descriptors.status, False)
+
+
+def _lock_in(confinement: Confinement) -> None:
+    if confinement.proc:
+        _prefer_as_oom_victim()
+    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGXCPU):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    kernel.die_with_parent(signal.SIGKILL)
+    kernel.forbid_new_privileges()
+    kernel.drop_capabilities()
+    if not confinement.readable:
+        seccomp.load(confinement.seccomp_program)
+
+
+def _prefer_as_oom_victim() -> None:
+    descriptor = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
+    os.write(descriptor, b"1000")
+    os.close(descriptor)
+
+
+def _read_request(go: int) -> tuple[dict[str, Any], bytes]:
+    pieces: list[bytes] = []
+    while piece := os.read(go, _CHUNK):
+        pieces.append(piece)
+    line, _, source = b"".join(pieces).partition(b"\n")
+    return (json.loads(line) if line else {}), source
+
+
+def _prepare(header: dict[str, Any], confinement: Confinement) -> None:
+    for name, value in header["rlimits"].items():
+        limit = getattr(resource, name)
+        _, hard = resource.getrlimit(limit)
+        wanted = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(limit, (wanted, wanted))
+    if confinement.readable:
+        # The box is known only now, so this tier locks the last door just before the program.
+        landlock.restrict(read_only=confinement.readable, read_write=header["writable"])
+        seccomp.load(confinement.seccomp_program)
+    os.environ.clear()
+    os.environ.update(header["env"])
+
+
+def _explain(error: OSError, header: dict[str, Any]) -> str:
+    if header["kind"] == "command" and error.filename != header["cwd"]:
+        return f"{header['argv'][0]}: {os.strerror(error.errno or 0)}"
+    return f"working directory {header['cwd']}: {os.strerror(error.errno or 0)}"
+
+
+def _become_command(header: dict[str, Any]) -> NoReturn:
+    for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
+    os.execvpe(header["argv"][0], header["argv"], header["env"])  # noqa: S606 - this is the jail
+
+
+def _run_python(header: dict[str, Any], source: bytes) -> int:
+    _renew_streams()
+    _renew_randomness()
+    main = _new_main(header["filename"], header["args"])
+    # Taken before the program can replace them.
+    flush_out, flush_err = sys.stdout.flush, sys.stderr.flush
+    shutdown = [
+        threading._shutdown,  # noqa: SLF001  # pyright: ignore[reportAttributeAccessIssue,reportUnknownMemberType,reportUnknownVariableType] - what the interpreter itself calls at exit
+        atexit._run_exitfuncs,  # noqa: SLF001
+        flush_out,
+        flush_err,
+    ]
+    code = _outcome_of(lambda: _execute(main, header["filename"], source))
+    for step in shutdown:
+        code = _outcome_of(step) or code
+    return code
+
+
+def _execute(main: types.ModuleType, filename: str, source: bytes) -> None:
+    try:
+        text = importlib.util.decode_source(source)
+    except (SyntaxError, UnicodeDecodeError):
+        text = ""
+    linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
+    exec(compile(source, filename, "exec", dont_inherit=True), main.__dict__)  # noqa: S102 - the point
+
+
+def _outcome_of(step: Any) -> int:
+    """Call one step and turn what it raises into the exit code Python would give."""
+    try:
+        step()
+    except SystemExit as leaving:
+        return _exit_code(leaving.code)
+    except BaseException as error:  # noqa: BLE001 - the interpreter's last resort is us
+        _show(error)
+        return 1
+    return 0
+
+
+def _exit_code(code: object) -> int:
+    if code is None:
+        return 0
+    if isinstance(code, int):
+        return code
+    print(code, file=sys.stderr)  # noqa: T201 - what the interpreter does
+    return 1
+
+
+def _show(error: BaseException) -> None:
+    frames = error.__traceback__
+    while frames is not None and frames.tb_frame.f_globals.get("__name__") == __name__:
+        frames = frames.tb_next
+    if sys.excepthook is not sys.__excepthook__:
+        sys.excepthook(type(error), error, frames)
+        return
+    traceback.print_exception(type(error), error, frames)
+
+
+def _renew_streams() -> None:
+    sys.stdin = io.TextIOWrapper(
+        io.BufferedReader(io.FileIO(0, "r", closefd=False)), encoding="utf-8", errors="replace"
+    )
+    # Line by line, so that what a program printed is there when a limit ends it.
+    sys.stdout = io.TextIOWrapper(
+        io.BufferedWriter(io.FileIO(1, "w", closefd=False)),
+        encoding="utf-8",
+        errors="backslashreplace",
+        line_buffering=True,
+    )
+    sys.stderr = io.TextIOWrapper(
+        io.BufferedWriter(io.FileIO(2, "w", closefd=False)),
+        encoding="utf-8",
+        errors="backslashreplace",
+        write_through=True,
+    )
+    sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr
+
+
+def _renew_randomness() -> None:
+    random.seed()
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed()
+
+
+def _new_main(filename: str, args: list[str]) -> types.ModuleType:
+    main = types.ModuleType("__main__")
+    main.__file__ = filename
+    main.__dict__["__builtins__"] = builtins
+    for name in [name for name in sys.modules if name.partition(".")[0] == "assay"]:
+        del sys.modules[name]
+    sys.modules["__main__"] = main
+    sys.argv = [filename, *args]
+    sys.path.insert(0, "")
+    return main

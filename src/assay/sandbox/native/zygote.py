@@ -1,0 +1,101 @@
+"""The parent of all executions: clean, unprivileged, jailed, with the libraries already imported.
+
+It holds no secret and reads no file of the host. It answers one kind of order: clone a process
+into fresh namespaces and hand its descriptor back.
+"""
+
+import array
+import gc
+import importlib
+import json
+import os
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from typing import Any, Final, NoReturn
+
+from assay.sandbox.native import jail, kernel, pid1, steward
+from assay.sandbox.native.plan import INNER_ID, plan_from_json
+from assay.sandbox.native.worker import Confinement, Descriptors
+
+_STREAMS: Final = 5
+_LARGEST_ORDER: Final = 4096
+_MOST_DESCRIPTORS: Final = 16
+
+
+def main(orders: int, mounts: int, plan_descriptor: int) -> NoReturn:
+    """Serve until the supervisor closes its end."""
+    plan = plan_from_json(_read_all(plan_descriptor))
+    os.close(plan_descriptor)
+    kernel.set_dumpable(dumpable=True)
+    if plan.drop_to_id is not None:
+        kernel.unshare(kernel.CLONE_NEWUSER | kernel.CLONE_NEWNS)
+        kernel.map_own_ids(INNER_ID, plan.drop_to_id, plan.drop_to_id)
+    jail.open_places()
+    if os.fork() == 0:
+        os.close(orders)
+        steward.main(mounts)
+    os.close(mounts)
+    preloaded = _preload(plan.preload)
+    confinement = Confinement(
+        seccomp_program=bytes.fromhex(plan.seccomp_hex), proc=plan.proc, readable=()
+    )
+    channel = socket.socket(fileno=orders)
+    channel.send(json.dumps({"ready": preloaded}).encode())
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    gc.collect()
+    gc.freeze()
+    while True:
+        _serve_one(channel, confinement)
+
+
+def _read_all(descriptor: int) -> bytes:
+    pieces: list[bytes] = []
+    while piece := os.read(descriptor, 1 << 16):
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+def _preload(modules: Sequence[str]) -> list[str]:
+    loaded: list[str] = []
+    for name in modules:
+        try:
+            importlib.import_module(name)
+        except Exception as error:  # noqa: BLE001 - a broken library must not cost the sandbox
+            print(f"cannot preload {name}: {error!r}", file=sys.stderr)  # noqa: T201
+        else:
+            loaded.append(name)
+    return loaded
+
+
+def _serve_one(channel: socket.socket, confinement: Confinement) -> None:
+    message, descriptors = _receive(channel)
+    if not message:
+        os._exit(0)
+    order: dict[str, Any] = json.loads(message)
+    try:
+        pid, pidfd = kernel.clone_process(kernel.ALL_NAMESPACES)
+    except OSError as error:
+        _close(descriptors)
+        channel.send(json.dumps({"error": str(error)}).encode())
+        return
+    if pid == 0:
+        channel.close()
+        go, stdin, stdout, stderr, status = descriptors[:_STREAMS]
+        streams = Descriptors(go=go, stdin=stdin, stdout=stdout, stderr=stderr, status=status)
+        pid1.lead(f"{jail.SLOTS}/{order['slot']}", streams, descriptors[_STREAMS:], confinement)
+    _close(descriptors)
+    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [pidfd]))]
+    channel.sendmsg([b'{"started": true}'], rights)
+    os.close(pidfd)
+
+
+def _receive(channel: socket.socket) -> tuple[bytes, list[int]]:
+    message, descriptors, _, _ = socket.recv_fds(channel, _LARGEST_ORDER, _MOST_DESCRIPTORS)
+    return message, descriptors
+
+
+def _close(descriptors: Sequence[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)

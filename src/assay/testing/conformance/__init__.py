@@ -1,0 +1,35 @@
+"""What every sandbox promises, one coroutine per promise, to be run against any backend."""
+
+from assay.testing.conformance import (
+    disk,
+    endings,
+    files,
+    interpreter,
+    lifecycle,
+    limits,
+    measures,
+    output,
+    shared_files,
+    starting,
+)
+from assay.testing.conformance.promise import Promise, promises_in
+
+__all__ = ["PROMISES", "Promise"]
+
+PROMISES: tuple[Promise, ...] = tuple(
+    found
+    for module in (
+        endings,
+        starting,
+        output,
+        interpreter,
+        limits,
+        disk,
+        lifecycle,
+        measures,
+        files,
+        shared_files,
+    )
+    for found in promises_in(module)
+)
+"""In the order in which a new backend best makes them true."""

@@ -1,0 +1,52 @@
+"""What a promise is: a sentence about every sandbox, and the coroutine that checks it."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from types import FunctionType, ModuleType
+from typing import overload
+
+from assay.contracts.execution import Isolation
+from assay.contracts.ports import SandboxBackend
+
+Check = Callable[[SandboxBackend], Awaitable[None]]
+"""Raises `AssertionError`, with words, when the promise is broken."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Promise:
+    """One sentence of the contract that a backend keeps or breaks."""
+
+    name: str
+    group: str
+    check: Check
+    needs: Isolation
+    """The least isolation at which a backend promises this."""
+
+    async def __call__(self, backend: SandboxBackend) -> None:
+        await self.check(backend)
+
+
+@overload
+def promise(check: Check) -> Promise: ...
+
+
+@overload
+def promise(*, needs: Isolation) -> Callable[[Check], Promise]: ...
+
+
+def promise(
+    check: Check | None = None, *, needs: Isolation = Isolation.NONE
+) -> Promise | Callable[[Check], Promise]:
+    """Turn a coroutine function into a promise named after it."""
+
+    def promised(check: Check) -> Promise:
+        assert isinstance(check, FunctionType)
+        group = check.__module__.rpartition(".")[2]
+        return Promise(name=check.__name__, group=group, check=check, needs=needs)
+
+    return promised if check is None else promised(check)
+
+
+def promises_in(module: ModuleType) -> tuple[Promise, ...]:
+    """Return a module's promises in the order in which they are written."""
+    return tuple(found for found in vars(module).values() if isinstance(found, Promise))

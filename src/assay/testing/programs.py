@@ -1,0 +1,93 @@
+"""Short ways to say what to run and what came of it; both suites speak through them."""
+
+from collections.abc import Awaitable
+from pathlib import PurePosixPath
+from textwrap import dedent
+from typing import TypeVar
+
+import anyio
+
+from assay.contracts.errors import AssayError
+from assay.contracts.execution import Command, ExecutionResult, Limits, Program, PythonCode
+from assay.contracts.ports import OnOutput, Sandbox, SandboxBackend, ignore_output
+
+ORDINARY = Limits(wall_s=30.0, cpu_s=20.0, memory_mb=256, disk_mb=32)
+"""Enough for any program that is not about a limit, and an end for one that hangs."""
+
+_SHOWN_CHARACTERS = 600
+
+Refusal = TypeVar("Refusal", bound=AssayError)
+
+
+def python(source: str) -> PythonCode:
+    """Return Python source, indented as it may be, as a program."""
+    return PythonCode(source=dedent(source).encode())
+
+
+def shell(script: str) -> Command:
+    return Command(argv=("sh", "-c", dedent(script)))
+
+
+async def run_alone(
+    backend: SandboxBackend,
+    program: Program,
+    limits: Limits = ORDINARY,
+    *,
+    on_output: OnOutput = ignore_output,
+) -> ExecutionResult:
+    """Run a program in a sandbox of its own."""
+    async with backend.open_sandbox(limits) as sandbox:
+        return await sandbox.run(program, on_output=on_output)
+
+
+async def run_well(sandbox: Sandbox, source: str) -> str:
+    """Run Python that has to succeed, and return what it printed."""
+    result = await sandbox.run(python(source))
+    assert result.succeeded, describe(result)
+    return result.stdout
+
+
+async def refused(kind: type[Refusal], call: Awaitable[object]) -> Refusal:
+    """Return the error with which a call is refused; it must be of this kind."""
+    try:
+        value = await call
+    except kind as error:
+        return error
+    raise AssertionError(f"expected {kind.__name__}, and nothing was refused: {value!r:.200}")
+
+
+def describe(result: ExecutionResult) -> str:
+    """Say in one message how an execution went, for a failed assertion."""
+    ending = f"exit code {result.exit_code}" if result.signal is None else f"signal {result.signal}"
+    return (
+        f"it ended with reason {result.reason.value!r}, {ending}, after {result.duration_s:.2f} s; "
+        f"limits hit: {', '.join(result.limits_hit) or 'none'}; "
+        f"stdout {_shown(result.stdout)}; stderr {_shown(result.stderr)}"
+    )
+
+
+def _shown(text: str) -> str:
+    if len(text) <= _SHOWN_CHARACTERS:
+        return repr(text)
+    return f"{text[:80]!r}…{text[80 - _SHOWN_CHARACTERS :]!r} ({len(text)} characters)"
+
+
+HEARTBEAT = """
+import os, time
+def beat_forever():
+    while True:
+        with open("beats", "ab") as file:
+            file.write(b".")
+        time.sleep(0.02)
+"""
+"""Defines what a process does that wants to be noticed as long as it lives."""
+
+_BEATS = PurePosixPath("beats")
+
+
+async def beats_go_on(sandbox: Sandbox) -> bool:
+    """Tell whether something in the sandbox is still beating; something must have been."""
+    before = len(await sandbox.read_file(_BEATS))
+    assert before, "nothing was ever beating"
+    await anyio.sleep(0.3)
+    return len(await sandbox.read_file(_BEATS)) > before

@@ -1,0 +1,1 @@
+"""Makes `tests.support` importable; nothing else lives here."""

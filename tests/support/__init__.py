@@ -1,0 +1,1 @@
+"""What tests share: builders and requirements, nothing with assertions about the product."""
