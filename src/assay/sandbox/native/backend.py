@@ -2,7 +2,7 @@
 
 import os
 import secrets
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +23,7 @@ from assay.sandbox.native.plan import WORKSPACE, JailPlan
 from assay.sandbox.native.pool import CellPool
 from assay.sandbox.native.request import Setting
 from assay.sandbox.native.sandbox import House, NativeSandbox
+from assay.sandbox.native.stages import Stages, installed_stages
 
 _FIRST_SANDBOX_ID = 1_600_000_000
 _SANDBOX_IDS = 1 << 16
@@ -37,9 +38,10 @@ _BOOT = (
 class NativeOptions:
     """How one native backend is set up."""
 
-    preload: tuple[str, ...] = ()
-    """Modules every program finds already imported; those not installed are left out."""
-    pool_size: int = 4
+    preload: tuple[tuple[str, ...], ...] = ()
+    """Modules that programs find already imported, in stages of growing weight."""
+    pool_size: int = 3
+    """How many cells wait ready, per stage."""
     max_concurrent: int = 32
     read_only: tuple[Path, ...] = ()
     """More of the host that programs may read, at the same path."""
@@ -87,44 +89,45 @@ class NativeBackend:
     async def close(self) -> None:
         if self._house is not None:
             house, self._house = self._house, None
-            house.pool.empty()
+            for pool in house.pools:
+                pool.empty()
             await house.engine.close()
 
     async def _build_house(self) -> House:
         groups = open_groups(f"{os.getpid()}-{secrets.token_hex(4)}")
         owner = _FIRST_SANDBOX_ID + os.getpid() % _SANDBOX_IDS if os.geteuid() == 0 else None
-        plan = _plan(self._layout, self._options.preload, groups, owner)
+        stages = installed_stages(self._options.preload)
+        plan = _plan(self._layout, stages, groups, owner)
         engine = await start_engine(plan, groups)
 
         def discard(cell: Cell) -> None:
             cell.kill()
             self._tasks.start_soon(engine.bury, cell)
 
-        pool = CellPool(engine, self._options.pool_size, discard)
-        self._tasks.start_soon(pool.keep_filled)
+        size = self._options.pool_size
+        pools = tuple(CellPool(engine, n, size, discard) for n in range(1 + len(stages)))
+        for pool in pools:
+            self._tasks.start_soon(pool.keep_filled)
         return House(
             engine=engine,
-            pool=pool,
+            pools=pools,
+            stages=stages,
             turns=self._turns,
             discard=discard,
-            setting=Setting(
-                workspace=WORKSPACE, env=self._layout.env, enforcing_groups=groups.enforcing
-            ),
+            setting=Setting(workspace=WORKSPACE, enforcing_groups=groups.enforcing),
             isolation=self.isolation,
             box_owner=owner,
         )
 
 
-def _plan(
-    layout: Layout, preload: Sequence[str], groups: ControlGroups, owner: int | None
-) -> JailPlan:
+def _plan(layout: Layout, stages: Stages, groups: ControlGroups, owner: int | None) -> JailPlan:
     return JailPlan(
         tier="namespaces",
         drop_to_id=owner,
         root=layout.root,
         argv=(INTERPRETER, "-I", "-c", _BOOT, LIBRARY),
         env=tuple(layout.env.items()),
-        preload=tuple(preload),
+        stages=tuple(tuple(stage) for stage in stages),
         seccomp_hex=seccomp.build_filter().hex(),
         proc=True,
         scratch="",

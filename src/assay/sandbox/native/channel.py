@@ -8,13 +8,15 @@ from typing import Any, Final
 
 import anyio
 
+Answer = tuple[dict[str, Any], list[int]]
+
 _LARGEST_ANSWER: Final = 4096
 _MOST_DESCRIPTORS: Final = 4
 _ANSWER_WITHIN_S: Final = 30.0
 
 
 class ChannelClosedError(Exception):
-    """The other side is gone, or does not speak the protocol; nothing it said before is in doubt."""
+    """The other side is gone, or does not speak the protocol."""
 
 
 class RefusedError(Exception):
@@ -30,9 +32,7 @@ class Channel:
         self._turn = anyio.Lock()
         self._broken = False
 
-    async def ask(
-        self, question: dict[str, Any], descriptors: Sequence[int] = ()
-    ) -> tuple[dict[str, Any], list[int]]:
+    async def ask(self, question: dict[str, Any], descriptors: Sequence[int] = ()) -> Answer:
         """Send one question and wait for its answer; cancellation waits for it too.
 
         Raises:
@@ -47,9 +47,7 @@ class Channel:
                 await self._send(json.dumps(question).encode(), descriptors)
                 return await self.hear()
 
-    async def hear(
-        self, *, within_s: float = _ANSWER_WITHIN_S
-    ) -> tuple[dict[str, Any], list[int]]:
+    async def hear(self, *, within_s: float = _ANSWER_WITHIN_S) -> Answer:
         """Wait for one message; raises like `ask`."""
         try:
             with anyio.fail_after(within_s):
@@ -62,7 +60,7 @@ class Channel:
             raise ChannelClosedError(str(error)) from error
         return self._understand(message, received)
 
-    def _understand(self, message: bytes, received: list[int]) -> tuple[dict[str, Any], list[int]]:
+    def _understand(self, message: bytes, received: list[int]) -> Answer:
         try:
             answer = json.loads(message)
             refused = answer.get("error")

@@ -2,7 +2,7 @@
 
 import itertools
 import os
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -12,8 +12,9 @@ import anyio.abc
 from assay.contracts.errors import SandboxUnavailableError
 from assay.sandbox.native.cell import Cell, close_all, lay_pipes
 from assay.sandbox.native.cgroups import ControlGroups
-from assay.sandbox.native.channel import Channel, ChannelClosedError, RefusedError
+from assay.sandbox.native.channel import Answer, Channel, ChannelClosedError, RefusedError
 
+_START_WITHIN_S: Final = 120.0
 _STOP_WITHIN_S: Final = 10.0
 
 
@@ -24,7 +25,7 @@ class Engine:
         self,
         *,
         warden: anyio.abc.Process,
-        orders: Channel,
+        orders: Sequence[Channel],
         mounts: Channel,
         life: int,
         groups: ControlGroups,
@@ -37,8 +38,16 @@ class Engine:
         self._numbers = itertools.count(1)
         self.alive = True
 
-    async def make_cell(self) -> Cell:
-        """Have a process cloned into fresh namespaces.
+    async def await_stage(self, stage: int) -> None:
+        """Wait until the zygote of a stage has imported what it should.
+
+        Raises:
+            SandboxUnavailableError: If it is gone or says why it cannot serve.
+        """
+        await self._translate(self._orders[stage].hear(within_s=_START_WITHIN_S))
+
+    async def make_cell(self, stage: int) -> Cell:
+        """Have a process cloned into fresh namespaces by the zygote of a stage.
 
         Raises:
             SandboxUnavailableError: If the zygote is gone or refuses. Nothing has started.
@@ -53,7 +62,9 @@ class Engine:
                 f"out of descriptors or control groups: {error}", dispatch="never_started"
             ) from error
         try:
-            _, (pidfd,) = await self._ask(self._orders, {"slot": slot}, (*pipes.theirs, *entries))
+            _, (pidfd,) = await self._ask(
+                self._orders[stage], {"slot": slot}, (*pipes.theirs, *entries)
+            )
         except SandboxUnavailableError:
             for descriptor in pipes.ours:
                 descriptor.close()
@@ -103,9 +114,12 @@ class Engine:
 
     async def _ask(
         self, channel: Channel, question: dict[str, object], descriptors: Sequence[int] = ()
-    ) -> tuple[dict[str, object], list[int]]:
+    ) -> Answer:
+        return await self._translate(channel.ask(question, descriptors))
+
+    async def _translate(self, asking: Awaitable[Answer]) -> Answer:
         try:
-            return await channel.ask(question, descriptors)
+            return await asking
         except ChannelClosedError as error:
             self.alive = False
             raise SandboxUnavailableError(
@@ -119,8 +133,8 @@ class Engine:
     async def close(self) -> None:
         """End everything that runs and wait until the warden has cleaned up."""
         self.alive = False
-        self._orders.close()
-        self._mounts.close()
+        for channel in (*self._orders, self._mounts):
+            channel.close()
         os.close(self._life)
         with anyio.move_on_after(_STOP_WITHIN_S) as waiting:
             await self._warden.wait()

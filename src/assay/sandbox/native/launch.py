@@ -1,22 +1,20 @@
-"""Starts a zygote behind its warden: nothing of this process goes along but four descriptors."""
+"""Starts a zygote behind its warden: nothing of this process goes along but a few descriptors."""
 
 import os
 import socket
 import sys
-from contextlib import ExitStack
 from pathlib import Path
 from subprocess import DEVNULL
 from typing import Final
 
 import anyio
 
-from assay.contracts.errors import IsolationUnavailableError
+from assay.contracts.errors import IsolationUnavailableError, SandboxUnavailableError
 from assay.sandbox.native.cgroups import ControlGroups
-from assay.sandbox.native.channel import Channel, ChannelClosedError, RefusedError
+from assay.sandbox.native.channel import Channel
 from assay.sandbox.native.engine import Engine
 from assay.sandbox.native.plan import JailPlan
 
-_START_WITHIN_S: Final = 120.0
 _SOURCE: Final = str(Path(__file__).resolve().parents[3])
 _LAUNCH: Final = (
     "import sys; sys.path.insert(0, sys.argv.pop(1)); "
@@ -25,18 +23,17 @@ _LAUNCH: Final = (
 
 
 async def start_engine(plan: JailPlan, groups: ControlGroups) -> Engine:
-    """Start a warden and wait until its zygote has everything imported.
+    """Start a warden and wait until its first zygote serves; further stages follow by themselves.
 
     Raises:
         IsolationUnavailableError: If the kernel does not let us build the jail.
     """
-    with ExitStack() as ours:
-        complaints = _memory_file("assay-complaints", b"")
-        ours.callback(os.close, complaints)
-        orders, engine = await _start_warden(plan, groups, complaints)
+    complaints = _memory_file("assay-complaints", b"")
+    try:
+        engine = await _start_warden(plan, groups, complaints)
         try:
-            await orders.hear(within_s=_START_WITHIN_S)
-        except (ChannelClosedError, RefusedError) as error:
+            await engine.await_stage(0)
+        except SandboxUnavailableError as error:
             await engine.close()
             said = os.pread(complaints, 2000, 0).decode(errors="replace").strip()
             raise IsolationUnavailableError(
@@ -47,17 +44,19 @@ async def start_engine(plan: JailPlan, groups: ControlGroups) -> Engine:
             with anyio.CancelScope(shield=True):
                 await engine.close()
             raise
-        return engine
+    finally:
+        os.close(complaints)
+    return engine
 
 
-async def _start_warden(
-    plan: JailPlan, groups: ControlGroups, complaints: int
-) -> tuple[Channel, Engine]:
-    our_orders, their_orders = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    our_mounts, their_mounts = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+async def _start_warden(plan: JailPlan, groups: ControlGroups, complaints: int) -> Engine:
+    pairs = [
+        socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        for _ in range(2 + len(plan.stages))
+    ]
     life_read, life_write = os.pipe2(os.O_CLOEXEC)
     plan_file = _memory_file("assay-plan", plan.to_json())
-    passed = (their_orders.fileno(), their_mounts.fileno(), life_read, plan_file)
+    passed = (life_read, plan_file, *(theirs.fileno() for _, theirs in pairs))
     try:
         warden = await anyio.open_process(
             [sys.executable, "-I", "-S", "-c", _LAUNCH, _SOURCE, *map(str, passed)],
@@ -70,15 +69,12 @@ async def _start_warden(
             pass_fds=passed,
         )
     finally:
-        their_orders.close()
-        their_mounts.close()
         os.close(life_read)
         os.close(plan_file)
-    orders = Channel(our_orders)
-    mounts = Channel(our_mounts)
-    return orders, Engine(
-        warden=warden, orders=orders, mounts=mounts, life=life_write, groups=groups
-    )
+        for _, theirs in pairs:
+            theirs.close()
+    mounts, *orders = (Channel(ours) for ours, _ in pairs)
+    return Engine(warden=warden, orders=orders, mounts=mounts, life=life_write, groups=groups)
 
 
 def _memory_file(name: str, content: bytes) -> int:

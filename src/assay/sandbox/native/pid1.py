@@ -62,13 +62,15 @@ def _step_back(descriptors: Descriptors, confinement: Confinement) -> None:
 
 def _await(child: int) -> bytes:
     """Reap until the worker is gone, then say how it went and whether it was alone."""
-    ended = 0
+    # Pages shared with the zygote are copied at first use: better while the program runs.
+    _describe(0, alone=_reap_the_dead())
     while True:
-        pid, status = os.wait()
+        pid, ended = os.wait()
         if pid == child:
-            ended = status
-            break
-    alone = _reap_the_dead()
+            return _describe(ended, alone=_reap_the_dead())
+
+
+def _describe(ended: int, *, alone: bool) -> bytes:
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     # A worker starts as large as this process, with pages that both share.
     inherited_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

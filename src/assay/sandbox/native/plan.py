@@ -35,7 +35,8 @@ class JailPlan:
     argv: tuple[str, ...]
     """The zygote's command line, in the jail's terms."""
     env: Pairs
-    preload: tuple[str, ...]
+    stages: tuple[tuple[str, ...], ...]
+    """Modules to import; each stage is a zygote of its own that has those before it too."""
     seccomp_hex: str
     proc: bool
     """Whether a fresh /proc can be mounted here."""
@@ -57,7 +58,7 @@ def plan_from_json(text: bytes) -> JailPlan:
         root=root,
         argv=tuple(fields["argv"]),
         env=_pairs(fields["env"]),
-        preload=tuple(fields["preload"]),
+        stages=tuple(tuple(stage) for stage in fields["stages"]),
         seccomp_hex=fields["seccomp_hex"],
         proc=fields["proc"],
         scratch=fields["scratch"],

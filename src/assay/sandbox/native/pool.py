@@ -7,6 +7,8 @@ pool is a head start, never a limit.
 import json
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
 
 import anyio
 
@@ -14,28 +16,40 @@ from assay.contracts.errors import SandboxUnavailableError
 from assay.sandbox.native.cell import Cell
 from assay.sandbox.native.engine import Engine
 
+_HOLD_BACK_S: Final = 0.01
+
 
 class CellPool:
-    """Waiting cells of one engine."""
+    """Waiting cells of one stage of an engine."""
 
-    def __init__(self, engine: Engine, size: int, discard: Callable[[Cell], None]) -> None:
+    def __init__(
+        self, engine: Engine, stage: int, size: int, discard: Callable[[Cell], None]
+    ) -> None:
         self._engine = engine
+        self._stage = stage
         self._size = size
+        self.ready = stage == 0
         self._discard = discard
         self._waiting: deque[Cell] = deque()
         self._wanted = anyio.Event()
 
     async def keep_filled(self) -> None:
         """Run for the life of the engine; ends with it."""
-        while self._engine.alive:
+        if not self.ready:
+            with suppress(SandboxUnavailableError):
+                await self._engine.await_stage(self._stage)
+                self.ready = True
+        while self.ready and self._engine.alive:
             try:
                 while len(self._waiting) < self._size:
-                    self._waiting.append(await self._engine.make_cell())
+                    self._waiting.append(await self._engine.make_cell(self._stage))
             except SandboxUnavailableError:
                 # Whoever needs a cell next will hear why there is none.
                 pass
             self._wanted = anyio.Event()
             await self._wanted.wait()
+            # The execution that took a cell is running now; making one would slow it down.
+            await anyio.sleep(_HOLD_BACK_S)
 
     async def take(self) -> Cell:
         """Return a cell whose worker waits for its program.
@@ -43,7 +57,7 @@ class CellPool:
         Raises:
             SandboxUnavailableError: If none can be made. Nothing has started.
         """
-        cell = self._waiting.popleft() if self._waiting else await self._engine.make_cell()
+        cell = self._waiting.popleft() if self._waiting else await self._engine.make_cell(self._stage)
         self._wanted.set()
         try:
             await _await_readiness(cell)

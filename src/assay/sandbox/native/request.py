@@ -2,7 +2,6 @@
 
 import json
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,10 +10,9 @@ from assay.contracts.execution import Command, Limits, Program
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What the sandbox adds to a program: where it works and what it finds there."""
+    """What the sandbox adds to a program: where it works and what it may write."""
 
     workspace: str
-    env: Mapping[str, str]
     writable: tuple[str, ...] = ()
     """Landlock tier: the folders of the box."""
     enforcing_groups: bool
@@ -24,7 +22,7 @@ class Setting:
 def encode_request(program: Program, limits: Limits, setting: Setting) -> bytes:
     header: dict[str, Any] = {
         "cwd": str(program.cwd),
-        "env": {**setting.env, **program.env},
+        "env": dict(program.env),
         "workspace": setting.workspace,
         "writable": setting.writable,
         "rlimits": _rlimits(limits, setting),

@@ -27,6 +27,7 @@ from assay.sandbox.native.conclusion import Evidence, conclude
 from assay.sandbox.native.engine import Engine
 from assay.sandbox.native.pool import CellPool
 from assay.sandbox.native.request import Setting, encode_request
+from assay.sandbox.native.stages import Stages, suitable_stage
 from assay.sandbox.native.supervision import Supervision
 from assay.sandbox.native.watch import GroupWatch, ProcessWatch, Watch
 
@@ -36,7 +37,8 @@ class House:
     """What all sandboxes of one engine share."""
 
     engine: Engine
-    pool: CellPool
+    pools: tuple[CellPool, ...]
+    stages: Stages
     turns: anyio.Semaphore
     discard: Callable[[Cell], None]
     """End a cell, and give back what it held once it is dead."""
@@ -68,7 +70,7 @@ class NativeSandbox:
         arrived = time.perf_counter()
         async with self._house.turns:
             served = time.perf_counter()
-            cell = await self._prepare(limits)
+            cell = await self._prepare(program, limits)
             prepared = time.perf_counter()
             supervision = Supervision(cell, limits, self._watch(cell, limits), on_output)
             self._running.add(supervision)
@@ -99,9 +101,11 @@ class NativeSandbox:
             return self.limits
         return replace(self.limits, wall_s=program.timeout_s)
 
-    async def _prepare(self, limits: Limits) -> Cell:
+    async def _prepare(self, program: Program, limits: Limits) -> Cell:
         self._check_open()
-        cell = await self._house.pool.take()
+        stage = suitable_stage(program, self._house.stages)
+        ready = [pool for pool in self._house.pools[: stage + 1] if pool.ready]
+        cell = await ready[-1].take()
         try:
             # PID 1 of the execution counts too.
             cell.group.apply(memory_bytes=limits.memory_mb << 20, processes=limits.processes + 1)

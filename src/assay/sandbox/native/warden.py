@@ -10,6 +10,7 @@ import select
 import shutil
 import signal
 import sys
+from collections.abc import Sequence
 from typing import Final, NoReturn
 
 from assay.sandbox.native import jail, kernel
@@ -20,8 +21,9 @@ _PAUSE_MS: Final = 20
 
 
 def main() -> NoReturn:
-    """Run from `launch_command`; the arguments are descriptor numbers."""
-    orders, mounts, life, plan_descriptor = (int(argument) for argument in sys.argv[1:])
+    """Started by `launch.py`; the arguments are descriptor numbers."""
+    life, *handed_on = (int(argument) for argument in sys.argv[1:])
+    plan_descriptor, _, orders, *_ = handed_on
     os.umask(0o022)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
@@ -34,8 +36,8 @@ def main() -> NoReturn:
         _give_up(orders, error)
     if pid == 0:
         os.close(life)
-        _become_zygote(plan, (orders, mounts, plan_descriptor), uid, gid)
-    for descriptor in (orders, mounts, plan_descriptor):
+        _become_zygote(plan, handed_on, uid, gid)
+    for descriptor in handed_on:
         os.close(descriptor)
     _wait_for_the_end(life, pidfd)
     os.waitpid(pid, 0)
@@ -53,9 +55,7 @@ def _give_up(orders: int, error: BaseException) -> NoReturn:
     os._exit(1)
 
 
-def _become_zygote(
-    plan: JailPlan, descriptors: tuple[int, int, int], uid: int, gid: int
-) -> NoReturn:
+def _become_zygote(plan: JailPlan, descriptors: Sequence[int], uid: int, gid: int) -> NoReturn:
     try:
         kernel.die_with_parent(signal.SIGKILL)
         if plan.drop_to_id is None:
@@ -72,7 +72,7 @@ def _become_zygote(
             os.set_inheritable(descriptor, True)
         os.execve(plan.argv[0], [*plan.argv, *arguments], dict(plan.env))  # noqa: S606
     except BaseException as error:  # noqa: BLE001 - the child of a fork must not return
-        _give_up(descriptors[0], error)
+        _give_up(descriptors[2], error)
 
 
 def _drop_to(identity: int) -> None:

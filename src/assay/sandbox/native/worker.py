@@ -19,7 +19,9 @@ import sys
 import threading
 import traceback
 import types
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, NoReturn
 
 from assay.sandbox.native import kernel, landlock, seccomp
@@ -29,6 +31,21 @@ NOT_RUNNABLE: Final = 126
 _LOWEST_OPEN: Final = 3
 _HIGHEST_OPEN: Final = 1 << 16
 _CHUNK: Final = 1 << 16
+_REHEARSAL: Final = b"""
+import os, sys
+class Thing:
+    def __init__(self, value): self.value = value
+    def __repr__(self): return f"<{self.value!r}>"
+things = {name: Thing(name) for name in ("a", "b")}
+text = "\\n".join(str(thing) for thing in sorted(things.values(), key=repr))
+try:
+    raise ValueError(text)
+except ValueError as error:
+    text = str(error).encode()
+print(end="", flush=True)
+"""
+_join_threads: Callable[[], None] = threading._shutdown  # noqa: SLF001  # pyright: ignore - what the interpreter itself calls at exit
+_run_exit_functions: Callable[[], None] = atexit._run_exitfuncs  # noqa: SLF001
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,10 +71,11 @@ class Descriptors:
 
 def serve(descriptors: Descriptors, confinement: Confinement) -> NoReturn:
     """Lock in, report readiness, then become the program that arrives. Never returns."""
-    leave = os._exit  # noqa: SLF001 - kept aside, since a program may replace it
+    leave = os._exit  # kept aside, since a program may replace it
     try:
         _take_descriptors(descriptors)
         _lock_in(confinement)
+        _make_ready()
         os.write(descriptors.status, b'{"ready": true}\n')
         header, source = _read_request(descriptors.go)
         os.close(descriptors.go)
@@ -133,7 +151,6 @@ def _prepare(header: dict[str, Any], confinement: Confinement) -> None:
         # The box is known only now, so this tier locks the last door just before the program.
         landlock.restrict(read_only=confinement.readable, read_write=header["writable"])
         seccomp.load(confinement.seccomp_program)
-    os.environ.clear()
     os.environ.update(header["env"])
 
 
@@ -146,37 +163,48 @@ def _explain(error: OSError, header: dict[str, Any]) -> str:
 def _become_command(header: dict[str, Any]) -> NoReturn:
     for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)
-    os.execvpe(header["argv"][0], header["argv"], header["env"])  # noqa: S606 - this is the jail
+    os.execvp(header["argv"][0], header["argv"])  # noqa: S606 - this is the jail
+
+
+def _make_ready() -> None:
+    """Do all that needs no program yet, and touch what running one will touch.
+
+    A page shared with the zygote is copied at its first use; better now than when someone waits.
+    """
+    _renew_streams()
+    _renew_randomness()
+    for name in [name for name in sys.modules if name.partition(".")[0] == "assay"]:
+        del sys.modules[name]
+    sys.path.insert(0, "")
+    rehearsal = _new_main("rehearsal.py", ["argument"])
+    _outcome_of(partial(_execute, rehearsal, "rehearsal.py", _REHEARSAL))
+    json.loads(json.dumps({"rlimits": {"RLIMIT_CPU": 1}, "env": {"A": "b"}, "args": ["c"]}))
 
 
 def _run_python(header: dict[str, Any], source: bytes) -> int:
-    _renew_streams()
-    _renew_randomness()
     main = _new_main(header["filename"], header["args"])
     # Taken before the program can replace them.
-    flush_out, flush_err = sys.stdout.flush, sys.stderr.flush
-    shutdown = [
-        threading._shutdown,  # noqa: SLF001  # pyright: ignore[reportAttributeAccessIssue,reportUnknownMemberType,reportUnknownVariableType] - what the interpreter itself calls at exit
-        atexit._run_exitfuncs,  # noqa: SLF001
-        flush_out,
-        flush_err,
-    ]
-    code = _outcome_of(lambda: _execute(main, header["filename"], source))
+    shutdown = (_join_threads, _run_exit_functions, sys.stdout.flush, sys.stderr.flush)
+    code = _outcome_of(partial(_execute, main, header["filename"], source))
     for step in shutdown:
         code = _outcome_of(step) or code
     return code
 
 
 def _execute(main: types.ModuleType, filename: str, source: bytes) -> None:
-    try:
-        text = importlib.util.decode_source(source)
-    except (SyntaxError, UnicodeDecodeError):
-        text = ""
-    linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
+    # Decoded only if a traceback asks for it.
+    linecache.cache[filename] = (partial(_decode, source),)  # pyright: ignore[reportArgumentType] - the lazy form, which the stubs do not know
     exec(compile(source, filename, "exec", dont_inherit=True), main.__dict__)  # noqa: S102 - the point
 
 
-def _outcome_of(step: Any) -> int:
+def _decode(source: bytes) -> str:
+    try:
+        return importlib.util.decode_source(source)
+    except (SyntaxError, UnicodeDecodeError):
+        return ""
+
+
+def _outcome_of(step: Callable[[], object]) -> int:
     """Call one step and turn what it raises into the exit code Python would give."""
     try:
         step()
@@ -229,18 +257,16 @@ def _renew_streams() -> None:
 
 def _renew_randomness() -> None:
     random.seed()
-    numpy = sys.modules.get("numpy")
-    if numpy is not None:
-        numpy.random.seed()
+    legacy = sys.modules.get("numpy.random")
+    if legacy is not None:
+        # Unlike `random`, numpy's global generator does not notice a fork.
+        legacy.seed()
 
 
 def _new_main(filename: str, args: list[str]) -> types.ModuleType:
     main = types.ModuleType("__main__")
     main.__file__ = filename
     main.__dict__["__builtins__"] = builtins
-    for name in [name for name in sys.modules if name.partition(".")[0] == "assay"]:
-        del sys.modules[name]
     sys.modules["__main__"] = main
     sys.argv = [filename, *args]
-    sys.path.insert(0, "")
     return main

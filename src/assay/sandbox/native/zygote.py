@@ -24,28 +24,42 @@ _LARGEST_ORDER: Final = 4096
 _MOST_DESCRIPTORS: Final = 16
 
 
-def main(orders: int, mounts: int, plan_descriptor: int) -> NoReturn:
-    """Serve until the supervisor closes its end."""
+def main(plan_descriptor: int, mounts: int, *orders: int) -> NoReturn:
+    """Serve until the supervisor closes its end.
+
+    The first zygote has nothing imported. Each further one is forked off the last, imports the
+    modules of its stage on top, and serves on its own channel: a program gets the smallest that
+    has what it needs, since the cost of a fork and of an exit grows with what is loaded.
+    """
     plan = plan_from_json(_read_all(plan_descriptor))
     os.close(plan_descriptor)
-    kernel.set_dumpable(dumpable=True)
     if plan.drop_to_id is not None:
         kernel.unshare(kernel.CLONE_NEWUSER | kernel.CLONE_NEWNS)
         kernel.map_own_ids(INNER_ID, plan.drop_to_id, plan.drop_to_id)
     jail.open_places()
     if os.fork() == 0:
-        os.close(orders)
+        _close(orders)
         steward.main(mounts)
     os.close(mounts)
-    preloaded = _preload(plan.preload)
     confinement = Confinement(
         seccomp_program=bytes.fromhex(plan.seccomp_hex), proc=plan.proc, readable=()
     )
-    channel = socket.socket(fileno=orders)
-    channel.send(json.dumps({"ready": preloaded}).encode())
+    own, *later = orders
+    for stage, following in zip(plan.stages, later, strict=True):
+        if os.fork() != 0:
+            break
+        kernel.die_with_parent(signal.SIGKILL)
+        own = following
+        _preload(stage)
+    _close([channel for channel in orders if channel != own])
+    _serve(socket.socket(fileno=own), confinement)
+
+
+def _serve(channel: socket.socket, confinement: Confinement) -> NoReturn:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     gc.collect()
     gc.freeze()
+    channel.send(b'{"ready": true}')
     while True:
         _serve_one(channel, confinement)
 
@@ -57,16 +71,12 @@ def _read_all(descriptor: int) -> bytes:
     return b"".join(pieces)
 
 
-def _preload(modules: Sequence[str]) -> list[str]:
-    loaded: list[str] = []
+def _preload(modules: Sequence[str]) -> None:
     for name in modules:
         try:
             importlib.import_module(name)
         except Exception as error:  # noqa: BLE001 - a broken library must not cost the sandbox
             print(f"cannot preload {name}: {error!r}", file=sys.stderr)  # noqa: T201
-        else:
-            loaded.append(name)
-    return loaded
 
 
 def _serve_one(channel: socket.socket, confinement: Confinement) -> None:

@@ -1,0 +1,87 @@
+"""Detectors that many cases share, each with a control that is permitted everywhere."""
+
+READ_ANY = """
+def read_any():
+    for target in TARGETS:
+        try:
+            with open(target, "rb") as file:
+                content = file.read(64)
+        except OSError:
+            continue
+        if content:
+            return target, content
+judge(read_any)
+"""
+"""Fires when one of TARGETS can be read and holds something."""
+
+READ_CONTROL = """
+with open("planted", "w") as file:
+    file.write("permitted")
+TARGETS = ["missing", "planted"]
+"""
+
+LIST_ANY = """
+def list_any():
+    for target in TARGETS:
+        try:
+            names = os.listdir(target)
+        except OSError:
+            continue
+        if names:
+            return target, names
+judge(list_any)
+"""
+"""Fires when one of the directories TARGETS can be listed and is not empty."""
+
+LIST_CONTROL = """
+os.mkdir("folder")
+open("folder/planted", "w").close()
+TARGETS = ["missing", "folder"]
+"""
+
+OPEN_ANY_FOR_WRITING = """
+def open_any():
+    for target in TARGETS:
+        try:
+            # Not truncating: where a sandbox fails, looking must do no damage.
+            os.close(os.open(target, os.O_WRONLY | os.O_NONBLOCK))
+        except OSError:
+            continue
+        return target
+judge(open_any)
+"""
+"""Fires when one of TARGETS can be opened for writing."""
+
+FIND_IN = """
+import re
+def find_in():
+    with open(TARGET, errors="replace") as file:
+        found = re.search(NEEDLE, file.read(), re.MULTILINE)
+    return found and found.group()
+judge(find_in)
+"""
+"""Fires when the pattern NEEDLE stands in the file TARGET."""
+
+CALL = "judge(lambda: (True, ACT()))"
+"""Fires when ACT is not refused."""
+
+CALL_CONTROL = "ACT = os.getuid"
+
+REACH = """
+import socket
+def reach():
+    with socket.socket(FAMILY, KIND) as mine:
+        mine.settimeout(3)
+        mine.connect(ADDRESS)
+        return mine.send(b"hello") and ADDRESS
+judge(reach)
+"""
+"""Fires when something can be sent to ADDRESS."""
+
+REACH_CONTROL = """
+import socket
+listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+listener.bind("own-socket")
+listener.listen()
+FAMILY, KIND, ADDRESS = socket.AF_UNIX, socket.SOCK_STREAM, "own-socket"
+"""

@@ -1,0 +1,212 @@
+"""Things of the host, planted in plain reach of any local process, that no sandbox may reach."""
+
+import ctypes
+import os
+import secrets
+import shutil
+import socket
+import sys
+import tempfile
+from collections.abc import AsyncGenerator, Generator
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+from anyio.abc import Process
+
+_IPC_CREAT = 0o1000
+_IPC_RMID = 0
+_UNTOUCHED = b"nobody may change this"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostCanaries:
+    """What a suite has planted on the host for one case."""
+
+    secret: str
+    """Known to the host alone: whoever shows it has read it there."""
+    directory: Path
+    secret_file: Path
+    writable_file: Path
+    """Any user of this machine may write it."""
+    listeners: dict[str, socket.socket]
+    victim: Process
+    """A process of the host; the secret is in its environment."""
+    victim_mark: str
+    """Stands in the victim's command line."""
+    shm_key: int
+    """Names a shared memory segment of the host; 0 where there is none."""
+
+    def facts(self) -> dict[str, object]:
+        """Return what an attacker may know: where everything is, but not the secret."""
+        return {
+            "directory": str(self.directory),
+            "secret_file": str(self.secret_file),
+            "writable_file": str(self.writable_file),
+            "unix_path": str(self.directory / "socket"),
+            "abstract_name": self._address("abstract"),
+            "tcp_port": self._port("tcp"),
+            "tcp6_port": self._port("tcp6"),
+            "udp_port": self._port("udp"),
+            "victim_pid": self.victim.pid,
+            # Backwards, so that the attacker does not find its own source.
+            "victim_mark_reversed": self.victim_mark[::-1],
+            "shm_key": self.shm_key,
+            "home": str(Path.home()),
+            "pid": os.getpid(),
+        }
+
+    def harm(self) -> list[str]:
+        """Say what has been done to the host since the canaries were planted."""
+        visited = [f"something came to the {name} listener" for name in self._visited()]
+        return (
+            visited
+            + self._changed()
+            + ([] if self.victim_lives() else ["the victim is dead or stopped"])
+        )
+
+    def victim_lives(self) -> bool:
+        return self.victim.returncode is None and not _is_unwell(self.victim.pid)
+
+    def touched(self) -> bool:
+        return bool(self._changed())
+
+    def _visited(self) -> list[str]:
+        return [name for name, listener in self.listeners.items() if _has_visitor(listener)]
+
+    def _changed(self) -> list[str]:
+        expected = {self.secret_file: self.secret.encode(), self.writable_file: _UNTOUCHED}
+        known = {*expected, self.directory / "socket"}
+        changed = [
+            f"{path.name} was changed or removed"
+            for path, content in expected.items()
+            if not path.is_file() or path.read_bytes() != content
+        ]
+        new = [path.name for path in self.directory.iterdir() if path not in known]
+        return changed + [f"{name} has appeared" for name in new]
+
+    def _port(self, name: str) -> int:
+        listener = self.listeners.get(name)
+        return 0 if listener is None else int(listener.getsockname()[1])
+
+    def _address(self, name: str) -> str:
+        listener = self.listeners.get(name)
+        return "" if listener is None else bytes(listener.getsockname()).decode()
+
+
+@asynccontextmanager
+async def open_canaries() -> AsyncGenerator[HostCanaries]:
+    """Plant everything, and take it away again."""
+    secret = f"canary-{secrets.token_hex(16)}"
+    mark = f"86400.{secrets.randbelow(10**9):09}"
+    with ExitStack() as stack:
+        directory = stack.enter_context(_open_directory(secret))
+        listeners = stack.enter_context(_open_listeners(directory))
+        shm_key = stack.enter_context(_shared_memory())
+        stack.enter_context(_inheritable(directory / "secret"))
+        victim = await anyio.open_process(["sleep", mark], env={"ASSAY_CANARY": secret})
+        try:
+            yield HostCanaries(
+                secret=secret,
+                directory=directory,
+                secret_file=directory / "secret",
+                writable_file=directory / "writable",
+                listeners=listeners,
+                victim=victim,
+                victim_mark=mark,
+                shm_key=shm_key,
+            )
+        finally:
+            with suppress(ProcessLookupError):
+                victim.kill()
+            with anyio.CancelScope(shield=True):
+                await victim.aclose()
+
+
+@contextmanager
+def _open_directory(secret: str) -> Generator[Path]:
+    directory = Path(tempfile.mkdtemp(prefix="assay-canary-"))
+    try:
+        directory.chmod(0o777)
+        (directory / "secret").write_text(secret)
+        (directory / "secret").chmod(0o644)
+        (directory / "writable").write_bytes(_UNTOUCHED)
+        (directory / "writable").chmod(0o666)
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+@contextmanager
+def _open_listeners(directory: Path) -> Generator[dict[str, socket.socket]]:
+    with ExitStack() as stack:
+        listeners: dict[str, socket.socket] = {}
+
+        def listen(name: str, family: int, kind: int, address: object) -> None:
+            listener = stack.enter_context(socket.socket(family, kind))
+            with suppress(OSError):  # this machine may lack a family: nothing to protect then
+                listener.bind(address)  # pyright: ignore[reportArgumentType] - of its family
+                if kind == socket.SOCK_STREAM:
+                    listener.listen()
+                listener.settimeout(0)
+                listeners[name] = listener
+
+        listen("tcp", socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", 0))
+        listen("udp", socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.1", 0))
+        listen("unix", socket.AF_UNIX, socket.SOCK_STREAM, str(directory / "socket"))
+        (directory / "socket").chmod(0o666)
+        if socket.has_ipv6:
+            listen("tcp6", socket.AF_INET6, socket.SOCK_STREAM, ("::1", 0))
+        if sys.platform == "linux":
+            name = f"\0assay-canary-{secrets.token_hex(8)}"
+            listen("abstract", socket.AF_UNIX, socket.SOCK_STREAM, name)
+        yield listeners
+
+
+@contextmanager
+def _inheritable(path: Path) -> Generator[None]:
+    """Hold a descriptor that careless programs pass on to their children."""
+    descriptor = os.open(path, os.O_RDONLY)
+    os.set_inheritable(descriptor, True)
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _shared_memory() -> Generator[int]:
+    if sys.platform != "linux":
+        yield 0
+        return
+    libc = ctypes.CDLL(None, use_errno=True)
+    key = secrets.randbelow(1 << 30) + 1
+    segment = int(libc.shmget(key, 4096, _IPC_CREAT | 0o666))
+    try:
+        yield key if segment >= 0 else 0
+    finally:
+        if segment >= 0:
+            libc.shmctl(segment, _IPC_RMID, None)
+
+
+def _has_visitor(listener: socket.socket) -> bool:
+    try:
+        if listener.type == socket.SOCK_DGRAM:
+            return bool(listener.recv(100))
+        connection, _ = listener.accept()
+    except BlockingIOError:
+        return False
+    connection.close()
+    return True
+
+
+def _is_unwell(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+        state = Path(f"/proc/{pid}/stat").read_text()
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    return state.rpartition(")")[2].split()[0] in {"Z", "X", "T"}

@@ -1,0 +1,255 @@
+"""Attacks over the network: nothing goes out, nothing comes in, nothing of the host's is seen.
+
+Targets are loopback addresses only, and listeners that the suite itself has opened.
+"""
+
+from dataclasses import replace
+from functools import partial
+
+import anyio
+
+from assay.contracts.execution import Isolation, OutputChunk
+from assay.testing.hostile.aims import FIND_IN, REACH, REACH_CONTROL
+from assay.testing.hostile.case import TIGHT, Arena, Finding, Terms, build_case
+from assay.testing.hostile.probe import probing
+from assay.testing.programs import python
+
+_TERMS = Terms(group="network")
+_APART = replace(_TERMS, needs=Isolation.ISOLATED)
+
+_INET_TARGETS = {
+    "tcp_to_the_host": "socket.AF_INET, socket.SOCK_STREAM, ('127.0.0.1', CANARY['tcp_port'])",
+    "tcp_over_ipv6_to_the_host": (
+        "socket.AF_INET6, socket.SOCK_STREAM, ('::1', CANARY['tcp6_port'])"
+    ),
+    "udp_to_the_host": "socket.AF_INET, socket.SOCK_DGRAM, ('127.0.0.1', CANARY['udp_port'])",
+    "tcp_through_ipv6_mapped_addresses": (
+        "socket.AF_INET6, socket.SOCK_STREAM, ('::ffff:127.0.0.1', CANARY['tcp_port'])"
+    ),
+    "tcp_to_the_unspecified_address": (
+        "socket.AF_INET, socket.SOCK_STREAM, ('0.0.0.0', CANARY['tcp_port'])"
+    ),
+    "a_socket_of_the_host_by_path": "socket.AF_UNIX, socket.SOCK_STREAM, CANARY['unix_path']",
+}
+
+REACHING_OUT = tuple(
+    probing(
+        f"{name}_goes_nowhere",
+        detector=REACH,
+        attack=f"import socket\nFAMILY, KIND, ADDRESS = {target}",
+        control=REACH_CONTROL,
+        terms=_TERMS,
+    )
+    for name, target in _INET_TARGETS.items()
+)
+
+OTHER_PROGRAMS = probing(
+    "tcp_by_another_program_goes_nowhere",
+    detector=REACH,
+    attack=(
+        "import socket\nFAMILY, KIND = socket.AF_INET, socket.SOCK_STREAM\n"
+        "ADDRESS = ('127.0.0.1', CANARY['tcp_port'])"
+    ),
+    control=REACH_CONTROL,
+    terms=replace(_TERMS, by_command=True),
+)
+
+ABSTRACT = probing(
+    "an_abstract_socket_of_the_host_is_out_of_reach",
+    detector=REACH,
+    attack=(
+        "import socket\n"
+        "FAMILY, KIND, ADDRESS = socket.AF_UNIX, socket.SOCK_STREAM, CANARY['abstract_name']"
+    ),
+    control=REACH_CONTROL,
+    terms=_APART,
+)
+
+NAMES = probing(
+    "names_are_not_looked_up",
+    detector="""
+        import socket
+        QUESTION = bytes.fromhex("abcd01000001000000000000") + b"\\5assay\\7invalid\\0\\0\\1\\0\\1"
+        def ask():
+            with socket.socket(FAMILY, socket.SOCK_DGRAM) as mine:
+                mine.settimeout(1)
+                if FAMILY == socket.AF_UNIX:
+                    mine.bind("asker")
+                mine.connect(ADDRESS)
+                mine.send(QUESTION)
+                return mine.recv(512)
+        judge(ask)
+    """,
+    attack="import socket\nFAMILY, ADDRESS = socket.AF_INET, ('127.0.0.1', 53)",
+    control="""
+        import socket, threading
+        server = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        server.bind("name-server")
+        threading.Thread(target=lambda: server.sendto(*server.recvfrom(512))).start()
+        FAMILY, ADDRESS = socket.AF_UNIX, "name-server"
+    """,
+    terms=_TERMS,
+)
+
+RAW = tuple(
+    probing(
+        f"{name}_is_refused",
+        detector="import socket\njudge(lambda: socket.socket(*ARGUMENTS))",
+        attack=f"import socket\nARGUMENTS = {arguments}",
+        control="import socket\nARGUMENTS = (socket.AF_UNIX, socket.SOCK_DGRAM)",
+        terms=_TERMS,
+    )
+    for name, arguments in {
+        "a_raw_ip_socket": "(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)",
+        "a_raw_ipv6_socket": "(socket.AF_INET6, socket.SOCK_RAW, socket.IPPROTO_TCP)",
+        "a_ping_socket": "(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)",
+        "an_sctp_socket": "(socket.AF_INET, socket.SOCK_STREAM, 132)",
+    }.items()
+)
+
+INTERFACES = probing(
+    "no_interface_but_the_loopback_is_there",
+    detector=FIND_IN,
+    attack="TARGET, NEEDLE = '/proc/net/dev', r'^ *(?!lo:)[\\w.@-]+:'",
+    control="""
+        with open("planted", "w") as file:
+            file.write("Inter-|   Receive\\n    lo: 0 0\\n  eth0: 0 0\\n")
+        TARGET, NEEDLE = "planted", r"^ *(?!lo:)[\\w.@-]+:"
+    """,
+    terms=_APART,
+)
+
+CONNECTIONS = probing(
+    "the_connections_of_the_host_are_not_listed",
+    detector=FIND_IN,
+    attack="TARGET, NEEDLE = '/proc/net/tcp', f':{CANARY[\"tcp_port\"]:04X} '",
+    control="""
+        with open("planted", "w") as file:
+            file.write(f"0: 0100007F:{CANARY['tcp_port']:04X} 00000000:0000 0A\\n")
+        TARGET, NEEDLE = "planted", f":{CANARY['tcp_port']:04X} "
+    """,
+    terms=_APART,
+)
+
+SOCKETS = probing(
+    "the_sockets_of_the_host_are_not_listed",
+    detector=FIND_IN,
+    attack="TARGET, NEEDLE = '/proc/net/unix', CANARY['unix_path']",
+    control="""
+        import socket
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind("own-socket")
+        TARGET, NEEDLE = "/proc/net/unix", "own-socket"
+    """,
+    terms=_APART,
+)
+
+_LISTEN = """
+    import socket, time
+    try:
+        listener = socket.socket(socket.AF_INET)
+        listener.bind(("0.0.0.0", 0))
+        listener.listen()
+        print("port", listener.getsockname()[1], flush=True)
+    except OSError:
+        print("port 0", flush=True)
+    time.sleep(0.7)
+"""
+
+
+async def _sandbox_listens(arena: Arena) -> Finding:
+    """Let a sandbox listen everywhere, and knock at that port of the host."""
+    ports: list[int] = []
+    listening = anyio.Event()
+
+    def hear(chunk: OutputChunk) -> None:
+        word, _, number = chunk.data.decode().partition(" ")
+        if word == "port":
+            ports.append(int(number))
+            listening.set()
+
+    finding = Finding(breached=False, evidence="it could not listen")
+    async with arena.backend.open_sandbox(TIGHT) as sandbox, anyio.create_task_group() as tasks:
+        tasks.start_soon(partial(sandbox.run, python(_LISTEN), on_output=hear))
+        with anyio.fail_after(15):
+            await listening.wait()
+        if ports[0]:
+            finding = await _knock(ports[0])
+    return finding
+
+
+async def _host_listens(arena: Arena) -> Finding:
+    return await _knock(arena.canaries.listeners["tcp"].getsockname()[1])
+
+
+async def _knock(port: int) -> Finding:
+    try:
+        async with await anyio.connect_tcp("127.0.0.1", port):
+            return Finding(breached=True, evidence=f"port {port} of the host answers")
+    except OSError as error:
+        return Finding(breached=False, evidence=str(error))
+
+
+LISTENING = build_case(
+    "a_port_of_a_sandbox_is_not_a_port_of_the_host",
+    attack=_sandbox_listens,
+    control=_host_listens,
+    terms=_TERMS,
+)
+
+_WAIT_FOR_VISITOR = """
+    import socket, sys
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind("\\0assay-meeting")
+    listener.listen()
+    listener.settimeout(2)
+    print("ready", flush=True)
+    if sys.argv[1:] == ["alone"]:
+        socket.socket(socket.AF_UNIX).connect("\\0assay-meeting")
+    try:
+        listener.accept()
+        print("BREACH 'met'", flush=True)
+    except OSError as error:
+        print("HELD", repr(error), flush=True)
+"""
+_VISIT = """
+    import socket
+    try:
+        socket.socket(socket.AF_UNIX).connect("\\0assay-meeting")
+    except OSError as error:
+        print(error)
+"""
+
+
+async def _meet(arena: Arena, *, apart: bool) -> Finding:
+    """Let one execution wait at an abstract address, and others visit it, or only itself."""
+    heard: list[bytes] = []
+    ready = anyio.Event()
+
+    def hear(chunk: OutputChunk) -> None:
+        heard.append(chunk.data)
+        ready.set()
+
+    waiting = replace(python(_WAIT_FOR_VISITOR), args=() if apart else ("alone",))
+    async with (
+        arena.backend.open_sandbox(TIGHT) as one,
+        arena.backend.open_sandbox(TIGHT) as other,
+        anyio.create_task_group() as tasks,
+    ):
+        tasks.start_soon(partial(one.run, waiting, on_output=hear))
+        with anyio.fail_after(15):
+            await ready.wait()
+        if apart:
+            await other.run(python(_VISIT))
+            await one.run(python(_VISIT))
+    text = b"".join(heard).decode()
+    assert "HELD" in text or "BREACH" in text, f"nothing was tested: {text!r}"
+    return Finding(breached="BREACH" in text, evidence=text)
+
+
+MEETING = build_case(
+    "executions_cannot_meet_at_an_abstract_address",
+    attack=partial(_meet, apart=True),
+    control=partial(_meet, apart=False),
+    terms=_APART,
+)
