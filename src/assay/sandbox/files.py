@@ -55,12 +55,19 @@ _MEANINGS: Final = {
 class WorkspaceFiles:
     """The files below one directory descriptor. Every method blocks: call it from a thread."""
 
-    def __init__(self, directory: int, *, act_as: int | None) -> None:
+    def __init__(
+        self, directory: int, *, act_as: int | None, room: Callable[[], int | None]
+    ) -> None:
         self._directory = directory
         self._act_as = act_as
+        self._room = room
+        """Bytes left, where the file system itself does not keep the limit; None where it does."""
 
     def write(self, path: PurePosixPath, content: bytes, *, executable: bool) -> None:
         parts = _parts(path, root_allowed=False)
+        room = self._room()
+        if room is not None and len(content) > room:
+            raise WorkspaceFullError(f"{str(path)!r}: no space left in the workspace")
         with self._operation(path), self._folder(parts[:-1], create=True) as folder:
             _replace_file(folder, parts[-1], content, 0o755 if executable else 0o644)
 

@@ -82,6 +82,16 @@ def beat_forever():
 """
 """Defines what a process does that wants to be noticed as long as it lives."""
 
+BEAT_AND_SAY_SO = (
+    HEARTBEAT
+    + """
+with open("beats", "ab") as file:
+    file.write(b".")
+print("ready", flush=True)
+beat_forever()
+"""
+)
+
 _BEATS = PurePosixPath("beats")
 
 

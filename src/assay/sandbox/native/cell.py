@@ -64,11 +64,14 @@ class Cell:
     stderr: Descriptor
     status: Descriptor
     group: ControlGroup
+    ending_signal: signal.Signals
+    """What makes PID 1 of the cell take everything else along: the kernel does it on SIGKILL
+    where there is a pid namespace, PID 1 itself on SIGTERM where there is none."""
 
     def kill(self) -> None:
-        """End PID 1 of the cell; the kernel ends everything else in it."""
+        """End everything in the cell."""
         with suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+            signal.pidfd_send_signal(self.pidfd, self.ending_signal)
 
     def close(self) -> None:
         for descriptor in (self.go, self.stdin, self.stdout, self.stderr, self.status):

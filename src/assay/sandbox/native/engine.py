@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import signal
 from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from typing import Final
@@ -13,6 +14,7 @@ from assay.contracts.errors import SandboxUnavailableError
 from assay.sandbox.native.cell import Cell, close_all, lay_pipes
 from assay.sandbox.native.cgroups import ControlGroups
 from assay.sandbox.native.channel import Answer, Channel, ChannelClosedError, RefusedError
+from assay.sandbox.native.plan import Tier
 
 _START_WITHIN_S: Final = 120.0
 _STOP_WITHIN_S: Final = 10.0
@@ -29,12 +31,15 @@ class Engine:
         mounts: Channel,
         life: int,
         groups: ControlGroups,
+        tier: Tier,
     ) -> None:
         self._warden = warden
         self._orders = orders
         self._mounts = mounts
         self._life = life
         self._groups = groups
+        self._ending = signal.SIGKILL if tier == "namespaces" else signal.SIGTERM
+        self.warden_pid = warden.pid
         self._numbers = itertools.count(1)
         self.alive = True
 
@@ -82,6 +87,7 @@ class Engine:
             stderr=stderr,
             status=status,
             group=group,
+            ending_signal=self._ending,
         )
 
     async def bury(self, cell: Cell) -> None:

@@ -15,7 +15,8 @@ from assay.sandbox.native.channel import Channel
 from assay.sandbox.native.engine import Engine
 from assay.sandbox.native.plan import JailPlan
 
-_SOURCE: Final = str(Path(__file__).resolve().parents[3])
+SOURCE: Final = str(Path(__file__).resolve().parents[3])
+"""The folder that holds the package."""
 _LAUNCH: Final = (
     "import sys; sys.path.insert(0, sys.argv.pop(1)); "
     "from assay.sandbox.native.warden import main; main()"
@@ -59,7 +60,7 @@ async def _start_warden(plan: JailPlan, groups: ControlGroups, complaints: int) 
     passed = (life_read, plan_file, *(theirs.fileno() for _, theirs in pairs))
     try:
         warden = await anyio.open_process(
-            [sys.executable, "-I", "-S", "-c", _LAUNCH, _SOURCE, *map(str, passed)],
+            [sys.executable, "-I", "-S", "-c", _LAUNCH, SOURCE, *map(str, passed)],
             stdin=DEVNULL,
             stdout=DEVNULL,
             stderr=complaints,
@@ -74,7 +75,14 @@ async def _start_warden(plan: JailPlan, groups: ControlGroups, complaints: int) 
         for _, theirs in pairs:
             theirs.close()
     mounts, *orders = (Channel(ours) for ours, _ in pairs)
-    return Engine(warden=warden, orders=orders, mounts=mounts, life=life_write, groups=groups)
+    return Engine(
+        warden=warden,
+        orders=orders,
+        mounts=mounts,
+        life=life_write,
+        groups=groups,
+        tier=plan.tier,
+    )
 
 
 def _memory_file(name: str, content: bytes) -> int:

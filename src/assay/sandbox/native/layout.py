@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from assay.sandbox.native.plan import HOSTNAME, INNER_ID, WORKSPACE, Pairs, RootPlan
-from assay.sandbox.native.toolchains import Toolchain, find_toolchains
+from assay.sandbox.native.toolchains import find_toolchains
 
 HOME: Final = "/opt/assay"
 PYTHON: Final = f"{HOME}/python"
@@ -46,11 +46,15 @@ class Layout:
 
     root: RootPlan
     env: dict[str, str]
+    host_env: dict[str, str]
+    """The same for programs that see the host's own paths (Landlock tier)."""
+    readable: tuple[str, ...]
+    """What those may read of the host."""
 
 
-def build_layout(extra_read_only: Sequence[Path] = ()) -> Layout:
+def build_layout(search_path: Sequence[str], extra_read_only: Sequence[Path] = ()) -> Layout:
     """Look at this machine and interpreter once; pure data comes out."""
-    toolchains = find_toolchains(_path_folders())
+    toolchains = find_toolchains(search_path)
     binds = [
         ("/usr", "/usr"),
         *_system_binds(),
@@ -60,24 +64,19 @@ def build_layout(extra_read_only: Sequence[Path] = ()) -> Layout:
         *((tool.prefix, f"{HOME}/toolchains/{tool.name}") for tool in toolchains),
         *((str(path), str(path)) for path in extra_read_only),
     ]
+    own_bin = f"{sys.prefix}/bin"
     return Layout(
         root=RootPlan(binds=tuple(binds), links=_links(), files=_files()),
-        env=_environment(toolchains),
+        env=_environment(
+            [f"{VENV}/bin", *(f"{HOME}/toolchains/{tool.name}/bin" for tool in toolchains)]
+        ),
+        host_env=_environment([own_bin, *(f"{tool.prefix}/bin" for tool in toolchains)]),
+        readable=tuple(dict.fromkeys((*(source for source, _ in binds), own_bin))),
     )
 
 
-def _path_folders() -> tuple[str, ...]:
-    return tuple(os.get_exec_path())
-
-
-def _environment(toolchains: Iterable[Toolchain]) -> dict[str, str]:
-    folders = [
-        f"{VENV}/bin",
-        *(f"{HOME}/toolchains/{tool.name}/bin" for tool in toolchains),
-        "/usr/local/bin",
-        "/usr/bin",
-        "/bin",
-    ]
+def _environment(first_folders: Iterable[str]) -> dict[str, str]:
+    folders = [*first_folders, "/usr/local/bin", "/usr/bin", "/bin"]
     env = {
         "PATH": ":".join(folders),
         "HOME": "/tmp",  # noqa: S108 - the jail's own

@@ -9,6 +9,7 @@ import os
 import resource
 import signal
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final, NoReturn
 
 from assay.sandbox.native import jail, kernel, seccomp, worker
@@ -26,13 +27,18 @@ def lead(
         kernel.die_with_parent(signal.SIGKILL)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         _join(cgroups)
-        kernel.map_own_ids(INNER_ID, INNER_ID, INNER_ID)
-        jail.enter_execution_root(slot, proc=confinement.proc)
+        if confinement.readable:
+            _answer_for_orphans()
+        else:
+            kernel.map_own_ids(INNER_ID, INNER_ID, INNER_ID)
+            jail.enter_execution_root(slot, proc=confinement.proc)
         child = os.fork()
         if child == 0:
             worker.serve(descriptors, confinement)
         _step_back(descriptors, confinement)
         os.write(descriptors.status, _await(child))
+        if confinement.readable:
+            _end_descendants()
     except BaseException as error:  # noqa: BLE001 - nothing of ours may run on past this process
         os.write(descriptors.status, json.dumps({"setup_failed": repr(error)}).encode() + b"\n")
         os._exit(_SETUP_FAILED)
@@ -44,6 +50,46 @@ def _join(cgroups: Sequence[int]) -> None:
         # Moving only oneself, by "0", spares the kernel-wide lock that moving a pid would take.
         os.write(descriptor, b"0")
         os.close(descriptor)
+
+
+def _answer_for_orphans() -> None:
+    """Without a pid namespace the kernel ends nobody for us: adopt the orphans, and do it here."""
+    kernel.adopt_orphans()
+    signal.signal(signal.SIGTERM, _end_all)
+
+
+def _end_all(number: int, frame: object) -> NoReturn:
+    del number, frame
+    _end_descendants()
+    os._exit(0)
+
+
+def _end_descendants() -> None:
+    """Stop the whole tree first, so that nothing forks away while it is being killed."""
+    try:
+        while True:
+            for sent in (signal.SIGSTOP, signal.SIGKILL):
+                for pid in _descendants():
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, sent)
+            while os.waitpid(-1, os.WNOHANG)[0] != 0:
+                pass
+    except ChildProcessError:
+        return
+
+
+def _descendants() -> list[int]:
+    found: list[int] = []
+    waiting = [os.getpid()]
+    while waiting:
+        pid = waiting.pop()
+        with suppress(OSError):
+            for task in os.listdir(f"/proc/{pid}/task"):
+                with open(f"/proc/{pid}/task/{task}/children") as children:
+                    below = [int(child) for child in children.read().split()]
+                found.extend(below)
+                waiting.extend(below)
+    return found
 
 
 def _step_back(descriptors: Descriptors, confinement: Confinement) -> None:
@@ -63,7 +109,7 @@ def _step_back(descriptors: Descriptors, confinement: Confinement) -> None:
 def _await(child: int) -> bytes:
     """Reap until the worker is gone, then say how it went and whether it was alone."""
     # Pages shared with the zygote are copied at first use: better while the program runs.
-    _describe(0, alone=_reap_the_dead())
+    _describe(0, alone=False)
     while True:
         pid, ended = os.wait()
         if pid == child:

@@ -2,7 +2,9 @@
 
 import json
 from dataclasses import asdict, dataclass
+from typing import Literal
 
+Tier = Literal["namespaces", "landlock"]
 Pairs = tuple[tuple[str, str], ...]
 
 INNER_ID = 1000
@@ -27,8 +29,7 @@ class RootPlan:
 class JailPlan:
     """Everything the warden needs to start a zygote."""
 
-    tier: str
-    """`namespaces` or `landlock`."""
+    tier: Tier
     drop_to_id: int | None
     """The uid and gid to become first, when started as root."""
     root: RootPlan
@@ -40,6 +41,8 @@ class JailPlan:
     seccomp_hex: str
     proc: bool
     """Whether a fresh /proc can be mounted here."""
+    readable: tuple[str, ...]
+    """Landlock tier: what of the host a program may read. Empty otherwise."""
     scratch: str
     """Landlock tier: the host directory that holds the boxes. Empty otherwise."""
     remove: tuple[str, ...]
@@ -61,6 +64,7 @@ def plan_from_json(text: bytes) -> JailPlan:
         stages=tuple(tuple(stage) for stage in fields["stages"]),
         seccomp_hex=fields["seccomp_hex"],
         proc=fields["proc"],
+        readable=tuple(fields["readable"]),
         scratch=fields["scratch"],
         remove=tuple(fields["remove"]),
     )

@@ -3,26 +3,32 @@
 import json
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from assay.contracts.execution import Command, Limits, Program
+
+_SPARE_PROCESSES: Final = 256
+_MEGABYTE: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What the sandbox adds to a program: where it works and what it may write."""
+    """What a sandbox adds to its programs: where they work, and who keeps their limits."""
 
     workspace: str
+    temporary: str
     writable: tuple[str, ...] = ()
     """Landlock tier: the folders of the box."""
-    enforcing_groups: bool
-    """Whether control groups keep memory; otherwise a data limit is the backstop."""
+    groups_enforce: bool
+    """Whether control groups keep memory and processes; otherwise the watch does."""
+    processes_elsewhere: int = 0
+    """Landlock tier: processes outside the sandbox that count as the same user's."""
 
 
 def encode_request(program: Program, limits: Limits, setting: Setting) -> bytes:
     header: dict[str, Any] = {
         "cwd": str(program.cwd),
-        "env": dict(program.env),
+        "env": {"HOME": setting.temporary, "TMPDIR": setting.temporary, **program.env},
         "workspace": setting.workspace,
         "writable": setting.writable,
         "rlimits": _rlimits(limits, setting),
@@ -46,11 +52,14 @@ def _rlimits(limits: Limits, setting: Setting) -> dict[str, int]:
         # PID 1 of the execution counts too.
         "RLIMIT_NPROC": limits.processes + 1,
         # Above the size of the workspace, so that a full disk is what a program sees.
-        "RLIMIT_FSIZE": (limits.disk_mb << 20) * 2,
+        "RLIMIT_FSIZE": limits.disk_mb * _MEGABYTE * 2,
         "RLIMIT_MEMLOCK": 1 << 16,
         "RLIMIT_MSGQUEUE": 1 << 16,
         "RLIMIT_SIGPENDING": 1024,
     }
-    if not setting.enforcing_groups:
-        rlimits["RLIMIT_DATA"] = (limits.memory_mb << 20) * 4 + (1 << 30)
+    if not setting.groups_enforce:
+        rlimits["RLIMIT_DATA"] = limits.memory_mb * _MEGABYTE * 4 + (1 << 30)
+    if setting.writable:
+        # Counted per user here, not per sandbox, and others of that user come and go.
+        rlimits["RLIMIT_NPROC"] += setting.processes_elsewhere + _SPARE_PROCESSES
     return rlimits

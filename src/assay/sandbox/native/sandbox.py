@@ -14,7 +14,6 @@ from assay.contracts.errors import SandboxUnavailableError
 from assay.contracts.execution import (
     ExecutionResult,
     FileInfo,
-    Isolation,
     Limits,
     Program,
     Reason,
@@ -24,28 +23,26 @@ from assay.contracts.ports import OnOutput, ignore_output
 from assay.sandbox.files import WorkspaceFiles
 from assay.sandbox.native.cell import Cell
 from assay.sandbox.native.conclusion import Evidence, conclude
-from assay.sandbox.native.engine import Engine
+from assay.sandbox.native.jail import BOX_FOLDERS
+from assay.sandbox.native.plan import WORKSPACE
 from assay.sandbox.native.pool import CellPool
+from assay.sandbox.native.provision import Running
 from assay.sandbox.native.request import Setting, encode_request
 from assay.sandbox.native.stages import Stages, suitable_stage
 from assay.sandbox.native.supervision import Supervision
-from assay.sandbox.native.watch import GroupWatch, ProcessWatch, Watch
+from assay.sandbox.native.watch import GroupWatch, ProcessWatch, Watch, count_processes, disk_use
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class House:
     """What all sandboxes of one engine share."""
 
-    engine: Engine
+    running: Running
     pools: tuple[CellPool, ...]
     stages: Stages
     turns: anyio.Semaphore
     discard: Callable[[Cell], None]
     """End a cell, and give back what it held once it is dead."""
-    setting: Setting
-    isolation: Isolation
-    box_owner: int | None
-    """The uid that owns the files of boxes, when it is not our own."""
 
 
 class NativeSandbox:
@@ -54,9 +51,13 @@ class NativeSandbox:
     def __init__(self, house: House, box: str, workspace: int, limits: Limits) -> None:
         self.limits = limits
         self._house = house
+        self._engine = house.running.engine
         self._box = box
         self._workspace = workspace
-        self._files = WorkspaceFiles(workspace, act_as=house.box_owner)
+        self._folder = house.running.scratch / box if house.running.tier == "landlock" else None
+        self._files = WorkspaceFiles(
+            workspace, act_as=house.running.box_owner, room=self._room_on_host
+        )
         self._running: set[Supervision] = set()
         self._idle = anyio.Event()
         self._idle.set()
@@ -66,7 +67,7 @@ class NativeSandbox:
         self, program: Program, *, on_output: OnOutput = ignore_output
     ) -> ExecutionResult:
         limits = self._limits_for(program)
-        request = encode_request(program, limits, self._house.setting)
+        request = encode_request(program, limits, self._setting())
         arrived = time.perf_counter()
         async with self._house.turns:
             served = time.perf_counter()
@@ -92,7 +93,7 @@ class NativeSandbox:
             limits=limits,
             disk_full=self._is_full(),
             timings=timings,
-            isolation=self._house.isolation,
+            isolation=self._house.running.isolation,
         )
         return conclude(evidence)
 
@@ -109,7 +110,7 @@ class NativeSandbox:
         try:
             # PID 1 of the execution counts too.
             cell.group.apply(memory_bytes=limits.memory_mb << 20, processes=limits.processes + 1)
-            await self._house.engine.bind(self._box, cell)
+            await self._engine.bind(self._box, cell)
             self._check_open()
         except BaseException:
             self._house.discard(cell)
@@ -117,13 +118,33 @@ class NativeSandbox:
         return cell
 
     def _watch(self, cell: Cell, limits: Limits) -> Watch:
-        if self._house.setting.enforcing_groups:
+        if self._house.running.groups.enforcing and self._folder is None:
             return GroupWatch(cell)
-        return ProcessWatch(cell, limits.memory_mb << 20)
+        return ProcessWatch(cell, limits.memory_mb << 20, self._folder)
+
+    def _setting(self) -> Setting:
+        enforced = self._house.running.groups.enforcing
+        if self._folder is None:
+            return Setting(workspace=WORKSPACE, temporary="/tmp", groups_enforce=enforced)  # noqa: S108
+        workspace, temporary = (str(self._folder / name) for name in BOX_FOLDERS)
+        return Setting(
+            workspace=workspace,
+            temporary=temporary,
+            writable=(workspace, temporary),
+            groups_enforce=enforced,
+            processes_elsewhere=count_processes(self._house.running.box_owner or os.getuid()),
+        )
 
     def _is_full(self) -> bool:
+        if self._folder is not None:
+            return False
         space = os.fstatvfs(self._workspace)
         return space.f_bfree == 0 or space.f_ffree == 0
+
+    def _room_on_host(self) -> int | None:
+        if self._folder is None:
+            return None
+        return (self.limits.disk_mb << 20) - disk_use(self._folder)
 
     def _check_open(self) -> None:
         if not self._open:
@@ -140,7 +161,7 @@ class NativeSandbox:
             await self.cancel()
             await self._idle.wait()
         os.close(self._workspace)
-        await self._house.engine.close_box(self._box)
+        await self._engine.close_box(self._box)
 
     async def write_file(
         self, path: PurePosixPath, content: bytes, *, executable: bool = False

@@ -42,13 +42,15 @@ _PR_SET_SECCOMP: Final = 22
 _SECCOMP_MODE_FILTER: Final = 2
 
 
-def build_filter(*, network: bool = False, machine: str | None = None) -> bytes:
+def build_filter(
+    *, network: bool = False, own_ipc: bool = True, machine: str | None = None
+) -> bytes:
     """The filter for a jailed program, ready for `load`.
 
     Raises:
         UnsupportedMachineError: If we have no table of system calls for the machine.
     """
-    return compile_policy(build_policy(network=network), machine=machine)
+    return compile_policy(build_policy(network=network, own_ipc=own_ipc), machine=machine)
 
 
 def compile_policy(policy: Policy, *, machine: str | None = None) -> bytes:

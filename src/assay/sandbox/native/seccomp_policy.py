@@ -246,10 +246,15 @@ _NETWORK_RULES: Final[Mapping[str, Rule]] = MappingProxyType(
 )
 
 
-def build_policy(*, network: bool = False) -> Policy:
-    """The policy for a jailed program, with internet sockets if it has been granted a network."""
+def build_policy(*, network: bool = False, own_ipc: bool = True) -> Policy:
+    """The policy for a jailed program.
+
+    Internet sockets only if it has been granted a network. Shared memory, semaphores and queues
+    with global names only where its names are its own.
+    """
+    shared = frozenset() if own_ipc else frozenset(_ALLOWED["ipc"].split())
     return Policy(
-        allowed=_names(_ALLOWED),
+        allowed=_names(_ALLOWED) - shared,
         hidden=_names(_HIDDEN),
         rules={**_RULES, **_NETWORK_RULES} if network else _RULES,
     )

@@ -7,9 +7,11 @@ clone.
 import array
 import json
 import os
+import shutil
 import signal
 import socket
-from typing import Any, Final, NoReturn
+from contextlib import suppress
+from typing import Any, Final, NoReturn, Protocol
 
 from assay.sandbox.native import jail, kernel
 
@@ -18,30 +20,46 @@ _SMALLEST_INODES: Final = 1024
 _BYTES_PER_INODE: Final = 16384
 
 
-def main(mounts: int) -> NoReturn:
+class Boxes(Protocol):
+    """Where the files of sandboxes live."""
+
+    def open(self, box: str, size_bytes: int) -> int:
+        """Make an empty box and return a descriptor of its workspace."""
+        ...
+
+    def close(self, box: str) -> None: ...
+
+    def bind(self, box: str, slot: str) -> None:
+        """Make a box appear in the process that waits at a slot."""
+        ...
+
+    def release(self, slot: str) -> None: ...
+
+
+def main(mounts: int, boxes: Boxes) -> NoReturn:
     """Serve until the supervisor closes its end."""
     kernel.die_with_parent(signal.SIGKILL)
     channel = socket.socket(fileno=mounts)
     while message := channel.recv(_LARGEST_ORDER):
         order: dict[str, Any] = json.loads(message)
         try:
-            _obey(channel, order)
+            _obey(channel, boxes, order)
         except OSError as error:
             channel.send(json.dumps({"error": str(error)}).encode())
     os._exit(0)
 
 
-def _obey(channel: socket.socket, order: dict[str, Any]) -> None:
+def _obey(channel: socket.socket, boxes: Boxes, order: dict[str, Any]) -> None:
     match order["do"]:
         case "open":
-            _answer_with(channel, _open_box(order["box"], order["size_bytes"]))
+            _answer_with(channel, boxes.open(order["box"], order["size_bytes"]))
             return
         case "close":
-            _close_box(order["box"])
+            boxes.close(order["box"])
         case "bind":
-            _bind_box(order["box"], order["slot"])
+            boxes.bind(order["box"], order["slot"])
         case "release":
-            _release_slot(order["slot"])
+            boxes.release(order["slot"])
         case unknown:
             raise OSError(f"unknown order {unknown!r}")
     channel.send(b"{}")
@@ -53,34 +71,68 @@ def _answer_with(channel: socket.socket, descriptor: int) -> None:
     os.close(descriptor)
 
 
-def _open_box(box: str, size_bytes: int) -> int:
-    place = f"{jail.BOXES}/{box}"
-    os.mkdir(place)
-    inodes = max(_SMALLEST_INODES, size_bytes // _BYTES_PER_INODE)
-    kernel.mount_tmpfs(place, size_bytes=size_bytes, inodes=inodes, mode=0o755)
+def _furnish(place: str) -> int:
     workspace, temporary = (f"{place}/{folder}" for folder in jail.BOX_FOLDERS)
     os.mkdir(workspace, 0o755)
-    os.mkdir(temporary)
-    os.chmod(temporary, 0o1777)
+    os.mkdir(temporary, 0o755)
     return os.open(workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
-def _close_box(box: str) -> None:
-    place = f"{jail.BOXES}/{box}"
-    kernel.unmount(place)
-    os.rmdir(place)
+class MountedBoxes:
+    """Each box is a tmpfs of its own in the zygote's mount namespace."""
+
+    def open(self, box: str, size_bytes: int) -> int:
+        place = f"{jail.BOXES}/{box}"
+        os.mkdir(place)
+        inodes = max(_SMALLEST_INODES, size_bytes // _BYTES_PER_INODE)
+        kernel.mount_tmpfs(place, size_bytes=size_bytes, inodes=inodes, mode=0o755)
+        return _furnish(place)
+
+    def close(self, box: str) -> None:
+        place = f"{jail.BOXES}/{box}"
+        kernel.unmount(place)
+        os.rmdir(place)
+
+    def bind(self, box: str, slot: str) -> None:
+        for folder in jail.BOX_FOLDERS:
+            kernel.bind(f"{jail.BOXES}/{box}/{folder}", f"{jail.SLOTS}/{slot}/{folder}")
+
+    def release(self, slot: str) -> None:
+        place = f"{jail.SLOTS}/{slot}"
+        for folder in jail.BOX_FOLDERS:
+            target = f"{place}/{folder}"
+            if os.path.ismount(target):
+                kernel.unmount(target)
+            os.rmdir(target)
+        os.rmdir(place)
 
 
-def _bind_box(box: str, slot: str) -> None:
-    for folder in jail.BOX_FOLDERS:
-        kernel.bind(f"{jail.BOXES}/{box}/{folder}", f"{jail.SLOTS}/{slot}/{folder}")
+class PlainBoxes:
+    """Landlock tier: each box is a folder of the host, its size kept by the supervisor's watch."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+
+    def open(self, box: str, size_bytes: int) -> int:
+        del size_bytes
+        place = f"{self._root}/{box}"
+        os.mkdir(place, 0o700)
+        return _furnish(place)
+
+    def close(self, box: str) -> None:
+        shutil.rmtree(f"{self._root}/{box}", onerror=_open_up)
+
+    def bind(self, box: str, slot: str) -> None:
+        """A program is told where its box is; nothing has to be mounted."""
+
+    def release(self, slot: str) -> None:
+        """Nothing was mounted."""
 
 
-def _release_slot(slot: str) -> None:
-    place = f"{jail.SLOTS}/{slot}"
-    for folder in jail.BOX_FOLDERS:
-        target = f"{place}/{folder}"
-        if os.path.ismount(target):
-            kernel.unmount(target)
-        os.rmdir(target)
-    os.rmdir(place)
+def _open_up(retry: Any, path: str, failure: object) -> None:
+    """Remove what a program made unreadable; what still resists goes with the engine."""
+    del failure
+    with suppress(OSError):
+        os.chmod(os.path.dirname(path), 0o700)
+        os.chmod(path, 0o700)
+        shutil.rmtree(path) if retry is os.open else retry(path)

@@ -128,3 +128,7 @@ class Supervision:
             self.kill(Reason.OUT_OF_MEMORY)
         elif sample.cpu_s > self._limits.cpu_s:
             self.kill(Reason.CPU_TIME)
+        elif sample.processes > self._limits.processes:
+            self.kill(Reason.TOO_MANY_PROCESSES)
+        elif sample.disk_bytes > self._limits.disk_mb << 20:
+            self.kill(Reason.DISK_FULL)

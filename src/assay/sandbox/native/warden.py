@@ -28,10 +28,9 @@ def main() -> NoReturn:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     plan = plan_from_json(_read_file(plan_descriptor))
-    namespaces = kernel.ALL_BUT_USER if plan.drop_to_id is not None else kernel.ALL_NAMESPACES
     uid, gid = os.getuid(), os.getgid()
     try:
-        pid, pidfd = kernel.clone_process(namespaces)
+        pid, pidfd = kernel.clone_process(_namespaces(plan))
     except OSError as error:
         _give_up(orders, error)
     if pid == 0:
@@ -41,8 +40,14 @@ def main() -> NoReturn:
         os.close(descriptor)
     _wait_for_the_end(life, pidfd)
     os.waitpid(pid, 0)
-    _remove(plan.remove)
+    remove_all(plan.remove)
     os._exit(0)
+
+
+def _namespaces(plan: JailPlan) -> int:
+    if plan.tier == "landlock":
+        return 0
+    return kernel.ALL_NAMESPACES if plan.drop_to_id is None else kernel.ALL_BUT_USER
 
 
 def _read_file(descriptor: int) -> bytes:
@@ -58,9 +63,10 @@ def _give_up(orders: int, error: BaseException) -> NoReturn:
 def _become_zygote(plan: JailPlan, descriptors: Sequence[int], uid: int, gid: int) -> NoReturn:
     try:
         kernel.die_with_parent(signal.SIGKILL)
-        if plan.drop_to_id is None:
-            kernel.map_own_ids(INNER_ID, uid, gid)
-        jail.build_zygote_root(plan.root, proc=plan.proc)
+        if plan.tier == "namespaces":
+            if plan.drop_to_id is None:
+                kernel.map_own_ids(INNER_ID, uid, gid)
+            jail.build_zygote_root(plan.root, proc=plan.proc)
         if plan.drop_to_id is not None:
             _drop_to(plan.drop_to_id)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -93,7 +99,8 @@ def _wait_for_the_end(life: int, pidfd: int) -> None:
         signal.pidfd_send_signal(pidfd, signal.SIGKILL)
 
 
-def _remove(paths: tuple[str, ...]) -> None:
+def remove_all(paths: Sequence[str]) -> None:
+    """Remove cgroup folders and directories, as far as they are there."""
     for path in paths:
         if path.startswith("/sys/"):
             _remove_cgroup(path)

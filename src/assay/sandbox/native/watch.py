@@ -12,6 +12,7 @@ _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _USER_TIME, _SYSTEM_TIME = 11, 12
 _RESIDENT, _SHARED = 1, 2
+_PER_NAME: Final = 512
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +22,7 @@ class Sample:
     cpu_s: float = 0.0
     memory_bytes: int = 0
     processes: int = 0
+    disk_bytes: int = 0
 
 
 class Watch(Protocol):
@@ -48,9 +50,10 @@ class ProcessWatch:
     zygote when it starts is not the program's.
     """
 
-    def __init__(self, cell: Cell, memory_bytes: int) -> None:
+    def __init__(self, cell: Cell, memory_bytes: int, box: Path | None = None) -> None:
         self._first = cell.host_pid()
         self._memory_bytes = memory_bytes
+        self._box = box
         self._cpu_of: dict[int, float] = {}
         self._peak_bytes = 0
         self._most = 0
@@ -69,13 +72,14 @@ class ProcessWatch:
             cpu_s=sum(self._cpu_of.values()),
             memory_bytes=self._peak_bytes,
             processes=self._most,
+            disk_bytes=0 if self._box is None else disk_use(self._box),
         )
 
     def _program(self) -> list[int]:
-        return [] if self._first is None else _tree(self._first)[1:]
+        return [] if self._first is None else process_tree(self._first)[1:]
 
 
-def _tree(first: int) -> list[int]:
+def process_tree(first: int) -> list[int]:
     """A process and all its descendants. Orphans of a cell fall to its PID 1, so none escape."""
     found = [first]
     for pid in found:
@@ -84,6 +88,26 @@ def _tree(first: int) -> list[int]:
                 children = Path(f"/proc/{pid}/task/{task}/children").read_text()
                 found.extend(int(child) for child in children.split())
     return found
+
+
+def count_processes(uid: int) -> int:
+    """How many processes and threads a user has on this machine."""
+    total = 0
+    for entry in os.scandir("/proc"):
+        with suppress(OSError):
+            if entry.name.isdigit() and entry.stat().st_uid == uid:
+                total += len(os.listdir(f"/proc/{entry.name}/task"))
+    return total
+
+
+def disk_use(folder: Path) -> int:
+    """What a box on the host's own disk takes up, names included. Links are not followed."""
+    total = 0
+    for path, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            with suppress(OSError):
+                total += _PER_NAME + os.lstat(os.path.join(path, name)).st_blocks * 512
+    return total
 
 
 def _resident_bytes(pid: int) -> int:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NoReturn
 
 from assay.sandbox.native import jail, kernel, pid1, steward
-from assay.sandbox.native.plan import INNER_ID, plan_from_json
+from assay.sandbox.native.plan import INNER_ID, JailPlan, plan_from_json
 from assay.sandbox.native.worker import Confinement, Descriptors
 
 _STREAMS: Final = 5
@@ -33,16 +33,13 @@ def main(plan_descriptor: int, mounts: int, *orders: int) -> NoReturn:
     """
     plan = plan_from_json(_read_all(plan_descriptor))
     os.close(plan_descriptor)
-    if plan.drop_to_id is not None:
-        kernel.unshare(kernel.CLONE_NEWUSER | kernel.CLONE_NEWNS)
-        kernel.map_own_ids(INNER_ID, plan.drop_to_id, plan.drop_to_id)
-    jail.open_places()
+    boxes = _take_places(plan)
     if os.fork() == 0:
         _close(orders)
-        steward.main(mounts)
+        steward.main(mounts, boxes)
     os.close(mounts)
     confinement = Confinement(
-        seccomp_program=bytes.fromhex(plan.seccomp_hex), proc=plan.proc, readable=()
+        seccomp_program=bytes.fromhex(plan.seccomp_hex), proc=plan.proc, readable=plan.readable
     )
     own, *later = orders
     for stage, following in zip(plan.stages, later, strict=True):
@@ -53,6 +50,16 @@ def main(plan_descriptor: int, mounts: int, *orders: int) -> NoReturn:
         _preload(stage)
     _close([channel for channel in orders if channel != own])
     _serve(socket.socket(fileno=own), confinement)
+
+
+def _take_places(plan: JailPlan) -> steward.Boxes:
+    if plan.tier == "landlock":
+        return steward.PlainBoxes(plan.scratch)
+    if plan.drop_to_id is not None:
+        kernel.unshare(kernel.CLONE_NEWUSER | kernel.CLONE_NEWNS)
+        kernel.map_own_ids(INNER_ID, plan.drop_to_id, plan.drop_to_id)
+    jail.open_places()
+    return steward.MountedBoxes()
 
 
 def _serve(channel: socket.socket, confinement: Confinement) -> NoReturn:
@@ -85,7 +92,7 @@ def _serve_one(channel: socket.socket, confinement: Confinement) -> None:
         os._exit(0)
     order: dict[str, Any] = json.loads(message)
     try:
-        pid, pidfd = kernel.clone_process(kernel.ALL_NAMESPACES)
+        pid, pidfd = kernel.clone_process(0 if confinement.readable else kernel.ALL_NAMESPACES)
     except OSError as error:
         _close(descriptors)
         channel.send(json.dumps({"error": str(error)}).encode())

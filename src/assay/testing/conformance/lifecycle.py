@@ -11,6 +11,7 @@ from assay.contracts.execution import ExecutionResult, Isolation, OutputChunk, P
 from assay.contracts.ports import OnOutput, Sandbox, SandboxBackend
 from assay.testing.conformance.promise import promise
 from assay.testing.programs import (
+    BEAT_AND_SAY_SO,
     HEARTBEAT,
     ORDINARY,
     beats_go_on,
@@ -24,7 +25,7 @@ from assay.testing.programs import (
 
 _NOTE = PurePosixPath("note")
 _READY_THEN_SLEEP = python("import time; print('ready', flush=True); time.sleep(600)")
-_BEAT = python(f"{HEARTBEAT}\nprint('ready', flush=True)\nbeat_forever()")
+_BEAT = python(BEAT_AND_SAY_SO)
 
 
 def _set_when_ready(seen: anyio.Event) -> OnOutput:
@@ -138,7 +139,7 @@ async def executions_that_overlap_do_not_see_each_other(backend: SandboxBackend)
         await sandbox.cancel()
 
     assert processes, "a program sees no process, not even itself"
-    assert "543.21" not in processes, f"another execution's process is visible:\n{processes}"
+    assert "543.21" not in processes, f"another execution's process is visible:\n{processes:.500}"
 
 
 @promise

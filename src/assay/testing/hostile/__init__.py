@@ -1,1 +1,36 @@
 """Attacks that no sandbox may let through, each with the proof that its detector works."""
+
+from assay.testing.hostile import (
+    floods,
+    host_data,
+    host_files,
+    kernel_surface,
+    memory,
+    network,
+    privileges,
+    processes,
+    protocol,
+    races,
+    resources,
+)
+from assay.testing.hostile.case import HostileCase, cases_in, check_case
+
+__all__ = ["CASES", "HostileCase", "check_case"]
+
+CASES: tuple[HostileCase, ...] = tuple(
+    case
+    for module in (
+        kernel_surface,
+        host_data,
+        privileges,
+        processes,
+        network,
+        protocol,
+        host_files,
+        races,
+        memory,
+        resources,
+        floods,
+    )
+    for case in cases_in(module)
+)

@@ -17,7 +17,7 @@ from assay.testing.hostile.aims import (
 )
 from assay.testing.hostile.case import TIGHT, Arena, Finding, Terms, build_case
 from assay.testing.hostile.probe import probing
-from assay.testing.programs import describe, python, run_alone, run_well
+from assay.testing.programs import describe, python, run_alone
 
 _TERMS = Terms(group="host_data")
 _APART = replace(_TERMS, needs=Isolation.ISOLATED)
@@ -327,6 +327,8 @@ _SEARCH = """
     print("found", *found)
 """
 
+_LEAVE_TEMPORARY = "import sys, tempfile; open(tempfile.gettempdir() + '/' + sys.argv[1], 'w')"
+
 
 async def _other_workspace(arena: Arena, *, own: bool) -> Finding:
     """Put a file into one sandbox, and let another search the whole file system for it."""
@@ -335,8 +337,9 @@ async def _other_workspace(arena: Arena, *, own: bool) -> Finding:
         arena.backend.open_sandbox(TIGHT) as one,
         arena.backend.open_sandbox(TIGHT) as other,
     ):
-        await (other if own else one).write_file(PurePosixPath(name), b"")
-        await run_well(one, "open('/tmp/mine', 'w').close()")
+        owner = other if own else one
+        await owner.write_file(PurePosixPath(name), b"")
+        await owner.run(replace(python(_LEAVE_TEMPORARY), args=(name,)))
         result = await other.run(replace(python(_SEARCH), args=(name[::-1],)))
     assert result.stdout.startswith("found"), f"nothing was tested: {describe(result)}"
     return Finding(breached=len(result.stdout.split()) > 1, evidence=result.stdout)

@@ -9,7 +9,14 @@ from assay.contracts.execution import Isolation, OutputChunk, Reason
 from assay.testing.hostile.aims import CALL, CALL_CONTROL, LIST_ANY, LIST_CONTROL
 from assay.testing.hostile.case import TIGHT, Arena, Finding, Terms, build_case
 from assay.testing.hostile.probe import probing
-from assay.testing.programs import HEARTBEAT, beats_go_on, describe, python, run_alone
+from assay.testing.programs import (
+    BEAT_AND_SAY_SO,
+    HEARTBEAT,
+    beats_go_on,
+    describe,
+    python,
+    run_alone,
+)
 
 _TERMS = Terms(group="processes")
 _APART = replace(_TERMS, needs=Isolation.ISOLATED)
@@ -33,7 +40,8 @@ VISIBLE = probing(
         import subprocess
         MARK = "864" + "00.5"
         child = subprocess.Popen(["sleep", MARK])
-        # Popen returns when the exec has happened, so the mark is there.
+        while MARK not in open(f"/proc/{child.pid}/cmdline").read():
+            pass  # its new command line appears a moment after the exec
     """,
     terms=_APART,
 )
@@ -197,11 +205,8 @@ async def _goes_on(arena: Arena) -> Finding:
     def hear(_: OutputChunk) -> None:
         beating.set()
 
-    source = (
-        HEARTBEAT + "open('beats', 'w').write('.')\nprint('beating', flush=True)\nbeat_forever()"
-    )
     async with arena.backend.open_sandbox(TIGHT) as sandbox, anyio.create_task_group() as tasks:
-        tasks.start_soon(partial(sandbox.run, python(source), on_output=hear))
+        tasks.start_soon(partial(sandbox.run, python(BEAT_AND_SAY_SO), on_output=hear))
         with anyio.fail_after(10):
             await beating.wait()
         goes_on = await beats_go_on(sandbox)

@@ -18,8 +18,8 @@ _FORGED = """
     import json, os, pickle, struct
     FORGED = [
         json.dumps({"exit_code": 0, "signal": None, "reason": "completed", "status": 0}).encode(),
-        b"0\\n", b"0 0\\n", b"exit 0\\n", b"\\0" * 8, struct.pack("<iI", 0, 0), struct.pack(">q", 0),
-        b"\\x01\\0\\0\\0\\0\\0\\0\\x05hello", b"\\0\\0\\0\\0\\x02\\x08\\0", b"\\n\\x1e{}\\n",
+        b"0\\n", b"0 0\\n", b"exit 0\\n", b"\\0" * 8, struct.pack("<q", 0),
+        b"\\x01" + bytes(6) + b"\\x05hello", bytes(4) + b"\\x02\\x08\\0", b"\\n\\x1e{}\\n",
         pickle.dumps({"exit_code": 0}),
     ]
     def forge(descriptor):

@@ -1,0 +1,38 @@
+"""Chooses a way of isolating: the only place that knows them all."""
+
+from contextlib import AbstractAsyncContextManager
+
+from assay.contracts.errors import UsageError
+from assay.contracts.execution import Isolation
+from assay.contracts.ports import SandboxBackend
+from assay.settings import SandboxSettings
+
+BACKENDS = ("native",)
+
+
+def open_backend(settings: SandboxSettings) -> AbstractAsyncContextManager[SandboxBackend]:
+    """Open the backend that the settings name, or the best one for this machine.
+
+    Raises:
+        UsageError: If no backend can give the isolation asked for on any machine.
+        IsolationUnavailableError: On entering, if this machine cannot do it.
+    """
+    wanted = settings.isolation or Isolation.RESTRICTED
+    if not Isolation.ISOLATED.satisfies(wanted):
+        raise UsageError(
+            f"no backend here gives the isolation {wanted.value!r}",
+            hint=f"the native backend gives {Isolation.ISOLATED.value!r} at most",
+        )
+    # Imported late: nothing of a backend is needed until it is chosen.
+    from assay.sandbox.native.backend import NativeOptions, open_native  # noqa: PLC0415
+
+    options = NativeOptions(
+        least=wanted,
+        preload=settings.preload,
+        pool_size=settings.pool_size,
+        max_concurrent=settings.max_concurrent,
+        read_only=settings.read_only,
+        search_path=settings.search_path,
+        runtime_dir=settings.runtime_dir,
+    )
+    return open_native(options)

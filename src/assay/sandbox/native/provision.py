@@ -1,0 +1,130 @@
+"""Prepares everything one engine needs before it starts: jail plan, control groups, record."""
+
+import os
+import secrets
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from assay.contracts.errors import IsolationUnavailableError
+from assay.contracts.execution import Isolation
+from assay.sandbox.native import landlock, registry, seccomp
+from assay.sandbox.native.cgroups import ControlGroups, open_groups
+from assay.sandbox.native.engine import Engine
+from assay.sandbox.native.launch import SOURCE, start_engine
+from assay.sandbox.native.layout import INTERPRETER, LIBRARY, Layout
+from assay.sandbox.native.plan import JailPlan, RootPlan, Tier
+from assay.sandbox.native.stages import Stages
+
+_FIRST_SANDBOX_ID: Final = 1_600_000_000
+_SANDBOX_IDS: Final = 1 << 16
+_SAFE_LANDLOCK: Final = 6
+"""From here on a program cannot send signals to processes outside its own domain."""
+_BOOT: Final = (
+    "import sys; sys.path.insert(0, sys.argv.pop(1)); "
+    "from assay.sandbox.native.zygote import main; "
+    "sys.path.pop(0); main(*map(int, sys.argv[1:]))"
+)
+_DEVICES: Final = ("null", "zero", "full", "random", "urandom")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """A started engine and what its sandboxes must know about it."""
+
+    engine: Engine
+    tier: Tier
+    isolation: Isolation
+    groups: ControlGroups
+    box_owner: int | None
+    """The uid that owns the files of boxes, when it is not our own."""
+    scratch: Path
+    """Where the boxes are in the Landlock tier."""
+
+
+async def start_best(
+    layout: Layout, stages: Stages, runtime_dir: Path, least: Isolation
+) -> Running:
+    """Start an engine with namespaces, or with Landlock where the kernel refuses and that will do.
+
+    Raises:
+        IsolationUnavailableError: If this machine cannot isolate as asked.
+    """
+    try:
+        return await _start("namespaces", layout, stages, runtime_dir)
+    except IsolationUnavailableError as refusal:
+        if not Isolation.RESTRICTED.satisfies(least):
+            raise
+        if landlock.abi_version() < _SAFE_LANDLOCK:
+            raise IsolationUnavailableError(
+                f"{refusal}; and Landlock, the fallback, needs Linux 6.12 or newer here",
+                hint=refusal.hint,
+            ) from refusal
+    return await _start("landlock", layout, stages, runtime_dir)
+
+
+async def _start(tier: Tier, layout: Layout, stages: Stages, runtime_dir: Path) -> Running:
+    engine_id = f"{os.getpid()}-{secrets.token_hex(4)}"
+    folder = registry.open_folder(runtime_dir, engine_id)
+    groups = open_groups(engine_id)
+    owner = _FIRST_SANDBOX_ID + os.getpid() % _SANDBOX_IDS if os.geteuid() == 0 else None
+    scratch = _make_scratch(folder, owner)
+    remove = (*groups.folders, str(folder))
+    record = registry.EngineRecord(
+        engine=engine_id,
+        owner=registry.mark(os.getpid()),
+        warden=None,
+        since=time.time(),
+        remove=remove,
+    )
+    registry.write_record(folder, record)
+    plan = _plan(tier, layout, stages, owner=owner, scratch=scratch, remove=remove)
+    engine = await start_engine(plan, groups)
+    registry.write_record(folder, registry.with_warden(record, engine.warden_pid))
+    return Running(
+        engine=engine,
+        tier=tier,
+        isolation=Isolation.ISOLATED if tier == "namespaces" else Isolation.RESTRICTED,
+        groups=groups,
+        box_owner=owner,
+        scratch=scratch,
+    )
+
+
+def _make_scratch(folder: Path, owner: int | None) -> Path:
+    scratch = folder / "boxes"
+    scratch.mkdir(mode=0o700)
+    if owner is not None:
+        os.chown(scratch, owner, owner)
+        # Passed through on the way to the boxes, readable by nobody else.
+        folder.parent.chmod(0o711)
+    return scratch
+
+
+def _plan(
+    tier: Tier,
+    layout: Layout,
+    stages: Stages,
+    *,
+    owner: int | None,
+    scratch: Path,
+    remove: tuple[str, ...],
+) -> JailPlan:
+    jailed = tier == "namespaces"
+    interpreter, library = (INTERPRETER, LIBRARY) if jailed else (sys.executable, SOURCE)
+    devices = tuple(f"/dev/{name}" for name in _DEVICES)
+    return JailPlan(
+        tier=tier,
+        drop_to_id=owner,
+        root=layout.root if jailed else RootPlan(),
+        argv=(interpreter, "-I", "-c", _BOOT, library),
+        env=tuple((layout.env if jailed else layout.host_env).items()),
+        stages=tuple(tuple(stage) for stage in stages),
+        seccomp_hex=seccomp.build_filter(own_ipc=jailed).hex(),
+        proc=True,
+        readable=() if jailed else (*layout.readable, *devices),
+        scratch=str(scratch),
+        remove=remove,
+    )

@@ -1,0 +1,141 @@
+"""Which engines run on this machine, written down so that a crash can be cleaned up after.
+
+One folder per engine. The warden removes it as its last act; one whose owner is gone has lost its
+warden too, and `clean` does the warden's work.
+"""
+
+import json
+import os
+import select
+import shutil
+import signal
+import stat
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from assay.contracts.errors import UsageError
+from assay.sandbox.native import watch
+from assay.sandbox.native.warden import remove_all
+
+_RECORD: Final = "engine.json"
+_START_TIME_FIELD: Final = 19
+_DEATH_WITHIN_MS: Final = 5000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessMark:
+    """A process, told apart from a later one with the same number."""
+
+    pid: int
+    started: int
+
+    @property
+    def alive(self) -> bool:
+        return start_time(self.pid) == self.started
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineRecord:
+    """One engine, running or left behind."""
+
+    engine: str
+    owner: ProcessMark
+    warden: ProcessMark | None
+    since: float
+    """Seconds since the epoch."""
+    remove: tuple[str, ...]
+    """Cgroup folders and directories that go with it."""
+
+    @property
+    def orphaned(self) -> bool:
+        return not self.owner.alive
+
+    def processes(self) -> int:
+        """How many processes the engine has, its warden included."""
+        if self.warden is None or not self.warden.alive:
+            return 0
+        return len(watch.process_tree(self.warden.pid))
+
+
+def open_folder(runtime_dir: Path, engine: str) -> Path:
+    """Make an engine's folder below a runtime folder that is ours alone.
+
+    Raises:
+        UsageError: If the runtime folder belongs to somebody else or others can write to it.
+    """
+    runtime_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = runtime_dir.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+        raise UsageError(
+            f"the runtime folder {str(runtime_dir)!r} is not safe to use",
+            hint="set ASSAY_RUNTIME_DIR to a folder that only you can write to",
+        )
+    folder = runtime_dir / engine
+    folder.mkdir(mode=0o755)
+    return folder
+
+
+def write_record(folder: Path, record: EngineRecord) -> None:
+    draft = folder / f".{_RECORD}"
+    draft.write_text(json.dumps(asdict(record)))
+    draft.rename(folder / _RECORD)
+
+
+def with_warden(record: EngineRecord, pid: int) -> EngineRecord:
+    return replace(record, warden=mark(pid))
+
+
+def mark(pid: int) -> ProcessMark:
+    return ProcessMark(pid=pid, started=start_time(pid) or 0)
+
+
+def start_time(pid: int) -> int | None:
+    """When a process started, in the kernel's ticks; None if it is gone or only waits to be."""
+    with suppress(OSError):
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return None if fields[0] in {"Z", "X"} else int(fields[_START_TIME_FIELD])
+    return None
+
+
+def read_records(runtime_dir: Path) -> tuple[EngineRecord, ...]:
+    """Every engine of this user, oldest first; folders without a readable record are left out."""
+    found: list[EngineRecord] = []
+    for path in runtime_dir.glob(f"*/{_RECORD}"):
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            found.append(_read(path))
+    return tuple(sorted(found, key=lambda record: record.since))
+
+
+def _read(path: Path) -> EngineRecord:
+    fields = json.loads(path.read_text())
+    warden = fields["warden"]
+    return EngineRecord(
+        engine=path.parent.name,
+        owner=ProcessMark(**fields["owner"]),
+        warden=ProcessMark(**warden) if warden else None,
+        since=float(fields["since"]),
+        remove=tuple(fields["remove"]),
+    )
+
+
+def clean(runtime_dir: Path, record: EngineRecord) -> None:
+    """End what an orphaned engine left running and remove what it left lying about."""
+    if record.warden is not None and record.warden.alive:
+        with suppress(ProcessLookupError):
+            os.kill(record.warden.pid, signal.SIGKILL)
+        _await_death(record.warden)
+    remove_all(record.remove)
+    shutil.rmtree(runtime_dir / record.engine, ignore_errors=True)
+
+
+def _await_death(process: ProcessMark) -> None:
+    with suppress(OSError):
+        descriptor = os.pidfd_open(process.pid)
+        try:
+            watched = select.poll()
+            watched.register(descriptor, select.POLLIN)
+            watched.poll(_DEATH_WITHIN_MS)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,177 @@
+"""Runs the shipped suites against a backend and tells what held; presentation is the caller's."""
+
+import time
+import traceback
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import Literal, cast
+
+import anyio
+
+from assay.contracts.errors import AssayError, UsageError
+from assay.contracts.execution import Isolation
+from assay.contracts.ports import SandboxBackend
+from assay.testing.conformance import PROMISES
+from assay.testing.hostile import CASES, HostileCase, check_case
+
+Suite = Literal["conformance", "hostile"]
+SUITES: tuple[Suite, ...] = ("conformance", "hostile")
+
+Status = Literal["passed", "failed", "not_promised"]
+
+CHECK_DEADLINE_S = 60.0
+CHECKS_AT_ONCE = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckResult:
+    """How one promise or one hostile case went."""
+
+    suite: Suite
+    group: str
+    name: str
+    status: Status
+    seconds: float
+    detail: str
+    """Why it failed, or why it is not promised; empty when it passed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """How all of them went, in the order of the suites."""
+
+    backend: str
+    isolation: Isolation
+    results: tuple[CheckResult, ...]
+
+    @property
+    def passed(self) -> bool:
+        return not self.count("failed")
+
+    def count(self, status: Status) -> int:
+        return sum(result.status == status for result in self.results)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Check:
+    suite: Suite
+    group: str
+    name: str
+    excuse: str
+    """Why this backend does not promise it; empty when it does."""
+    run: Callable[[], Awaitable[None]]
+
+
+OnResult = Callable[[CheckResult], None]
+
+
+async def run_suites(
+    backend: SandboxBackend,
+    *,
+    suites: Iterable[Suite] = SUITES,
+    on_result: OnResult,
+    checks_at_once: int = CHECKS_AT_ONCE,
+) -> Report:
+    """Run every check of the suites, whatever fails on the way; tell each result as it comes.
+
+    Raises:
+        UsageError: If Python runs without assertions, of which the suites are made.
+    """
+    if not __debug__:
+        raise UsageError(
+            "the suites are made of assertions, and this Python runs without them",
+            hint="leave out `-O` and PYTHONOPTIMIZE",
+        )
+    checks = [check for suite in suites for check in _checks_of(suite, backend)]
+    results: dict[int, CheckResult] = {}
+    limiter = anyio.CapacityLimiter(checks_at_once)
+
+    async def run(number: int, check: _Check) -> None:
+        async with limiter:
+            results[number] = await _result_of(check)
+        on_result(results[number])
+
+    async with anyio.create_task_group() as tasks:
+        for number, check in enumerate(checks):
+            tasks.start_soon(run, number, check)
+    return Report(
+        backend=backend.name,
+        isolation=backend.isolation,
+        results=tuple(results[number] for number in range(len(checks))),
+    )
+
+
+def _checks_of(suite: Suite, backend: SandboxBackend) -> list[_Check]:
+    if suite == "conformance":
+        return [
+            _Check(
+                suite=suite,
+                group=promise.group,
+                name=promise.name,
+                excuse=_excuse(backend.isolation, promise.needs),
+                run=lambda promise=promise: promise(backend),
+            )
+            for promise in PROMISES
+        ]
+    return [
+        _Check(
+            suite=suite,
+            group=case.group,
+            name=case.name,
+            excuse=_excuse_of(case, backend.isolation),
+            run=lambda case=case: check_case(case, backend),
+        )
+        for case in CASES
+    ]
+
+
+def _excuse(isolation: Isolation, needs: Isolation) -> str:
+    if isolation.satisfies(needs):
+        return ""
+    return f"needs isolation {needs.value!r}, and this is {isolation.value!r}"
+
+
+def _excuse_of(case: HostileCase, isolation: Isolation) -> str:
+    if excuse := _excuse(isolation, case.needs):
+        return excuse
+    return "" if case.applies_to(isolation) else "what it attacks is not the host's"
+
+
+async def _result_of(check: _Check) -> CheckResult:
+    begin = time.monotonic()
+    detail = check.excuse or await _failure_of(check)
+    status: Status = "not_promised" if check.excuse else "failed" if detail else "passed"
+    return CheckResult(
+        suite=check.suite,
+        group=check.group,
+        name=check.name,
+        status=status,
+        seconds=time.monotonic() - begin,
+        detail=detail,
+    )
+
+
+async def _failure_of(check: _Check) -> str:
+    try:
+        with anyio.fail_after(CHECK_DEADLINE_S):
+            await check.run()
+    except Exception as error:  # noqa: BLE001 - whatever a check raises is its result
+        return _explain(error)
+    return ""
+
+
+def _explain(error: BaseException) -> str:
+    """Say what an error means for the person who reads the report."""
+    if isinstance(error, BaseExceptionGroup):
+        # Narrowing forgets what the members are, and there is nothing else they could be.
+        return _explain(cast("BaseExceptionGroup[BaseException]", error).exceptions[0])
+    message = str(error)
+    if isinstance(error, TimeoutError) and not message:
+        return f"it was not over after {CHECK_DEADLINE_S:g} s"
+    if isinstance(error, AssertionError) and message:
+        return message
+    if isinstance(error, AssayError) and error.hint:
+        message += f" (hint: {error.hint})"
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" [{frames[-1].name}, line {frames[-1].lineno}: {frames[-1].line}]" if frames else ""
+    return f"{type(error).__name__}: {message}{place}"

@@ -1,0 +1,34 @@
+"""The fake sandbox keeps the promises that need no program, so tests may stand on it."""
+
+import pytest
+
+from assay.contracts.execution import Command, ExecutionResult, Limits, OutputChunk, Program
+from assay.contracts.ports import SandboxBackend
+from assay.testing.conformance import PROMISES, Promise
+from assay.testing.fake_sandbox import FakeBackend, FakeSandbox, answer_with
+
+
+def _say_hello(program: Program, sandbox: FakeSandbox) -> ExecutionResult:
+    del program, sandbox
+    return answer_with("hello", exit_code=3)
+
+
+FILES = [promise for promise in PROMISES if promise.group == "files"]
+
+
+@pytest.mark.parametrize("promise", FILES, ids=lambda promise: promise.name)
+async def test_fake_keeps(promise: Promise) -> None:
+    backend: SandboxBackend = FakeBackend()
+
+    await promise(backend)
+
+
+async def test_fake_answers_as_it_was_told_and_remembers_the_question() -> None:
+    heard: list[OutputChunk] = []
+    sandbox = FakeSandbox(limits=Limits(), answer=_say_hello)
+
+    result = await sandbox.run(Command(argv=("greet",)), on_output=heard.append)
+
+    assert (result.stdout, result.exit_code) == ("hello", 3)
+    assert heard == [OutputChunk(stream="stdout", data=b"hello")]
+    assert sandbox.programs == [Command(argv=("greet",))]
