@@ -123,7 +123,7 @@ def _from_environment() -> dict[str, Any]:
 
 def _merge(into: dict[str, Any], layer: Mapping[str, Any]) -> None:
     for name, value in layer.items():
-        if isinstance(value, Mapping) and isinstance(into.get(name), dict):
-            _merge(into[name], value)  # pyright: ignore[reportUnknownArgumentType] - a TOML table
+        if isinstance(value, Mapping):
+            _merge(into.setdefault(name, {}), value)  # pyright: ignore[reportUnknownArgumentType] - a table
         elif value is not None:
             into[name] = value

@@ -64,7 +64,7 @@ class WorkspaceFiles:
         """Bytes left, where the file system itself does not keep the limit; None where it does."""
 
     def write(self, path: PurePosixPath, content: bytes, *, executable: bool) -> None:
-        parts = _parts(path, root_allowed=False)
+        parts = _parts(path, root=NotARegularFileError)
         room = self._room()
         if room is not None and len(content) > room:
             raise WorkspaceFullError(f"{str(path)!r}: no space left in the workspace")
@@ -72,7 +72,7 @@ class WorkspaceFiles:
             _replace_file(folder, parts[-1], content, 0o755 if executable else 0o644)
 
     def read(self, path: PurePosixPath, *, max_bytes: int) -> bytes:
-        parts = _parts(path, root_allowed=False)
+        parts = _parts(path, root=NotARegularFileError)
         with self._operation(path), self._folder(parts[:-1]) as folder:
             descriptor = _open(folder, parts[-1], _READ)
             try:
@@ -81,16 +81,16 @@ class WorkspaceFiles:
                 os.close(descriptor)
 
     def list_below(self, path: PurePosixPath) -> tuple[FileInfo, ...]:
-        parts = _parts(path, root_allowed=True)
+        parts = _parts(path)
         with self._operation(path), self._folder(parts) as folder:
             return tuple(sorted(_walk(folder, path), key=lambda entry: entry.path))
 
     def make_directory(self, path: PurePosixPath) -> None:
-        with self._operation(path), self._folder(_parts(path, root_allowed=True), create=True):
+        with self._operation(path), self._folder(_parts(path), create=True):
             pass
 
     def remove(self, path: PurePosixPath) -> None:
-        parts = _parts(path, root_allowed=False)
+        parts = _parts(path, root=PathOutsideWorkspaceError)
         with self._operation(path), self._folder(parts[:-1]) as folder:
             found = os.lstat(parts[-1], dir_fd=folder)
             if stat.S_ISDIR(found.st_mode):
@@ -127,8 +127,11 @@ class WorkspaceFiles:
             os.close(current)
 
 
-def _parts(path: PurePosixPath, *, root_allowed: bool) -> list[bytes]:
-    if path.is_absolute() or ".." in path.parts or (not path.parts and not root_allowed):
+def _parts(path: PurePosixPath, *, root: type[WorkspaceError] | None = None) -> list[bytes]:
+    """Split a path; `root` is the complaint where the workspace itself will not do."""
+    if not path.parts and root is not None:
+        raise root("this is the workspace itself", hint="name something in it")
+    if path.is_absolute() or ".." in path.parts:
         raise PathOutsideWorkspaceError(
             f"{str(path)!r} is not a path inside the workspace",
             hint="give a path relative to the workspace root, without `..`",

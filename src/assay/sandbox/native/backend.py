@@ -115,12 +115,17 @@ async def open_native(options: NativeOptions) -> AsyncGenerator[NativeBackend]:
     Raises:
         IsolationUnavailableError: If this machine does not allow it.
     """
+    failure: Exception | None = None
     async with anyio.create_task_group() as tasks:
         backend = NativeBackend(options, tasks)
         try:
             await backend.start()
             yield backend
+        except Exception as error:  # noqa: BLE001 - raised below, where no group wraps it
+            failure = error
         finally:
             with anyio.CancelScope(shield=True):
                 await backend.close()
             tasks.cancel_scope.cancel()
+    if failure is not None:
+        raise failure

@@ -55,7 +55,7 @@ class Channel:
             message, received, _, _ = socket.recv_fds(
                 self._end, _LARGEST_ANSWER, _MOST_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC
             )
-        except (OSError, TimeoutError) as error:
+        except (OSError, TimeoutError, anyio.ClosedResourceError) as error:
             self._broken = True
             raise ChannelClosedError(str(error)) from error
         return self._understand(message, received)
@@ -87,6 +87,8 @@ class Channel:
 
     def close(self) -> None:
         self._broken = True
+        # Whoever is waiting for an answer learns now that there will be none.
+        anyio.notify_closing(self._end)
         self._end.close()
 
 

@@ -26,6 +26,8 @@ def lead(
     try:
         kernel.die_with_parent(signal.SIGKILL)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        # The kernel shields the first process from signals it has no handler for, and only those.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         _join(cgroups)
         if confinement.readable:
             _answer_for_orphans()

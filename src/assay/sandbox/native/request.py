@@ -49,8 +49,7 @@ def _rlimits(limits: Limits, setting: Setting) -> dict[str, int]:
     rlimits = {
         "RLIMIT_CPU": math.ceil(limits.cpu_s) + 1,
         "RLIMIT_NOFILE": limits.open_files,
-        # PID 1 of the execution counts too.
-        "RLIMIT_NPROC": limits.processes + 1,
+        "RLIMIT_NPROC": _process_backstop(limits, setting),
         # Above the size of the workspace, so that a full disk is what a program sees.
         "RLIMIT_FSIZE": limits.disk_mb * _MEGABYTE * 2,
         "RLIMIT_MEMLOCK": 1 << 16,
@@ -59,7 +58,15 @@ def _rlimits(limits: Limits, setting: Setting) -> dict[str, int]:
     }
     if not setting.groups_enforce:
         rlimits["RLIMIT_DATA"] = limits.memory_mb * _MEGABYTE * 4 + (1 << 30)
+    return rlimits
+
+
+def _process_backstop(limits: Limits, setting: Setting) -> int:
     if setting.writable:
         # Counted per user here, not per sandbox, and others of that user come and go.
-        rlimits["RLIMIT_NPROC"] += setting.processes_elsewhere + _SPARE_PROCESSES
-    return rlimits
+        return setting.processes_elsewhere + limits.processes + _SPARE_PROCESSES
+    if setting.groups_enforce:
+        # The group refuses first, and unlike this limit it tells us.
+        return limits.processes + _SPARE_PROCESSES
+    # PID 1 of the execution counts too.
+    return limits.processes + 1

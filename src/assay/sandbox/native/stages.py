@@ -45,3 +45,8 @@ def _imported(source: bytes) -> set[str]:
 
 def _top(name: str) -> str:
     return name.partition(".")[0]
+
+
+def needed_stages(program: Program, stages: Stages) -> tuple[tuple[str, ...], ...]:
+    """Leave out the stages that would be imported for nothing when one program is all there is."""
+    return tuple(tuple(stage) for stage in stages[: suitable_stage(program, stages)])

@@ -67,7 +67,7 @@ class ProcessWatch:
         if held > min(self._memory_bytes, self._peak_bytes):
             held = max(0, sum(_fair_bytes(pid) for pid in pids) - self._inherited)
         self._peak_bytes = max(self._peak_bytes, held)
-        self._most = max(self._most, len(pids))
+        self._most = max(self._most, sum(_threads(pid) for pid in pids))
         return Sample(
             cpu_s=sum(self._cpu_of.values()),
             memory_bytes=self._peak_bytes,
@@ -90,13 +90,19 @@ def process_tree(first: int) -> list[int]:
     return found
 
 
+def _threads(pid: int) -> int:
+    with suppress(OSError):
+        return len(os.listdir(f"/proc/{pid}/task"))
+    return 0
+
+
 def count_processes(uid: int) -> int:
     """How many processes and threads a user has on this machine."""
     total = 0
     for entry in os.scandir("/proc"):
         with suppress(OSError):
             if entry.name.isdigit() and entry.stat().st_uid == uid:
-                total += len(os.listdir(f"/proc/{entry.name}/task"))
+                total += _threads(int(entry.name))
     return total
 
 

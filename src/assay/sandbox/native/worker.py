@@ -31,6 +31,7 @@ NOT_RUNNABLE: Final = 126
 _LOWEST_OPEN: Final = 3
 _HIGHEST_OPEN: Final = 1 << 16
 _CHUNK: Final = 1 << 16
+_LONGEST_DETAIL: Final = 500
 _REHEARSAL: Final = b"""
 import os, sys
 class Thing:
@@ -97,7 +98,7 @@ def serve(descriptors: Descriptors, confinement: Confinement) -> NoReturn:
 
 
 def _report(status: int, what: str, detail: str) -> None:
-    os.write(status, json.dumps({what: detail}).encode() + b"\n")
+    os.write(status, json.dumps({what: detail[:_LONGEST_DETAIL]}).encode() + b"\n")
 
 
 def _take_descriptors(descriptors: Descriptors) -> None:

@@ -55,9 +55,10 @@ def main(plan_descriptor: int, mounts: int, *orders: int) -> NoReturn:
 def _take_places(plan: JailPlan) -> steward.Boxes:
     if plan.tier == "landlock":
         return steward.PlainBoxes(plan.scratch)
-    if plan.drop_to_id is not None:
-        kernel.unshare(kernel.CLONE_NEWUSER | kernel.CLONE_NEWNS)
-        kernel.map_own_ids(INNER_ID, plan.drop_to_id, plan.drop_to_id)
+    uid, gid = os.getuid(), os.getgid()
+    # Becoming this program cost the right to mount; a namespace of our own gives it back.
+    kernel.unshare(kernel.CLONE_NEWUSER | kernel.CLONE_NEWNS)
+    kernel.map_own_ids(INNER_ID, uid, gid)
     jail.open_places()
     return steward.MountedBoxes()
 

@@ -112,9 +112,6 @@ _UNWRITABLE = {
         "[f'/sys/fs/cgroup/{path}' for path in ('cgroup.procs', 'memory/tasks', 'release_agent', "
         "'memory/memory.limit_in_bytes', 'pids/tasks', 'memory.max', 'cgroup.kill')]"
     ),
-    "user_mappings_cannot_be_changed": (
-        "['/proc/1/uid_map', '/proc/1/gid_map', '/proc/self/uid_map', '/proc/self/setgroups']"
-    ),
     "programs_of_the_system_cannot_be_changed": (
         "['/bin/sh', '/usr/bin/env', '/etc/passwd', '/etc/ld.so.cache', os.__file__]"
     ),
@@ -263,6 +260,7 @@ _DUMP_ENVIRONMENTS = """
             pass
     print(json.dumps(seen))
 """
+_TELLING_CHARACTERS = 8
 _ORDINARY_NAMES = frozenset(
     {"HOME", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "LOGNAME", "MPLBACKEND", "PATH", "PWD",
      "SHELL", "SHLVL", "TERM", "TMPDIR", "TZ", "USER"}
@@ -282,11 +280,17 @@ async def _environments(arena: Arena, *, given: bool) -> Finding:
 
 
 def _host_variables() -> list[tuple[str, str]]:
-    environment = Path("/proc/self/environ")
-    if not environment.exists():
-        return []
-    pairs = [line.partition("=") for line in environment.read_text(errors="replace").split("\0")]
-    return [(name, value) for name, _, value in pairs if value and name not in _ORDINARY_NAMES]
+    try:
+        environment = Path("/proc/self/environ").read_text(errors="replace")
+    except OSError:
+        return []  # not Linux, or hidden even from ourselves
+    pairs = [line.partition("=") for line in environment.split("\0")]
+    # Short values, such as 1, are everybody's.
+    return [
+        (name, value)
+        for name, _, value in pairs
+        if len(value) >= _TELLING_CHARACTERS and name not in _ORDINARY_NAMES
+    ]
 
 
 ENVIRONMENT = build_case(

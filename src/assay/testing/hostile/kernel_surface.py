@@ -28,7 +28,8 @@ else:
     error = ctypes.get_errno()
     if answer == 0 and FORKS:
         os._exit(0)
-    if answer == -1 and error in (errno.EPERM, errno.EACCES, errno.ENOSYS):
+    # A refused ioctl may look like one that its file does not know.
+    if answer == -1 and error in (errno.EPERM, errno.EACCES, errno.ENOSYS, errno.ENOTTY):
         held(errno.errorcode[error])
     else:
         breach((answer, errno.errorcode.get(error)))
@@ -43,7 +44,7 @@ _NEW_USER = 0x10000000
 _NEW_NAMESPACE = 0x00020000
 _SIGCHLD = 17
 _CHARACTER_DEVICE = 0o020666
-_NO_RANDOMIZE = 0x0040000
+_READ_IMPLIES_EXEC = 0x0400000
 _TIOCSTI = 0x5412
 _X32 = 0x40000000
 
@@ -91,7 +92,7 @@ _INTRUSIVE = (
     _Call("name_to_handle_at", 303, 264),
     _Call("open_by_handle_at", 304, 265, (-1, "HERE", 0)),
     _Call("lookup_dcookie", 212, 18, (0, 0, 0)),
-    _Call("personality", 135, 92, (_NO_RANDOMIZE,)),
+    _Call("a_personality_of_executable_data", 135, 92, (_READ_IMPLIES_EXEC,)),
     _Call("modify_ldt", 154, None, (0, "HERE", 16)),
     _Call("move_pages", 279, 239, (1, 0, 0, 0, 0, 0)),
     _Call("migrate_pages", 256, 238, (1, 0, 0, 0)),
@@ -140,9 +141,9 @@ _NAMESPACES = (
 
 _DOORS = (
     _Call("making_a_device", 259, 33, (-100, "HERE", _CHARACTER_DEVICE, 0x101)),
-    _Call("pushing_input_into_a_terminal", 16, 29, (0, _TIOCSTI, "HERE")),
-    _Call("pushing_input_with_stray_high_bits", 16, 29, (0, _TIOCSTI | 1 << 32, "HERE")),
-    _Call("the_console_ioctl", 16, 29, (0, 0x541C, "HERE")),
+    _Call("pushing_input_into_a_terminal", 16, 29, (-1, _TIOCSTI, "HERE")),
+    _Call("pushing_input_with_stray_high_bits", 16, 29, (-1, _TIOCSTI | 1 << 32, "HERE")),
+    _Call("the_console_ioctl", 16, 29, (-1, 0x541C, "HERE")),
     _Call("the_x32_way_in", 39 | _X32, None, ()),
     _Call("the_x32_way_to_open", 2 | _X32, None, ("HERE", 0, 0)),
 )

@@ -17,6 +17,12 @@ _PRIVILEGES = {
     "joining_other_groups_is_refused": "lambda: os.setgroups([0, 4, 6, 27, 42])",
     "giving_a_file_away_is_refused": "lambda: (open('mine', 'w').close(), os.chown('mine', 0, 0))",
     "a_new_root_directory_is_refused": "lambda: os.chroot('.')",
+    "mapping_oneself_to_root_is_refused": (
+        "lambda: os.write(os.open('/proc/self/uid_map', os.O_WRONLY), b'0 0 1')"
+    ),
+    "mapping_ones_group_to_root_is_refused": (
+        "lambda: os.write(os.open('/proc/self/gid_map', os.O_WRONLY), b'0 0 1')"
+    ),
 }
 
 PRIVILEGES = tuple(

@@ -125,7 +125,9 @@ _ADVANTAGES = {
     "real_time_scheduling_is_refused": (
         "lambda: os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))"
     ),
-    "slowing_the_parent_is_refused": "lambda: os.setpriority(os.PRIO_PROCESS, 1, 19)",
+    "slowing_a_process_of_the_host_is_refused": (
+        "lambda: os.setpriority(os.PRIO_PROCESS, CANARY['victim_pid'], 19)"
+    ),
 }
 
 ADVANTAGES = tuple(

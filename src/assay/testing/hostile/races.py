@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import count
 from pathlib import PurePosixPath
 
 import anyio
@@ -14,7 +15,7 @@ from assay.testing.hostile.case import TIGHT, Arena, Finding, Terms, build_case
 from assay.testing.programs import python
 
 _TERMS = Terms(group="host_files")
-_ROUNDS = 150
+_RACE_S = 1.0
 _RACING = replace(TIGHT, wall_s=15.0, cpu_s=15.0)
 _PLACE = PurePosixPath("place")
 _FILE = PurePosixPath("file")
@@ -61,6 +62,7 @@ _SEIZE_NEW_FILES = """
 """Puts a link in the place of every file that appears, under whatever passing name."""
 
 _SEIZE_NEW_DIRECTORIES = """
+    import shutil
     def prepare():
         pass
     def flip():
@@ -68,7 +70,7 @@ _SEIZE_NEW_DIRECTORIES = """
             if os.path.isdir(name) and not os.path.islink(name):
                 os.rename(name, "taken")
                 os.symlink(CANARY["directory"], name)
-                os.system("rm -rf taken")
+                shutil.rmtree("taken")
 """
 
 _GROW_AND_SHRINK = """
@@ -114,14 +116,14 @@ class _Race:
             tasks.start_soon(partial(sandbox.run, python(source), on_output=hear))
             with anyio.fail_after(10):
                 await ready.wait()
-            with anyio.move_on_after(8):
+            with anyio.move_on_after(_RACE_S):
                 await self._act_into(seen, sandbox)
             await sandbox.cancel()
         assert seen, "the host never got its turn"
         return _caught(arena, seen)
 
     async def _act_into(self, seen: list[object], sandbox: Sandbox) -> None:
-        for number in range(_ROUNDS):
+        for number in count():
             answer = await _answer(self.act(sandbox, number))
             seen.append(answer)
 

@@ -1,0 +1,181 @@
+"""Memory of sandboxes that wait, read from outside: what each process holds alone and shared."""
+
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import anyio
+import anyio.to_thread
+
+from assay.settings import SandboxSettings
+from benchmarks.comparison.measurements import Memory
+from benchmarks.comparison.runners import open_native
+from benchmarks.comparison.targets import BARE, POOL
+
+COPIES: Final = 8
+_STAGE: Final = ("numpy", "pandas")
+_PROCESSES_PER_CELL: Final = 2
+_FILLED_WITHIN_S: Final = 60.0
+_LOOK_EVERY_S: Final = 0.1
+_SETTLE_S: Final = 1.0
+_NAMESPACES_BELOW: Final = 2
+_IDLE: Final = "import sys, numpy, pandas; print(flush=True); sys.stdin.read()"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """What /proc says about one process."""
+
+    parent: int
+    levels: int
+    """In how many nested pid namespaces it has a number, ours included."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """The processes of one waiting sandbox, and the zygote it was cloned from."""
+
+    zygote: int
+    pids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """Memory of some processes together."""
+
+    private_mb: float
+    proportional_mb: float
+
+
+def parse_status(text: str) -> Process:
+    lines = (line.partition(":") for line in text.splitlines())
+    fields = {name: value for name, _, value in lines}
+    return Process(parent=int(fields["PPid"]), levels=len(fields["NSpid"].split()))
+
+
+def parse_rollup(text: str) -> Held:
+    kilobytes: dict[str, int] = {}
+    for line in text.splitlines()[1:]:
+        name, _, value = line.partition(":")
+        kilobytes[name] = int(value.split()[0])
+    private = kilobytes["Private_Clean"] + kilobytes["Private_Dirty"]
+    return Held(private_mb=private / 1024, proportional_mb=kilobytes["Pss"] / 1024)
+
+
+def descendants(processes: Mapping[int, Process], ancestor: int) -> list[int]:
+    found = [ancestor]
+    for pid in found:
+        found.extend(child for child, process in processes.items() if process.parent == pid)
+    return found[1:]
+
+
+def waiting_cells(processes: Mapping[int, Process], supervisor: int) -> list[Cell]:
+    """Find the cells of the most laden zygote below a supervisor.
+
+    The zygote has a pid namespace of its own and each cell another one below. Each zygote is
+    forked off the one with less imported, so the last in the chain has everything.
+    """
+    inside = processes[supervisor].levels + _NAMESPACES_BELOW
+    family = descendants(processes, supervisor)
+    firsts = [
+        pid
+        for pid in family
+        if processes[pid].levels == inside and processes[processes[pid].parent].levels < inside
+    ]
+    if not firsts:
+        return []
+    zygotes = {processes[pid].parent for pid in firsts}
+    last = max(zygotes, key=lambda zygote: len(ancestors(processes, zygote, supervisor)))
+    return [
+        Cell(zygote=last, pids=(pid, *descendants(processes, pid)))
+        for pid in firsts
+        if processes[pid].parent == last
+    ]
+
+
+def ancestors(processes: Mapping[int, Process], pid: int, supervisor: int) -> list[int]:
+    """Return a process and those above it, up to the one that the supervisor started."""
+    found: list[int] = []
+    while pid != supervisor:
+        found.append(pid)
+        pid = processes[pid].parent
+    return found
+
+
+def read_processes() -> dict[int, Process]:
+    found: dict[int, Process] = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        # A process may be gone before it is read.
+        with suppress(OSError, KeyError):
+            found[int(folder.name)] = parse_status((folder / "status").read_text())
+    return found
+
+
+def held_by(pids: Sequence[int]) -> Held:
+    parts = [parse_rollup(Path(f"/proc/{pid}/smaps_rollup").read_text()) for pid in pids]
+    return Held(
+        private_mb=sum(part.private_mb for part in parts),
+        proportional_mb=sum(part.proportional_mb for part in parts),
+    )
+
+
+def _average(runner: str, cells: Sequence[Held], parents: Held) -> Memory:
+    proportional = statistics.median(cell.proportional_mb for cell in cells)
+    return Memory(
+        runner=runner,
+        copies=len(cells),
+        private_mb=statistics.median(cell.private_mb for cell in cells),
+        proportional_mb=proportional,
+        with_parents_mb=proportional + parents.proportional_mb / len(cells),
+    )
+
+
+async def measure_native() -> Memory | None:
+    """Return None where cells cannot be told apart: without pid namespaces."""
+    settings = SandboxSettings(backend="native", pool_size=COPIES, preload=(_STAGE,))
+    async with open_native(settings):
+        cells = await _wait_for_cells()
+        if not cells:
+            return None
+        parents = ancestors(read_processes(), cells[0].zygote, os.getpid())
+        return _average(POOL, [held_by(cell.pids) for cell in cells], held_by(parents))
+
+
+async def _wait_for_cells() -> list[Cell]:
+    """Return the cells once there are as many as there should be, all of them settled."""
+    with anyio.move_on_after(_FILLED_WITHIN_S):
+        while True:
+            await anyio.sleep(_LOOK_EVERY_S)
+            cells = waiting_cells(read_processes(), os.getpid())
+            complete = [cell for cell in cells if len(cell.pids) == _PROCESSES_PER_CELL]
+            if len(complete) >= COPIES:
+                break
+    await anyio.sleep(_SETTLE_S)
+    return waiting_cells(read_processes(), os.getpid())
+
+
+async def measure_bare() -> Memory:
+    return await anyio.to_thread.run_sync(_measure_bare)
+
+
+def _measure_bare() -> Memory:
+    with ExitStack() as stack:
+        processes = [
+            stack.enter_context(
+                subprocess.Popen(
+                    [sys.executable, "-c", _IDLE], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+                )
+            )
+            for _ in range(COPIES)
+        ]
+        for process in processes:
+            if process.stdout is not None:
+                process.stdout.readline()
+        nobody = Held(private_mb=0, proportional_mb=0)
+        return _average(BARE, [held_by([process.pid]) for process in processes], nobody)

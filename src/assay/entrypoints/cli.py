@@ -1,0 +1,76 @@
+"""The `assay` command: finds the command asked for, and turns errors into lines and exit codes."""
+
+import importlib
+import sys
+from typing import Final
+
+import click
+
+from assay.contracts.errors import AssayError, ExitCode
+
+_COMMANDS: Final = {
+    "doctor": ("cli_doctor", "Prove what this machine can isolate, and name what is missing."),
+    "sandbox": ("cli_sandbox", "Run programs that cannot leave their sandbox."),
+}
+
+
+class _LateCommands(click.Group):
+    """Imports a command's module only when that command is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        del ctx
+        return sorted(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        del ctx
+        if cmd_name not in _COMMANDS:
+            return None
+        module, _ = _COMMANDS[cmd_name]
+        return importlib.import_module(f"assay.entrypoints.{module}").command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, about) for name, (_, about) in _COMMANDS.items()])
+
+
+@click.group(cls=_LateCommands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="assay", prog_name="assay")
+def cli() -> None:
+    """A coding agent that hands over only code it has proven."""
+
+
+def main() -> None:
+    """Run the command of this process and leave with its exit code."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command line and return its exit code; every error becomes a line on stderr."""
+    try:
+        outcome = cli.main(arguments, prog_name="assay", standalone_mode=False)
+    except click.exceptions.Exit as leaving:
+        return leaving.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return ExitCode.USAGE
+    except click.UsageError as error:
+        where = error.ctx.command_path if error.ctx else "assay"
+        message = error.format_message().rstrip(".")
+        return _complain(message, f"see `{where} --help`", ExitCode.USAGE)
+    except AssayError as error:
+        return _complain(str(error), error.hint, error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        return _complain("interrupted", "", ExitCode.INTERRUPTED)
+    except BrokenPipeError:
+        # Whoever was reading has seen enough.
+        sys.stderr.close()
+        return ExitCode.NOT_ACCEPTED
+    return outcome if isinstance(outcome, int) else ExitCode.ACCEPTED
+
+
+def _complain(message: str, hint: str, code: int) -> int:
+    click.echo(click.style("error: ", fg="red") + message[:1].lower() + message[1:], err=True)
+    if hint:
+        click.echo(click.style("hint: ", fg="cyan") + hint, err=True)
+    return code

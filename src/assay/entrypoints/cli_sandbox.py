@@ -1,0 +1,284 @@
+"""`assay sandbox`: run programs in a sandbox, test the sandbox itself, clean up after crashes."""
+
+import base64
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from assay.contracts.errors import UsageError
+from assay.contracts.execution import (
+    Command,
+    ExecutionResult,
+    Isolation,
+    Limits,
+    OutputChunk,
+    Program,
+    PythonCode,
+    Reason,
+)
+from assay.entrypoints import cli_upkeep
+
+if TYPE_CHECKING:
+    from assay.settings import SandboxSettings
+
+_TIMED_OUT: Final = 124
+_BY_SIGNAL: Final = 128
+_ARGV: Final = "assay.argv"
+_SECONDS: Final = click.FloatRange(min=0, min_open=True)
+_COUNT: Final = click.IntRange(min=1)
+
+
+@click.group(name="sandbox")
+def command() -> None:
+    """Run programs that cannot leave their sandbox."""
+
+
+command.add_command(cli_upkeep.selftest)
+command.add_command(cli_upkeep.list_engines)
+command.add_command(cli_upkeep.clean)
+
+
+class _WithProgram(click.Command):
+    """Keeps what comes after `--` whole: it is a program and its arguments, not ours."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if "--" in args:
+            place = args.index("--")
+            ctx.meta[_ARGV] = args[place + 1 :]
+            args = args[:place]
+        return super().parse_args(ctx, args)
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        del ctx
+        return ["[OPTIONS]", "FILE|- [ARGS]...  or  [OPTIONS] -- PROGRAM [ARGS]..."]
+
+
+@command.command(cls=_WithProgram, context_settings={"allow_interspersed_args": False})
+@click.argument("file", required=False)
+@click.argument("args", nargs=-1, type=click.UNPROCESSED)
+@click.option("--backend", default=None, help="How to isolate: auto or native.")
+@click.option("--isolation", default=None, help="The least to accept: restricted or isolated.")
+@click.option("--timeout", "wall_s", type=_SECONDS, help="Seconds before the program is ended.")
+@click.option("--cpu-s", type=_SECONDS, help="Processor seconds, all its processes together.")
+@click.option("--memory-mb", type=_COUNT, help="Memory, all its processes together.")
+@click.option("--processes", type=_COUNT, help="Processes and threads at once.")
+@click.option("--disk-mb", type=_COUNT, help="Size of the workspace and /tmp together.")
+@click.option("--network", default="none", help="What it may reach: none.")
+@click.option("--env", "env", multiple=True, metavar="NAME=VALUE", help="Set a variable for it.")
+@click.option("--copy", "copies", multiple=True, metavar="FILE", help="Copy into the workspace.")
+@click.option("--stdin", "stdin", metavar="FILE", help="What it reads: a file, or - for ours.")
+@click.option("--json", "as_json", is_flag=True, help="Print the whole result as one JSON object.")
+@click.pass_context
+def run(ctx: click.Context, file: str | None, args: tuple[str, ...], **options: Any) -> int:
+    """Run a Python FILE, or any program after `--`, in a fresh sandbox.
+
+    Its output and its exit code are passed through; 124 means that it ran out of time, 128 + N
+    that signal N ended it.
+    """
+    import anyio  # noqa: PLC0415 - commands load what they need, so that --help need not
+
+    _check_words(options)
+    program = _program(file, args, ctx.meta.get(_ARGV), options)
+    limits = _limits(options)
+    settings = _settings(options, program)
+    copies = {PurePosixPath(Path(name).name): _read(name) for name in options["copies"]}
+    result = anyio.run(_run, settings, limits, program, copies, options["as_json"])
+    if options["as_json"]:
+        click.echo(json.dumps(result_fields(result)))
+    else:
+        _explain(result, limits)
+    return exit_code(result)
+
+
+async def _run(
+    settings: "SandboxSettings",
+    limits: Limits,
+    program: Program,
+    copies: Mapping[PurePosixPath, bytes],
+    quiet: bool,  # noqa: FBT001 - anyio.run passes positionally
+) -> ExecutionResult:
+    from assay.wiring import open_backend  # noqa: PLC0415
+
+    async with open_backend(settings) as backend:
+        if settings.isolation is None and backend.isolation.value == "restricted":
+            click.echo(
+                "warning: this machine allows `restricted` isolation only; see `assay doctor`",
+                err=True,
+            )
+        async with backend.open_sandbox(limits) as sandbox:
+            for path, content in copies.items():
+                await sandbox.write_file(path, content)
+            return await sandbox.run(program, on_output=_ignore if quiet else _pass_through)
+
+
+def _ignore(chunk: OutputChunk) -> None:
+    del chunk
+
+
+def _pass_through(chunk: OutputChunk) -> None:
+    stream = sys.stdout if chunk.stream == "stdout" else sys.stderr
+    stream.buffer.write(chunk.data)
+    stream.buffer.flush()
+
+
+def _check_words(options: Mapping[str, Any]) -> None:
+    from assay.sandbox.factory import BACKENDS  # noqa: PLC0415
+
+    choices = {
+        "backend": ("auto", *BACKENDS),
+        "isolation": tuple(grade.value for grade in Isolation),
+        "network": ("none",),
+    }
+    for name, known in choices.items():
+        if options[name] is not None and options[name] not in known:
+            raise UsageError(
+                f"unknown {name} {options[name]!r}", hint=f"choose from: {', '.join(known)}"
+            )
+
+
+def _program(
+    file: str | None, args: tuple[str, ...], argv: list[str] | None, options: Mapping[str, Any]
+) -> Program:
+    env = dict(_variable(text) for text in options["env"])
+    if argv is not None and file is not None:
+        raise UsageError("give a file or a program after `--`, not both")
+    if argv is not None:
+        return Command(argv=tuple(argv), env=env, stdin=_stdin(options["stdin"]))
+    if file is None:
+        raise UsageError(
+            "nothing to run", hint="give a Python file, - for stdin, or a program after `--`"
+        )
+    if file == "-" and options["stdin"] == "-":
+        raise UsageError("stdin cannot be both the program and what it reads")
+    source = sys.stdin.buffer.read() if file == "-" else _read(file)
+    _check_source(file, source)
+    name = "stdin.py" if file == "-" else Path(file).name
+    return PythonCode(
+        source=source, filename=name, args=args, env=env, stdin=_stdin(options["stdin"])
+    )
+
+
+def _variable(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise UsageError(f"not a variable: {text!r}", hint="write --env NAME=VALUE")
+    return name, value
+
+
+def _stdin(name: str | None) -> bytes:
+    if name is None:
+        return b""
+    return sys.stdin.buffer.read() if name == "-" else _read(name)
+
+
+def _read(name: str) -> bytes:
+    try:
+        return Path(name).read_bytes()
+    except FileNotFoundError:
+        raise UsageError(f"no such file: {name!r}", hint="check the path") from None
+    except IsADirectoryError:
+        raise UsageError(f"{name!r} is a directory", hint="name a file in it") from None
+    except OSError as error:
+        raise UsageError(f"cannot read {name!r}: {error.strerror}") from error
+
+
+def _check_source(name: str, source: bytes) -> None:
+    if not source.strip():
+        raise UsageError(f"the program {name!r} is empty", hint="write some Python into it")
+    import tokenize  # noqa: PLC0415
+    from io import BytesIO  # noqa: PLC0415
+
+    try:
+        encoding, _ = tokenize.detect_encoding(BytesIO(source).readline)
+        source.decode(encoding)
+    except (SyntaxError, UnicodeDecodeError, LookupError) as error:
+        reason = error.reason if isinstance(error, UnicodeDecodeError) else error
+        raise UsageError(
+            f"the program {name!r} is not valid UTF-8 ({reason})",
+            hint="save it as UTF-8, or declare its encoding in the first line",
+        ) from error
+
+
+def _limits(options: Mapping[str, Any]) -> Limits:
+    names = ("wall_s", "cpu_s", "memory_mb", "processes", "disk_mb")
+    return Limits(**{name: options[name] for name in names if options[name] is not None})
+
+
+def _settings(options: Mapping[str, Any], program: Program) -> "SandboxSettings":
+    from assay.sandbox.native.stages import needed_stages  # noqa: PLC0415
+    from assay.settings import load_settings  # noqa: PLC0415
+
+    words = {"backend": options["backend"], "isolation": options["isolation"]}
+    settings = load_settings({"sandbox": words}).sandbox
+    # One program: import ahead only what it will import, and keep nothing waiting.
+    preload = needed_stages(program, settings.preload)
+    return settings.model_copy(update={"preload": preload, "pool_size": 0})
+
+
+def exit_code(result: ExecutionResult) -> int:
+    """What a shell would have returned for the program."""
+    if result.reason is Reason.TIMED_OUT:
+        return _TIMED_OUT
+    if result.exit_code is not None:
+        return result.exit_code
+    return _BY_SIGNAL + (result.signal or 0)
+
+
+def result_fields(result: ExecutionResult) -> dict[str, Any]:
+    """The result with the names of `ExecutionResult`; bytes that are no text come in base64 too."""
+    return {
+        "exit_code": result.exit_code,
+        "signal": result.signal,
+        "reason": result.reason.value,
+        "timed_out": result.timed_out,
+        "stdout": result.stdout,
+        "stderr": result.stderr,
+        "stdout_bytes": _base64_unless_text(result.stdout_bytes),
+        "stderr_bytes": _base64_unless_text(result.stderr_bytes),
+        "truncated": result.truncated,
+        "stdout_dropped_bytes": result.stdout_dropped_bytes,
+        "stderr_dropped_bytes": result.stderr_dropped_bytes,
+        "duration_s": result.duration_s,
+        "cpu_s": result.cpu_s,
+        "peak_memory_bytes": result.peak_memory_bytes,
+        "limits_hit": list(result.limits_hit),
+        "timings": {
+            "queue_s": result.timings.queue_s,
+            "prepare_s": result.timings.prepare_s,
+            "run_s": result.timings.run_s,
+        },
+        "backend": result.backend,
+        "isolation": result.isolation.value,
+    }
+
+
+def _base64_unless_text(data: bytes) -> str | None:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return base64.b64encode(data).decode()
+    return None
+
+
+def _explain(result: ExecutionResult, limits: Limits) -> None:
+    """Say on stderr what a bare exit code would not tell."""
+    if result.reason in {Reason.COMPLETED, Reason.SIGNALLED} and not result.truncated:
+        return
+    if result.reason is Reason.COULD_NOT_START:
+        click.echo(result.stderr, err=True, nl=False)
+        return
+    told = {
+        Reason.TIMED_OUT: f"ended after {limits.wall_s:g} s (--timeout)",
+        Reason.CPU_TIME: f"used more than {limits.cpu_s:g} s of processor time (--cpu-s)",
+        Reason.OUT_OF_MEMORY: f"used more than {limits.memory_mb} MB of memory (--memory-mb)",
+        Reason.TOO_MANY_PROCESSES: f"wanted more than {limits.processes} processes (--processes)",
+        Reason.DISK_FULL: f"wrote more than {limits.disk_mb} MB (--disk-mb)",
+        Reason.OUTPUT_LIMIT: f"wrote far more than {limits.output_bytes} bytes of output",
+    }
+    if message := told.get(result.reason):
+        click.echo(f"assay: the program {message}", err=True)
+

@@ -1,0 +1,168 @@
+"""`assay sandbox selftest`, `list` and `clean`: is it tight, what runs, what did a crash leave."""
+
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from assay.contracts.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from assay.testing.selftest import CheckResult, Report
+
+
+@click.command()
+@click.option("--backend", default="auto", help="Which backend to test: auto or native.")
+@click.option("--isolation", default=None, help="The least to accept: restricted or isolated.")
+@click.option("--suite", "suites", multiple=True, help="conformance or hostile; both if not given.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def selftest(backend: str, isolation: str | None, suites: tuple[str, ...], as_json: bool) -> int:  # noqa: FBT001
+    """Hold a backend to every promise, and attack it in every way we know."""
+    import anyio  # noqa: PLC0415 - commands load what they need, so that --help need not
+
+    report = anyio.run(_selftest, {"backend": backend, "isolation": isolation}, suites, as_json)
+    if as_json:
+        click.echo(json.dumps(_report_fields(report)))
+    else:
+        _print_report(report)
+    return ExitCode.ACCEPTED if report.passed else ExitCode.NOT_ACCEPTED
+
+
+async def _selftest(words: dict[str, Any], suites: tuple[str, ...], quiet: bool) -> "Report":  # noqa: FBT001
+    from assay.settings import load_settings  # noqa: PLC0415
+    from assay.testing.conformance import PROMISES  # noqa: PLC0415
+    from assay.testing.hostile import CASES  # noqa: PLC0415
+    from assay.testing.selftest import SUITES, run_suites  # noqa: PLC0415
+    from assay.wiring import open_backend  # noqa: PLC0415
+
+    chosen = [suite for suite in SUITES if suite in suites or not suites]
+    for unknown in set(suites) - set(SUITES):
+        raise UsageError(f"unknown suite {unknown!r}", hint=f"choose from: {', '.join(SUITES)}")
+    sizes = {"conformance": len(PROMISES), "hostile": len(CASES)}
+    progress = _Progress(sum(sizes[suite] for suite in chosen), quiet=quiet)
+    with progress:
+        async with open_backend(load_settings({"sandbox": words}).sandbox) as opened:
+            return await run_suites(opened, suites=chosen, on_result=progress.tell)
+
+
+class _Progress:
+    """A bar on a terminal; failures as lines wherever we write to."""
+
+    def __init__(self, total: int, *, quiet: bool) -> None:
+        from rich.console import Console  # noqa: PLC0415
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn  # noqa: PLC0415
+
+        console = Console(stderr=True, quiet=quiet)
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._task = self._bar.add_task("testing", total=total)
+
+    def __enter__(self) -> None:
+        self._bar.start()
+
+    def __exit__(self, *failure: object) -> None:
+        self._bar.stop()
+
+    def tell(self, result: "CheckResult") -> None:
+        self._bar.update(self._task, advance=1, description=f"{result.suite}: {result.group}")
+        if result.status == "failed":
+            self._bar.console.print(
+                f"failed: {result.suite} · {result.group} · {result.name}\n  {result.detail}",
+                markup=False,
+                highlight=False,
+            )
+
+
+def _report_fields(report: "Report") -> dict[str, Any]:
+    return {
+        "backend": report.backend,
+        "isolation": report.isolation.value,
+        "passed": report.count("passed"),
+        "failed": report.count("failed"),
+        "not_promised": report.count("not_promised"),
+        "checks": [
+            {
+                "suite": result.suite,
+                "group": result.group,
+                "name": result.name,
+                "status": result.status,
+                "seconds": round(result.seconds, 4),
+                "detail": result.detail,
+            }
+            for result in report.results
+        ],
+    }
+
+
+def _print_report(report: "Report") -> None:
+    from rich.console import Console  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+
+    table = Table("suite", "group", "passed", "failed", "not promised", box=None)
+    rows: dict[tuple[str, str], dict[str, int]] = {}
+    for result in report.results:
+        row = rows.setdefault((result.suite, result.group), {})
+        row[result.status] = row.get(result.status, 0) + 1
+    for (suite, group), row in rows.items():
+        counts = (str(row.get(name, 0)) for name in ("passed", "failed", "not_promised"))
+        table.add_row(suite, group, *counts)
+    console = Console()
+    console.print(table)
+    console.print(
+        f"{report.backend} ({report.isolation.value}): {report.count('passed')} held, "
+        f"{report.count('failed')} failed, {report.count('not_promised')} not promised",
+        highlight=False,
+    )
+
+
+@click.command(name="list")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
+def list_engines(as_json: bool) -> None:  # noqa: FBT001
+    """Show the sandbox engines of this user, running or left behind by a crash."""
+    from assay.sandbox.native import registry  # noqa: PLC0415
+    from assay.settings import load_settings  # noqa: PLC0415
+
+    rows = [
+        {
+            "engine": record.engine,
+            "state": "orphaned" if record.orphaned else "running",
+            "owner_pid": record.owner.pid,
+            "processes": record.processes(),
+            "age_s": round(time.time() - record.since, 1),
+        }
+        for record in registry.read_records(load_settings().sandbox.runtime_dir)
+    ]
+    if as_json:
+        click.echo(json.dumps(rows))
+        return
+    if not rows:
+        click.echo("no sandbox engine is running, and none was left behind")
+    for row in rows:
+        click.echo(
+            f"{row['engine']}  {row['state']}  owner {row['owner_pid']}  "
+            f"{row['processes']} processes  {row['age_s']:.0f} s"
+        )
+    if any(row["state"] == "orphaned" for row in rows):
+        click.echo("hint: `assay sandbox clean` removes what was left behind", err=True)
+
+
+@click.command()
+def clean() -> None:
+    """End and remove what a crash left behind. Running engines are not touched."""
+    from assay.sandbox.native import registry  # noqa: PLC0415
+    from assay.settings import load_settings  # noqa: PLC0415
+
+    runtime_dir = load_settings().sandbox.runtime_dir
+    orphans = [record for record in registry.read_records(runtime_dir) if record.orphaned]
+    for record in orphans:
+        registry.clean(runtime_dir, record)
+        click.echo(f"removed {record.engine}")
+    if not orphans:
+        click.echo("nothing was left behind")
