@@ -7,7 +7,7 @@ from pathlib import Path
 
 print(f"hello from {socket.gethostname()}, process {os.getpid()}, user {os.getuid()}")
 print(f"python {platform.python_version()}, working in {Path.cwd()}")
-print("files here:", sorted(os.listdir()) or "none")
+print("files here:", sorted(path.name for path in Path().iterdir()) or "none")
 try:
     Path("/etc/shadow").read_text()
 except OSError as error:

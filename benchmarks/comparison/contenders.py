@@ -9,7 +9,7 @@ from benchmarks.comparison.runners import Contender
 from benchmarks.comparison.targets import BARE, DOCKER_RUN, ON_DEMAND, POOL
 
 POOL_SIZE: Final = 3
-_FRESH: Final = "fresh sandbox: open + run + close"
+_FRESH: Final = "open + run + close, fresh"
 # Its `close` takes ten seconds, so a few times have to do.
 _FEW: Final = 3
 
@@ -34,38 +34,38 @@ CONTENDERS: Final = (
     Contender(
         name=BARE,
         label="bare python3 -c",
-        timed="process, no isolation",
+        timed="start to exit, no isolation",
         open=runners.open_bare,
     ),
     Contender(
         name="bwrap",
         label="bubblewrap",
-        timed="fresh: bwrap --unshare-all, start to exit",
+        timed="start to exit, fresh",
         open=runners.open_bubblewrap,
     ),
     Contender(
         name="docker-exec",
         label="docker exec",
-        timed="in one running container, not fresh",
+        timed="start to exit, same container",
         open=runners.open_docker_exec,
     ),
     Contender(
         name=DOCKER_RUN,
         label="docker run",
-        timed="fresh: docker run --rm, start to removal",
+        timed="start to removal, fresh",
         open=runners.open_docker_run,
     ),
     Contender(
         name="llm-sandbox",
-        label="llm-sandbox, open session",
-        timed="run() in one open session, not fresh",
+        label="llm-sandbox, session",
+        timed="run, same session",
         open=partial(runners.open_llm_sandbox, shared=True),
         counts_rate=False,
     ),
     Contender(
         name="llm-sandbox-fresh",
         label="llm-sandbox",
-        timed="fresh: session open + run + close",
+        timed=_FRESH,
         open=partial(runners.open_llm_sandbox, shared=False),
         most_rounds=_FEW,
         counts_rate=False,

@@ -78,7 +78,7 @@ def entries_of_round(names: Sequence[str], number: int) -> list[Entry]:
 
 
 async def measure_paced(
-    runners: Runners, rounds: int, step: Step
+    runners: Runners, rounds: int, step: Step, *, pause_s: float = PAUSE_S
 ) -> tuple[list[Latency], dict[str, str]]:
     """One execution at a time, and a pause after each in which a pool can be refilled."""
     attempts = Attempts()
@@ -89,7 +89,7 @@ async def measure_paced(
     for number in range(rounds):
         for entry in entries_of_round(list(runners), number):
             step(f"round {number + 1}: {entry[0]}")
-            await anyio.sleep(PAUSE_S)
+            await anyio.sleep(pause_s)
             if times := await attempts.attempt(runners[entry[0]], entry):
                 attempts.keep(entry, times)
     return [
@@ -108,7 +108,7 @@ async def measure_paced(
 
 
 async def measure_bursts(
-    runners: Runners, rounds: int, step: Step
+    runners: Runners, rounds: int, step: Step, *, refill_s: float = _REFILL_S
 ) -> tuple[list[Burst], dict[str, str]]:
     """Executions back to back, each burst from a full pool, in turns."""
     first, rest = Attempts(), Attempts()
@@ -116,7 +116,7 @@ async def measure_bursts(
     for number in range(rounds):
         for entry in entries:
             step(f"burst {number + 1}: {entry[0]}")
-            await anyio.sleep(_REFILL_S)
+            await anyio.sleep(refill_s)
             for position in range(BURST):
                 attempts = first if position < POOL_SIZE else rest
                 if times := await attempts.attempt(runners[entry[0]], entry):

@@ -1,6 +1,6 @@
 """The results as tables: built once, drawn on a terminal or as Markdown."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,7 +13,6 @@ from benchmarks.comparison.measurements import (
     PROGRAMS,
     Latency,
     Measurements,
-    Scope,
     Spread,
     times_as_long,
 )
@@ -63,7 +62,7 @@ def _short(value: float) -> str:
 def _factor(value: float | None) -> str:
     if value is None:
         return ABSENT
-    return f"{value:.2f}" if value < 10 else f"{value:.0f}"
+    return f"{value:.2f} x" if value < 10 else f"{value:.0f} x"
 
 
 def build_tables(measured: Measurements, checks: Sequence[Check]) -> list[Table]:
@@ -77,7 +76,7 @@ def _latency_table(measured: Measurements) -> Table:
     for who in CONTENDERS:
         for scope, label, timed in (
             ("whole", who.label, who.timed),
-            ("run", f"{who.label}: run alone", "run() only, the sandbox being open"),
+            ("run", who.label, "run alone, sandbox open"),
         ):
             found = {
                 item.program: item
@@ -86,42 +85,47 @@ def _latency_table(measured: Measurements) -> Table:
             }
             if found:
                 cells = [_latency_cells(measured, found.get(program)) for program in PROGRAMS]
-                rows.append([label, timed, *cells[0], *cells[1]])
+                rows.append([label, timed, *cells[0], *cells[1], _count(found.values())])
     return Table(
         title="One execution at a time",
         note=f"Milliseconds, min / p50 / p95. {measured.rounds} rounds; in each of them every "
         "runner runs every program once, in random order, with a pause of "
         f"{measured.pause_ms} ms before each execution, in which a pool can refill. Output is "
-        "captured and the exit code checked. x bare: p50 divided by that of bare python. "
-        "docker run: how many times as long it takes.",
+        "captured and the exit code checked. The factors compare medians.",
         columns=(
             "runner",
             "what is timed",
             *_latency_columns(DO_NOTHING),
             *_latency_columns(PANDAS),
+            "n",
         ),
         rows=rows,
         words=2,
     )
 
 
-def _latency_columns(program: str) -> tuple[str, str, str, str]:
-    return (f"`{program}`", "n", "x bare", "docker run")
+def _latency_columns(program: str) -> tuple[str, str, str]:
+    return (f"`{program}`", "bare ÷ it", "docker run ÷ it")
 
 
 def _latency_cells(measured: Measurements, item: Latency | None) -> list[str]:
     if item is None:
-        return [ABSENT] * 4
-    scope: Scope = item.scope
-    p50 = measured.p50_ms(item.runner, item.program, scope)
+        return [ABSENT] * 3
+    p50 = measured.p50_ms(item.runner, item.program, item.scope)
     bare, docker = (measured.p50_ms(name, item.program) for name in (BARE, DOCKER_RUN))
     return [
         milliseconds(item.spread),
-        str(item.spread.count if item.spread else 0)
-        + (f" ({item.errors} failed)" * bool(item.errors)),
-        _factor(times_as_long(p50, bare)),
+        _factor(times_as_long(bare, p50)),
         _factor(times_as_long(docker, p50)),
     ]
+
+
+def _count(items: Iterable[Latency]) -> str:
+    """How often each program ran to its end, and how often one did not."""
+    items = list(items)
+    counts = dict.fromkeys(str(item.spread.count if item.spread else 0) for item in items)
+    errors = sum(item.errors for item in items)
+    return ", ".join([*counts, *([f"{errors} failed"] if errors else [])])
 
 
 def _burst_table(measured: Measurements) -> Table:
@@ -192,4 +196,5 @@ def _target_table(checks: Sequence[Check]) -> Table:
         note="Medians of the series above.",
         columns=("target", "wanted", "measured", ""),
         rows=[[check.target, check.wanted, check.measured, _MARK[check.met]] for check in checks],
+        words=4,
     )

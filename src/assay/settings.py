@@ -40,6 +40,8 @@ class SandboxSettings(_Strict):
     backend: Literal["auto", "native"] = "auto"
     isolation: Isolation | None = None
     """The least that is acceptable; less than this is an error. Unset: the best there is."""
+    namespaces: bool = True
+    """Whether the native backend may use namespaces; without them it has Landlock alone."""
     preload: tuple[tuple[str, ...], ...] = (
         ("numpy", "pandas"),
         ("matplotlib.pyplot", "sklearn"),

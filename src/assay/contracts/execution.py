@@ -173,7 +173,7 @@ class ExecutionResult:
     cpu_s: float
     peak_memory_bytes: int
     limits_hit: tuple[LimitName, ...]
-    """Limits the program ran into, also when it went on and ended well."""
+    """Limits the program reached, also when it coped with them and ended well."""
     timings: Timings
     backend: str
     isolation: Isolation

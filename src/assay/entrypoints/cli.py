@@ -51,13 +51,8 @@ def run(arguments: list[str]) -> int:
         outcome = cli.main(arguments, prog_name="assay", standalone_mode=False)
     except click.exceptions.Exit as leaving:
         return leaving.exit_code
-    except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message(), err=True)
-        return ExitCode.USAGE
     except click.UsageError as error:
-        where = error.ctx.command_path if error.ctx else "assay"
-        message = error.format_message().rstrip(".")
-        return _complain(message, f"see `{where} --help`", ExitCode.USAGE)
+        return _explain_usage(error)
     except AssayError as error:
         return _complain(str(error), error.hint, error.exit_code)
     except (click.Abort, KeyboardInterrupt):
@@ -67,6 +62,15 @@ def run(arguments: list[str]) -> int:
         sys.stderr.close()
         return ExitCode.NOT_ACCEPTED
     return outcome if isinstance(outcome, int) else ExitCode.ACCEPTED
+
+
+def _explain_usage(error: click.UsageError) -> int:
+    message = error.format_message().rstrip(".")
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        click.echo(message, err=True)
+        return ExitCode.USAGE
+    where = error.ctx.command_path if error.ctx else "assay"
+    return _complain(message, f"see `{where} --help`", ExitCode.USAGE)
 
 
 def _complain(message: str, hint: str, code: int) -> int:

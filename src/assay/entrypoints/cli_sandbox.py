@@ -73,7 +73,7 @@ class _WithProgram(click.Command):
 @click.option("--stdin", "stdin", metavar="FILE", help="What it reads: a file, or - for ours.")
 @click.option("--json", "as_json", is_flag=True, help="Print the whole result as one JSON object.")
 @click.pass_context
-def run(ctx: click.Context, file: str | None, args: tuple[str, ...], **options: Any) -> int:
+def run(ctx: click.Context, file: str | None, args: tuple[str, ...], **options: Any) -> int:  # noqa: ANN401 - click's
     """Run a Python FILE, or any program after `--`, in a fresh sandbox.
 
     Its output and its exit code are passed through; 124 means that it ran out of time, 128 + N
@@ -281,4 +281,3 @@ def _explain(result: ExecutionResult, limits: Limits) -> None:
     }
     if message := told.get(result.reason):
         click.echo(f"assay: the program {message}", err=True)
-

@@ -9,7 +9,7 @@ import click
 from assay.contracts.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from assay.testing.selftest import CheckResult, Report
+    from assay.testing.selftest import CheckResult, Report, Suite
 
 
 @click.command()
@@ -36,7 +36,7 @@ async def _selftest(words: dict[str, Any], suites: tuple[str, ...], quiet: bool)
     from assay.testing.selftest import SUITES, run_suites  # noqa: PLC0415
     from assay.wiring import open_backend  # noqa: PLC0415
 
-    chosen = [suite for suite in SUITES if suite in suites or not suites]
+    chosen: list[Suite] = [suite for suite in SUITES if not suites or suite in suites]
     for unknown in set(suites) - set(SUITES):
         raise UsageError(f"unknown suite {unknown!r}", hint=f"choose from: {', '.join(SUITES)}")
     sizes = {"conformance": len(PROMISES), "hostile": len(CASES)}

@@ -28,6 +28,7 @@ def open_backend(settings: SandboxSettings) -> AbstractAsyncContextManager[Sandb
 
     options = NativeOptions(
         least=wanted,
+        namespaces=settings.namespaces,
         preload=settings.preload,
         pool_size=settings.pool_size,
         max_concurrent=settings.max_concurrent,

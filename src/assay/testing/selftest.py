@@ -152,12 +152,13 @@ async def _result_of(check: _Check) -> CheckResult:
 
 
 async def _failure_of(check: _Check) -> str:
-    try:
-        with anyio.fail_after(CHECK_DEADLINE_S):
+    with anyio.move_on_after(CHECK_DEADLINE_S):
+        try:
             await check.run()
-    except Exception as error:  # noqa: BLE001 - whatever a check raises is its result
-        return _explain(error)
-    return ""
+        except Exception as error:  # noqa: BLE001 - whatever a check raises is its result
+            return _explain(error)
+        return ""
+    return f"it was not over after {CHECK_DEADLINE_S:g} s"
 
 
 def _explain(error: BaseException) -> str:
@@ -166,8 +167,6 @@ def _explain(error: BaseException) -> str:
         # Narrowing forgets what the members are, and there is nothing else they could be.
         return _explain(cast("BaseExceptionGroup[BaseException]", error).exceptions[0])
     message = str(error)
-    if isinstance(error, TimeoutError) and not message:
-        return f"it was not over after {CHECK_DEADLINE_S:g} s"
     if isinstance(error, AssertionError) and message:
         return message
     if isinstance(error, AssayError) and error.hint:

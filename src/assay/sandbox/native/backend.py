@@ -25,6 +25,8 @@ class NativeOptions:
 
     least: Isolation
     """Less than this is refused."""
+    namespaces: bool
+    """Whether to try namespaces before Landlock."""
     preload: tuple[tuple[str, ...], ...]
     """Modules that programs find already imported, in stages of growing weight."""
     pool_size: int
@@ -91,7 +93,13 @@ class NativeBackend:
 
     async def _build_house(self) -> House:
         options = self._options
-        running = await start_best(self._layout, self._stages, options.runtime_dir, options.least)
+        running = await start_best(
+            self._layout,
+            self._stages,
+            options.runtime_dir,
+            options.least,
+            namespaces=options.namespaces,
+        )
 
         def discard(cell: Cell) -> None:
             cell.kill()

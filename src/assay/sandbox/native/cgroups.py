@@ -187,7 +187,8 @@ def _places() -> list[_Place]:
         places.append(_Place(folders=folders, unified=False))
     if "" in mounts:
         # Only a group without processes of its own may share out controllers, hence the top.
-        places.append(_Place(folders=(mounts[""],) * 3, unified=True))
+        top = mounts[""]
+        places.append(_Place(folders=(top, top, top), unified=True))
     return places
 
 

@@ -3,7 +3,7 @@
 import json
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import anyio
@@ -27,12 +27,12 @@ class Channel:
     """The supervisor's end of the talk with the zygote or the steward."""
 
     def __init__(self, end: socket.socket) -> None:
-        end.setblocking(False)
+        end.setblocking(False)  # noqa: FBT003 - the standard library's signature
         self._end = end
         self._turn = anyio.Lock()
         self._broken = False
 
-    async def ask(self, question: dict[str, Any], descriptors: Sequence[int] = ()) -> Answer:
+    async def ask(self, question: Mapping[str, object], descriptors: Sequence[int] = ()) -> Answer:
         """Send one question and wait for its answer; cancellation waits for it too.
 
         Raises:
@@ -46,6 +46,7 @@ class Channel:
                     raise ChannelClosedError("the other side is gone")
                 await self._send(json.dumps(question).encode(), descriptors)
                 return await self.hear()
+        raise AssertionError("nobody cancels a scope that is shielded and not handed out")
 
     async def hear(self, *, within_s: float = _ANSWER_WITHIN_S) -> Answer:
         """Wait for one message; raises like `ask`."""

@@ -16,8 +16,8 @@ _USED_UP: Final = frozenset({errno.ENOSPC, errno.EUSERS})
 _DOCKER_FLAGS: Final = "--security-opt seccomp=unconfined --security-opt systempaths=unconfined"
 _OPEN_CONTAINER: Final = MappingProxyType(
     {
-        "docker": f"docker run {_DOCKER_FLAGS} …",
-        "podman": "podman run --security-opt seccomp=unconfined --security-opt unmask=ALL …",
+        "docker": f"docker run {_DOCKER_FLAGS} ...",
+        "podman": "podman run --security-opt seccomp=unconfined --security-opt unmask=ALL ...",
         "kubernetes": (
             "in the pod's securityContext: seccompProfile.type: Unconfined, procMount: Unmasked"
         ),
@@ -25,8 +25,8 @@ _OPEN_CONTAINER: Final = MappingProxyType(
 )
 _CONTAINER_LIMITS: Final = MappingProxyType(
     {
-        "docker": "limit all sandboxes together: docker run --memory=4g --pids-limit=1000 …",
-        "podman": "limit all sandboxes together: podman run --memory=4g --pids-limit=1000 …",
+        "docker": "limit all sandboxes together: docker run --memory=4g --pids-limit=1000 ...",
+        "podman": "limit all sandboxes together: podman run --memory=4g --pids-limit=1000 ...",
         "kubernetes": "limit all sandboxes together: resources.limits of the pod",
     }
 )
@@ -139,7 +139,7 @@ def _apparmor_profile(case: Case) -> Explanation | None:
     if not case.forbidden or not case.machine.apparmor_profile:
         return None
     fix = (
-        f"{case.machine.container} run --security-opt apparmor=unconfined {_DOCKER_FLAGS} …"
+        f"{case.machine.container} run --security-opt apparmor=unconfined {_DOCKER_FLAGS} ..."
         if case.machine.container == "docker"
         else "start Assay outside that profile, or allow `mount` and `userns` in it"
     )
@@ -262,8 +262,10 @@ def _weak_root(case: Case) -> Explanation | None:
 
 
 def _hidden_interpreter(case: Case) -> Explanation | None:
+    if not case.forbidden:
+        return None
     return Explanation(
-        cause=f"{case.message}; only the jail of the isolated grade can be given a private one",
+        cause="without namespaces, programs use this interpreter where it lies",
         fix="use a Python that everyone may run, such as /usr/bin/python3",
     )
 

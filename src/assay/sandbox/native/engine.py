@@ -3,7 +3,7 @@
 import itertools
 import os
 import signal
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -119,7 +119,7 @@ class Engine:
         await self._ask(self._mounts, {"do": "bind", "box": box, "slot": cell.slot})
 
     async def _ask(
-        self, channel: Channel, question: dict[str, object], descriptors: Sequence[int] = ()
+        self, channel: Channel, question: Mapping[str, object], descriptors: Sequence[int] = ()
     ) -> Answer:
         return await self._translate(channel.ask(question, descriptors))
 

@@ -39,7 +39,7 @@ _SHM_BYTES: Final = 64 << 20
 _INODES: Final = 16384
 
 
-def build_zygote_root(plan: RootPlan, *, proc: bool) -> None:
+def build_zygote_root(plan: RootPlan) -> None:
     """Assemble both roots in a new mount namespace and move in. The host's files are gone after."""
     kernel.mount(None, "/", None, kernel.MS_REC | kernel.MS_PRIVATE)
     sources = [os.open(source, os.O_PATH | os.O_CLOEXEC) for source, _ in plan.binds]
@@ -54,8 +54,7 @@ def build_zygote_root(plan: RootPlan, *, proc: bool) -> None:
     kernel.restrict_mounts(_ASSEMBLY, _READ_ONLY)
     for root in (_ASSEMBLY, template):
         _bind_devices(root, devices)
-    if proc:
-        _mount_proc(_ASSEMBLY)
+    _mount_proc(_ASSEMBLY)
     for descriptor in (*sources, *devices):
         os.close(descriptor)
     kernel.pivot_into(_ASSEMBLY)
@@ -68,7 +67,7 @@ def open_places() -> None:
     kernel.mount(None, SLOTS, None, kernel.MS_SHARED)
 
 
-def enter_execution_root(slot: str, *, proc: bool) -> None:
+def enter_execution_root(slot: str) -> None:
     """Give the calling process, in its own namespaces, the root that a program sees."""
     kernel.set_hostname(HOSTNAME)
     kernel.bind(TEMPLATE, STAGE)
@@ -83,10 +82,9 @@ def enter_execution_root(slot: str, *, proc: bool) -> None:
         mode=0o1777,
         flags=kernel.MS_NOEXEC,
     )
-    if proc:
-        _mount_proc(STAGE)
-        # The only entry that would show something of the user who started us: key names.
-        kernel.bind(f"{STAGE}/dev/null", f"{STAGE}/proc/keys")
+    _mount_proc(STAGE)
+    # The only entry that would show something of the user who started us: key names.
+    kernel.bind(f"{STAGE}/dev/null", f"{STAGE}/proc/keys")
     kernel.pivot_into(STAGE)
 
 

@@ -5,7 +5,7 @@ Loaded inside the jail too, so it imports the standard library and the syscall t
 
 import ctypes
 import os
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Final
 
@@ -237,7 +237,7 @@ def open_beneath(directory: int, path: bytes, flags: int, mode: int = 0) -> int:
 
 
 @contextmanager
-def file_access_as(identity: int | None) -> Iterator[None]:
+def file_access_as(identity: int | None) -> Generator[None]:
     """Have this thread's file operations checked, and its files owned, as another uid and gid."""
     if identity is None:
         yield

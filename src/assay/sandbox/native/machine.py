@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 _ALL_IDS: Final = 2**32 - 1
+_FIRST_PID_NAMESPACE: Final = "pid:[4026531836]"
+"""The one the machine booted with has a number of its own (PROC_PID_INIT_INO)."""
 _CONTAINER_MARKS: Final = (
     (".dockerenv", "docker"),
     ("run/.containerenv", "podman"),
@@ -168,6 +170,9 @@ def _namespace_limits(folder: Path) -> dict[str, int]:
 
 
 def _container(root: Path) -> str:
+    if _link(root / "proc/self/ns/pid") == _FIRST_PID_NAMESPACE:
+        # Marks in files may be left from how the disk was made; this is no container's view.
+        return ""
     for mark, runtime in _CONTAINER_MARKS:
         if os.path.lexists(root / mark):
             return runtime
@@ -201,6 +206,13 @@ def _number(path: Path) -> int | None:
         return int(_text(path))
     except ValueError:
         return None
+
+
+def _link(path: Path) -> str:
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""
 
 
 def _text(path: Path) -> str:

@@ -33,7 +33,7 @@ def lead(
             _answer_for_orphans()
         else:
             kernel.map_own_ids(INNER_ID, INNER_ID, INNER_ID)
-            jail.enter_execution_root(slot, proc=confinement.proc)
+            jail.enter_execution_root(slot)
         child = os.fork()
         if child == 0:
             worker.serve(descriptors, confinement)

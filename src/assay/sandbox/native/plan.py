@@ -30,22 +30,20 @@ class JailPlan:
     """Everything the warden needs to start a zygote."""
 
     tier: Tier
-    drop_to_id: int | None
-    """The uid and gid to become first, when started as root."""
     root: RootPlan
     argv: tuple[str, ...]
     """The zygote's command line, in the jail's terms."""
     env: Pairs
-    stages: tuple[tuple[str, ...], ...]
-    """Modules to import; each stage is a zygote of its own that has those before it too."""
     seccomp_hex: str
-    proc: bool
-    """Whether a fresh /proc can be mounted here."""
     readable: tuple[str, ...]
     """Landlock tier: what of the host a program may read. Empty otherwise."""
     scratch: str
     """Landlock tier: the host directory that holds the boxes. Empty otherwise."""
-    remove: tuple[str, ...]
+    drop_to_id: int | None = None
+    """The uid and gid to become first, when started as root."""
+    stages: tuple[tuple[str, ...], ...] = ()
+    """Modules to import; each stage is a zygote of its own that has those before it too."""
+    remove: tuple[str, ...] = ()
     """What the warden removes when all is over: cgroup directories and the engine's own folder."""
 
     def to_json(self) -> bytes:
@@ -63,7 +61,6 @@ def plan_from_json(text: bytes) -> JailPlan:
         env=_pairs(fields["env"]),
         stages=tuple(tuple(stage) for stage in fields["stages"]),
         seccomp_hex=fields["seccomp_hex"],
-        proc=fields["proc"],
         readable=tuple(fields["readable"]),
         scratch=fields["scratch"],
         remove=tuple(fields["remove"]),

@@ -57,7 +57,9 @@ class CellPool:
         Raises:
             SandboxUnavailableError: If none can be made. Nothing has started.
         """
-        cell = self._waiting.popleft() if self._waiting else await self._engine.make_cell(self._stage)
+        cell = (
+            self._waiting.popleft() if self._waiting else await self._engine.make_cell(self._stage)
+        )
         self._wanted.set()
         try:
             await _await_readiness(cell)

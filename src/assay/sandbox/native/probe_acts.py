@@ -1,33 +1,41 @@
 """What the doctor tries: each act does one thing the native sandbox needs and sees it take effect.
 
-Runs in a process of its own, which is thrown away afterwards: a filter, a namespace or a lost
-privilege cannot be undone. Standard library and the sandbox's own system calls only.
+Runs in a process of its own, see `probe_process.py`.
 """
 
 import ctypes
 import errno
 import json
 import os
-import select
 import signal
 import socket
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Final, NoReturn
 
 from assay.sandbox.native import kernel, landlock, seccomp, warden
 from assay.sandbox.native.cgroups import ControlGroups, open_groups
 from assay.sandbox.native.plan import INNER_ID
-
-PROBE_ID: Final = 1_600_065_535
-"""Whom to become when started as root: an id of the range that sandboxes use."""
+from assay.sandbox.native.probe_process import (
+    PROBE_ID,
+    AbsentError,
+    Act,
+    Seen,
+    await_child,
+    become_ordinary,
+    cloned,
+    expect,
+    in_namespaces,
+    outcome_of,
+    refusal_of,
+    step_down,
+)
 
 _PLACE: Final = "/tmp"  # noqa: S108 - a mount point that exists everywhere, in a private namespace
 _FILE_SYSTEM_BYTES: Final = 1 << 20
 _GROUP_BYTES: Final = 32 << 20
-_CHILD_WITHIN_MS: Final = 4000
 _SAFE_LANDLOCK: Final = 6
 """From here on a program cannot send signals to processes outside its own domain."""
 _NAMESPACE_FLAGS: Final = MappingProxyType(
@@ -40,140 +48,25 @@ _NAMESPACE_FLAGS: Final = MappingProxyType(
 )
 
 
-class Seen(NamedTuple):
-    """What an act has shown to work."""
-
-    detail: str
-    version: int = 0
-    """Of the interface that was used, where there are several."""
-
-
-Act = Callable[[], Seen]
-"""May raise OSError, NoEffectError or AbsentError; anything else is our own mistake."""
-
-
-class NoEffectError(Exception):
-    """The kernel said yes, and yet nothing changed."""
-
-
-class AbsentError(Exception):
-    """There is no such thing here, or not enough of it."""
-
-
 def main(name: str) -> NoReturn:
     """Started by `probes.py`: do one act and print what came of it as one line of JSON."""
     kernel.die_with_parent(signal.SIGKILL)
     os.umask(0o022)
-    os.write(1, json.dumps(_outcome(ACTS[name])).encode())
+    os.write(1, json.dumps(outcome_of(ACTS[name])).encode())
     os._exit(0)
 
 
-def _outcome(act: Act) -> dict[str, Any]:
-    try:
-        return {"kind": "done", **act()._asdict()}
-    except OSError as error:
-        return {"kind": "refused", "detail": _message(error), "errno": error.errno or 0}
-    except NoEffectError as error:
-        return {"kind": "no_effect", "detail": str(error)}
-    except AbsentError as error:
-        return {"kind": "absent", "detail": str(error)}
-
-
-def _message(error: OSError) -> str:
-    # The wrappers of `kernel.py` name the call; the standard library names the file.
-    said = error.strerror or str(error)
-    return f"{error.filename}: {said}" if error.filename else said
-
-
-def _become_ordinary() -> None:
-    """Be who the sandbox's processes are. A root that cannot step down is a finding of its own."""
-    if os.geteuid() == 0:
-        try:
-            _step_down()
-        except OSError:
-            return
-        # Otherwise our own /proc entries, uid_map among them, belong to root.
-        kernel.set_dumpable(dumpable=True)
-        kernel.die_with_parent(signal.SIGKILL)
-
-
-def _step_down() -> None:
-    os.setgroups([])
-    os.setresgid(PROBE_ID, PROBE_ID, PROBE_ID)
-    os.setresuid(PROBE_ID, PROBE_ID, PROBE_ID)
-
-
-def _in_namespaces(flags: int, act: Act, *, mapped: bool = True) -> Seen:
-    """Do an act in a process cloned the way the zygote clones, in a user namespace of its own."""
-    _become_ordinary()
-    return _cloned(kernel.CLONE_NEWUSER | flags, act, mapped=mapped)
-
-
-def _cloned(flags: int, act: Act, *, mapped: bool) -> Seen:
-    uid, gid = os.geteuid(), os.getegid()
-    reading, writing = os.pipe2(os.O_CLOEXEC)
-    pid, pidfd = kernel.clone_process(flags)
-    if pid == 0:
-        kernel.die_with_parent(signal.SIGKILL)
-
-        def mapped_act() -> Seen:
-            if mapped:
-                kernel.map_own_ids(INNER_ID, uid, gid)
-            return act()
-
-        os.write(writing, json.dumps(_outcome(mapped_act)).encode())
-        os._exit(0)
-    os.close(writing)
-    _await(pid, pidfd)
-    with os.fdopen(reading, "rb") as answer:
-        return _passed_on(json.loads(answer.read() or b"{}"))
-
-
-def _passed_on(outcome: dict[str, Any]) -> Seen:
-    match outcome.get("kind"):
-        case "done":
-            return Seen(outcome["detail"], outcome["version"])
-        case "refused":
-            raise OSError(outcome["errno"], outcome["detail"])
-        case _:
-            raise NoEffectError(outcome.get("detail", "the new process died without a word"))
-
-
-def _await(pid: int, pidfd: int) -> int:
-    """Wait for a child and return its status; one that hangs is killed."""
-    watched = select.poll()
-    watched.register(pidfd, select.POLLIN)
-    if not watched.poll(_CHILD_WITHIN_MS):
-        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-    os.close(pidfd)
-    return os.waitpid(pid, 0)[1]
-
-
-def _expect(holds: bool, otherwise: str) -> None:  # noqa: FBT001 - reads like the assertion it is
-    if not holds:
-        raise NoEffectError(otherwise)
-
-
-def _refusal_of(action: Callable[[], object]) -> int:
-    """The errno an action is refused with, 0 if it is not."""
-    try:
-        action()
-    except OSError as error:
-        return error.errno or errno.EIO
-    return 0
-
-
 def identity() -> Seen:
-    _step_down()
+    step_down()
     ids = {*os.getresuid(), *os.getresgid(), *os.getgroups()}
-    _expect(ids == {PROBE_ID}, f"still has the ids {sorted(ids)}")
-    _expect(_refusal_of(lambda: os.setuid(0)) == errno.EPERM, "could become root again")
+    expect(ids == {PROBE_ID}, f"still has the ids {sorted(ids)}")
+    expect(refusal_of(lambda: os.setuid(0)) == errno.EPERM, "could become root again")
     return Seen(f"root can become uid {PROBE_ID}, and not come back")
 
 
 def reach_interpreter() -> Seen:
     executable = sys.executable
-    _step_down()
+    step_down()
     if not os.access(executable, os.R_OK | os.X_OK):
         raise PermissionError(errno.EACCES, f"uid {PROBE_ID} cannot reach {executable}")
     return Seen(f"uid {PROBE_ID} can run {executable}")
@@ -181,40 +74,40 @@ def reach_interpreter() -> Seen:
 
 def namespaces_of_root() -> Seen:
     def seen() -> Seen:
-        _expect(os.getpid() == 1, "the new process is not the first in its pid namespace")
+        expect(os.getpid() == 1, "the new process is not the first in its pid namespace")
         return Seen("root can make mount, pid, net, ipc, uts and cgroup namespaces")
 
-    return _cloned(kernel.ALL_BUT_USER, seen, mapped=False)
+    return cloned(kernel.ALL_BUT_USER, seen, mapped=False)
 
 
 def user_namespace() -> Seen:
     before = os.readlink("/proc/self/ns/user")
 
     def seen() -> Seen:
-        _expect(os.readlink("/proc/self/ns/user") != before, "still in the old user namespace")
+        expect(os.readlink("/proc/self/ns/user") != before, "still in the old user namespace")
         return Seen(f"made as uid {uid}")
 
-    _become_ordinary()
+    become_ordinary()
     uid = os.geteuid()
-    return _cloned(kernel.CLONE_NEWUSER, seen, mapped=False)
+    return cloned(kernel.CLONE_NEWUSER, seen, mapped=False)
 
 
 def uid_map() -> Seen:
     def seen() -> Seen:
         ids = (os.getuid(), os.getgid())
-        _expect(ids == (INNER_ID, INNER_ID), f"is {ids} inside, not {INNER_ID}")
+        expect(ids == (INNER_ID, INNER_ID), f"is {ids} inside, not {INNER_ID}")
         return Seen(f"uid {INNER_ID} inside is ours outside")
 
-    return _in_namespaces(0, seen)
+    return in_namespaces(0, seen)
 
 
 def nested_user_namespace() -> Seen:
     def again() -> Seen:
-        return _cloned(
+        return cloned(
             kernel.ALL_NAMESPACES, lambda: Seen("a namespace inside a namespace"), mapped=True
         )
 
-    return _in_namespaces(kernel.ALL_BUT_USER, again)
+    return in_namespaces(kernel.ALL_BUT_USER, again)
 
 
 def _mount_place() -> None:
@@ -234,13 +127,13 @@ def _write(path: str, content: bytes) -> None:
 def tmpfs() -> Seen:
     def seen() -> Seen:
         _mount_place()
-        _expect(os.listdir(_PLACE) == [], "not empty")
+        expect(os.listdir(_PLACE) == [], "not empty")
         too_much = bytes(2 * _FILE_SYSTEM_BYTES)
-        refusal = _refusal_of(lambda: _write(f"{_PLACE}/file", too_much))
-        _expect(refusal == errno.ENOSPC, "its size limit is not kept")
+        refusal = refusal_of(lambda: _write(f"{_PLACE}/file", too_much))
+        expect(refusal == errno.ENOSPC, "its size limit is not kept")
         return Seen("mounted, and its size limit is kept")
 
-    return _in_namespaces(kernel.CLONE_NEWNS, seen)
+    return in_namespaces(kernel.CLONE_NEWNS, seen)
 
 
 def read_only_mounts() -> Seen:
@@ -249,13 +142,13 @@ def read_only_mounts() -> Seen:
         os.mkdir(f"{_PLACE}/usr")
         kernel.bind("/usr", f"{_PLACE}/usr")
         kernel.restrict_mounts(_PLACE, kernel.MOUNT_ATTR_RDONLY | kernel.MOUNT_ATTR_NODEV)
-        refusal = _refusal_of(lambda: os.mkdir(f"{_PLACE}/new"))
-        _expect(refusal == errno.EROFS, "can still be written to")
+        refusal = refusal_of(lambda: os.mkdir(f"{_PLACE}/new"))
+        expect(refusal == errno.EROFS, "can still be written to")
         below = os.statvfs(f"{_PLACE}/usr").f_flag
-        _expect(bool(below & os.ST_RDONLY), "what is mounted below can still be written to")
+        expect(bool(below & os.ST_RDONLY), "what is mounted below can still be written to")
         return Seen("mount_setattr makes a whole tree read-only")
 
-    return _in_namespaces(kernel.CLONE_NEWNS, seen)
+    return in_namespaces(kernel.CLONE_NEWNS, seen)
 
 
 def proc() -> Seen:
@@ -265,11 +158,11 @@ def proc() -> Seen:
         flags = kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC
         kernel.mount("proc", f"{_PLACE}/proc", "proc", flags)
         listed = [name for name in os.listdir(f"{_PLACE}/proc") if name.isdigit()]
-        _expect(listed == ["1"], f"shows the processes {listed}")
+        expect(listed == ["1"], f"shows the processes {listed}")
         return Seen("a fresh /proc shows only what is in its pid namespace")
 
     # The zygote has one too, and what is mounted in the inner one must be visible in the outer.
-    return _in_namespaces(kernel.CLONE_NEWNS | kernel.CLONE_NEWPID, seen)
+    return in_namespaces(kernel.CLONE_NEWNS | kernel.CLONE_NEWPID, seen)
 
 
 def pivot_root() -> Seen:
@@ -278,10 +171,10 @@ def pivot_root() -> Seen:
         _write(f"{_PLACE}/mark", b"")
         kernel.pivot_into(_PLACE)
         left = os.listdir("/")
-        _expect(left == ["mark"], f"the new root holds {left}")
+        expect(left == ["mark"], f"the new root holds {left}")
         return Seen("the host's files are gone from view")
 
-    return _in_namespaces(kernel.CLONE_NEWNS, seen)
+    return in_namespaces(kernel.CLONE_NEWNS, seen)
 
 
 def _namespace(kind: str) -> Act:
@@ -289,10 +182,10 @@ def _namespace(kind: str) -> Act:
         before = os.readlink(f"/proc/self/ns/{kind}")
 
         def seen() -> Seen:
-            _expect(os.readlink(f"/proc/self/ns/{kind}") != before, "still in the old one")
+            expect(os.readlink(f"/proc/self/ns/{kind}") != before, "still in the old one")
             return _use_of(kind)
 
-        return _in_namespaces(_NAMESPACE_FLAGS[kind], seen)
+        return in_namespaces(_NAMESPACE_FLAGS[kind], seen)
 
     return try_it
 
@@ -300,28 +193,28 @@ def _namespace(kind: str) -> Act:
 def _use_of(kind: str) -> Seen:
     if kind == "net":
         devices = [name for _, name in socket.if_nameindex()]
-        _expect(set(devices) <= {"lo", "sit0", "tunl0", "ip6tnl0"}, f"sees the devices {devices}")
+        expect(set(devices) <= {"lo", "sit0", "tunl0", "ip6tnl0"}, f"sees the devices {devices}")
         return Seen("no device but its own loopback")
     if kind == "uts":
         kernel.set_hostname("probe")
-        _expect(os.uname().nodename == "probe", "kept its host name")
+        expect(os.uname().nodename == "probe", "kept its host name")
         return Seen("a host name of its own")
     return Seen("made")
 
 
 def seccomp_filter() -> Seen:
-    _become_ordinary()
+    become_ordinary()
     program = seccomp.build_filter()
     socket.socket(socket.AF_INET, socket.SOCK_STREAM).close()
     kernel.forbid_new_privileges()
     seccomp.load(program)
-    refusal = _refusal_of(lambda: socket.socket(socket.AF_INET, socket.SOCK_STREAM))
-    _expect(refusal == errno.EPERM, "a call that the filter forbids was let through")
+    refusal = refusal_of(lambda: socket.socket(socket.AF_INET, socket.SOCK_STREAM))
+    expect(refusal == errno.EPERM, "a call that the filter forbids was let through")
     return Seen("an internet socket, possible before, is refused under the filter")
 
 
 def landlock_rules() -> Seen:
-    _become_ordinary()
+    become_ordinary()
     version = landlock.abi_version()
     if version == 0:
         raise OSError(errno.ENOSYS, "there is no Landlock here")
@@ -331,8 +224,8 @@ def landlock_rules() -> Seen:
     kernel.forbid_new_privileges()
     landlock.restrict(read_only=["/usr"], read_write=[])
     os.close(os.open("/usr", os.O_RDONLY | os.O_DIRECTORY))
-    refusal = _refusal_of(lambda: os.open("/etc", os.O_RDONLY | os.O_DIRECTORY))
-    _expect(refusal == errno.EACCES, "a folder outside the rules can still be opened")
+    refusal = refusal_of(lambda: os.open("/etc", os.O_RDONLY | os.O_DIRECTORY))
+    expect(refusal == errno.EACCES, "a folder outside the rules can still be opened")
     return Seen(f"version {version}; a folder outside the rules is refused", version)
 
 
@@ -344,16 +237,16 @@ def pidfd() -> Seen:
         os._exit(0)
     descriptor = os.pidfd_open(pid)
     signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-    status = _await(pid, descriptor)
-    _expect(os.WIFSIGNALED(status), "the process was not killed")
+    status = await_child(pid, descriptor)
+    expect(os.WIFSIGNALED(status), "the process was not killed")
     return Seen("a process is killed and waited for by descriptor")
 
 
 def openat2() -> Seen:
     top = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     os.close(kernel.open_beneath(top, b".", os.O_PATH))
-    refusal = _refusal_of(lambda: kernel.open_beneath(top, b"..", os.O_PATH))
-    _expect(refusal == errno.EXDEV, "a path may leave its folder")
+    refusal = refusal_of(lambda: kernel.open_beneath(top, b"..", os.O_PATH))
+    expect(refusal == errno.EXDEV, "a path may leave its folder")
     return Seen("a path cannot leave its folder")
 
 
@@ -371,10 +264,10 @@ def group_limits() -> Seen:
         pid = os.fork()
         if pid == 0:
             _take_too_much(entries)
-        status = _await(pid, os.pidfd_open(pid))
+        status = await_child(pid, os.pidfd_open(pid))
         used = group.usage()
-    _expect(used.refused_forks > 0, "the limit on processes is not kept")
-    _expect(
+    expect(used.refused_forks > 0, "the limit on processes is not kept")
+    expect(
         os.WIFSIGNALED(status) and used.oom_kills > 0,
         f"a process took more than its {_GROUP_BYTES >> 20} MB and lived",
     )
@@ -396,7 +289,7 @@ def _take_too_much(entries: list[int]) -> NoReturn:
     kernel.die_with_parent(signal.SIGKILL)
     for entry in entries:
         os.write(entry, b"0")
-    if _refusal_of(_fork_once) == errno.EAGAIN:
+    if refusal_of(_fork_once) == errno.EAGAIN:
         ctypes.memset(ctypes.create_string_buffer(2 * _GROUP_BYTES), 1, 2 * _GROUP_BYTES)
     os._exit(0)
 

@@ -1,14 +1,14 @@
 """Finds out what this machine can isolate, by trying each part and then the whole."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Final, Literal
 
 import anyio
 
-from assay.contracts.errors import AssayError
+from assay.contracts.errors import AssayError, UsageError
 from assay.contracts.execution import ExecutionResult, Isolation, Limits, PythonCode
 from assay.contracts.ports import SandboxBackend
 from assay.sandbox.native.attempt import Outcome, attempt, import_module
@@ -59,6 +59,8 @@ class Probe:
     act: str
     needs: str = ""
     only_root: bool = False
+    only_fallback: bool = False
+    """Matters only where namespaces do not work."""
 
 
 _FOR_ANY: Final = (
@@ -83,24 +85,36 @@ _FOR_NAMESPACES: Final = (
 )
 _FOR_LANDLOCK: Final = (
     Probe(name="landlock", act="landlock"),
-    Probe(name="interpreter for landlock", act="reach_interpreter", only_root=True),
+    Probe(
+        name="interpreter for landlock",
+        act="reach_interpreter",
+        needs="unprivileged identity",
+        only_root=True,
+        only_fallback=True,
+    ),
 )
 _FOR_LIMITS: Final = (
     Probe(name="control groups", act="control_groups"),
     Probe(name="group limits", act="group_limits", needs="control groups"),
 )
+ALL_PROBES: Final = (*_FOR_ANY, *_FOR_NAMESPACES, *_FOR_LANDLOCK, *_FOR_LIMITS)
 _OF_THE_MACHINE: Final = ("kernel", "machine", "interpreter")
 
 
 async def examine(
-    open_backend: OpenBackend, *, search_path: Sequence[str], on_progress: OnProgress
+    open_backend: OpenBackend,
+    *,
+    wanted: Isolation | None = None,
+    search_path: Sequence[str] = (),
+    on_progress: OnProgress = lambda _: None,
 ) -> Report:
     """Try every part, then run a program in the backend that the settings lead to.
 
-    A machine that refuses is a finding, never an error.
+    A machine that refuses is a finding, never an error. `wanted` is the least that the settings
+    accept; `search_path` is where to look for programs.
     """
     machine = read_machine()
-    findings = _by_name(describe_machine(machine))
+    findings = {finding.name: finding for finding in describe_machine(machine)}
     imported: dict[str, Finding] = {}
     kept_by: LimitsKeptBy = "rlimits and a watch"
 
@@ -110,24 +124,34 @@ async def examine(
     async with anyio.create_task_group() as tasks:
         for name in _DATA_STACK:
             tasks.start_soon(look_at_module, name)
-        for probe in _probes_for(machine):
-            on_progress(probe.name)
-            if probe.needs and findings[probe.needs].status != "ok":
-                findings[probe.name] = _not_tried(probe)
-                continue
-            outcome = await attempt(probe.act)
-            findings[probe.name] = judge(probe.name, outcome, machine)
-            if probe.name == "control groups" and outcome.kind == "done":
-                kept_by = "cgroup v1" if outcome.version == 1 else "cgroup v2"
+        kept_by = await _try_all(machine, findings, on_progress)
         on_progress("the data stack")
     findings.update((name, imported[name]) for name in _DATA_STACK)
     findings["other runtimes"] = describe_runtimes(search_path)
     native = reachable_isolation(findings)
     on_progress(WHOLE)
-    findings[WHOLE], proof = await _prove(open_backend, native)
+    findings[WHOLE], proof = await _prove(open_backend, native, wanted)
     return Report(
         findings=tuple(findings.values()), native=native, limits_kept_by=kept_by, proof=proof
     )
+
+
+async def _try_all(
+    machine: Machine, findings: dict[str, Finding], on_progress: OnProgress
+) -> LimitsKeptBy:
+    kept_by: LimitsKeptBy = "rlimits and a watch"
+    for probe in _probes_for(machine):
+        if probe.only_fallback and reachable_isolation(findings) is Isolation.ISOLATED:
+            continue
+        on_progress(probe.name)
+        if probe.needs and findings[probe.needs].status != "ok":
+            findings[probe.name] = _not_tried(probe, findings[probe.needs])
+            continue
+        outcome = await attempt(probe.act)
+        findings[probe.name] = judge(probe.name, outcome, machine)
+        if probe.name == "control groups" and outcome.kind == "done":
+            kept_by = "cgroup v1" if outcome.version == 1 else "cgroup v2"
+    return kept_by
 
 
 def reachable_isolation(findings: Mapping[str, Finding]) -> Isolation | None:
@@ -143,7 +167,6 @@ def reachable_isolation(findings: Mapping[str, Finding]) -> Isolation | None:
 
 def judge(name: str, outcome: Outcome, machine: Machine) -> Finding:
     """Turn what a process said into a finding, with cause and fix where it did not work."""
-    case = Case(name=name, message=outcome.detail, errno=outcome.errno, machine=machine)
     match outcome.kind:
         case "done":
             return Finding(name=name, status="ok", detail=outcome.detail)
@@ -164,30 +187,29 @@ def judge(name: str, outcome: Outcome, machine: Machine) -> Finding:
                 fix=_PLEASE_REPORT,
             )
         case "refused" | "no_effect" | "absent":
-            explanation = explain(case)
+            unmet = Case(name=name, message=outcome.detail, errno=outcome.errno, machine=machine)
+            explanation = explain(unmet)
             return Finding(
                 name=name,
-                status="missing" if outcome.kind == "absent" or case.lacking else "failed",
+                status="missing" if outcome.kind == "absent" or unmet.lacking else "failed",
                 detail=outcome.detail,
                 cause=explanation.cause,
                 fix=explanation.fix,
             )
 
 
-def _by_name(findings: Iterable[Finding]) -> dict[str, Finding]:
-    return {finding.name: finding for finding in findings}
-
-
 def _probes_for(machine: Machine) -> list[Probe]:
     if machine.system != "Linux":
         return []
-    everything = (*_FOR_ANY, *_FOR_NAMESPACES, *_FOR_LANDLOCK, *_FOR_LIMITS)
-    return [probe for probe in everything if machine.uid == 0 or not probe.only_root]
+    return [probe for probe in ALL_PROBES if machine.uid == 0 or not probe.only_root]
 
 
-def _not_tried(probe: Probe) -> Finding:
+def _not_tried(probe: Probe, needed: Finding) -> Finding:
     return Finding(
-        name=probe.name, status="failed", detail="not tried", cause=f"it needs the {probe.needs}"
+        name=probe.name,
+        status="missing" if needed.status == "missing" else "failed",
+        detail="not tried",
+        cause=f"it needs the {needed.name}",
     )
 
 
@@ -197,7 +219,7 @@ def _work(findings: Mapping[str, Finding], names: Sequence[str]) -> bool:
 
 
 async def _prove(
-    open_backend: OpenBackend, native: Isolation | None
+    open_backend: OpenBackend, native: Isolation | None, wanted: Isolation | None
 ) -> tuple[Finding, Proof | None]:
     try:
         with anyio.fail_after(_WHOLE_WITHIN_S):
@@ -205,8 +227,9 @@ async def _prove(
     except TimeoutError:
         detail = f"no answer in {_WHOLE_WITHIN_S:g} s"
         return Finding(name=WHOLE, status="timed_out", detail=detail, fix=_PLEASE_REPORT), None
-    except AssayError as error:
-        return _no_proof(error, native), None
+    except (AssayError, OSError) as error:
+        # The second is a broken promise, which must not cost the rest of the report.
+        return _no_proof(error, native, wanted), None
     if result.stdout != _ANSWER or not result.succeeded:
         detail = f"{result.reason}, exit code {result.exit_code}: {result.stderr.strip()[-300:]}"
         return Finding(name=WHOLE, status="failed", detail=detail, fix=_PLEASE_REPORT), None
@@ -215,11 +238,15 @@ async def _prove(
     return Finding(name=WHOLE, status="ok", detail=detail), proof
 
 
-def _no_proof(error: AssayError, native: Isolation | None) -> Finding:
+def _no_proof(error: Exception, native: Isolation | None, wanted: Isolation | None) -> Finding:
     if native is None:
         cause, fix = "a part that it needs does not work, see above", ""
+    elif wanted is not None and not native.satisfies(wanted):
+        cause = f"the settings ask for {wanted.value!r}, this machine reaches {native.value!r}"
+        fix = "change what stands in the way, or the setting sandbox.isolation"
     else:
-        cause, fix = "every part that it needs works alone", error.hint or _PLEASE_REPORT
+        cause = f"every part that {native.value!r} isolation needs works alone"
+        fix = error.hint if isinstance(error, UsageError) else _PLEASE_REPORT
     return Finding(name=WHOLE, status="failed", detail=str(error), cause=cause, fix=fix)
 
 

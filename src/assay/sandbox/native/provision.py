@@ -4,7 +4,7 @@ import os
 import secrets
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -45,23 +45,26 @@ class Running:
 
 
 async def start_best(
-    layout: Layout, stages: Stages, runtime_dir: Path, least: Isolation
+    layout: Layout, stages: Stages, runtime_dir: Path, least: Isolation, *, namespaces: bool
 ) -> Running:
     """Start an engine with namespaces, or with Landlock where the kernel refuses and that will do.
 
     Raises:
         IsolationUnavailableError: If this machine cannot isolate as asked.
     """
-    try:
-        return await _start("namespaces", layout, stages, runtime_dir)
-    except IsolationUnavailableError as refusal:
-        if not Isolation.RESTRICTED.satisfies(least):
-            raise
-        if landlock.abi_version() < _SAFE_LANDLOCK:
-            raise IsolationUnavailableError(
-                f"{refusal}; and Landlock, the fallback, needs Linux 6.12 or newer here",
-                hint=refusal.hint,
-            ) from refusal
+    refusal = IsolationUnavailableError("namespaces are switched off in the settings")
+    if namespaces:
+        try:
+            return await _start("namespaces", layout, stages, runtime_dir)
+        except IsolationUnavailableError as error:
+            refusal = error
+    if not Isolation.RESTRICTED.satisfies(least):
+        raise refusal
+    if landlock.abi_version() < _SAFE_LANDLOCK:
+        raise IsolationUnavailableError(
+            f"{refusal}; and Landlock, the fallback, needs Linux 6.12 or newer",
+            hint=refusal.hint,
+        ) from refusal
     return await _start("landlock", layout, stages, runtime_dir)
 
 
@@ -80,7 +83,13 @@ async def _start(tier: Tier, layout: Layout, stages: Stages, runtime_dir: Path) 
         remove=remove,
     )
     registry.write_record(folder, record)
-    plan = _plan(tier, layout, stages, owner=owner, scratch=scratch, remove=remove)
+    plan = _plan(tier, layout, groups, scratch)
+    plan = replace(
+        plan,
+        drop_to_id=owner,
+        stages=tuple(tuple(stage) for stage in stages),
+        remove=remove,
+    )
     engine = await start_engine(plan, groups)
     registry.write_record(folder, registry.with_warden(record, engine.warden_pid))
     return Running(
@@ -103,28 +112,17 @@ def _make_scratch(folder: Path, owner: int | None) -> Path:
     return scratch
 
 
-def _plan(
-    tier: Tier,
-    layout: Layout,
-    stages: Stages,
-    *,
-    owner: int | None,
-    scratch: Path,
-    remove: tuple[str, ...],
-) -> JailPlan:
+def _plan(tier: Tier, layout: Layout, groups: ControlGroups, scratch: Path) -> JailPlan:
     jailed = tier == "namespaces"
     interpreter, library = (INTERPRETER, LIBRARY) if jailed else (sys.executable, SOURCE)
     devices = tuple(f"/dev/{name}" for name in _DEVICES)
+    seccomp_program = seccomp.build_filter(own_namespaces=jailed, counted_memory=groups.enforcing)
     return JailPlan(
         tier=tier,
-        drop_to_id=owner,
         root=layout.root if jailed else RootPlan(),
         argv=(interpreter, "-I", "-c", _BOOT, library),
         env=tuple((layout.env if jailed else layout.host_env).items()),
-        stages=tuple(tuple(stage) for stage in stages),
-        seccomp_hex=seccomp.build_filter(own_ipc=jailed).hex(),
-        proc=True,
+        seccomp_hex=seccomp_program.hex(),
         readable=() if jailed else (*layout.readable, *devices),
         scratch=str(scratch),
-        remove=remove,
     )

@@ -20,9 +20,9 @@ from assay.contracts.execution import (
     Timings,
 )
 from assay.contracts.ports import OnOutput, ignore_output
-from assay.sandbox.files import WorkspaceFiles
 from assay.sandbox.native.cell import Cell
 from assay.sandbox.native.conclusion import Evidence, conclude
+from assay.sandbox.native.files import WorkspaceFiles
 from assay.sandbox.native.jail import BOX_FOLDERS
 from assay.sandbox.native.plan import WORKSPACE
 from assay.sandbox.native.pool import CellPool

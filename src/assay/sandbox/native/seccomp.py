@@ -43,14 +43,21 @@ _SECCOMP_MODE_FILTER: Final = 2
 
 
 def build_filter(
-    *, network: bool = False, own_ipc: bool = True, machine: str | None = None
+    *,
+    network: bool = False,
+    own_namespaces: bool = True,
+    counted_memory: bool = True,
+    machine: str | None = None,
 ) -> bytes:
     """The filter for a jailed program, ready for `load`.
 
     Raises:
         UnsupportedMachineError: If we have no table of system calls for the machine.
     """
-    return compile_policy(build_policy(network=network, own_ipc=own_ipc), machine=machine)
+    policy = build_policy(
+        network=network, own_namespaces=own_namespaces, counted_memory=counted_memory
+    )
+    return compile_policy(policy, machine=machine)
 
 
 def compile_policy(policy: Policy, *, machine: str | None = None) -> bytes:

@@ -246,17 +246,50 @@ _NETWORK_RULES: Final[Mapping[str, Rule]] = MappingProxyType(
 )
 
 
-def build_policy(*, network: bool = False, own_ipc: bool = True) -> Policy:
+_ITSELF: Final = frozenset({0})
+_PRIO_PROCESS: Final = frozenset({0})
+_IOPRIO_WHO_PROCESS: Final = frozenset({1})
+
+
+def _on_itself(kind: frozenset[int]) -> Rule:
+    conditions = (Condition(argument=0, values=kind), Condition(argument=1, values=_ITSELF))
+    return Rule(alternatives=(conditions,))
+
+
+_AMONG_OTHERS: Final[Mapping[str, Rule]] = MappingProxyType(
+    {
+        "setpriority": _on_itself(_PRIO_PROCESS),
+        "ioprio_set": _on_itself(_IOPRIO_WHO_PROCESS),
+        "prlimit64": _one_of(_ITSELF, argument=0),
+        "sched_setaffinity": _one_of(_ITSELF, argument=0),
+        "sched_setattr": _one_of(_ITSELF, argument=0),
+        "sched_setparam": _one_of(_ITSELF, argument=0),
+        "sched_setscheduler": _one_of(_ITSELF, argument=0),
+    }
+)
+"""What a program may do to processes when those of the same user outside are in its reach."""
+
+
+def build_policy(
+    *, network: bool = False, own_namespaces: bool = True, counted_memory: bool = True
+) -> Policy:
     """The policy for a jailed program.
 
-    Internet sockets only if it has been granted a network. Shared memory, semaphores and queues
-    with global names only where its names are its own.
+    Internet sockets only if it has been granted a network. Without namespaces of its own it gets
+    nothing that has a name or a number in the host's: shared memory, queues, sockets by path,
+    other processes. Memory that belongs to no process only where a control group counts it.
     """
-    shared = frozenset() if own_ipc else frozenset(_ALLOWED["ipc"].split())
+    refused = set[str]()
+    rules = {**_RULES, **_NETWORK_RULES} if network else dict(_RULES)
+    if not own_namespaces:
+        rules |= _AMONG_OTHERS
+        rules["socket"] = Rule(alternatives=(_INTERNET_SOCKET,) if network else ())
+    if not (own_namespaces and counted_memory):
+        refused.update(_ALLOWED["ipc"].split())
+    if not counted_memory:
+        refused.add("memfd_create")
     return Policy(
-        allowed=_names(_ALLOWED) - shared,
-        hidden=_names(_HIDDEN),
-        rules={**_RULES, **_NETWORK_RULES} if network else _RULES,
+        allowed=_names(_ALLOWED) - refused - rules.keys(), hidden=_names(_HIDDEN), rules=rules
     )
 
 

@@ -10,6 +10,7 @@ import os
 import shutil
 import signal
 import socket
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final, NoReturn, Protocol
 
@@ -129,7 +130,7 @@ class PlainBoxes:
         """Nothing was mounted."""
 
 
-def _open_up(retry: Any, path: str, failure: object) -> None:
+def _open_up(retry: Callable[..., object], path: str, failure: object) -> None:
     """Remove what a program made unreadable; what still resists goes with the engine."""
     del failure
     with suppress(OSError):

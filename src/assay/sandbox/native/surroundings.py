@@ -1,4 +1,4 @@
-"""What can be said of this machine without trying anything: kernel, processor, Python, neighbours."""
+"""What can be said of this machine without trying anything: kernel, processor, Python, others."""
 
 import os
 import shutil
@@ -54,8 +54,9 @@ def describe_runtimes(search_path: Sequence[str]) -> Finding:
     path = os.pathsep.join(search_path)
     found = [name for name, program in _RUNTIMES if path and shutil.which(program, path=path)]
     absent = [name for name, _ in _RUNTIMES if name not in found]
-    parts = (f"{', '.join(found)} found" * bool(found), f"{', '.join(absent)} not" * bool(absent))
-    return Finding(name="other runtimes", status="info", detail="; ".join(filter(None, parts)))
+    parts = [f"{', '.join(found)} found"] if found else []
+    parts += [f"{', '.join(absent)} not found"] if absent else []
+    return Finding(name="other runtimes", status="info", detail="; ".join(parts))
 
 
 def _describe_processor() -> Finding:

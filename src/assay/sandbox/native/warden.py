@@ -66,7 +66,7 @@ def _become_zygote(plan: JailPlan, descriptors: Sequence[int], uid: int, gid: in
         if plan.tier == "namespaces":
             if plan.drop_to_id is None:
                 kernel.map_own_ids(INNER_ID, uid, gid)
-            jail.build_zygote_root(plan.root, proc=plan.proc)
+            jail.build_zygote_root(plan.root)
         if plan.drop_to_id is not None:
             _drop_to(plan.drop_to_id)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

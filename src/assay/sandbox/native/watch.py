@@ -1,4 +1,4 @@
-"""What an execution uses, read from outside while it runs: from its group, or process by process."""
+"""What an execution uses, read from outside while it runs: by its group, or process by process."""
 
 import os
 from contextlib import suppress
@@ -8,10 +8,8 @@ from typing import Final, Protocol
 
 from assay.sandbox.native.cell import Cell
 
-_PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _USER_TIME, _SYSTEM_TIME = 11, 12
-_RESIDENT, _SHARED = 1, 2
 _PER_NAME: Final = 512
 
 
@@ -117,19 +115,21 @@ def disk_use(folder: Path) -> int:
 
 
 def _resident_bytes(pid: int) -> int:
-    with suppress(OSError, IndexError):
-        fields = Path(f"/proc/{pid}/statm").read_text().split()
-        return (int(fields[_RESIDENT]) - int(fields[_SHARED])) * _PAGE
-    return 0
+    """Memory of no file that a process has mapped, whoever else has it too."""
+    return _sum_fields(f"/proc/{pid}/status", ("RssAnon", "RssShmem"))
 
 
 def _fair_bytes(pid: int) -> int:
-    """Memory of no file, each page divided by the number of processes that hold it."""
+    """The same, each page divided by the number of processes that hold it."""
+    return _sum_fields(f"/proc/{pid}/smaps_rollup", ("Pss_Anon", "Pss_Shmem"))
+
+
+def _sum_fields(path: str, names: tuple[str, ...]) -> int:
     total_kb = 0
     with suppress(OSError, ValueError):
-        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+        for line in Path(path).read_text().splitlines():
             name, _, value = line.partition(":")
-            if name in {"Pss_Anon", "Pss_Shmem"}:
+            if name in names:
                 total_kb += int(value.split()[0])
     return total_kb << 10
 

@@ -45,8 +45,8 @@ except ValueError as error:
     text = str(error).encode()
 print(end="", flush=True)
 """
-_join_threads: Callable[[], None] = threading._shutdown  # noqa: SLF001  # pyright: ignore - what the interpreter itself calls at exit
-_run_exit_functions: Callable[[], None] = atexit._run_exitfuncs  # noqa: SLF001
+_join_threads: Callable[[], None] = threading._shutdown  # noqa: SLF001  # pyright: ignore - the interpreter's own last steps
+_run_exit_functions: Callable[[], None] = atexit._run_exitfuncs  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - see above
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,6 @@ class Confinement:
     """What is the same for every execution of a zygote."""
 
     seccomp_program: bytes
-    proc: bool
     readable: tuple[str, ...]
     """Landlock tier: what a program may read. Empty when namespaces do that work."""
 
@@ -87,7 +86,7 @@ def serve(descriptors: Descriptors, confinement: Confinement) -> NoReturn:
         _report(descriptors.status, "setup_failed", repr(error))
         leave(NOT_RUNNABLE)
     try:
-        os.chdir(os.path.join(header["workspace"], header["cwd"]))
+        os.chdir(f"{header['workspace']}/{header['cwd']}")
         if header["kind"] == "command":
             _become_command(header)
     except OSError as error:
@@ -115,8 +114,7 @@ def _take_descriptors(descriptors: Descriptors) -> None:
 
 
 def _lock_in(confinement: Confinement) -> None:
-    if confinement.proc:
-        _prefer_as_oom_victim()
+    _prefer_as_oom_victim()
     for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGXCPU):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -194,7 +192,7 @@ def _run_python(header: dict[str, Any], source: bytes) -> int:
 
 def _execute(main: types.ModuleType, filename: str, source: bytes) -> None:
     # Decoded only if a traceback asks for it.
-    linecache.cache[filename] = (partial(_decode, source),)  # pyright: ignore[reportArgumentType] - the lazy form, which the stubs do not know
+    linecache.cache[filename] = (partial(_decode, source),)
     exec(compile(source, filename, "exec", dont_inherit=True), main.__dict__)  # noqa: S102 - the point
 
 

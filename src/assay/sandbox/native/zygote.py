@@ -39,7 +39,7 @@ def main(plan_descriptor: int, mounts: int, *orders: int) -> NoReturn:
         steward.main(mounts, boxes)
     os.close(mounts)
     confinement = Confinement(
-        seccomp_program=bytes.fromhex(plan.seccomp_hex), proc=plan.proc, readable=plan.readable
+        seccomp_program=bytes.fromhex(plan.seccomp_hex), readable=plan.readable
     )
     own, *later = orders
     for stage, following in zip(plan.stages, later, strict=True):

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import PurePosixPath
 
-from assay.contracts.execution import PythonCode, Reason
+from assay.contracts.execution import Isolation, PythonCode, Reason
 from assay.contracts.ports import SandboxBackend
 from assay.testing.conformance.promise import promise
 from assay.testing.programs import ORDINARY, describe, python, run_alone, run_well
@@ -196,11 +196,7 @@ async def the_usual_tools_of_the_language_work(backend: SandboxBackend) -> None:
             with ThreadPoolExecutor(4) as pool:
                 print(sum(pool.map(abs, range(-9, 0))) == 45)
         """,
-        "processes": """
-            import multiprocessing
-            with multiprocessing.get_context("fork").Pool(2) as pool:
-                print(pool.map(abs, [-1, -2]) == [1, 2])
-        """,
+        "the null device": "print(open('/dev/null', 'r+').write('gone') == 4)",
         "asyncio": """
             import asyncio
             async def main():
@@ -222,6 +218,18 @@ async def the_usual_tools_of_the_language_work(backend: SandboxBackend) -> None:
 
             assert result.stdout == "True\n", f"{tool}: {describe(result)}"
             assert result.stderr == "", f"{tool}: {describe(result)}"
+
+
+@promise(needs=Isolation.ISOLATED)
+async def work_can_be_shared_between_processes(backend: SandboxBackend) -> None:
+    source = """
+        import multiprocessing
+        with multiprocessing.get_context("fork").Pool(2) as pool:
+            print(pool.map(abs, [-1, -2]))
+    """
+    result = await run_alone(backend, python(source))
+
+    assert result.stdout == "[1, 2]\n", describe(result)
 
 
 @promise

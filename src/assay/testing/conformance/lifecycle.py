@@ -1,5 +1,6 @@
 """Promises about beginning and end: what overlaps, what is shared, and that nothing is left."""
 
+import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import PurePosixPath
@@ -75,18 +76,19 @@ async def files_outlive_an_execution(backend: SandboxBackend) -> None:
 
 @promise
 async def two_sandboxes_share_nothing(backend: SandboxBackend) -> None:
-    write = """
+    name = f"note-{secrets.token_hex(8)}"
+    write = f"""
         import os, tempfile
         for place in [".", tempfile.gettempdir(), "/dev/shm"]:
             try:
-                open(os.path.join(place, "note"), "w").write("mine")
+                open(os.path.join(place, "{name}"), "w").write("mine")
             except OSError:
                 pass
     """
-    look = """
+    look = f"""
         import os, tempfile
         places = [".", tempfile.gettempdir(), "/dev/shm"]
-        print([place for place in places if os.path.exists(os.path.join(place, "note"))])
+        print([place for place in places if os.path.exists(os.path.join(place, "{name}"))])
     """
     async with (
         backend.open_sandbox(ORDINARY) as first,
@@ -95,8 +97,9 @@ async def two_sandboxes_share_nothing(backend: SandboxBackend) -> None:
         await run_well(first, write)
 
         assert await second.list_files() == ()
-        assert await run_well(second, look) == "[]\n"
-        assert (await first.read_file(_NOTE)) == b"mine"
+        shared = await run_well(second, look)
+        assert shared == "[]\n", f"both see {shared}"
+        assert (await first.read_file(PurePosixPath(name))) == b"mine"
 
 
 @promise

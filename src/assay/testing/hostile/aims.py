@@ -69,19 +69,25 @@ CALL_CONTROL = "ACT = os.getuid"
 
 REACH = """
 import socket
-def reach():
-    with socket.socket(FAMILY, KIND) as mine:
-        mine.settimeout(3)
-        mine.connect(ADDRESS)
-        return mine.send(b"hello") and ADDRESS
-judge(reach)
+def connect(family, kind, address):
+    mine = socket.socket(family, kind)
+    mine.settimeout(3)
+    mine.connect(address)
+    return mine
+judge(lambda: REACHED(connect).send(b"hello"))
 """
-"""Fires when something can be sent to ADDRESS."""
+"""Fires when something can be sent over what REACHED connects."""
 
 REACH_CONTROL = """
 import socket
-listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-listener.bind("own-socket")
-listener.listen()
-FAMILY, KIND, ADDRESS = socket.AF_UNIX, socket.SOCK_STREAM, "own-socket"
+pair = socket.socketpair()
+REACHED = lambda connect: pair[0]
 """
+
+MAKE_SOCKET = """
+import socket
+judge(lambda: MAKE(socket))
+"""
+"""Fires when MAKE makes a socket."""
+
+MAKE_SOCKET_CONTROL = "MAKE = lambda socket: socket.socketpair()"

@@ -160,20 +160,17 @@ UNCONNECTED = tuple(
             def connect_any():
                 for target in TARGETS:
                     try:
-                        socket.socket(socket.AF_UNIX).connect(target)
+                        if target != "pair":
+                            socket.socket(socket.AF_UNIX).connect(target)
+                        else:
+                            socket.socketpair()[0].send(b"connected")
                     except OSError:
                         continue
                     return target
             judge(connect_any)
         """,
         attack=f"TARGETS = {targets}",
-        control="""
-            import socket
-            listener = socket.socket(socket.AF_UNIX)
-            listener.bind("own-socket")
-            listener.listen()
-            TARGETS = ["missing", "own-socket"]
-        """,
+        control="TARGETS = ['/no/such/socket', 'pair']",
         terms=_TERMS,
     )
     for name, targets in _UNCONNECTED.items()
@@ -252,7 +249,7 @@ READ_ONLY_SYSTEM = probing(
 _DUMP_ENVIRONMENTS = """
     import json, os
     seen = [f"{name}={value}" for name, value in os.environ.items()]
-    for pid in filter(str.isdigit, os.listdir("/proc")):
+    for pid in range(1, 70_000):
         try:
             with open(f"/proc/{pid}/environ", errors="replace") as file:
                 seen += file.read().split("\\0")
@@ -324,7 +321,7 @@ _SEARCH = """
             folders[:] = [name for name in folders if name not in {"usr", "proc", "sys", "nix"}]
         if sys.argv[1][::-1] in names:
             found.append(place)
-    for pid in filter(str.isdigit, os.listdir("/proc")):
+    for pid in [*range(1, 100), os.getppid()]:
         for way in ("root/app", "cwd", "root/tmp"):
             if os.path.exists(f"/proc/{pid}/{way}/{sys.argv[1][::-1]}"):
                 found.append(pid)

@@ -6,7 +6,7 @@ Every call is made with arguments that do nothing even where it is let through.
 from dataclasses import dataclass, replace
 
 from assay.contracts.execution import Isolation, Reason
-from assay.testing.hostile.aims import CALL, CALL_CONTROL
+from assay.testing.hostile.aims import CALL, CALL_CONTROL, MAKE_SOCKET, MAKE_SOCKET_CONTROL
 from assay.testing.hostile.case import HostileCase, Terms
 from assay.testing.hostile.probe import probing
 
@@ -227,9 +227,9 @@ _FAMILIES = {
 SOCKET_FAMILIES = tuple(
     probing(
         f"a_socket_of_family_{name}_is_refused",
-        detector="import socket\njudge(lambda: socket.socket(*ARGUMENTS))",
-        attack=f"ARGUMENTS = {arguments}",
-        control="ARGUMENTS = (1, 1, 0)",
+        detector=MAKE_SOCKET,
+        attack=f"MAKE = lambda socket: socket.socket{arguments}",
+        control=MAKE_SOCKET_CONTROL,
         terms=_TERMS,
     )
     for name, arguments in _FAMILIES.items()

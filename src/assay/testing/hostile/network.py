@@ -9,7 +9,13 @@ from functools import partial
 import anyio
 
 from assay.contracts.execution import Isolation, OutputChunk
-from assay.testing.hostile.aims import FIND_IN, REACH, REACH_CONTROL
+from assay.testing.hostile.aims import (
+    FIND_IN,
+    MAKE_SOCKET,
+    MAKE_SOCKET_CONTROL,
+    REACH,
+    REACH_CONTROL,
+)
 from assay.testing.hostile.case import TIGHT, Arena, Finding, Terms, build_case
 from assay.testing.hostile.probe import probing
 from assay.testing.programs import python
@@ -36,7 +42,7 @@ REACHING_OUT = tuple(
     probing(
         f"{name}_goes_nowhere",
         detector=REACH,
-        attack=f"import socket\nFAMILY, KIND, ADDRESS = {target}",
+        attack=f"REACHED = lambda connect: connect({target})",
         control=REACH_CONTROL,
         terms=_TERMS,
     )
@@ -46,10 +52,7 @@ REACHING_OUT = tuple(
 OTHER_PROGRAMS = probing(
     "tcp_by_another_program_goes_nowhere",
     detector=REACH,
-    attack=(
-        "import socket\nFAMILY, KIND = socket.AF_INET, socket.SOCK_STREAM\n"
-        "ADDRESS = ('127.0.0.1', CANARY['tcp_port'])"
-    ),
+    attack=f"REACHED = lambda connect: connect({_INET_TARGETS['tcp_to_the_host']})",
     control=REACH_CONTROL,
     terms=replace(_TERMS, by_command=True),
 )
@@ -57,10 +60,11 @@ OTHER_PROGRAMS = probing(
 ABSTRACT = probing(
     "an_abstract_socket_of_the_host_is_out_of_reach",
     detector=REACH,
-    attack=(
-        "import socket\n"
-        "FAMILY, KIND, ADDRESS = socket.AF_UNIX, socket.SOCK_STREAM, CANARY['abstract_name']"
-    ),
+    attack="""
+        REACHED = lambda connect: connect(
+            socket.AF_UNIX, socket.SOCK_STREAM, CANARY["abstract_name"]
+        )
+    """,
     control=REACH_CONTROL,
     terms=_APART,
 )
@@ -71,22 +75,23 @@ NAMES = probing(
         import socket
         QUESTION = bytes.fromhex("abcd01000001000000000000") + b"\\5assay\\7invalid\\0\\0\\1\\0\\1"
         def ask():
-            with socket.socket(FAMILY, socket.SOCK_DGRAM) as mine:
+            with REACHED() as mine:
                 mine.settimeout(1)
-                if FAMILY == socket.AF_UNIX:
-                    mine.bind("asker")
-                mine.connect(ADDRESS)
                 mine.send(QUESTION)
                 return mine.recv(512)
         judge(ask)
     """,
-    attack="import socket\nFAMILY, ADDRESS = socket.AF_INET, ('127.0.0.1', 53)",
+    attack="""
+        def REACHED():
+            mine = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            mine.connect(("127.0.0.1", 53))
+            return mine
+    """,
     control="""
         import socket, threading
-        server = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        server.bind("name-server")
-        threading.Thread(target=lambda: server.sendto(*server.recvfrom(512))).start()
-        FAMILY, ADDRESS = socket.AF_UNIX, "name-server"
+        mine, server = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        threading.Thread(target=lambda: server.send(server.recv(512))).start()
+        REACHED = lambda: mine
     """,
     terms=_TERMS,
 )
@@ -94,9 +99,9 @@ NAMES = probing(
 RAW = tuple(
     probing(
         f"{name}_is_refused",
-        detector="import socket\njudge(lambda: socket.socket(*ARGUMENTS))",
-        attack=f"import socket\nARGUMENTS = {arguments}",
-        control="import socket\nARGUMENTS = (socket.AF_UNIX, socket.SOCK_DGRAM)",
+        detector=MAKE_SOCKET,
+        attack=f"MAKE = lambda socket: socket.socket{arguments}",
+        control=MAKE_SOCKET_CONTROL,
         terms=_TERMS,
     )
     for name, arguments in {

@@ -63,14 +63,14 @@ SIGNALLING = probing(
 _MEMORY = """
 import re
 def read_memory():
-    for pid in PIDS:
+    for place in PLACES:
         try:
-            with open(f"/proc/{pid}/maps") as maps:
+            with open(f"{place}/maps") as maps:
                 line = next(line for line in maps if " rw-p " in line)
             begin = int(re.match("[0-9a-f]+", line).group(), 16)
-            with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+            with open(f"{place}/mem", "rb", buffering=0) as memory:
                 memory.seek(begin)
-                return pid, len(memory.read(16))
+                return place, len(memory.read(16))
         except OSError:
             continue
 judge(read_memory)
@@ -79,8 +79,15 @@ judge(read_memory)
 MEMORY = probing(
     "the_memory_of_other_processes_is_unreadable",
     detector=_MEMORY,
-    attack="PIDS = [1, os.getppid(), CANARY['pid'], CANARY['victim_pid']]",
-    control="PIDS = ['self']",
+    attack="""
+        PLACES = [f"/proc/{pid}" for pid in (1, os.getppid(), CANARY["pid"], CANARY["victim_pid"])]
+    """,
+    control="""
+        os.mkdir("process")
+        open("process/maps", "w").write("1000-2000 rw-p 00000000 00:00 0 [heap]\\n")
+        open("process/mem", "wb").write(bytes(0x2000))
+        PLACES = ["missing", "process"]
+    """,
     terms=_TERMS,
 )
 
@@ -103,7 +110,10 @@ PRIVATE_FILES = tuple(
             judge(look)
         """,
         attack=f"TARGET = '/proc/1/{name}'",
-        control="TARGET = '/proc/self/maps'",
+        control="""
+            open("planted", "w").write("permitted")
+            TARGET = "planted"
+        """,
         terms=_TERMS,
     )
     for name in _PRIVATE

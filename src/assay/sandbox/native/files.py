@@ -10,7 +10,7 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import PurePosixPath
 from typing import Final, Literal
@@ -99,7 +99,7 @@ class WorkspaceFiles:
                 os.unlink(parts[-1], dir_fd=folder)
 
     @contextmanager
-    def _operation(self, path: PurePosixPath) -> Iterator[None]:
+    def _operation(self, path: PurePosixPath) -> Generator[None]:
         """Act as the sandbox's user, and say what went wrong in the contract's words."""
         try:
             with kernel.file_access_as(self._act_as):
@@ -112,7 +112,7 @@ class WorkspaceFiles:
             raise WorkspaceError(f"{str(path)!r} is nested too deeply") from error
 
     @contextmanager
-    def _folder(self, parts: list[bytes], *, create: bool = False) -> Iterator[int]:
+    def _folder(self, parts: list[bytes], *, create: bool = False) -> Generator[int]:
         current = os.open(".", _FIND | os.O_CLOEXEC, dir_fd=self._directory)
         try:
             for part in parts:

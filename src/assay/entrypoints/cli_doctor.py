@@ -1,0 +1,140 @@
+"""`assay doctor`: shows what this machine can isolate, why not more, and what to do about it."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from assay.contracts.errors import ExitCode
+from assay.contracts.execution import Isolation
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from assay.sandbox.native.diagnosis import Finding
+    from assay.sandbox.native.probes import Report
+
+_UNBROKEN: Final = 2000
+_STYLES: Final = {
+    "ok": "green",
+    "info": "cyan",
+    "missing": "yellow",
+    "failed": "red",
+    "timed_out": "red",
+}
+_GRADES: Final = {
+    Isolation.NONE: "nothing is in their way",
+    Isolation.RESTRICTED: "Landlock and seccomp; process table and names are the host's",
+    Isolation.ISOLATED: "own namespaces, own root, seccomp; only the kernel is the host's",
+    Isolation.KERNEL: "a kernel of their own in user space",
+    Isolation.MACHINE: "a virtual machine of their own",
+}
+
+
+@click.command(name="doctor")
+@click.option("--json", "as_json", is_flag=True, help="Print everything as one JSON object.")
+def command(*, as_json: bool) -> int:
+    """Prove what this machine can isolate, and name what is missing.
+
+    Every part of the sandbox is tried in a process of its own, then a program is run in the whole.
+    The exit code is 0 if programs can be isolated here, and 4 if not.
+    """
+    from rich.console import Console  # noqa: PLC0415 - so that --help need not load it
+
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        # Where nobody looks at the width, a finding is a line.
+        console.width = _UNBROKEN
+    report = _examine(console, silent=as_json)
+    if as_json:
+        click.echo(json.dumps(report_fields(report)))
+    else:
+        show(report, console)
+    return ExitCode.ACCEPTED if report.proof else ExitCode.INFRASTRUCTURE
+
+
+def _examine(console: "Console", *, silent: bool) -> "Report":
+    from functools import partial  # noqa: PLC0415
+
+    import anyio  # noqa: PLC0415
+
+    from assay.sandbox.native.probes import examine  # noqa: PLC0415
+    from assay.settings import load_settings  # noqa: PLC0415
+    from assay.wiring import open_backend  # noqa: PLC0415
+
+    settings = load_settings().sandbox
+    # The data stack is looked at by itself; here it would only make the start slow.
+    bare = settings.model_copy(update={"preload": ()})
+    look = partial(
+        examine,
+        partial(open_backend, bare),
+        wanted=settings.isolation,
+        search_path=settings.search_path,
+    )
+    if silent or not console.is_terminal:
+        return anyio.run(look)
+    with console.status("looking around") as status:
+
+        def tell(name: str) -> None:
+            status.update(f"looking at: {name}")
+
+        return anyio.run(partial(look, on_progress=tell))
+
+
+def report_fields(report: "Report") -> dict[str, Any]:
+    """The report as JSON has it; names are kept from version to version."""
+    proof = report.proof
+    return {
+        "usable": proof is not None,
+        "backend": proof.backend if proof else None,
+        "isolation": proof.isolation.value if proof else None,
+        "run_ms": round(proof.run_ms, 3) if proof else None,
+        "native": report.native.value if report.native else None,
+        "limits_kept_by": report.limits_kept_by,
+        "findings": [asdict(finding) for finding in report.findings],
+    }
+
+
+def show(report: "Report", console: "Console") -> None:
+    """Print the findings as a table, then what to do, then the verdict."""
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    table = Table.grid(padding=(0, 2))
+    for finding in report.findings:
+        status = Text(finding.status.replace("_", " "), style=_STYLES[finding.status])
+        told = ": ".join(filter(None, (finding.detail, finding.cause)))
+        table.add_row(finding.name, status, Text(told, overflow="fold"))
+    console.print(table)
+    advice = fixes(report.findings)
+    if advice:
+        console.print("\nWhat would help:")
+    for fix, names in advice.items():
+        # Not wrapped by us: a command is there to be copied.
+        console.print(Text(f"  {', '.join(names)}: {fix}"), soft_wrap=True)
+    console.print()
+    for line in verdict(report):
+        console.print(Text(line, style="bold"), soft_wrap=True)
+
+
+def fixes(findings: Iterable["Finding"]) -> dict[str, list[str]]:
+    """Each thing to do once, with the names of the findings it would change."""
+    found: dict[str, list[str]] = {}
+    for finding in findings:
+        if finding.fix:
+            found.setdefault(finding.fix, []).append(finding.name)
+    return found
+
+
+def verdict(report: "Report") -> tuple[str, ...]:
+    """Which backend programs will get, how much isolation, and who keeps the limits."""
+    proof = report.proof
+    if proof is None:
+        return ("No program can be isolated on this machine as it is; nothing will be run.",)
+    grade = proof.isolation
+    return (
+        f"Programs will run in the {proof.backend} sandbox, {grade.value}: {_GRADES[grade]}.",
+        f"Limits are kept by {report.limits_kept_by}. A small program takes {proof.run_ms:.1f} ms.",
+    )
