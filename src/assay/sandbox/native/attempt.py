@@ -49,11 +49,11 @@ class Outcome:
     version: int = 0
 
 
-async def attempt(act: str) -> Outcome:
-    """Do one act of `probe_acts.py`."""
-    ended = await _run([sys.executable, "-I", "-S", "-c", _ACT, SOURCE, act], {}, _PROBE_WITHIN_S)
+async def attempt(act: str, *, within_s: float = _PROBE_WITHIN_S) -> Outcome:
+    """Do one act of `probe_acts.py`; whoever has not answered in time is killed."""
+    ended = await _run([sys.executable, "-I", "-S", "-c", _ACT, SOURCE, act], {}, within_s)
     if ended is None:
-        return Outcome(kind="timed_out", detail=f"no answer in {_PROBE_WITHIN_S:g} s")
+        return Outcome(kind="timed_out", detail=f"no answer in {within_s:g} s")
     if ended.returncode != 0 or not ended.stdout:
         return Outcome(kind="crashed", detail=_last_words(ended))
     return Outcome(**json.loads(ended.stdout))

@@ -72,25 +72,27 @@ async def _start(tier: Tier, layout: Layout, stages: Stages, runtime_dir: Path) 
     engine_id = f"{os.getpid()}-{secrets.token_hex(4)}"
     folder = registry.open_folder(runtime_dir, engine_id)
     groups = open_groups(engine_id)
-    owner = _FIRST_SANDBOX_ID + os.getpid() % _SANDBOX_IDS if os.geteuid() == 0 else None
-    scratch = _make_scratch(folder, owner)
-    remove = (*groups.folders, str(folder))
     record = registry.EngineRecord(
         engine=engine_id,
         owner=registry.mark(os.getpid()),
         warden=None,
         since=time.time(),
-        remove=remove,
+        remove=(*groups.folders, str(folder)),
     )
     registry.write_record(folder, record)
-    plan = _plan(tier, layout, groups, scratch)
-    plan = replace(
-        plan,
-        drop_to_id=owner,
-        stages=tuple(tuple(stage) for stage in stages),
-        remove=remove,
-    )
-    engine = await start_engine(plan, groups)
+    owner = _FIRST_SANDBOX_ID + os.getpid() % _SANDBOX_IDS if os.geteuid() == 0 else None
+    try:
+        scratch = _make_scratch(folder, owner)
+        plan = replace(
+            _plan(tier, layout, groups, scratch),
+            drop_to_id=owner,
+            stages=tuple(tuple(stage) for stage in stages),
+            remove=record.remove,
+        )
+        engine = await start_engine(plan, groups)
+    except IsolationUnavailableError:
+        registry.clean(runtime_dir, record)
+        raise
     registry.write_record(folder, registry.with_warden(record, engine.warden_pid))
     return Running(
         engine=engine,
@@ -106,7 +108,13 @@ def _make_scratch(folder: Path, owner: int | None) -> Path:
     scratch = folder / "boxes"
     scratch.mkdir(mode=0o700)
     if owner is not None:
-        os.chown(scratch, owner, owner)
+        try:
+            os.chown(scratch, owner, owner)
+        except OSError as error:
+            raise IsolationUnavailableError(
+                f"root may not hand files to another user here: {error.strerror}",
+                hint="run as an ordinary user",
+            ) from error
         # Passed through on the way to the boxes, readable by nobody else.
         folder.parent.chmod(0o711)
     return scratch

@@ -7,7 +7,6 @@ warden too, and `clean` does the warden's work.
 import json
 import os
 import select
-import shutil
 import signal
 import stat
 from contextlib import suppress
@@ -17,6 +16,7 @@ from typing import Final
 
 from assay.contracts.errors import UsageError
 from assay.sandbox.native import watch
+from assay.sandbox.native.removal import remove_tree
 from assay.sandbox.native.warden import remove_all
 
 _RECORD: Final = "engine.json"
@@ -127,7 +127,7 @@ def clean(runtime_dir: Path, record: EngineRecord) -> None:
             os.kill(record.warden.pid, signal.SIGKILL)
         _await_death(record.warden)
     remove_all(record.remove)
-    shutil.rmtree(runtime_dir / record.engine, ignore_errors=True)
+    remove_tree(str(runtime_dir / record.engine))
 
 
 def _await_death(process: ProcessMark) -> None:

@@ -7,14 +7,12 @@ clone.
 import array
 import json
 import os
-import shutil
 import signal
 import socket
-from collections.abc import Callable
-from contextlib import suppress
 from typing import Any, Final, NoReturn, Protocol
 
 from assay.sandbox.native import jail, kernel
+from assay.sandbox.native.removal import remove_tree
 
 _LARGEST_ORDER: Final = 4096
 _SMALLEST_INODES: Final = 1024
@@ -121,7 +119,7 @@ class PlainBoxes:
         return _furnish(place)
 
     def close(self, box: str) -> None:
-        shutil.rmtree(f"{self._root}/{box}", onerror=_open_up)
+        remove_tree(f"{self._root}/{box}")
 
     def bind(self, box: str, slot: str) -> None:
         """A program is told where its box is; nothing has to be mounted."""
@@ -129,11 +127,3 @@ class PlainBoxes:
     def release(self, slot: str) -> None:
         """Nothing was mounted."""
 
-
-def _open_up(retry: Callable[..., object], path: str, failure: object) -> None:
-    """Remove what a program made unreadable; what still resists goes with the engine."""
-    del failure
-    with suppress(OSError):
-        os.chmod(os.path.dirname(path), 0o700)
-        os.chmod(path, 0o700)
-        shutil.rmtree(path) if retry is os.open else retry(path)

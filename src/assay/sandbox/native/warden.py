@@ -7,7 +7,6 @@ zygote, and with it every execution, as soon as the supervisor is gone in whatev
 import json
 import os
 import select
-import shutil
 import signal
 import sys
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ from typing import Final, NoReturn
 
 from assay.sandbox.native import jail, kernel
 from assay.sandbox.native.plan import INNER_ID, JailPlan, plan_from_json
+from assay.sandbox.native.removal import remove_tree
 
 _TRIES: Final = 50
 _PAUSE_MS: Final = 20
@@ -32,6 +32,7 @@ def main() -> NoReturn:
     try:
         pid, pidfd = kernel.clone_process(_namespaces(plan))
     except OSError as error:
+        remove_all(plan.remove)
         _give_up(orders, error)
     if pid == 0:
         os.close(life)
@@ -105,7 +106,7 @@ def remove_all(paths: Sequence[str]) -> None:
         if path.startswith("/sys/"):
             _remove_cgroup(path)
         else:
-            shutil.rmtree(path, ignore_errors=True)
+            remove_tree(path)
 
 
 def _remove_cgroup(path: str) -> None:

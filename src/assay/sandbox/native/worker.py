@@ -86,7 +86,7 @@ def serve(descriptors: Descriptors, confinement: Confinement) -> NoReturn:
         _report(descriptors.status, "setup_failed", repr(error))
         leave(NOT_RUNNABLE)
     try:
-        os.chdir(f"{header['workspace']}/{header['cwd']}")
+        os.chdir(_folder(header))
         if header["kind"] == "command":
             _become_command(header)
     except OSError as error:
@@ -154,9 +154,14 @@ def _prepare(header: dict[str, Any], confinement: Confinement) -> None:
 
 
 def _explain(error: OSError, header: dict[str, Any]) -> str:
-    if header["kind"] == "command" and error.filename != header["cwd"]:
-        return f"{header['argv'][0]}: {os.strerror(error.errno or 0)}"
-    return f"working directory {header['cwd']}: {os.strerror(error.errno or 0)}"
+    why = os.strerror(error.errno or 0)
+    if error.filename == _folder(header):
+        return f"working directory {header['cwd']!r}: {why}"
+    return f"{header['argv'][0]}: {why}"
+
+
+def _folder(header: dict[str, Any]) -> str:
+    return f"{header['workspace']}/{header['cwd']}"
 
 
 def _become_command(header: dict[str, Any]) -> NoReturn:

@@ -163,7 +163,8 @@ UNCONNECTED = tuple(
                         if target != "pair":
                             socket.socket(socket.AF_UNIX).connect(target)
                         else:
-                            socket.socketpair()[0].send(b"connected")
+                            mine, other = socket.socketpair()
+                            mine.send(b"connected")
                     except OSError:
                         continue
                     return target
@@ -314,13 +315,15 @@ HOST_NAME = build_case(
 )
 
 _SEARCH = """
-    import os, sys
+    import os, sys, tempfile
     found = []
-    for place, folders, names in os.walk("/"):
-        if place == "/":
-            folders[:] = [name for name in folders if name not in {"usr", "proc", "sys", "nix"}]
-        if sys.argv[1][::-1] in names:
-            found.append(place)
+    here = os.getcwd()
+    for top in ("/", here, here + "/..", here + "/../..", tempfile.gettempdir()):
+        for place, folders, names in os.walk(top):
+            if os.path.samefile(place, "/"):
+                folders[:] = [name for name in folders if name not in {"usr", "proc", "sys", "nix"}]
+            if sys.argv[1][::-1] in names:
+                found.append(place)
     for pid in [*range(1, 100), os.getppid()]:
         for way in ("root/app", "cwd", "root/tmp"):
             if os.path.exists(f"/proc/{pid}/{way}/{sys.argv[1][::-1]}"):
