@@ -108,6 +108,8 @@ def _populate(root: str, plan: RootPlan, sources: Sequence[int]) -> None:
     for descriptor, (_, target) in zip(sources, plan.binds, strict=True):
         _make_mount_point(root + target, descriptor)
         kernel.bind(f"/proc/self/fd/{descriptor}", root + target)
+        # At once: a later mount point below this one must not be made on the host's own disk.
+        kernel.restrict_mounts(root + target, _READ_ONLY)
 
 
 def _bind_devices(root: str, devices: Sequence[int]) -> None:
@@ -116,8 +118,10 @@ def _bind_devices(root: str, devices: Sequence[int]) -> None:
 
 
 def _make_mount_point(target: str, source: int) -> None:
+    if os.path.exists(target):
+        return
     if stat.S_ISDIR(os.fstat(source).st_mode):
-        os.makedirs(target, exist_ok=True)
+        os.makedirs(target)
     else:
         _write_file(target, "")
 
@@ -125,7 +129,7 @@ def _make_mount_point(target: str, source: int) -> None:
 def _write_file(path: str, content: str) -> None:
     os.makedirs(os.path.dirname(path), exist_ok=True)
     mode = 0o755 if content.startswith("#!") else 0o644
-    descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC, mode)
+    descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, mode)
     try:
         os.write(descriptor, content.encode())
     finally:

@@ -34,6 +34,8 @@ def lead(
         else:
             kernel.map_own_ids(INNER_ID, INNER_ID, INNER_ID)
             jail.enter_execution_root(slot)
+        # Before the worker exists, so that there is no moment in which it could look in here.
+        kernel.set_dumpable(dumpable=False)
         child = os.fork()
         if child == 0:
             worker.serve(descriptors, confinement)
@@ -95,7 +97,6 @@ def _descendants() -> list[int]:
 
 
 def _step_back(descriptors: Descriptors, confinement: Confinement) -> None:
-    kernel.set_dumpable(dumpable=False)
     for descriptor in (
         descriptors.go,
         descriptors.stdin,

@@ -114,6 +114,8 @@ def _take_descriptors(descriptors: Descriptors) -> None:
 
 
 def _lock_in(confinement: Confinement) -> None:
+    # PID 1 hides from us, not we from ourselves.
+    kernel.set_dumpable(dumpable=True)
     _prefer_as_oom_victim()
     for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGXCPU):
         signal.signal(number, signal.SIG_DFL)
