@@ -5,6 +5,10 @@
     ├── MissingExtraError              an optional part is not installed: install it
     ├── IsolationUnavailableError      this machine cannot isolate as asked: change either
     ├── SandboxUnavailableError        the sandbox is gone: open another one
+    ├── ModelUnavailableError          no answer, perhaps later: wait and ask again
+    ├── ModelRefusedError              the model or its provider says no: change the request
+    │   └── ContextOverflowError       more than the model can read: send less
+    ├── BudgetExceededError            the money, tokens or calls are used up
     └── WorkspaceError                 a file operation was refused; the sandbox lives on
         ├── PathOutsideWorkspaceError
         ├── WorkspaceFileNotFoundError
@@ -75,6 +79,29 @@ class SandboxUnavailableError(AssayError):
     def __init__(self, message: str, *, dispatch: Dispatch, hint: str = "") -> None:
         super().__init__(message, hint=hint)
         self.dispatch: Dispatch = dispatch
+
+
+class ModelUnavailableError(AssayError):
+    """The model did not answer, or broke off. The same request may work later."""
+
+    def __init__(self, message: str, *, retry_after_s: float | None = None, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.retry_after_s = retry_after_s
+        """What the provider asked for; None if it did not say."""
+
+
+class ModelRefusedError(AssayError):
+    """The model or its provider will not answer this request, however often it is asked."""
+
+
+class ContextOverflowError(ModelRefusedError):
+    """The request is longer than what the model can read."""
+
+
+class BudgetExceededError(AssayError):
+    """The next call could go over a cap, so it was not made."""
+
+    exit_code = ExitCode.BUDGET
 
 
 class WorkspaceError(AssayError):

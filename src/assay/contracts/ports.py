@@ -5,6 +5,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import PurePosixPath
 from typing import Protocol
 
+from assay.contracts.conversation import ModelFacts, Reply, Request
 from assay.contracts.execution import (
     ExecutionResult,
     FileInfo,
@@ -123,5 +124,39 @@ class SandboxBackend(Protocol):
 
         Raises:
             SandboxUnavailableError: If none can be made.
+        """
+        ...
+
+
+OnText = Callable[[str], None]
+"""Called with each piece of a reply's text as it arrives. Must not block."""
+
+
+def ignore_text(text: str) -> None:
+    """Be the listener of someone who only wants the reply."""
+    del text
+
+
+class Model(Protocol):
+    """Something that answers a conversation. Wrapped models are models too."""
+
+    @property
+    def name(self) -> str:
+        """`provider:model`, as a person would write it on the command line."""
+        ...
+
+    @property
+    def facts(self) -> ModelFacts: ...
+
+    async def reply(self, request: Request, *, on_text: OnText = ignore_text) -> Reply:
+        """Answer once. The text told to `on_text` is the text of the reply, in order.
+
+        A tool call with arguments that are no JSON object is part of the reply, not an error.
+
+        Raises:
+            ModelUnavailableError: If there was no answer, or it broke off; it may come later.
+            ContextOverflowError: If the request is longer than the model can read.
+            ModelRefusedError: If the request will never be answered as it is.
+            BudgetExceededError: If a cap does not allow the call.
         """
         ...
