@@ -148,10 +148,9 @@ def test_text_that_no_file_system_can_hold_is_refused_and_not_sent(
     "build",
     [
         lambda: Command(argv=("printf", "\ud800")),
-        lambda: PythonCode(source=b"", args=("\ud800",)),
         lambda: PythonCode(source=b"", filename="\ud800"),
     ],
-    ids=["argument", "python argument", "filename"],
+    ids=["argument", "filename"],
 )
 def test_an_argument_that_no_program_can_be_given_is_refused(build: Callable[[], Program]) -> None:
     with pytest.raises(UsageError):
