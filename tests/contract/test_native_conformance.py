@@ -1,4 +1,4 @@
-"""The native backend keeps every promise of the contract."""
+"""Both tiers of the native backend keep every promise they make."""
 
 from collections.abc import AsyncGenerator
 
@@ -6,12 +6,13 @@ import pytest
 
 from assay.contracts.ports import SandboxBackend
 from assay.testing.conformance import PROMISES, Promise
-from tests.support.backends import open_native
+from tests.support.backends import TIERS, Tier, open_native
 
 
-@pytest.fixture(scope="session")
-async def backend() -> AsyncGenerator[SandboxBackend]:
-    async with open_native() as opened:
+@pytest.fixture(scope="session", params=TIERS)
+async def backend(request: pytest.FixtureRequest) -> AsyncGenerator[SandboxBackend]:
+    tier: Tier = request.param
+    async with open_native(tier) as opened:
         yield opened
 
 

@@ -1,18 +1,30 @@
 """How tests open the backends that the shipped suites are run against."""
 
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Literal
 
-from assay.contracts.execution import Isolation
+from assay.contracts.errors import IsolationUnavailableError
 from assay.contracts.ports import SandboxBackend
 from assay.settings import SandboxSettings
 from assay.wiring import open_backend
+from tests.support.requirements import require
+
+Tier = Literal["namespaces", "landlock"]
+TIERS: tuple[Tier, ...] = ("namespaces", "landlock")
 
 
-def open_native() -> AbstractAsyncContextManager[SandboxBackend]:
-    """Open the native backend at the best isolation this machine can give."""
-    return open_backend(SandboxSettings(backend="native"))
-
-
-def open_isolated() -> AbstractAsyncContextManager[SandboxBackend]:
-    """Open the native backend with namespaces, or fail where there are none."""
-    return open_backend(SandboxSettings(backend="native", isolation=Isolation.ISOLATED))
+@asynccontextmanager
+async def open_native(tier: Tier) -> AsyncGenerator[SandboxBackend]:
+    """Open one tier of the native backend, or skip the test where this machine refuses it."""
+    settings = SandboxSettings(backend="native", namespaces=tier == "namespaces")
+    try:
+        opening = open_backend(settings)
+        backend = await opening.__aenter__()
+    except IsolationUnavailableError as refusal:
+        require(tier, available=False, why=str(refusal))
+        raise
+    try:
+        yield backend
+    finally:
+        await opening.__aexit__(None, None, None)

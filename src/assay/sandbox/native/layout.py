@@ -13,6 +13,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final
 
+from assay.contracts.errors import UsageError
 from assay.sandbox.native.plan import HOSTNAME, INNER_ID, WORKSPACE, Pairs, RootPlan
 from assay.sandbox.native.toolchains import find_toolchains
 
@@ -53,7 +54,17 @@ class Layout:
 
 
 def build_layout(search_path: Sequence[str], extra_read_only: Sequence[Path] = ()) -> Layout:
-    """Look at this machine and interpreter once; pure data comes out."""
+    """Look at this machine and interpreter once; pure data comes out.
+
+    Raises:
+        UsageError: If something that should be readable is not there.
+    """
+    for path in extra_read_only:
+        if not path.is_absolute() or not path.exists():
+            raise UsageError(
+                f"setting sandbox.read_only: {str(path)!r} is not there",
+                hint="name existing files or folders by their absolute paths",
+            )
     toolchains = find_toolchains(search_path)
     binds = [
         ("/usr", "/usr"),

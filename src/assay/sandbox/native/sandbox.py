@@ -130,14 +130,14 @@ class NativeSandbox:
         return Setting(
             workspace=workspace,
             temporary=temporary,
-            writable=(workspace, temporary),
+            writable=(workspace, temporary, "/dev/null", "/dev/zero", "/dev/full"),
             groups_enforce=enforced,
             processes_elsewhere=count_processes(self._house.running.box_owner or os.getuid()),
         )
 
     def _is_full(self) -> bool:
         if self._folder is not None:
-            return False
+            return disk_use(self._folder) >= self.limits.disk_mb << 20
         space = os.fstatvfs(self._workspace)
         return space.f_bfree == 0 or space.f_ffree == 0
 

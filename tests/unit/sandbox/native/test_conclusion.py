@@ -120,15 +120,10 @@ def test_a_kill_for_too_many_processes_says_so() -> None:
     assert result.limits_hit == ("processes",)
 
 
-@pytest.mark.parametrize(
-    ("reason", "limit"),
-    [(Reason.TOO_MANY_PROCESSES, "processes"), (Reason.DISK_FULL, "disk_mb")],
-)
-def test_what_the_watch_killed_for_is_a_limit_that_was_hit(
-    reason: Reason, limit: LimitName
-) -> None:
-    # The watch kills on a sample taken a moment ago; nothing else need remember it.
-    assert limit in concluded({}, killed_for=reason).limits_hit
+def test_a_kill_for_a_full_box_on_the_hosts_disk_says_so() -> None:
+    result = concluded({}, killed_for=Reason.DISK_FULL, sample=Sample(disk_bytes=LIMITS.disk_mb << 21))
+
+    assert result.limits_hit == ("disk_mb",)
 
 
 def test_a_cancelled_program_hit_no_limit() -> None:

@@ -1,0 +1,236 @@
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from assay.sandbox.native import kernel
+from assay.sandbox.native.cell import Cell, close_all, lay_pipes
+from assay.sandbox.native.cgroups import ControlGroup, GroupUsage, NoGroup
+from assay.sandbox.native.watch import (
+    GroupWatch,
+    ProcessWatch,
+    Sample,
+    count_processes,
+    disk_use,
+    process_tree,
+)
+from tests.support.children import a_child
+
+MEGABYTE = 1 << 20
+KEPT: list[bytearray] = []
+"""What a child holds on to while it is looked at."""
+
+
+def cell_of(pidfd: int, group: ControlGroup | None = None) -> Cell:
+    """A cell around a process; the caller closes it."""
+    plumbing = lay_pipes()
+    close_all(plumbing.theirs)
+    go, stdin, stdout, stderr, status = plumbing.ours
+    return Cell(
+        slot="1",
+        pidfd=pidfd,
+        go=go,
+        stdin=stdin,
+        stdout=stdout,
+        stderr=stderr,
+        status=status,
+        group=group or NoGroup(),
+        ending_signal=signal.SIGKILL,
+    )
+
+
+@contextmanager
+def a_cell(*, program: Callable[[], object] = lambda: None) -> Generator[Cell]:
+    """A cell whose PID 1 has one child, the program, which has done something and waits."""
+    with a_child(lambda: start(program)) as first:
+        cell = cell_of(os.pidfd_open(first))
+        try:
+            yield cell
+        finally:
+            cell.close()
+
+
+def start(program: Callable[[], object]) -> None:
+    reader, writer = os.pipe()
+    if os.fork() == 0:
+        kernel.die_with_parent(signal.SIGKILL)
+        program()
+        os.write(writer, b"+")
+        while True:
+            signal.pause()
+    os.read(reader, 1)
+
+
+def hold(megabytes: int) -> None:
+    KEPT.append(bytearray(b"x" * (megabytes * MEGABYTE)))
+
+
+def compute() -> None:
+    begin = time.process_time()
+    while time.process_time() - begin < 0.3:
+        pass
+
+
+def start_threads(number: int) -> None:
+    for _ in range(number):
+        threading.Thread(target=threading.Event().wait, daemon=True).start()
+
+
+def test_memory_of_the_program_is_seen_and_that_of_pid_1_is_not() -> None:
+    with a_cell() as idle, a_cell(program=lambda: hold(40)) as greedy:
+        least = ProcessWatch(idle, 1024 * MEGABYTE).look().memory_bytes
+        most = ProcessWatch(greedy, 1024 * MEGABYTE).look().memory_bytes
+
+    assert most - least > 35 * MEGABYTE
+
+
+def test_what_was_held_before_the_program_began_is_not_the_programs() -> None:
+    with a_cell(program=lambda: hold(40)) as cell:
+        # The watch begins now: these 40 MB were inherited, so far as it can know.
+        sample = ProcessWatch(cell, 20 * MEGABYTE).look()
+
+    assert sample.memory_bytes < 20 * MEGABYTE
+
+
+def test_processor_time_of_the_program_is_seen() -> None:
+    with a_cell(program=compute) as cell:
+        sample = ProcessWatch(cell, 1024 * MEGABYTE).look()
+
+    assert 0.25 < sample.cpu_s < 30
+
+
+def test_threads_count_as_processes() -> None:
+    with a_cell(program=lambda: start_threads(3)) as cell:
+        sample = ProcessWatch(cell, 1024 * MEGABYTE).look()
+
+    assert sample.processes == 4
+
+
+def test_grandchildren_count_as_processes() -> None:
+    with a_cell(program=lambda: start(lambda: start(lambda: None))) as cell:
+        sample = ProcessWatch(cell, 1024 * MEGABYTE).look()
+
+    assert sample.processes == 3
+
+
+def test_time_memory_and_processes_of_the_dead_are_remembered() -> None:
+    with a_cell(program=compute) as cell:
+        watch = ProcessWatch(cell, 1024 * MEGABYTE)
+        before = watch.look()
+        cell.kill()
+        os.waitid(os.P_PIDFD, cell.pidfd, os.WEXITED | os.WNOWAIT)
+
+        after = watch.look()
+
+    assert after.cpu_s >= before.cpu_s
+    assert after.memory_bytes >= before.memory_bytes
+    assert after.processes == before.processes
+
+
+def test_a_cell_that_is_gone_uses_nothing_and_can_be_killed_again() -> None:
+    with a_child() as child:
+        cell = cell_of(os.pidfd_open(child))
+
+    sample = ProcessWatch(cell, MEGABYTE).look()
+    cell.kill()
+
+    assert cell.host_pid() is None
+    assert sample == Sample()
+    cell.close()
+
+
+def test_the_pid_of_a_living_cell_is_known() -> None:
+    with a_child() as child:
+        cell = cell_of(os.pidfd_open(child))
+
+        assert cell.host_pid() == child
+        cell.close()
+
+
+class BusyGroup(NoGroup):
+    """A control group that has counted something."""
+
+    def usage(self) -> GroupUsage:
+        return GroupUsage(cpu_s=1.5, peak_memory_bytes=MEGABYTE, oom_kills=1)
+
+
+def test_where_a_group_counts_only_processor_time_is_looked_at() -> None:
+    with a_child() as child:
+        cell = cell_of(os.pidfd_open(child), BusyGroup())
+
+        sample = GroupWatch(cell).look()
+
+        assert sample == Sample(cpu_s=1.5)
+        cell.close()
+
+
+def test_a_tree_begins_with_its_root_and_holds_every_generation() -> None:
+    with a_child(lambda: start(lambda: start(lambda: None))) as first:
+        tree = process_tree(first)
+
+        assert tree[0] == first
+        assert len(tree) == 3
+
+
+def test_the_tree_of_a_process_that_is_gone_is_that_number_alone() -> None:
+    with a_child() as child:
+        pass
+
+    assert process_tree(child) == [child]
+
+
+def test_children_of_every_thread_are_found() -> None:
+    def fork_in_a_thread() -> None:
+        thread = threading.Thread(target=start, args=(lambda: None,), daemon=True)
+        thread.start()
+        thread.join()
+        start_threads(1)
+
+    with a_child(fork_in_a_thread) as first:
+        assert len(process_tree(first)) == 2
+
+
+def test_a_user_has_at_least_the_processes_that_were_just_started() -> None:
+    before = count_processes(os.getuid())
+
+    with a_child(lambda: start_threads(2)):
+        assert count_processes(os.getuid()) > 2
+        assert count_processes(1_599_999_999) == 0
+
+    assert before > 0
+
+
+def test_the_disk_use_of_a_box_counts_content_and_names(tmp_path: Path) -> None:
+    empty = disk_use(tmp_path)
+    for number in range(10):
+        (tmp_path / str(number)).touch()
+    names = disk_use(tmp_path)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "content").write_bytes(b"x" * MEGABYTE)
+
+    content = disk_use(tmp_path)
+
+    assert empty == 0
+    assert names >= 10 * 512
+    assert content - names >= MEGABYTE
+
+
+def test_a_file_with_holes_uses_only_what_is_written(tmp_path: Path) -> None:
+    with (tmp_path / "sparse").open("wb") as file:
+        file.truncate(100 * MEGABYTE)
+
+    assert disk_use(tmp_path) < MEGABYTE
+
+
+def test_what_a_link_points_to_is_not_in_the_box(tmp_path: Path) -> None:
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "large").write_bytes(b"x" * MEGABYTE)
+    box = tmp_path / "box"
+    box.mkdir()
+    (box / "link").symlink_to(tmp_path / "outside")
+    (box / "file").symlink_to(tmp_path / "outside" / "large")
+
+    assert disk_use(box) < MEGABYTE
