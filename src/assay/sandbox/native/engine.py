@@ -51,8 +51,10 @@ class Engine:
         """
         await self._translate(self._orders[stage].hear(within_s=_START_WITHIN_S))
 
-    async def make_cell(self, stage: int) -> Cell:
+    async def make_cell(self, stage: int, *, ahead: bool) -> Cell:
         """Have a process cloned into fresh namespaces by the zygote of a stage.
+
+        One that is made ahead of need takes the time to get everything ready.
 
         Raises:
             SandboxUnavailableError: If the zygote is gone or refuses. Nothing has started.
@@ -68,7 +70,7 @@ class Engine:
             ) from error
         try:
             _, (pidfd,) = await self._ask(
-                self._orders[stage], {"slot": slot}, (*pipes.theirs, *entries)
+                self._orders[stage], {"slot": slot, "ahead": ahead}, (*pipes.theirs, *entries)
             )
         except SandboxUnavailableError:
             for descriptor in pipes.ours:

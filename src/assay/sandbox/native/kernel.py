@@ -58,6 +58,7 @@ _HIGHEST_CAPABILITY: Final = 63
 
 # PyDLL keeps the interpreter lock: a clone in mid-flight must not meet another Python thread.
 _libc = ctypes.PyDLL(None, use_errno=True)
+_libc.prctl.argtypes = (ctypes.c_int, *(ctypes.c_ulong,) * 4)
 
 
 def _check(outcome: int, what: str) -> int:
@@ -75,19 +76,14 @@ def _syscall(name: str, *arguments: object) -> int:
 
 
 def clone_process(namespaces: int) -> tuple[int, int]:
-    """Fork into new namespaces. Returns (pid, pidfd) in the parent and (0, -1) in the child."""
+    """Fork into new namespaces. Returns (pid, pidfd) in the parent and (0, -1) in the child.
+
+    For a caller with one thread, whose child does not stay for long: the interpreter and the C
+    library are not told, so it should soon become another program or fork what runs on.
+    """
     pidfd = ctypes.c_int(-1)
     flags = ctypes.c_ulong(namespaces | CLONE_PIDFD | _SIGCHLD)
-    interpreter = ctypes.pythonapi
-    interpreter.PyOS_BeforeFork()
-    pid = -1
-    try:
-        pid = _syscall("clone", flags, None, ctypes.byref(pidfd), None, None)
-    finally:
-        if pid == 0:
-            interpreter.PyOS_AfterFork_Child()
-        else:
-            interpreter.PyOS_AfterFork_Parent()
+    pid = _syscall("clone", flags, None, ctypes.byref(pidfd), None, None)
     return pid, pidfd.value
 
 
@@ -173,9 +169,7 @@ def set_hostname(name: str) -> None:
 
 
 def _prctl(option: int, argument: int, what: str) -> None:
-    zero = ctypes.c_ulong(0)
-    outcome = _libc.prctl(ctypes.c_int(option), ctypes.c_ulong(argument), zero, zero, zero)
-    _check(outcome, what)
+    _check(_libc.prctl(option, argument, 0, 0, 0), what)
 
 
 def die_with_parent(signal_number: int) -> None:
@@ -199,20 +193,18 @@ class _CapabilityHeader(ctypes.Structure):
     _fields_ = (("version", ctypes.c_uint32), ("pid", ctypes.c_int))
 
 
+_OWN_CAPABILITIES: Final = _CapabilityHeader(_LINUX_CAPABILITY_VERSION_3, 0)
+_NO_CAPABILITIES: Final = (ctypes.c_uint32 * 6)()
+
+
 def drop_capabilities() -> None:
     """Give up every capability for good, in every set."""
-    zero = ctypes.c_ulong(0)
     for capability in range(_HIGHEST_CAPABILITY + 1):
-        bound = ctypes.c_ulong(capability)
         # The first refusal is the first number this kernel does not know.
-        if _libc.prctl(ctypes.c_int(_PR_CAPBSET_DROP), bound, zero, zero, zero) < 0:
+        if _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0) < 0:
             break
-    _libc.prctl(
-        ctypes.c_int(_PR_CAP_AMBIENT), ctypes.c_ulong(_PR_CAP_AMBIENT_CLEAR_ALL), zero, zero, zero
-    )
-    header = _CapabilityHeader(_LINUX_CAPABILITY_VERSION_3, 0)
-    nothing = (ctypes.c_uint32 * 6)()
-    _check(_libc.capset(ctypes.byref(header), nothing), "capset")
+    _libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
+    _check(_libc.capset(ctypes.byref(_OWN_CAPABILITIES), _NO_CAPABILITIES), "capset")
 
 
 class _OpenHow(ctypes.Structure):

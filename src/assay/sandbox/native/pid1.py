@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final, NoReturn
 
-from assay.sandbox.native import jail, kernel, seccomp, worker
+from assay.sandbox.native import jail, kernel, worker
 from assay.sandbox.native.plan import INNER_ID
 from assay.sandbox.native.worker import Confinement, Descriptors
 
@@ -26,21 +26,28 @@ def lead(
     try:
         kernel.die_with_parent(signal.SIGKILL)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        # The kernel shields the first process from signals it has no handler for, and only those.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
         _join(cgroups)
         if confinement.readable:
             _answer_for_orphans()
         else:
             kernel.map_own_ids(INNER_ID, INNER_ID, INNER_ID)
             jail.enter_execution_root(slot)
-        # Before the worker exists, so that there is no moment in which it could look in here.
+        # Before the worker exists: it inherits every lock, and never sees into this process.
         kernel.set_dumpable(dumpable=False)
+        kernel.forbid_new_privileges()
+        kernel.drop_capabilities()
+        confinement.filter.load()
         child = os.fork()
         if child == 0:
             worker.serve(descriptors, confinement)
-        _step_back(descriptors, confinement)
-        os.write(descriptors.status, _await(child))
+        for descriptor in (
+            descriptors.go,
+            descriptors.stdin,
+            descriptors.stdout,
+            descriptors.stderr,
+        ):
+            os.close(descriptor)
+        os.write(descriptors.status, _await(child, ahead=confinement.ahead))
         if confinement.readable:
             _end_descendants()
     except BaseException as error:  # noqa: BLE001 - nothing of ours may run on past this process
@@ -96,23 +103,11 @@ def _descendants() -> list[int]:
     return found
 
 
-def _step_back(descriptors: Descriptors, confinement: Confinement) -> None:
-    for descriptor in (
-        descriptors.go,
-        descriptors.stdin,
-        descriptors.stdout,
-        descriptors.stderr,
-    ):
-        os.close(descriptor)
-    kernel.forbid_new_privileges()
-    kernel.drop_capabilities()
-    seccomp.load(confinement.seccomp_program)
-
-
-def _await(child: int) -> bytes:
+def _await(child: int, *, ahead: bool) -> bytes:
     """Reap until the worker is gone, then say how it went and whether it was alone."""
-    # Pages shared with the zygote are copied at first use: better while the program runs.
-    _describe(0, alone=False)
+    if ahead:
+        # Pages shared with the zygote are copied at first use: better now than at the end.
+        _describe(0, alone=False)
     while True:
         pid, ended = os.wait()
         if pid == child:

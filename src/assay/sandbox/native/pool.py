@@ -42,7 +42,7 @@ class CellPool:
         while self.ready and self._engine.alive:
             try:
                 while len(self._waiting) < self._size:
-                    self._waiting.append(await self._engine.make_cell(self._stage))
+                    self._waiting.append(await self._engine.make_cell(self._stage, ahead=True))
             except SandboxUnavailableError:
                 # Whoever needs a cell next will hear why there is none.
                 pass
@@ -57,9 +57,10 @@ class CellPool:
         Raises:
             SandboxUnavailableError: If none can be made. Nothing has started.
         """
-        cell = (
-            self._waiting.popleft() if self._waiting else await self._engine.make_cell(self._stage)
-        )
+        if self._waiting:
+            cell = self._waiting.popleft()
+        else:
+            cell = await self._engine.make_cell(self._stage, ahead=False)
         self._wanted.set()
         try:
             await _await_readiness(cell)

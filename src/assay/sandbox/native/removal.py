@@ -41,9 +41,7 @@ def _flatten(top: int, name: str, numbers: "count[int]") -> list[str]:
     """Move the folders in a folder up beside it and remove the rest; returns the new names."""
     with suppress(OSError):
         os.chmod(name, 0o700, dir_fd=top)
-    folder = os.open(
-        name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=top
-    )
+    folder = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=top)
     moved: list[str] = []
     try:
         for entry in os.listdir(folder):

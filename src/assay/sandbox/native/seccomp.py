@@ -38,6 +38,7 @@ _X32_BIT: Final = 0x40000000
 _REACH: Final = 254
 """One less than a branch can jump: the other side's stepping stone may push its target away."""
 
+_libc = ctypes.PyDLL(None, use_errno=True)
 _PR_SET_SECCOMP: Final = 22
 _SECCOMP_MODE_FILTER: Final = 2
 
@@ -80,29 +81,39 @@ def compile_policy(policy: Policy, *, machine: str | None = None) -> bytes:
     return code.assemble()
 
 
-def load(program: bytes) -> None:
-    """Make the calling thread, and whatever it starts, obey a filter for good.
-
-    The caller has set no_new_privs, without which the kernel refuses; other threads go free.
-
-    Raises:
-        OSError: If the kernel refused the filter.
-    """
-    libc = ctypes.PyDLL(None, use_errno=True)
-    instructions = ctypes.create_string_buffer(program, len(program))
-    header = _Program(
-        length=len(program) // _INSTRUCTION.size,
-        instructions=ctypes.cast(instructions, ctypes.c_void_p),
-    )
-    if libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(header), 0, 0) != 0:
-        code = ctypes.get_errno()
-        raise OSError(code, f"the kernel refused the seccomp filter: {os.strerror(code)}")
-
-
 class _Program(ctypes.Structure):
     """The kernel's struct sock_fprog."""
 
     _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_void_p))
+
+
+class PreparedFilter:
+    """A filter laid out in memory, so that a process in a hurry has only to hand it over."""
+
+    def __init__(self, program: bytes) -> None:
+        self._instructions = ctypes.create_string_buffer(program, len(program))
+        self._header = _Program(
+            length=len(program) // _INSTRUCTION.size,
+            instructions=ctypes.cast(self._instructions, ctypes.c_void_p),
+        )
+
+    def load(self) -> None:
+        """Make the calling thread, and whatever it starts, obey the filter for good.
+
+        The caller has set no_new_privs, without which the kernel refuses; other threads go free.
+
+        Raises:
+            OSError: If the kernel refused the filter.
+        """
+        header = ctypes.byref(self._header)
+        if _libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, header, 0, 0) != 0:
+            code = ctypes.get_errno()
+            raise OSError(code, f"the kernel refused the seccomp filter: {os.strerror(code)}")
+
+
+def load(program: bytes) -> None:
+    """Obey a filter from now on; see `PreparedFilter.load`."""
+    PreparedFilter(program).load()
 
 
 class _Assembler:

@@ -126,4 +126,3 @@ class PlainBoxes:
 
     def release(self, slot: str) -> None:
         """Nothing was mounted."""
-

@@ -32,6 +32,18 @@ _LOWEST_OPEN: Final = 3
 _HIGHEST_OPEN: Final = 1 << 16
 _CHUNK: Final = 1 << 16
 _LONGEST_DETAIL: Final = 500
+_OUR_MODULES: Final = (
+    "assay",
+    "assay.sandbox",
+    "assay.sandbox.native",
+    *(
+        f"assay.sandbox.native.{name}"
+        for name in (
+            *("jail", "kernel", "landlock", "pid1", "plan", "removal", "seccomp"),
+            *("seccomp_policy", "steward", "syscalls", "worker", "zygote"),
+        )
+    ),
+)
 _REHEARSAL: Final = b"""
 import os, sys
 class Thing:
@@ -53,9 +65,11 @@ _run_exit_functions: Callable[[], None] = atexit._run_exitfuncs  # noqa: SLF001 
 class Confinement:
     """What is the same for every execution of a zygote."""
 
-    seccomp_program: bytes
+    filter: seccomp.PreparedFilter
     readable: tuple[str, ...]
     """Landlock tier: what a program may read. Empty when namespaces do that work."""
+    ahead: bool = False
+    """Whether this execution is prepared before anyone waits for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,8 +88,8 @@ def serve(descriptors: Descriptors, confinement: Confinement) -> NoReturn:
     leave = os._exit  # kept aside, since a program may replace it
     try:
         _take_descriptors(descriptors)
-        _lock_in(confinement)
-        _make_ready()
+        _settle_in()
+        _make_ready(ahead=confinement.ahead)
         os.write(descriptors.status, b'{"ready": true}\n')
         header, source = _read_request(descriptors.go)
         os.close(descriptors.go)
@@ -113,19 +127,12 @@ def _take_descriptors(descriptors: Descriptors) -> None:
     os.set_inheritable(descriptors.status, False)
 
 
-def _lock_in(confinement: Confinement) -> None:
-    # PID 1 hides from us, not we from ourselves.
+def _settle_in() -> None:
+    # PID 1 hides from us, not we from ourselves; all else we have inherited from it, locked.
     kernel.set_dumpable(dumpable=True)
     _prefer_as_oom_victim()
-    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGXCPU):
-        signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     kernel.die_with_parent(signal.SIGKILL)
-    kernel.forbid_new_privileges()
-    kernel.drop_capabilities()
-    if not confinement.readable:
-        seccomp.load(confinement.seccomp_program)
 
 
 def _prefer_as_oom_victim() -> None:
@@ -151,7 +158,6 @@ def _prepare(header: dict[str, Any], confinement: Confinement) -> None:
     if confinement.readable:
         # The box is known only now, so this tier locks the last door just before the program.
         landlock.restrict(read_only=confinement.readable, read_write=header["writable"])
-        seccomp.load(confinement.seccomp_program)
     os.environ.update(header["env"])
 
 
@@ -172,16 +178,19 @@ def _become_command(header: dict[str, Any]) -> NoReturn:
     os.execvp(header["argv"][0], header["argv"])  # noqa: S606 - this is the jail
 
 
-def _make_ready() -> None:
-    """Do all that needs no program yet, and touch what running one will touch.
+def _make_ready(*, ahead: bool) -> None:
+    """Do all that needs no program yet; with time to spare, touch what running one will touch.
 
     A page shared with the zygote is copied at its first use; better now than when someone waits.
     """
     _renew_streams()
     _renew_randomness()
-    for name in [name for name in sys.modules if name.partition(".")[0] == "assay"]:
-        del sys.modules[name]
+    # By name, since going through all modules would touch, and so copy, the pages of each name.
+    for name in _OUR_MODULES:
+        sys.modules.pop(name, None)
     sys.path.insert(0, "")
+    if not ahead:
+        return
     rehearsal = _new_main("rehearsal.py", ["argument"])
     _outcome_of(partial(_execute, rehearsal, "rehearsal.py", _REHEARSAL))
     json.loads(json.dumps({"rlimits": {"RLIMIT_CPU": 1}, "env": {"A": "b"}, "args": ["c"]}))

@@ -9,14 +9,17 @@ import gc
 import importlib
 import json
 import os
+import resource
 import signal
 import socket
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final, NoReturn
 
 from assay.sandbox.native import jail, kernel, pid1, steward
 from assay.sandbox.native.plan import INNER_ID, JailPlan, plan_from_json
+from assay.sandbox.native.seccomp import PreparedFilter
 from assay.sandbox.native.worker import Confinement, Descriptors
 
 _STREAMS: Final = 5
@@ -39,7 +42,7 @@ def main(plan_descriptor: int, mounts: int, *orders: int) -> NoReturn:
         steward.main(mounts, boxes)
     os.close(mounts)
     confinement = Confinement(
-        seccomp_program=bytes.fromhex(plan.seccomp_hex), readable=plan.readable
+        filter=PreparedFilter(bytes.fromhex(plan.seccomp_hex)), readable=plan.readable
     )
     own, *later = orders
     for stage, following in zip(plan.stages, later, strict=True):
@@ -65,6 +68,9 @@ def _take_places(plan: JailPlan) -> steward.Boxes:
 
 def _serve(channel: socket.socket, confinement: Confinement) -> NoReturn:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    # For PID 1 of each execution: the kernel shields it only from signals without a handler.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     gc.collect()
     gc.freeze()
     channel.send(b'{"ready": true}')
@@ -102,6 +108,7 @@ def _serve_one(channel: socket.socket, confinement: Confinement) -> None:
         channel.close()
         go, stdin, stdout, stderr, status = descriptors[:_STREAMS]
         streams = Descriptors(go=go, stdin=stdin, stdout=stdout, stderr=stderr, status=status)
+        confinement = replace(confinement, ahead=order["ahead"])
         pid1.lead(f"{jail.SLOTS}/{order['slot']}", streams, descriptors[_STREAMS:], confinement)
     _close(descriptors)
     rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [pidfd]))]

@@ -1,6 +1,5 @@
 import json
 import os
-import signal
 import stat
 from contextlib import suppress
 from dataclasses import replace
@@ -11,7 +10,7 @@ import pytest
 from assay.contracts.errors import UsageError
 from assay.sandbox.native import registry
 from assay.sandbox.native.registry import EngineRecord, ProcessMark
-from tests.support.children import a_child, a_zombie
+from tests.support.children import a_child, a_zombie, have_a_child
 from tests.support.requirements import require
 
 NOBODY = 65534
@@ -178,7 +177,7 @@ def test_an_engine_is_orphaned_once_its_owner_is_gone() -> None:
 
 
 def test_an_engine_has_as_many_processes_as_its_warden_has_descendants_and_itself() -> None:
-    with a_child(lambda: os.fork() or signal.pause()) as warden:
+    with a_child(have_a_child) as warden:
         record = registry.with_warden(a_record(), warden)
 
         assert record.processes() == 2

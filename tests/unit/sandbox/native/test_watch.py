@@ -6,7 +6,6 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from assay.sandbox.native import kernel
 from assay.sandbox.native.cell import Cell, close_all, lay_pipes
 from assay.sandbox.native.cgroups import ControlGroup, GroupUsage, NoGroup
 from assay.sandbox.native.watch import (
@@ -17,7 +16,7 @@ from assay.sandbox.native.watch import (
     disk_use,
     process_tree,
 )
-from tests.support.children import a_child
+from tests.support.children import a_child, have_a_child
 
 MEGABYTE = 1 << 20
 KEPT: list[bytearray] = []
@@ -45,23 +44,12 @@ def cell_of(pidfd: int, group: ControlGroup | None = None) -> Cell:
 @contextmanager
 def a_cell(*, program: Callable[[], object] = lambda: None) -> Generator[Cell]:
     """A cell whose PID 1 has one child, the program, which has done something and waits."""
-    with a_child(lambda: start(program)) as first:
+    with a_child(lambda: have_a_child(program)) as first:
         cell = cell_of(os.pidfd_open(first))
         try:
             yield cell
         finally:
             cell.close()
-
-
-def start(program: Callable[[], object]) -> None:
-    reader, writer = os.pipe()
-    if os.fork() == 0:
-        kernel.die_with_parent(signal.SIGKILL)
-        program()
-        os.write(writer, b"+")
-        while True:
-            signal.pause()
-    os.read(reader, 1)
 
 
 def hold(megabytes: int) -> None:
@@ -79,12 +67,23 @@ def start_threads(number: int) -> None:
         threading.Thread(target=threading.Event().wait, daemon=True).start()
 
 
-def test_memory_of_the_program_is_seen_and_that_of_pid_1_is_not() -> None:
-    with a_cell() as idle, a_cell(program=lambda: hold(40)) as greedy:
-        least = ProcessWatch(idle, 1024 * MEGABYTE).look().memory_bytes
-        most = ProcessWatch(greedy, 1024 * MEGABYTE).look().memory_bytes
+def test_memory_that_the_program_takes_is_seen() -> None:
+    reader, writer = os.pipe()
 
-    assert most - least > 35 * MEGABYTE
+    def hold_when_told(*_: object) -> None:
+        hold(40)
+        os.write(writer, b"+")
+
+    with a_cell(program=lambda: signal.signal(signal.SIGUSR1, hold_when_told)) as cell:
+        watch = ProcessWatch(cell, 20 * MEGABYTE)
+        before = watch.look()
+        os.kill(process_tree(cell.host_pid() or 0)[1], signal.SIGUSR1)
+        os.read(reader, 1)
+        after = watch.look()
+    close_all((reader, writer))
+
+    assert before.memory_bytes < 20 * MEGABYTE
+    assert 35 * MEGABYTE < after.memory_bytes < 100 * MEGABYTE
 
 
 def test_what_was_held_before_the_program_began_is_not_the_programs() -> None:
@@ -110,7 +109,7 @@ def test_threads_count_as_processes() -> None:
 
 
 def test_grandchildren_count_as_processes() -> None:
-    with a_cell(program=lambda: start(lambda: start(lambda: None))) as cell:
+    with a_cell(program=lambda: have_a_child(have_a_child)) as cell:
         sample = ProcessWatch(cell, 1024 * MEGABYTE).look()
 
     assert sample.processes == 3
@@ -168,7 +167,7 @@ def test_where_a_group_counts_only_processor_time_is_looked_at() -> None:
 
 
 def test_a_tree_begins_with_its_root_and_holds_every_generation() -> None:
-    with a_child(lambda: start(lambda: start(lambda: None))) as first:
+    with a_child(lambda: have_a_child(have_a_child)) as first:
         tree = process_tree(first)
 
         assert tree[0] == first
@@ -183,13 +182,18 @@ def test_the_tree_of_a_process_that_is_gone_is_that_number_alone() -> None:
 
 
 def test_children_of_every_thread_are_found() -> None:
-    def fork_in_a_thread() -> None:
-        thread = threading.Thread(target=start, args=(lambda: None,), daemon=True)
-        thread.start()
-        thread.join()
-        start_threads(1)
+    def have_a_child_by_a_thread() -> None:
+        done = threading.Event()
 
-    with a_child(fork_in_a_thread) as first:
+        def work() -> None:
+            have_a_child()
+            done.set()
+            threading.Event().wait()
+
+        threading.Thread(target=work, daemon=True).start()
+        done.wait()
+
+    with a_child(have_a_child_by_a_thread) as first:
         assert len(process_tree(first)) == 2
 
 
