@@ -1,7 +1,8 @@
 """How tests open the backends that the shipped suites are run against."""
 
+import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Literal
 
 from assay.contracts.errors import IsolationUnavailableError
@@ -18,13 +19,30 @@ TIERS: tuple[Tier, ...] = ("namespaces", "landlock")
 async def open_native(tier: Tier) -> AsyncGenerator[SandboxBackend]:
     """Open one tier of the native backend, or skip the test where this machine refuses it."""
     settings = SandboxSettings(backend="native", namespaces=tier == "namespaces")
+    opened: asyncio.Future[SandboxBackend] = asyncio.get_running_loop().create_future()
+    done = asyncio.Event()
+    # A task of its own: fixtures of a session end in any order, and cancel scopes may not.
+    life = asyncio.create_task(_live(open_backend(settings), opened, done))
     try:
-        opening = open_backend(settings)
-        backend = await opening.__aenter__()
+        backend = await opened
     except IsolationUnavailableError as refusal:
         require(tier, available=False, why=str(refusal))
         raise
     try:
         yield backend
     finally:
-        await opening.__aexit__(None, None, None)
+        done.set()
+        await life
+
+
+async def _live(
+    opening: AbstractAsyncContextManager[SandboxBackend],
+    opened: asyncio.Future[SandboxBackend],
+    done: asyncio.Event,
+) -> None:
+    try:
+        async with opening as backend:
+            opened.set_result(backend)
+            await done.wait()
+    except IsolationUnavailableError as refusal:
+        opened.set_exception(refusal)

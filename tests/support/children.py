@@ -6,6 +6,8 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import NoReturn
 
+from assay.sandbox.native import kernel
+
 
 @contextmanager
 def a_child(prepare: Callable[[], object] = lambda: None) -> Generator[int]:
@@ -39,6 +41,21 @@ def _wait_after(prepare: Callable[[], object], writer: int) -> NoReturn:
             signal.pause()
     finally:
         os._exit(1)
+
+
+def have_a_child(prepare: Callable[[], object] = lambda: None) -> None:
+    """Start a process that does something and waits for as long as the caller lives.
+
+    That is the calling thread: the kernel counts the end of a thread as that of a parent.
+    """
+    reader, writer = os.pipe()
+    if os.fork() == 0:
+        kernel.die_with_parent(signal.SIGKILL)
+        _wait_after(prepare, writer)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as report:
+        if report.read(1) != b"+":
+            raise ChildProcessError("the grandchild could not prepare itself")
 
 
 def a_zombie() -> int:

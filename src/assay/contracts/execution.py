@@ -68,7 +68,9 @@ class Limits:
     cpu_s: float = 60.0
     """Per execution, summed over all its processes."""
     memory_mb: int = 512
+    """Per execution, all its processes together."""
     processes: int = 64
+    """Per execution, threads included."""
     disk_mb: int = 256
     """Per sandbox: workspace and temporary files together."""
     open_files: int = 256
@@ -162,7 +164,7 @@ class ExecutionResult:
     """How one execution went. A failing program is a result, not an error."""
 
     exit_code: int | None
-    """None when a signal or a limit ended it."""
+    """None when a signal or a limit ended it; 126 or 127, as in a shell, if it could not start."""
     signal: int | None
     reason: Reason
     stdout_bytes: bytes

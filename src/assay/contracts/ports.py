@@ -16,7 +16,8 @@ from assay.contracts.execution import (
 )
 
 OnOutput = Callable[[OutputChunk], None]
-"""Called with each piece of output as it arrives, in order within a stream. Must not block."""
+"""Called in the event loop with each piece of output as it arrives, in order within a stream, also
+with what the result will not keep. Must not block; what it raises ends the execution."""
 
 
 def ignore_output(chunk: OutputChunk) -> None:

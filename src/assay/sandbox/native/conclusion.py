@@ -75,13 +75,18 @@ def conclude(evidence: Evidence) -> ExecutionResult:
 def _exit_of(evidence: Evidence) -> tuple[int | None, int | None]:
     """Exit code or signal of the program; the signal is ours when we ended the whole cell."""
     report = evidence.ending.report
+    if "setup_failed" in report:
+        raise SandboxUnavailableError(
+            f"the sandbox could not be locked: {report['setup_failed']}", dispatch="never_started"
+        )
     if "ended" in report:
         code = os.waitstatus_to_exitcode(report["ended"])
         return (code, None) if code >= 0 else (None, -code)
     if evidence.ending.killed_for is None and evidence.usage.oom_kills == 0:
         raise SandboxUnavailableError(
-            f"the sandbox died under the program: {report.get('setup_failed', 'no report')}",
+            "the sandbox died under the program",
             dispatch="outcome_unknown",
+            hint="look at the workspace before you run it again",
         )
     return None, int(signal.SIGKILL)
 

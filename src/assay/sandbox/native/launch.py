@@ -38,7 +38,7 @@ async def start_engine(plan: JailPlan, groups: ControlGroups) -> Engine:
             await engine.close()
             said = os.pread(complaints, 2000, 0).decode(errors="replace").strip()
             raise IsolationUnavailableError(
-                f"the native sandbox did not start: {said or error}",
+                f"the native sandbox did not start: {said.rpartition(chr(10))[2] or error}",
                 hint="run `assay doctor` to see what this machine can isolate",
             ) from error
         except BaseException:

@@ -6,6 +6,7 @@ person's `~/.local` would bring that person's files along.
 
 import tomllib
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -43,8 +44,10 @@ def find_toolchains(folders: Sequence[str]) -> tuple[Toolchain, ...]:
 def _first(program: str, folders: Sequence[str]) -> Path | None:
     for folder in folders:
         candidate = Path(folder, program)
-        if candidate.is_file():
-            return candidate
+        # A folder on the search path may be somebody else's.
+        with suppress(OSError):
+            if candidate.is_file():
+                return candidate
     return None
 
 

@@ -1,6 +1,7 @@
 """What an execution uses, read from outside while it runs: by its group, or process by process."""
 
 import os
+import stat
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,7 +71,7 @@ class ProcessWatch:
             cpu_s=sum(self._cpu_of.values()),
             memory_bytes=self._peak_bytes,
             processes=self._most,
-            disk_bytes=0 if self._box is None else disk_use(self._box),
+            disk_bytes=0 if self._box is None else disk_use(self._box) + _nameless_bytes(pids),
         )
 
     def _program(self) -> list[int]:
@@ -112,6 +113,19 @@ def disk_use(folder: Path) -> int:
             with suppress(OSError):
                 total += _PER_NAME + os.lstat(os.path.join(path, name)).st_blocks * 512
     return total
+
+
+def _nameless_bytes(pids: list[int]) -> int:
+    """What removed files take up that are still open."""
+    sizes: dict[tuple[int, int], int] = {}
+    for pid in pids:
+        with suppress(OSError):
+            for number in os.listdir(f"/proc/{pid}/fd"):
+                with suppress(OSError):
+                    found = os.stat(f"/proc/{pid}/fd/{number}")
+                    if stat.S_ISREG(found.st_mode) and found.st_nlink == 0:
+                        sizes[found.st_dev, found.st_ino] = found.st_blocks * 512
+    return sum(sizes.values())
 
 
 def _resident_bytes(pid: int) -> int:

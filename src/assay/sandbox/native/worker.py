@@ -132,6 +132,8 @@ def _settle_in() -> None:
     kernel.set_dumpable(dumpable=True)
     _prefer_as_oom_victim()
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
     kernel.die_with_parent(signal.SIGKILL)
 
 

@@ -42,7 +42,8 @@ def main(plan_descriptor: int, mounts: int, *orders: int) -> NoReturn:
         steward.main(mounts, boxes)
     os.close(mounts)
     confinement = Confinement(
-        filter=PreparedFilter(bytes.fromhex(plan.seccomp_hex)), readable=plan.readable
+        filter=PreparedFilter(bytes.fromhex(plan.seccomp_hex)),
+        readable=tuple(path for path in plan.readable if os.access(path, os.R_OK)),
     )
     own, *later = orders
     for stage, following in zip(plan.stages, later, strict=True):

@@ -249,7 +249,7 @@ async def threads_count_as_processes(backend: SandboxBackend) -> None:
                 threading.Thread(target=stop.wait).start()
         except RuntimeError:
             print("no more than", threading.active_count())
-            time.sleep(0.3)
+        time.sleep(0.3)
         stop.set()
     """
     result = await run_alone(backend, python(source), replace(ORDINARY, processes=12))

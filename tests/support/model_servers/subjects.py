@@ -1,0 +1,102 @@
+"""The three wire formats as subjects of the model suite, each with a server of its own."""
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import get_args
+
+from pydantic import SecretStr
+
+from assay.contracts.conversation import ModelFacts, Price
+from assay.contracts.ports import Model
+from assay.models.anthropic import open_anthropic
+from assay.models.catalogue import provider
+from assay.models.connection import Connection, Timeouts
+from assay.models.gemini import open_gemini
+from assay.models.openai_compatible import open_openai_compatible
+from assay.testing.model_conformance import Behaviour, FallsSilent, Opened
+from tests.support.model_servers.anthropic_messages import AnthropicMessages
+from tests.support.model_servers.gemini_content import GeminiContent
+from tests.support.model_servers.http import Dialect, open_server
+from tests.support.model_servers.openai_chat import OpenAIChat
+
+SECRET = "sk-played-0123456789abcdef"  # noqa: S105 - opens nothing
+MODEL = "played-model"
+
+_FACTS = ModelFacts(
+    context_tokens=1000,
+    max_output_tokens=1000,
+    tool_calls=True,
+    price=Price(input_usd=1.0, output_usd=2.0),
+    led_by_prefill=True,
+    held_to_schema=True,
+)
+_NOT_LED = replace(_FACTS, led_by_prefill=False)
+_SHORT_S = 0.3
+
+OpenModel = Callable[[Connection], AbstractAsyncContextManager[Model]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlayedSubject:
+    """A wire format whose peer can play everything."""
+
+    name: str
+    dialect: Dialect
+    open_model: OpenModel
+    key_variable: str
+    path: str = ""
+    facts: ModelFacts = _FACTS
+    secret: str = SECRET
+    plays: frozenset[type[Behaviour]] = frozenset(get_args(Behaviour))
+    observes: bool = True
+
+    @asynccontextmanager
+    async def open(self, behaviour: Behaviour) -> AsyncGenerator[Opened]:
+        silent = isinstance(behaviour, FallsSilent)
+        async with open_server(self.dialect, behaviour) as server:
+            connection = Connection(
+                base_url=server.url + self.path,
+                api_key=SecretStr(self.secret),
+                key_variable=self.key_variable,
+                timeouts=Timeouts(silence_s=_SHORT_S) if silent else Timeouts(),
+            )
+            async with self.open_model(connection) as model:
+                yield Opened(model=model, peer=server)
+
+
+def open_chat(connection: Connection) -> AbstractAsyncContextManager[Model]:
+    return open_openai_compatible(
+        provider("openrouter"), MODEL, facts=_FACTS, connection=connection
+    )
+
+
+def open_messages(connection: Connection) -> AbstractAsyncContextManager[Model]:
+    return open_anthropic(provider("anthropic"), MODEL, facts=_FACTS, connection=connection)
+
+
+def open_content(connection: Connection) -> AbstractAsyncContextManager[Model]:
+    return open_gemini(provider("gemini"), MODEL, facts=_NOT_LED, connection=connection)
+
+
+OPENAI = PlayedSubject(
+    name="openai",
+    dialect=OpenAIChat(),
+    open_model=open_chat,
+    key_variable="OPENROUTER_API_KEY",
+    path="/v1",
+)
+ANTHROPIC = PlayedSubject(
+    name="anthropic",
+    dialect=AnthropicMessages(),
+    open_model=open_messages,
+    key_variable="ANTHROPIC_API_KEY",
+)
+GEMINI = PlayedSubject(
+    name="gemini",
+    dialect=GeminiContent(),
+    open_model=open_content,
+    key_variable="GEMINI_API_KEY",
+    facts=_NOT_LED,
+)
+SUBJECTS = (OPENAI, ANTHROPIC, GEMINI)
