@@ -25,8 +25,9 @@ from assay.testing.model_conformance import (
     TurnsAway,
 )
 
-ANSWER = Says(pieces=("Hello", ", dear", " world."))
+ANSWER = Says(pieces=("Hell", "o", ", dear", " world."))
 """What a peer says that may say what it likes."""
+_ANSWER_AS_JSON = ('{"answer": ', '"hello"', "}")
 
 _HEAD_END = b"\r\n\r\n"
 _MAX_HEAD_BYTES = 1 << 16
@@ -151,7 +152,7 @@ class _Exchange:
     async def _stream_reply(self, behaviour: Behaviour, request: Request) -> None:
         match behaviour:
             case Answers():
-                await self._say(_shortened(ANSWER, request))
+                await self._say(_obedient(request))
             case Says():
                 await self._say(behaviour)
             case CallsTools():
@@ -257,15 +258,19 @@ def _key_in(headers: Mapping[str, str]) -> str:
     return bearer or headers.get("x-api-key", "") or headers.get("x-goog-api-key", "")
 
 
-def _shortened(says: Says, request: Request) -> Says:
-    """Keep to the length asked for: a piece is a token here."""
-    if len(says.pieces) <= request.max_output_tokens:
-        return says
-    return replace(
-        says,
-        pieces=says.pieces[: request.max_output_tokens],
-        stop_reason=StopReason.LENGTH,
-    )
+def _obedient(request: Request) -> Says:
+    """Answer as a model does that keeps to what it was asked; a piece is a token here."""
+    said = ANSWER if request.json_schema is None else replace(ANSWER, pieces=_ANSWER_AS_JSON)
+    if stop := [place for place, piece in enumerate(said.pieces) if _has_any(piece, request.stop)]:
+        said = replace(said, pieces=said.pieces[: stop[0]])
+    if len(said.pieces) <= request.max_output_tokens:
+        return said
+    kept = said.pieces[: request.max_output_tokens]
+    return replace(said, pieces=kept, stop_reason=StopReason.LENGTH)
+
+
+def _has_any(piece: str, words: Iterable[str]) -> bool:
+    return any(word in piece for word in words)
 
 
 def to_event(data: Mapping[str, Any], *, name: str = "") -> bytes:

@@ -1,0 +1,1 @@
+"""Ways of getting an answer from a model, and of choosing one."""

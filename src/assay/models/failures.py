@@ -1,0 +1,224 @@
+"""From what went wrong on the wire to the errors that the model port promises: the one place.
+
+Keys are kept out of it. A provider may quote the key in its answer, and the errors of an SDK carry
+the whole request, so what is raised here has neither a cause nor a context, only words.
+"""
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, cast
+
+from pydantic import SecretStr
+
+from assay.contracts.errors import (
+    AssayError,
+    ContextOverflowError,
+    ModelRefusedError,
+    ModelUnavailableError,
+)
+
+_LONGEST_QUOTE = 400
+_UNAUTHORIZED = (401, 403)
+_TOO_LARGE = 413
+_REDIRECTS = 300
+_SERVER_ERRORS = 500
+_ANOTHER_TIME = (408, 409, 425, 429)
+
+_OVERFLOW_CODES = frozenset(
+    {
+        "context_length_exceeded",
+        "exceed_context_size_error",
+        "request_too_large",
+        "string_above_max_length",
+    }
+)
+_OVERFLOW_WORDS = re.compile(
+    r"maximum context length|context (length|window|size|limit)|prompt is too long"
+    r"|input token count .* exceeds|exceeds the (available|maximum) (context|number of tokens)"
+    r"|too many tokens|reduce the length of",
+    re.IGNORECASE,
+)
+_UNPAID = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_error"})
+_UNPAID_STATUS = 402
+_ADVICE = {
+    **dict.fromkeys((301, 302, 303, 307, 308), "check the base URL: the server is elsewhere"),
+    404: "check the name of the model and the base URL",
+}
+# What a stream says in place of a status, once the status has been sent.
+_STATUS_OF = {
+    "overloaded_error": 529,
+    "api_error": 500,
+    "timeout_error": 504,
+    "rate_limit_error": 429,
+    "rate_limit_exceeded": 429,
+    "server_error": 500,
+    "invalid_request_error": 400,
+    "authentication_error": 401,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "request_too_large": 413,
+    "billing_error": 402,
+    "exceed_context_size_error": 400,
+    "context_length_exceeded": 400,
+    "resource_exhausted": 429,
+    "unavailable": 503,
+    "internal": 500,
+    "deadline_exceeded": 504,
+    "invalid_argument": 400,
+}
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a provider said instead of a reply."""
+
+    status: int
+    """200 when it broke off with an error in mid-stream."""
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Found without regard to upper and lower case."""
+    body: object = None
+    """As it was parsed, or text that could not be."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """Who was asked and with which key, so that failures can name the one and hide the other."""
+
+    name: str
+    secret: SecretStr
+    key_variable: str = ""
+
+    def unavailable(self, what: str) -> ModelUnavailableError:
+        """Build the error for an answer that did not come, or not to its end."""
+        return ModelUnavailableError(f"{self.name} {self._clean(what)}")
+
+    def silent(self, connect_s: float, silence_s: float) -> ModelUnavailableError:
+        """Build the error for a wait that was too long."""
+        return self.unavailable(
+            f"could not be reached within {connect_s:g} s, or was silent for {silence_s:g} s"
+        )
+
+    def unreachable(self, why: BaseException | None) -> ModelUnavailableError:
+        """Build the error for a connection that was not made, or did not hold."""
+        return self.unavailable(f"cannot be reached, or broke off: {why or 'no reason known'}")
+
+    def garbled(self, why: Exception) -> ModelUnavailableError:
+        """Build the error for an answer that cannot be read."""
+        return self.unavailable(f"sent what cannot be read: {why}")
+
+    def failure(self, answer: Answer, *, now: Callable[[], datetime] = _now) -> AssayError:
+        """Build the error that fits what the provider said."""
+        said = _said(answer.body)
+        status = _status(answer.status, said)
+        words = f"{self.name} answered {status}: {self._clean(said.message) or 'no reason given'}"
+        if _is_overflow(status, said):
+            return ContextOverflowError(words, hint="send less, or choose a model that reads more")
+        if status == _UNPAID_STATUS or _UNPAID & said.codes:
+            return ModelRefusedError(words, hint="see to plan and billing at the provider")
+        if status in _UNAUTHORIZED:
+            return ModelRefusedError(words, hint=self._key_hint())
+        if status in _ANOTHER_TIME or status >= _SERVER_ERRORS:
+            wait_s = retry_after_s(answer.headers, now=now)
+            return ModelUnavailableError(
+                words, retry_after_s=said.retry_after_s if wait_s is None else wait_s
+            )
+        return ModelRefusedError(words, hint=_ADVICE.get(status, ""))
+
+    def _key_hint(self) -> str:
+        if not self.key_variable:
+            return "the server wants a key, or another one"
+        return f"check the key in {self.key_variable}"
+
+    def _clean(self, text: str) -> str:
+        secret = self.secret.get_secret_value()
+        hidden = text.replace(secret, "[key]") if secret else text
+        one_line = " ".join(hidden.split())
+        return one_line if len(one_line) <= _LONGEST_QUOTE else one_line[:_LONGEST_QUOTE] + "…"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Said:
+    message: str
+    codes: frozenset[str]
+    """Whatever it calls the error, in lower case."""
+    status: int | None
+    retry_after_s: float | None
+
+
+def _said(body: object) -> _Said:
+    """Read an error's body; every provider wraps it a little differently."""
+    items = cast("list[object]", body) if isinstance(body, list) else [body]
+    outer = items[0] if items else ""
+    inner = _table(outer)
+    error = inner.get("error")
+    if isinstance(error, str):
+        inner = {"message": error}
+    elif error is not None:
+        inner = _table(error)
+    names = (inner.get(name) for name in ("code", "type", "status"))
+    codes = [str(name).lower() for name in names if name is not None]
+    message = inner.get("message") or inner.get("detail") or ("" if inner else outer)
+    numbers = [int(code) for code in codes if re.fullmatch(r"[45]\d\d", code)]
+    return _Said(
+        message=str(message or ""),
+        codes=frozenset(codes),
+        status=numbers[0] if numbers else None,
+        retry_after_s=_delay_in(inner.get("details")),
+    )
+
+
+def _table(value: object) -> Mapping[str, Any]:
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+
+
+def _delay_in(details: object) -> float | None:
+    """Find the wait that Google's APIs ask for in the body, such as "34.07s"."""
+    for detail in cast("list[object]", details) if isinstance(details, list) else ():
+        delay = str(_table(detail).get("retryDelay", ""))
+        if found := re.fullmatch(r"(\d+(?:\.\d+)?)s", delay):
+            return float(found[1])
+    return None
+
+
+def _status(status: int, said: _Said) -> int:
+    if status >= _REDIRECTS:
+        return status
+    known = (_STATUS_OF[code] for code in said.codes if code in _STATUS_OF)
+    # An error of no known kind in mid-stream: it broke off, and that may end.
+    return said.status or next(known, _SERVER_ERRORS)
+
+
+def _is_overflow(status: int, said: _Said) -> bool:
+    if status in _UNAUTHORIZED or status in _ANOTHER_TIME:
+        return False
+    if status == _TOO_LARGE or _OVERFLOW_CODES & said.codes:
+        return True
+    return status < _SERVER_ERRORS and bool(_OVERFLOW_WORDS.search(said.message))
+
+
+def retry_after_s(
+    headers: Mapping[str, str], *, now: Callable[[], datetime] = _now
+) -> float | None:
+    """Read how long a provider wants to be left alone: milliseconds, seconds or a date."""
+    by_name = {name.lower(): value for name, value in headers.items()}
+    for name, unit_s in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        try:
+            wait_s = float(by_name[name]) * unit_s
+        except (KeyError, ValueError):
+            continue
+        if math.isfinite(wait_s):
+            return max(wait_s, 0.0)
+    try:
+        moment = parsedate_to_datetime(by_name["retry-after"])
+    except (KeyError, ValueError):
+        return None
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return max((moment - now()).total_seconds(), 0.0)

@@ -1,0 +1,90 @@
+"""Promises about what goes out: all of a request reaches the peer, as it was meant."""
+
+from dataclasses import replace
+
+from assay.contracts.conversation import Message, Request, ToolCall
+from assay.testing.model_conformance.promise import promise
+from assay.testing.model_conformance.questions import CONVERSATION, QUESTION, WEATHER, ask
+from assay.testing.model_conformance.subject import ModelSubject, Says
+
+_SCHEMA = {
+    "type": "object",
+    "properties": {"answer": {"type": "string"}},
+    "required": ["answer"],
+    "additionalProperties": False,
+}
+
+
+async def _received(subject: ModelSubject, request: Request) -> Request:
+    async with subject.open(Says(pieces=("so",))) as opened:
+        await ask(opened.model, request)
+        assert len(opened.peer.received) == 1, f"{len(opened.peer.received)} requests arrived"
+        return opened.peer.received[0]
+
+
+@promise(Says, observed=True)
+async def the_whole_conversation_arrives(subject: ModelSubject) -> None:
+    received = await _received(subject, CONVERSATION)
+
+    for sent, arrived in zip(CONVERSATION.messages, received.messages, strict=True):
+        calls = tuple(replace(call, written="") for call in arrived.tool_calls)
+        assert replace(arrived, tool_calls=calls) == sent, f"{sent} arrived as {arrived}"
+
+
+@promise(Says, observed=True)
+async def tools_arrive_with_their_schemas(subject: ModelSubject) -> None:
+    received = await _received(subject, CONVERSATION)
+
+    assert received.tools == (WEATHER,), received.tools
+
+
+@promise(Says, observed=True)
+async def nothing_is_made_of_what_was_not_asked(subject: ModelSubject) -> None:
+    received = await _received(subject, QUESTION)
+
+    assert received == QUESTION, received
+
+
+@promise(Says, observed=True)
+async def length_temperature_and_stop_words_arrive(subject: ModelSubject) -> None:
+    request = replace(QUESTION, max_output_tokens=321, temperature=0.25, stop=("```", "END"))
+    received = await _received(subject, request)
+
+    assert received == request, received
+
+
+@promise(Says, observed=True)
+async def a_temperature_of_zero_arrives(subject: ModelSubject) -> None:
+    received = await _received(subject, replace(QUESTION, temperature=0.0))
+
+    assert received.temperature == 0.0, received
+
+
+@promise(Says, observed=True, ability="held_to_schema")
+async def a_schema_for_the_answer_arrives(subject: ModelSubject) -> None:
+    received = await _received(subject, replace(QUESTION, json_schema=_SCHEMA))
+
+    assert received.json_schema == _SCHEMA, received
+
+
+@promise(Says, observed=True, ability="led_by_prefill")
+async def a_beginning_to_continue_arrives(subject: ModelSubject) -> None:
+    received = await _received(subject, replace(QUESTION, prefill="def"))
+
+    assert received.prefill == "def", received
+
+
+@promise(Says, observed=True)
+async def a_past_call_with_broken_arguments_is_sent_as_an_object(subject: ModelSubject) -> None:
+    broken = ToolCall(id="call_1", name="weather", arguments=None, written='{"place": Rome')
+    conversation = (
+        *QUESTION.messages,
+        Message(role="assistant", tool_calls=(broken,)),
+        Message(role="tool", answers="call_1", text="these arguments are no JSON"),
+    )
+    request = replace(QUESTION, messages=conversation, tools=(WEATHER,))
+    received = await _received(subject, request)
+
+    call = received.messages[-2].tool_calls[0]
+    assert call.arguments is not None, "servers refuse a conversation with broken JSON in it"
+    assert broken.written in call.arguments.values(), call

@@ -1,0 +1,128 @@
+"""What is known of providers and models, and what is assumed of those that nobody knows."""
+
+import sys
+from urllib.parse import urlsplit
+
+import pytest
+
+from assay.contracts.conversation import Price
+from assay.contracts.errors import UsageError
+from assay.models.catalogue import FREE, Provider, facts_for, provider, providers, quirks_for
+
+HOSTED = [known for known in providers() if not known.local]
+LOCAL = [known for known in providers() if known.local]
+
+
+def name_of(known: Provider) -> str:
+    return known.name
+
+
+def test_all_promised_providers_are_there() -> None:
+    assert {known.name for known in providers()} == {
+        *("openai", "openrouter", "gemini", "gemini-openai", "anthropic", "deepseek", "groq"),
+        *("ollama", "lmstudio", "vllm", "llamacpp"),
+    }
+
+
+def test_an_unknown_provider_is_refused_with_those_that_are_known() -> None:
+    with pytest.raises(UsageError, match="'closedai'") as raised:
+        provider("closedai")
+
+    assert "openrouter" in raised.value.hint
+
+
+@pytest.mark.parametrize("known", HOSTED, ids=name_of)
+def test_a_hosted_provider_has_a_key_a_default_and_its_price(known: Provider) -> None:
+    facts = facts_for(known, known.default_model)
+
+    assert known.key_variable.endswith("_API_KEY")
+    assert urlsplit(known.base_url).scheme == "https"
+    assert facts.price is not None
+    assert facts.price.input_usd > 0
+    assert facts.tool_calls
+    assert not facts.local
+    assert facts.context_tokens > facts.max_output_tokens
+
+
+@pytest.mark.parametrize("known", LOCAL, ids=name_of)
+def test_a_local_server_costs_nothing_and_needs_no_key(known: Provider) -> None:
+    facts = facts_for(known, "whatever:7b")
+
+    assert urlsplit(known.base_url).hostname == "127.0.0.1"
+    assert known.key_variable == ""
+    assert facts.price == FREE
+    assert facts.local
+    assert not facts.tool_calls, "an unknown small model speaks the plain-text protocol"
+
+
+def test_the_price_of_an_unknown_model_is_unknown() -> None:
+    facts = facts_for(provider("openai"), "no-such-model")
+
+    assert facts.price is None
+    assert facts.context_tokens > 0
+
+
+def test_a_price_that_was_given_wins() -> None:
+    mine, other = Price(input_usd=1.0, output_usd=2.0), Price(input_usd=3.0, output_usd=4.0)
+    openai = provider("openai")
+
+    by_model = facts_for(openai, "gpt-4o", price_overrides={"gpt-4o": mine})
+    by_both = facts_for(openai, "gpt-4o", price_overrides={"gpt-4o": mine, "openai:gpt-4o": other})
+    elsewhere = facts_for(openai, "gpt-4o", price_overrides={"openrouter:gpt-4o": mine})
+
+    assert (by_model.price, by_both.price) == (mine, other)
+    assert elsewhere.price not in {mine, other}
+
+
+def test_without_the_list_of_prices_none_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "genai_prices.data_snapshot", None)
+
+    assert facts_for(provider("openai"), "gpt-4o").price is None
+
+
+def test_input_is_priced_as_if_all_of_it_were_written_to_the_cache() -> None:
+    """Claude Sonnet 4.5: 3 dollars to read, 3.75 to write to the cache, 0.30 to read from it."""
+    price = facts_for(provider("anthropic"), "claude-sonnet-4-5").price
+
+    assert price == Price(input_usd=3.75, output_usd=15.0, cached_input_usd=0.3)
+
+
+def test_a_context_ends_where_a_higher_price_begins() -> None:
+    """Gemini 2.5 Pro costs more for requests of more than 200,000 tokens."""
+    facts = facts_for(provider("gemini"), "gemini-2.5-pro")
+
+    assert facts.context_tokens == 200_000
+
+
+@pytest.mark.parametrize(
+    ("model", "context_tokens"),
+    [
+        ("gpt-4o-mini", 128_000),
+        ("openai/gpt-4o-mini", 128_000),
+        ("GPT-4.1", 1_047_576),
+        ("anthropic/claude-sonnet-4.5", 200_000),
+        ("claude-sonnet-4-5-20250929", 200_000),
+        ("never-heard-of-it", 32_768),
+    ],
+)
+def test_the_longest_prefix_decides(model: str, context_tokens: int) -> None:
+    unpriced = provider("openai").model_copy(update={"prices": ""})
+
+    assert facts_for(unpriced, model).context_tokens == context_tokens
+
+
+def test_what_an_engine_can_do_with_any_model_wins_over_the_model() -> None:
+    llamacpp, openrouter = provider("llamacpp"), provider("openrouter")
+
+    assert facts_for(llamacpp, "qwen2.5-coder-1.5b").led_by_prefill
+    assert facts_for(llamacpp, "qwen2.5-coder-1.5b").held_to_schema
+    assert not facts_for(openrouter, "claude-sonnet-4.5").led_by_prefill
+
+
+def test_models_that_refuse_a_temperature_are_known() -> None:
+    assert not quirks_for("gpt-5-mini").takes_temperature
+    assert not quirks_for("anthropic/claude-opus-4.7").takes_temperature
+    assert not quirks_for("o3").takes_stop
+    assert quirks_for("gpt-4o").takes_temperature
+    assert quirks_for("claude-sonnet-4-5").takes_temperature
+    assert quirks_for("never-heard-of-it").takes_stop
