@@ -10,7 +10,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 import anyio
@@ -136,7 +136,8 @@ async def _measure(names: Sequence[str], rounds: int, progress: Progress) -> Mea
 async def _measure_memory(names: Sequence[str]) -> list[Memory]:
     held: list[Memory | None] = []
     if POOL in names:
-        held.append(await memory.measure_native())
+        with suppress(NotInstalledError):
+            held.append(await memory.measure_native())
     if BARE in names:
         held.append(await memory.measure_bare())
     return [item for item in held if item is not None]

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Protocol
@@ -139,8 +139,12 @@ class SessionRunner:
 
 @asynccontextmanager
 async def open_native(settings: SandboxSettings) -> AsyncGenerator[NativeRunner]:
-    async with open_backend(settings) as backend:
-        await _wait_until_preloaded(backend)
+    async with AsyncExitStack() as stack:
+        try:
+            backend = await stack.enter_async_context(open_backend(settings))
+            await _wait_until_preloaded(backend)
+        except AssayError as error:
+            raise NotInstalledError(str(error)) from error
         yield NativeRunner(backend)
 
 
@@ -201,7 +205,7 @@ async def _check_docker() -> None:
         raise NotInstalledError("no `docker` on the path")
     asked = await anyio.run_process(["docker", "version"], check=False)
     if asked.returncode != 0:
-        raise NotInstalledError("the Docker daemon does not answer")
+        raise NotInstalledError("the Docker daemon does not answer this user")
     asked = await anyio.run_process(["docker", "image", "inspect", IMAGE], check=False)
     if asked.returncode != 0:
         raise NotInstalledError(f"no image {IMAGE}: run benchmarks/docker_image.sh")

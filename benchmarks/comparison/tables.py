@@ -62,7 +62,8 @@ def _short(value: float) -> str:
 def _factor(value: float | None) -> str:
     if value is None:
         return ABSENT
-    return f"{value:.2f} x" if value < 10 else f"{value:.0f} x"
+    digits = ".2g" if value < 1 else ".1f" if value < 10 else ".0f"
+    return f"{value:{digits}} x"
 
 
 def build_tables(measured: Measurements, checks: Sequence[Check]) -> list[Table]:

@@ -1,16 +1,19 @@
 """Everything configurable, as frozen values. The only module that reads the environment.
 
 A value comes from the command line, else from an `ASSAY_…` variable (`ASSAY_SANDBOX__POOL_SIZE`),
-else from the settings file, else it is the default given here.
+else from the settings file, else it is the default given here. Keys of model providers come from
+their usual variables, else from a file of their own that nobody else may read.
 """
 
 import os
+import re
+import stat
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal, cast, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
 from assay.contracts.errors import UsageError
 from assay.contracts.execution import Isolation
@@ -19,7 +22,31 @@ _PREFIX = "ASSAY_"
 _NESTING = "__"
 _NOT_SETTINGS = frozenset({"ASSAY_CONFIG", "ASSAY_RUNTIME_DIR", "ASSAY_TEST_REQUIRE"})
 
+_KEYS = "api_keys"
+KeyVariable = Literal[
+    "OPENAI_API_KEY",
+    "OPENROUTER_API_KEY",
+    "GEMINI_API_KEY",
+    "GOOGLE_API_KEY",
+    "ANTHROPIC_API_KEY",
+    "DEEPSEEK_API_KEY",
+    "GROQ_API_KEY",
+    "ASSAY_API_KEY",
+]
+"""Where keys are looked for; the last is for `models.base_url`."""
+KEY_VARIABLES: Final[tuple[KeyVariable, ...]] = get_args(KeyVariable)
+_NEVER_QUOTED: Final = frozenset({_KEYS, "base_url", "base_urls", "pip_environment"})
+"""Settings that hold a secret, or would if they were filled in wrongly."""
+_FOR_PIP: Final = re.compile(
+    r"PIP_\w+|(https?|all|no)_proxy|SSL_CERT_(FILE|DIR)|(REQUESTS|CURL)_CA_BUNDLE"
+    r"|HOME|LANG|LC_ALL|NETRC|XDG_CONFIG_(HOME|DIRS)",
+    re.IGNORECASE,
+)
+_MODEL_VARIABLES: Final = {"ASSAY_BASE_URL": "base_url", "ASSAY_MODEL_PATH": "local_path"}
+
 Positive = Annotated[int, Field(gt=0)]
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Usd = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 def _runtime_dir() -> Path:
@@ -30,8 +57,27 @@ def _runtime_dir() -> Path:
     return Path("/tmp") / f"assay-{os.getuid()}"  # noqa: S108 - owner and mode are checked on use
 
 
+def _cache_dir() -> Path:
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(home) / "assay"
+
+
+def _pip_environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if _FOR_PIP.fullmatch(name)}
+
+
+def _http_address(text: str) -> str:
+    if not re.fullmatch(r"https?://[^\s/?#@]+(/[^\s?#]*)?", text):
+        raise ValueError("an http or https address is needed, without a user or a password")
+    return text
+
+
+Address = Annotated[str, AfterValidator(_http_address)]
+
+
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    # A key of the wrong shape must not show in a traceback.
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
 
 class SandboxSettings(_Strict):
@@ -59,10 +105,60 @@ class SandboxSettings(_Strict):
     """Where to look for toolchains to offer."""
 
 
+class BudgetSettings(_Strict):
+    """How much a run may use in all; unset is no cap."""
+
+    usd: Usd | None = None
+    tokens: Positive | None = None
+    """Read and written, together."""
+    calls: Positive | None = None
+
+
+class PriceSettings(_Strict):
+    """US dollars per million tokens."""
+
+    input_usd: Usd
+    output_usd: Usd
+    cached_input_usd: Usd | None = None
+    """Unset: as much as other input."""
+
+
+class ModelSettings(_Strict):
+    """Which model answers, and how it is reached."""
+
+    default: Annotated[str, Field(min_length=1)] = "auto"
+    base_url: Address | None = None
+    """An OpenAI-compatible endpoint of one's own."""
+    api_keys: Mapping[KeyVariable, SecretStr] = Field(
+        default_factory=dict[KeyVariable, SecretStr], repr=False
+    )
+    """By the names of their variables. Not for the settings file."""
+    local_path: Path | None = None
+    """A GGUF file to run instead of the ones that can be fetched."""
+    cache_dir: Path = Field(default_factory=_cache_dir)
+    """Where fetched weights are kept."""
+    idle_s: Seconds = 300.0
+    """How long the embedded model stays in memory unused."""
+    timeout_s: Seconds = 180.0
+    """How long a provider may be silent. Long, because some models think before they speak."""
+    base_urls: Mapping[str, Address] = Field(default_factory=dict[str, Address])
+    """By provider, where it is not at its usual address."""
+    budget: BudgetSettings = Field(default_factory=BudgetSettings)
+    prices: Mapping[str, PriceSettings] = Field(default_factory=dict[str, PriceSettings])
+    """By `provider:model`, where the known price is wrong or none is known."""
+    pip_environment: Mapping[str, str] = Field(
+        default_factory=_pip_environment, repr=False, exclude=True
+    )
+    """What pip needs to find its index. An index may have a password, so this is not shown."""
+    search_path: tuple[str, ...] = Field(default_factory=lambda: tuple(os.get_exec_path()))
+    """Where to look for an interpreter that has pip."""
+
+
 class Settings(_Strict):
     """The whole of it."""
 
     sandbox: SandboxSettings = Field(default_factory=SandboxSettings)
+    models: ModelSettings = Field(default_factory=ModelSettings)
 
 
 def load_settings(overrides: Mapping[str, Any] | None = None) -> Settings:
@@ -72,7 +168,7 @@ def load_settings(overrides: Mapping[str, Any] | None = None) -> Settings:
         UsageError: If the file cannot be read, or a name or value is not one we know.
     """
     merged: dict[str, Any] = {}
-    for layer in (_from_file(), _from_environment(), overrides or {}):
+    for layer in (_from_file(), _from_credentials(), _from_environment(), overrides or {}):
         _merge(merged, layer)
     try:
         return Settings.model_validate(merged)
@@ -85,7 +181,10 @@ def _explained(error: ValidationError) -> UsageError:
     name = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
         return UsageError(f"there is no setting {name!r}", hint="see docs/reference/settings.md")
-    return UsageError(f"setting {name}: {first['msg'].lower()}, not {first['input']!r}")
+    told = first["msg"].removeprefix("Value error, ").lower()
+    if _NEVER_QUOTED.intersection(first["loc"]):
+        return UsageError(f"setting {name}: {told}")
+    return UsageError(f"setting {name}: {told}, not {first['input']!r}")
 
 
 def _config_file() -> Path:
@@ -98,9 +197,9 @@ def _config_file() -> Path:
 def _from_file() -> dict[str, Any]:
     path = _config_file()
     try:
-        return tomllib.loads(path.read_text())
+        found = tomllib.loads(path.read_text())
     except FileNotFoundError:
-        if "ASSAY_CONFIG" in os.environ:
+        if os.environ.get("ASSAY_CONFIG"):
             raise UsageError(
                 f"ASSAY_CONFIG names {str(path)!r}, which does not exist",
                 hint="create the file or unset ASSAY_CONFIG",
@@ -108,17 +207,74 @@ def _from_file() -> dict[str, Any]:
         return {}
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UsageError(f"cannot read the settings file {str(path)!r}: {error}") from error
+    models = found.get("models")
+    if isinstance(models, dict) and _KEYS in models:
+        raise UsageError(
+            f"keys do not belong into {str(path)!r}, which others may read",
+            hint=f"write them into {str(_credentials_file())!r}, as in docs/reference/models.md",
+        )
+    return found
+
+
+def _credentials_file() -> Path:
+    return _config_file().with_name("credentials.toml")
+
+
+def _from_credentials() -> dict[str, Any]:
+    """Read the keys from their own file, unless others could read or change them too."""
+    path = _credentials_file()
+    try:
+        # Opened once, so that what was checked is what is read.
+        with path.open("rb") as file:
+            _check_private(path, os.fstat(file.fileno()))
+            found = tomllib.load(file)
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except OSError as error:
+        raise UsageError(f"cannot read {str(path)!r}: {error.strerror}") from error
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError):
+        # What the parser says could quote a key.
+        raise UsageError(
+            f"{str(path)!r} is not TOML", hint='write lines like OPENAI_API_KEY = "…"'
+        ) from None
+    if unknown := [name for name in found if name not in KEY_VARIABLES]:
+        raise UsageError(
+            f"{str(path)!r}: there is no key {unknown[0]!r}",
+            hint=f"known are {', '.join(KEY_VARIABLES)}",
+        )
+    return {"models": {_KEYS: found}}
+
+
+def _check_private(path: Path, status: os.stat_result) -> None:
+    if status.st_uid != os.getuid():
+        raise UsageError(
+            f"{str(path)!r} holds keys and belongs to somebody else",
+            hint=f"run `sudo chown {os.getuid()} {path}`",
+        )
+    if stat.S_IMODE(status.st_mode) & ~0o600:
+        raise UsageError(
+            f"{str(path)!r} holds keys and is open to others", hint=f"run `chmod 600 {path}`"
+        )
 
 
 def _from_environment() -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, value in os.environ.items():
+    models: dict[str, Any] = {
+        _KEYS: {name: key for name in KEY_VARIABLES if (key := os.environ.get(name, "").strip())}
+    }
+    for name, setting in _MODEL_VARIABLES.items():
+        if value := os.environ.get(name):
+            models[setting] = value
+    found: dict[str, Any] = {"models": models}
+    for name, value in sorted(os.environ.items()):
         if not name.startswith(_PREFIX) or _NESTING not in name or name in _NOT_SETTINGS:
             continue
         *sections, key = name.removeprefix(_PREFIX).lower().split(_NESTING)
         place = found
-        for section in sections:
-            place = place.setdefault(section, {})
+        for depth, section in enumerate(sections, 1):
+            inner = place.setdefault(section, {})
+            if not isinstance(inner, dict):
+                raise UsageError(f"setting {'.'.join(sections[:depth])}: {name} cannot add to it")
+            place = cast("dict[str, Any]", inner)
         place[key] = value
     return found
 
@@ -126,6 +282,8 @@ def _from_environment() -> dict[str, Any]:
 def _merge(into: dict[str, Any], layer: Mapping[str, Any]) -> None:
     for name, value in layer.items():
         if isinstance(value, Mapping):
-            _merge(into.setdefault(name, {}), value)  # pyright: ignore[reportUnknownArgumentType] - a table
+            inner = into.setdefault(name, {})
+            if isinstance(inner, dict):  # Otherwise it stays, to be complained of.
+                _merge(inner, value)  # pyright: ignore[reportUnknownArgumentType] - a table
         elif value is not None:
             into[name] = value

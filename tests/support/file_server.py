@@ -29,7 +29,7 @@ def serve_file(content: bytes) -> Generator[FileServer]:
     served = FileServer(content=content)
 
     class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:  # noqa: N802 - the library's name
+        def do_GET(self) -> None:
             answer(self, served)
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's name

@@ -94,9 +94,9 @@ def mount_points() -> set[str]:
 def open_descriptors() -> dict[str, str]:
     """What this process has open, by number."""
     found: dict[str, str] = {}
-    for number in os.listdir("/proc/self/fd"):
+    for entry in Path("/proc/self/fd").iterdir():
         try:
-            found[number] = os.readlink(f"/proc/self/fd/{number}")
+            found[entry.name] = str(entry.readlink())
         except FileNotFoundError:
             continue
     return found

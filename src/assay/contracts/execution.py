@@ -1,6 +1,5 @@
 """What runs in a sandbox, within which limits, and what comes back."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
@@ -52,6 +51,9 @@ class Reason(StrEnum):
     CANCELLED = "cancelled"
 
 
+_LARGEST_LIMIT = 10**12
+"""More than any machine has of anything, and small enough for every kernel interface."""
+
 LimitName = Literal["wall_s", "cpu_s", "memory_mb", "processes", "disk_mb", "output_bytes"]
 
 
@@ -80,9 +82,10 @@ class Limits:
     def __post_init__(self) -> None:
         for limit in fields(self):
             value = getattr(self, limit.name)
-            if not math.isfinite(value) or value <= 0:
+            # Compared from both sides, which also leaves out what is not a number.
+            if not 0 < value <= _LARGEST_LIMIT:
                 raise UsageError(
-                    f"{limit.name} must be a positive number, not {value!r}",
+                    f"{limit.name} must be a positive number, not {str(value)[:40]}",
                     hint=f"leave {limit.name} out to get the default, {limit.default}",
                 )
 
@@ -132,18 +135,24 @@ def _check_strings(name: str, values: tuple[str, ...]) -> None:
     for value in values:
         if "\0" in value:
             raise UsageError(f"{name} must not contain a NUL character: {value!r}")
+        try:
+            value.encode("utf-8", errors="surrogateescape")
+        except UnicodeEncodeError as error:
+            raise UsageError(f"{name} cannot be written as bytes: {value!r}") from error
 
 
 def _check_request(env: Mapping[str, str], cwd: PurePosixPath, timeout_s: float | None) -> None:
     for name, value in env.items():
         if not name or "=" in name or "\0" in name + value:
             raise UsageError(f"not an environment variable: {name!r}")
+        _check_strings("env", (name, value))
+    _check_strings("cwd", (str(cwd),))
     if cwd.is_absolute() or ".." in cwd.parts:
         raise UsageError(
             f"the working directory {str(cwd)!r} is not inside the workspace",
             hint="give a path relative to the workspace root",
         )
-    if timeout_s is not None and not (math.isfinite(timeout_s) and timeout_s > 0):
+    if timeout_s is not None and not 0 < timeout_s <= _LARGEST_LIMIT:
         raise UsageError(f"timeout_s must be a positive number, not {timeout_s!r}")
 
 

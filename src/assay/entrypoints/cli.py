@@ -1,6 +1,7 @@
 """The `assay` command: finds the command asked for, and turns errors into lines and exit codes."""
 
 import importlib
+import os
 import sys
 from typing import Final
 
@@ -10,6 +11,7 @@ from assay.contracts.errors import AssayError, ExitCode
 
 _COMMANDS: Final = {
     "doctor": ("cli_doctor", "Prove what this machine can isolate, and name what is missing."),
+    "models": ("cli_models", "Show which models are usable here, fetch one, try one out."),
     "sandbox": ("cli_sandbox", "Run programs that cannot leave their sandbox."),
 }
 
@@ -58,8 +60,8 @@ def run(arguments: list[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         return _complain("interrupted", "", ExitCode.INTERRUPTED)
     except BrokenPipeError:
-        # Whoever was reading has seen enough.
-        sys.stderr.close()
+        # Whoever was reading has seen enough; the interpreter would still try to write the rest.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.NOT_ACCEPTED
     return outcome if isinstance(outcome, int) else ExitCode.ACCEPTED
 

@@ -42,11 +42,11 @@ def calls_tool(
     name: str,
     arguments: Mapping[str, Any] | None = None,
     *,
-    id: str = "call_1",
-    text: str = "",  # noqa: A002 - as the field
+    call_id: str = "call_1",
+    text: str = "",
 ) -> Reply:
     """Build a reply that asks for one tool."""
-    call = ToolCall(id=id, name=name, arguments=arguments or {})
+    call = ToolCall(id=call_id, name=name, arguments=arguments or {})
     return Reply(
         message=Message(role="assistant", text=text, tool_calls=(call,)),
         stop_reason=StopReason.TOOL_CALLS,

@@ -2,6 +2,7 @@
 
 import io
 import json
+from dataclasses import replace
 
 from rich.console import Console
 
@@ -63,6 +64,15 @@ def test_a_row_says_what_is_timed_and_compares_with_bare_and_docker() -> None:
         *("3.1 / 4.0 / 5.2", "100 x", "200 x"),
         "3",
     ]
+
+
+def test_a_factor_far_below_one_is_not_shown_as_zero() -> None:
+    slow = Latency(runner="docker-exec", program=PANDAS, scope="whole", spread=spread_of([130.0]))
+    measured = replace(MEASURED, latencies=[*MEASURED.latencies, slow])
+
+    rows = {row[0]: row for row in build_tables(measured, ())[0].rows}
+
+    assert rows["docker exec"][6:8] == ["0.0031 x", "0.0062 x"]
 
 
 def test_the_run_alone_has_a_row_of_its_own() -> None:

@@ -32,7 +32,9 @@ either_program = pytest.mark.parametrize("build", BUILDERS, ids=["command", "pyt
 def test_a_limit_that_is_not_finite_and_positive_is_refused_by_name(
     name: str, value: float
 ) -> None:
-    with pytest.raises(UsageError, match=f"{name} must be a positive number, not {value}") as caught:
+    with pytest.raises(
+        UsageError, match=f"{name} must be a positive number, not {value}"
+    ) as caught:
         Limits(**{name: value})
 
     assert f"leave {name} out to get the default" in caught.value.hint
@@ -222,9 +224,7 @@ def test_isolation_grows_from_none_to_a_machine_of_its_own() -> None:
 
 @pytest.mark.parametrize("given", list(Isolation))
 @pytest.mark.parametrize("wanted", list(Isolation))
-def test_a_grade_satisfies_itself_and_whatever_is_less(
-    given: Isolation, wanted: Isolation
-) -> None:
+def test_a_grade_satisfies_itself_and_whatever_is_less(given: Isolation, wanted: Isolation) -> None:
     grades = ["none", "restricted", "isolated", "kernel", "machine"]
 
     assert given.satisfies(wanted) is (grades.index(given) >= grades.index(wanted))

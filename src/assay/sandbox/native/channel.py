@@ -1,5 +1,6 @@
 """One question, one answer, over a socket that keeps messages whole and carries descriptors."""
 
+import array
 import json
 import os
 import socket
@@ -53,9 +54,7 @@ class Channel:
         try:
             with anyio.fail_after(within_s):
                 await anyio.wait_readable(self._end)
-            message, received, _, _ = socket.recv_fds(
-                self._end, _LARGEST_ANSWER, _MOST_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC
-            )
+            message, received = _receive(self._end)
         except (OSError, TimeoutError, anyio.ClosedResourceError) as error:
             self._broken = True
             raise ChannelClosedError(str(error)) from error
@@ -65,7 +64,7 @@ class Channel:
         try:
             answer = json.loads(message)
             refused = answer.get("error")
-        except (ValueError, AttributeError) as error:
+        except (ValueError, AttributeError, RecursionError) as error:
             self._broken = True
             _close_all(received)
             raise ChannelClosedError("the other side is gone") from error
@@ -91,6 +90,17 @@ class Channel:
         # Whoever is waiting for an answer learns now that there will be none.
         anyio.notify_closing(self._end)
         self._end.close()
+
+
+def _receive(end: socket.socket) -> tuple[bytes, list[int]]:
+    """Like `socket.recv_fds`, which would leave the descriptors to every program we start."""
+    space = socket.CMSG_LEN(_MOST_DESCRIPTORS * array.array("i").itemsize)
+    message, notes, _, _ = end.recvmsg(_LARGEST_ANSWER, space, socket.MSG_CMSG_CLOEXEC)
+    received = array.array("i")
+    for level, kind, data in notes:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            received.frombytes(data[: len(data) - len(data) % received.itemsize])
+    return message, list(received)
 
 
 def _close_all(descriptors: Sequence[int]) -> None:

@@ -8,7 +8,6 @@ make an operation fail.
 import errno
 import os
 import secrets
-import shutil
 import stat
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
@@ -26,6 +25,7 @@ from assay.contracts.errors import (
 )
 from assay.contracts.execution import FileInfo
 from assay.sandbox.native import kernel
+from assay.sandbox.native.removal import remove_tree
 
 _CHUNK: Final = 1 << 20
 _DEEPEST: Final = 200
@@ -94,7 +94,9 @@ class WorkspaceFiles:
         with self._operation(path), self._folder(parts[:-1]) as folder:
             found = os.lstat(parts[-1], dir_fd=folder)
             if stat.S_ISDIR(found.st_mode):
-                shutil.rmtree(parts[-1], dir_fd=folder)
+                remove_tree(parts[-1], dir_fd=folder)
+                if _exists(folder, parts[-1]):
+                    raise OSError(errno.EBUSY, "something in it cannot be removed")
             else:
                 os.unlink(parts[-1], dir_fd=folder)
 
@@ -108,8 +110,6 @@ class WorkspaceFiles:
             code = error.errno or 0
             meaning = _MEANINGS.get(code) or os.strerror(code).lower()
             raise _ERRORS.get(code, WorkspaceError)(f"{str(path)!r}: {meaning}") from error
-        except RecursionError as error:
-            raise WorkspaceError(f"{str(path)!r} is nested too deeply") from error
 
     @contextmanager
     def _folder(self, parts: list[bytes], *, create: bool = False) -> Generator[int]:
@@ -138,7 +138,18 @@ def _parts(path: PurePosixPath, *, root: type[WorkspaceError] | None = None) -> 
         )
     if any("\0" in part for part in path.parts):
         raise UsageError(f"{str(path)!r} contains a NUL character")
-    return [os.fsencode(part) for part in path.parts]
+    try:
+        return [os.fsencode(part) for part in path.parts]
+    except UnicodeEncodeError as error:
+        raise UsageError(f"{str(path)!r} cannot be the name of a file") from error
+
+
+def _exists(folder: int, name: bytes) -> bool:
+    try:
+        os.lstat(name, dir_fd=folder)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _open(folder: int, name: bytes, flags: int, mode: int = 0) -> int:

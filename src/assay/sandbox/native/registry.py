@@ -65,9 +65,9 @@ def open_folder(runtime_dir: Path, engine: str) -> Path:
     Raises:
         UsageError: If the runtime folder belongs to somebody else or others can write to it.
     """
-    runtime_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = runtime_dir.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+    with suppress(OSError):
+        runtime_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not _is_ours_alone(runtime_dir):
         raise UsageError(
             f"the runtime folder {str(runtime_dir)!r} is not safe to use",
             hint="set ASSAY_RUNTIME_DIR to a folder that only you can write to",
@@ -75,6 +75,16 @@ def open_folder(runtime_dir: Path, engine: str) -> Path:
     folder = runtime_dir / engine
     folder.mkdir(mode=0o755)
     return folder
+
+
+def _is_ours_alone(folder: Path) -> bool:
+    """Anyone could have made a folder of this name in a shared place before us."""
+    try:
+        found = folder.lstat()
+    except OSError:
+        return False
+    ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+    return ours and not found.st_mode & 0o022
 
 
 def write_record(folder: Path, record: EngineRecord) -> None:
@@ -102,6 +112,8 @@ def start_time(pid: int) -> int | None:
 def read_records(runtime_dir: Path) -> tuple[EngineRecord, ...]:
     """Every engine of this user, oldest first; folders without a readable record are left out."""
     found: list[EngineRecord] = []
+    if not _is_ours_alone(runtime_dir):
+        return ()
     for path in runtime_dir.glob(f"*/{_RECORD}"):
         with suppress(OSError, ValueError, KeyError, TypeError):
             found.append(_read(path))
@@ -110,13 +122,15 @@ def read_records(runtime_dir: Path) -> tuple[EngineRecord, ...]:
 
 def _read(path: Path) -> EngineRecord:
     fields = json.loads(path.read_text())
-    warden = fields["warden"]
+    warden, remove = fields["warden"], fields["remove"]
+    if not isinstance(remove, list):
+        raise TypeError("not a list of paths")
     return EngineRecord(
         engine=path.parent.name,
         owner=ProcessMark(**fields["owner"]),
         warden=ProcessMark(**warden) if warden else None,
         since=float(fields["since"]),
-        remove=tuple(fields["remove"]),
+        remove=tuple(str(name) for name in remove),  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType] - JSON
     )
 
 

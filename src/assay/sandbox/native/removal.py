@@ -5,15 +5,22 @@ is removed, so that no path grows long and nothing recurses. Links are removed, 
 """
 
 import os
+import secrets
 import stat
 from contextlib import suppress
 from itertools import count
+from typing import Final
+
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def remove_tree(path: str) -> None:
+def remove_tree(path: str | bytes, *, dir_fd: int | None = None) -> None:
     """Remove a folder and everything below, as far as the caller has the right to."""
+    with suppress(OSError):
+        if stat.S_ISDIR(os.lstat(path, dir_fd=dir_fd).st_mode):
+            os.chmod(path, 0o700, dir_fd=dir_fd)
     try:
-        top = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        top = os.open(path, _FOLDER, dir_fd=dir_fd)
     except OSError:
         return
     try:
@@ -21,23 +28,25 @@ def remove_tree(path: str) -> None:
     finally:
         os.close(top)
     with suppress(OSError):
-        os.rmdir(path)
+        os.rmdir(path, dir_fd=dir_fd)
 
 
 def _empty(top: int) -> None:
+    # A name that nobody can have foreseen, so that nothing is in its place.
+    prefix = f".assay-{secrets.token_hex(8)}"
     numbers = count()
     waiting = os.listdir(top)
     while waiting:
         name = waiting.pop()
         with suppress(OSError):
             if stat.S_ISDIR(os.lstat(name, dir_fd=top).st_mode):
-                waiting.extend(_flatten(top, name, numbers))
+                waiting.extend(_flatten(top, name, prefix, numbers))
                 os.rmdir(name, dir_fd=top)
             else:
                 os.unlink(name, dir_fd=top)
 
 
-def _flatten(top: int, name: str, numbers: "count[int]") -> list[str]:
+def _flatten(top: int, name: str, prefix: str, numbers: "count[int]") -> list[str]:
     """Move the folders in a folder up beside it and remove the rest; returns the new names."""
     with suppress(OSError):
         os.chmod(name, 0o700, dir_fd=top)
@@ -50,7 +59,7 @@ def _flatten(top: int, name: str, numbers: "count[int]") -> list[str]:
                     os.unlink(entry, dir_fd=folder)
                     continue
                 os.chmod(entry, 0o700, dir_fd=folder)
-                fresh = f".assay-removed-{next(numbers)}"
+                fresh = f"{prefix}-{next(numbers)}"
                 os.rename(entry, fresh, src_dir_fd=folder, dst_dir_fd=top)
                 moved.append(fresh)
     finally:

@@ -32,6 +32,13 @@ class Ending:
     duration_s: float
 
 
+def _first(error: BaseException) -> BaseException:
+    """What went wrong, without the groups it came wrapped in: a listener's error is its own."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] - a group of any
+    return error  # pyright: ignore[reportUnknownVariableType] - see above
+
+
 class Supervision:
     """One execution under way. `run` once; `kill` at any time."""
 
@@ -56,11 +63,11 @@ class Supervision:
         started = time.perf_counter()
         try:
             await self._follow(request, stdin)
-        except BaseException:
+        except BaseException as error:
             self._cell.kill()
             with anyio.CancelScope(shield=True):
                 await anyio.wait_readable(self._cell.pidfd)
-            raise
+            raise _first(error) from None
         return Ending(
             report=self._report,
             killed_for=self._killed_for,

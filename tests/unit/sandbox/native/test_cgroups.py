@@ -131,8 +131,10 @@ def test_removing_a_group_that_is_busy_or_gone_is_no_error(tmp_path: Path) -> No
     ("mountinfo", "found"),
     [
         (
-            "30 29 0:26 / /sys/fs/cgroup/memory rw,nosuid - cgroup cgroup rw,memory\n"
-            "31 29 0:27 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n",
+            (
+                "30 29 0:26 / /sys/fs/cgroup/memory rw,nosuid - cgroup cgroup rw,memory\n"
+                "31 29 0:27 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n"
+            ),
             {"memory": "/sys/fs/cgroup/memory", "cpuacct": "/sys/fs/cgroup/cpu,cpuacct"},
         ),
         (

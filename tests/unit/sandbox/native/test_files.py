@@ -18,6 +18,7 @@ from assay.contracts.errors import (
 )
 from assay.contracts.execution import FileInfo
 from assay.sandbox.native.files import WorkspaceFiles
+from assay.sandbox.native.removal import remove_tree
 from tests.support.requirements import require
 
 P = PurePosixPath
@@ -57,6 +58,8 @@ def a_ground(
         yield Ground(files=files, workspace=workspace, secret=outside / "secret")
     finally:
         os.close(directory)
+        # Some nests here are too deep for pytest to remove.
+        remove_tree(str(workspace))
 
 
 @pytest.fixture
@@ -76,7 +79,7 @@ each_operation = pytest.mark.parametrize("operation", OPERATIONS.values(), ids=O
 
 
 def open_descriptors() -> set[str]:
-    return set(os.listdir("/proc/self/fd"))
+    return {entry.name for entry in Path("/proc/self/fd").iterdir()}
 
 
 def test_what_was_written_is_read_back(ground: Ground) -> None:
@@ -301,13 +304,12 @@ def test_a_name_that_is_too_long_is_refused(
 
 
 def test_a_name_that_is_not_utf_8_is_listed_and_read(ground: Ground) -> None:
-    name = b"caf\xe9"
-    with open(os.path.join(os.fsencode(ground.workspace), name), "wb") as file:  # noqa: PTH123 - bytes
-        file.write(b"content")
+    name = os.fsdecode(b"caf\xe9")
+    (ground.workspace / name).write_bytes(b"content")
 
     (entry,) = ground.files.list_below(P())
 
-    assert os.fsencode(str(entry.path)) == name
+    assert os.fsencode(str(entry.path)) == b"caf\xe9"
     assert ground.files.read(entry.path, max_bytes=MAX_BYTES) == b"content"
 
 

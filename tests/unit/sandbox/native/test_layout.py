@@ -1,5 +1,4 @@
 import importlib
-import os
 import sys
 import sysconfig
 from pathlib import Path
@@ -136,7 +135,7 @@ def test_what_the_landlock_tier_may_read_is_named_once(layout: Layout) -> None:
 
 
 def test_system_folders_that_are_links_stay_links(layout: Layout) -> None:
-    linked = {folder for folder in ("/bin", "/lib", "/sbin") if os.path.islink(folder)}
+    linked = {folder for folder in ("/bin", "/lib", "/sbin") if Path(folder).is_symlink()}
 
     assert linked <= dict(layout.root.links).keys()
     assert not linked & {target for _, target in layout.root.binds}

@@ -48,9 +48,7 @@ def test_the_runtime_folder_is_made_for_its_owner_alone(runtime_dir: Path) -> No
 
 
 @pytest.mark.parametrize("mode", [0o722, 0o770, 0o777, 0o1777])
-def test_a_runtime_folder_that_others_may_write_to_is_refused(
-    runtime_dir: Path, mode: int
-) -> None:
+def test_a_runtime_folder_that_others_may_write_to_is_refused(runtime_dir: Path, mode: int) -> None:
     runtime_dir.mkdir()
     runtime_dir.chmod(mode)
 

@@ -55,9 +55,7 @@ def test_each_kind_is_known_by_its_program_and_a_file_only_its_top_has(
 
     touched(tmp_path / marker)
 
-    assert find_toolchains([str(tmp_path / "bin")]) == (
-        Toolchain(name=name, prefix=str(tmp_path)),
-    )
+    assert find_toolchains([str(tmp_path / "bin")]) == (Toolchain(name=name, prefix=str(tmp_path)),)
 
 
 def test_a_link_leads_to_the_distribution_and_not_to_the_folder_it_lies_in(tmp_path: Path) -> None:

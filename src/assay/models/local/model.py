@@ -1,0 +1,228 @@
+"""The embedded model as a `Model`: one request at a time, in a process that comes and goes."""
+
+import itertools
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from assay.contracts.conversation import ModelFacts, Price, Reply, Request
+from assay.contracts.errors import ModelRefusedError, ModelUnavailableError, UsageError
+from assay.contracts.ports import OnText, ignore_text
+from assay.models.local.answer import Answer
+from assay.models.local.engine import (
+    Engine,
+    EngineLostError,
+    EnginePlan,
+    EngineStartError,
+    find_engine,
+)
+from assay.models.local.processors import worthwhile_threads
+from assay.models.local.prompt import chat_body
+from assay.models.local.weights import Sampling
+
+_SILENCE_S = 300.0
+"""While it reads, a word comes after every batch, and while it writes, with every token."""
+_FAREWELL_S = 2.0
+_MAGIC = b"GGUF"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalModelOptions:
+    """Which model, and how it is run."""
+
+    path: Path
+    name: str
+    """Without `local:`."""
+    context_tokens: int = 8192
+    """What it can read and write together; memory is set aside for all of it."""
+    sampling: Sampling = field(default_factory=Sampling)
+    """How tokens are drawn when a request names no temperature."""
+    threads: int | None = None
+    """None: the number of cores that are worth it."""
+    idle_s: float = 300.0
+    """After this long without a request the process is ended and its memory freed."""
+
+
+@asynccontextmanager
+async def open_local_model(options: LocalModelOptions) -> AsyncGenerator["LocalModel"]:
+    """Offer the model; its process starts with the first request and ends with the context.
+
+    Raises:
+        MissingExtraError: If the engine is not installed.
+        UsageError: If the file is not one that the engine reads.
+    """
+    find_engine()
+    check_weights_file(options.path)
+    model = LocalModel(options)
+    failure: Exception | None = None
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(model.end_when_idle)
+        try:
+            yield model
+        except Exception as error:  # noqa: BLE001 - raised below, where no group wraps it
+            failure = error
+        finally:
+            await model.close()
+            tasks.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
+
+
+def check_weights_file(path: Path) -> None:
+    """Look whether a file is of the kind that the engine reads.
+
+    Raises:
+        UsageError: If it is not.
+    """
+    try:
+        with path.open("rb") as file:
+            beginning = file.read(len(_MAGIC))
+    except OSError as error:
+        raise UsageError(
+            f"cannot read the model {str(path)!r}: {error.strerror}",
+            hint="name a GGUF file, or run `assay models pull`",
+        ) from error
+    if beginning != _MAGIC:
+        raise UsageError(f"{str(path)!r} is not a GGUF file", hint="run `assay models pull`")
+
+
+class LocalModel:
+    """A model in a child process."""
+
+    def __init__(self, options: LocalModelOptions) -> None:
+        self._options = options
+        self._engine: Engine | None = None
+        self._turn = anyio.Lock()
+        self._numbers = itertools.count(1)
+        self._last_used = 0.0
+        self._begun = anyio.Event()
+        self._facts = ModelFacts(
+            context_tokens=options.context_tokens,
+            max_output_tokens=options.context_tokens // 2,
+            tool_calls=False,
+            price=Price(input_usd=0.0, output_usd=0.0),
+            led_by_prefill=True,
+            held_to_schema=True,
+            local=True,
+        )
+
+    @property
+    def name(self) -> str:
+        return f"local:{self._options.name}"
+
+    @property
+    def facts(self) -> ModelFacts:
+        return self._facts
+
+    @property
+    def engine_pid(self) -> int | None:
+        """Return who holds the model now; None while nobody does."""
+        return self._engine.pid if self._engine else None
+
+    async def reply(self, request: Request, *, on_text: OnText = ignore_text) -> Reply:
+        """Answer once; others wait their turn."""
+        if request.tools:
+            raise ModelRefusedError(
+                f"{self.name} makes no native tool calls", hint="use the plain-text protocol"
+            )
+        body = chat_body(
+            request, self._options.sampling, max_output_tokens=self._facts.max_output_tokens
+        )
+        async with self._turn:
+            try:
+                answer = Answer(request.prefill, on_text)
+                await self._ask(body, answer)
+            except EngineStartError as error:
+                raise ModelUnavailableError(
+                    f"the embedded model does not start: {error}",
+                    hint="close what needs much memory, or run `assay models pull` and try again",
+                ) from error
+            except EngineLostError as error:
+                await self._end_engine()
+                raise ModelUnavailableError(
+                    f"the embedded model broke off: {error}", hint="ask again: it starts anew"
+                ) from error
+            finally:
+                self._last_used = anyio.current_time()
+        return answer.as_reply(self.name)
+
+    async def _ask(self, body: Mapping[str, Any], answer: Answer) -> None:
+        number = next(self._numbers)
+        engine = await self._hand_over(number, body)
+        ended = False
+        try:
+            while not ended:
+                message = await engine.receive(patience_s=_SILENCE_S)
+                # What is left of a request that was given up is of no interest.
+                if message.of == number:
+                    ended = answer.hear(message)
+        except (EngineLostError, ModelRefusedError, ModelUnavailableError):
+            ended = True  # the engine said so, or is gone
+            raise
+        finally:
+            if not ended:
+                await self._give_up(engine, number)
+
+    async def _hand_over(self, number: int, body: Mapping[str, Any]) -> Engine:
+        """Have the request taken by an engine; one that died since the last time is replaced."""
+        for engine in (self._engine, None):
+            fresh = engine is None
+            try:
+                engine = engine or await self._start_engine()  # noqa: PLW2901 - the one that is used
+                await engine.send({"ask": number, "body": body})
+                while (await engine.receive(patience_s=_SILENCE_S)).taken != number:
+                    pass
+            except EngineLostError:
+                await self._end_engine()
+                if fresh:
+                    raise
+            except BaseException:
+                # Half a request may have been sent: nothing sensible can follow it.
+                await self._end_engine()
+                raise
+            else:
+                return engine
+        raise AssertionError("a fresh engine takes the request or is lost")
+
+    async def _give_up(self, engine: Engine, number: int) -> None:
+        """Stop a reply that nobody waits for any more."""
+        with anyio.CancelScope(shield=True):
+            try:
+                with anyio.fail_after(_FAREWELL_S):
+                    await engine.send({"drop": number})
+            except (EngineLostError, TimeoutError):
+                await self._end_engine()
+
+    async def _start_engine(self) -> Engine:
+        threads = self._options.threads or worthwhile_threads()
+        plan = EnginePlan(
+            model_path=self._options.path,
+            context_tokens=self._options.context_tokens,
+            threads=threads,
+        )
+        self._engine = await Engine.start(plan)
+        self._begun.set()
+        return self._engine
+
+    async def _end_engine(self) -> None:
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            await engine.close()
+
+    async def end_when_idle(self) -> None:
+        """Free the memory whenever nothing was asked for long enough."""
+        while True:
+            await self._begun.wait()
+            await anyio.sleep_until(self._last_used + self._options.idle_s)
+            async with self._turn:
+                if anyio.current_time() >= self._last_used + self._options.idle_s:
+                    await self._end_engine()
+                    self._begun = anyio.Event()
+
+    async def close(self) -> None:
+        """End the process at once, whatever it is doing."""
+        await self._end_engine()

@@ -1,0 +1,241 @@
+"""The file that a recording is: one line of JSON for the model, then one for each answer.
+
+A line is written whole and made durable before the answer goes on to whoever asked. A crash can cut
+only the last line, and one that is cut is left out.
+"""
+
+import json
+import os
+import stat
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from assay.contracts.conversation import ModelFacts, Reply
+from assay.contracts.errors import ModelUnavailableError, UsageError
+from assay.models.conversation_json import (
+    FailureKind,
+    ModelFailure,
+    build_failure,
+    facts_from_json,
+    facts_to_json,
+    line_of,
+    reply_from_json,
+)
+
+FORMAT: Final = 1
+"""Raised when older readers would misunderstand; names that are only added do not raise it."""
+_FILE_NAME: Final = "recording.jsonl"
+
+
+class _Lenient(BaseModel):
+    # A later version may write more than this one knows.
+    model_config = ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True)
+
+
+class _Header(_Lenient):
+    assay_recording: int
+    model: str
+    facts: dict[str, Any]
+
+
+class _Failure(_Lenient):
+    kind: FailureKind
+    message: str
+    hint: str = ""
+    retry_after_s: float | None = None
+
+
+class _Line(_Lenient):
+    asked: int
+    occurrence: int
+    key: str
+    request: dict[str, Any]
+    reply: dict[str, Any] | None = None
+    error: _Failure | None = Field(default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """One request and what came of it."""
+
+    asked: int
+    """Its place among all requests of the recording, from 1."""
+    occurrence: int
+    """How often this very request had been made by then, from 1."""
+    key: str
+    request: dict[str, Any]
+    outcome: Reply | ModelFailure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recording:
+    """What a file holds, in the order in which it was asked."""
+
+    model: str
+    facts: ModelFacts
+    answers: tuple[Answer, ...]
+
+
+class RecordingFile:
+    """An open recording that answers are added to."""
+
+    def __init__(self, descriptor: int, so_far: tuple[Answer, ...]) -> None:
+        self._descriptor = descriptor
+        self._writing = anyio.Lock()
+        self._asked = max((answer.asked for answer in so_far), default=0)
+        self._occurrences: dict[str, int] = {}
+        for answer in so_far:
+            self._occurrences[answer.key] = max(
+                answer.occurrence, self._occurrences.get(answer.key, 0)
+            )
+
+    def number(self, key: str) -> tuple[int, int]:
+        """Count a request: its place among all, and among those that are the same."""
+        self._asked += 1
+        self._occurrences[key] = self._occurrences.get(key, 0) + 1
+        return self._asked, self._occurrences[key]
+
+    async def append(self, fields: dict[str, Any]) -> None:
+        """Add one line; it is on the disk when this returns."""
+        # Half a line would be worse than waiting a moment for a disk.
+        with anyio.CancelScope(shield=True):
+            async with self._writing:
+                try:
+                    await anyio.to_thread.run_sync(_write, self._descriptor, line_of(fields))
+                except OSError as error:
+                    raise ModelUnavailableError(
+                        f"the answer could not be recorded: {error.strerror}",
+                        hint="make room on the disk, or do not record",
+                    ) from error
+
+
+def file_of(path: Path) -> Path:
+    """Where the recording is that a person means by a file or a folder."""
+    return path if path.suffix == ".jsonl" or path.is_file() else path / _FILE_NAME
+
+
+@asynccontextmanager
+async def open_recording(
+    path: Path, *, model: str, facts: ModelFacts
+) -> AsyncGenerator[RecordingFile]:
+    """Begin a recording of one model, or go on with it.
+
+    Raises:
+        UsageError: If what is there is no recording, or is one of another model.
+    """
+    file = file_of(path)
+    header = {"assay_recording": FORMAT, "model": model, "facts": facts_to_json(facts)}
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        # Prompts may hold private code, so others may not read it.
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise UsageError(f"cannot record to {str(file)!r}: {error.strerror}") from error
+    try:
+        so_far = _recover(descriptor, file, line_of(header))
+        if so_far is not None and so_far.model != model:
+            raise UsageError(
+                f"{str(file)!r} is a recording of {so_far.model!r}, not of {model!r}",
+                hint="record into another folder",
+            )
+        recording = RecordingFile(descriptor, so_far.answers if so_far else ())
+        if so_far is None:
+            await recording.append(header)
+        yield recording
+    finally:
+        os.close(descriptor)
+
+
+def _recover(descriptor: int, file: Path, header: bytes) -> Recording | None:
+    """Read what is there, and drop a line that a crash cut off; None if nothing was recorded."""
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        raise UsageError(f"{str(file)!r} is not a file")
+    content = file.read_bytes()
+    whole = content[: content.rfind(b"\n") + 1]
+    if not whole and not header.startswith(content):
+        # Somebody else's, and not ours to cut.
+        raise UsageError(f"{str(file)!r} is not a recording of a model")
+    recording = _parse(whole, file) if whole else None
+    os.truncate(descriptor, len(whole))
+    return recording
+
+
+def read_recording(path: Path) -> Recording:
+    """Read a whole recording.
+
+    Raises:
+        UsageError: If there is none, or it cannot be understood.
+    """
+    file = file_of(path)
+    if not file.is_file():
+        raise UsageError(
+            f"there is no recording {str(file)!r}",
+            hint="give a folder or file that a run was recorded to",
+        )
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise UsageError(f"cannot read {str(file)!r}: {error.strerror}") from error
+    return _parse(content[: content.rfind(b"\n") + 1], file)
+
+
+def _parse(content: bytes, file: Path) -> Recording:
+    lines = _json_lines(content, file)
+    try:
+        _, first = next(lines)
+        header = _Header.model_validate(first)
+    except (StopIteration, ValidationError) as error:
+        raise UsageError(f"{str(file)!r} is not a recording of a model") from error
+    if header.assay_recording != FORMAT:
+        raise UsageError(
+            f"{str(file)!r} has format {header.assay_recording} of recordings; this is {FORMAT}",
+            hint="use the version of Assay that recorded it",
+        )
+    try:
+        facts = facts_from_json(header.facts)
+    except ValidationError as error:
+        raise UsageError(f"{file}:1: these are no facts of a model") from error
+    answers = (_answer(fields, f"{file}:{number}") for number, fields in lines)
+    in_order = sorted(answers, key=lambda answer: answer.asked)
+    return Recording(model=header.model, facts=facts, answers=tuple(in_order))
+
+
+def _json_lines(content: bytes, file: Path) -> Iterator[tuple[int, Any]]:
+    for number, line in enumerate(content.split(b"\n")[:-1], 1):
+        try:
+            yield number, json.loads(line)
+        except ValueError as error:
+            raise UsageError(f"{file}:{number}: this line of the recording is damaged") from error
+
+
+def _answer(fields: object, place: str) -> Answer:
+    try:
+        line = _Line.model_validate(fields)
+        if line.error is not None:
+            told = line.error
+            outcome = build_failure(
+                told.kind, told.message, hint=told.hint, retry_after_s=told.retry_after_s
+            )
+        else:
+            outcome = reply_from_json(line.reply or {})
+    except ValidationError as error:
+        raise UsageError(f"{place}: this line of the recording is damaged") from error
+    return Answer(
+        asked=line.asked,
+        occurrence=line.occurrence,
+        key=line.key,
+        request=line.request,
+        outcome=outcome,
+    )
+
+
+def _write(descriptor: int, line: bytes) -> None:
+    while line:
+        line = line[os.write(descriptor, line) :]
+    os.fsync(descriptor)

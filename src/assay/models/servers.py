@@ -1,0 +1,41 @@
+"""Asks an OpenAI-compatible server which models it has, and does not wait long for the answer."""
+
+import anyio
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from assay.models.connection import Connection, build_http_client
+
+
+class _Listed(BaseModel):
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    id: str
+
+
+class _Listing(BaseModel):
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    data: list[_Listed] | None
+
+
+async def list_models(connection: Connection, *, patience_s: float) -> tuple[str, ...] | None:
+    """Return the names of the models that write text; None if no such server answers.
+
+    Something else may listen on the port: only an answer in the right form counts.
+    """
+    import httpx2  # noqa: PLC0415 - comes with the SDK that would ask the server
+
+    key = connection.api_key.get_secret_value()
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    address = connection.base_url.rstrip("/") + "/models"
+    async with build_http_client(connection) as client:
+        with anyio.move_on_after(patience_s):
+            try:
+                answer = await client.get(address, headers=headers)
+                if not answer.is_success:
+                    return None
+                listed = _Listing.model_validate_json(answer.content).data or []
+            except (httpx2.HTTPError, httpx2.InvalidURL, ValidationError):
+                return None
+            return tuple(model.id for model in listed if "embed" not in model.id.lower())
+    return None

