@@ -84,10 +84,19 @@ class SandboxUnavailableError(AssayError):
 class ModelUnavailableError(AssayError):
     """The model did not answer, or broke off. The same request may work later."""
 
-    def __init__(self, message: str, *, retry_after_s: float | None = None, hint: str = "") -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        retry_after_s: float | None = None,
+        turned_away: bool = False,
+        hint: str = "",
+    ) -> None:
         super().__init__(message, hint=hint)
         self.retry_after_s = retry_after_s
         """What the provider asked for; None if it did not say."""
+        self.turned_away = turned_away
+        """The provider said so at once, so that nothing was read, written or charged."""
 
 
 class ModelRefusedError(AssayError):

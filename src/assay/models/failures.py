@@ -25,6 +25,7 @@ _LONGEST_QUOTE = 400
 _UNAUTHORIZED = (401, 403)
 _TOO_LARGE = 413
 _REDIRECTS = 300
+_CLIENT_ERRORS = 400
 _SERVER_ERRORS = 500
 _ANOTHER_TIME = (408, 409, 425, 429)
 
@@ -128,7 +129,9 @@ class Asked:
         if status in _ANOTHER_TIME or status >= _SERVER_ERRORS:
             wait_s = retry_after_s(answer.headers, now=now)
             return ModelUnavailableError(
-                words, retry_after_s=said.retry_after_s if wait_s is None else wait_s
+                words,
+                retry_after_s=said.retry_after_s if wait_s is None else wait_s,
+                turned_away=answer.status >= _CLIENT_ERRORS,
             )
         return ModelRefusedError(words, hint=_ADVICE.get(status, ""))
 

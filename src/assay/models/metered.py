@@ -253,9 +253,12 @@ def _was_turned_away(
 ) -> bool:
     """Whether nothing can have been read or written for a call that failed, and so nothing charged.
 
-    A provider that names a time to come back did not begin. One that fell silent may have.
+    A provider that answered with an error, or names a time to come back, did not begin. One that
+    fell silent may have.
     """
-    return not isinstance(error, ModelUnavailableError) or error.retry_after_s is not None
+    if not isinstance(error, ModelUnavailableError):
+        return True
+    return error.turned_away or error.retry_after_s is not None
 
 
 def _cost_usd(used: Usage, price: Price) -> float:

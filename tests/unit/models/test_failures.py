@@ -145,3 +145,22 @@ def test_a_wait_in_the_body_counts_where_no_header_has_one() -> None:
 def test_an_error_shows_no_key_even_to_those_who_look_inside() -> None:
     assert "sk-secret" not in repr(ASKED)
     assert "sk-secret" not in str(ASKED.unavailable("said sk-secret"))
+
+
+@pytest.mark.parametrize("status", [429, 500, 503, 529])
+def test_an_error_that_came_at_once_says_that_nothing_was_begun(status: int) -> None:
+    asked = Asked(name="openai:some", secret=SecretStr("k"))
+
+    failure = asked.failure(Answer(status=status))
+
+    assert isinstance(failure, ModelUnavailableError)
+    assert failure.turned_away
+
+
+def test_an_error_in_mid_stream_may_have_cost_something() -> None:
+    asked = Asked(name="openai:some", secret=SecretStr("k"))
+
+    failure = asked.failure(Answer(status=200, body={"error": {"type": "server_error"}}))
+
+    assert isinstance(failure, ModelUnavailableError)
+    assert not failure.turned_away

@@ -63,7 +63,7 @@ class Supervision:
         started = time.perf_counter()
         try:
             await self._follow(request, stdin)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - raised again once everything is dead
             self._cell.kill()
             with anyio.CancelScope(shield=True):
                 await anyio.wait_readable(self._cell.pidfd)
