@@ -66,7 +66,7 @@ def _as_promised(fault: EngineFault) -> ModelRefusedError | ModelUnavailableErro
             return ContextOverflowError(
                 f"the request has {fault.n_prompt_tokens} tokens,"
                 f" and the embedded model reads fewer than {fault.n_ctx}",
-                hint="send less, or raise `models.context_tokens`",
+                hint="send less",
             )
         case "server_error" | "unavailable_error":
             return ModelUnavailableError(f"the embedded model failed: {fault.message}")

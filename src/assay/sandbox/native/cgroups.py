@@ -155,8 +155,8 @@ def open_groups(engine: str) -> ControlGroups:
         made: list[Path] = []
         try:
             groups = _Groups(memory, pids, cpu, unified=place.unified)
-            probe = groups.open_group("probe")
             made = [memory, pids, cpu]
+            probe = groups.open_group("probe")
             probe.apply(memory_bytes=1 << 20, processes=1)
             for entry in probe.open_entries():
                 os.close(entry)

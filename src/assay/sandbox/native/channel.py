@@ -49,6 +49,17 @@ class Channel:
                 return await self.hear()
         raise AssertionError("nobody cancels a scope that is shielded and not handed out")
 
+    async def tell(self, message: Mapping[str, object]) -> None:
+        """Send something that has no answer. Whether it arrives is not known.
+
+        Raises:
+            ChannelClosedError: If nothing can be sent any more.
+        """
+        async with self._turn:
+            if self._broken:
+                raise ChannelClosedError("the other side is gone")
+            await self._send(json.dumps(message).encode(), ())
+
     async def hear(self, *, within_s: float = _ANSWER_WITHIN_S) -> Answer:
         """Wait for one message; raises like `ask`."""
         try:

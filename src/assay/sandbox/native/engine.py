@@ -101,8 +101,8 @@ class Engine:
             cell.group.remove()
         if self.alive:
             # An engine that is gone has taken its slots along.
-            with suppress(SandboxUnavailableError):
-                await self._ask(self._mounts, {"do": "release", "slot": cell.slot})
+            with suppress(ChannelClosedError):
+                await self._mounts.tell({"do": "release", "slot": cell.slot})
 
     async def open_box(self, size_bytes: int) -> tuple[str, int]:
         """Make an empty workspace of limited size; returns its name and a directory descriptor."""
@@ -113,8 +113,8 @@ class Engine:
 
     async def close_box(self, box: str) -> None:
         if self.alive:
-            with suppress(SandboxUnavailableError):
-                await self._ask(self._mounts, {"do": "close", "box": box})
+            with suppress(ChannelClosedError):
+                await self._mounts.tell({"do": "close", "box": box})
 
     async def bind(self, box: str, cell: Cell) -> None:
         """Make a box appear in a cell that is waiting."""

@@ -71,9 +71,8 @@ def enter_execution_root(slot: str) -> None:
     """Give the calling process, in its own namespaces, the root that a program sees."""
     kernel.set_hostname(HOSTNAME)
     kernel.bind(TEMPLATE, STAGE)
-    os.mkdir(slot)
     for folder, target in zip(BOX_FOLDERS, (WORKSPACE, "/tmp"), strict=True):  # noqa: S108
-        os.mkdir(f"{slot}/{folder}")
+        os.makedirs(f"{slot}/{folder}", exist_ok=True)
         kernel.bind(f"{slot}/{folder}", STAGE + target)
     kernel.mount_tmpfs(
         f"{STAGE}/dev/shm",  # noqa: S108

@@ -52,7 +52,7 @@ class CellPool:
             await anyio.sleep(_HOLD_BACK_S)
 
     async def take(self) -> Cell:
-        """Return a cell whose worker waits for its program.
+        """Return a cell, waiting already or just being made.
 
         Raises:
             SandboxUnavailableError: If none can be made. Nothing has started.
@@ -62,11 +62,6 @@ class CellPool:
         else:
             cell = await self._engine.make_cell(self._stage, ahead=False)
         self._wanted.set()
-        try:
-            await _await_readiness(cell)
-        except BaseException:
-            self._discard(cell)
-            raise
         return cell
 
     def empty(self) -> None:
@@ -74,7 +69,12 @@ class CellPool:
             self._discard(self._waiting.popleft())
 
 
-async def _await_readiness(cell: Cell) -> None:
+async def await_readiness(cell: Cell) -> None:
+    """Wait until the worker of a cell is locked in and waits for its program.
+
+    Raises:
+        SandboxUnavailableError: If it never will. Nothing has started.
+    """
     text = b""
     while not text.endswith(b"\n"):
         piece = await cell.status.read()

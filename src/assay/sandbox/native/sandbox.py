@@ -25,7 +25,7 @@ from assay.sandbox.native.conclusion import Evidence, conclude
 from assay.sandbox.native.files import WorkspaceFiles
 from assay.sandbox.native.jail import BOX_FOLDERS
 from assay.sandbox.native.plan import WORKSPACE
-from assay.sandbox.native.pool import CellPool
+from assay.sandbox.native.pool import CellPool, await_readiness
 from assay.sandbox.native.provision import Running
 from assay.sandbox.native.request import Setting, encode_request
 from assay.sandbox.native.stages import Stages, suitable_stage
@@ -110,7 +110,9 @@ class NativeSandbox:
         try:
             # PID 1 of the execution counts too.
             cell.group.apply(memory_bytes=limits.memory_mb << 20, processes=limits.processes + 1)
+            # A cell that is just being made goes on meanwhile.
             await self._engine.bind(self._box, cell)
+            await await_readiness(cell)
             self._check_open()
         except BaseException:
             self._house.discard(cell)

@@ -15,6 +15,7 @@ from assay.sandbox.native import jail, kernel
 from assay.sandbox.native.removal import remove_tree
 
 _LARGEST_ORDER: Final = 4096
+_UNANSWERED: Final = frozenset({"close", "release"})
 _SMALLEST_INODES: Final = 1024
 _BYTES_PER_INODE: Final = 16384
 
@@ -44,7 +45,8 @@ def main(mounts: int, boxes: Boxes) -> NoReturn:
         try:
             _obey(channel, boxes, order)
         except OSError as error:
-            channel.send(json.dumps({"error": str(error)}).encode())
+            if order["do"] not in _UNANSWERED:
+                channel.send(json.dumps({"error": str(error)}).encode())
     os._exit(0)
 
 
@@ -52,16 +54,15 @@ def _obey(channel: socket.socket, boxes: Boxes, order: dict[str, Any]) -> None:
     match order["do"]:
         case "open":
             _answer_with(channel, boxes.open(order["box"], order["size_bytes"]))
-            return
-        case "close":
-            boxes.close(order["box"])
         case "bind":
             boxes.bind(order["box"], order["slot"])
+            channel.send(b"{}")
+        case "close":
+            boxes.close(order["box"])
         case "release":
             boxes.release(order["slot"])
         case unknown:
             raise OSError(f"unknown order {unknown!r}")
-    channel.send(b"{}")
 
 
 def _answer_with(channel: socket.socket, descriptor: int) -> None:
@@ -94,6 +95,8 @@ class MountedBoxes:
 
     def bind(self, box: str, slot: str) -> None:
         for folder in jail.BOX_FOLDERS:
+            # Whoever comes first, this or the process that waits there, makes the mount point.
+            os.makedirs(f"{jail.SLOTS}/{slot}/{folder}", exist_ok=True)
             kernel.bind(f"{jail.BOXES}/{box}/{folder}", f"{jail.SLOTS}/{slot}/{folder}")
 
     def release(self, slot: str) -> None:

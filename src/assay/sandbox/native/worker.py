@@ -12,7 +12,6 @@ import io
 import json
 import linecache
 import os
-import random
 import resource
 import signal
 import sys
@@ -185,7 +184,6 @@ def _make_ready(*, ahead: bool) -> None:
 
     A page shared with the zygote is copied at its first use; better now than when someone waits.
     """
-    _renew_streams()
     _renew_randomness()
     # By name, since going through all modules would touch, and so copy, the pages of each name.
     for name in _OUR_MODULES:
@@ -252,7 +250,11 @@ def _show(error: BaseException) -> None:
     traceback.print_exception(type(error), error, frames)
 
 
-def _renew_streams() -> None:
+def open_streams() -> None:
+    """Give the interpreter streams on descriptors 0 to 2, whatever these will be by then.
+
+    Done once in the zygote: every worker inherits them, unused.
+    """
     sys.stdin = io.TextIOWrapper(
         io.BufferedReader(io.FileIO(0, "r", closefd=False)), encoding="utf-8", errors="replace"
     )
@@ -273,11 +275,11 @@ def _renew_streams() -> None:
 
 
 def _renew_randomness() -> None:
-    random.seed()
     legacy = sys.modules.get("numpy.random")
     if legacy is not None:
-        # Unlike `random`, numpy's global generator does not notice a fork.
-        legacy.seed()
+        # Unlike `random`, numpy's global generator does not notice a fork. One number is enough
+        # for it, and quicker than what it would gather by itself.
+        legacy.seed(int.from_bytes(os.urandom(4), "little"))
 
 
 def _new_main(filename: str, args: list[str]) -> types.ModuleType:

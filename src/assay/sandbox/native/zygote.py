@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final, NoReturn
 
-from assay.sandbox.native import jail, kernel, pid1, steward
+from assay.sandbox.native import jail, kernel, pid1, steward, worker
 from assay.sandbox.native.plan import INNER_ID, JailPlan, plan_from_json
 from assay.sandbox.native.seccomp import PreparedFilter
 from assay.sandbox.native.worker import Confinement, Descriptors
@@ -68,12 +68,15 @@ def _take_places(plan: JailPlan) -> steward.Boxes:
 
 
 def _serve(channel: socket.socket, confinement: Confinement) -> NoReturn:
+    if not confinement.readable:
+        kernel.unshare(kernel.CLONE_NEWNET)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     # For PID 1 of each execution: the kernel shields it only from signals without a handler.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     gc.collect()
     gc.freeze()
+    worker.open_streams()
     channel.send(b'{"ready": true}')
     while True:
         _serve_one(channel, confinement)
@@ -100,7 +103,7 @@ def _serve_one(channel: socket.socket, confinement: Confinement) -> None:
         os._exit(0)
     order: dict[str, Any] = json.loads(message)
     try:
-        pid, pidfd = kernel.clone_process(0 if confinement.readable else kernel.ALL_NAMESPACES)
+        pid, pidfd = kernel.clone_process(_namespaces(confinement))
     except OSError as error:
         _close(descriptors)
         channel.send(json.dumps({"error": str(error)}).encode())
@@ -115,6 +118,14 @@ def _serve_one(channel: socket.socket, confinement: Confinement) -> None:
     rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [pidfd]))]
     channel.sendmsg([b'{"started": true}'], rights)
     os.close(pidfd)
+    if not confinement.readable:
+        # A network of its own for the next one, made while nobody waits.
+        kernel.unshare(kernel.CLONE_NEWNET)
+
+
+def _namespaces(confinement: Confinement) -> int:
+    """All but the network, which the zygote has already changed for this execution."""
+    return 0 if confinement.readable else kernel.ALL_NAMESPACES & ~kernel.CLONE_NEWNET
 
 
 def _receive(channel: socket.socket) -> tuple[bytes, list[int]]:

@@ -1,4 +1,5 @@
 import os
+import select
 import signal
 import threading
 import time
@@ -115,18 +116,30 @@ def test_grandchildren_count_as_processes() -> None:
     assert sample.processes == 3
 
 
-def test_time_memory_and_processes_of_the_dead_are_remembered() -> None:
-    with a_cell(program=compute) as cell:
+def test_what_the_dead_have_used_is_remembered_while_others_live() -> None:
+    def have_a_busy_child() -> None:
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # so that nothing of it stays in `/proc`
+        have_a_child(compute)
+
+    with a_cell(program=have_a_busy_child) as cell:
         watch = ProcessWatch(cell, 1024 * MEGABYTE)
         before = watch.look()
-        cell.kill()
-        os.waitid(os.P_PIDFD, cell.pidfd, os.WEXITED | os.WNOWAIT)
+        end(process_tree(cell.host_pid() or 0)[-1])
 
         after = watch.look()
 
+    assert before.cpu_s > 0.25
     assert after.cpu_s >= before.cpu_s
     assert after.memory_bytes >= before.memory_bytes
-    assert after.processes == before.processes
+    assert after.processes == before.processes == 2
+
+
+def end(pid: int) -> None:
+    """Kill a process that is not our child, and return when it is dead."""
+    descriptor = os.pidfd_open(pid)
+    os.kill(pid, signal.SIGKILL)
+    select.select([descriptor], [], [], 10)
+    os.close(descriptor)
 
 
 def test_a_cell_that_is_gone_uses_nothing_and_can_be_killed_again() -> None:
