@@ -22,11 +22,15 @@ class Descriptor:
         os.set_blocking(number, False)
         self.number = number
 
+    def read_some(self) -> bytes:
+        """Return what is there; empty at the end. For when something is known to be there."""
+        return os.read(self.number, _CHUNK)
+
     async def read(self) -> bytes:
         """Return what is there, waiting for it; empty at the end."""
         while True:
             try:
-                return os.read(self.number, _CHUNK)
+                return self.read_some()
             except BlockingIOError:
                 await anyio.wait_readable(self.number)
 
@@ -40,11 +44,6 @@ class Descriptor:
         except BrokenPipeError:
             return data[:0]
         return data
-
-    async def write_and_close(self, data: memoryview) -> None:
-        while data := self.write_some(data):
-            await anyio.wait_writable(self.number)
-        self.close()
 
     def close(self) -> None:
         if self.number >= 0:

@@ -34,6 +34,8 @@ class ControlGroup(Protocol):
 
     def apply(self, *, memory_bytes: int, processes: int) -> None: ...
 
+    def cpu_s(self) -> float: ...
+
     def usage(self) -> GroupUsage: ...
 
     def remove(self) -> None: ...
@@ -60,6 +62,9 @@ class NoGroup:
     def apply(self, *, memory_bytes: int, processes: int) -> None:
         del memory_bytes, processes
 
+    def cpu_s(self) -> float:
+        return 0.0
+
     def usage(self) -> GroupUsage:
         return GroupUsage()
 
@@ -81,51 +86,57 @@ class NoGroups:
 class _Group:
     """One execution's group: three folders in version 1, the same folder three times in 2."""
 
-    def __init__(self, memory: Path, pids: Path, cpu: Path, *, unified: bool) -> None:
+    def __init__(self, memory: str, pids: str, cpu: str, *, unified: bool) -> None:
         self._memory, self._pids, self._cpu = memory, pids, cpu
+        self._folders = tuple(dict.fromkeys((memory, pids, cpu)))
         self._unified = unified
         for folder in self._folders:
-            folder.mkdir()
-
-    @property
-    def _folders(self) -> tuple[Path, ...]:
-        return tuple(dict.fromkeys((self._memory, self._pids, self._cpu)))
+            os.mkdir(folder)
 
     def open_entries(self) -> list[int]:
         entry = "cgroup.procs" if self._unified else "tasks"
-        return [os.open(folder / entry, os.O_WRONLY | os.O_CLOEXEC) for folder in self._folders]
+        return [
+            os.open(f"{folder}/{entry}", os.O_WRONLY | os.O_CLOEXEC) for folder in self._folders
+        ]
 
     def apply(self, *, memory_bytes: int, processes: int) -> None:
         limit = str(memory_bytes)
         if self._unified:
-            (self._memory / "memory.max").write_text(limit)
-            _write_if_there(self._memory / "memory.swap.max", "0")
+            _write(f"{self._memory}/memory.max", limit)
+            with suppress(FileNotFoundError, PermissionError):
+                _write(f"{self._memory}/memory.swap.max", "0")
         else:
-            (self._memory / "memory.limit_in_bytes").write_text(limit)
-            _write_if_there(self._memory / "memory.memsw.limit_in_bytes", limit)
-        (self._pids / "pids.max").write_text(str(processes))
+            _write(f"{self._memory}/memory.limit_in_bytes", limit)
+            with suppress(FileNotFoundError, PermissionError):
+                _write(f"{self._memory}/memory.memsw.limit_in_bytes", limit)
+        _write(f"{self._pids}/pids.max", str(processes))
+
+    def cpu_s(self) -> float:
+        if self._unified:
+            return _counter(f"{self._cpu}/cpu.stat", b"usage_usec") / _MICROSECONDS
+        return _number(f"{self._cpu}/cpuacct.usage") / _NANOSECONDS
 
     def usage(self) -> GroupUsage:
         if self._unified:
-            cpu_s = _counter(self._cpu / "cpu.stat", "usage_usec") / _MICROSECONDS
-            peak = _number(self._memory / "memory.peak", self._memory / "memory.current")
-            oom_kills = _counter(self._memory / "memory.events", "oom_kill")
+            peak = _number(f"{self._memory}/memory.peak") or _number(
+                f"{self._memory}/memory.current"
+            )
+            oom_kills = _counter(f"{self._memory}/memory.events", b"oom_kill")
         else:
-            cpu_s = _number(self._cpu / "cpuacct.usage") / _NANOSECONDS
-            peak = _number(self._memory / "memory.max_usage_in_bytes")
-            oom_kills = _counter(self._memory / "memory.oom_control", "oom_kill")
+            peak = _number(f"{self._memory}/memory.max_usage_in_bytes")
+            oom_kills = _counter(f"{self._memory}/memory.oom_control", b"oom_kill")
         return GroupUsage(
-            cpu_s=cpu_s,
+            cpu_s=self.cpu_s(),
             peak_memory_bytes=peak,
             oom_kills=oom_kills,
-            refused_forks=_counter(self._pids / "pids.events", "max"),
+            refused_forks=_counter(f"{self._pids}/pids.events", b"max"),
         )
 
     def remove(self) -> None:
         for folder in self._folders:
             # Busy for a moment longer, or gone with the engine: the engine's end removes the rest.
             with suppress(OSError):
-                folder.rmdir()
+                os.rmdir(folder)
 
 
 class _Groups:
@@ -144,7 +155,7 @@ class _Groups:
         return tuple(str(home) for home in dict.fromkeys(self._homes))
 
     def open_group(self, name: str) -> ControlGroup:
-        memory, pids, cpu = (home / name for home in self._homes)
+        memory, pids, cpu = (f"{home}/{name}" for home in self._homes)
         return _Group(memory, pids, cpu, unified=self._unified)
 
 
@@ -219,22 +230,36 @@ def _own_groups() -> dict[str, str]:
     return own
 
 
-def _write_if_there(path: Path, text: str) -> None:
-    with suppress(FileNotFoundError, PermissionError):
-        path.write_text(text)
+def _write(path: str, text: str) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(descriptor, text.encode())
+    finally:
+        os.close(descriptor)
 
 
-def _number(*candidates: Path) -> int:
-    for path in candidates:
-        with suppress(OSError, ValueError):
-            return int(path.read_text())
-    return 0
+def _read(path: str) -> bytes:
+    """Return what a file of the kernel says, nothing if it does not exist here."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        return os.read(descriptor, 4096)
+    except OSError:
+        return b""
+    finally:
+        os.close(descriptor)
 
 
-def _counter(path: Path, name: str) -> int:
-    with suppress(OSError):
-        for line in path.read_text().splitlines():
-            key, _, value = line.partition(" ")
-            if key == name:
-                return int(value)
+def _number(path: str) -> int:
+    text = _read(path).strip()
+    return int(text) if text.isdigit() else 0
+
+
+def _counter(path: str, name: bytes) -> int:
+    for line in _read(path).splitlines():
+        key, _, value = line.partition(b" ")
+        if key == name:
+            return int(value)
     return 0

@@ -1,12 +1,16 @@
 """Follows one execution from its first byte to the death of its last process."""
 
 import json
+import math
+import select
 import time
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Literal
 
 import anyio
-import anyio.lowlevel
 
 from assay.contracts.execution import Limits, OutputChunk, Reason
 from assay.contracts.ports import OnOutput
@@ -32,13 +36,6 @@ class Ending:
     duration_s: float
 
 
-def _first(error: BaseException) -> BaseException:
-    """What went wrong, without the groups it came wrapped in: a listener's error is its own."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] - a group of any
-    return error  # pyright: ignore[reportUnknownVariableType] - see above
-
-
 class Supervision:
     """One execution under way. `run` once; `kill` at any time."""
 
@@ -50,8 +47,16 @@ class Supervision:
         self._killed_for: Reason | None = None
         self._sample = Sample()
         self._report: dict[str, Any] = {}
+        self._status = b""
         self._stdout = Capture(limits.output_bytes)
         self._stderr = Capture(limits.output_bytes)
+        self._streams = {
+            "stdout": (cell.stdout, self._stdout),
+            "stderr": (cell.stderr, self._stderr),
+        }
+        self._handlers: dict[int, Callable[[], None]] = {}
+        self._events: select.epoll
+        self._deadline = self._next_look = math.inf
 
     def kill(self, reason: Reason) -> None:
         if self._killed_for is None and "ended" not in self._report:
@@ -63,11 +68,11 @@ class Supervision:
         started = time.perf_counter()
         try:
             await self._follow(request, stdin)
-        except BaseException as error:  # noqa: BLE001 - raised again once everything is dead
+        except BaseException:
             self._cell.kill()
             with anyio.CancelScope(shield=True):
                 await anyio.wait_readable(self._cell.pidfd)
-            raise _first(error) from None
+            raise
         return Ending(
             report=self._report,
             killed_for=self._killed_for,
@@ -78,57 +83,81 @@ class Supervision:
         )
 
     async def _follow(self, request: bytes, stdin: bytes) -> None:
-        async with anyio.create_task_group() as helpers:
-            for pipe, data in ((self._cell.go, request), (self._cell.stdin, stdin)):
-                # Most input fits into the pipe at once and needs no task of its own.
-                if rest := pipe.write_some(memoryview(data)):
-                    helpers.start_soon(pipe.write_and_close, rest)
-                else:
-                    pipe.close()
-            helpers.start_soon(self._look_after)
-            async with anyio.create_task_group() as streams:
-                streams.start_soon(self._pump, "stdout", self._cell.stdout, self._stdout)
-                streams.start_soon(self._pump, "stderr", self._cell.stderr, self._stderr)
-                await self._read_status()
-                if not self._report.get("alone"):
-                    await anyio.wait_readable(self._cell.pidfd)
-            helpers.cancel_scope.cancel()
+        """Wait for everything at once, in one task: small programs spend their time here."""
+        with closing(select.epoll()) as events:
+            self._events = events
+            self._feed(self._cell.go, memoryview(request))
+            self._feed(self._cell.stdin, memoryview(stdin))
+            self._on(self._cell.stdout.number, partial(self._pump, "stdout"))
+            self._on(self._cell.stderr.number, partial(self._pump, "stderr"))
+            self._on(self._cell.status.number, self._read_status)
+            self._deadline = time.monotonic() + self._limits.wall_s
+            self._next_look = time.monotonic() + _FIRST_LOOK_S
+            while self._handlers:
+                with anyio.move_on_after(self._patience()):
+                    await anyio.wait_readable(events.fileno())
+                for number, _ in events.poll(0):
+                    self._handlers[number]()
+                self._look_after()
 
-    async def _read_status(self) -> None:
-        """Collect what comes over the status pipe until it closes or PID 1 has reported."""
-        text = b""
-        while len(text) < _LARGEST_STATUS and "ended" not in self._report:
-            piece = await self._cell.status.read()
-            if not piece:
-                return
-            *lines, text = (text + piece).split(b"\n")
-            for line in lines:
-                self._report |= json.loads(line)
+    def _on(self, number: int, handle: Callable[[], None], event: int = select.EPOLLIN) -> None:
+        self._handlers[number] = handle
+        self._events.register(number, event)
 
-    async def _pump(
-        self, stream: Literal["stdout", "stderr"], source: Descriptor, capture: Capture
-    ) -> None:
-        while data := await source.read():
-            capture.add(data)
-            self._on_output(OutputChunk(stream=stream, data=data))
-            if capture.flooded:
-                self.kill(Reason.OUTPUT_LIMIT)
-            # A program that never stops writing must not keep the clock from being looked at.
-            await anyio.lowlevel.checkpoint()
+    def _off(self, number: int) -> None:
+        del self._handlers[number]
+        self._events.unregister(number)
 
-    async def _look_after(self) -> None:
+    def _feed(self, pipe: Descriptor, data: memoryview) -> None:
+        """Write what fits, the rest when there is room again, and then close."""
+        number = pipe.number
+        rest = pipe.write_some(data)
+        if number in self._handlers:
+            self._off(number)
+        if rest:
+            self._on(number, partial(self._feed, pipe, rest), select.EPOLLOUT)
+        else:
+            pipe.close()
+
+    def _read_status(self) -> None:
+        """Collect what PID 1 has to say; stay for the end of its cell if it was not alone in it."""
+        piece = self._cell.status.read_some()
+        *lines, self._status = (self._status + piece).split(b"\n")
+        for line in lines:
+            self._report |= json.loads(line)
+        if piece and "ended" not in self._report and len(self._status) < _LARGEST_STATUS:
+            return
+        self._off(self._cell.status.number)
+        if not self._report.get("alone"):
+            self._on(self._cell.pidfd, partial(self._off, self._cell.pidfd))
+
+    def _pump(self, stream: Literal["stdout", "stderr"]) -> None:
+        source, capture = self._streams[stream]
+        data = source.read_some()
+        if not data:
+            self._off(source.number)
+            return
+        capture.add(data)
+        self._on_output(OutputChunk(stream=stream, data=data))
+        if capture.flooded:
+            self.kill(Reason.OUTPUT_LIMIT)
+
+    def _patience(self) -> float:
+        if self._killed_for is not None:
+            return math.inf
+        return max(0.0, min(self._next_look, self._deadline) - time.monotonic())
+
+    def _look_after(self) -> None:
         """Enforce what the kernel does not: wall time, total processor time, sometimes memory."""
-        deadline = time.monotonic() + self._limits.wall_s
-        pause = _FIRST_LOOK_S
-        while self._killed_for is None:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                self.kill(Reason.TIMED_OUT)
-                return
-            await anyio.sleep(min(pause, left))
-            pause = _LOOK_EVERY_S
-            self._sample = self._watch.look()
-            self._enforce(self._sample)
+        now = time.monotonic()
+        if self._killed_for is not None or now < min(self._next_look, self._deadline):
+            return
+        if now >= self._deadline:
+            self.kill(Reason.TIMED_OUT)
+            return
+        self._next_look = now + _LOOK_EVERY_S
+        self._sample = self._watch.look()
+        self._enforce(self._sample)
 
     def _enforce(self, sample: Sample) -> None:
         if sample.memory_bytes > self._limits.memory_mb << 20:

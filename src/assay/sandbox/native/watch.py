@@ -37,8 +37,7 @@ class GroupWatch:
         self._group = cell.group
 
     def look(self) -> Sample:
-        usage = self._group.usage()
-        return Sample(cpu_s=usage.cpu_s or 0.0)
+        return Sample(cpu_s=self._group.cpu_s())
 
 
 class ProcessWatch:

@@ -222,8 +222,10 @@ async def test_whoever_waits_for_an_answer_hears_when_the_channel_is_closed() ->
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(close)
-            with pytest.raises(ChannelClosedError):
+            with anyio.move_on_after(5) as waiting, pytest.raises(ChannelClosedError):
                 await channel.ask({})
+
+        assert not waiting.cancel_called
 
 
 def fill(end: socket.socket) -> int:
