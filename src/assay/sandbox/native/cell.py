@@ -57,6 +57,9 @@ class Cell:
 
     slot: str
     pidfd: int
+    """Of PID 1."""
+    worker: int | None
+    """A pidfd too, where the worker is not a child of PID 1."""
     go: Descriptor
     stdin: Descriptor
     stdout: Descriptor
@@ -76,16 +79,26 @@ class Cell:
         for descriptor in (self.go, self.stdin, self.stdout, self.stderr, self.status):
             descriptor.close()
         os.close(self.pidfd)
+        if self.worker is not None:
+            os.close(self.worker)
 
-    def host_pid(self) -> int | None:
-        """The cell's PID 1 as this process sees it; None once it is gone."""
-        with open(f"/proc/self/fdinfo/{self.pidfd}") as lines:
-            for line in lines:
-                name, _, value = line.partition(":")
-                if name == "Pid":
-                    pid = int(value)
-                    return pid if pid > 0 else None
-        return None
+    def alone(self) -> bool:
+        """Whether PID 1 is all that is left, where a control group can tell."""
+        return self.group.processes() == 1
+
+    def host_pids(self) -> list[int]:
+        """PID 1 of the cell, and the worker if that is not its child, as this process sees them."""
+        known = (self.pidfd,) if self.worker is None else (self.pidfd, self.worker)
+        return [pid for pid in map(_pid_of, known) if pid is not None]
+
+
+def _pid_of(pidfd: int) -> int | None:
+    with open(f"/proc/self/fdinfo/{pidfd}") as lines:
+        for line in lines:
+            name, _, value = line.partition(":")
+            if name == "Pid" and int(value) > 0:
+                return int(value)
+    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,6 +36,10 @@ class ControlGroup(Protocol):
 
     def cpu_s(self) -> float: ...
 
+    def processes(self) -> int | None:
+        """How many are inside now, threads included; None if nobody counts."""
+        ...
+
     def usage(self) -> GroupUsage: ...
 
     def remove(self) -> None: ...
@@ -64,6 +68,9 @@ class NoGroup:
 
     def cpu_s(self) -> float:
         return 0.0
+
+    def processes(self) -> int | None:
+        return None
 
     def usage(self) -> GroupUsage:
         return GroupUsage()
@@ -115,6 +122,9 @@ class _Group:
         if self._unified:
             return _counter(f"{self._cpu}/cpu.stat", b"usage_usec") / _MICROSECONDS
         return _number(f"{self._cpu}/cpuacct.usage") / _NANOSECONDS
+
+    def processes(self) -> int | None:
+        return _number(f"{self._pids}/pids.current")
 
     def usage(self) -> GroupUsage:
         if self._unified:

@@ -12,7 +12,7 @@ import anyio
 Answer = tuple[dict[str, Any], list[int]]
 
 _LARGEST_ANSWER: Final = 4096
-_MOST_DESCRIPTORS: Final = 4
+_MOST_DESCRIPTORS: Final = 8
 _ANSWER_WITHIN_S: Final = 30.0
 
 

@@ -11,7 +11,7 @@ import anyio
 import anyio.abc
 
 from assay.contracts.errors import SandboxUnavailableError
-from assay.sandbox.native.cell import Cell, close_all, lay_pipes
+from assay.sandbox.native.cell import Cell, Plumbing, close_all, lay_pipes
 from assay.sandbox.native.cgroups import ControlGroups
 from assay.sandbox.native.channel import Answer, Channel, ChannelClosedError, RefusedError
 from assay.sandbox.native.plan import Tier
@@ -38,7 +38,7 @@ class Engine:
         self._mounts = mounts
         self._life = life
         self._groups = groups
-        self._ending = signal.SIGKILL if tier == "namespaces" else signal.SIGTERM
+        self._tier = tier
         self.warden_pid = warden.pid
         self._numbers = itertools.count(1)
         self.alive = True
@@ -69,9 +69,12 @@ class Engine:
                 f"out of descriptors or control groups: {error}", dispatch="never_started"
             ) from error
         try:
-            _, (pidfd,) = await self._ask(
-                self._orders[stage], {"slot": slot, "ahead": ahead}, (*pipes.theirs, *entries)
-            )
+            if stage == 0 or self._tier == "landlock":
+                order = {"do": "lead", "slot": slot, "ahead": ahead}
+                theirs = (*pipes.theirs, *entries)
+                _, processes = await self._ask(self._orders[stage], order, theirs)
+            else:
+                processes = await self._make_joined(stage, slot, pipes, entries, ahead=ahead)
         except SandboxUnavailableError:
             for descriptor in pipes.ours:
                 descriptor.close()
@@ -82,15 +85,42 @@ class Engine:
         go, stdin, stdout, stderr, status = pipes.ours
         return Cell(
             slot=slot,
-            pidfd=pidfd,
+            pidfd=processes[0],
+            worker=processes[1] if len(processes) > 1 else None,
             go=go,
             stdin=stdin,
             stdout=stdout,
             stderr=stderr,
             status=status,
             group=group,
-            ending_signal=self._ending,
+            ending_signal=signal.SIGTERM if self._tier == "landlock" else signal.SIGKILL,
         )
+
+    async def _make_joined(
+        self, stage: int, slot: str, pipes: Plumbing, entries: list[int], *, ahead: bool
+    ) -> list[int]:
+        """Have PID 1 made by the bare zygote and the worker by the one with the libraries."""
+        *_, status = pipes.theirs
+        waits, tells = os.pipe2(os.O_CLOEXEC)
+        try:
+            vacate = {"do": "vacate", "slot": slot}
+            _, held = await self._ask(self._orders[0], vacate, (status, tells, *entries))
+        except BaseException:
+            close_all((waits, tells))
+            raise
+        os.close(tells)
+        first, *namespaces = held
+        try:
+            join = {"do": "join", "ahead": ahead}
+            theirs = (*pipes.theirs, waits, *namespaces, *entries)
+            _, (worker,) = await self._ask(self._orders[stage], join, theirs)
+        except BaseException:
+            signal.pidfd_send_signal(first, signal.SIGKILL)
+            os.close(first)
+            raise
+        finally:
+            close_all((waits, *namespaces))
+        return [first, worker]
 
     async def bury(self, cell: Cell) -> None:
         """Wait until nothing of a cell is left, then give back what it held."""

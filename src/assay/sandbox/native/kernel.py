@@ -91,6 +91,11 @@ def unshare(namespaces: int) -> None:
     _check(_libc.unshare(ctypes.c_int(namespaces)), "unshare")
 
 
+def join_namespace(descriptor: int, kind: int) -> None:
+    """Move into a namespace; a pid namespace takes only the children that come after."""
+    _check(_libc.setns(ctypes.c_int(descriptor), ctypes.c_int(kind)), "setns")
+
+
 def map_own_ids(inner: int, outer_uid: int, outer_gid: int) -> None:
     """Give the calling process, alone in its new user namespace, one uid and one gid."""
     for name, line in (

@@ -10,6 +10,7 @@ import resource
 import signal
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Final, NoReturn
 
 from assay.sandbox.native import jail, kernel, worker
@@ -17,6 +18,15 @@ from assay.sandbox.native.plan import INNER_ID
 from assay.sandbox.native.worker import Confinement, Descriptors
 
 _SETUP_FAILED: Final = 125
+NAMESPACES: Final = (
+    ("net", kernel.CLONE_NEWNET),  # first: it was made by the zygote and belongs to it
+    ("user", kernel.CLONE_NEWUSER),  # gives the right to join the others, which belong to it
+    ("mnt", kernel.CLONE_NEWNS),
+    ("ipc", kernel.CLONE_NEWIPC),
+    ("uts", kernel.CLONE_NEWUTS),
+    ("cgroup", kernel.CLONE_NEWCGROUP),
+)
+"""What a worker joins by itself; it is born into the pid namespace."""
 
 
 def lead(
@@ -34,9 +44,7 @@ def lead(
             jail.enter_execution_root(slot)
         # Before the worker exists: it inherits every lock, and never sees into this process.
         kernel.set_dumpable(dumpable=False)
-        kernel.forbid_new_privileges()
-        kernel.drop_capabilities()
-        confinement.filter.load()
+        _lock(confinement)
         child = os.fork()
         if child == 0:
             worker.serve(descriptors, confinement)
@@ -54,6 +62,62 @@ def lead(
         os.write(descriptors.status, json.dumps({"setup_failed": repr(error)}).encode() + b"\n")
         os._exit(_SETUP_FAILED)
     os._exit(0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vacancy:
+    """What a cell without a worker is connected to."""
+
+    gate: int
+    """Readable once somebody holds our namespaces."""
+    ready: int
+    """Tells the worker that it can move in."""
+    status: int
+
+
+def keep_vacant(
+    slot: str, vacancy: Vacancy, cgroups: Sequence[int], confinement: Confinement
+) -> NoReturn:
+    """Make a cell for a worker that comes from elsewhere, and keep it until it is killed."""
+    try:
+        kernel.die_with_parent(signal.SIGKILL)
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        _join(cgroups)
+        kernel.map_own_ids(INNER_ID, INNER_ID, INNER_ID)
+        jail.enter_execution_root(slot)
+        # Only now: whoever hands out our namespaces has to look in here first.
+        os.read(vacancy.gate, 1)
+        kernel.set_dumpable(dumpable=False)
+        _lock(confinement)
+        os.write(vacancy.ready, b"1")
+    except BaseException as error:  # noqa: BLE001 - nothing of ours may run on past this process
+        os.write(vacancy.status, json.dumps({"setup_failed": repr(error)}).encode() + b"\n")
+        os._exit(_SETUP_FAILED)
+    for descriptor in (vacancy.gate, vacancy.ready, vacancy.status):
+        os.close(descriptor)
+    while True:
+        signal.sigwait({signal.SIGCHLD})
+        _reap_the_dead()
+
+
+def move_in(
+    ready: int, namespaces: Sequence[int], cgroups: Sequence[int], confinement: Confinement
+) -> None:
+    """Take a worker that was forked into a cell's pid namespace all the way into the cell."""
+    _join(cgroups)
+    if os.read(ready, 1) != b"1":
+        raise ConnectionAbortedError("the cell is gone")
+    for descriptor, (_, kind) in zip(namespaces, NAMESPACES, strict=True):
+        kernel.join_namespace(descriptor, kind)
+    os.chdir("/")
+    _lock(confinement)
+
+
+def _lock(confinement: Confinement) -> None:
+    kernel.forbid_new_privileges()
+    kernel.drop_capabilities()
+    confinement.filter.load()
 
 
 def _join(cgroups: Sequence[int]) -> None:
@@ -118,13 +182,19 @@ def _describe(ended: int, *, alone: bool) -> bytes:
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     # A worker starts as large as this process, with pages that both share.
     inherited_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return describe_end(ended, used, inherited_kb, alone=alone)
+
+
+def describe_end(
+    ended: int, used: resource.struct_rusage, inherited_kb: int, *, alone: bool | None = None
+) -> bytes:
+    """Say how a worker ended, in one line of JSON; `alone` only if that is known."""
     grown_kb = max(0, used.ru_maxrss - inherited_kb)
     cpu_s = used.ru_utime + used.ru_stime
+    company = "" if alone is None else f', "alone": {"true" if alone else "false"}'
     # Written out by hand: the JSON encoder would be copied for every execution.
-    return (
-        f'{{"ended": {ended}, "cpu_s": {cpu_s:.6f}, "grown_kb": {grown_kb}, '
-        f'"alone": {"true" if alone else "false"}}}\n'
-    ).encode()
+    line = f'{{"ended": {ended}, "cpu_s": {cpu_s:.6f}, "grown_kb": {grown_kb}{company}}}\n'
+    return line.encode()
 
 
 def _reap_the_dead() -> bool:

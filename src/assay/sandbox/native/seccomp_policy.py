@@ -121,7 +121,9 @@ _HIDDEN: Final = {
 
 # CLONE_NEWTIME (0x80) is missing on purpose: in clone() that bit belongs to the exit signal.
 _CLONE_NEW: Final = 0x7E020000
-_NO_NAMESPACES: Final = Condition(argument=0, mask=_CLONE_NEW, values=frozenset({0}))
+# A sibling would be a child of whoever made the program, outside of its namespaces.
+_CLONE_PARENT: Final = 0x00008000
+_PLAIN_CLONE: Final = Condition(argument=0, mask=_CLONE_NEW | _CLONE_PARENT, values=frozenset({0}))
 
 _SET_ID_BITS: Final = 0o6000
 _O_CREAT: Final = 0o100
@@ -220,7 +222,7 @@ def _one_of(values: frozenset[int], *, argument: int, refusal: int = errno.EPERM
 
 _RULES: Final[Mapping[str, Rule]] = MappingProxyType(
     {
-        "clone": Rule(alternatives=((_NO_NAMESPACES,),)),
+        "clone": Rule(alternatives=((_PLAIN_CLONE,),)),
         "open": _plain_open(flags=1, mode=2),
         "openat": _plain_open(flags=2, mode=3),
         "creat": Rule(alternatives=((_plain_mode(1),),)),

@@ -128,7 +128,9 @@ class Supervision:
         if piece and "ended" not in self._report and len(self._status) < _LARGEST_STATUS:
             return
         self._off(self._cell.status.number)
-        if not self._report.get("alone"):
+        # PID 1 says whether it was alone in the end, unless the worker was not its child.
+        if not (self._report["alone"] if "alone" in self._report else self._cell.alone()):
+            self._cell.kill()
             self._on(self._cell.pidfd, partial(self._off, self._cell.pidfd))
 
     def _pump(self, stream: Literal["stdout", "stderr"]) -> None:

@@ -49,7 +49,7 @@ class ProcessWatch:
     """
 
     def __init__(self, cell: Cell, memory_bytes: int, box: Path | None = None) -> None:
-        self._first = cell.host_pid()
+        self._first, *self._apart = cell.host_pids() or [None]
         self._memory_bytes = memory_bytes
         self._box = box
         self._cpu_of: dict[int, float] = {}
@@ -74,7 +74,10 @@ class ProcessWatch:
         )
 
     def _program(self) -> list[int]:
-        return [] if self._first is None else process_tree(self._first)[1:]
+        if self._first is None:
+            return []
+        apart = (pid for worker in self._apart if worker for pid in process_tree(worker))
+        return list(dict.fromkeys((*process_tree(self._first)[1:], *apart)))
 
 
 def process_tree(first: int) -> list[int]:

@@ -38,7 +38,7 @@ _OUR_MODULES: Final = (
     *(
         f"assay.sandbox.native.{name}"
         for name in (
-            *("jail", "kernel", "landlock", "pid1", "plan", "removal", "seccomp"),
+            *("jail", "kernel", "landlock", "nursery", "pid1", "plan", "removal", "seccomp"),
             *("seccomp_policy", "steward", "syscalls", "worker", "zygote"),
         )
     ),

@@ -1,30 +1,24 @@
 """The parent of all executions: clean, unprivileged, jailed, with the libraries already imported.
 
-It holds no secret and reads no file of the host. It answers one kind of order: clone a process
-into fresh namespaces and hand its descriptor back.
+It holds no secret and reads no file of the host. All it does is import libraries and then make
+processes on order (`nursery.py`).
 """
 
-import array
 import gc
 import importlib
-import json
 import os
 import resource
 import signal
 import socket
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any, Final, NoReturn
+from typing import NoReturn
 
-from assay.sandbox.native import jail, kernel, pid1, steward, worker
+from assay.sandbox.native import jail, kernel, steward, worker
+from assay.sandbox.native.nursery import Nursery
 from assay.sandbox.native.plan import INNER_ID, JailPlan, plan_from_json
 from assay.sandbox.native.seccomp import PreparedFilter
-from assay.sandbox.native.worker import Confinement, Descriptors
-
-_STREAMS: Final = 5
-_LARGEST_ORDER: Final = 4096
-_MOST_DESCRIPTORS: Final = 16
+from assay.sandbox.native.worker import Confinement
 
 
 def main(plan_descriptor: int, mounts: int, *orders: int) -> NoReturn:
@@ -68,9 +62,6 @@ def _take_places(plan: JailPlan) -> steward.Boxes:
 
 
 def _serve(channel: socket.socket, confinement: Confinement) -> NoReturn:
-    if not confinement.readable:
-        kernel.unshare(kernel.CLONE_NEWNET)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     # For PID 1 of each execution: the kernel shields it only from signals without a handler.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -78,8 +69,9 @@ def _serve(channel: socket.socket, confinement: Confinement) -> NoReturn:
     gc.freeze()
     worker.open_streams()
     channel.send(b'{"ready": true}')
+    nursery = Nursery(channel, confinement)
     while True:
-        _serve_one(channel, confinement)
+        nursery.serve_one()
 
 
 def _read_all(descriptor: int) -> bytes:
@@ -95,42 +87,6 @@ def _preload(modules: Sequence[str]) -> None:
             importlib.import_module(name)
         except Exception as error:  # noqa: BLE001 - a broken library must not cost the sandbox
             print(f"cannot preload {name}: {error!r}", file=sys.stderr)  # noqa: T201
-
-
-def _serve_one(channel: socket.socket, confinement: Confinement) -> None:
-    message, descriptors = _receive(channel)
-    if not message:
-        os._exit(0)
-    order: dict[str, Any] = json.loads(message)
-    try:
-        pid, pidfd = kernel.clone_process(_namespaces(confinement))
-    except OSError as error:
-        _close(descriptors)
-        channel.send(json.dumps({"error": str(error)}).encode())
-        return
-    if pid == 0:
-        channel.close()
-        go, stdin, stdout, stderr, status = descriptors[:_STREAMS]
-        streams = Descriptors(go=go, stdin=stdin, stdout=stdout, stderr=stderr, status=status)
-        confinement = replace(confinement, ahead=order["ahead"])
-        pid1.lead(f"{jail.SLOTS}/{order['slot']}", streams, descriptors[_STREAMS:], confinement)
-    _close(descriptors)
-    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [pidfd]))]
-    channel.sendmsg([b'{"started": true}'], rights)
-    os.close(pidfd)
-    if not confinement.readable:
-        # A network of its own for the next one, made while nobody waits.
-        kernel.unshare(kernel.CLONE_NEWNET)
-
-
-def _namespaces(confinement: Confinement) -> int:
-    """All but the network, which the zygote has already changed for this execution."""
-    return 0 if confinement.readable else kernel.ALL_NAMESPACES & ~kernel.CLONE_NEWNET
-
-
-def _receive(channel: socket.socket) -> tuple[bytes, list[int]]:
-    message, descriptors, _, _ = socket.recv_fds(channel, _LARGEST_ORDER, _MOST_DESCRIPTORS)
-    return message, descriptors
 
 
 def _close(descriptors: Sequence[int]) -> None:
