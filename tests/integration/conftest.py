@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.sandbox.native import registry
+from tests.support.leftovers import remove_engines
 from tests.support.ordinary_user import OrdinaryUser, an_ordinary_user
 
 
@@ -14,8 +14,7 @@ def runtime_dir(tmp_path: Path) -> Generator[Path]:
     """Where the engines of one test are written down; what it leaves is removed all the same."""
     folder = tmp_path / "runtime"
     yield folder
-    for record in registry.read_records(folder):
-        registry.clean(folder, record)
+    remove_engines(folder)
 
 
 @pytest.fixture(scope="session")

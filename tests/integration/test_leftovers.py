@@ -18,7 +18,6 @@ import pytest
 
 from assay.contracts.execution import Limits
 from assay.contracts.ports import SandboxBackend
-from assay.sandbox.native import registry
 from tests.support.eventually import eventually
 from tests.support.leftovers import (
     Engine,
@@ -27,6 +26,7 @@ from tests.support.leftovers import (
     only_record,
     open_descriptors,
     processes_of,
+    remove_engines,
     sandbox_uid,
 )
 from tests.support.native import open_own, python
@@ -137,8 +137,7 @@ def person(request: pytest.FixtureRequest) -> Generator[Person]:
     with tempfile.TemporaryDirectory(prefix="assay-runtime-") as folder:
         os.chown(folder, uid, gid)
         yield Person(uid=uid, gid=gid, python=python, runtime_dir=Path(folder))
-        for record in registry.read_records(Path(folder)):
-            registry.clean(Path(folder), record)
+        remove_engines(Path(folder))
 
 
 @asynccontextmanager
@@ -156,17 +155,15 @@ async def a_busy_command(person: Person) -> AsyncGenerator[tuple[anyio.abc.Proce
     finally:
         signal.signal(signal.SIGINT, before)
     async with process:
-        assert process.stdout is not None
-        with anyio.fail_after(60):
-            assert await process.stdout.receive() == b"started\n"
-        engine = engine_of(person.runtime_dir)
         try:
-            yield process, engine
+            assert process.stdout is not None
+            with anyio.fail_after(60):
+                assert await process.stdout.receive() == b"started\n"
+            yield process, engine_of(person.runtime_dir)
         finally:
-            with anyio.CancelScope(shield=True):
-                if process.returncode is None:
-                    process.kill()
-                await eventually(engine.is_gone)
+            # Whoever leaves the block waits for its end.
+            if process.returncode is None:
+                process.kill()
 
 
 async def ended(process: anyio.abc.Process) -> int:

@@ -1,5 +1,6 @@
 """What a sandbox engine has on this machine, and whether any of it is still there."""
 
+import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,9 +46,32 @@ class Engine:
         return len(Path(f"/proc/{self.zygote.pid}/mountinfo").read_text().splitlines())
 
 
+def records_in(runtime_dir: Path) -> list[EngineRecord]:
+    """Every engine that is written down in a runtime folder, whoever's that is."""
+    found: list[EngineRecord] = []
+    for path in runtime_dir.glob("*/engine.json"):
+        fields = json.loads(path.read_text())
+        warden = fields["warden"]
+        record = EngineRecord(
+            engine=path.parent.name,
+            owner=ProcessMark(**fields["owner"]),
+            warden=ProcessMark(**warden) if warden else None,
+            since=fields["since"],
+            remove=tuple(fields["remove"]),
+        )
+        found.append(record)
+    return found
+
+
+def remove_engines(runtime_dir: Path) -> None:
+    """End and remove what a failing test has left."""
+    for record in records_in(runtime_dir):
+        registry.clean(runtime_dir, record)
+
+
 def only_record(runtime_dir: Path) -> EngineRecord | None:
     """The record of the one engine there is; None until its warden is written down."""
-    records = registry.read_records(runtime_dir)
+    records = records_in(runtime_dir)
     return records[0] if len(records) == 1 and records[0].warden else None
 
 

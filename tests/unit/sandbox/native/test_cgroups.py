@@ -77,7 +77,8 @@ def test_counters_that_are_not_there_or_say_nothing_count_as_nothing(tmp_path: P
 
 def test_limits_of_version_1_count_swap_with_memory(tmp_path: Path) -> None:
     group, folders = a_group_of_version_1(tmp_path)
-    fill(folders["memory"], memory__memsw__limit_in_bytes="")
+    fill(folders["memory"], memory__limit_in_bytes="", memory__memsw__limit_in_bytes="")
+    fill(folders["pids"], pids__max="")
 
     group.apply(memory_bytes=1 << 20, processes=5)
 
@@ -88,6 +89,7 @@ def test_limits_of_version_1_count_swap_with_memory(tmp_path: Path) -> None:
 
 def test_limits_of_version_2_allow_no_swap(tmp_path: Path) -> None:
     group, folder = a_group_of_version_2(tmp_path)
+    fill(folder, memory__max="", memory__swap__max="", pids__max="")
 
     group.apply(memory_bytes=1 << 20, processes=5)
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from assay.sandbox.native.cell import Cell, close_all, lay_pipes
-from assay.sandbox.native.cgroups import ControlGroup, GroupUsage, NoGroup
+from assay.sandbox.native.cgroups import ControlGroup, NoGroup
 from assay.sandbox.native.watch import (
     GroupWatch,
     ProcessWatch,
@@ -32,6 +32,7 @@ def cell_of(pidfd: int, group: ControlGroup | None = None) -> Cell:
     return Cell(
         slot="1",
         pidfd=pidfd,
+        worker=None,
         go=go,
         stdin=stdin,
         stdout=stdout,
@@ -78,7 +79,7 @@ def test_memory_that_the_program_takes_is_seen() -> None:
     with a_cell(program=lambda: signal.signal(signal.SIGUSR1, hold_when_told)) as cell:
         watch = ProcessWatch(cell, 20 * MEGABYTE)
         before = watch.look()
-        os.kill(process_tree(cell.host_pid() or 0)[1], signal.SIGUSR1)
+        os.kill(process_tree(cell.host_pids()[0])[1], signal.SIGUSR1)
         os.read(reader, 1)
         after = watch.look()
     close_all((reader, writer))
@@ -124,7 +125,7 @@ def test_what_the_dead_have_used_is_remembered_while_others_live() -> None:
     with a_cell(program=have_a_busy_child) as cell:
         watch = ProcessWatch(cell, 1024 * MEGABYTE)
         before = watch.look()
-        end(process_tree(cell.host_pid() or 0)[-1])
+        end(process_tree(cell.host_pids()[0])[-1])
 
         after = watch.look()
 
@@ -149,7 +150,7 @@ def test_a_cell_that_is_gone_uses_nothing_and_can_be_killed_again() -> None:
     sample = ProcessWatch(cell, MEGABYTE).look()
     cell.kill()
 
-    assert cell.host_pid() is None
+    assert cell.host_pids() == []
     assert sample == Sample()
     cell.close()
 
@@ -158,15 +159,15 @@ def test_the_pid_of_a_living_cell_is_known() -> None:
     with a_child() as child:
         cell = cell_of(os.pidfd_open(child))
 
-        assert cell.host_pid() == child
+        assert cell.host_pids() == [child]
         cell.close()
 
 
 class BusyGroup(NoGroup):
     """A control group that has counted something."""
 
-    def usage(self) -> GroupUsage:
-        return GroupUsage(cpu_s=1.5, peak_memory_bytes=MEGABYTE, oom_kills=1)
+    def cpu_s(self) -> float:
+        return 1.5
 
 
 def test_where_a_group_counts_only_processor_time_is_looked_at() -> None:
