@@ -161,6 +161,11 @@ class Settings(_Strict):
     models: ModelSettings = Field(default_factory=ModelSettings)
 
 
+def colour_refused() -> bool:
+    """Whether the person has asked all programs for plain text; see no-color.org."""
+    return bool(os.environ.get("NO_COLOR"))
+
+
 def load_settings(overrides: Mapping[str, Any] | None = None) -> Settings:
     """Merge defaults, file, environment and the caller's words, the later winning.
 
@@ -182,9 +187,11 @@ def _explained(error: ValidationError) -> UsageError:
     if first["type"] == "extra_forbidden":
         return UsageError(f"there is no setting {name!r}", hint="see docs/reference/settings.md")
     told = first["msg"].removeprefix("Value error, ").lower()
+    expected = first.get("ctx", {}).get("expected")
+    hint = f"choose from: {expected}" if expected else "see docs/reference/settings.md"
     if _NEVER_QUOTED.intersection(first["loc"]):
-        return UsageError(f"setting {name}: {told}")
-    return UsageError(f"setting {name}: {told}, not {first['input']!r}")
+        return UsageError(f"setting {name}: {told}", hint=hint)
+    return UsageError(f"setting {name}: {told}, not {first['input']!r}", hint=hint)
 
 
 def _config_file() -> Path:

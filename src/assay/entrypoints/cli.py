@@ -56,7 +56,10 @@ def run(arguments: list[str]) -> int:
     except click.UsageError as error:
         return _explain_usage(error)
     except AssayError as error:
-        return _complain(str(error), error.hint, error.exit_code)
+        hint = error.hint
+        if error.exit_code is ExitCode.USAGE:
+            hint = hint or "see `assay --help`"
+        return _complain(str(error), hint, error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         return _complain("interrupted", "", ExitCode.INTERRUPTED)
     except BrokenPipeError:
@@ -76,7 +79,12 @@ def _explain_usage(error: click.UsageError) -> int:
 
 
 def _complain(message: str, hint: str, code: int) -> int:
-    click.echo(click.style("error: ", fg="red") + message[:1].lower() + message[1:], err=True)
+    from assay.settings import colour_refused  # noqa: PLC0415 - loads more than --help needs
+
+    colour = False if colour_refused() else None
+    # Lower case, unless it begins with a name in capitals.
+    message = message if message[:2].isupper() else message[:1].lower() + message[1:]
+    click.echo(click.style("error: ", fg="red") + message, err=True, color=colour)
     if hint:
-        click.echo(click.style("hint: ", fg="cyan") + hint, err=True)
+        click.echo(click.style("hint: ", fg="cyan") + hint, err=True, color=colour)
     return code

@@ -204,8 +204,22 @@ def _check_source(name: str, source: bytes) -> None:
 
 
 def _limits(options: Mapping[str, Any]) -> Limits:
-    names = ("wall_s", "cpu_s", "memory_mb", "processes", "disk_mb")
-    return Limits(**{name: options[name] for name in names if options[name] is not None})
+    names = {
+        "wall_s": "--timeout",
+        "cpu_s": "--cpu-s",
+        "memory_mb": "--memory-mb",
+        "processes": "--processes",
+        "disk_mb": "--disk-mb",
+    }
+    given = {name: options[name] for name in names if options[name] is not None}
+    try:
+        return Limits(**given)
+    except UsageError as error:
+        # Said in the words the person used.
+        name = str(error).partition(" ")[0]
+        raise UsageError(
+            str(error).replace(name, names[name]), hint=error.hint.replace(name, names[name])
+        ) from error
 
 
 def _settings(options: Mapping[str, Any], program: Program) -> "SandboxSettings":

@@ -29,6 +29,7 @@ from assay.contracts.ports import OnText, ignore_text
 from assay.models.metered import Caps, Meter, MeteredModel, estimate_input_tokens
 from assay.models.retrying import RetryingModel, RetryPolicy
 from assay.testing.scripted_model import FACTS, ScriptedModel, says
+from tests.support.apart import run_apart
 
 PRICED = replace(FACTS, price=Price(input_usd=2.0, output_usd=10.0))
 UNPRICED = replace(FACTS, price=None)
@@ -391,7 +392,7 @@ def test_no_cap_is_passed_whatever_happens(
     inner = BusyModel(lambda place: plan[place % len(plan)], replace(FACTS, price=price))
     metered = MeteredModel(inner, meter)
 
-    anyio.run(ask_at_once, RetryingModel(metered, AT_ONCE) if retried else metered, 20)
+    run_apart(ask_at_once, RetryingModel(metered, AT_ONCE) if retried else metered, 20)
 
     spent = meter.spent
     assert caps.usd is None or (spent.cost_usd or 0.0) <= caps.usd

@@ -31,6 +31,7 @@ from assay.models.conversation_json import key_of, reply_from_json, reply_to_jso
 from assay.models.recorded import RecordingModel, ReplayingModel
 from assay.models.recording import RecordingFile, open_recording, read_recording
 from assay.testing.scripted_model import FACTS, ScriptedModel, calls_tool, says
+from tests.support.apart import run_apart
 
 SAMPLE = Path(__file__).parent / "samples" / "recording_format_1.jsonl"
 """Written by the first version; whatever comes later has to read it."""
@@ -421,6 +422,6 @@ async def test_half_a_surrogate_pair_can_be_recorded(tmp_path: Path) -> None:
 def test_nothing_is_left_open(tmp_path: Path) -> None:
     before = len(list(Path("/proc/self/fd").iterdir()))
 
-    anyio.run(record, tmp_path, (asking("a"), says("1")))
+    run_apart(record, tmp_path, (asking("a"), says("1")))
 
     assert len(list(Path("/proc/self/fd").iterdir())) == before

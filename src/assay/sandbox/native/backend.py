@@ -11,6 +11,7 @@ import anyio.abc
 from assay.contracts.errors import SandboxUnavailableError
 from assay.contracts.execution import Isolation, Limits
 from assay.contracts.ports import Sandbox
+from assay.sandbox.native import registry
 from assay.sandbox.native.cell import Cell
 from assay.sandbox.native.layout import build_layout
 from assay.sandbox.native.pool import CellPool
@@ -90,6 +91,8 @@ class NativeBackend:
             for pool in house.pools:
                 pool.empty()
             await house.running.engine.close()
+            # The warden has done this, unless it was killed.
+            registry.clean(self._options.runtime_dir, house.running.record)
 
     async def _build_house(self) -> House:
         options = self._options

@@ -13,6 +13,8 @@ from typing import Final, Protocol
 _PREFIX: Final = "assay-"
 _NANOSECONDS: Final = 1e9
 _MICROSECONDS: Final = 1e6
+_MOST_PROCESSES: Final = 1 << 22
+"""As many as a kernel can number; it refuses a higher limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +118,8 @@ class _Group:
             _write(f"{self._memory}/memory.limit_in_bytes", limit)
             with suppress(FileNotFoundError, PermissionError):
                 _write(f"{self._memory}/memory.memsw.limit_in_bytes", limit)
-        _write(f"{self._pids}/pids.max", str(processes))
+        most = str(processes) if processes < _MOST_PROCESSES else "max"
+        _write(f"{self._pids}/pids.max", most)
 
     def cpu_s(self) -> float:
         if self._unified:

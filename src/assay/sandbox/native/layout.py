@@ -76,13 +76,15 @@ def build_layout(search_path: Sequence[str], extra_read_only: Sequence[Path] = (
         *((str(path), str(path)) for path in extra_read_only),
     ]
     own_bin = f"{sys.prefix}/bin"
+    # A virtual environment is one only for an interpreter that can read this.
+    own_parts = [path for path in (own_bin, f"{sys.prefix}/pyvenv.cfg") if os.path.exists(path)]
     return Layout(
         root=RootPlan(binds=tuple(binds), links=_links(), files=_files()),
         env=_environment(
             [f"{VENV}/bin", *(f"{HOME}/toolchains/{tool.name}/bin" for tool in toolchains)]
         ),
         host_env=_environment([own_bin, *(f"{tool.prefix}/bin" for tool in toolchains)]),
-        readable=tuple(dict.fromkeys((*(source for source, _ in binds), own_bin))),
+        readable=tuple(dict.fromkeys((*(source for source, _ in binds), *own_parts))),
     )
 
 

@@ -42,6 +42,8 @@ class Running:
     """The uid that owns the files of boxes, when it is not our own."""
     scratch: Path
     """Where the boxes are in the Landlock tier."""
+    record: registry.EngineRecord
+    """What to clean up, should the warden not come to it."""
 
 
 async def start_best(
@@ -101,6 +103,7 @@ async def _start(tier: Tier, layout: Layout, stages: Stages, runtime_dir: Path) 
         groups=groups,
         box_owner=owner,
         scratch=scratch,
+        record=record,
     )
 
 

@@ -45,6 +45,17 @@ class House:
     """End a cell, and give back what it held once it is dead."""
 
 
+def _limit(cell: Cell, limits: Limits) -> None:
+    try:
+        # PID 1 of the execution counts too.
+        cell.group.apply(memory_bytes=limits.memory_mb << 20, processes=limits.processes + 1)
+    except OSError as error:
+        raise SandboxUnavailableError(
+            f"the control group of the sandbox is gone: {error.strerror}",
+            dispatch="never_started",
+        ) from error
+
+
 class NativeSandbox:
     """See `assay.contracts.ports.Sandbox`."""
 
@@ -108,8 +119,7 @@ class NativeSandbox:
         ready = [pool for pool in self._house.pools[: stage + 1] if pool.ready]
         cell = await ready[-1].take()
         try:
-            # PID 1 of the execution counts too.
-            cell.group.apply(memory_bytes=limits.memory_mb << 20, processes=limits.processes + 1)
+            _limit(cell, limits)
             # A cell that is just being made goes on meanwhile.
             await self._engine.bind(self._box, cell)
             await await_readiness(cell)

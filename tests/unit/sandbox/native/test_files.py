@@ -380,7 +380,7 @@ def test_a_list_goes_as_deep_as_anybody_would(ground: Ground) -> None:
 
 
 def test_a_nest_too_deep_to_list_is_an_error_and_closes_what_it_opened(ground: Ground) -> None:
-    nest(ground.workspace, 400)
+    nest(ground.workspace, 210)
     before = open_descriptors()
 
     with pytest.raises(WorkspaceError, match="nested too deeply"):
@@ -390,7 +390,7 @@ def test_a_nest_too_deep_to_list_is_an_error_and_closes_what_it_opened(ground: G
 
 
 def test_a_nest_that_no_path_could_name_can_be_removed(ground: Ground) -> None:
-    nest(ground.workspace, 3000)
+    nest(ground.workspace, 1100)
 
     ground.files.remove(P("d"))
 
