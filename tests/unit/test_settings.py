@@ -193,7 +193,7 @@ def test_settings_cannot_be_changed_after_they_are_read() -> None:
     settings = load_settings()
 
     with pytest.raises(ValueError, match="frozen"):
-        settings.sandbox.pool_size = 4  # pyright: ignore[reportAttributeAccessIssue] - the point
+        settings.sandbox.pool_size = 4
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ import types
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TextIO
 
 from assay.sandbox.native import kernel, landlock, seccomp
 
@@ -199,7 +199,8 @@ def _make_ready(*, ahead: bool) -> None:
 def _run_python(header: dict[str, Any], source: bytes) -> int:
     main = _new_main(header["filename"], header["args"])
     # Taken before the program can replace them.
-    shutdown = (_join_threads, _run_exit_functions, sys.stdout.flush, sys.stderr.flush)
+    flush = tuple(partial(_flush, stream) for stream in (sys.stdout, sys.stderr))
+    shutdown = (_join_threads, _run_exit_functions, *flush)
     code = _outcome_of(partial(_execute, main, header["filename"], source))
     for step in shutdown:
         code = _outcome_of(step) or code
@@ -219,6 +220,11 @@ def _decode(source: bytes) -> str:
         return ""
 
 
+def _flush(stream: TextIO) -> None:
+    if not stream.closed:
+        stream.flush()
+
+
 def _outcome_of(step: Callable[[], object]) -> int:
     """Call one step and turn what it raises into the exit code Python would give."""
     try:
@@ -226,8 +232,7 @@ def _outcome_of(step: Callable[[], object]) -> int:
     except SystemExit as leaving:
         return _exit_code(leaving.code)
     except BaseException as error:  # noqa: BLE001 - the interpreter's last resort is us
-        _show(error)
-        return 1
+        return _show(error)
     return 0
 
 
@@ -240,14 +245,32 @@ def _exit_code(code: object) -> int:
     return 1
 
 
-def _show(error: BaseException) -> None:
+def _show(error: BaseException) -> int:
+    """Tell of an error the way the interpreter does, and return the exit code."""
+    frames = _beyond_us(error)
+    if sys.excepthook is not sys.__excepthook__:
+        try:
+            sys.excepthook(type(error), error, frames)
+        except SystemExit as leaving:
+            return _exit_code(leaving.code)
+        except BaseException as failure:  # noqa: BLE001 - said as the interpreter says it
+            if failure.__context__ is error:
+                failure.__context__ = None
+            print("Error in sys.excepthook:", file=sys.stderr)  # noqa: T201
+            traceback.print_exception(type(failure), failure, _beyond_us(failure))
+            print("\nOriginal exception was:", file=sys.stderr)  # noqa: T201
+        else:
+            return 1
+    traceback.print_exception(type(error), error, frames)
+    return 1
+
+
+def _beyond_us(error: BaseException) -> types.TracebackType | None:
+    """The part of a traceback that belongs to the program."""
     frames = error.__traceback__
     while frames is not None and frames.tb_frame.f_globals.get("__name__") == __name__:
         frames = frames.tb_next
-    if sys.excepthook is not sys.__excepthook__:
-        sys.excepthook(type(error), error, frames)
-        return
-    traceback.print_exception(type(error), error, frames)
+    return frames
 
 
 def open_streams() -> None:

@@ -179,7 +179,7 @@ async def memory_within_the_limit_can_be_used(backend: SandboxBackend) -> None:
     assert result.limits_hit == (), describe(result)
 
 
-@promise
+@promise(needs=Isolation.ISOLATED)
 async def processes_are_limited(backend: SandboxBackend) -> None:
     source = """
         import os, time
