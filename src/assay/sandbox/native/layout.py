@@ -1,7 +1,8 @@
 """Decides what of this machine a program may see: the interpreter, `/usr`, a few files of `/etc`.
 
-Runs on the trusted side. Everything lands at a neutral path, so that a program learns nothing of
-the folder the interpreter happens to live in, and of that folder only the named parts are bound.
+Runs on the trusted side. Everything lands at a neutral path, so that what a program
+prints does not depend on the folder the interpreter happens to live in, and of that folder only the
+named parts are bound.
 """
 
 import os

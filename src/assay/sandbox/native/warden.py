@@ -1,6 +1,6 @@
 """The trusted parent of a zygote: jails it, outlives it, and cleans up after both ends.
 
-Started with an empty environment and three descriptors besides the standard ones. It ends the
+Started with an empty environment and only the descriptors it hands on. It ends the
 zygote, and with it every execution, as soon as the supervisor is gone in whatever way.
 """
 

@@ -1,7 +1,7 @@
 """The process that becomes the program: locks itself in, waits for the program, runs it.
 
 Everything up to the first byte of the program is ours. Nothing after it is believed: the exit
-status is told by PID 1, which this process cannot touch.
+status is told by whoever made this process, and that one it cannot touch.
 """
 
 import atexit
