@@ -1,7 +1,8 @@
 """The first process of each execution: makes the jail, starts the worker, tells how it ended.
 
 It is out of the program's reach (not dumpable, first in its pid namespace). A worker that it made
-itself it also answers for: the program cannot write the status. When it exits, the kernel kills whatever the program left running.
+itself it also answers for, since the program cannot write the status. When it exits, the kernel
+kills whatever the program left running.
 """
 
 import json
