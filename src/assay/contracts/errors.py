@@ -9,6 +9,8 @@
     ├── ModelRefusedError              the model or its provider says no: change the request
     │   └── ContextOverflowError       more than the model can read: send less
     ├── BudgetExceededError            the money, tokens or calls are used up
+    ├── ToolError                      a tool was asked for wrongly: the model asks again
+    ├── JournalError                   a run's record cannot be written or read: a person looks
     └── WorkspaceError                 a file operation was refused; the sandbox lives on
         ├── PathOutsideWorkspaceError
         ├── WorkspaceFileNotFoundError
@@ -111,6 +113,14 @@ class BudgetExceededError(AssayError):
     """The next call could go over a cap, so it was not made."""
 
     exit_code = ExitCode.BUDGET
+
+
+class ToolError(AssayError):
+    """A tool was asked for in a way it cannot be used; told to the model, never to a person."""
+
+
+class JournalError(AssayError):
+    """The record of a run cannot be written, or is not what it was when it was written."""
 
 
 class WorkspaceError(AssayError):

@@ -1,11 +1,12 @@
 """What Assay calls and others provide, with what each may raise. No state, no lifecycle."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import PurePosixPath
-from typing import Protocol
+from typing import Any, Protocol
 
-from assay.contracts.conversation import ModelFacts, Reply, Request
+from assay.contracts.conversation import ModelFacts, Reply, Request, ToolSpec
+from assay.contracts.events import RunEvent, ScreenFinding
 from assay.contracts.execution import (
     ExecutionResult,
     FileInfo,
@@ -14,6 +15,8 @@ from assay.contracts.execution import (
     OutputChunk,
     Program,
 )
+from assay.contracts.lessons import Cue, Failure, Lesson
+from assay.contracts.workspace import Tree
 
 OnOutput = Callable[[OutputChunk], None]
 """Called in the event loop with each piece of output as it arrives, in order within a stream, also
@@ -160,4 +163,89 @@ class Model(Protocol):
             ModelRefusedError: If the request will never be answered as it is.
             BudgetExceededError: If a cap does not allow the call.
         """
+        ...
+
+
+class Tool(Protocol):
+    """One thing a model may ask for, done in a sandbox."""
+
+    @property
+    def spec(self) -> ToolSpec: ...
+
+    async def call(
+        self,
+        arguments: Mapping[str, Any],
+        sandbox: Sandbox,
+        *,
+        on_output: OnOutput = ignore_output,
+    ) -> str:
+        """Do it, and say what came of it in words for the model. A failing program is an answer.
+
+        Raises:
+            ToolError: If it was asked for wrongly; the message is for the model.
+            SandboxUnavailableError: If the sandbox is gone.
+        """
+        ...
+
+
+Screen = Callable[[PurePosixPath, bytes], tuple[ScreenFinding, ...]]
+"""Says what a policy has against one file of code, before it is run."""
+
+
+class Journal(Protocol):
+    """What a run must not lose: its events, what was paid for, and the files of each state.
+
+    A run that is taken up again does its last step anew; what it kept under a key is there, so
+    that nothing is asked of a model twice.
+    """
+
+    def emit(self, event: RunEvent, *, key: str = "") -> None:
+        """Tell everyone who listens, and write the event down unless it only passes by.
+
+        An event whose key is there already is neither told nor written again.
+        """
+        ...
+
+    async def recall(self, key: str) -> Mapping[str, Any] | None:
+        """Return what was kept under this key; None if nothing was."""
+        ...
+
+    async def keep(self, key: str, value: Mapping[str, Any]) -> None:
+        """Write JSON down for good: when this returns, a crash does not lose it.
+
+        Raises:
+            JournalError: If it cannot be written.
+        """
+        ...
+
+    async def store_tree(self, tree: Tree) -> str:
+        """Keep the files of a state for good; returns their digest.
+
+        Raises:
+            JournalError: If they cannot be written.
+        """
+        ...
+
+    async def load_tree(self, digest: str) -> Tree:
+        """Return a state that was kept.
+
+        Raises:
+            JournalError: If it is not there, or not what it was.
+        """
+        ...
+
+
+class FailureMemory(Protocol):
+    """What earlier failures taught. Its absence is an object too."""
+
+    async def recall(self, cue: Cue) -> tuple[Lesson, ...]:
+        """Return the lessons that fit the moment, the best first; few, and none by force."""
+        ...
+
+    async def learn(self, failure: Failure) -> None:
+        """Write a failure down, once the independent check has spoken."""
+        ...
+
+    async def judge(self, lessons: tuple[str, ...], *, helped: bool) -> None:
+        """Say of lessons that were shown, by id, whether the attempt after them got further."""
         ...

@@ -1,0 +1,79 @@
+"""The files of a workspace at one moment, as a value."""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import PurePosixPath
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class TreeFile:
+    """One regular file."""
+
+    content: bytes
+    executable: bool = False
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.content).hexdigest()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tree:
+    """Regular files by their paths from the root. Empty directories do not count."""
+
+    files: Mapping[PurePosixPath, TreeFile] = field(default_factory=dict[PurePosixPath, TreeFile])
+    links: tuple[PurePosixPath, ...] = ()
+    """What was neither a file nor a directory where this was read: named, never followed."""
+
+    @cached_property
+    def digest(self) -> str:
+        """What tells two trees apart: SHA-256 over paths, modes and contents."""
+        lines = (
+            f"{path}\0{'x' if file.executable else '-'}\0{file.sha256}\n"
+            for path, file in sorted(self.files.items())
+        )
+        return hashlib.sha256("".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
+
+    def with_files(self, files: Mapping[PurePosixPath, TreeFile]) -> "Tree":
+        """Return a tree that has these too, in place of those with the same path."""
+        return Tree(files={**self.files, **files}, links=self.links)
+
+    def without(self, paths: Iterable[PurePosixPath]) -> "Tree":
+        """Return a tree that lacks these."""
+        gone = frozenset(paths)
+        kept = {path: file for path, file in self.files.items() if path not in gone}
+        return Tree(files=kept, links=self.links)
+
+    def text(self, path: PurePosixPath) -> str | None:
+        """Return the text of a file; None if there is none or it is not UTF-8."""
+        file = self.files.get(path)
+        try:
+            return None if file is None else file.content.decode()
+        except UnicodeDecodeError:
+            return None
+
+
+ChangeKind = Literal["added", "modified", "deleted"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileChange:
+    """One path that differs between two trees."""
+
+    path: PurePosixPath
+    kind: ChangeKind
+
+
+def changes_between(before: Tree, after: Tree) -> tuple[FileChange, ...]:
+    """Return what was added, modified (mode included) and deleted, sorted by path."""
+    changes: list[FileChange] = []
+    for path in sorted(before.files.keys() | after.files.keys()):
+        old, new = before.files.get(path), after.files.get(path)
+        if old == new:
+            continue
+        kind: ChangeKind = "added" if old is None else "deleted" if new is None else "modified"
+        changes.append(FileChange(path=path, kind=kind))
+    return tuple(changes)
