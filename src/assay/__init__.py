@@ -1,7 +1,7 @@
 """A coding agent that hands over only code it has proven.
 
-Importing this loads the standard library and nothing else; `open_sandbox` brings in the rest when
-it is first asked for.
+Importing this loads the standard library and nothing else; `pursue` and `open_sandbox` bring in the
+rest when they are first asked for.
 """
 
 from typing import TYPE_CHECKING
@@ -22,34 +22,43 @@ from assay.contracts.execution import (
     PythonCode,
     Reason,
 )
+from assay.contracts.goal import Effort, Outcome, Status
 from assay.contracts.ports import Sandbox, SandboxBackend
+from assay.contracts.verdict import Grade
 
 if TYPE_CHECKING:
+    from assay.undertaking.api import pursue
     from assay.wiring import open_sandbox
 else:
     # Hidden from type checkers, for whom a module with `__getattr__` has every name.
     def __getattr__(name: str) -> object:
-        if name != "open_sandbox":
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from assay.wiring import open_sandbox  # noqa: PLC0415 - loads third-party code
+        import importlib  # noqa: PLC0415 - what follows loads third-party code
 
-        return open_sandbox
+        late = {"open_sandbox": "assay.wiring", "pursue": "assay.undertaking.api"}
+        if name not in late:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(late[name]), name)
 
 
 __all__ = [
     "AssayError",
     "Command",
+    "Effort",
     "ExecutionResult",
     "FileInfo",
+    "Grade",
     "Isolation",
     "IsolationUnavailableError",
     "Limits",
+    "Outcome",
     "OutputChunk",
     "PythonCode",
     "Reason",
     "Sandbox",
     "SandboxBackend",
     "SandboxUnavailableError",
+    "Status",
     "UsageError",
     "open_sandbox",
+    "pursue",
 ]

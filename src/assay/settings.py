@@ -62,6 +62,11 @@ def _cache_dir() -> Path:
     return Path(home) / "assay"
 
 
+def _state_dir() -> Path:
+    home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(home) / "assay"
+
+
 def _pip_environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if _FOR_PIP.fullmatch(name)}
 
@@ -154,11 +159,32 @@ class ModelSettings(_Strict):
     """Where to look for an interpreter that has pip."""
 
 
+class AgentSettings(_Strict):
+    """How a goal is pursued, where the request does not say."""
+
+    attempts: Positive = 8
+    timeout_s: Seconds = 1800.0
+    """For a whole run."""
+    check_s: Seconds = 180.0
+    """For one check."""
+    memory_mb: Positive = 1024
+    """For one execution; test runners and compilers need more than a short program."""
+    disk_mb: Positive = 512
+    processes: Positive = 256
+    policy: Literal["off", "warn", "block"] = "warn"
+    """What happens to code that the screen has something against."""
+    memory: Literal["off", "plan", "action", "all"] = "all"
+    """When lessons of earlier failures are recalled."""
+
+
 class Settings(_Strict):
     """The whole of it."""
 
     sandbox: SandboxSettings = Field(default_factory=SandboxSettings)
     models: ModelSettings = Field(default_factory=ModelSettings)
+    agent: AgentSettings = Field(default_factory=AgentSettings)
+    state_dir: Path = Field(default_factory=_state_dir)
+    """Where runs, keys and memories are kept."""
 
 
 def colour_refused() -> bool:

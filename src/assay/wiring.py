@@ -2,11 +2,16 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import TYPE_CHECKING
 
 from assay.contracts.execution import Limits
-from assay.contracts.ports import Sandbox, SandboxBackend
+from assay.contracts.goal import MemoryUse
+from assay.contracts.ports import FailureMemory, Model, Sandbox, SandboxBackend, Screen
 from assay.sandbox import factory
-from assay.settings import SandboxSettings, load_settings
+from assay.settings import ModelSettings, SandboxSettings, Settings, load_settings
+
+if TYPE_CHECKING:
+    from assay.models.factory import Opening
 
 
 def open_backend(
@@ -31,3 +36,34 @@ async def open_sandbox(
         backend.open_sandbox(limits or Limits()) as sandbox,
     ):
         yield sandbox
+
+
+def open_model(
+    name: str = "", *, settings: ModelSettings | None = None, opening: "Opening | None" = None
+) -> AbstractAsyncContextManager[Model]:
+    """Open the model of that name, or the one of the settings, retried and metered.
+
+    `opening` says with which meter, where to record to, and who is told meanwhile; a recorded run
+    is played back under the name `replay:PATH`. What it raises on entering is that of
+    `assay.models.factory.open_model`.
+    """
+    from assay.models import factory as models  # noqa: PLC0415 - not needed to isolate
+
+    known = settings or load_settings().models
+    return models.open_model(name or known.default, known, opening)
+
+
+@asynccontextmanager
+async def open_memory(use: MemoryUse, settings: Settings) -> AsyncGenerator[FailureMemory]:
+    """Open what earlier failures taught; for `off` there is nothing, and nothing is written."""
+    from assay.memory.no_memory import NoMemory  # noqa: PLC0415 - only runs have a memory
+
+    del use, settings
+    yield NoMemory()
+
+
+def build_screen() -> Screen:
+    """Build what reads code before it runs."""
+    from assay.sandbox.screening import Screening, ScreeningPolicy  # noqa: PLC0415 - only runs are screened
+
+    return Screening(ScreeningPolicy())

@@ -3,7 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any, Final, Literal
+
+USUAL_OUTPUT_TOKENS: Final = 16_384
+"""The most that is asked for where nobody says: room to think, and a bill that can be borne."""
+_CONTEXT_PER_REPLY: Final = 4
+"""A reply of the usual length leaves three quarters of a small context to the conversation."""
 
 Role = Literal["system", "user", "assistant", "tool"]
 
@@ -40,6 +45,9 @@ class Message:
     """Only from the assistant."""
     answers: str = ""
     """Only from a tool: the id of the call that this answers."""
+    provider_state: str = ""
+    """Only from the assistant: what its provider wants to see again with this turn, such as signed
+    thoughts. Keep it with the message; only the wire format that wrote it can read it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,9 +56,13 @@ class Request:
 
     messages: tuple[Message, ...]
     tools: tuple[ToolSpec, ...] = ()
-    max_output_tokens: int = 2048
+    max_output_tokens: int | None = None
+    """None: plenty for this model, see `ModelFacts.output_limit`."""
     temperature: float | None = None
     """None leaves it to the model's own default."""
+    seed: int | None = None
+    """What draws the tokens, for models that can be told: the same again gives the same sample, as
+    far as the model promises that. None draws anew each time."""
     stop: tuple[str, ...] = ()
     prefill: str = ""
     """How the reply has to begin, for models that can be led; part of the reply's text."""
@@ -127,5 +139,12 @@ class ModelFacts:
     """None when unknown; a model that runs here costs nothing, which is known."""
     led_by_prefill: bool = False
     held_to_schema: bool = False
+    drawn_by_seed: bool = False
     local: bool = False
     """Runs on this machine: small, free, and better sampled several times than asked to repair."""
+
+    def output_limit(self, request: Request) -> int:
+        """How many tokens a reply may have: what was asked for, and no more than can be written."""
+        usual = min(USUAL_OUTPUT_TOKENS, self.context_tokens // _CONTEXT_PER_REPLY)
+        asked = usual if request.max_output_tokens is None else request.max_output_tokens
+        return max(min(asked, self.max_output_tokens), 1)

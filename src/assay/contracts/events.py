@@ -6,7 +6,7 @@ from typing import Literal
 
 from assay.contracts.conversation import Usage
 from assay.contracts.goal import Goal, Outcome
-from assay.contracts.verdict import CheckReport, Lattice, Verdict
+from assay.contracts.verdict import CheckReport, Finding, Lattice, Verdict
 from assay.contracts.workspace import FileChange
 
 Move = Literal["sample", "repair", "fresh"]
@@ -137,6 +137,7 @@ class Executed:
     attempt: int
     reports: tuple[CheckReport, ...]
     lattice: Lattice
+    findings: tuple[Finding, ...] = ()
     kind: Literal["executed"] = "executed"
 
 

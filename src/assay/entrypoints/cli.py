@@ -10,9 +10,23 @@ import click
 from assay.contracts.errors import AssayError, ExitCode
 
 _COMMANDS: Final = {
-    "doctor": ("cli_doctor", "Prove what this machine can isolate, and name what is missing."),
-    "models": ("cli_models", "Show which models are usable here, fetch one, try one out."),
-    "sandbox": ("cli_sandbox", "Run programs that cannot leave their sandbox."),
+    "run": ("cli_run", "run", "Carry out a goal; comes back with code that a check has accepted."),
+    "resume": ("cli_run", "resume", "Go on with a run where it stopped."),
+    "replay": ("cli_run", "replay", "Do a run again without a model, and compare."),
+    "runs": ("cli_runs", "runs", "List what was run."),
+    "show": ("cli_runs", "show", "Show what happened in a run."),
+    "verify": ("cli_runs", "verify", "Run the proof of a certificate again."),
+    "doctor": (
+        "cli_doctor",
+        "command",
+        "Prove what this machine can isolate, and name what is missing.",
+    ),
+    "models": (
+        "cli_models",
+        "command",
+        "Show which models are usable here, fetch one, try one out.",
+    ),
+    "sandbox": ("cli_sandbox", "command", "Run programs that cannot leave their sandbox."),
 }
 
 
@@ -27,13 +41,13 @@ class _LateCommands(click.Group):
         del ctx
         if cmd_name not in _COMMANDS:
             return None
-        module, _ = _COMMANDS[cmd_name]
-        return importlib.import_module(f"assay.entrypoints.{module}").command
+        module, name, _ = _COMMANDS[cmd_name]
+        return getattr(importlib.import_module(f"assay.entrypoints.{module}"), name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         del ctx
         with formatter.section("Commands"):
-            formatter.write_dl([(name, about) for name, (_, about) in _COMMANDS.items()])
+            formatter.write_dl([(name, about) for name, (_, _, about) in _COMMANDS.items()])
 
 
 @click.group(cls=_LateCommands, context_settings={"help_option_names": ["-h", "--help"]})

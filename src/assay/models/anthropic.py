@@ -18,10 +18,11 @@ from assay.models.catalogue import Provider, Quirks, quirks_for
 from assay.models.connection import Connection, build_http_client
 from assay.models.draft import ReplyDraft, arguments_to_send, system_text
 from assay.models.failures import Answer
+from assay.models.provider_state import unseal
 
 if TYPE_CHECKING:
     from anthropic import AsyncAnthropic
-    from anthropic.types import RawMessageStreamEvent
+    from anthropic.types import RawContentBlockDeltaEvent, RawMessageStreamEvent
 
 _STOP_REASONS: Final[Mapping[str, StopReason]] = {
     "max_tokens": StopReason.LENGTH,
@@ -31,6 +32,8 @@ _STOP_REASONS: Final[Mapping[str, StopReason]] = {
 }
 _CACHED: Final = {"type": "ephemeral"}
 _HIGHEST_TEMPERATURE: Final = 1.0
+_THOUGHTS: Final = "thoughts"
+"""Signed or hidden; a turn that calls tools has to come back with them."""
 
 
 @asynccontextmanager
@@ -97,7 +100,7 @@ class AnthropicModel:
                 ended = ended or event.type == "message_stop"
         if not ended or draft.stop_reason is None:
             raise self._asked.unavailable("broke off before the end of its answer")
-        return draft.finish(self._model, draft.stop_reason)
+        return draft.finish(self._model, draft.stop_reason, by=self.name)
 
     async def _events(self, request: Request) -> AsyncGenerator["RawMessageStreamEvent"]:
         """Yield what arrives. Only what the SDK raises is translated, not what listeners do."""
@@ -105,10 +108,10 @@ class AnthropicModel:
         from anthropic import AnthropicError  # noqa: PLC0415 - loaded when this model was opened
 
         failure: AssayError | None = None
-        fields = to_messages(request, facts=self._facts, quirks=self._quirks)
+        fields = to_messages(request, facts=self._facts, quirks=self._quirks, by=self.name)
         try:
             async with await self._client.messages.create(
-                max_tokens=request.max_output_tokens,
+                max_tokens=self._facts.output_limit(request),
                 messages=fields.pop("messages"),
                 model=self._model,
                 stream=True,
@@ -152,18 +155,37 @@ def _take(event: "RawMessageStreamEvent", draft: ReplyDraft) -> None:
                 draft.add_call(event.index, id=block.id, name=block.name)
             elif block.type == "text":
                 draft.add_text(block.text)
+            elif block.type in {"thinking", "redacted_thinking"}:
+                draft.state.setdefault(_THOUGHTS, []).append(block.model_dump(mode="json"))
         case "content_block_delta":
-            delta = event.delta
-            if delta.type == "text_delta":
-                draft.add_text(delta.text)
-            elif delta.type == "input_json_delta":
-                draft.add_call(event.index, written=delta.partial_json)
+            _take_delta(event, draft)
         case "message_delta":
             draft.output_tokens = event.usage.output_tokens or draft.output_tokens
             if reason := event.delta.stop_reason:
                 draft.stop_reason = _STOP_REASONS.get(reason, StopReason.ENDED)
         case _:
             pass  # the ends of blocks and of the message; kinds that came after this was written
+
+
+def _take_delta(event: "RawContentBlockDeltaEvent", draft: ReplyDraft) -> None:
+    delta = event.delta
+    match delta.type:
+        case "text_delta":
+            draft.add_text(delta.text)
+        case "input_json_delta":
+            draft.add_call(event.index, written=delta.partial_json)
+        case "thinking_delta":
+            _grow_thought(draft, "thinking", delta.thinking)
+        case "signature_delta":
+            _grow_thought(draft, "signature", delta.signature)
+        case _:
+            pass  # citations, and kinds that came after this was written
+
+
+def _grow_thought(draft: ReplyDraft, name: str, text: str) -> None:
+    # Blocks come one after the other, so it is the last one that grows.
+    thoughts: list[dict[str, Any]] = draft.state.get(_THOUGHTS, [{}])
+    thoughts[-1][name] = (thoughts[-1].get(name) or "") + text
 
 
 def _count_input(usage: Any, draft: ReplyDraft) -> None:  # noqa: ANN401 - of two kinds of events
@@ -178,10 +200,10 @@ def _unsent(prefill: str) -> str:
     return prefill[len(prefill.rstrip()) :]
 
 
-def to_messages(request: Request, *, facts: ModelFacts, quirks: Quirks) -> dict[str, Any]:
+def to_messages(request: Request, *, facts: ModelFacts, quirks: Quirks, by: str) -> dict[str, Any]:
     """Write a request as the body for the messages API, without model, length and stream."""
     fields: dict[str, Any] = {
-        "messages": _to_turns(request.messages),
+        "messages": _to_turns(request.messages, by),
         "cache_control": _CACHED,  # up to the last message: the next turn begins with all of it
     }
     if system := system_text(request):
@@ -209,11 +231,11 @@ def to_messages(request: Request, *, facts: ModelFacts, quirks: Quirks) -> dict[
     return fields
 
 
-def _to_turns(messages: tuple[Message, ...]) -> list[dict[str, Any]]:
+def _to_turns(messages: tuple[Message, ...], by: str) -> list[dict[str, Any]]:
     """Write turns that alternate: what comes from one side in a row is one turn."""
     turns: list[dict[str, Any]] = []
     for message in messages:
-        if message.role == "system" or not (blocks := _to_blocks(message)):
+        if message.role == "system" or not (blocks := _to_blocks(message, by)):
             continue
         role = "assistant" if message.role == "assistant" else "user"
         if turns and turns[-1]["role"] == role:
@@ -223,12 +245,13 @@ def _to_turns(messages: tuple[Message, ...]) -> list[dict[str, Any]]:
     return turns
 
 
-def _to_blocks(message: Message) -> list[dict[str, Any]]:
+def _to_blocks(message: Message, by: str) -> list[dict[str, Any]]:
     if message.role == "tool":
         return [{"type": "tool_result", "tool_use_id": message.answers, "content": message.text}]
     # An empty text is refused.
     said = [{"type": "text", "text": message.text}] if message.text.strip() else []
-    return said + [_to_tool_use(call) for call in message.tool_calls]
+    thoughts: list[dict[str, Any]] = list(unseal(message, by).get(_THOUGHTS) or ())
+    return thoughts + said + [_to_tool_use(call) for call in message.tool_calls]
 
 
 def _to_tool_use(call: ToolCall) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """What is known of providers and models: where they are, what they can do, what they cost.
 
-The facts stand in `catalogue.toml`; prices come from genai-prices, which is kept up by others.
+The facts stand in `catalogue.toml`; prices, and the context sizes of models that have one, come
+from genai-prices, which is kept up by others.
 """
 
 import tomllib
@@ -17,7 +18,7 @@ from assay.contracts.conversation import ModelFacts, Price
 from assay.contracts.errors import UsageError
 
 if TYPE_CHECKING:
-    from genai_prices.types import ModelPrice
+    from genai_prices.types import ModelInfo, ModelPrice
 
 Wire = Literal["openai", "anthropic", "gemini"]
 MaxTokensName = Literal["max_tokens", "max_completion_tokens"]
@@ -50,6 +51,8 @@ class Provider(_Strict):
     held_to_schema: bool | None = None
     """What the engine makes of any model; unset: as the model is."""
     max_tokens_name: MaxTokensName = "max_tokens"
+    drawn_by_seed: bool = False
+    """Whether it knows the word; some refuse a request for a word they do not know."""
     streams_usage: bool = True
     """Whether it can be asked to count tokens at the end of a stream."""
     prefill_parameters: Mapping[str, Any] = Field(default_factory=dict)
@@ -132,16 +135,21 @@ def facts_for(
     """
     unknown = _catalogue().unknown.local if provider.local else _catalogue().unknown.hosted
     family = _family_of(model) or unknown
-    price, flat_until = _price_of(provider, model, price_overrides)
+    listed = _listed(provider.prices, model) if provider.prices else None
+    price, flat_until = _price_of(provider, model, price_overrides, listed)
+    # Whoever keeps the prices keeps the sizes too, model by model; a family's is for the others.
+    context_tokens = (listed and listed.context_window) or family.context_tokens
     prefill, schema = provider.led_by_prefill, provider.held_to_schema
     return ModelFacts(
         # A longer request costs more per token at some providers, and a price here is one number.
-        context_tokens=min(family.context_tokens, flat_until or family.context_tokens),
-        max_output_tokens=family.max_output_tokens,
+        context_tokens=min(context_tokens, flat_until or context_tokens),
+        max_output_tokens=min(family.max_output_tokens, context_tokens),
         tool_calls=family.tool_calls,
         price=price,
         led_by_prefill=family.led_by_prefill if prefill is None else prefill,
         held_to_schema=family.held_to_schema if schema is None else schema,
+        # Who does not let the temperature be chosen does not let the draw be chosen either.
+        drawn_by_seed=provider.drawn_by_seed and family.takes_temperature,
         local=provider.local,
     )
 
@@ -162,7 +170,7 @@ def _comparable(model: str) -> str:
 
 
 def _price_of(
-    provider: Provider, model: str, overrides: Mapping[str, Price]
+    provider: Provider, model: str, overrides: Mapping[str, Price], listed: "ModelInfo | None"
 ) -> tuple[Price | None, int | None]:
     """Return the price, and up to how many tokens it holds if it does not always."""
     for name in (f"{provider.name}:{model}", model):
@@ -170,11 +178,13 @@ def _price_of(
             return overrides[name], None
     if provider.local:
         return FREE, None
-    found = _listed_price(provider.prices, model) if provider.prices else None
-    return (None, None) if found is None else (_to_price(found), _flat_until(found))
+    if listed is None:
+        return None, None
+    found = listed.get_prices(datetime.now(UTC))
+    return _to_price(found), _flat_until(found)
 
 
-def _listed_price(provider_id: str, model: str) -> "ModelPrice | None":
+def _listed(provider_id: str, model: str) -> "ModelInfo | None":
     try:
         from genai_prices.data_snapshot import get_snapshot  # noqa: PLC0415 - an extra, slow to load
     except ImportError:
@@ -183,7 +193,7 @@ def _listed_price(provider_id: str, model: str) -> "ModelPrice | None":
         _, info = get_snapshot().find_provider_model(model, None, provider_id, None)
     except LookupError:
         return None
-    return info.get_prices(datetime.now(UTC))
+    return info
 
 
 def _to_price(listed: "ModelPrice") -> Price | None:

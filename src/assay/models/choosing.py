@@ -109,6 +109,8 @@ def embedded(name: str = "") -> Weights:
 
 
 def _unknown(name: str, head: str, known: Sequence[str]) -> UsageError:
+    if maker := _maker_of(name):
+        return UsageError(f"there is no model {name!r}", hint=f"did you mean `{maker}:{name}`?")
     others = ("auto", "local", "scripted", "replay")
     near = difflib.get_close_matches(head.lower(), [*known, *others], n=1, cutoff=0.6)
     if near:
@@ -118,6 +120,16 @@ def _unknown(name: str, head: str, known: Sequence[str]) -> UsageError:
         f"there is no model {name!r}",
         hint=f"write `auto`, `local` or PROVIDER:MODEL; providers are {', '.join(known)}",
     )
+
+
+def _maker_of(model: str) -> str:
+    """Name the provider whose own models are called so, for those who forget to write it."""
+    for provider in providers():
+        maker, _, name = provider.default_model.rpartition("/")
+        # Who writes a maker before the name is not the maker.
+        if not maker and name and model.lower().startswith(f"{name.partition('-')[0]}-"):
+            return provider.name
+    return ""
 
 
 def known_providers(settings: ModelSettings) -> tuple[Provider, ...]:
@@ -137,6 +149,7 @@ def known_providers(settings: ModelSettings) -> tuple[Provider, ...]:
             wire="openai",
             base_url=settings.base_url,
             key_variable="ASSAY_API_KEY",
+            drawn_by_seed=True,
         )
     return tuple(known.values())
 
@@ -297,7 +310,7 @@ async def _look_at_server(provider: Provider, settings: ModelSettings, patience_
         return replace(found, reason=f"it answers at {provider.base_url}, and has no model")
     return replace(
         found,
-        name=f"{provider.name}:{models[0]}",
+        name=f"{provider.name}:{models[0].name}",
         usable=True,
         reason=f"it answers at {provider.base_url}, and has {len(models)} model"
         + ("s" if len(models) > 1 else ""),

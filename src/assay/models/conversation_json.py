@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal, cast, get_args
 
 from pydantic import TypeAdapter
 
@@ -40,12 +40,27 @@ def _facts() -> TypeAdapter[ModelFacts]:
 
 def request_to_json(request: Request) -> dict[str, Any]:
     """What was asked. Defaults are left out, so that a new field does not change old requests."""
-    return _requests().dump_python(request, mode="json", exclude_defaults=True)
+    fields = _as_json(_requests().dump_python(request, exclude_defaults=True, warnings=False))
+    if "temperature" in fields:
+        fields["temperature"] = float(fields["temperature"])  # `0` asks for the same as `0.0`
+    return fields
 
 
 def reply_to_json(reply: Reply) -> dict[str, Any]:
     """What was answered, without what is as always."""
-    return _replies().dump_python(reply, mode="json", exclude_defaults=True)
+    return _as_json(_replies().dump_python(reply, exclude_defaults=True, warnings=False))
+
+
+def _as_json(fields: dict[str, Any]) -> dict[str, Any]:
+    # Not by pydantic: it puts something else in place of half a surrogate pair in a name, and
+    # complains of arguments and schemas that are mappings of another kind than `dict`.
+    return json.loads(json.dumps(fields, default=_plain))
+
+
+def _plain(value: object) -> dict[Any, Any]:
+    if isinstance(value, Mapping):
+        return dict(cast("Mapping[Any, Any]", value))
+    raise TypeError(f"{type(value).__name__} has no place in JSON")
 
 
 def reply_from_json(fields: Mapping[str, Any]) -> Reply:
@@ -85,6 +100,8 @@ def failure_to_json(error: ModelFailure) -> dict[str, Any]:
         fields["hint"] = error.hint
     if isinstance(error, ModelUnavailableError) and error.retry_after_s is not None:
         fields["retry_after_s"] = error.retry_after_s
+    if isinstance(error, ModelUnavailableError) and error.turned_away:
+        fields["turned_away"] = True
     return fields
 
 
@@ -101,7 +118,12 @@ def _kind_of(error: ModelFailure) -> FailureKind:
 
 
 def build_failure(
-    kind: FailureKind, message: str, *, hint: str = "", retry_after_s: float | None = None
+    kind: FailureKind,
+    message: str,
+    *,
+    hint: str = "",
+    retry_after_s: float | None = None,
+    turned_away: bool = False,
 ) -> ModelFailure:
     """Make the failure that a name stands for."""
     match kind:
@@ -110,6 +132,8 @@ def build_failure(
         case "refused":
             return ModelRefusedError(message, hint=hint)
         case "unavailable":
-            return ModelUnavailableError(message, hint=hint, retry_after_s=retry_after_s)
+            return ModelUnavailableError(
+                message, hint=hint, retry_after_s=retry_after_s, turned_away=turned_away
+            )
         case "budget":
             return BudgetExceededError(message, hint=hint)

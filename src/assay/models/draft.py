@@ -14,6 +14,10 @@ from assay.contracts.conversation import (
     Usage,
 )
 from assay.contracts.ports import OnText
+from assay.models.provider_state import seal
+
+CALLS = "calls"
+"""Where the states of the calls are in a message's state, in their order."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -21,6 +25,7 @@ class _CallDraft:
     id: str = ""
     name: str = ""
     written: str = ""
+    state: object = None
 
 
 class ReplyDraft:
@@ -39,6 +44,8 @@ class ReplyDraft:
         self.stop_reason: StopReason | None = None
         """None until the provider said why it stopped: a reply without that broke off."""
         self.model = ""
+        self.state: dict[str, Any] = {}
+        """What the provider wants to see again with the whole turn, by the wire's own names."""
         self.input_tokens = 0
         self.cached_input_tokens = 0
         self.output_tokens = 0
@@ -55,8 +62,19 @@ class ReplyDraft:
                 self._on_text(piece)
         self._beginning = ""
 
-    def add_call(self, key: object, *, id: str = "", name: str = "", written: str = "") -> None:  # noqa: A002 - as in `ToolCall`
-        """Take the next piece of the tool call that the wire knows by this key."""
+    def add_call(
+        self,
+        key: object,
+        *,
+        id: str = "",  # noqa: A002 - as in `ToolCall`
+        name: str = "",
+        written: str = "",
+        state: object = None,
+    ) -> None:
+        """Take the next piece of the tool call that the wire knows by this key.
+
+        `state` is what the provider wants to see again with this call, as JSON can hold it.
+        """
         call = self._calls.setdefault(key, _CallDraft())
         if id and call.id and id != call.id:
             # Some servers count all calls as the first; a new id is a new call all the same.
@@ -65,9 +83,10 @@ class ReplyDraft:
         call.id = id or call.id
         call.name = name or call.name
         call.written += written
+        call.state = state or call.state
 
-    def finish(self, model: str, stop_reason: StopReason) -> Reply:
-        """Make the reply of what came, now that nothing more will."""
+    def finish(self, model: str, stop_reason: StopReason, *, by: str) -> Reply:
+        """Make the reply of what came, now that nothing more will; `by` may read its state."""
         self.add_text("")
         calls = tuple(
             self._finished(call, place) for place, call in enumerate(self._calls.values())
@@ -75,7 +94,12 @@ class ReplyDraft:
         if calls and stop_reason is StopReason.ENDED:
             stop_reason = StopReason.TOOL_CALLS
         return Reply(
-            message=Message(role="assistant", text="".join(self._text), tool_calls=calls),
+            message=Message(
+                role="assistant",
+                text="".join(self._text),
+                tool_calls=calls,
+                provider_state=self._sealed(by),
+            ),
             stop_reason=stop_reason,
             usage=Usage(
                 input_tokens=self.input_tokens,
@@ -85,6 +109,13 @@ class ReplyDraft:
             ),
             model=self.model or model,
         )
+
+    def _sealed(self, by: str) -> str:
+        # Without a call the turn is over, and nobody insists on what was thought in it.
+        if not self._calls:
+            return ""
+        states = [call.state for call in self._calls.values()]
+        return seal(by, {**self.state, CALLS: states if any(states) else None})
 
     def _finished(self, call: _CallDraft, place: int) -> ToolCall:
         # Not every server gives ids. Turns only grow, so this one is new to the conversation.
@@ -113,6 +144,13 @@ def arguments_to_send(call: ToolCall) -> dict[str, Any]:
     if call.arguments is None:
         return {"not_valid_json": call.written}
     return dict(call.arguments)
+
+
+def call_states(state: Mapping[str, Any], count: int) -> list[Any]:
+    """Return the states of a message's calls, as many as it has calls."""
+    known = state.get(CALLS)
+    states = cast("list[Any]", known) if isinstance(known, list) else []
+    return (states + [None] * count)[:count]
 
 
 def system_text(request: Request) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import assert_never
 
@@ -10,6 +10,7 @@ from assay.contracts.errors import ModelUnavailableError, UsageError
 from assay.contracts.ports import Model
 from assay.models.catalogue import Provider, facts_for
 from assay.models.choosing import (
+    CUSTOM,
     Chosen,
     check_engine,
     check_installed,
@@ -25,11 +26,12 @@ from assay.models.local.fetching import WeightsStore
 from assay.models.local.partial import OnProgress, ignore_progress
 from assay.models.local.weights import Weights
 from assay.models.metered import Caps, Meter, MeteredModel
+from assay.models.plain_text_tools import PlainTextToolsModel
 from assay.models.recorded import Matching, RecordingModel, ReplayingModel
 from assay.models.recording import open_recording, read_recording
 from assay.models.retrying import RetryingModel
 from assay.models.scripted import ScriptedModel, load_script
-from assay.models.servers import list_models
+from assay.models.servers import ServedModel, list_models
 from assay.settings import BudgetSettings, ModelSettings
 
 _PATIENCE_S = 10.0
@@ -52,6 +54,8 @@ class Opening:
     """None: one of its own, with the caps of the settings."""
     record_to: Path | None = None
     """A file or folder to record the run to."""
+    answered: int = 0
+    """Requests that were answered in earlier sittings: a script goes on after them."""
     on_notice: OnNotice = ignore_notice
     """Told which model `auto` took, and what is about to be fetched and how large it is."""
     on_progress: OnProgress = ignore_progress
@@ -79,12 +83,16 @@ async def open_model(
         usable = await choose(settings)
         opening.on_notice(f"using {usable.name}: {usable.reason}")
         chosen = understand(usable.name, settings)
+    replayed = chosen.kind in {"replay", "replay-lenient"}
     async with AsyncExitStack() as stack:
         model: Model = MeteredModel(
             await stack.enter_async_context(_open(chosen, settings, opening)),
             opening.meter or build_meter(settings.budget),
+            as_asked=replayed,
         )
-        if chosen.kind not in {"replay", "replay-lenient"}:
+        if not replayed and not model.facts.tool_calls:
+            model = PlainTextToolsModel(model)
+        if not replayed:
             # A recorded failure is one that was retried already.
             model = RetryingModel(model)
         if opening.record_to is not None:
@@ -99,7 +107,7 @@ async def open_model(
 async def _open(chosen: Chosen, settings: ModelSettings, opening: Opening) -> AsyncGenerator[Model]:
     match chosen.kind:
         case "scripted":
-            yield _scripted(chosen.rest)
+            yield _scripted(chosen.rest, opening.answered)
         case "replay":
             yield _replaying(chosen.rest, "strict")
         case "replay-lenient":
@@ -116,9 +124,10 @@ async def _open(chosen: Chosen, settings: ModelSettings, opening: Opening) -> As
             assert_never(chosen.kind)
 
 
-def _scripted(path: str) -> ScriptedModel:
+def _scripted(path: str, answered: int) -> ScriptedModel:
     # A shell leaves a tilde alone that stands behind a colon.
-    return ScriptedModel(load_script(Path(path).expanduser()), name=f"scripted:{path}")
+    script = load_script(Path(path).expanduser())
+    return ScriptedModel(script, name=f"scripted:{path}", answered=answered)
 
 
 def _replaying(path: str, matching: Matching) -> ReplayingModel:
@@ -132,8 +141,15 @@ async def _open_provider(
     assert provider is not None  # noqa: S101 - for the type checker; this kind has one
     check_installed(provider)
     connection = connection_to(provider, settings)
-    model = chosen.rest or provider.default_model or await _first_of(provider, connection)
+    model = chosen.rest or provider.default_model
+    context_tokens = None
+    if provider.local or provider.name == CUSTOM:
+        served = await _served(provider, connection, model)
+        model, context_tokens = served.name, served.context_tokens
     facts = facts_for(provider, model, price_overrides=price_overrides(settings))
+    if context_tokens is not None:
+        most = min(facts.max_output_tokens, context_tokens)
+        facts = replace(facts, context_tokens=context_tokens, max_output_tokens=most)
     match provider.wire:
         case "openai":
             from assay.models.openai_compatible import open_openai_compatible as open_wire  # noqa: PLC0415 - brings an SDK
@@ -146,8 +162,13 @@ async def _open_provider(
     return open_wire(provider, model, facts=facts, connection=connection)
 
 
-async def _first_of(provider: Provider, connection: Connection) -> str:
+async def _served(provider: Provider, connection: Connection, name: str) -> ServedModel:
+    """Ask a server what it says of a model; without a name, of the first one it has."""
     models = await list_models(connection, patience_s=_PATIENCE_S)
+    if name:
+        # It may know more names than it lists, and will say so if it does not know this one.
+        same = (model for model in models or () if model.name == name)
+        return next(same, ServedModel(name=name))
     if models is None:
         raise ModelUnavailableError(
             f"{provider.title} does not answer at {provider.base_url}",

@@ -27,7 +27,7 @@ _TOO_LARGE = 413
 _REDIRECTS = 300
 _CLIENT_ERRORS = 400
 _SERVER_ERRORS = 500
-_ANOTHER_TIME = (408, 409, 425, 429)
+_ANOTHER_TIME = (408, 429)
 
 _OVERFLOW_CODES = frozenset(
     {
@@ -97,19 +97,23 @@ class Asked:
     secret: SecretStr
     key_variable: str = ""
 
-    def unavailable(self, what: str) -> ModelUnavailableError:
+    def unavailable(self, what: str, *, hint: str = "") -> ModelUnavailableError:
         """Build the error for an answer that did not come, or not to its end."""
-        return ModelUnavailableError(f"{self.name} {self._clean(what)}")
+        return ModelUnavailableError(f"{self.name} {self._clean(what)}", hint=hint)
 
     def silent(self, connect_s: float, silence_s: float) -> ModelUnavailableError:
         """Build the error for a wait that was too long."""
         return self.unavailable(
-            f"could not be reached within {connect_s:g} s, or was silent for {silence_s:g} s"
+            f"could not be reached within {connect_s:g} s, or was silent for {silence_s:g} s",
+            hint="try again, or give it more time with `models.timeout_s`",
         )
 
     def unreachable(self, why: BaseException | None) -> ModelUnavailableError:
         """Build the error for a connection that was not made, or did not hold."""
-        return self.unavailable(f"cannot be reached, or broke off: {why or 'no reason known'}")
+        return self.unavailable(
+            f"cannot be reached, or broke off: {why or 'no reason known'}",
+            hint="check the network and the base URL, and that the server runs",
+        )
 
     def garbled(self, why: Exception) -> ModelUnavailableError:
         """Build the error for an answer that cannot be read."""

@@ -1,5 +1,7 @@
 """Asks models over Gemini's own API: contents, parts and function declarations."""
 
+import base64
+import binascii
 import json
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, asynccontextmanager
@@ -17,8 +19,9 @@ from assay.contracts.errors import AssayError, MissingExtraError
 from assay.contracts.ports import OnText, ignore_text
 from assay.models.catalogue import Provider
 from assay.models.connection import Connection, build_http_client
-from assay.models.draft import ReplyDraft, arguments_to_send, system_text
+from assay.models.draft import ReplyDraft, arguments_to_send, call_states, system_text
 from assay.models.failures import Answer
+from assay.models.provider_state import unseal
 
 if TYPE_CHECKING:
     import httpx2
@@ -36,9 +39,10 @@ _STOP_REASONS: Final[Mapping[str, StopReason]] = {
 _BROKE_OFF: Final = frozenset({"OTHER", "MALFORMED_RESPONSE", "FINISH_REASON_UNSPECIFIED"})
 
 _ANY_SIGNATURE: Final = b"skip_thought_signature_validator"
-"""What the API takes for the signature of a call that it, or another process of ours, lost."""
-_SIGNATURES_KEPT: Final = 1000
+"""What the API takes for the signature of a call that somebody else made."""
 _UNREADABLE: Final = "unreadable_call"
+_SEEDS: Final = 2**31
+"""The API counts with 32 bits, one of them for the sign."""
 
 
 @asynccontextmanager
@@ -87,11 +91,7 @@ def _keep_timeouts(http_client: "httpx2.AsyncClient") -> None:
 
 
 class GeminiModel:
-    """One of Google's models.
-
-    Calls of tools come signed, and the API wants to see the signatures again. A conversation has
-    no place for them, so they are kept here.
-    """
+    """One of Google's models."""
 
     def __init__(
         self,
@@ -108,7 +108,6 @@ class GeminiModel:
         self._facts = facts
         self._asked = connection.asked(self.name)
         self._timeouts = connection.timeouts
-        self._signatures: dict[str, bytes] = {}
 
     @property
     def name(self) -> str:
@@ -120,15 +119,12 @@ class GeminiModel:
 
     async def reply(self, request: Request, *, on_text: OnText = ignore_text) -> Reply:
         draft = ReplyDraft(request, on_text)
-        signatures: list[bytes | None] = []
         async with aclosing(self._responses(request)) as responses:
             async for response in responses:
-                self._take(response, draft, signatures, request)
+                self._take(response, draft, request)
         if draft.stop_reason is None:
             raise self._asked.unavailable("broke off before the end of its answer")
-        reply = draft.finish(self._model, draft.stop_reason)
-        self._remember(reply, signatures)
-        return reply
+        return draft.finish(self._model, draft.stop_reason, by=self.name)
 
     async def _responses(self, request: Request) -> AsyncGenerator["GenerateContentResponse"]:
         """Yield what arrives. Only what the SDK raises is translated, not what listeners do."""
@@ -139,7 +135,7 @@ class GeminiModel:
         try:
             stream = await self._client.models.generate_content_stream(
                 model=self._model,
-                contents=to_contents(request, self._signatures),  # pyright: ignore[reportArgumentType] - dictionaries
+                contents=to_contents(request, by=self.name),  # pyright: ignore[reportArgumentType] - dictionaries
                 config=to_config(request, facts=self._facts),  # pyright: ignore[reportArgumentType] - a dictionary
             )
             async for response in stream:
@@ -165,11 +161,7 @@ class GeminiModel:
                 return self._asked.garbled(error)
 
     def _take(
-        self,
-        response: "GenerateContentResponse",
-        draft: ReplyDraft,
-        signatures: list[bytes | None],
-        request: Request,
+        self, response: "GenerateContentResponse", draft: ReplyDraft, request: Request
     ) -> None:
         draft.model = response.model_version or draft.model
         if usage := response.usage_metadata:
@@ -180,7 +172,7 @@ class GeminiModel:
         if response.prompt_feedback and response.prompt_feedback.block_reason:
             draft.stop_reason = StopReason.FILTERED
         for candidate in (response.candidates or ())[:1]:
-            _take_parts(candidate, draft, signatures)
+            _take_parts(candidate, draft)
             if reason := candidate.finish_reason:
                 self._take_end(reason.value, draft, request)
 
@@ -192,29 +184,26 @@ class GeminiModel:
             draft.add_call(_UNREADABLE, name=_tool_meant(request), written="(not valid JSON)")
         draft.stop_reason = _STOP_REASONS.get(reason, StopReason.FILTERED)
 
-    def _remember(self, reply: Reply, signatures: list[bytes | None]) -> None:
-        for call, signature in zip(reply.message.tool_calls, signatures, strict=False):
-            if signature is not None:
-                self._signatures[call.id] = signature
-        while len(self._signatures) > _SIGNATURES_KEPT:
-            self._signatures.pop(next(iter(self._signatures)))
-
 
 def _answer(error: Any) -> Answer:  # noqa: ANN401 - typed, but by parts that are not installed
     headers: Mapping[str, str] = getattr(error.response, "headers", None) or {}
     return Answer(status=error.code or 200, headers=headers, body=error.details)
 
 
-def _take_parts(candidate: "Candidate", draft: ReplyDraft, signatures: list[bytes | None]) -> None:
+def _take_parts(candidate: "Candidate", draft: ReplyDraft) -> None:
     parts = candidate.content.parts if candidate.content else None
     for part in parts or ():
         if part.text and not part.thought:
             draft.add_text(part.text)
         if call := part.function_call:
+            signature = part.thought_signature
             draft.add_call(
-                len(signatures), id=call.id or "", name=call.name or "", written=_arguments(call)
+                object(),  # each comes whole
+                id=call.id or "",
+                name=call.name or "",
+                written=_arguments(call),
+                state=base64.b64encode(signature).decode() if signature else None,
             )
-            signatures.append(part.thought_signature)
 
 
 def _arguments(call: "FunctionCall") -> str:
@@ -230,7 +219,7 @@ def _tool_meant(request: Request) -> str:
 def to_config(request: Request, *, facts: ModelFacts) -> dict[str, Any]:
     """Write all of a request but its messages."""
     config: dict[str, Any] = {
-        "max_output_tokens": request.max_output_tokens,
+        "max_output_tokens": facts.output_limit(request),
         # Calls are ours to make and to count.
         "automatic_function_calling": {"disable": True},
         "automatic_continuation": False,
@@ -239,6 +228,8 @@ def to_config(request: Request, *, facts: ModelFacts) -> dict[str, Any]:
         config["system_instruction"] = system
     if request.temperature is not None:
         config["temperature"] = request.temperature
+    if request.seed is not None and facts.drawn_by_seed:
+        config["seed"] = request.seed % _SEEDS
     if request.stop:
         config["stop_sequences"] = list(request.stop)
     if request.tools:
@@ -257,7 +248,7 @@ def to_config(request: Request, *, facts: ModelFacts) -> dict[str, Any]:
     return config
 
 
-def to_contents(request: Request, signatures: Mapping[str, bytes]) -> list[dict[str, Any]]:
+def to_contents(request: Request, *, by: str) -> list[dict[str, Any]]:
     """Write the messages: what comes from one side in a row is one content."""
     names = {call.id: call.name for message in request.messages for call in message.tool_calls}
     contents: list[dict[str, Any]] = []
@@ -265,7 +256,7 @@ def to_contents(request: Request, signatures: Mapping[str, bytes]) -> list[dict[
         if message.role == "system":
             continue
         role = "model" if message.role == "assistant" else "user"
-        parts = _to_parts(message, names, signatures)
+        parts = _to_parts(message, names, by)
         if contents and contents[-1]["role"] == role:
             contents[-1]["parts"] += parts
         else:
@@ -273,9 +264,7 @@ def to_contents(request: Request, signatures: Mapping[str, bytes]) -> list[dict[
     return contents
 
 
-def _to_parts(
-    message: Message, names: Mapping[str, str], signatures: Mapping[str, bytes]
-) -> list[dict[str, Any]]:
+def _to_parts(message: Message, names: Mapping[str, str], by: str) -> list[dict[str, Any]]:
     if message.role == "tool":
         response = {
             "id": message.answers,
@@ -284,19 +273,33 @@ def _to_parts(
         }
         return [{"function_response": response}]
     said = [{"text": message.text}] if message.text or not message.tool_calls else []
+    signatures = _signatures_of(message, by)
     calls = [
-        _to_function_call(call, signatures, is_first=place == 0)
-        for place, call in enumerate(message.tool_calls)
+        _to_function_call(call, signature)
+        for call, signature in zip(message.tool_calls, signatures, strict=True)
     ]
     return said + calls
 
 
-def _to_function_call(
-    call: ToolCall, signatures: Mapping[str, bytes], *, is_first: bool
-) -> dict[str, Any]:
+def _signatures_of(message: Message, by: str) -> list[bytes | None]:
+    states = call_states(unseal(message, by), len(message.tool_calls))
+    signatures = [_signature_in(state) for state in states]
+    # Of several calls at once the API signs, and wants to see signed, only the first.
+    if signatures and not any(signatures):
+        signatures[0] = _ANY_SIGNATURE
+    return signatures
+
+
+def _signature_in(state: object) -> bytes | None:
+    try:
+        return base64.b64decode(state, validate=True) if isinstance(state, str) else None
+    except binascii.Error:
+        return None
+
+
+def _to_function_call(call: ToolCall, signature: bytes | None) -> dict[str, Any]:
     function_call = {"id": call.id, "name": call.name, "args": arguments_to_send(call)}
     part: dict[str, Any] = {"function_call": function_call}
-    # Of several calls at once only the first is signed.
-    if signature := signatures.get(call.id, _ANY_SIGNATURE if is_first else None):
+    if signature:
         part["thought_signature"] = signature
     return part

@@ -22,6 +22,8 @@ from assay.contracts.ports import Model, OnText, ignore_text
 
 _BYTES_PER_TOKEN: Final = 3
 """Of UTF-8. Text and code have about four a token, so a guess is rather too high."""
+_LEAST_OUTPUT_TOKENS: Final = 1024
+"""A reply that may not be even this long is rather not asked for: it would break off."""
 _TOKENS_PER_PART: Final = 16
 """What the marks around a message, a tool or a call take, in the widest format known."""
 
@@ -89,9 +91,10 @@ class Meter:
         Raises:
             BudgetExceededError: If a cap does not allow it, or cannot be kept for this model.
         """
+        input_tokens = estimate_input_tokens(request)
         reservation = Reservation(
-            input_tokens=estimate_input_tokens(request),
-            output_tokens=request.max_output_tokens,
+            input_tokens=input_tokens,
+            output_tokens=self._output_tokens(request, facts, input_tokens),
             price=facts.price,
         )
         self._check_calls()
@@ -111,6 +114,20 @@ class Meter:
         usd = _exact(used.cost_usd)
         if self._spent_usd is not None:
             self._spent_usd = None if usd is None else self._spent_usd + usd
+
+    def _output_tokens(self, request: Request, facts: ModelFacts, input_tokens: int) -> int:
+        """Return how long the reply may be. Where nobody said, what is left decides with."""
+        limit = facts.output_limit(request)
+        if request.max_output_tokens is not None:
+            return limit
+        affordable = [limit]
+        if (tokens := self._tokens_left()) is not None:
+            affordable.append(tokens - input_tokens)
+        if (usd := self._usd_left()) is not None and facts.price and facts.price.output_usd:
+            read = Fraction(str(facts.price.input_usd)) * input_tokens
+            left = (usd * 10**6 - read) / Fraction(str(facts.price.output_usd))
+            affordable.append(math.floor(left) - 1)  # what it costs is reckoned with floats
+        return max(min(affordable), min(limit, _LEAST_OUTPUT_TOKENS))
 
     def _calls_left(self) -> int | None:
         if self.caps.calls is None:
@@ -164,12 +181,15 @@ class Meter:
 class MeteredModel:
     """A model whose every call goes through a meter.
 
-    Put a retrying model around this one, not inside: each attempt is then a call of its own.
+    Put a retrying model around this one, not inside: each attempt is then a call of its own. The
+    request goes on with the length that was set aside for its reply, or `as_asked`, which is for
+    replays: they know a request by what it says.
     """
 
-    def __init__(self, model: Model, meter: Meter) -> None:
+    def __init__(self, model: Model, meter: Meter, *, as_asked: bool = False) -> None:
         self._model = model
         self._meter = meter
+        self._as_asked = as_asked
 
     @property
     def name(self) -> str:
@@ -190,6 +210,8 @@ class MeteredModel:
             on_text(text)
 
         try:
+            if not self._as_asked:
+                request = replace(request, max_output_tokens=reservation.output_tokens)
             reply = await self._model.reply(request, on_text=hear)
             used = _settled(reply, reservation)
         except (BudgetExceededError, ModelRefusedError, ModelUnavailableError) as error:
@@ -212,6 +234,8 @@ def estimate_input_tokens(request: Request) -> int:
 def _parts(request: Request) -> Iterator[str]:
     for message in request.messages:
         yield message.text
+        if message.provider_state:
+            yield message.provider_state
         for call in message.tool_calls:
             yield call.name + (call.written or json.dumps(call.arguments))
     for tool in request.tools:

@@ -12,13 +12,15 @@ from assay.contracts.conversation import (
     Request,
     StopReason,
     ToolCall,
+    ToolSpec,
 )
 from assay.contracts.errors import AssayError, MissingExtraError
 from assay.contracts.ports import OnText, ignore_text
 from assay.models.catalogue import Provider, Quirks, quirks_for
 from assay.models.connection import Connection, build_http_client
-from assay.models.draft import ReplyDraft, arguments_to_send
+from assay.models.draft import ReplyDraft, arguments_to_send, call_states
 from assay.models.failures import Answer
+from assay.models.provider_state import unseal
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -35,6 +37,16 @@ _STOP_REASONS: Final[Mapping[str, StopReason]] = {
 }
 _BROKE_OFF: Final = frozenset({"abort", "error", "insufficient_system_resource"})
 """Reasons for stopping that say the server could not go on."""
+
+_REASONING_TEXT: Final = "reasoning_content"
+"""DeepSeek's name for it, and of those after it."""
+_REASONING_PARTS: Final = "reasoning_details"
+"""OpenRouter's name for the same in parts, some of them signed or encrypted."""
+_REASONING: Final = (_REASONING_TEXT, _REASONING_PARTS)
+_GROWING: Final = frozenset({"text", "summary", "data"})
+"""What of a part comes in pieces."""
+_CALL_STATE: Final = "extra_content"
+"""Where Gemini's compatible endpoint keeps the signature of a call."""
 
 _NO_KEY = "none"
 """The SDK insists on a key, and would otherwise take one from the environment."""
@@ -104,7 +116,7 @@ class OpenAICompatibleModel:
                 self._take(chunk, draft)
         if draft.stop_reason is None:
             raise self._asked.unavailable("broke off before the end of its answer")
-        return draft.finish(self._model, draft.stop_reason)
+        return draft.finish(self._model, draft.stop_reason, by=self.name)
 
     async def _chunks(self, request: Request) -> AsyncGenerator["ChatCompletionChunk"]:
         """Yield what arrives. Only what the SDK raises is translated, not what listeners do."""
@@ -112,7 +124,11 @@ class OpenAICompatibleModel:
 
         failure: AssayError | None = None
         fields = to_chat_completion(
-            request, facts=self._facts, provider=self._provider, quirks=self._quirks
+            request,
+            facts=self._facts,
+            provider=self._provider,
+            quirks=self._quirks,
+            by=self.name,
         )
         try:
             async with await self._client.chat.completions.create(
@@ -162,6 +178,7 @@ def _take_choice(choice: "Choice", draft: ReplyDraft) -> None:
     if delta := choice.delta:
         refusal = delta.refusal
         draft.add_text(delta.content or refusal or "")
+        _keep_reasoning(delta.model_extra or {}, draft)
         for call in delta.tool_calls or ():
             function = call.function
             draft.add_call(
@@ -169,11 +186,34 @@ def _take_choice(choice: "Choice", draft: ReplyDraft) -> None:
                 id=call.id or "",
                 name=(function and function.name) or "",
                 written=(function and function.arguments) or "",
+                state=(call.model_extra or {}).get(_CALL_STATE),
             )
     if refusal:
         draft.stop_reason = StopReason.FILTERED
     elif choice.finish_reason and draft.stop_reason is None:
         draft.stop_reason = _STOP_REASONS.get(choice.finish_reason, StopReason.ENDED)
+
+
+def _keep_reasoning(fields: Mapping[str, Any], draft: ReplyDraft) -> None:
+    """Keep what was thought: who sends it under these names wants it back with the calls."""
+    if text := fields.get(_REASONING_TEXT):
+        draft.state[_REASONING_TEXT] = draft.state.get(_REASONING_TEXT, "") + text
+    kept: list[dict[str, Any]] = draft.state.setdefault(_REASONING_PARTS, [])
+    for part in fields.get(_REASONING_PARTS) or ():
+        same = next((one for one in kept if _is_same_part(one, part)), None)
+        if same is None:
+            kept.append(dict(part))
+            continue
+        for name, value in part.items():
+            if name in _GROWING and value:
+                same[name] = (same.get(name) or "") + value
+            elif value is not None:
+                same[name] = value
+
+
+def _is_same_part(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    names = ("index", "type")
+    return other.get("index") is not None and all(one.get(n) == other.get(n) for n in names)
 
 
 def _count(usage: "CompletionUsage", draft: ReplyDraft) -> None:
@@ -186,31 +226,23 @@ def _count(usage: "CompletionUsage", draft: ReplyDraft) -> None:
 
 
 def to_chat_completion(
-    request: Request, *, facts: ModelFacts, provider: Provider, quirks: Quirks
+    request: Request, *, facts: ModelFacts, provider: Provider, quirks: Quirks, by: str
 ) -> dict[str, Any]:
     """Write a request as the body of a chat completion, without model and stream."""
     fields: dict[str, Any] = {
-        "messages": [_to_message(message, provider) for message in request.messages],
-        provider.max_tokens_name: request.max_output_tokens,
+        "messages": [_to_message(message, provider, by) for message in request.messages],
+        provider.max_tokens_name: facts.output_limit(request),
     }
     if provider.streams_usage:
         fields["stream_options"] = {"include_usage": True}
     if request.temperature is not None and quirks.takes_temperature:
         fields["temperature"] = request.temperature
+    if request.seed is not None and facts.drawn_by_seed:
+        fields["seed"] = request.seed
     if request.stop and quirks.takes_stop:
         fields["stop"] = list(request.stop)
     if request.tools:
-        fields["tools"] = [
-            {
-                "type": "function",
-                "function": {
-                    "name": tool.name,
-                    "description": tool.description,
-                    "parameters": dict(tool.parameters),
-                },
-            }
-            for tool in request.tools
-        ]
+        fields["tools"] = [_to_tool(tool) for tool in request.tools]
     if request.json_schema is not None and facts.held_to_schema:
         schema = {"name": "reply", "schema": dict(request.json_schema), "strict": True}
         fields["response_format"] = {"type": "json_schema", "json_schema": schema}
@@ -220,20 +252,34 @@ def to_chat_completion(
     return fields
 
 
-def _to_message(message: Message, provider: Provider) -> dict[str, Any]:
+def _to_tool(tool: ToolSpec) -> dict[str, Any]:
+    function = {
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": dict(tool.parameters),
+    }
+    return {"type": "function", "function": function}
+
+
+def _to_message(message: Message, provider: Provider, by: str) -> dict[str, Any]:
     written: dict[str, Any] = {"role": message.role, "content": message.text}
     if message.role == "tool":
         written["tool_call_id"] = message.answers
     if message.tool_calls:
         written["content"] = message.text or None
-        written["tool_calls"] = [_to_tool_call(call, provider) for call in message.tool_calls]
+        state = unseal(message, by)
+        written |= {name: state[name] for name in _REASONING if name in state}
+        states = call_states(state, len(message.tool_calls))
+        written["tool_calls"] = [
+            _to_tool_call(call, provider, of_call)
+            for call, of_call in zip(message.tool_calls, states, strict=True)
+        ]
     return written
 
 
-def _to_tool_call(call: ToolCall, provider: Provider) -> dict[str, Any]:
+def _to_tool_call(call: ToolCall, provider: Provider, state: object) -> dict[str, Any]:
     # Not as it was written: servers put past calls into templates, and fail on broken JSON.
     arguments = json.dumps(arguments_to_send(call))
     function = {"name": call.name, "arguments": arguments}
-    return {"id": call.id, "type": "function", "function": function} | dict(
-        provider.tool_call_parameters
-    )
+    more = {_CALL_STATE: state} if state else dict(provider.tool_call_parameters)
+    return {"id": call.id, "type": "function", "function": function} | more

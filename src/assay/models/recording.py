@@ -49,6 +49,7 @@ class _Failure(_Lenient):
     message: str
     hint: str = ""
     retry_after_s: float | None = None
+    turned_away: bool = False
 
 
 class _Line(_Lenient):
@@ -220,7 +221,11 @@ def _answer(fields: object, place: str) -> Answer:
         if line.error is not None:
             told = line.error
             outcome = build_failure(
-                told.kind, told.message, hint=told.hint, retry_after_s=told.retry_after_s
+                told.kind,
+                told.message,
+                hint=told.hint,
+                retry_after_s=told.retry_after_s,
+                turned_away=told.turned_away,
             )
         else:
             outcome = reply_from_json(line.reply or {})

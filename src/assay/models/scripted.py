@@ -100,9 +100,10 @@ class Script:
 class ScriptedModel:
     """Says the lines of a script one after the other, and keeps what it was asked."""
 
-    def __init__(self, script: Script, *, name: str = "scripted") -> None:
+    def __init__(self, script: Script, *, name: str = "scripted", answered: int = 0) -> None:
         self._script = script
         self._name = name
+        self._answered = answered
         self.asked: list[Request] = []
 
     @property
@@ -127,7 +128,7 @@ class ScriptedModel:
         return self._reply(said)
 
     def _next(self) -> Said:
-        said, place = self._script.said, len(self.asked)
+        said, place = self._script.said, self._answered + len(self.asked)
         if place < len(said):
             return said[place]
         if said and said[-1].repeat:

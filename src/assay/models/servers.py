@@ -1,15 +1,37 @@
 """Asks an OpenAI-compatible server which models it has, and does not wait long for the answer."""
 
+from dataclasses import dataclass
+from typing import cast
+
 import anyio
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from assay.models.connection import Connection, build_http_client
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedModel:
+    """A model that a server has."""
+
+    name: str
+    context_tokens: int | None = None
+    """What the server gives it, which may be less than it was made for; None if it does not say."""
+
+
 class _Listed(BaseModel):
     model_config = ConfigDict(extra="ignore", strict=True)
 
     id: str
+    # Sizes of contexts, as vLLM and llama.cpp tell them. Others may mean other things by the names.
+    max_model_len: object = None
+    meta: object = None
+
+    def as_served(self) -> ServedModel:
+        meta: object = self.meta
+        known = cast("dict[str, object]", meta) if isinstance(meta, dict) else {}
+        sizes = (self.max_model_len, known.get("n_ctx"))
+        told = (size for size in sizes if isinstance(size, int) and size > 0)
+        return ServedModel(name=self.id, context_tokens=next(told, None))
 
 
 class _Listing(BaseModel):
@@ -18,8 +40,10 @@ class _Listing(BaseModel):
     data: list[_Listed] | None
 
 
-async def list_models(connection: Connection, *, patience_s: float) -> tuple[str, ...] | None:
-    """Return the names of the models that write text; None if no such server answers.
+async def list_models(
+    connection: Connection, *, patience_s: float
+) -> tuple[ServedModel, ...] | None:
+    """Return the models that write text; None if no such server answers.
 
     Something else may listen on the port: only an answer in the right form counts.
     """
@@ -37,5 +61,5 @@ async def list_models(connection: Connection, *, patience_s: float) -> tuple[str
                 listed = _Listing.model_validate_json(answer.content).data or []
             except (httpx2.HTTPError, httpx2.InvalidURL, ValidationError):
                 return None
-            return tuple(model.id for model in listed if "embed" not in model.id.lower())
+            return tuple(model.as_served() for model in listed if "embed" not in model.id.lower())
     return None

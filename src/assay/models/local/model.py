@@ -107,6 +107,7 @@ class LocalModel:
             price=Price(input_usd=0.0, output_usd=0.0),
             led_by_prefill=True,
             held_to_schema=True,
+            drawn_by_seed=True,
             local=True,
         )
 
@@ -129,9 +130,7 @@ class LocalModel:
             raise ModelRefusedError(
                 f"{self.name} makes no native tool calls", hint="use the plain-text protocol"
             )
-        body = chat_body(
-            request, self._options.sampling, max_output_tokens=self._facts.max_output_tokens
-        )
+        body = chat_body(request, self._options.sampling, facts=self._facts)
         async with self._turn:
             try:
                 answer = Answer(request.prefill, on_text)

@@ -7,13 +7,15 @@ that end a turn.
 import re
 from typing import Any
 
-from assay.contracts.conversation import Message, Request
+from assay.contracts.conversation import Message, ModelFacts, Request
 from assay.models.local.weights import Sampling
 
+_SEEDS = 2**32 - 1
+"""The engine counts with 32 bits, and takes the largest of those numbers for none at all."""
 _CONTROL_TOKEN = re.compile(r"<\|(?=[a-z_]+\|>)")
 
 
-def chat_body(request: Request, sampling: Sampling, *, max_output_tokens: int) -> dict[str, Any]:
+def chat_body(request: Request, sampling: Sampling, *, facts: ModelFacts) -> dict[str, Any]:
     """Return the request as the engine reads it."""
     messages = [_turn(message) for message in request.messages]
     if request.prefill:
@@ -21,7 +23,7 @@ def chat_body(request: Request, sampling: Sampling, *, max_output_tokens: int) -
         messages.append({"role": "assistant", "content": request.prefill})
     body: dict[str, Any] = {
         "messages": messages,
-        "max_tokens": min(request.max_output_tokens, max_output_tokens),
+        "max_tokens": facts.output_limit(request),
         "stop": [word for word in request.stop if word],  # an empty one would stop at once
         "stream": True,
         "stream_options": {"include_usage": True},
@@ -29,6 +31,8 @@ def chat_body(request: Request, sampling: Sampling, *, max_output_tokens: int) -
         "cache_prompt": True,
         **_drawing(request, sampling),
     }
+    if request.seed is not None:
+        body["seed"] = request.seed % _SEEDS
     if request.json_schema is not None:
         body["json_schema"] = dict(request.json_schema)
     return body

@@ -1,0 +1,132 @@
+"""The second step: the model proposes, once or several times side by side."""
+
+from dataclasses import replace
+
+import anyio
+
+from assay.agent.direct import write_directly
+from assay.agent.feedback import describe_reports
+from assay.agent.lattice import statuses_of
+from assay.agent.parts import Sitting
+from assay.agent.state import Attempt, RunState, Step
+from assay.agent.workshop import work_on
+from assay.contracts.diffs import unified_diff
+from assay.contracts.errors import AssayError, ModelRefusedError
+from assay.contracts.events import AttemptStarted, FilesChanged
+from assay.contracts.lessons import Cue
+from assay.contracts.workspace import Tree, changes_between
+
+_REPAIR = "Find the cause, and correct it. The tests are right."
+
+
+async def propose(sitting: Sitting) -> RunState:
+    """Make one attempt, or as many as are wanted at once."""
+    state = sitting.state
+    step = state.step
+    assert step is not None  # noqa: S101 - for the type checker: planning and reflecting set it
+    numbers = range(len(state.attempts) + 1, len(state.attempts) + 1 + _width(sitting))
+    made: dict[int, Attempt] = {}
+    failures: list[AssayError] = []
+
+    async def make(number: int) -> None:
+        try:
+            made[number] = await _attempt(sitting, number, step)
+        except AssayError as error:
+            failures.append(error)
+
+    async with anyio.create_task_group() as tasks:
+        for number in numbers:
+            tasks.start_soon(make, number)
+    if failures and not made:
+        raise failures[0]
+    return replace(state, round=tuple(made[number] for number in sorted(made)))
+
+
+def _width(sitting: Sitting) -> int:
+    effort = sitting.parts.goal.effort
+    return max(1, min(effort.best_of, effort.attempts - len(sitting.state.attempts)))
+
+
+async def _attempt(sitting: Sitting, number: int, step: Step) -> Attempt:
+    sitting.emit(AttemptStarted(attempt=number, move=step.move))
+    base = await _base(sitting, step)
+    feedback = await feedback_on(sitting, step)
+    make = write_directly if sitting.parts.small else work_on
+    try:
+        attempt = await make(sitting, number, step, tree=base, feedback=feedback)
+    except ModelRefusedError as error:
+        if not sitting.state.usage.calls and not sitting.spent.calls:
+            # It never answered at all: nothing about the work, and a person has to look.
+            raise
+        digest = await sitting.parts.journal.store_tree(base)
+        attempt = Attempt(number=number, move=step.move, tree=digest, complaint=str(error))
+    tree = await sitting.parts.journal.load_tree(attempt.tree)
+    _tell_changes(sitting, number, base, tree)
+    return replace(attempt, repeats=_repeated(sitting.state, attempt))
+
+
+async def _base(sitting: Sitting, step: Step) -> Tree:
+    """Return the files to start from: the untouched ones, or those of an earlier attempt."""
+    earlier = sitting.state.attempt(step.base) if step.move != "sample" else None
+    digest = earlier.tree if earlier else sitting.state.plan.pristine
+    return await sitting.parts.journal.load_tree(digest)
+
+
+async def feedback_on(sitting: Sitting, step: Step) -> str:
+    """Say what the check had to say of the attempt that is worked on."""
+    state = sitting.state
+    earlier = state.attempt(step.base) if step.move != "sample" else None
+    if earlier is None:
+        return ""
+    last = state.attempts[-1]
+    said: list[str] = []
+    if last.number != earlier.number:
+        said.append(_lost(earlier, last))
+    if earlier.complaint:
+        said.append(earlier.complaint)
+    if earlier.reports:
+        before = state.attempt(earlier.number - 1)
+        said.append(describe_reports(earlier.reports, before=statuses_of(before) or None))
+    said.extend(f"- {finding.explanation}" for finding in earlier.findings)
+    if earlier.all_passed and earlier.verdict and not earlier.verdict.accepted:
+        said.append(f"It was not accepted: {earlier.verdict.reason}")
+    said.extend(await _remedies(sitting, earlier))
+    return "\n\n".join([*(part for part in said if part), _REPAIR])
+
+
+def _lost(best: Attempt, last: Attempt) -> str:
+    broke = sorted(best.passed - last.passed)
+    if not broke:
+        return ""
+    names = ", ".join(broke[:5])
+    return (
+        f"Your last change broke tests that passed before ({names}) and was taken back. "
+        "The files are those of the best attempt again."
+    )
+
+
+async def _remedies(sitting: Sitting, attempt: Attempt) -> list[str]:
+    parts = sitting.parts
+    if parts.memory_use not in {"action", "all"} or not attempt.signatures:
+        return []
+    cue = Cue(moment="failure", goal=parts.goal.statement, signature=attempt.signatures[0], text="")
+    lessons = await parts.memory.recall(cue)
+    return [f"(The same failure before: {lesson.text})" for lesson in lessons[:1]]
+
+
+def _tell_changes(sitting: Sitting, number: int, base: Tree, tree: Tree) -> None:
+    sitting.emit(
+        FilesChanged(
+            attempt=number,
+            changes=changes_between(base, tree),
+            diff=unified_diff(base, tree),
+            tree=tree.digest,
+        )
+    )
+
+
+def _repeated(state: RunState, attempt: Attempt) -> int:
+    for earlier in state.attempts:
+        if earlier.tree == attempt.tree and not earlier.complaint:
+            return earlier.number
+    return 0

@@ -1,0 +1,114 @@
+"""An attempt in one reply: the model is shown the file and the tests, and writes the file."""
+
+from dataclasses import replace
+from pathlib import PurePosixPath
+from typing import Final
+
+from assay.agent.context import Brief, language_of, opening, prompt, room_for_files, system, user
+from assay.agent.edits import Applied, Edit, WriteFile, apply_edits
+from assay.agent.parts import Sitting
+from assay.agent.permits import may_change
+from assay.agent.protocol import Understood, describe_protocol, understand_text
+from assay.agent.state import Attempt, Step
+from assay.agent.targets import only_imported
+from assay.agent.tidying import tidy_module
+from assay.contracts.conversation import Message, Reply, Request, StopReason
+from assay.contracts.workspace import Tree
+
+_CHANCES: Final = 2
+"""Replies within one attempt, when the first cannot be used."""
+_LEAST_TOKENS: Final = 1024
+_CHARS_PER_TOKEN: Final = 3
+
+
+async def write_directly(
+    sitting: Sitting, number: int, step: Step, *, tree: Tree, feedback: str
+) -> Attempt:
+    """Ask for whole files, and apply what comes; a repair goes on in the context it repairs."""
+    messages = _messages(sitting, step, tree, feedback)
+    targets = sitting.state.plan.targets
+    sole = targets[0] if len(targets) == 1 else None
+    complaint = ""
+    for chance in range(1, _CHANCES + 1):
+        request = _request(sitting, step, messages, sole=sole, tree=tree)
+        reply = await sitting.ask(f"{number}.{chance}", request, attempt=number, step=chance)
+        text = _whole(reply, request)
+        messages = (*messages, Message(role="assistant", text=text))
+        understood = understand_text(text, sole_target=sole, tools=frozenset())
+        result = _applied(sitting, tree, understood)
+        if isinstance(result, Tree):
+            digest = await sitting.parts.journal.store_tree(result)
+            return Attempt(number=number, move=step.move, tree=digest, context=messages)
+        complaint = result
+        messages = (*messages, user(f"That cannot be used. {complaint}"))
+    digest = await sitting.parts.journal.store_tree(tree)
+    return Attempt(
+        number=number, move=step.move, tree=digest, context=messages, complaint=complaint
+    )
+
+
+def _messages(sitting: Sitting, step: Step, tree: Tree, feedback: str) -> tuple[Message, ...]:
+    state, goal = sitting.state, sitting.parts.goal
+    earlier = state.attempt(step.base) if step.move == "repair" else None
+    if earlier is not None and earlier.context:
+        return (*earlier.context, user(feedback))
+    plan = state.plan
+    brief = Brief(
+        statement=goal.statement,
+        tree=tree,
+        targets=plan.targets,
+        tests=plan.protected,
+        lessons=plan.lessons,
+    )
+    told = prompt("direct")
+    if len(plan.targets) != 1:
+        told = f"{told}\n\n{describe_protocol(())}"
+    room = room_for_files(sitting.parts.model.facts)
+    return (system(told), user(opening(brief, max_chars=room)))
+
+
+def _request(
+    sitting: Sitting,
+    step: Step,
+    messages: tuple[Message, ...],
+    *,
+    sole: PurePosixPath | None,
+    tree: Tree,
+) -> Request:
+    facts = sitting.parts.model.facts
+    led = facts.led_by_prefill and sole is not None
+    longest = max((len(tree.text(path) or "") for path in sitting.state.plan.targets), default=0)
+    return Request(
+        messages=messages,
+        max_output_tokens=min(
+            facts.max_output_tokens, _LEAST_TOKENS + 2 * longest // _CHARS_PER_TOKEN
+        ),
+        temperature=step.temperature,
+        prefill=f"```{language_of(sole)}\n" if led and sole is not None else "",
+        stop=("\n```",) if led else (),
+    )
+
+
+def _whole(reply: Reply, request: Request) -> str:
+    """Return the text with the fence closed that the stop word cut off."""
+    text = reply.message.text
+    if request.prefill and reply.stop_reason is StopReason.ENDED:
+        return f"{text.rstrip()}\n```"
+    return text
+
+
+def _applied(sitting: Sitting, tree: Tree, understood: Understood) -> Tree | str:
+    """Return the proposal, or what is wrong with the reply."""
+    imported = only_imported(sitting.state.plan.protected, tree)
+    edits = [_tidied(ask, imported) for ask in understood.asks if isinstance(ask, Edit)]
+    if not edits:
+        return " ".join(understood.problems) or "There is no file in it."
+    permit = may_change(sitting.parts.goal, sitting.state.plan.protected)
+    result = apply_edits(tree, edits, may_change=permit)
+    return result.tree if isinstance(result, Applied) else result.feedback
+
+
+def _tidied(edit: Edit, imported: frozenset[PurePosixPath]) -> Edit:
+    if isinstance(edit, WriteFile) and edit.path.suffix == ".py" and edit.path in imported:
+        return replace(edit, text=tidy_module(edit.text))
+    return edit

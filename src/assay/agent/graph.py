@@ -1,0 +1,118 @@
+"""The outer loop as a graph whose state is on disk after every step.
+
+The only module that knows LangGraph. The graph carries one value, the run's state as plain JSON:
+checkpoints then need no class of ours to be read, and reading one can call nothing.
+"""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypedDict
+
+from assay.agent.coding import propose
+from assay.agent.executing import execute
+from assay.agent.parts import Parts, Sitting
+from assay.agent.planning import make_plan
+from assay.agent.reflecting import end, reflect
+from assay.agent.screening import screen
+from assay.agent.state import STATE, RunState, as_json
+from assay.agent.verifying import verify
+from assay.contracts.errors import BudgetExceededError, JournalError, MissingExtraError
+
+if TYPE_CHECKING:
+    from langgraph.graph.state import CompiledStateGraph
+
+_Work = Callable[[Sitting], Awaitable[RunState]]
+
+STEPS: Final[dict[str, _Work]] = {
+    "plan": make_plan,
+    "code": propose,
+    "screen": screen,
+    "execute": execute,
+    "verify": verify,
+    "reflect": reflect,
+}
+
+
+class _Channels(TypedDict):
+    state: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class RunGraph:
+    """A compiled graph, and the thread of one run in it."""
+
+    compiled: "CompiledStateGraph[_Channels, None, _Channels, _Channels]"
+    config: dict[str, Any]
+
+    async def state(self) -> RunState | None:
+        """Return the state at the last step taken; None before the first."""
+        snapshot = await self.compiled.aget_state(self.config)  # pyright: ignore[reportArgumentType] - a plain dict will do
+        kept = snapshot.values.get("state") if snapshot.values else None
+        return STATE.validate_python(kept) if kept is not None else None
+
+    async def go_on(self) -> RunState:
+        """Take steps until the run has an ending; begins where the last sitting stopped."""
+        started = await self.state()
+        begin: Any = None if started is not None else {"state": as_json(STATE, RunState())}
+        last = await self.compiled.ainvoke(begin, self.config, durability="sync")  # pyright: ignore[reportArgumentType, reportUnknownMemberType] - as above
+        return STATE.validate_python(last["state"])
+
+
+@asynccontextmanager
+async def open_graph(parts: Parts, checkpoints: Path) -> AsyncGenerator[RunGraph]:
+    """Open the graph of one run, with its checkpoints in this file.
+
+    Raises:
+        MissingExtraError: If LangGraph is not installed.
+        JournalError: If the file cannot be opened.
+    """
+    try:
+        from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer  # noqa: PLC0415 - takes a second
+        from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver  # noqa: PLC0415 - as above
+        from langgraph.graph import END, START, StateGraph  # noqa: PLC0415 - as above
+    except ImportError as error:
+        raise MissingExtraError("carrying out a goal", extra="agent") from error
+    import sqlite3  # noqa: PLC0415 - with the rest
+
+    graph = StateGraph(_Channels)
+    for name, work in STEPS.items():
+        graph.add_node(name, _node(parts, work))  # pyright: ignore[reportUnknownMemberType] - loosely typed there
+    graph.add_edge(START, "plan")
+    for before, after in zip(STEPS, list(STEPS)[1:], strict=False):
+        graph.add_conditional_edges(before, _onward(after, END))
+    graph.add_conditional_edges("reflect", _onward("code", END))
+    try:
+        async with AsyncSqliteSaver.from_conn_string(str(checkpoints)) as saver:
+            # Nothing but plain JSON is in the state, so nothing else may be read back.
+            saver.serde = JsonPlusSerializer(allowed_msgpack_modules=None)
+            compiled = graph.compile(checkpointer=saver)  # pyright: ignore[reportUnknownMemberType] - as above
+            config = {
+                "configurable": {"thread_id": parts.run},
+                # A round is five steps; LangGraph counts them against endless loops, as we do.
+                "recursion_limit": 10 + len(STEPS) * (parts.goal.effort.attempts + 1),
+            }
+            yield RunGraph(compiled, config)
+    except sqlite3.Error as error:
+        raise JournalError(f"the checkpoints of the run cannot be used: {error}") from error
+
+
+def _node(parts: Parts, work: _Work) -> Callable[[_Channels], Awaitable[_Channels]]:
+    async def take_step(channels: _Channels) -> _Channels:
+        state = STATE.validate_python(channels["state"])
+        sitting = Sitting(parts=parts, state=state)
+        try:
+            state = await work(sitting)
+        except BudgetExceededError as error:
+            state = await end(sitting, replace(sitting.state, round=()), None, stopped=str(error))
+        return {"state": as_json(STATE, sitting.leave(state))}
+
+    return take_step
+
+
+def _onward(after: str, end_name: str) -> Callable[[_Channels], str]:
+    def choose(channels: _Channels) -> str:
+        return end_name if channels["state"]["ending"] is not None else after
+
+    return choose

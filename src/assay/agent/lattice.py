@@ -1,0 +1,57 @@
+"""Tests over attempts: which attempt is the best, and what one gained or lost."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from assay.agent.state import Attempt
+from assay.contracts.verdict import CheckReport, LatticeRow, TestStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gain:
+    """What one attempt did to the tests that another one passed."""
+
+    fixed: frozenset[str]
+    broke: frozenset[str]
+
+    @property
+    def lost_without_gain(self) -> bool:
+        return bool(self.broke) and not self.fixed
+
+
+def row_of(number: int, reports: tuple[CheckReport, ...]) -> LatticeRow:
+    """Build one column of the picture; a check without tests of its own counts as one test."""
+    statuses: dict[str, TestStatus] = {}
+    for report in reports:
+        for test in report.tests:
+            statuses[test.id] = test.status
+        if not report.tests:
+            status = TestStatus.PASSED if report.passed else TestStatus.FAILED
+            statuses[report.command] = status
+    return LatticeRow(attempt=number, statuses=statuses)
+
+
+def gain(before: Attempt, after: Attempt) -> Gain:
+    """Compare what two attempts passed."""
+    return Gain(fixed=after.passed - before.passed, broke=before.passed - after.passed)
+
+
+def better(one: Attempt, other: Attempt | None) -> bool:
+    """Whether an attempt is further than the best so far: more tests passed, fewer broken."""
+    if other is None:
+        return bool(one.reports) and not one.tampered
+    return _rank(one) > _rank(other)
+
+
+def _rank(attempt: Attempt) -> tuple[bool, bool, int, int]:
+    failing = sum(
+        test.status in {TestStatus.FAILED, TestStatus.ERROR}
+        for report in attempt.reports
+        for test in report.tests
+    )
+    return (not attempt.tampered, attempt.all_passed, len(attempt.passed), -failing)
+
+
+def statuses_of(attempt: Attempt | None) -> Mapping[str, TestStatus]:
+    """Return how the tests of an attempt ended; nothing if there was none."""
+    return row_of(attempt.number, attempt.reports).statuses if attempt else {}

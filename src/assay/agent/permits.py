@@ -1,0 +1,21 @@
+"""What the agent may change: told to the model at once, and enforced again by the verifier."""
+
+from pathlib import PurePosixPath
+
+from assay.agent.edits import MayChange
+from assay.agent.verify.pristine import matches
+from assay.contracts.goal import Goal
+
+
+def may_change(goal: Goal, protected: tuple[PurePosixPath, ...]) -> MayChange:
+    """Build the function that says of a path why it must not be changed, or nothing."""
+
+    def reason(path: PurePosixPath) -> str:
+        if path in protected:
+            return f"`{path}` is a test or belongs to one: it is given, and stays as it is"
+        if goal.allowed and not matches(path, goal.allowed):
+            allowed = ", ".join(goal.allowed)
+            return f"`{path}` is not among the files that may be changed: {allowed}"
+        return ""
+
+    return reason

@@ -1,0 +1,131 @@
+"""The first step: what decides, what is probably written, and in which order."""
+
+import re
+from dataclasses import replace
+from pathlib import PurePosixPath
+from typing import Final
+
+from assay.agent.context import Brief, opening, prompt, room_for_files, system, user
+from assay.agent.own_checks import write_checks
+from assay.agent.parts import Sitting
+from assay.agent.policy import first_step
+from assay.agent.state import Plan, RunState
+from assay.agent.targets import find_targets
+from assay.agent.verify.case import Case
+from assay.agent.verify.commands import checks_for, find_tests, split_command
+from assay.contracts.conversation import Request
+from assay.contracts.events import Planned
+from assay.contracts.lessons import Cue
+from assay.contracts.verdict import Grade
+from assay.contracts.workspace import Tree
+
+_STEP: Final = re.compile(r"^\s*(?:\d+[.)]|[-*])\s+(.+)$", re.MULTILINE)
+_MOST_STEPS: Final = 6
+_MOST_LESSONS: Final = 3
+_PLAN_TOKENS: Final = 600
+
+
+async def make_plan(sitting: Sitting) -> RunState:
+    """Settle what decides; where nothing does, checks are written that fail now."""
+    plan = await _decided(sitting)
+    lessons = await _lessons(sitting)
+    plan = replace(plan, lessons=lessons, steps=await _steps(sitting, plan))
+    sitting.emit(
+        Planned(steps=plan.steps, targets=plan.targets, checks=plan.checks, lessons=lessons)
+    )
+    return replace(sitting.state, plan=plan, step=first_step(small=sitting.parts.small))
+
+
+def case_of(sitting: Sitting, plan: Plan, pristine: Tree) -> Case:
+    """Say what is judged by what."""
+    goal = sitting.parts.goal
+    return Case(
+        pristine=pristine,
+        checks=plan.checks,
+        protected=plan.protected,
+        allowed=goal.allowed,
+        most=plan.most,
+        check_s=goal.effort.check_s,
+    )
+
+
+async def _decided(sitting: Sitting) -> Plan:
+    parts = sitting.parts
+    goal, tree = parts.goal, parts.pristine
+    given = goal.acceptance
+    found = find_tests(tree)
+    named = _named_in(given.checks, tree)
+    protected = tuple(dict.fromkeys((*given.protected, *named, *found)))
+    targets = find_targets(
+        goal.statement, tree, protected=given.protected or protected, allowed=goal.allowed
+    )
+    plan = Plan(
+        targets=targets,
+        protected=protected,
+        pristine=await parts.journal.store_tree(tree),
+        checks=given.checks or checks_for(given.protected, tree) if _decides(sitting) else (),
+    )
+    if plan.checks:
+        return plan
+    if found and await _fails_now(sitting, replace(plan, checks=checks_for(found, tree))):
+        return replace(plan, checks=checks_for(found, tree))
+    # What passes already guards against damage, and says nothing about the goal.
+    guards = checks_for(found, tree) if found else ()
+    return await write_checks(sitting, plan, guards)
+
+
+def _decides(sitting: Sitting) -> bool:
+    given = sitting.parts.goal.acceptance
+    return bool(given.checks or given.protected)
+
+
+def _named_in(checks: tuple[str, ...], tree: Tree) -> tuple[PurePosixPath, ...]:
+    """Return the files that check commands name: a check must not be rewritten by the agent."""
+    words = (word.partition("::")[0] for check in checks for word in split_command(check))
+    paths = (PurePosixPath(word) for word in words)
+    return tuple(path for path in paths if path in tree.files)
+
+
+async def _fails_now(sitting: Sitting, plan: Plan) -> bool:
+    parts = sitting.parts
+    case = case_of(sitting, plan, parts.pristine)
+    observations = await parts.verifier.run_checks(
+        case, parts.pristine, on_output=sitting.on_output(0)
+    )
+    return not all(observation.report.passed for observation in observations)
+
+
+async def _lessons(sitting: Sitting) -> tuple[str, ...]:
+    parts = sitting.parts
+    if parts.memory_use not in {"plan", "all"}:
+        return ()
+    lessons = await parts.memory.recall(Cue(moment="plan", goal=parts.goal.statement))
+    return tuple(lesson.text for lesson in lessons[:_MOST_LESSONS])
+
+
+async def _steps(sitting: Sitting, plan: Plan) -> tuple[str, ...]:
+    """Ask for a plan; a small model is better off without one of its own."""
+    parts = sitting.parts
+    if parts.small:
+        names = ", ".join(str(path) for path in plan.targets) or "the files of the goal"
+        return (f"write {names}", *(f"pass: {check}" for check in plan.checks))
+    brief = Brief(
+        statement=parts.goal.statement,
+        tree=parts.pristine,
+        targets=plan.targets,
+        tests=plan.protected,
+    )
+    request = Request(
+        messages=(
+            system(prompt("plan")),
+            user(opening(brief, max_chars=room_for_files(parts.model.facts))),
+        ),
+        max_output_tokens=_PLAN_TOKENS,
+    )
+    reply = await sitting.ask("plan", request, attempt=0, step=1)
+    return tuple(_STEP.findall(reply.message.text)[:_MOST_STEPS])
+
+
+def grade_cap(plan: Plan) -> Grade:
+    """Return the best that this plan can lead to."""
+    return Grade.RAN if plan.judged_by_model else plan.most

@@ -1,0 +1,199 @@
+"""The last step of a round: keep the best, learn from the rest, choose what comes next or end."""
+
+from dataclasses import replace
+
+from assay.agent.lattice import better, gain
+from assay.agent.parts import Sitting
+from assay.agent.policy import next_step
+from assay.agent.state import Attempt, RunState, Step
+from assay.contracts.diffs import unified_diff
+from assay.contracts.events import BudgetUsed, Reflected, RolledBack
+from assay.contracts.goal import Outcome, Status
+from assay.contracts.lessons import Failure
+from assay.contracts.verdict import Finding
+from assay.contracts.workspace import Tree, changes_between
+
+_ACTION_CHARS = 4_000
+
+
+async def reflect(sitting: Sitting) -> RunState:
+    """Close the round; the state that comes back either has a next step or an ending."""
+    state = sitting.state
+    for attempt in sorted(state.round, key=lambda attempt: attempt.number):
+        state = _ratcheted(sitting, state, attempt)
+    state = replace(state, round=())
+    used = _share_used(sitting, state)
+    sitting.emit(
+        BudgetUsed(
+            usage=state.usage + sitting.spent,
+            attempts=len(state.attempts),
+            wall_s=sitting.wall_s,
+            share=min(1.0, used),
+        )
+    )
+    accepted = [a for a in state.attempts if a.verdict is not None and a.verdict.accepted]
+    await _learn(sitting, state, accepted[0] if accepted else None)
+    if accepted:
+        return await end(sitting, state, accepted[0])
+    if used >= 1.0:
+        return await end(sitting, state, None)
+    last = state.attempts[-1]
+    step = next_step(
+        state.attempts, state.best, sitting.parts.goal.effort, small=sitting.parts.small
+    )
+    sitting.emit(
+        Reflected(attempt=last.number, lesson=_lesson(state, last, step), next_move=step.move)
+    )
+    return replace(state, step=step)
+
+
+def _ratcheted(sitting: Sitting, state: RunState, attempt: Attempt) -> RunState:
+    """Add a judged attempt, and say so if it lost what an earlier one had."""
+    best = state.attempt(state.best) if state.best else None
+    attempts = (*state.attempts, attempt)
+    if better(attempt, best):
+        return replace(state, attempts=attempts, best=attempt.number)
+    if best is not None and attempt.reports:
+        broke = gain(best, attempt).broke
+        if broke:
+            sitting.emit(
+                RolledBack(
+                    attempt=attempt.number, to_attempt=best.number, broke=tuple(sorted(broke))
+                )
+            )
+    return replace(state, attempts=attempts)
+
+
+def _share_used(sitting: Sitting, state: RunState) -> float:
+    effort = sitting.parts.goal.effort
+    return max(len(state.attempts) / effort.attempts, sitting.wall_s / effort.wall_s)
+
+
+def _lesson(state: RunState, last: Attempt, step: Step) -> str:
+    if last.complaint:
+        return last.complaint.splitlines()[0]
+    if last.repeats:
+        return f"the same files as in attempt {last.repeats}: another way is needed"
+    if last.tampered:
+        return "; ".join(finding.explanation for finding in last.findings)
+    if last.verdict is not None:
+        return last.verdict.reason
+    failing = [test for report in last.reports for test in report.tests if not test.passed]
+    count = f"{len(failing)} of {len(failing) + len(last.passed)} tests fail"
+    cause = (
+        failing[0].message
+        if failing
+        else next((report.explanation for report in last.reports if not report.passed), "")
+    )
+    again = "; the same as before" if _same_as_before(state) and step.move == "fresh" else ""
+    return f"{count}{again}: {cause}" if failing else cause
+
+
+def _same_as_before(state: RunState) -> bool:
+    return (
+        len(state.attempts) > 1 and state.attempts[-1].signatures == state.attempts[-2].signatures
+    )
+
+
+async def _learn(sitting: Sitting, state: RunState, accepted: Attempt | None) -> None:
+    """Write down what failed, once it is known how the run went; never from a forged one."""
+    parts = sitting.parts
+    if parts.memory_use == "off" or any(attempt.tampered for attempt in state.attempts):
+        return
+    if accepted is None and _share_used(sitting, state) < 1.0:
+        return
+    end_tree = await parts.journal.load_tree(accepted.tree) if accepted else None
+    for attempt in state.attempts:
+        if not attempt.signatures or (accepted and attempt.number == accepted.number):
+            continue
+        tree = await parts.journal.load_tree(attempt.tree)
+        fix = unified_diff(tree, end_tree, max_chars=_ACTION_CHARS) if end_tree else ""
+        await parts.memory.learn(_failure(sitting, attempt, tree, fix))
+
+
+def _failure(sitting: Sitting, attempt: Attempt, tree: Tree, fix: str) -> Failure:
+    failing = [test for report in attempt.reports for test in report.tests if not test.passed]
+    message = failing[0].message if failing else attempt.reports[0].explanation
+    targets = sitting.state.plan.targets
+    action = "\n".join(tree.text(path) or "" for path in targets)[:_ACTION_CHARS]
+    return Failure(
+        goal=sitting.parts.goal.statement,
+        signature=attempt.signatures[0],
+        message=message,
+        action=action,
+        language=targets[0].suffix.lstrip(".") if targets else "",
+        fix=fix,
+        run=sitting.parts.run,
+    )
+
+
+async def end(
+    sitting: Sitting, state: RunState, accepted: Attempt | None, *, stopped: str = ""
+) -> RunState:
+    """Build the outcome: what is handed over, or the best there was and why it is not enough."""
+    chosen = accepted or state.attempt(state.best)
+    journal = sitting.parts.journal
+    pristine = sitting.parts.pristine
+    digest = chosen.verdict.tree if accepted and chosen and chosen.verdict else ""
+    digest = digest or (chosen.tree if chosen else pristine.digest)
+    tree = await journal.load_tree(digest) if chosen else pristine
+    status = _status(sitting, state, accepted, stopped)
+    verdict = chosen.verdict if chosen else None
+    outcome = Outcome(
+        run=sitting.parts.run,
+        status=status,
+        grade=verdict.grade if accepted and verdict else None,
+        reason=stopped or _reason(state, accepted, status),
+        attempts=len(state.attempts),
+        verdict=verdict,
+        lattice=state.lattice,
+        findings=_findings(state),
+        changes=changes_between(pristine, tree),
+        tree=digest,
+        usage=state.usage + sitting.spent,
+        wall_s=sitting.wall_s,
+    )
+    return replace(state, step=None, round=(), ending=outcome)
+
+
+def _status(sitting: Sitting, state: RunState, accepted: Attempt | None, stopped: str) -> Status:
+    if accepted:
+        return Status.ACCEPTED
+    if state.attempts and state.attempts[-1].tampered:
+        return Status.TAMPERED
+    if not state.best and any(attempt.tampered for attempt in state.attempts):
+        return Status.TAMPERED
+    if stopped or sitting.wall_s >= sitting.parts.goal.effort.wall_s:
+        return Status.OUT_OF_BUDGET
+    return Status.NOT_ACCEPTED
+
+
+def _reason(state: RunState, accepted: Attempt | None, status: Status) -> str:
+    if accepted and accepted.verdict:
+        return accepted.verdict.reason
+    if status is Status.OUT_OF_BUDGET:
+        return "the time is used up"
+    if status is Status.TAMPERED:
+        forged = [f for a in state.attempts for f in a.findings if f.severity == "forgery"]
+        return f"it tried to forge its proof: {forged[-1].explanation}"
+    return _how_far(state)
+
+
+def _how_far(state: RunState) -> str:
+    best = state.attempt(state.best)
+    if best is None or not best.reports:
+        complaints = [attempt.complaint for attempt in state.attempts if attempt.complaint]
+        last = complaints[-1].splitlines()[0] if complaints else "nothing usable was proposed"
+        return f"no attempt of {len(state.attempts)} could be run: {last}"
+    if best.verdict is not None:
+        return best.verdict.reason
+    tests = [test for report in best.reports for test in report.tests]
+    if not tests:
+        return next((r.explanation for r in best.reports if not r.passed), "a check failed")
+    passed = sum(test.passed for test in tests)
+    return f"{passed} of {len(tests)} tests pass in the best of {len(state.attempts)} attempts"
+
+
+def _findings(state: RunState) -> tuple[Finding, ...]:
+    found = (finding for attempt in state.attempts for finding in attempt.findings)
+    return tuple(dict.fromkeys(found))

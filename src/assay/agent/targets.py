@@ -1,0 +1,121 @@
+"""Which files a goal is probably about: from its words, its tests and what may be changed."""
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+from typing import Final
+
+from assay.contracts.workspace import Tree
+
+_PATH_IN_WORDS: Final = re.compile(
+    r"(?<![\w/.-])((?:[\w-]+/)*[\w-]+\.(?:py|js|mjs|cjs|ts|jsx|tsx|go|rs|c|cc|cpp|h|hpp|java|rb|sh|"
+    r"md|txt|html|css|sql|toml|yaml|yml))(?![\w/])"
+)
+_PATH_IN_TESTS: Final = re.compile(r"""["']((?:[\w-]+/)*[\w-]+\.(?:py|js|mjs|cjs|sh))["']""")
+_JS_IMPORT: Final = re.compile(r"""(?:require\(\s*|from\s+|import\s+)["'](\.{1,2}/[^"']+)["']""")
+_NOT_OURS: Final = frozenset(
+    {"pytest", "hypothesis", "numpy", "pandas", "matplotlib", "sklearn", "scipy", "conftest"}
+)
+_WILD: Final = frozenset("*?[")
+_MOST: Final = 6
+
+
+def find_targets(
+    statement: str,
+    tree: Tree,
+    *,
+    protected: tuple[PurePosixPath, ...],
+    allowed: tuple[str, ...],
+) -> tuple[PurePosixPath, ...]:
+    """Return the files that will probably be written, the surest first; may be empty."""
+    named = [PurePosixPath(glob) for glob in allowed if not _WILD & set(glob)]
+    if named:
+        return tuple(dict.fromkeys(named))
+    found: dict[PurePosixPath, None] = {}
+    for test in protected:
+        found.update(dict.fromkeys(_wanted_by(test, tree)))
+    imported = bool(found)
+    for path in _in_words(statement):
+        # Data that is there already is read; what the tests import is what is written.
+        if path.suffix in {".txt", ".md"} and (imported or path in tree.files):
+            continue
+        found.setdefault(path)
+    return tuple(path for path in found if path not in protected)[:_MOST]
+
+
+def only_imported(tests: tuple[PurePosixPath, ...], tree: Tree) -> frozenset[PurePosixPath]:
+    """Return the Python files that tests import and do not name in any other way."""
+    imported: set[PurePosixPath] = set()
+    named: set[PurePosixPath] = set()
+    for test in tests:
+        text = tree.text(test)
+        if text is not None and test.suffix == ".py":
+            imported.update(_wanted_by_python(test, text, tree))
+            named.update(PurePosixPath(match.group(1)) for match in _PATH_IN_TESTS.finditer(text))
+    return frozenset(imported - named)
+
+
+def _in_words(statement: str) -> Iterator[PurePosixPath]:
+    for match in _PATH_IN_WORDS.finditer(statement):
+        yield PurePosixPath(match.group(1))
+
+
+def _wanted_by(test: PurePosixPath, tree: Tree) -> Iterator[PurePosixPath]:
+    text = tree.text(test)
+    if text is None:
+        return
+    if test.suffix == ".py":
+        yield from _wanted_by_python(test, text, tree)
+        for match in _PATH_IN_TESTS.finditer(text):
+            yield PurePosixPath(match.group(1))
+    elif test.suffix in {".js", ".mjs", ".cjs", ".ts"}:
+        for match in _JS_IMPORT.finditer(text):
+            yield _resolved(test, match.group(1), tree)
+
+
+def _wanted_by_python(test: PurePosixPath, text: str, tree: Tree) -> Iterator[PurePosixPath]:
+    try:
+        module = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError):
+        return
+    for node in ast.walk(module):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names = [node.module]
+        for name in names:
+            if path := _module_file(name, test, tree):
+                yield path
+
+
+def _module_file(name: str, test: PurePosixPath, tree: Tree) -> PurePosixPath | None:
+    """Where the module of this name is, or should be; None if it is not the workspace's."""
+    top = name.partition(".")[0]
+    if top in sys.stdlib_module_names or top in _NOT_OURS:
+        return None
+    parts = PurePosixPath(*name.split("."))
+    roots = (PurePosixPath(), test.parent, PurePosixPath("src"))
+    for root in roots:
+        for path in (root / parts.with_suffix(".py"), root / parts / "__init__.py"):
+            if path in tree.files:
+                return path
+    return parts.with_suffix(".py")
+
+
+def _resolved(test: PurePosixPath, written: str, tree: Tree) -> PurePosixPath:
+    parts: list[str] = []
+    for part in (test.parent / written).parts:
+        if part == ".." and parts:
+            parts.pop()
+        elif part not in {"..", "."}:
+            parts.append(part)
+    path = PurePosixPath(*parts)
+    if path.suffix or path in tree.files:
+        return path
+    for suffix in (".js", ".mjs", ".cjs", ".ts"):
+        if path.with_suffix(suffix) in tree.files:
+            return path.with_suffix(suffix)
+    return path.with_suffix(".js")

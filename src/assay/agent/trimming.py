@@ -1,0 +1,131 @@
+"""Makes what programs print short and the same from run to run, so that a model can read it.
+
+Each step is a pure function of the text. Timings, addresses and temporary paths are replaced only
+where their surroundings show what they are: a number in an assertion is not ours to change.
+"""
+
+import re
+from typing import Final
+
+_ANSI: Final = re.compile(
+    r"\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)"  # titles and hyperlinks
+    r"|[\x1b\x9b][\[()#;?]*[0-9;:]*[ -/]*[@-~]"  # colours and cursor movements
+)
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+_LARGEST_BLOCK: Final = 6
+"""Lines that are repeated together: the frames of a mutual recursion, for example."""
+_REPEATS_WORTH_FOLDING: Final = 3
+_NOTE: Final = "[… {lines} lines, {chars} characters left out …]"
+_SMALLEST: Final = 200
+_HEAD_SHARE: Final = 0.4
+"""The end of an output says more than its beginning: totals, and the error that ended it."""
+
+_TIMINGS: Final = tuple(
+    (re.compile(pattern, re.MULTILINE), replacement)
+    for pattern, replacement in (
+        (r"\b(in )\d+(?:\.\d+)?(?:ms|s)(?= =|$| \(\d)", r"\1…s"),  # pytest, unittest, libtest
+        (r"(?<=; finished in )\d+(?:\.\d+)?s", "…s"),
+        (r"^(\s*--- [A-Z]+: .*\()\d+(?:\.\d+)?s\)$", r"\1…s)"),  # go
+        (r"^((?:ok|FAIL)\s+\S+\s+)\d+(?:\.\d+)?s$", r"\1…s"),
+        (r"((?:#\s+|^\s*)duration_ms:? )\d+(?:\.\d+)?$", r"\1…"),  # node, TAP
+        (r"(\()\d+(?:\.\d+)?( m?s\)$)", r"\1…\2"),  # jest
+        (r"^(Time: +)\d+(?:\.\d+)?( m?s)\b.*$", r"\1…\2"),
+        (r"(\s)\d+\.\d+( sec$)", r"\1…\2"),  # ctest
+        (r"^(Total Test time \(real\) = +)\d+\.\d+", r"\1…"),
+        (r"(?<=\s)(time|timestamp)=\"[^\"\n]*\"", r'\1="…"'),  # JUnit XML
+    )
+)
+_TEMPORARY: Final = re.compile(
+    r"/(?:var/)?tmp/(?:pytest-of-[\w.-]+/pytest-\d+|[\w.-]*(?:tmp|go-build)[\w.-]*)"
+)
+_ADDRESS: Final = re.compile(r"\b(at |@ ?)0x[0-9a-fA-F]{6,16}\b")
+
+
+def trim(text: str, *, max_chars: int = 12_000) -> str:
+    """Return what is worth reading of an output, in at most this many characters."""
+    for step in (
+        strip_control_codes,
+        fold_repeated_lines,
+        normalise_timings,
+        normalise_temporary_paths,
+        normalise_addresses,
+    ):
+        text = step(text)
+    return cut_middle(text.strip("\n"), max_chars=max_chars)
+
+
+def strip_control_codes(text: str) -> str:
+    """Return the text as a terminal would show it: no colours, and of a progress bar the last."""
+    text = _ANSI.sub("", text).replace("\r\n", "\n")
+    if "\r" in text:
+        text = "\n".join(_last_overwritten(line) for line in text.split("\n"))
+    return _CONTROL.sub("", text)
+
+
+def _last_overwritten(line: str) -> str:
+    return next((part for part in reversed(line.split("\r")) if part), "")
+
+
+def fold_repeated_lines(text: str) -> str:
+    """Return the text with one of each run of equal lines or groups of lines, and a count."""
+    lines = text.split("\n")
+    kept: list[str] = []
+    position = 0
+    while position < len(lines):
+        size, repeats = _repetition(lines, position)
+        kept.extend(lines[position : position + size])
+        if repeats:
+            what = "line above" if size == 1 else f"{size} lines above"
+            kept.append(f"[the {what}: {repeats} times more]")
+        position += size * (repeats + 1)
+    return "\n".join(kept)
+
+
+def _repetition(lines: list[str], start: int) -> tuple[int, int]:
+    """Return how many lines from here are repeated together, and how often; (1, 0) if none are."""
+    for size in range(1, _LARGEST_BLOCK + 1):
+        block = lines[start : start + size]
+        # Empty lines are layout; folding them would make a text longer.
+        if not any(block):
+            continue
+        repeats = 0
+        following = start + size
+        while lines[following : following + size] == block:
+            repeats += 1
+            following += size
+        if repeats >= _REPEATS_WORTH_FOLDING:
+            return size, repeats
+    return 1, 0
+
+
+def normalise_timings(text: str) -> str:
+    """Return the text without the durations that test runners print."""
+    for pattern, replacement in _TIMINGS:
+        text = pattern.sub(replacement, text)
+    return text
+
+
+def normalise_temporary_paths(text: str) -> str:
+    """Return the text with one name for all folders that were made for a moment."""
+    return _TEMPORARY.sub("/tmp/…", text)  # noqa: S108 - a word in a text
+
+
+def normalise_addresses(text: str) -> str:
+    """Return the text without places in memory."""
+    return _ADDRESS.sub(r"\g<1>0x…", text)
+
+
+def cut_middle(text: str, *, max_chars: int) -> str:
+    """Return the beginning and the end of a text that is too long, cut between lines."""
+    if len(text) <= max_chars:
+        return text
+    if max_chars < _SMALLEST:
+        return text[:max_chars]
+    room = max_chars - len(_NOTE) - 2 * len(str(len(text)))
+    head = text[: int(room * _HEAD_SHARE)]
+    tail = text[len(text) - (room - len(head)) :]
+    head = head[: head.rfind("\n") + 1] or head
+    tail = tail[tail.find("\n") + 1 :] or tail
+    left_out = text[len(head) : len(text) - len(tail)]
+    note = _NOTE.format(lines=left_out.count("\n"), chars=len(left_out))
+    return "\n".join((head.removesuffix("\n"), note, tail))

@@ -1,0 +1,233 @@
+"""Finds the tests of a workspace, and the commands that run given test files.
+
+By convention only: names, folders and the files that say how a project is built. Nothing is run.
+"""
+
+import json
+import re
+import shlex
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import PurePosixPath
+from typing import Any, Final, cast
+
+from assay.contracts.errors import UsageError
+from assay.contracts.workspace import Tree
+
+_Paths = tuple[PurePosixPath, ...]
+
+_TEST_NAMES: Final = re.compile(
+    r"test_.*\.py|.*_tests?\.py|tests?\.py"
+    r"|.*[._-](?:test|spec)\.[cm]?[jt]sx?|test\.[cm]?[jt]s|test[-_].*\.[cm]?js"
+    r"|.*_test\.go"
+    r"|.*_tests?\.rs"
+    r"|(?:test_.*|.*_tests?|tests?)\.(?:c|cc|cpp|cxx)"
+    r"|(?:Test.*|.*Tests?|.*IT)\.(?:java|kt)"
+    r"|.*_(?:test|spec)\.rb|test_.*\.(?:rb|sh)|.*_test\.sh|.*\.bats"
+)
+_TEST_FOLDERS: Final = frozenset({"tests", "test", "__tests__"})
+_FOREIGN: Final = frozenset(
+    {
+        ".git", ".hg", ".tox", ".nox", ".venv", "venv", "__pycache__", ".pytest_cache",
+        "node_modules", "bower_components", "vendor", "third_party", "site-packages",
+        "target", "build", "dist", ".gradle", ".eggs",
+    }
+)  # fmt: skip
+_SUPPORT: Final = frozenset({"conftest.py", "__init__.py"})
+_JAVASCRIPT: Final = frozenset({".js", ".mjs", ".cjs", ".jsx", ".ts", ".tsx", ".mts", ".cts"})
+_PLAIN_JAVASCRIPT: Final = frozenset({".js", ".mjs", ".cjs"})
+_NATIVE: Final = frozenset({".c", ".cc", ".cpp", ".cxx"})
+_JVM: Final = frozenset({".java", ".kt", ".groovy", ".scala"})
+_JEST_CONFIGURATION: Final = tuple(
+    f"jest.config.{ending}" for ending in ("js", "cjs", "mjs", "ts", "cts", "json")
+)
+_NODE_TEST: Final = re.compile(r"""(?:from|require\(|import)\s*['"](?:node:)?test['"]""")
+_IGNORED_RUST: Final = re.compile(r"^\s*#\[ignore\b", re.MULTILINE)
+_HINT: Final = "give the command that runs them as a check"
+
+
+def find_tests(tree: Tree) -> _Paths:
+    """Return the files that are tests by convention, and what lies beside them in their folders."""
+    return tuple(sorted(path for path in tree.files if _is_of_tests(path)))
+
+
+def _is_of_tests(path: PurePosixPath) -> bool:
+    folders = path.parts[:-1]
+    if not _FOREIGN.isdisjoint(folders):
+        return False
+    return not _TEST_FOLDERS.isdisjoint(folders) or bool(_TEST_NAMES.fullmatch(path.name))
+
+
+def checks_for(tests: _Paths, tree: Tree) -> tuple[str, ...]:
+    """Return the commands that run these test files.
+
+    Data and support files among them need no command of their own.
+
+    Raises:
+        UsageError: If there are files, but none that can be run as a test here.
+    """
+    if not tests:
+        return ()
+    # Where files are named as tests, the others are what those need.
+    named = tuple(path for path in tests if _is_named(path))
+    runnable = named or tuple(path for path in tests if path.name not in _SUPPORT)
+    commands: list[str] = []
+    unknown = set(named or runnable[:1] or tests[:1])
+    for suffixes, how in _LANGUAGES:
+        own = tuple(path for path in runnable if path.suffix in suffixes)
+        unknown.difference_update(own)
+        if own:
+            commands.extend(how(own, tree))
+    if unknown:
+        raise UsageError(
+            f"no way is known to run {str(min(unknown))!r} as a test",
+            hint=f'{_HINT}, for example "make test"',
+        )
+    return tuple(dict.fromkeys(commands))
+
+
+def _is_named(path: PurePosixPath) -> bool:
+    if path.suffix == ".rs" and path.parent.name == "tests":
+        return True
+    if path.suffix in _JAVASCRIPT and "__tests__" in path.parts:
+        return True
+    return bool(_TEST_NAMES.fullmatch(path.name))
+
+
+def _command(words: Iterable[str], *, folder: PurePosixPath = PurePosixPath()) -> str:
+    where = f"cd {shlex.quote(str(folder))} && " if folder.parts else ""
+    return where + shlex.join(words)
+
+
+def _python(paths: _Paths, tree: Tree) -> tuple[str, ...]:
+    del tree
+    return (_command(("pytest", *map(str, paths))),)
+
+
+def _by_project(
+    paths: _Paths, tree: Tree, *, marks: tuple[str, ...]
+) -> Mapping[PurePosixPath | None, _Paths]:
+    """Return the files by the innermost folder above them that has one of these files."""
+    grouped: dict[PurePosixPath | None, _Paths] = {}
+    for path in paths:
+        project = next(
+            (
+                folder
+                for folder in path.parents
+                if any(folder / mark in tree.files for mark in marks)
+            ),
+            None,
+        )
+        grouped[project] = (*grouped.get(project, ()), path)
+    return grouped
+
+
+def _project_command(
+    *words: str, marks: tuple[str, ...]
+) -> Callable[[_Paths, Tree], tuple[str, ...]]:
+    """Return how to run tests that one command runs for a whole project."""
+
+    def commands(paths: _Paths, tree: Tree) -> tuple[str, ...]:
+        found: list[str] = []
+        for project, own in _by_project(paths, tree, marks=marks).items():
+            if project is None:
+                raise UsageError(
+                    f"there is no {' or '.join(marks)} above {str(own[0])!r}",
+                    hint=f"add one, or {_HINT}",
+                )
+            found.append(_command(words, folder=project))
+        return tuple(found)
+
+    return commands
+
+
+def _rust(paths: _Paths, tree: Tree) -> tuple[str, ...]:
+    commands = _project_command("cargo", "test", marks=("Cargo.toml",))(paths, tree)
+    if any(_IGNORED_RUST.search(tree.text(path) or "") for path in paths):
+        return tuple(f"{command} -- --include-ignored" for command in commands)
+    return commands
+
+
+def _jvm(paths: _Paths, tree: Tree) -> tuple[str, ...]:
+    marks = ("gradlew", "build.gradle", "build.gradle.kts", "pom.xml")
+    commands: list[str] = []
+    for project, own in _by_project(paths, tree, marks=marks).items():
+        if project is None:
+            return _project_command(marks=marks)(own, tree)
+        if project / "gradlew" in tree.files:
+            words = ("./gradlew", "--offline", "test")
+        elif project / "pom.xml" in tree.files:
+            words = ("mvn", "--offline", "test")
+        else:
+            words = ("gradle", "--offline", "test")
+        commands.append(_command(words, folder=project))
+    return tuple(commands)
+
+
+def _shell(paths: _Paths, tree: Tree) -> tuple[str, ...]:
+    del tree
+    return tuple(_command(("bash", str(path))) for path in paths)
+
+
+def _javascript(paths: _Paths, tree: Tree) -> tuple[str, ...]:
+    commands: list[str] = []
+    for project, own in _by_project(paths, tree, marks=("package.json",)).items():
+        folder = project or PurePosixPath()
+        package = _package(tree, folder)
+        named = tuple(str(path.relative_to(folder)) for path in own)
+        builtin = all(_NODE_TEST.search(tree.text(path) or "") for path in own)
+        if not builtin and _wants_jest(package, folder, own, tree):
+            commands.append(_command(("npx", "jest", *named), folder=folder))
+        elif not builtin and "test" in _table(package, "scripts"):
+            commands.append(_command(("npm", "test"), folder=folder))
+        elif all(path.suffix in _PLAIN_JAVASCRIPT for path in own):
+            commands.append(_command(("node", "--test", *named), folder=folder))
+        else:
+            raise UsageError(
+                f"no way is known to run {named[0]!r} as a test",
+                hint="add a test script to package.json, for example with jest",
+            )
+    return tuple(commands)
+
+
+def _wants_jest(
+    package: Mapping[str, Any], folder: PurePosixPath, tests: _Paths, tree: Tree
+) -> bool:
+    script = _table(package, "scripts").get("test", "")
+    if isinstance(script, str) and script.strip():
+        return bool(re.search(r"(?:^|[\s/])jest\b", script))
+    declared = {**_table(package, "dependencies"), **_table(package, "devDependencies")}
+    return (
+        "jest" in declared
+        or "jest" in package
+        or any(folder / name in tree.files for name in _JEST_CONFIGURATION)
+        # Nothing else has `expect` without an import.
+        or (not package and any(_uses_jest_globals(tree.text(path) or "") for path in tests))
+    )
+
+
+def _uses_jest_globals(text: str) -> bool:
+    return "expect(" in text and not re.search(r"\bexpect\b[^\n(]*(?:from|=\s*require)", text)
+
+
+def _package(tree: Tree, folder: PurePosixPath) -> Mapping[str, Any]:
+    try:
+        package: Any = json.loads(tree.text(folder / "package.json") or "{}")
+    except (ValueError, RecursionError):
+        return {}
+    return cast("dict[str, Any]", package) if isinstance(package, dict) else {}
+
+
+def _table(package: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    table = package.get(name)
+    return cast("dict[str, Any]", table) if isinstance(table, dict) else {}
+
+
+_LANGUAGES: Final[tuple[tuple[frozenset[str], Callable[[_Paths, Tree], tuple[str, ...]]], ...]] = (
+    (frozenset({".py"}), _python),
+    (_JAVASCRIPT, _javascript),
+    (frozenset({".rs"}), _rust),
+    (frozenset({".go"}), _project_command("go", "test", "./...", marks=("go.mod",))),
+    (_NATIVE, _project_command("ctest", marks=("CMakeLists.txt",))),
+    (_JVM, _jvm),
+    (frozenset({".sh"}), _shell),
+)

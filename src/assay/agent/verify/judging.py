@@ -1,0 +1,196 @@
+"""Decides by the evidence: pure functions from observations to findings and a verdict."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from assay.agent.verify.case import Case
+from assay.agent.verify.mutation import RewrittenTests
+from assay.agent.verify.python_process import PythonRun
+from assay.agent.verify.runner import CheckOrder, Observation, Runner
+from assay.contracts.verdict import (
+    CheckReport,
+    Finding,
+    Grade,
+    TestResult,
+    TestStatus,
+    Trick,
+    Verdict,
+)
+from assay.contracts.workspace import Tree
+
+_SHOWN = 3
+_BAD = frozenset({TestStatus.FAILED, TestStatus.ERROR})
+_EXCUSES = ("skip", "xfail", "expectedFailure")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One check with the runner that understands it."""
+
+    runner: Runner
+    order: CheckOrder
+
+
+def missing_tests(check: Check, tree: Tree, report: CheckReport) -> tuple[Finding, ...]:
+    """Name tests that are in the files and not in the report."""
+    if any(test.status in _BAD for test in report.tests):
+        # A file that cannot be imported, a fixture that fails: no one pretends that all is well.
+        return ()
+    reported = {_bare(test.id) for test in report.tests}
+    skipped = {test.id for test in report.tests if test.status is TestStatus.SKIPPED}
+    missing = sorted(
+        name
+        for name in check.runner.expected(check.order, tree) - reported
+        if not any(name.startswith((f"{whole}::", f"{whole}.")) for whole in skipped)
+    )
+    if not missing:
+        return ()
+    return (_forgery(Trick.TESTS_MISSING, f"not in the report: {_some(missing)}"),)
+
+
+def skipped_tests(case: Case, report: CheckReport) -> tuple[Finding, ...]:
+    """Tell the skips a person wrote from those that came with the proposal."""
+    skipped = [test for test in report.tests if test.status is TestStatus.SKIPPED]
+    if not skipped:
+        return ()
+    ours = [test for test in skipped if not _is_excused(case, test)]
+    if ours:
+        said = f"skipped, though the tests do not ask for it: {_some([t.id for t in ours])}"
+        return (_forgery(Trick.TESTS_SKIPPED, said),)
+    said = f"not run, as the tests say themselves: {_some([t.id for t in skipped])}"
+    return (Finding(trick=Trick.TESTS_SKIPPED, severity="doubt", explanation=said),)
+
+
+def _is_excused(case: Case, test: TestResult) -> bool:
+    """Whether the file that the skip comes from is the person's, and speaks of skipping."""
+    place = test.message.partition(":")[0]
+    here = (
+        PurePosixPath(place) if place.endswith(".py") else PurePosixPath(test.id.partition("::")[0])
+    )
+    if test.id.endswith(".py") or "::" in test.id:
+        text = case.pristine.text(here)
+        return text is not None and any(word in text for word in _EXCUSES)
+    texts = [case.pristine.text(path) or "" for path in case.pristine.files if _judges(case, path)]
+    return any(word in text for text in texts for word in _EXCUSES)
+
+
+def _judges(case: Case, path: PurePosixPath) -> bool:
+    return any(path == root or root in path.parents for root in case.protected)
+
+
+def compare_repetition(
+    first: CheckReport, again: PythonRun, *, reverse: bool
+) -> tuple[Finding, ...]:
+    """Compare a run with one under other conditions."""
+    before = {test.id: test.status for test in first.tests}
+    after = {test.id: test.status for test in again.observation.report.tests}
+    differing = sorted(name for name in before if before[name] != after.get(name))
+    if not differing and again.complete:
+        return ()
+    order = ", in another order" if reverse else ""
+    said = f"ended differently when run again{order}: {_some(differing) or 'the whole run'}"
+    return (Finding(trick=Trick.UNSTABLE, severity="doubt", explanation=said),)
+
+
+def judge_turned_tests(
+    first: CheckReport, same: PythonRun, turned: PythonRun, tests: RewrittenTests
+) -> tuple[Finding, ...]:
+    """Decide what it means that tests passed which nobody passes honestly."""
+    if not turned.complete:
+        said = "tests that must fail could not be run to their end"
+        return (Finding(trick=Trick.UNSTABLE, severity="doubt", explanation=said),)
+    # Counted without parameters, which are part of what was changed: a test that comes to none of
+    # its assertions passes either way.
+    probed = [test.id for test in first.tests if test.passed and same.reached.get(test.id)]
+    vacuous = Counter(_bare(t.id) for t in first.tests if t.passed and not same.reached.get(t.id))
+    after = Counter(_bare(t.id) for t in turned.observation.report.tests if t.passed)
+    forged = after - vacuous
+    passed = [name for name in probed if _bare(name) in forged]
+    if passed:
+        followed = [n for n in passed if same.reached[n] & tests.constants]
+        if followed:
+            said = (
+                f"passed although what they expect was changed: {_some(followed)}; the answers "
+                "come from the tests, or claim to be equal to everything"
+            )
+            return (_forgery(Trick.READS_TESTS, said),)
+        said = f"passed although they claim the opposite: {_some(passed)}"
+        return (_forgery(Trick.PATCHED_RUNNER, said),)
+    if not probed:
+        said = "no test has an assertion that could be turned, so forging them would not be seen"
+        return (Finding(trick=Trick.PATCHED_RUNNER, severity="doubt", explanation=said),)
+    return ()
+
+
+def _bare(name: str) -> str:
+    return name.partition("[")[0]
+
+
+def conclude(
+    case: Case,
+    tree: Tree,
+    checks: Sequence[Check],
+    observations: Sequence[Observation],
+    findings: Iterable[Finding],
+    *,
+    most: Grade = Grade.PROVEN,
+) -> Verdict:
+    """Weigh everything. Accepted is only what nothing speaks against."""
+    unique = tuple(dict.fromkeys(findings))
+    reports = tuple(observation.report for observation in observations)
+    reason = _objection(reports, unique)
+    if reason:
+        return Verdict(
+            accepted=False,
+            grade=None,
+            reason=reason,
+            tree=tree.digest,
+            reports=reports,
+            findings=unique,
+        )
+    grades = [case.most, most, *(check.runner.most for check in checks)]
+    doubts = [finding for finding in unique if finding.severity == "doubt"]
+    if doubts:
+        grades.append(Grade.CHECKED)
+    grade = min(grades, key=lambda g: g.rank)
+    return Verdict(
+        accepted=True,
+        grade=grade,
+        reason=_praise(reports, doubts),
+        tree=tree.digest,
+        reports=reports,
+        findings=unique,
+    )
+
+
+def _objection(reports: Sequence[CheckReport], findings: Sequence[Finding]) -> str:
+    forgeries = [finding for finding in findings if finding.severity == "forgery"]
+    if forgeries:
+        more = f" (and {len(forgeries) - 1} more)" if len(forgeries) > 1 else ""
+        return f"forged: {forgeries[0].explanation}{more}"
+    for report in reports:
+        if not report.passed:
+            return f"`{report.command}`: {report.explanation}"
+        if report.canaries_caught < report.canaries_planted:
+            return f"`{report.command}`: tests that must fail passed"
+    return "" if reports else "there is no check to decide by"
+
+
+def _praise(reports: Sequence[CheckReport], doubts: Sequence[Finding]) -> str:
+    tests = sum(len(report.tests) for report in reports)
+    planted = sum(report.canaries_planted for report in reports)
+    passed = f"all {tests} tests passed" if tests else f"all {len(reports)} checks passed"
+    caught = f", and all {planted} tests that must fail did" if planted else ""
+    doubt = f"; not proven: {doubts[0].explanation}" if doubts else ""
+    return f"{passed}{caught}{doubt}"
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more
+
+
+def _forgery(trick: Trick, explanation: str) -> Finding:
+    return Finding(trick=trick, severity="forgery", explanation=explanation)

@@ -1,0 +1,41 @@
+"""Runs a command that is known by its exit code alone: less evidence, and never the best grade."""
+
+from assay.agent.verify.evidence import explain_ending, printed_by
+from assay.agent.verify.runner import CheckOrder, Observation
+from assay.contracts.execution import Command
+from assay.contracts.ports import OnOutput, Sandbox, ignore_output
+from assay.contracts.verdict import CheckReport, Grade
+from assay.contracts.workspace import Tree
+
+
+class PlainRunner:
+    """Any command that is not a test runner Assay understands."""
+
+    name = "command"
+    most = Grade.CHECKED
+    configuration: tuple[str, ...] = ("Makefile", "makefile", "GNUmakefile", "justfile", "tox.ini")
+
+    def understands(self, argv: tuple[str, ...]) -> bool:
+        return bool(argv)
+
+    def expected(self, order: CheckOrder, tree: Tree) -> frozenset[str]:
+        del order, tree
+        return frozenset()
+
+    async def run(
+        self, order: CheckOrder, sandbox: Sandbox, *, on_output: OnOutput = ignore_output
+    ) -> Observation:
+        result = await sandbox.run(
+            Command(argv=order.argv, timeout_s=order.timeout_s), on_output=on_output
+        )
+        return Observation(
+            report=CheckReport(
+                command=order.command,
+                runner=self.name,
+                passed=result.succeeded,
+                exit_code=result.exit_code,
+                explanation=explain_ending(result),
+                output=printed_by(result),
+                duration_s=result.duration_s,
+            )
+        )

@@ -1,0 +1,288 @@
+"""Runs Python tests in a sandbox by a driver of our own, and reads its sealed report.
+
+The driver takes what it needs before any file of the workspace can be imported. Its report goes
+through the real standard output, which the program under test does not get; what that prints is on
+the other stream.
+"""
+
+import json
+import posixpath
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from hashlib import sha256
+from importlib import resources
+from typing import Final
+
+from assay.agent.trimming import trim
+from assay.agent.verify.evidence import explain_ending
+from assay.agent.verify.invocation import read_invocation
+from assay.agent.verify.runner import CheckOrder, Observation
+from assay.contracts.execution import Command, ExecutionResult, OutputChunk, Reason
+from assay.contracts.ports import OnOutput, Sandbox, ignore_output
+from assay.contracts.verdict import CheckReport, Finding, TestResult, TestStatus, Trick
+
+_PACKAGE: Final = "assay.agent.verify.drivers"
+_COMMON: Final = ("channel", "integrity", "canaries", "remains")
+# Modules of the drivers are known by name only while they import each other.
+_BOOT: Final = """
+def boot():
+    import json, os, sys, types
+    order = json.loads(sys.stdin.buffer.read())
+    empty = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(empty, 0)
+    os.close(empty)
+    modules = {}
+    for name, source in order.pop("modules"):
+        modules[name] = sys.modules[name] = module = types.ModuleType(name)
+        exec(compile(source, "<" + name + ">", "exec"), module.__dict__)
+    say = modules[order.pop("channel")].open_channel(bytes.fromhex(order.pop("key")))
+    for name in modules:
+        del sys.modules[name]
+    del globals()["boot"]
+    run = module.run
+    del modules, module, name, source
+    sys.exit(run(order, say))
+boot()
+"""
+_USAGE_ERROR: Final = 4
+_NO_TESTS: Final = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conditions:
+    """What an honest program does not notice."""
+
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
+    reverse: bool = False
+    """The last test first."""
+    beacon: str = "_reached"
+    """What tests that were rewritten call to tell which of their assertions was reached."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PythonRun:
+    """An observation, and what only rewritten tests tell."""
+
+    observation: Observation
+    reached: Mapping[str, frozenset[str]]
+    """By test: numbers of the assertions that were come to."""
+    complete: bool
+    """The driver got to its end."""
+
+
+@dataclass(slots=True)
+class _Account:
+    """What a report says, as it is read."""
+
+    tests: list[TestResult] = field(default_factory=list[TestResult])
+    reached: dict[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
+    planted: int = 0
+    missed: list[str] = field(default_factory=list[str])
+    patched: dict[str, None] = field(default_factory=dict[str, None])
+    left: list[str] = field(default_factory=list[str])
+    broken: tuple[str, str] | None = None
+    ended: int | None = None
+    """The exit code the driver meant to end with; None if it never said so."""
+    forged: bool = False
+
+
+async def run_python(
+    driver: str,
+    order: CheckOrder,
+    sandbox: Sandbox,
+    *,
+    conditions: Conditions | None = None,
+    on_output: OnOutput = ignore_output,
+) -> PythonRun:
+    """Run a driver of `assay.agent.verify.drivers` to its end.
+
+    Raises:
+        SandboxUnavailableError: If the sandbox is gone.
+    """
+    conditions = conditions or Conditions()
+    invocation = read_invocation(order.argv)
+    key = secrets.token_bytes(32)
+    payload = {
+        "modules": _sources(f"{driver}_driver"),
+        "channel": f"{_PACKAGE}.channel",
+        "key": key.hex(),
+        "args": list(invocation.arguments),
+        "path": invocation.env.get("PYTHONPATH", ""),
+        "protected": [posixpath.relpath(path, invocation.cwd) for path in order.protected],
+        "canaries": order.canaries,
+        "reverse": conditions.reverse,
+        "beacon": conditions.beacon,
+    }
+
+    def show(chunk: OutputChunk) -> None:
+        # The report is for us; what the tests print comes on the other stream.
+        if chunk.stream == "stderr":
+            on_output(OutputChunk(stream="stdout", data=chunk.data))
+
+    command = Command(
+        argv=("python3", "-I", "-B", "-c", _BOOT),
+        stdin=json.dumps(payload).encode(),
+        env={**conditions.env, **invocation.env},
+        cwd=invocation.cwd,
+        timeout_s=order.timeout_s,
+    )
+    result = await sandbox.run(command, on_output=show)
+    account = _read_report(result.stdout_bytes, key)
+    return PythonRun(
+        observation=_observe(driver, order, result, account),
+        reached=account.reached,
+        complete=account.ended is not None,
+    )
+
+
+@cache
+def _sources(driver: str) -> tuple[tuple[str, str], ...]:
+    folder = resources.files(_PACKAGE)
+    return tuple(
+        (f"{_PACKAGE}.{name}", folder.joinpath(f"{name}.py").read_text())
+        for name in (*_COMMON, driver)
+    )
+
+
+def _read_report(report: bytes, key: bytes) -> _Account:
+    account = _Account()
+    lines = report.split(b"\n")
+    for number, line in enumerate(lines):
+        if not line:
+            continue
+        seal, _, body = line.partition(b" ")
+        expected = sha256(key + sha256(key + body).digest()).hexdigest()[:32]
+        place, _, text = body.partition(b" ")
+        genuine = secrets.compare_digest(seal, expected.encode()) and place == b"%d" % number
+        if not genuine or account.ended is not None:
+            # A line cut short by the end of the process is nobody's forgery.
+            account.forged = account.ended is not None or number + 1 < len(lines)
+            break
+        _take(account, json.loads(text))
+        key = sha256(key + b"next").digest()
+    return account
+
+
+def _take(account: _Account, fields: list[str]) -> None:
+    match fields:
+        case ["test", name, status, message, detail, reached]:
+            test = TestResult(id=name, status=TestStatus(status), message=message, detail=detail)
+            account.tests.append(test)
+            account.reached[name] = frozenset(reached.split(",")) - {""}
+        case ["canary", name, outcome]:
+            account.planted += 1
+            if outcome != "caught":
+                account.missed.append(name)
+        case ["patched", name]:
+            account.patched[name] = None
+        case ["left", command]:
+            account.left.append(command)
+        case ["broken", kind, message]:
+            account.broken = (kind, message)
+        case ["end", code, _]:
+            account.ended = int(code) if code.lstrip("-").isdigit() else 0
+        case _:
+            account.forged = True
+
+
+def _observe(
+    driver: str, order: CheckOrder, result: ExecutionResult, account: _Account
+) -> Observation:
+    findings = _findings(order, result, account)
+    explanation = _explanation(order, result, account)
+    forgeries = [finding for finding in findings if finding.severity == "forgery"]
+    if not explanation and forgeries:
+        explanation = forgeries[0].explanation
+    report = CheckReport(
+        command=order.command,
+        runner=driver,
+        passed=not explanation,
+        tests=tuple(account.tests),
+        exit_code=result.exit_code,
+        explanation=explanation,
+        output=trim(result.stderr),
+        canaries_planted=account.planted,
+        canaries_caught=account.planted - len(account.missed),
+        duration_s=result.duration_s,
+    )
+    return Observation(report=report, findings=findings)
+
+
+def _explanation(order: CheckOrder, result: ExecutionResult, account: _Account) -> str:
+    bad = [t for t in account.tests if t.status in {TestStatus.FAILED, TestStatus.ERROR}]
+    if bad:
+        return f"{len(bad)} of {len(account.tests)} tests did not pass"
+    if result.reason is not Reason.COMPLETED:
+        return explain_ending(result)
+    if account.ended is None and result.stdout_dropped_bytes:
+        return "its report is longer than the sandbox keeps"
+    if account.ended is None:
+        return f"the process ended with exit code {result.exit_code} before it reported"
+    return _explain_report(order, result, account)
+
+
+def _explain_report(order: CheckOrder, result: ExecutionResult, account: _Account) -> str:
+    if account.broken:
+        return f"the runner stopped: {account.broken[0]}: {account.broken[1]}"
+    if account.ended == _USAGE_ERROR and not account.tests:
+        return "the command has a wrong option or path: " + _last_line(result.stderr)
+    if account.ended == _NO_TESTS or not account.tests:
+        return "it found no tests"
+    if order.canaries and not account.planted:
+        return "no test that must fail could be planted"
+    return ""
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1][:300] if lines else "it said nothing"
+
+
+def _findings(order: CheckOrder, result: ExecutionResult, account: _Account) -> tuple[Finding, ...]:
+    findings: list[Finding] = []
+    if account.forged:
+        findings.append(_forgery(Trick.FORGED_REPORT, "something else wrote into the report"))
+    by_itself = result.reason in {Reason.COMPLETED, Reason.SIGNALLED}
+    cut_short = account.ended is None and by_itself and not result.stdout_dropped_bytes
+    ended_import = any(_is_exit(test) for test in account.tests)
+    broken_off = account.broken is not None and account.broken[0] in {"SystemExit", "Exit"}
+    if cut_short or broken_off or ended_import:
+        findings.append(_early_exit(order, result, account))
+    if account.patched:
+        names = ", ".join(list(account.patched)[:5])
+        said = f"the test runner was changed in memory: {names}"
+        findings.append(_forgery(Trick.PATCHED_RUNNER, said))
+    if account.missed:
+        said = f"{len(account.missed)} of {account.planted} tests that must fail passed"
+        findings.append(_forgery(Trick.PATCHED_RUNNER, said))
+    if account.left:
+        said = f"a process was left running when the tests had ended: {account.left[0]}"
+        findings.append(
+            Finding(trick=Trick.CHANGED_WHILE_TESTED, severity="doubt", explanation=said)
+        )
+    return tuple(findings)
+
+
+def _is_exit(test: TestResult) -> bool:
+    """Whether a file ended the process while it was imported; unittest goes on after that."""
+    return "_FailedTest" in test.id and test.message.partition(":")[0] == "SystemExit"
+
+
+def _early_exit(order: CheckOrder, result: ExecutionResult, account: _Account) -> Finding:
+    code = result.exit_code if account.broken is None else account.broken[1]
+    exits = [test.message.partition(": ")[2] for test in account.tests if _is_exit(test)]
+    code = exits[0] if exits else code
+    ending = f"signal {result.signal}" if result.signal else f"exit code {code}"
+    done = f"{len(account.tests)} tests had been reported" if account.tests else "no test had run"
+    said = f"`{order.command}` was ended from within, with {ending}, when {done}"
+    # Who ends with an error claims no success.
+    claims = not result.signal and str(code) in {"0", "None", ""}
+    return Finding(
+        trick=Trick.EARLY_EXIT, severity="forgery" if claims else "doubt", explanation=said
+    )
+
+
+def _forgery(trick: Trick, explanation: str) -> Finding:
+    return Finding(trick=trick, severity="forgery", explanation=explanation)

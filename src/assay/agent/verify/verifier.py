@@ -1,0 +1,227 @@
+"""The independent check of a proposal: fresh sandboxes, untouched tests, and tests that must fail.
+
+A first run decides whether there is anything to look at, so that what does not work is cheap. What
+passed is then run twice more, side by side: tests rewritten without a change of meaning, under
+other conditions and in another order, and tests turned into their opposite, which must fail.
+"""
+
+import random
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+from typing import Final
+
+import anyio
+
+from assay.agent.verify import pristine
+from assay.agent.verify.case import Case
+from assay.agent.verify.commands import choose_runner, split_command
+from assay.agent.verify.judging import (
+    Check,
+    compare_repetition,
+    conclude,
+    judge_turned_tests,
+    missing_tests,
+    skipped_tests,
+)
+from assay.agent.verify.mutation import rewrite_tests
+from assay.agent.verify.python_process import Conditions, PythonRun
+from assay.agent.verify.python_pytest import PytestRunner
+from assay.agent.verify.python_unittest import UnittestRunner
+from assay.agent.verify.runner import CheckOrder, Observation
+from assay.agent.verify.suspicion import read_proposal
+from assay.agent.verify.watching import changed_files, write_tree
+from assay.contracts.execution import Limits
+from assay.contracts.ports import OnOutput, Sandbox, SandboxBackend, ignore_output
+from assay.contracts.verdict import CheckReport, Finding, Grade, Verdict
+from assay.contracts.workspace import Tree
+
+_REPORT_BYTES: Final = 8 << 20
+"""A report of some ten thousand tests has to fit."""
+_NO_TESTS: Final = 5
+"""What pytest ends with when it found none, and our other driver too."""
+_ZONES: Final = ("Pacific/Auckland", "America/Caracas", "Asia/Kathmandu", "UTC-9", "UTC+7")
+
+_PythonRunner = PytestRunner | UnittestRunner
+
+
+def judged_tree(case: Case, proposal: Tree) -> tuple[Tree, tuple[Finding, ...]]:
+    """Return exactly the files that are judged, and what was left out of the proposal."""
+    configuration = {glob for check in _checks_of(case) for glob in check.runner.configuration}
+    return pristine.judged_tree(case, proposal, sorted(configuration))
+
+
+def _checks_of(case: Case) -> tuple[Check, ...]:
+    checks: list[Check] = []
+    for command in case.checks:
+        argv = split_command(command, case.pristine)
+        order = CheckOrder(
+            command=command, argv=argv, protected=case.protected, timeout_s=case.check_s
+        )
+        checks.append(Check(runner=choose_runner(argv), order=order))
+    return tuple(checks)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sitting:
+    """What one run in one fresh sandbox brought."""
+
+    observations: tuple[Observation, ...]
+    findings: tuple[Finding, ...]
+
+
+class Verifier:
+    """Says of a proposal whether it is right, and by what evidence."""
+
+    def __init__(self, backend: SandboxBackend, limits: Limits) -> None:
+        self._backend = backend
+        self._limits = replace(limits, output_bytes=max(limits.output_bytes, _REPORT_BYTES))
+
+    async def verify(
+        self, case: Case, proposal: Tree, *, on_output: OnOutput = ignore_output
+    ) -> Verdict:
+        """Judge a proposal.
+
+        Raises:
+            UsageError: If a check of the case is no command.
+            SandboxUnavailableError: If no sandbox can be had.
+        """
+        checks = _checks_of(case)
+        tree, findings = judged_tree(case, proposal)
+        findings += read_proposal(case.pristine, tree, _test_files(case))
+        first = await self._first_run(case, checks, tree, on_output)
+        findings += first.findings
+        for check, observation in zip(checks, first.observations, strict=False):
+            findings += observation.findings
+            if observation.report.tests or observation.report.exit_code == _NO_TESTS:
+                findings += missing_tests(check, tree, observation.report)
+                findings += skipped_tests(case, observation.report)
+        most = Grade.PROVEN
+        verdict = conclude(case, tree, checks, first.observations, findings)
+        if verdict.accepted:
+            findings += await self._second_look(case, checks, tree, first.observations)
+            most = await self._grade_of_plain(case, checks, on_output)
+        return conclude(case, tree, checks, first.observations, findings, most=most)
+
+    async def run_checks(
+        self, case: Case, tree: Tree, *, on_output: OnOutput = ignore_output
+    ) -> tuple[Observation, ...]:
+        """Run the checks on a tree as it is, without canaries, in a fresh sandbox.
+
+        Raises:
+            SandboxUnavailableError: If no sandbox can be had.
+        """
+        async with self._backend.open_sandbox(self._limits_for(case)) as sandbox:
+            await write_tree(sandbox, tree)
+            checks = _checks_of(case)
+            return tuple([await _run(check, sandbox, on_output) for check in checks])
+
+    async def run_checks_in(
+        self, case: Case, sandbox: Sandbox, tree: Tree, *, on_output: OnOutput = ignore_output
+    ) -> tuple[CheckReport, ...]:
+        """Run the checks in an open sandbox that holds the files of `tree` already.
+
+        Raises:
+            SandboxUnavailableError: If the sandbox is gone.
+        """
+        del tree
+        observations = [await _run(check, sandbox, on_output) for check in _checks_of(case)]
+        return tuple(observation.report for observation in observations)
+
+    def _limits_for(self, case: Case) -> Limits:
+        return replace(self._limits, wall_s=max(self._limits.wall_s, case.check_s))
+
+    async def _first_run(
+        self, case: Case, checks: Sequence[Check], tree: Tree, on_output: OnOutput
+    ) -> _Sitting:
+        observations: list[Observation] = []
+        async with self._backend.open_sandbox(self._limits_for(case)) as sandbox:
+            await write_tree(sandbox, tree)
+            for check in checks:
+                watched = replace(check, order=replace(check.order, canaries=True))
+                observations.append(await _run(watched, sandbox, on_output))
+                if not observations[-1].report.passed:
+                    break
+            findings = await changed_files(case, sandbox, tree)
+        return _Sitting(tuple(observations), findings)
+
+    async def _second_look(
+        self,
+        case: Case,
+        checks: Sequence[Check],
+        tree: Tree,
+        observations: Sequence[Observation],
+    ) -> tuple[Finding, ...]:
+        findings: tuple[Finding, ...] = ()
+        for check, observation in zip(checks, observations, strict=True):
+            if isinstance(check.runner, _PythonRunner):
+                findings += await self._run_rewritten(case, check, tree, observation.report)
+        return findings
+
+    async def _run_rewritten(
+        self, case: Case, check: Check, tree: Tree, first: CheckReport
+    ) -> tuple[Finding, ...]:
+        beacon = f"_{secrets.token_hex(6)}"
+        tests = rewrite_tests(tree, case.protected, beacon=beacon, seed=secrets.randbits(32))
+        conditions = _other_conditions(beacon)
+        versions = [tree.with_files(tests.same), tree.with_files(tests.turned)]
+        runs: dict[int, tuple[PythonRun, tuple[Finding, ...]]] = {}
+
+        async def run(number: int) -> None:
+            runs[number] = await self._run_once(case, check, versions[number], conditions)
+
+        order = [0, 1]
+        random.SystemRandom().shuffle(order)
+        async with anyio.create_task_group() as tasks:
+            for number in order:
+                tasks.start_soon(run, number)
+        (same, changed), (turned, also_changed) = runs[0], runs[1]
+        return (
+            *changed,
+            *also_changed,
+            *same.observation.findings,
+            *turned.observation.findings,
+            *compare_repetition(first, same, reverse=conditions.reverse),
+            *judge_turned_tests(first, same, turned, tests),
+        )
+
+    async def _run_once(
+        self, case: Case, check: Check, tree: Tree, conditions: Conditions
+    ) -> tuple[PythonRun, tuple[Finding, ...]]:
+        assert isinstance(check.runner, _PythonRunner)  # noqa: S101 - chosen by the only caller
+        order = replace(check.order, canaries=True)
+        async with self._backend.open_sandbox(self._limits_for(case)) as sandbox:
+            await write_tree(sandbox, tree)
+            run = await check.runner.run_under(conditions, order, sandbox)
+            return run, await changed_files(case, sandbox, tree)
+
+    async def _grade_of_plain(
+        self, case: Case, checks: Sequence[Check], on_output: OnOutput
+    ) -> Grade:
+        """An exit code says something only if it was another one before."""
+        plain = [check for check in checks if check.runner.name == "command"]
+        if not plain:
+            return Grade.PROVEN
+        async with self._backend.open_sandbox(self._limits_for(case)) as sandbox:
+            await write_tree(sandbox, case.pristine)
+            for check in plain:
+                before = await _run(check, sandbox, on_output)
+                if before.report.passed:
+                    return Grade.RAN
+        return Grade.CHECKED
+
+
+async def _run(check: Check, sandbox: Sandbox, on_output: OnOutput) -> Observation:
+    return await check.runner.run(check.order, sandbox, on_output=on_output)
+
+
+def _test_files(case: Case) -> tuple[PurePosixPath, ...]:
+    return tuple(p for p in case.pristine.files if pristine.is_protected(case, p))
+
+
+def _other_conditions(beacon: str) -> Conditions:
+    pick = random.SystemRandom()
+    # Every start of the interpreter draws another seed for hashes by itself.
+    env = {"TZ": pick.choice(_ZONES), f"X_{secrets.token_hex(3).upper()}": secrets.token_hex(4)}
+    return Conditions(env=env, reverse=True, beacon=beacon)

@@ -1,0 +1,269 @@
+"""`assay run`: a goal in, proven code and a certificate out. And `assay resume`, `assay replay`."""
+
+import json
+import signal
+import sys
+from collections.abc import Callable, Coroutine
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from assay.contracts.errors import ExitCode, UsageError
+from assay.contracts.events import RunEvent
+from assay.contracts.goal import Effort, Outcome, Status
+
+if TYPE_CHECKING:
+    from assay.entrypoints.render import Watch
+    from assay.settings import Settings
+    from assay.undertaking.commission import Commission, Watching
+
+_EXIT_CODES: Final = {
+    Status.ACCEPTED: ExitCode.ACCEPTED,
+    Status.NOT_ACCEPTED: ExitCode.NOT_ACCEPTED,
+    Status.OUT_OF_BUDGET: ExitCode.BUDGET,
+    Status.TAMPERED: ExitCode.TAMPERING,
+    Status.INTERRUPTED: ExitCode.INTERRUPTED,
+    Status.FAILED: ExitCode.INFRASTRUCTURE,
+}
+
+
+@click.command(name="run")
+@click.argument("goal")
+@click.option(
+    "--workspace",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="The folder to work on. Default: a new one named after the run.",
+)
+@click.option("--check", "checks", multiple=True, metavar="CMD", help="A command that decides.")
+@click.option(
+    "--tests",
+    multiple=True,
+    metavar="PATH",
+    help="Test files or folders that decide, from the workspace; the agent cannot change them.",
+)
+@click.option(
+    "--allow", multiple=True, metavar="GLOB", help="What the agent may change. Default: the rest."
+)
+@click.option("--model", help="`auto`, `local`, PROVIDER[:MODEL], `scripted:FILE` …")
+@click.option("--backend", help="Where code runs. Default: the best there is here.")
+@click.option("--max-attempts", type=int, help="Proposals at most.  [default: 8]")
+@click.option("--best-of", type=int, default=1, help="Proposals made side by side each time.")
+@click.option("--budget-usd", type=float, help="Dollars at most.")
+@click.option("--budget-tokens", type=int, help="Tokens at most, read and written.")
+@click.option("--timeout", "timeout_s", type=float, help="Seconds at most.  [default: 1800]")
+@click.option(
+    "--policy",
+    type=click.Choice(["off", "warn", "block"]),
+    help="What happens to code that the screen has something against.  [default: warn]",
+)
+@click.option(
+    "--memory",
+    type=click.Choice(["off", "plan", "action", "all"]),
+    help="When lessons of earlier failures are recalled.  [default: all]",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end.")
+@click.option(
+    "--events",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write every event to this file, as JSON lines.",
+)
+@click.option("--yes", is_flag=True, help="Write accepted files into the workspace unasked.")
+@click.option("--verbose", is_flag=True, help="Show more of what happens.")
+def run(goal: str, **options: Any) -> int:  # noqa: ANN401 - click's options, taken apart below
+    """Carry out GOAL, and come back with code that an independent check has accepted.
+
+    Exit codes: 0 accepted, 1 not accepted, 2 usage, 3 budget, 4 infrastructure, 5 tampering found,
+    130 interrupted.
+    """
+    from assay.settings import load_settings  # noqa: PLC0415 - commands load what they need
+    from assay.undertaking.carrying import carry_out  # noqa: PLC0415
+
+    settings = load_settings(_overrides(options))
+    commission = _commission(goal, settings, options)
+    return _watched(partial(carry_out, commission, settings), options)
+
+
+@click.command(name="resume")
+@click.argument("run_id", metavar="RUN")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end.")
+@click.option(
+    "--events",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write every event from here on to this file, as JSON lines.",
+)
+@click.option("--yes", is_flag=True, help="Write accepted files into the workspace unasked.")
+@click.option("--verbose", is_flag=True, help="Show more of what happens.")
+def resume(run_id: str, **options: Any) -> int:  # noqa: ANN401 - as above
+    """Go on with RUN where it stopped. Nothing is asked of a model twice."""
+    from assay.settings import load_settings  # noqa: PLC0415
+    from assay.undertaking.carrying import take_up  # noqa: PLC0415
+
+    return _watched(partial(take_up, run_id, load_settings()), options)
+
+
+@click.command(name="replay")
+@click.argument("run_id", metavar="RUN")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option("--verbose", is_flag=True, help="Show more of what happens.")
+def replay(run_id: str, *, as_json: bool, verbose: bool) -> int:
+    """Do RUN again without a model: execute everything anew, and compare what comes of it."""
+    import anyio  # noqa: PLC0415
+
+    from assay.entrypoints.render import open_view  # noqa: PLC0415
+    from assay.settings import load_settings  # noqa: PLC0415
+    from assay.undertaking.replaying import replay_run  # noqa: PLC0415
+
+    with open_view(verbose=verbose) as watch:
+        comparison = anyio.run(replay_run, run_id, load_settings(), watch)
+    if as_json:
+        click.echo(json.dumps(comparison.fields()))
+    else:
+        for line in comparison.lines():
+            click.echo(line)
+    return ExitCode.ACCEPTED if comparison.same else ExitCode.NOT_ACCEPTED
+
+
+def _overrides(options: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "sandbox": {"backend": options["backend"]},
+        "models": {
+            "default": options["model"],
+            "budget": {"usd": options["budget_usd"], "tokens": options["budget_tokens"]},
+        },
+        "agent": {
+            "attempts": options["max_attempts"],
+            "timeout_s": options["timeout_s"],
+            "policy": options["policy"],
+            "memory": options["memory"],
+        },
+    }
+
+
+def _commission(goal: str, settings: "Settings", options: dict[str, Any]) -> "Commission":
+    from assay.undertaking.commission import Commission  # noqa: PLC0415
+
+    agent = settings.agent
+    return Commission(
+        statement=goal,
+        workspace=options["workspace"],
+        checks=options["checks"],
+        tests=options["tests"],
+        allowed=options["allow"],
+        model=settings.models.default,
+        effort=Effort(
+            attempts=agent.attempts,
+            wall_s=agent.timeout_s,
+            check_s=agent.check_s,
+            best_of=options["best_of"],
+        ),
+        policy=agent.policy,
+        memory=agent.memory,
+        budget_usd=settings.models.budget.usd,
+        budget_tokens=settings.models.budget.tokens,
+    )
+
+
+def _watched(
+    carry: Callable[["Watching"], Coroutine[Any, Any, Outcome]], options: dict[str, Any]
+) -> int:
+    """Show a run while it goes on, and how it ended."""
+    import anyio  # noqa: PLC0415
+
+    from assay.entrypoints.render import open_view  # noqa: PLC0415
+    from assay.undertaking.commission import Watching  # noqa: PLC0415
+
+    with ExitStack() as stack:
+        listeners: list[Watch] = []
+        if options["events"]:
+            listeners.append(_event_writer(options["events"], stack))
+        watch = stack.enter_context(open_view(verbose=options["verbose"]))
+        listeners.append(watch)
+        watching = Watching(
+            listeners=tuple(listeners),
+            confirm=_confirm(as_json=options["as_json"], yes=options["yes"]),
+            on_notice=lambda sentence: click.echo(sentence, err=True),
+        )
+        try:
+            outcome = anyio.run(_until_interrupted, partial(carry, watching))
+        except KeyboardInterrupt:
+            outcome = None
+    return _closing(outcome, watching, as_json=options["as_json"])
+
+
+async def _until_interrupted(carry: Callable[[], Coroutine[Any, Any, Outcome]]) -> Outcome | None:
+    """Carry out a run; SIGINT and SIGTERM end it cleanly, with None."""
+    import anyio  # noqa: PLC0415
+
+    outcome: Outcome | None = None
+    failure: Exception | None = None
+
+    async def work() -> None:
+        nonlocal outcome, failure
+        try:
+            outcome = await carry()
+        except Exception as error:  # noqa: BLE001 - raised below, where no group wraps it
+            failure = error
+        tasks.cancel_scope.cancel()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(work)
+        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+            async for _ in signals:
+                tasks.cancel_scope.cancel()
+                break
+    if failure is not None:
+        raise failure
+    return outcome
+
+
+def _event_writer(path: Path, stack: ExitStack) -> "Watch":
+    from assay.trace.codec import event_to_json  # noqa: PLC0415
+
+    try:
+        file = stack.enter_context(path.open("w", encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"cannot write events to {str(path)!r}: {error.strerror}") from error
+
+    def write(event: RunEvent) -> None:
+        file.write(json.dumps(event_to_json(event)) + "\n")
+        file.flush()
+
+    return write
+
+
+def _confirm(*, as_json: bool, yes: bool) -> Callable[[str], bool]:
+    """Ask before files of the person's own folder are changed, if there is someone to ask."""
+
+    def ask(folder: str) -> bool:
+        if yes or as_json or not sys.stdin.isatty() or not sys.stderr.isatty():
+            return True
+        return click.confirm(f"Write the accepted files into {folder}?", default=True, err=True)
+
+    return ask
+
+
+def _closing(outcome: Outcome | None, watching: "Watching", *, as_json: bool) -> int:
+    from assay.entrypoints.render import open_console  # noqa: PLC0415
+    from assay.entrypoints.render_json import json_outcome  # noqa: PLC0415
+    from assay.entrypoints.render_summary import summary  # noqa: PLC0415
+
+    if outcome is None:
+        return _interrupted(watching, as_json=as_json)
+    if as_json:
+        click.echo(json.dumps(json_outcome(outcome)))
+    else:
+        open_console().print(summary(outcome, watching.diff, folder=watching.handed_to))
+    return _EXIT_CODES[outcome.status]
+
+
+def _interrupted(watching: "Watching", *, as_json: bool) -> int:
+    hint = f"assay resume {watching.run}" if watching.run else ""
+    if as_json:
+        click.echo(json.dumps({"outcome": Status.INTERRUPTED.value, "run": watching.run}))
+    click.echo("interrupted; nothing is lost" if hint else "interrupted", err=True)
+    if hint:
+        click.echo(f"go on with: {hint}", err=True)
+    return ExitCode.INTERRUPTED

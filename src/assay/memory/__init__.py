@@ -1,0 +1,1 @@
+"""What earlier failures taught, kept for later runs."""

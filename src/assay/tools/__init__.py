@@ -1,0 +1,1 @@
+"""What a model may ask for besides edits: reading, searching and running, all in a sandbox."""

@@ -1,0 +1,82 @@
+"""Arguments of tools: what a model wrote, checked, with words it can correct itself by."""
+
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from pathlib import PurePosixPath
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from assay.contracts.conversation import ToolSpec
+from assay.contracts.errors import ToolError, UsageError, WorkspaceError
+from assay.contracts.execution import WORKSPACE
+
+
+class Arguments(BaseModel):
+    """What one tool takes. A misspelt name is refused, not ignored."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+ArgumentsT = TypeVar("ArgumentsT", bound=Arguments)
+
+
+def build_spec(name: str, description: str, arguments: type[Arguments]) -> ToolSpec:
+    """Describe a tool by the model of its arguments."""
+    schema = _without_titles(arguments.model_json_schema())
+    schema.pop("description", None)  # of the class, for those who read the code
+    return ToolSpec(name=name, description=description, parameters=schema)
+
+
+def _without_titles(schema: Mapping[str, Any]) -> dict[str, Any]:
+    plain: dict[str, Any] = {}
+    for key, value in schema.items():
+        if key == "properties":
+            plain[key] = {name: _without_titles(each) for name, each in value.items()}
+        elif key != "title":
+            plain[key] = value
+    return plain
+
+
+def read_arguments(
+    spec: ToolSpec, kind: type[ArgumentsT], arguments: Mapping[str, Any]
+) -> ArgumentsT:
+    """Return the arguments as values.
+
+    Raises:
+        ToolError: If something is missing, too much or of the wrong kind.
+    """
+    try:
+        return kind.model_validate(dict(arguments))
+    except ValidationError as error:
+        wrong = "; ".join(
+            f"{'.'.join(map(str, each['loc'])) or 'arguments'}: {each['msg'].lower()}"
+            for each in error.errors(include_url=False, include_input=False)
+        )
+        taken = ", ".join(kind.model_fields)
+        raise ToolError(f"{spec.name} cannot be called so ({wrong}); it takes {taken}") from error
+
+
+def workspace_path(written: str) -> PurePosixPath:
+    """Return the path that is meant, from the workspace root.
+
+    Raises:
+        ToolError: If it leads out of the workspace.
+    """
+    path = PurePosixPath(written.strip().strip("`'\"").strip() or ".")
+    if path.is_relative_to(WORKSPACE):
+        path = path.relative_to(WORKSPACE)
+    if path.is_absolute() or ".." in path.parts:
+        raise ToolError(
+            f"{written[:200]!r} is outside the workspace: give a path from the workspace root"
+        )
+    return path
+
+
+@contextmanager
+def told_to_the_model() -> Generator[None]:
+    """Turn what a sandbox has against a request into words for the model."""
+    try:
+        yield
+    except (WorkspaceError, UsageError) as error:
+        raise ToolError(f"{error}{f'; {error.hint}' if error.hint else ''}") from error

@@ -1,0 +1,160 @@
+"""Tools that look at files: reading one, and listing them."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+from pydantic import Field
+
+from assay.contracts.conversation import ToolSpec
+from assay.contracts.errors import ToolError, WorkspaceFileNotFoundError
+from assay.contracts.execution import FileInfo
+from assay.contracts.ports import OnOutput, Sandbox, ignore_output
+from assay.tools.arguments import (
+    Arguments,
+    build_spec,
+    read_arguments,
+    told_to_the_model,
+    workspace_path,
+)
+
+QUIET_DIRECTORIES = frozenset(
+    {
+        *(".git", ".hg", ".svn", ".venv", "venv", "__pycache__", ".pytest_cache", ".mypy_cache"),
+        *(".ruff_cache", ".tox", "node_modules", "target", ".gradle", ".idea"),
+    }
+)
+"""Directories in which there is much that nobody wrote."""
+
+_MOST_FILE_BYTES = 8 << 20
+_MOST_LINES = 500
+_MOST_CHARS = 24_000
+_LONGEST_LINE_CHARS = 2000
+_MOST_ENTRIES = 300
+
+
+class _ReadFileArguments(Arguments):
+    path: str = Field(min_length=1, description="Path from the workspace root.")
+    from_line: int = Field(default=1, ge=1, description="First line, counted from 1.")
+    to_line: int = Field(default=0, ge=0, description="Last line; 0 for as many as fit.")
+
+
+class _ListFilesArguments(Arguments):
+    path: str = Field(default=".", description="A directory, from the workspace root.")
+
+
+_READ_FILE = build_spec("read_file", "Read a text file, or lines of it.", _ReadFileArguments)
+_LIST_FILES = build_spec("list_files", "List all files below a directory.", _ListFilesArguments)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadFile:
+    """Shows a file as it is: lines are not numbered, so that they can be copied into an edit."""
+
+    @property
+    def spec(self) -> ToolSpec:
+        return _READ_FILE
+
+    async def call(
+        self,
+        arguments: Mapping[str, Any],
+        sandbox: Sandbox,
+        *,
+        on_output: OnOutput = ignore_output,
+    ) -> str:
+        del on_output
+        wanted = read_arguments(_READ_FILE, _ReadFileArguments, arguments)
+        path = workspace_path(wanted.path)
+        try:
+            with told_to_the_model():
+                content = await sandbox.read_file(path, max_bytes=_MOST_FILE_BYTES)
+        except ToolError as error:
+            if isinstance(error.__cause__, WorkspaceFileNotFoundError):
+                raise ToolError(f"{error}{await _suggest(path, sandbox)}") from error
+            raise
+        if b"\0" in content[:8192]:
+            return f"{path} is not text ({len(content)} bytes)."
+        lines = content.decode("utf-8", errors="replace").splitlines()
+        return _show(path, lines, wanted)
+
+
+def _show(path: PurePosixPath, lines: list[str], wanted: _ReadFileArguments) -> str:
+    if not lines:
+        return f"{path} is empty."
+    if wanted.from_line > len(lines):
+        raise ToolError(f"{path} has only {len(lines)} lines")
+    last = min(wanted.to_line or len(lines), len(lines), wanted.from_line + _MOST_LINES - 1)
+    if last < wanted.from_line:
+        raise ToolError(f"from_line {wanted.from_line} comes after to_line {wanted.to_line}")
+    shown: list[str] = []
+    room = _MOST_CHARS
+    for line in lines[wanted.from_line - 1 : last]:
+        short = line if len(line) <= _LONGEST_LINE_CHARS else f"{line[:_LONGEST_LINE_CHARS]} [...]"
+        room -= len(short) + 1
+        if room < 0 and shown:
+            break
+        shown.append(short)
+    last = wanted.from_line + len(shown) - 1
+    rest = "" if last == len(lines) else f"; read on from line {last + 1}"
+    head = f"{path}, lines {wanted.from_line} to {last} of {len(lines)}{rest}:"
+    return "\n".join([head, *shown])
+
+
+async def _suggest(path: PurePosixPath, sandbox: Sandbox) -> str:
+    found = [info.path for info in await sandbox.list_files() if info.path.name == path.name]
+    return f"; did you mean {' or '.join(map(str, found[:3]))}?" if found else ""
+
+
+@dataclass(frozen=True, slots=True)
+class ListFiles:
+    """Names files with their sizes; directories full of what nobody wrote only by their number."""
+
+    @property
+    def spec(self) -> ToolSpec:
+        return _LIST_FILES
+
+    async def call(
+        self,
+        arguments: Mapping[str, Any],
+        sandbox: Sandbox,
+        *,
+        on_output: OnOutput = ignore_output,
+    ) -> str:
+        del on_output
+        wanted = read_arguments(_LIST_FILES, _ListFilesArguments, arguments)
+        path = workspace_path(wanted.path)
+        with told_to_the_model():
+            found = await sandbox.list_files(path)
+        return _describe(path, found)
+
+
+def _describe(root: PurePosixPath, found: tuple[FileInfo, ...]) -> str:
+    quiet: Counter[PurePosixPath] = Counter()
+    rows: list[str] = []
+    filled = {parent for info in found for parent in info.path.parents}
+    for info in found:
+        above = _quiet_directory(root, info.path)
+        if above is not None and info.path != above:
+            quiet[above] += info.kind != "directory"
+        elif info.kind != "directory":
+            kind = "" if info.kind == "file" else f", {info.kind}"
+            rows.append(f"{info.path} ({info.size_bytes} bytes{kind})")
+        elif info.path not in filled:
+            rows.append(f"{info.path}/ (empty)")
+    rows += [f"{path}/ ({count} files, not listed)" for path, count in quiet.items()]
+    if not rows:
+        return f"{root} is empty."
+    left_out = len(rows) - _MOST_ENTRIES
+    more = [f"[... {left_out} more; list a directory below ...]"] if left_out > 0 else []
+    return "\n".join([*sorted(rows)[:_MOST_ENTRIES], *more])
+
+
+def _quiet_directory(root: PurePosixPath, path: PurePosixPath) -> PurePosixPath | None:
+    """Return the first quiet directory on the way; one that was asked for by name is not quiet."""
+    known = len(root.parts)
+    for depth in range(known, len(path.parts)):
+        if path.parts[depth] in QUIET_DIRECTORIES:
+            return PurePosixPath(*path.parts[: depth + 1])
+    return None

@@ -1,0 +1,8 @@
+"""All tools for work on the files of a sandbox."""
+
+from assay.contracts.ports import Tool
+from assay.tools.files import ListFiles, ReadFile
+from assay.tools.running import Run, RunPython
+from assay.tools.searching import Search
+
+WORKSPACE_TOOLS: tuple[Tool, ...] = (Run(), RunPython(), ReadFile(), ListFiles(), Search())

@@ -1,0 +1,63 @@
+"""Who works on a run: one process at a time."""
+
+import fcntl
+import os
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+import anyio
+
+from assay.contracts.errors import UsageError
+
+_NAME: Final = "lock"
+_TRIES: Final = 10
+_BETWEEN_TRIES_S: Final = 0.02
+
+
+@asynccontextmanager
+async def hold(folder: Path) -> AsyncGenerator[None]:
+    """Be the only one who works on the run in this folder. The kernel lets go if we die.
+
+    Raises:
+        UsageError: If somebody else works on it.
+    """
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(folder / _NAME, flags, 0o600)
+    try:
+        await _take(descriptor, folder)
+        os.truncate(descriptor, 0)
+        os.write(descriptor, f"{os.getpid()}\n".encode())
+        yield
+    finally:
+        os.close(descriptor)
+
+
+async def _take(descriptor: int, folder: Path) -> None:
+    # `is_held` has it for a moment when it looks, which must not turn anybody away.
+    for _ in range(_TRIES):
+        with suppress(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        await anyio.sleep(_BETWEEN_TRIES_S)
+    owner = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
+    raise UsageError(
+        f"another process works on the run {folder.name!r}" + (f": {owner}" if owner else ""),
+        hint="wait for it to end, or end it",
+    )
+
+
+def is_held(folder: Path) -> bool:
+    """Whether somebody works on the run in this folder now."""
+    try:
+        descriptor = os.open(folder / _NAME, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False

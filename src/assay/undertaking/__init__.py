@@ -1,0 +1,1 @@
+"""One run from what a person asks to the files that are handed over, for every way in."""

@@ -1,0 +1,250 @@
+"""Carries out a commission: makes the run, joins its parts, hands over what was accepted."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import anyio
+
+from assay.agent.parts import Parts
+from assay.agent.pursuit import Ended, pursue
+from assay.agent.state import REPLY
+from assay.contracts.conversation import Usage
+from assay.contracts.diffs import unified_diff
+from assay.contracts.errors import BudgetExceededError, UsageError
+from assay.contracts.events import RunEnded
+from assay.contracts.execution import Limits
+from assay.contracts.goal import Outcome
+from assay.contracts.workspace import Tree
+from assay.models.factory import Opening, build_meter
+from assay.settings import AgentSettings, BudgetSettings, Settings
+from assay.tools.workspace import WORKSPACE_TOOLS
+from assay.trace.certificates import Certificate, Proof, build_certificate, write_certificate
+from assay.trace.environment import describe_environment
+from assay.trace.journal import DiskJournal
+from assay.trace.keys import signing_key
+from assay.trace.runs import Run, RunRequest, RunStore
+from assay.trace.workspaces import read_workspace
+from assay.trace.write_back import write_changes
+from assay.undertaking.commission import (
+    Commission,
+    Watching,
+    commission_from_json,
+    commission_to_json,
+    goal_of,
+)
+from assay.undertaking.record import MODEL, PRISTINE, REPLIES, model_to_json
+from assay.wiring import build_screen, open_backend, open_memory, open_model
+
+CHECKPOINTS = "checkpoints.sqlite"
+_CERTIFICATE = "certificate.json"
+
+
+async def carry_out(commission: Commission, settings: Settings, watching: Watching) -> Outcome:
+    """Begin a run and see it through.
+
+    Raises:
+        UsageError: If the commission cannot be carried out as it is.
+        AssayError: If a part of Assay fails; what was reached is kept, and can be taken up again.
+    """
+    tree = await _untouched(commission)
+    request = RunRequest(
+        goal=goal_of(commission, tree),
+        workspace=str(commission.workspace or ""),
+        model=commission.model,
+        options=commission_to_json(commission),
+    )
+    run = RunStore(settings.state_dir).create(request)
+    return await _work_on(run, commission, settings, watching, tree)
+
+
+async def take_up(name: str, settings: Settings, watching: Watching) -> Outcome:
+    """Go on with a run that stopped, whatever stopped it.
+
+    Raises:
+        UsageError: If there is no such run, or somebody works on it.
+        AssayError: As for `carry_out`.
+    """
+    run = RunStore(settings.state_dir).open(name)
+    commission = commission_from_json(run.request.options)
+    return await _work_on(run, commission, settings, watching, None)
+
+
+async def _work_on(
+    run: Run,
+    commission: Commission,
+    settings: Settings,
+    watching: Watching,
+    tree: Tree | None,
+) -> Outcome:
+    watching.run = run.id
+    async with DiskJournal(run.folder, listeners=watching.listeners) as journal:
+        pristine = await _begun(journal, commission, tree)
+        undertaking = _Undertaking(
+            run=run,
+            journal=journal,
+            commission=commission,
+            settings=settings,
+            watching=watching,
+            pristine=pristine,
+        )
+        return await undertaking.see_through()
+
+
+async def _begun(journal: DiskJournal, commission: Commission, tree: Tree | None) -> Tree:
+    """Return the workspace as it was when the run began, for good."""
+    kept = await journal.recall(PRISTINE)
+    if kept is not None:
+        return await journal.load_tree(kept["tree"])
+    # A run that stopped before it had begun finds the workspace as it is now.
+    tree = tree or await _untouched(commission)
+    await journal.keep(PRISTINE, {"tree": await journal.store_tree(tree)})
+    return tree
+
+
+async def _untouched(commission: Commission) -> Tree:
+    workspace = commission.workspace
+    if workspace is None:
+        if commission.tests:
+            raise UsageError(
+                "--tests needs a workspace that has them", hint="add --workspace FOLDER"
+            )
+        return Tree()
+    if not workspace.is_dir():
+        raise UsageError(
+            f"there is no folder {str(workspace)!r}",
+            hint="create it, or leave --workspace out to get a new one",
+        )
+    return await anyio.to_thread.run_sync(read_workspace, workspace)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Undertaking:
+    """A run that is being worked on."""
+
+    run: Run
+    journal: DiskJournal
+    commission: Commission
+    settings: Settings
+    watching: Watching
+    pristine: Tree
+
+    async def see_through(self) -> Outcome:
+        async with self._open_parts() as parts:
+            ended = await pursue(parts, self.run.folder / CHECKPOINTS)
+            outcome = ended.outcome
+            tree = self.pristine
+            if outcome.tree != tree.digest:
+                tree = await self.journal.load_tree(outcome.tree)
+            self.watching.diff = unified_diff(self.pristine, tree)
+            if outcome.accepted:
+                outcome = await self._hand_over(parts, ended, tree)
+            self.journal.emit(RunEnded(outcome=outcome), key=f"ended.{outcome.attempts}")
+        return outcome
+
+    @asynccontextmanager
+    async def _open_parts(self) -> AsyncGenerator[Parts]:
+        commission, settings, watching = self.commission, self.settings, self.watching
+        used = self._used()
+        opening = Opening(
+            meter=build_meter(self._what_is_left(used)),
+            answered=used.calls,
+            on_notice=watching.on_notice,
+            on_progress=watching.on_progress,
+        )
+        kept = await self.journal.recall(MODEL)
+        name = kept["name"] if kept is not None else commission.model
+        async with (
+            open_model(name, settings=settings.models, opening=opening) as model,
+            open_backend(settings.sandbox) as backend,
+            open_memory(commission.memory, settings) as memory,
+        ):
+            if kept is None:
+                await self.journal.keep(MODEL, model_to_json(model))
+            yield Parts(
+                run=self.run.id,
+                goal=self.run.request.goal,
+                pristine=self.pristine,
+                model=model,
+                backend=backend,
+                limits=limits_of(settings.agent),
+                journal=self.journal,
+                tools=WORKSPACE_TOOLS,
+                screen=build_screen(),
+                policy=commission.policy,
+                memory=memory,
+                memory_use=commission.memory,
+                workspace=self.run.request.workspace,
+            )
+
+    def _used(self) -> Usage:
+        """Return what earlier sittings took."""
+        used = Usage()
+        for _, reply in self.journal.kept_under(REPLIES):
+            used += REPLY.validate_python(reply).usage
+        return used
+
+    def _what_is_left(self, used: Usage) -> BudgetSettings:
+        """Return the caps without what was used: a cap is for the whole run.
+
+        Raises:
+            BudgetExceededError: If nothing is left.
+        """
+        usd, tokens = self.commission.budget_usd, self.commission.budget_tokens
+        if tokens is not None:
+            tokens -= used.input_tokens + used.output_tokens
+            if tokens <= 0:
+                raise BudgetExceededError("the tokens of this run are used up")
+        if usd is not None:
+            usd = max(0.0, usd - (used.cost_usd or 0.0))
+        return BudgetSettings(usd=usd, tokens=tokens)
+
+    async def _hand_over(self, parts: Parts, ended: Ended, tree: Tree) -> Outcome:
+        """Write the accepted files and their certificate: exactly what was judged."""
+        workspace = self.commission.workspace
+        folder = workspace or self.commission.parent / self.run.id
+        certificate = await anyio.to_thread.run_sync(self._certificate, parts, ended, tree)
+        path = self.run.folder / _CERTIFICATE
+        if workspace is None or self.watching.confirm(str(workspace)):
+            await anyio.to_thread.run_sync(_write, folder, self.pristine, tree)
+            path = folder / ".assay" / f"{self.run.id}.certificate.json"
+            self.watching.handed_to = str(folder)
+        await anyio.to_thread.run_sync(write_certificate, path, certificate)
+        return replace(ended.outcome, certificate=str(path))
+
+    def _certificate(self, parts: Parts, ended: Ended, tree: Tree) -> Certificate:
+        verdict = ended.outcome.verdict
+        assert verdict is not None  # noqa: S101 - for the type checker: what was accepted has one
+        backend = parts.backend
+        proof = Proof(
+            run=self.run.id,
+            goal=parts.goal,
+            checks=ended.plan.checks,
+            protected=ended.plan.protected,
+            pristine=self.pristine,
+            tree=tree,
+            verdict=verdict,
+            environment=describe_environment(
+                backend=backend.name, isolation=backend.isolation.value
+            ),
+            model=parts.model.name,
+            usage=ended.outcome.usage,
+        )
+        return build_certificate(proof, signing_key(self.settings.state_dir))
+
+
+def limits_of(agent: AgentSettings) -> Limits:
+    """Return what one execution of a run may use."""
+    return Limits(
+        wall_s=agent.check_s,
+        cpu_s=2 * agent.check_s,
+        memory_mb=agent.memory_mb,
+        disk_mb=agent.disk_mb,
+        processes=agent.processes,
+    )
+
+
+def _write(folder: Path, pristine: Tree, tree: Tree) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    write_changes(folder, pristine, tree)

@@ -1,0 +1,103 @@
+"""What a person asks for, as it is written down so that the run can be taken up again."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any, Final, Literal
+
+from pydantic import TypeAdapter, ValidationError
+
+from assay.contracts.errors import JournalError, UsageError
+from assay.contracts.events import RunEvent
+from assay.contracts.goal import Acceptance, Effort, Goal, MemoryUse
+from assay.contracts.workspace import Tree
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commission:
+    """One goal with everything that was said about it."""
+
+    statement: str
+    workspace: Path | None = None
+    """None: a new folder, named after the run."""
+    parent: Path = field(default_factory=Path.cwd)
+    """Where that new folder is made."""
+    checks: tuple[str, ...] = ()
+    tests: tuple[str, ...] = ()
+    """Files or folders, from the workspace."""
+    allowed: tuple[str, ...] = ()
+    model: str = "auto"
+    effort: Effort = field(default_factory=Effort)
+    policy: Literal["off", "warn", "block"] = "warn"
+    memory: MemoryUse = "all"
+    budget_usd: float | None = None
+    budget_tokens: int | None = None
+
+
+_COMMISSION: Final = TypeAdapter(Commission)
+
+
+def commission_to_json(commission: Commission) -> Mapping[str, Any]:
+    """Turn a commission into what `run.json` keeps."""
+    return _COMMISSION.dump_python(commission, mode="json")
+
+
+def commission_from_json(fields: Mapping[str, Any]) -> Commission:
+    """Read a commission back.
+
+    Raises:
+        JournalError: If it is damaged.
+    """
+    try:
+        return _COMMISSION.validate_python(fields)
+    except ValidationError as error:
+        raise JournalError("what was asked for in this run cannot be read any more") from error
+
+
+def goal_of(commission: Commission, tree: Tree) -> Goal:
+    """Build the goal, with the test files named one by one.
+
+    Raises:
+        UsageError: If a test is not in the workspace.
+    """
+    protected: dict[PurePosixPath, None] = {}
+    for name in commission.tests:
+        protected.update(dict.fromkeys(_files_at(name, commission.workspace, tree)))
+    return Goal(
+        statement=commission.statement,
+        acceptance=Acceptance(checks=commission.checks, protected=tuple(protected)),
+        allowed=commission.allowed,
+        effort=commission.effort,
+    )
+
+
+def _files_at(name: str, workspace: Path | None, tree: Tree) -> tuple[PurePosixPath, ...]:
+    path = PurePosixPath(name)
+    if workspace is not None:
+        # A shell completes names from where the person is, not from the workspace.
+        for candidate in (Path(name), workspace / name):
+            if candidate.exists() and candidate.resolve().is_relative_to(workspace.resolve()):
+                path = PurePosixPath(candidate.resolve().relative_to(workspace.resolve()))
+    found = tuple(file for file in sorted(tree.files) if file == path or path in file.parents)
+    if not found:
+        raise UsageError(
+            f"there is no test {name!r} in the workspace",
+            hint="give --tests as a file or folder of the workspace, once for each",
+        )
+    return found
+
+
+@dataclass(slots=True, kw_only=True)
+class Watching:
+    """Who looks on while a run goes on, and what they are told besides the events."""
+
+    listeners: tuple[Callable[[RunEvent], None], ...] = ()
+    confirm: Callable[[str], bool] = lambda _: True
+    """Asked, with the folder's name, before a folder that was there already is changed."""
+    on_notice: Callable[[str], None] = lambda _: None
+    on_progress: Callable[[int, int, str], None] = lambda _done, _all, _what: None
+    """Told of bytes fetched, if a model has to be fetched first."""
+    run: str = ""
+    diff: str = ""
+    handed_to: str = ""
+    """Where the files are: the workspace, or the folder with the best state."""

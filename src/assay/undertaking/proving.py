@@ -1,0 +1,89 @@
+"""Runs the proof of a certificate again, on files that are what was certified."""
+
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from anyio import to_thread
+
+from assay.agent.verify.case import Case
+from assay.agent.verify.verifier import Verifier
+from assay.contracts.errors import AssayError, UsageError
+from assay.contracts.verdict import Verdict
+from assay.contracts.workspace import Tree
+from assay.settings import Settings
+from assay.trace.blobs import BlobStore
+from assay.trace.certificates import Certificate, compare_files
+from assay.trace.runs import RunStore
+from assay.undertaking.limits import limits_of
+from assay.wiring import open_backend
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProofAgain:
+    """What came of a proof that was run once more."""
+
+    verdict: Verdict
+    failed: tuple[str, ...]
+    """Tests of the certificate that did not pass this time."""
+    trouble: str
+    """Why it does not hold, in one line; empty when it does."""
+
+    @property
+    def holds(self) -> bool:
+        return not self.trouble
+
+
+async def prove_again(certificate: Certificate, tree: Tree, settings: Settings) -> ProofAgain:
+    """Judge the certified files of a tree once more, in fresh sandboxes.
+
+    Raises:
+        UsageError: If a certified file is missing or not what it was.
+        IsolationUnavailableError: If this machine cannot isolate as the settings ask.
+        SandboxUnavailableError: If no sandbox can be had.
+    """
+    if compare_files(certificate, tree).any:
+        raise UsageError("these are not the files that were certified")
+    # Whatever else lies in the folder took no part in the proof.
+    certified = Tree(
+        files={path: tree.files[path] for path in map(PurePosixPath, certificate.files)}
+    )
+    before = await to_thread.run_sync(_pristine, certificate, settings.state_dir)
+    tests = {path: certified.files[path] for path in certificate.protected}
+    case = Case(
+        # Without the files from before, nothing counts as changed: the proof itself is the same.
+        pristine=certified if before is None else before.with_files(tests),
+        checks=certificate.checks,
+        protected=certificate.protected,
+        most=certificate.grade,
+        check_s=certificate.check_s,
+    )
+    async with open_backend(settings.sandbox) as backend:
+        verifier = Verifier(backend, limits_of(settings.agent))
+        verdict = await verifier.verify(case, certified)
+    return _judged(certificate, verdict, before_is_known=before is not None)
+
+
+def _pristine(certificate: Certificate, state_dir: Path) -> Tree | None:
+    """Return the files from before the run, if it was made here and is still kept."""
+    store = RunStore(state_dir)
+    with suppress(AssayError):
+        if store.find(certificate.run) == certificate.run:
+            return BlobStore(store.folder / certificate.run).load(certificate.pristine)
+    return None
+
+
+def _judged(certificate: Certificate, verdict: Verdict, *, before_is_known: bool) -> ProofAgain:
+    passed = {test.id for test in verdict.tests if test.passed}
+    expected = [test.id for test in certificate.tests if test.status == "passed"]
+    failed = tuple(dict.fromkeys(test for test in expected if test not in passed))
+    trouble = ""
+    if not verdict.accepted:
+        trouble = verdict.reason
+    elif failed:
+        trouble = f"tests that passed were not reported as passed: {', '.join(failed[:3])}"
+    elif verdict.tree != certificate.tree:
+        trouble = "what was judged this time is not what was certified"
+    elif before_is_known and verdict.grade and verdict.grade.rank < certificate.grade.rank:
+        trouble = f"it is {verdict.grade.value} this time, not {certificate.grade.value}"
+    return ProofAgain(verdict=verdict, failed=failed, trouble=trouble)

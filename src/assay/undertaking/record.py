@@ -1,0 +1,28 @@
+"""Under which keys a run's journal keeps what later sittings need."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pydantic import TypeAdapter
+
+from assay.contracts.conversation import ModelFacts
+from assay.contracts.ports import Model
+
+PRISTINE: Final = "pristine"
+"""The workspace as it was when the run began."""
+MODEL: Final = "model"
+"""Who answers: the same model goes on, also if `auto` would choose another one by now."""
+REPLIES: Final = "reply:"
+"""Everything that was paid for."""
+
+_FACTS: Final = TypeAdapter(ModelFacts)
+
+
+def model_to_json(model: Model) -> dict[str, Any]:
+    """Write down who answers."""
+    return {"name": model.name, "facts": _FACTS.dump_python(model.facts, mode="json")}
+
+
+def model_from_json(fields: Mapping[str, Any]) -> tuple[str, ModelFacts]:
+    """Read back who answered."""
+    return fields["name"], _FACTS.validate_python(fields["facts"])

@@ -1,0 +1,132 @@
+"""A run that is killed with signal 9, wherever it is, goes on as if nothing had happened."""
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio
+import pytest
+
+from assay.contracts.events import RunEvent
+from assay.contracts.goal import Effort, Outcome
+from assay.settings import SandboxSettings, Settings
+from assay.trace.journal import KEPT
+from assay.trace.runs import RunStore
+from assay.undertaking.carrying import carry_out, take_up
+from assay.undertaking.commission import Commission, Watching
+from tests.support.eventually import eventually
+from tests.support.leftovers import records_in
+
+BAD = "FILE: answer.txt\n```\n41\n```\nRUN: echo looking; ls"
+GOOD = "EDIT: answer.txt\n<<<<<<< SEARCH\n41\n=======\n42\n>>>>>>> REPLACE\nDONE"
+SCRIPT = ["1. write answer.txt", BAD, "DONE", "RUN: cat answer.txt > seen.txt", GOOD]
+"""A plan, an attempt in two replies that fails, and a repair in two that works."""
+
+
+def settings_in(folder: Path) -> Settings:
+    # Nothing is preloaded: engines start dozens of times here, and run only small programs.
+    sandbox = SandboxSettings(preload=(), pool_size=0, runtime_dir=folder / "runtime")
+    return Settings(sandbox=sandbox, state_dir=folder / "state")
+
+
+def commission_in(folder: Path) -> Commission:
+    script = folder / "script.jsonl"
+    facts = {"facts": {"tool_calls": False}}
+    lines = [facts, *({"text": text} for text in SCRIPT)]
+    script.write_text("\n".join(json.dumps(line) for line in lines))
+    workspace = folder / "workspace"
+    workspace.mkdir()
+    return Commission(
+        statement="Write the answer",
+        workspace=workspace,
+        checks=("grep -q 42 answer.txt",),
+        model=f"scripted:{script}",
+        effort=Effort(attempts=3),
+        memory="off",
+    )
+
+
+class Executioner:
+    """Kills this process with the event of a number."""
+
+    def __init__(self, number: int) -> None:
+        self.left = number
+
+    def __call__(self, event: RunEvent) -> None:
+        del event
+        self.left -= 1
+        if self.left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def died(work: Callable[[], object]) -> bool:
+    """Do something in a child; whether signal 9 ended it."""
+    child = os.fork()
+    if child == 0:
+        try:
+            work()
+        except BaseException as error:  # noqa: BLE001 - told by the exit code
+            sys.stderr.write(f"{error!r}\n")
+            os._exit(1)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0
+    return os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+
+
+def calls_paid(folder: Path) -> int:
+    store = RunStore(folder / "state")
+    lines = (store.open().folder / KEPT).read_text().splitlines()
+    return sum(json.loads(line)["key"].startswith("reply:") for line in lines)
+
+
+def finished(folder: Path) -> Outcome:
+    return anyio.run(take_up, "", settings_in(folder), Watching())
+
+
+def check_everything(folder: Path, outcome: Outcome) -> None:
+    assert outcome.accepted
+    assert outcome.attempts == 2
+    assert (folder / "workspace" / "answer.txt").read_text() == "42\n"
+    assert (folder / "workspace" / "seen.txt").read_text() == "41\n"
+    assert Path(outcome.certificate).is_file()
+    assert calls_paid(folder) == len(SCRIPT)
+    assert outcome.usage.calls == len(SCRIPT)
+
+
+@pytest.mark.timeout(400)
+def test_a_run_that_is_killed_at_any_event_ends_as_it_would_have(tmp_path: Path) -> None:
+    number, killed = 1, True
+    while killed:
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        commission, settings = commission_in(folder), settings_in(folder)
+        watching = Watching(listeners=(Executioner(number),))
+        killed = died(
+            lambda: anyio.run(carry_out, commission, settings, watching)  # noqa: B023 - called at once
+        )
+        if killed:
+            check_everything(folder, finished(folder))
+            assert anyio.run(eventually, lambda: not records_in(folder / "runtime"))  # noqa: B023 - as above
+        number += 1
+    # So many events there were, and at each of them it was killed once.
+    assert number > 20
+
+
+@pytest.mark.timeout(400)
+def test_a_run_that_is_killed_again_and_again_still_ends(tmp_path: Path) -> None:
+    commission, settings = commission_in(tmp_path), settings_in(tmp_path)
+    rounds = 0
+    begun = died(
+        lambda: anyio.run(carry_out, commission, settings, Watching(listeners=(Executioner(6),)))
+    )
+    assert begun
+    while died(lambda: anyio.run(take_up, "", settings, Watching(listeners=(Executioner(7),)))):
+        rounds += 1
+        assert rounds < 40
+
+    check_everything(tmp_path, finished(tmp_path))
+    assert rounds > 1

@@ -1,0 +1,90 @@
+"""Whole runs with a scripted model, in real sandboxes, for tests."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from assay.contracts.events import RunEvent
+from assay.contracts.goal import Effort, Outcome
+from assay.settings import SandboxSettings, Settings
+from assay.undertaking.carrying import carry_out
+from assay.undertaking.commission import Commission, Watching
+
+TEXT_ONLY = {"tool_calls": False}
+SMALL = {"tool_calls": False, "local": True}
+
+Line = str | dict[str, Any]
+
+
+def settings_in(folder: Path) -> Settings:
+    """Keep everything of a run in one folder; nothing is preloaded, so that engines start fast."""
+    sandbox = SandboxSettings(preload=(), pool_size=0, runtime_dir=folder / "runtime")
+    return Settings(sandbox=sandbox, state_dir=folder / "state")
+
+
+def a_script(folder: Path, lines: Sequence[Line], facts: dict[str, Any]) -> str:
+    """Write a script, and return the name of the model that speaks it."""
+    path = folder / "script.jsonl"
+    whole = [
+        {"facts": facts},
+        *(line if isinstance(line, dict) else {"text": line} for line in lines),
+    ]
+    path.write_text("\n".join(json.dumps(line) for line in whole))
+    return f"scripted:{path}"
+
+
+@dataclass(kw_only=True)
+class Story:
+    """What happened when a scripted model worked on a goal."""
+
+    folder: Path
+    outcome: Outcome
+    events: list[RunEvent] = field(default_factory=list[RunEvent])
+
+    @property
+    def workspace(self) -> Path:
+        return self.folder / "workspace"
+
+    def of(self, kind: type[Any]) -> list[Any]:
+        """Return the events of one kind."""
+        return [event for event in self.events if isinstance(event, kind)]
+
+
+async def tell(  # noqa: PLR0913 - what a story may differ in
+    folder: Path,
+    lines: Sequence[Line],
+    *,
+    files: dict[str, str] | None = None,
+    facts: dict[str, Any] | None = None,
+    checks: tuple[str, ...] = (),
+    tests: tuple[str, ...] = (),
+    allowed: tuple[str, ...] = (),
+    effort: Effort | None = None,
+    statement: str = "Write the answer",
+    listener: Callable[[RunEvent], None] = lambda _: None,
+    **more: Any,  # noqa: ANN401 - fields of a commission
+) -> Story:
+    """Let a scripted model work on a goal in a workspace with these files."""
+    workspace = folder / "workspace"
+    for name, text in (files or {}).items():
+        path = workspace / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    workspace.mkdir(parents=True, exist_ok=True)
+    commission = Commission(
+        statement=statement,
+        workspace=workspace,
+        checks=checks,
+        tests=tests,
+        allowed=allowed,
+        model=a_script(folder, lines, facts or TEXT_ONLY),
+        effort=effort or Effort(attempts=3, check_s=60),
+        **{"memory": "off", **more},
+    )
+    events: list[RunEvent] = []
+    outcome = await carry_out(
+        commission, settings_in(folder), Watching(listeners=(events.append, listener))
+    )
+    return Story(folder=folder, outcome=outcome, events=events)
