@@ -1,8 +1,10 @@
 """`assay doctor` on this machine, as whoever runs the tests and as somebody ordinary."""
 
+import contextlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Generator
@@ -13,7 +15,10 @@ import pexpect
 import pytest
 
 from assay.contracts.errors import ExitCode
+from assay.sandbox.native import cgroups, probe_acts, warden
 from assay.sandbox.native.attempt import attempt, import_module
+from tests.support.children import a_child
+from tests.support.eventually import eventually
 from tests.support.ordinary_user import OrdinaryUser, an_ordinary_user
 from tests.support.requirements import require
 
@@ -108,6 +113,17 @@ def test_nothing_is_left_behind(own_report: dict[str, Any]) -> None:
     assert [owner for owner in owners if not Path(f"/proc/{owner}").exists()] == []
 
 
+def test_a_root_that_lacks_a_capability_is_told_how_it_goes_without() -> None:
+    able = os.geteuid() == 0 and shutil.which("setpriv") is not None
+    require("root", available=able, why="only root has capabilities to give up")
+    weak = ("setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin")
+
+    report = report_of(run(*weak, *DOCTOR, "--json"))
+
+    assert report["isolation"] == "isolated"
+    assert "lacks CAP_SYS_ADMIN" in report["by_name"]["namespaces of root"]["detail"]
+
+
 def test_a_root_that_may_make_no_namespaces_is_told_why() -> None:
     argv = without_namespaces("max_user_namespaces", *DOCTOR, "--json", root=True)
 
@@ -185,6 +201,27 @@ async def test_a_probe_that_does_not_answer_in_time_is_ended() -> None:
     outcome = await attempt("user_namespace", within_s=0)
 
     assert outcome.kind == "timed_out"
+
+
+async def test_control_groups_of_a_probe_that_is_killed_are_removed_all_the_same() -> None:
+    held = contextlib.ExitStack()
+
+    def make_groups() -> None:
+        held.enter_context(probe_acts._groups())  # noqa: SLF001 - held open, so that it can be killed in the middle
+
+    require("cgroup", available=own_groups_can_be_made(), why="no control group can be made here")
+    with a_child(make_groups) as probe:
+        name = f"{probe}-doctor"
+        made = cgroups.folders_of(name)
+
+    assert made != ()
+    assert await eventually(lambda: cgroups.folders_of(name) == ())
+
+
+def own_groups_can_be_made() -> bool:
+    made = cgroups.open_groups(f"{os.getpid()}-test")
+    warden.remove_all(made.folders)
+    return made.enforcing
 
 
 async def test_a_probe_that_dies_says_its_last_words() -> None:

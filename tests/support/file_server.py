@@ -5,6 +5,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ssl import SSLContext
 from threading import Thread
 
 
@@ -19,13 +20,15 @@ class FileServer:
     ranges: bool = True
     status: int | None = None
     """Answer with this and nothing else."""
+    redirect_to: str = ""
+    """Send everybody there."""
     starts: list[int] = field(default_factory=list[int])
     """Where each request wanted to begin."""
 
 
 @contextmanager
-def serve_file(content: bytes) -> Generator[FileServer]:
-    """Serve some bytes on a port of this machine."""
+def serve_file(content: bytes, *, tls: SSLContext | None = None) -> Generator[FileServer]:
+    """Serve some bytes on a port of this machine, by HTTPS if there is something to do it with."""
     served = FileServer(content=content)
 
     class Handler(BaseHTTPRequestHandler):
@@ -36,7 +39,10 @@ def serve_file(content: bytes) -> Generator[FileServer]:
             del format, args
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    served.url = f"http://127.0.0.1:{server.server_port}/weights"
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
+    scheme = "https" if tls else "http"
+    served.url = f"{scheme}://127.0.0.1:{server.server_port}/weights"
     thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:
@@ -51,6 +57,12 @@ def answer(handler: BaseHTTPRequestHandler, served: FileServer) -> None:
     wanted = re.fullmatch(r"bytes=(\d+)-", handler.headers.get("Range", ""))
     start = int(wanted[1]) if wanted else 0
     served.starts.append(start)
+    if served.redirect_to:
+        handler.send_response(302)
+        handler.send_header("Location", served.redirect_to)
+        handler.send_header("Content-Length", "0")
+        handler.end_headers()
+        return
     if served.status is not None:
         handler.send_error(served.status)
         return

@@ -338,7 +338,7 @@ def hostile_events() -> st.SearchStrategy[RunEvent]:
         int: number,
         float: st.floats(min_value=0, max_value=1e9),
         PurePosixPath: paths,
-        Goal: text.map(lambda statement: a_goal(statement or "?")),
+        Goal: text.map(lambda statement: a_goal(statement if statement.strip() else "?")),
         TestStatus: st.sampled_from(TestStatus),
     }
     return st.one_of(*(_built(event, parts) for event in get_args(RunEvent)))

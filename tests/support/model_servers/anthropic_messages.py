@@ -66,6 +66,7 @@ class AnthropicMessages:
             "usage": usage,
         }
         begun = _event("message_start", message=message) + _event("ping")
+        begun += _thoughts(behaviour.state if isinstance(behaviour, CallsTools) else "")
         block = {"type": "text", "text": ""}
         return begun + _event("content_block_start", index=_TEXT_BLOCK, content_block=block)
 
@@ -121,6 +122,28 @@ class AnthropicMessages:
                 raise AssertionError(behaviour)
 
 
+def _thoughts(state: str) -> bytes:
+    """Write what comes before everything else: a thought that is signed, and one that is hidden."""
+    if not state:
+        return b""
+    at = _TEXT_BLOCK + 100
+    thinking = {"type": "thinking", "thinking": "", "signature": ""}
+    hidden = {"type": "redacted_thinking", "data": state}
+    return (
+        _event("content_block_start", index=at, content_block=thinking)
+        + _event("content_block_delta", index=at, delta=_delta("thinking", "Hm, "))
+        + _event("content_block_delta", index=at, delta=_delta("thinking", "the weather."))
+        + _event("content_block_delta", index=at, delta=_delta("signature", state))
+        + _event("content_block_stop", index=at)
+        + _event("content_block_start", index=at + 1, content_block=hidden)
+        + _event("content_block_stop", index=at + 1)
+    )
+
+
+def _delta(name: str, text: str) -> dict[str, str]:
+    return {"type": f"{name}_delta", name: text}
+
+
 def _event(kind: str, **fields: object) -> bytes:
     return to_event({"type": kind, **fields}, name=kind)
 
@@ -140,13 +163,29 @@ def _read_turn(turn: Mapping[str, Any]) -> Iterator[Message]:
             for block in turn["content"]
             if block["type"] == "tool_use"
         )
-        yield Message(role="assistant", text="".join(texts), tool_calls=calls)
+        yield Message(
+            role="assistant",
+            text="".join(texts),
+            tool_calls=calls,
+            provider_state=_read_thoughts(turn["content"]),
+        )
         return
     for block in turn["content"]:
         if block["type"] == "tool_result":
             yield Message(role="tool", text=block["content"], answers=block["tool_use_id"])
         else:
             yield Message(role="user", text=block["text"])
+
+
+def _read_thoughts(blocks: list[Mapping[str, Any]]) -> str:
+    """Read what was thought: it comes first, unchanged, and both of it or nothing."""
+    if not any("thinking" in block["type"] for block in blocks):
+        return ""
+    thought, hidden = blocks[:2]
+    assert thought["type"] == "thinking", thought
+    assert thought["thinking"] == "Hm, the weather.", thought
+    assert hidden == {"type": "redacted_thinking", "data": thought["signature"]}, hidden
+    return thought["signature"]
 
 
 def _read_tool(tool: Mapping[str, Any]) -> ToolSpec:

@@ -1,5 +1,6 @@
 """streamGenerateContent, as Google serves it."""
 
+import base64
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -24,6 +25,10 @@ _FINISH_REASONS = {
 }
 
 
+_NOT_SIGNED = b"skip_thought_signature_validator"
+"""What the API takes in place of a signature."""
+
+
 class GeminiContent:
     """The server's side of the format."""
 
@@ -44,6 +49,7 @@ class GeminiContent:
             ),
             max_output_tokens=config["maxOutputTokens"],
             temperature=config.get("temperature"),
+            seed=config.get("seed"),
             stop=tuple(config.get("stopSequences", ())),
             json_schema=config.get("responseJsonSchema"),
         )
@@ -63,7 +69,8 @@ class GeminiContent:
             if (arguments := _arguments(call)) is not None
         ]
         for part in parts[:1]:
-            part["thoughtSignature"] = "c2lnbmVk"  # pyright: ignore[reportArgumentType] - beside it
+            signature = base64.b64encode(behaviour.state.encode() or b"signed").decode()
+            part["thoughtSignature"] = signature  # pyright: ignore[reportArgumentType] - beside it
         return _response(parts) if parts else b""
 
     def write_end(self, behaviour: Says | CallsTools) -> bytes:
@@ -143,7 +150,9 @@ def _read_content(content: Mapping[str, Any]) -> Iterator[Message]:
             ToolCall(id=call["id"], name=call["name"], arguments=call["args"])
             for call in (part["functionCall"] for part in called)
         )
-        yield Message(role="assistant", text="".join(texts), tool_calls=calls)
+        signatures = [base64.b64decode(part["thoughtSignature"]) for part in called[:1]]
+        state = b"".join(signatures).replace(_NOT_SIGNED, b"").decode()
+        yield Message(role="assistant", text="".join(texts), tool_calls=calls, provider_state=state)
         return
     for part in content["parts"]:
         if answer := part.get("functionResponse"):

@@ -263,7 +263,7 @@ def _obedient(request: Request) -> Says:
     said = ANSWER if request.json_schema is None else replace(ANSWER, pieces=_ANSWER_AS_JSON)
     if stop := [place for place, piece in enumerate(said.pieces) if _has_any(piece, request.stop)]:
         said = replace(said, pieces=said.pieces[: stop[0]])
-    if len(said.pieces) <= request.max_output_tokens:
+    if request.max_output_tokens is None or len(said.pieces) <= request.max_output_tokens:
         return said
     kept = said.pieces[: request.max_output_tokens]
     return replace(said, pieces=kept, stop_reason=StopReason.LENGTH)

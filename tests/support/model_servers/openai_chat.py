@@ -37,14 +37,17 @@ class OpenAIChat:
             tools=tuple(_read_tool(tool["function"]) for tool in body.get("tools", ())),
             max_output_tokens=body["max_tokens"],
             temperature=body.get("temperature"),
+            seed=body.get("seed"),
             stop=tuple(body.get("stop", ())),
             prefill=prefill,
             json_schema=body.get("response_format", {}).get("json_schema", {}).get("schema"),
         )
 
     def write_begin(self, behaviour: Says | CallsTools) -> bytes:
-        del behaviour
-        return _chunk({"role": "assistant", "content": ""})
+        begun = _chunk({"role": "assistant", "content": ""})
+        state = behaviour.state if isinstance(behaviour, CallsTools) else ""
+        # As DeepSeek tells its thoughts, in pieces.
+        return begun + b"".join(_chunk({"reasoning_content": piece}) for piece in state)
 
     def write_piece(self, text: str) -> bytes:
         return _chunk({"content": text})
@@ -130,6 +133,7 @@ def _read_message(message: Mapping[str, Any]) -> Message:
         text=message["content"] or "",
         tool_calls=calls,
         answers=message.get("tool_call_id", ""),
+        provider_state=message.get("reasoning_content", ""),
     )
 
 

@@ -30,8 +30,10 @@ _FACTS = ModelFacts(
     price=Price(input_usd=1.0, output_usd=2.0),
     led_by_prefill=True,
     held_to_schema=True,
+    drawn_by_seed=True,
 )
 _NOT_LED = replace(_FACTS, led_by_prefill=False)
+_NOT_DRAWN = replace(_FACTS, drawn_by_seed=False)
 _SHORT_S = 0.3
 
 OpenModel = Callable[[Connection], AbstractAsyncContextManager[Model]]
@@ -72,7 +74,7 @@ def open_chat(connection: Connection) -> AbstractAsyncContextManager[Model]:
 
 
 def open_messages(connection: Connection) -> AbstractAsyncContextManager[Model]:
-    return open_anthropic(provider("anthropic"), MODEL, facts=_FACTS, connection=connection)
+    return open_anthropic(provider("anthropic"), MODEL, facts=_NOT_DRAWN, connection=connection)
 
 
 def open_content(connection: Connection) -> AbstractAsyncContextManager[Model]:
@@ -91,6 +93,7 @@ ANTHROPIC = PlayedSubject(
     dialect=AnthropicMessages(),
     open_model=open_messages,
     key_variable="ANTHROPIC_API_KEY",
+    facts=_NOT_DRAWN,
 )
 GEMINI = PlayedSubject(
     name="gemini",

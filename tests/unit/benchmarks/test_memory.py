@@ -1,5 +1,7 @@
 """The benchmark finds waiting sandboxes among all processes and adds up what they hold."""
 
+from dataclasses import replace
+
 import pytest
 
 from benchmarks.comparison.memory import (
@@ -22,27 +24,44 @@ Private_Dirty:      1536 kB
 Private_Hugetlb:       0 kB
 """
 
-# Two zygotes below a warden, the second forked off the first, with two cells and one cell.
+OURS, ZYGOTES = "pid:[1]", "pid:[2]"
+
+
+def outside(parent: int) -> Process:
+    return Process(parent=parent, levels=1, namespace=OURS)
+
+
+def zygote(parent: int) -> Process:
+    return Process(parent=parent, levels=2, namespace=ZYGOTES)
+
+
+def inside(parent: int, cell: str) -> Process:
+    return Process(parent=parent, levels=3, namespace=cell)
+
+
+# Two zygotes below a warden, the second forked off the first. One cell is the bare zygote's own,
+# two have a PID 1 from the bare zygote and a worker from the laden one, one has no worker yet.
 SUPERVISOR, WARDEN, BARE_ZYGOTE, STEWARD, LADEN_ZYGOTE = 10, 20, 30, 31, 32
 FAMILY = {
-    1: Process(parent=0, levels=1),
-    SUPERVISOR: Process(parent=1, levels=1),
-    WARDEN: Process(parent=SUPERVISOR, levels=1),
-    BARE_ZYGOTE: Process(parent=WARDEN, levels=2),
-    STEWARD: Process(parent=BARE_ZYGOTE, levels=2),
-    LADEN_ZYGOTE: Process(parent=BARE_ZYGOTE, levels=2),
-    40: Process(parent=BARE_ZYGOTE, levels=3),
-    41: Process(parent=40, levels=3),
-    50: Process(parent=LADEN_ZYGOTE, levels=3),
-    51: Process(parent=50, levels=3),
-    60: Process(parent=LADEN_ZYGOTE, levels=3),
-    61: Process(parent=60, levels=3),
-    99: Process(parent=1, levels=3),
+    1: outside(0),
+    SUPERVISOR: outside(1),
+    WARDEN: outside(SUPERVISOR),
+    BARE_ZYGOTE: zygote(WARDEN),
+    STEWARD: zygote(BARE_ZYGOTE),
+    LADEN_ZYGOTE: zygote(BARE_ZYGOTE),
+    40: inside(BARE_ZYGOTE, "pid:[40]"),
+    41: inside(40, "pid:[40]"),
+    50: inside(BARE_ZYGOTE, "pid:[50]"),
+    51: inside(LADEN_ZYGOTE, "pid:[50]"),
+    60: inside(BARE_ZYGOTE, "pid:[60]"),
+    61: inside(LADEN_ZYGOTE, "pid:[60]"),
+    70: inside(BARE_ZYGOTE, "pid:[70]"),
+    99: inside(1, "pid:[99]"),
 }
 
 
 def test_parent_and_nesting_come_from_the_status() -> None:
-    assert parse_status(STATUS) == Process(parent=800, levels=3)
+    assert parse_status(STATUS, "pid:[7]") == Process(parent=800, levels=3, namespace="pid:[7]")
 
 
 def test_private_memory_is_what_nobody_else_has_clean_or_dirty() -> None:
@@ -52,7 +71,8 @@ def test_private_memory_is_what_nobody_else_has_clean_or_dirty() -> None:
 
 
 def test_descendants_are_found_at_any_depth() -> None:
-    assert set(descendants(FAMILY, BARE_ZYGOTE)) == {STEWARD, LADEN_ZYGOTE, 40, 41, 50, 51, 60, 61}
+    cells = {40, 41, 50, 51, 60, 61, 70}
+    assert set(descendants(FAMILY, BARE_ZYGOTE)) == {STEWARD, LADEN_ZYGOTE, *cells}
 
 
 def test_only_the_cells_of_the_most_laden_zygote_count() -> None:
@@ -62,17 +82,21 @@ def test_only_the_cells_of_the_most_laden_zygote_count() -> None:
     ]
 
 
+def test_a_cell_of_the_only_zygote_is_pid_1_and_its_child() -> None:
+    laden = {LADEN_ZYGOTE, 50, 51, 60, 61, 70}
+    alone = {pid: process for pid, process in FAMILY.items() if pid not in laden}
+
+    assert waiting_cells(alone, SUPERVISOR) == [Cell(zygote=BARE_ZYGOTE, pids=(40, 41))]
+
+
 def test_a_supervisor_in_a_container_finds_its_cells_too() -> None:
-    nested = {
-        pid: Process(parent=process.parent, levels=process.levels + 1)
-        for pid, process in FAMILY.items()
-    }
+    nested = {pid: replace(process, levels=process.levels + 1) for pid, process in FAMILY.items()}
 
     assert waiting_cells(nested, SUPERVISOR) == waiting_cells(FAMILY, SUPERVISOR)
 
 
 def test_without_namespaces_there_is_nothing_to_tell_apart() -> None:
-    flat = {pid: Process(parent=process.parent, levels=1) for pid, process in FAMILY.items()}
+    flat = {pid: outside(process.parent) for pid, process in FAMILY.items()}
 
     assert waiting_cells(flat, SUPERVISOR) == []
 

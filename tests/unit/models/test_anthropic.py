@@ -78,7 +78,9 @@ async def asking(played: Played) -> AsyncGenerator[AnthropicModel]:
 
 
 def body_for(request: Request, model: str = "claude-sonnet-4-5") -> dict[str, Any]:
-    return to_messages(request, facts=facts_for(ANTHROPIC, model), quirks=quirks_for(model))
+    return to_messages(
+        request, facts=facts_for(ANTHROPIC, model), quirks=quirks_for(model), by="a:m"
+    )
 
 
 async def test_a_call_without_arguments_has_none() -> None:

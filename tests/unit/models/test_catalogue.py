@@ -4,6 +4,7 @@ import sys
 from urllib.parse import urlsplit
 
 import pytest
+from genai_prices.data_snapshot import get_snapshot
 
 from assay.contracts.conversation import Price
 from assay.contracts.errors import UsageError
@@ -102,6 +103,13 @@ def test_a_context_ends_where_a_higher_price_begins() -> None:
         ("GPT-4.1", 1_047_576),
         ("anthropic/claude-sonnet-4.5", 200_000),
         ("claude-sonnet-4-5-20250929", 200_000),
+        ("qwen3-8b", 131_072),
+        ("qwen3:8b", 131_072),
+        ("qwen/qwen3.8-27b", 262_144),
+        ("qwen3.5:7b", 262_144),
+        ("gpt-5.4", 1_050_000),
+        ("gpt-5.4-mini", 400_000),
+        ("gpt-4-0613", 8_192),
         ("never-heard-of-it", 32_768),
     ],
 )
@@ -126,3 +134,45 @@ def test_models_that_refuse_a_temperature_are_known() -> None:
     assert quirks_for("gpt-4o").takes_temperature
     assert quirks_for("claude-sonnet-4-5").takes_temperature
     assert quirks_for("never-heard-of-it").takes_stop
+
+
+@pytest.mark.parametrize("known", HOSTED, ids=name_of)
+def test_a_default_model_is_one_that_its_provider_still_offers(known: Provider) -> None:
+    _, listed = get_snapshot().find_provider_model(known.default_model, None, known.prices, None)
+
+    assert not listed.deprecated
+    assert listed.context_window
+
+
+@pytest.mark.parametrize(
+    ("name", "model", "context_tokens"),
+    [
+        ("deepseek", "deepseek-v3.2", 128_000),
+        ("openrouter", "moonshotai/kimi-k2-0905", 262_144),
+        ("openai", "gpt-5.3", 128_000),
+    ],
+)
+def test_the_size_that_is_listed_for_a_model_wins_over_that_of_its_family(
+    name: str, model: str, context_tokens: int
+) -> None:
+    known = provider(name)
+
+    assert facts_for(known, model).context_tokens == context_tokens
+    assert (
+        facts_for(known, model, price_overrides={model: FREE}).context_tokens == context_tokens
+    ), "a price of one's own says nothing of the size"
+
+
+def test_no_model_is_said_to_write_more_than_it_reads() -> None:
+    assert facts_for(provider("openai"), "gpt-4").max_output_tokens <= 8_192
+    for model in ("gpt-4", "gpt-4o-transcribe", "never-heard-of-it"):
+        facts = facts_for(provider("openai"), model)
+        assert facts.max_output_tokens <= facts.context_tokens
+
+
+def test_a_seed_is_for_those_who_take_one() -> None:
+    """Who leaves no temperature to be chosen draws as it likes."""
+    assert facts_for(provider("ollama"), "qwen2.5-coder:7b").drawn_by_seed
+    assert facts_for(provider("openai"), "gpt-4o").drawn_by_seed
+    assert not facts_for(provider("openai"), "gpt-5").drawn_by_seed
+    assert not facts_for(provider("anthropic"), "claude-sonnet-4-5").drawn_by_seed

@@ -17,12 +17,12 @@ def test_a_beginning_is_told_with_the_first_piece_and_not_before() -> None:
     draft.add_text("f")
 
     assert heard == ["de", "f"]
-    assert draft.finish("m", StopReason.ENDED).message.text == "def"
+    assert draft.finish("m", StopReason.ENDED, by="a:m").message.text == "def"
 
 
 def test_a_beginning_is_the_reply_where_nothing_follows() -> None:
     heard: list[str] = []
-    reply = ReplyDraft(REQUEST, heard.append, prefill="all").finish("m", StopReason.ENDED)
+    reply = ReplyDraft(REQUEST, heard.append, prefill="all").finish("m", StopReason.ENDED, by="a:m")
 
     assert (reply.message.text, heard) == ("all", ["all"])
 
@@ -42,7 +42,7 @@ def test_the_unsent_end_of_a_beginning_is_not_doubled(pieces: tuple[str, ...], t
     for piece in pieces:
         draft.add_text(piece)
 
-    assert draft.finish("m", StopReason.ENDED).message.text == text
+    assert draft.finish("m", StopReason.ENDED, by="a:m").message.text == text
 
 
 def test_calls_that_all_claim_to_be_the_first_are_told_apart_by_their_ids() -> None:
@@ -50,7 +50,7 @@ def test_calls_that_all_claim_to_be_the_first_are_told_apart_by_their_ids() -> N
     for place in ("a", "b", "c"):
         draft.add_call(0, id=place, name="look", written="{}")
 
-    calls = draft.finish("m", StopReason.ENDED).message.tool_calls
+    calls = draft.finish("m", StopReason.ENDED, by="a:m").message.tool_calls
 
     assert [(call.id, call.written) for call in calls] == [("a", "{}"), ("b", "{}"), ("c", "{}")]
 
@@ -60,7 +60,9 @@ def test_calls_without_ids_are_given_some_that_no_other_turn_has() -> None:
         draft = ReplyDraft(request, ignore_text)
         draft.add_call(0, name="look")
         draft.add_call(1, name="look")
-        return {call.id for call in draft.finish("m", StopReason.ENDED).message.tool_calls}
+        return {
+            call.id for call in draft.finish("m", StopReason.ENDED, by="a:m").message.tool_calls
+        }
 
     first = ids(REQUEST)
     second = ids(Request(messages=REQUEST.messages * 3))
@@ -72,7 +74,7 @@ def test_a_reply_with_calls_stopped_for_them_unless_it_was_cut() -> None:
     def reason(given: StopReason) -> StopReason:
         draft = ReplyDraft(REQUEST, ignore_text)
         draft.add_call(0, name="look")
-        return draft.finish("m", given).stop_reason
+        return draft.finish("m", given, by="a:m").stop_reason
 
     assert reason(StopReason.ENDED) is StopReason.TOOL_CALLS
     assert reason(StopReason.LENGTH) is StopReason.LENGTH

@@ -3,6 +3,7 @@ import json
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ import anyio
 import pytest
 from pydantic import SecretStr
 
-from assay.contracts.conversation import Message, Price, Request
+from assay import wiring
+from assay.contracts.conversation import Message, Price, Request, ToolSpec
 from assay.contracts.errors import (
     AssayError,
     BudgetExceededError,
@@ -25,7 +27,7 @@ from assay.models.choosing import Usable, choose, known_providers, survey, weigh
 from assay.models.factory import Opening, build_meter, open_model, pull
 from assay.models.local.fetching import WeightsStore
 from assay.models.local.weights import FileSource, Weights, known_weights
-from assay.settings import KEY_VARIABLES, ModelSettings
+from assay.settings import KEY_VARIABLES, BudgetSettings, ModelSettings
 from tests.support.chat_endpoint import ChatEndpoint, serve_chat
 from tests.support.file_server import serve_file
 from tests.support.sources import ROOT
@@ -130,6 +132,48 @@ async def test_a_server_that_is_something_else_is_not_taken_for_a_model(
         with pytest.raises(ModelUnavailableError, match="vLLM does not answer"):
             async with open_model("vllm", chosen):
                 pass
+
+
+@pytest.mark.parametrize(
+    "told",
+    [{"max_model_len": 6000}, {"meta": {"n_ctx": 6000, "n_ctx_train": 32768}}],
+    ids=["vllm", "llama.cpp"],
+)
+@pytest.mark.parametrize("name", ["vllm", "vllm:qwen3-8b", "custom:qwen3-8b"])
+async def test_the_context_is_the_one_that_a_server_gives_its_model(
+    settings: ModelSettings, told: dict[str, Any], name: str
+) -> None:
+    listing = json.dumps({"data": [{"id": "qwen3-8b", **told}]}).encode()
+    with serve_chat(listing=listing) as served:
+        urls = {"vllm": served.base_url}
+        chosen = having(settings, base_url=served.base_url, base_urls=urls)
+        async with open_model(name, chosen) as model:
+            facts = model.facts
+
+    assert facts.context_tokens == 6000
+    assert facts.max_output_tokens <= 6000
+
+
+@pytest.mark.parametrize("told", [{"max_model_len": "many"}, {"meta": [1]}, {"meta": {"n_ctx": 0}}])
+async def test_a_size_that_makes_no_sense_is_passed_over(
+    settings: ModelSettings, told: dict[str, Any]
+) -> None:
+    listing = json.dumps({"data": [{"id": "qwen3-8b", **told}]}).encode()
+    with serve_chat(listing=listing) as served:
+        async with open_model("vllm", having(settings, base_urls={"vllm": served.base_url})) as m:
+            assert m.facts.context_tokens == 131_072
+
+
+async def test_a_model_that_a_server_does_not_list_is_asked_all_the_same(
+    settings: ModelSettings, endpoint: ChatEndpoint
+) -> None:
+    chosen = having(settings, base_urls={"ollama": endpoint.base_url})
+
+    async with open_model("ollama:qwen3:8b", chosen) as model:
+        await model.reply(ASKED)
+
+    assert endpoint.asked[0]["model"] == "qwen3:8b"
+    assert model.facts.context_tokens == 131_072
 
 
 async def test_a_server_that_has_no_model_says_so(settings: ModelSettings) -> None:
@@ -297,6 +341,57 @@ async def test_a_replay_is_metered_like_the_run_it_repeats(
     assert (meter.spent.input_tokens, meter.spent.cost_usd) == (7, 0.5)
 
 
+async def test_a_run_under_a_small_cap_is_played_back_under_the_same_cap(
+    settings: ModelSettings, tmp_path: Path
+) -> None:
+    """The cap shortens what is asked for, and a replay is found by what was asked for before."""
+    capped = having(settings, budget={"tokens": 3000})
+    request = replace(ASKED, max_output_tokens=None)
+    name = script(tmp_path, {"text": "one"})
+    async with open_model(name, capped, Opening(record_to=tmp_path / "run")) as model:
+        await model.reply(request)
+
+    async with open_model(f"replay:{tmp_path / 'run'}", capped) as model:
+        reply = await model.reply(request)
+
+    assert reply.message.text == "one"
+
+
+async def test_a_model_without_native_calls_is_led_to_make_them_in_words(
+    settings: ModelSettings, tmp_path: Path
+) -> None:
+    look = ToolSpec(name="look", description="Look.", parameters={"type": "object"})
+    request = replace(ASKED, tools=(look,))
+    written = 'Well.\n```call\n{"tool": "look", "arguments": {"at": 1}}\n```'
+    name = script(tmp_path, {"facts": {"tool_calls": False}}, {"text": written})
+    heard: list[str] = []
+
+    async with open_model(name, settings, Opening(record_to=tmp_path / "run")) as model:
+        reply = await model.reply(request, on_text=heard.append)
+    async with open_model(f"replay:{tmp_path / 'run'}", settings) as model:
+        replayed = await model.reply(request)
+
+    (call,) = reply.message.tool_calls
+    assert (call.name, call.arguments) == ("look", {"at": 1})
+    assert "".join(heard) == reply.message.text == "Well.\n"
+    assert replayed.message == reply.message
+
+
+async def test_the_composition_root_opens_the_model_of_the_settings(
+    settings: ModelSettings, tmp_path: Path
+) -> None:
+    chosen = having(settings, default=script(tmp_path, {"text": "one"}))
+
+    async with wiring.open_model(settings=chosen) as model:
+        by_default = await model.reply(ASKED)
+    opening = Opening(meter=build_meter(BudgetSettings(tokens=10)))
+    async with wiring.open_model(chosen.default, settings=chosen, opening=opening) as model:
+        with pytest.raises(BudgetExceededError):
+            await model.reply(ASKED)
+
+    assert by_default.message.text == "one"
+
+
 @pytest.mark.parametrize(
     ("name", "hint"),
     [
@@ -304,7 +399,10 @@ async def test_a_replay_is_metered_like_the_run_it_repeats(
         ("Anthropic:x", "did you mean `anthropic:x`?"),
         ("olama", "did you mean `ollama`?"),
         ("scriptd:a.jsonl", "did you mean `scripted:a.jsonl`?"),
-        ("gpt-5", "providers are openai, openrouter, gemini, anthropic"),
+        ("gpt-5", "did you mean `openai:gpt-5`?"),
+        ("claude-sonnet-5-5", "did you mean `anthropic:claude-sonnet-5-5`?"),
+        ("gemini-2.5-pro", "did you mean `gemini:gemini-2.5-pro`?"),
+        ("mistral", "providers are openai, openrouter, gemini, anthropic"),
         ("", "providers are "),
         ("auto:x", "did you mean"),
         ("local:qwen2.5-coder-1.5", "did you mean `local:qwen2.5-coder-1.5b`?"),

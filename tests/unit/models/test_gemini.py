@@ -70,7 +70,7 @@ async def test_a_signature_is_sent_again_with_its_call() -> None:
 def test_a_call_whose_signature_is_lost_says_so_in_the_agreed_words() -> None:
     calls = tuple(ToolCall(id=f"{n}", name="look", arguments={}) for n in range(2))
     said = Message(role="assistant", tool_calls=calls)
-    contents = to_contents(replace(REQUEST, messages=(*REQUEST.messages, said)), {})
+    contents = to_contents(replace(REQUEST, messages=(*REQUEST.messages, said)), by="a:m")
 
     first, second = sent_parts(contents)[-2:]
     assert first["thought_signature"] == b"skip_thought_signature_validator"
@@ -117,7 +117,7 @@ def test_answers_of_tools_carry_the_name_of_the_call() -> None:
         Message(role="assistant", tool_calls=(call,)),
         Message(role="tool", answers="7", text="a tree"),
     )
-    answer = sent_parts(to_contents(replace(REQUEST, messages=messages), {}))[-1]
+    answer = sent_parts(to_contents(replace(REQUEST, messages=messages), by="a:m"))[-1]
 
     assert answer["function_response"]["name"] == "look"
 
@@ -160,3 +160,29 @@ async def test_a_missing_sdk_names_the_extra(monkeypatch: pytest.MonkeyPatch) ->
             pass
 
     assert raised.value.extra == "gemini"
+
+
+async def test_a_signature_of_another_model_is_not_sent() -> None:
+    played = Played(parts(called("look", thoughtSignature="c2lnbmVk"), finish="STOP"))
+    async with asking(played) as model:
+        own = (await model.reply(REQUEST)).message
+    conversation = replace(REQUEST, messages=(*REQUEST.messages, own))
+
+    mine = sent_parts(to_contents(conversation, by="gemini:m"))[-1]
+    others = sent_parts(to_contents(conversation, by="gemini:other"))[-1]
+
+    assert mine["thought_signature"] == b"signed"
+    assert others["thought_signature"] == b"skip_thought_signature_validator"
+
+
+@pytest.mark.parametrize("calls", ['["no base64!"]', "[7]", '"x"', "null"])
+def test_a_state_that_makes_no_sense_is_as_good_as_none(calls: str) -> None:
+    said = Message(
+        role="assistant",
+        tool_calls=(ToolCall(id="1", name="look", arguments={}),),
+        provider_state=f'{{"by": "a:m", "calls": {calls}}}',
+    )
+
+    part = sent_parts(to_contents(replace(REQUEST, messages=(said,)), by="a:m"))[-1]
+
+    assert part["thought_signature"] == b"skip_thought_signature_validator"

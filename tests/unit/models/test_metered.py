@@ -1,5 +1,6 @@
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import anyio
@@ -444,3 +445,100 @@ def test_the_guess_is_higher_than_what_tokenizers_make_of_other_scripts() -> Non
     chinese = Request(messages=(Message(role="user", text="汉" * 900),))
 
     assert estimate_input_tokens(chinese) >= 900
+
+
+OPEN = replace(ASKED, max_output_tokens=None)
+"""Leaves the length to others."""
+
+
+async def test_where_no_length_is_asked_for_the_usual_one_is_set_aside_and_sent() -> None:
+    inner = ScriptedModel([says("yes")], PRICED)
+    meter = Meter(Caps(usd=100.0, tokens=10**6))
+
+    held = meter.reserve("busy", PRICED, OPEN)
+    await MeteredModel(inner, meter).reply(OPEN)
+
+    assert held.output_tokens == PRICED.output_limit(OPEN) == 8_192
+    assert inner.asked[0].max_output_tokens == 8_192
+
+
+@pytest.mark.parametrize(
+    ("caps", "most"),
+    [
+        (Caps(usd=0.03), 0.03 / 10.0 * 10**6),
+        (Caps(tokens=3000), 3000 - estimate_input_tokens(ASKED)),
+        (Caps(usd=0.03, tokens=2500), 2500 - estimate_input_tokens(ASKED)),
+    ],
+)
+async def test_a_small_budget_makes_a_shorter_reply_rather_than_none(
+    caps: Caps, most: float
+) -> None:
+    inner = ScriptedModel([says("yes", usage=used(10, 10))], PRICED)
+    meter = Meter(caps)
+
+    await MeteredModel(inner, meter).reply(OPEN)
+
+    length = inner.asked[0].max_output_tokens
+    assert length is not None
+    assert 0.9 * most < length <= most
+
+
+async def test_a_reply_that_could_only_break_off_is_not_asked_for() -> None:
+    inner = ScriptedModel([says("never")], PRICED)
+
+    with pytest.raises(BudgetExceededError, match="could cost"):
+        await MeteredModel(inner, Meter(Caps(usd=0.01))).reply(OPEN)
+
+    assert inner.asked == []
+
+
+async def test_a_length_that_was_asked_for_is_not_shortened() -> None:
+    asked = replace(ASKED, max_output_tokens=5000)
+
+    with pytest.raises(BudgetExceededError):
+        await MeteredModel(ScriptedModel([], PRICED), Meter(Caps(usd=0.03))).reply(asked)
+
+
+@given(
+    usd=st.floats(min_value=0.0, max_value=0.5),
+    price=st.builds(Price, input_usd=prices, output_usd=prices),
+    text=st.text(max_size=50),
+)
+def test_a_shortened_reply_never_costs_more_than_is_left(
+    usd: float, price: Price, text: str
+) -> None:
+    request = Request(messages=(Message(role="user", text=text),))
+    meter = Meter(Caps(usd=usd))
+
+    try:
+        held = meter.reserve("busy", replace(FACTS, price=price), request)
+    except BudgetExceededError:
+        return
+
+    assert (held.usage.cost_usd or 0.0) <= usd
+    assert held.output_tokens >= 1024
+
+
+async def test_a_cent_is_not_passed_where_nobody_says_how_long_replies_may_be() -> None:
+    facts = replace(PRICED, price=Price(input_usd=0.1, output_usd=0.1))
+    meter = Meter(Caps(usd=0.01))
+    inner = BusyModel(flaky, facts)
+    model = RetryingModel(MeteredModel(inner, meter), AT_ONCE)
+
+    async def ask() -> None:
+        with suppress(BudgetExceededError, ModelUnavailableError):
+            await model.reply(OPEN)
+
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as tasks:
+            for _ in range(20):
+                tasks.start_soon(ask)
+
+    assert len(inner.cost_usd) > 3
+    assert math.fsum(inner.cost_usd) <= (meter.spent.cost_usd or 0.0) <= 0.01
+
+
+def test_what_a_provider_wants_to_see_again_is_read_too() -> None:
+    message = Message(role="assistant", text="a", provider_state="x" * 3000)
+
+    assert estimate_input_tokens(Request(messages=(message,))) > 1000

@@ -51,7 +51,9 @@ def chunk(delta: Mapping[str, Any], finish_reason: str | None = None) -> dict[st
 def body_for(name: str, request: Request, model: str = "some-model") -> dict[str, Any]:
     asked = provider(name)
     facts = facts_for(asked, model)
-    return to_chat_completion(request, facts=facts, provider=asked, quirks=quirks_for(model))
+    return to_chat_completion(
+        request, facts=facts, provider=asked, quirks=quirks_for(model), by="a:m"
+    )
 
 
 async def test_calls_without_index_or_id_and_a_wrong_reason_are_understood() -> None:
@@ -213,3 +215,57 @@ def test_past_calls_carry_what_the_provider_wants_to_see_again() -> None:
     assert plain["content"] is None
     assert set(plain["tool_calls"][0]) == {"id", "type", "function"}
     assert "thought_signature" in signed["tool_calls"][0]["extra_content"]["google"]
+
+
+async def test_parts_of_thoughts_are_put_together_and_sent_back_with_the_call() -> None:
+    """As OpenRouter tells them: by index and kind, in pieces, some of them encrypted."""
+    call = {"index": 0, "id": "1", "function": {"name": "look", "arguments": "{}"}}
+    played = Played(
+        chunk({"reasoning_details": [{"type": "reasoning.text", "index": 0, "text": "Let me "}]}),
+        chunk({"reasoning_details": [{"type": "reasoning.text", "index": 0, "text": "see."}]}),
+        chunk({"reasoning_details": [{"type": "reasoning.text", "index": 0, "signature": "s"}]}),
+        chunk({"reasoning_details": [{"type": "reasoning.encrypted", "index": 0, "data": "e"}]}),
+        chunk({"tool_calls": [call]}),
+        chunk({}, "tool_calls"),
+    )
+    async with asking(played, "openrouter") as model:
+        reply = await model.reply(REQUEST)
+        await model.reply(replace(REQUEST, messages=(*REQUEST.messages, reply.message)))
+
+    assert played.asked[1]["messages"][-1]["reasoning_details"] == [
+        {"type": "reasoning.text", "index": 0, "text": "Let me see.", "signature": "s"},
+        {"type": "reasoning.encrypted", "index": 0, "data": "e"},
+    ]
+    assert reply.message.text == ""
+
+
+async def test_the_signature_of_a_call_is_sent_back_with_it() -> None:
+    """As Gemini's compatible endpoint wants it; a call of somebody else gets the agreed word."""
+    signed = {"google": {"thought_signature": "c2lnbmVk"}}
+    function = {"name": "look", "arguments": "{}"}
+    call = {"index": 0, "id": "1", "function": function, "extra_content": signed}
+    played = Played(chunk({"tool_calls": [call]}), chunk({}, "tool_calls"))
+    async with asking(played, "gemini-openai") as model:
+        own = (await model.reply(REQUEST)).message
+        for message in (own, replace(own, provider_state="")):
+            await model.reply(replace(REQUEST, messages=(*REQUEST.messages, message)))
+
+    sent = [asked["messages"][-1]["tool_calls"][0]["extra_content"] for asked in played.asked[1:]]
+    skipped = {"google": {"thought_signature": "skip_thought_signature_validator"}}
+    assert sent == [signed, skipped]
+
+
+async def test_thoughts_that_led_to_no_call_are_not_kept() -> None:
+    played = Played(chunk({"reasoning_content": "Hm."}), chunk({"content": "hi"}, "stop"))
+    async with asking(played, "deepseek") as model:
+        reply = await model.reply(REQUEST)
+
+    assert (reply.message.text, reply.message.provider_state) == ("hi", "")
+
+
+def test_a_seed_goes_only_to_those_who_know_the_word() -> None:
+    seeded = replace(REQUEST, seed=7)
+
+    assert body_for("vllm", seeded)["seed"] == 7
+    assert "seed" not in body_for("deepseek", seeded)
+    assert "seed" not in body_for("openai", seeded, "gpt-6.1-sol")

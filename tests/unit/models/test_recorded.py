@@ -2,6 +2,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import anyio
@@ -145,7 +146,7 @@ async def test_what_was_not_recorded_is_refused_with_the_nearest_difference(
     await record(
         tmp_path,
         (asking("count to six"), says("1")),
-        (asking("a" * 90 + "c", max_output_tokens=2048), says("2")),
+        (asking("a" * 90 + "c"), says("2")),
         (far, says("3")),
     )
 
@@ -425,3 +426,42 @@ def test_nothing_is_left_open(tmp_path: Path) -> None:
     run_apart(record, tmp_path, (asking("a"), says("1")))
 
     assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+async def test_what_a_provider_wants_to_see_again_is_recorded_and_played_back(
+    tmp_path: Path,
+) -> None:
+    called = calls_tool("run")
+    called = replace(called, message=replace(called.message, provider_state='{"by": "acme:m1"}'))
+    then = Request(messages=(Message(role="user", text="a"), called.message))
+    await record(tmp_path, (asking("a"), called), (then, says("done")))
+
+    model = ReplayingModel(read_recording(tmp_path))
+    again = await model.reply(asking("a"))
+    replayed = Request(messages=(Message(role="user", text="a"), again.message))
+
+    assert again.message == called.message
+    assert (await model.reply(replayed)).message.text == "done"
+
+
+@pytest.mark.parametrize("turned_away", [True, False])
+async def test_whether_a_failure_cost_something_is_recorded(
+    tmp_path: Path, *, turned_away: bool
+) -> None:
+    error = ModelUnavailableError("500", turned_away=turned_away)
+    await record(tmp_path, (asking("a"), error))
+
+    with pytest.raises(ModelUnavailableError) as caught:
+        await ReplayingModel(read_recording(tmp_path)).reply(asking("a"))
+
+    assert caught.value.turned_away is turned_away
+
+
+async def test_mappings_of_any_kind_are_recorded(tmp_path: Path) -> None:
+    tool = replace(TOOL, parameters=MappingProxyType({"type": "object", "\ud800": ()}))
+    request = asking("a", tools=(tool,), json_schema=MappingProxyType({"type": "object"}))
+    await record(tmp_path, (request, says("1")))
+
+    reply = await ReplayingModel(read_recording(tmp_path)).reply(request)
+
+    assert reply.message.text == "1"

@@ -57,6 +57,8 @@ class Conditions:
     env: Mapping[str, str] = field(default_factory=dict[str, str])
     reverse: bool = False
     """The last test first."""
+    brief: bool = False
+    """Nobody will read why a test failed."""
     beacon: str = "_reached"
     """What tests that were rewritten call to tell which of their assertions was reached."""
 
@@ -113,6 +115,7 @@ async def run_python(
         "protected": [posixpath.relpath(path, invocation.cwd) for path in order.protected],
         "canaries": order.canaries,
         "reverse": conditions.reverse,
+        "brief": conditions.brief,
         "beacon": conditions.beacon,
     }
 

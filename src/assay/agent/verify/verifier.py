@@ -224,4 +224,4 @@ def _other_conditions(beacon: str) -> Conditions:
     pick = random.SystemRandom()
     # Every start of the interpreter draws another seed for hashes by itself.
     env = {"TZ": pick.choice(_ZONES), f"X_{secrets.token_hex(3).upper()}": secrets.token_hex(4)}
-    return Conditions(env=env, reverse=True, beacon=beacon)
+    return Conditions(env=env, reverse=True, brief=True, beacon=beacon)

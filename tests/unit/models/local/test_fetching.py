@@ -14,6 +14,7 @@ from assay.contracts.errors import ModelUnavailableError
 from assay.models.local.fetching import WeightsStore
 from assay.models.local.packages_source import PipSurroundings
 from assay.models.local.weights import FileSource, PackagesSource, Sampling, Source, Weights
+from tests.support.certificates import Certificate, make_certificate
 from tests.support.fake_pip import FakePip, build_fake_pip
 from tests.support.file_server import FileServer, serve_file
 
@@ -118,6 +119,88 @@ async def test_a_server_without_ranges_starts_again(tmp_path: Path, server: File
     path = await store.pull(weights)
 
     assert path.read_bytes() == CONTENT
+
+
+@pytest.fixture
+def certificate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Certificate:
+    """A certificate that this process trusts."""
+    made = make_certificate(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(made.path))
+    return made
+
+
+async def test_a_redirect_to_another_server_is_followed_and_gone_on_with(
+    tmp_path: Path, server: FileServer, certificate: Certificate
+) -> None:
+    """A hub answers so, and the server that it names has to be told where to go on."""
+    with (
+        serve_file(CONTENT, tls=certificate.server) as near,
+        serve_file(b"", tls=certificate.server) as hub,
+    ):
+        hub.redirect_to = near.url
+        store, weights = store_in(tmp_path), weights_from(FileSource(url=hub.url))
+        store.folder.mkdir()
+        partial_of(store).write_bytes(CONTENT[:1234])
+
+        path = await store.pull(weights)
+
+    assert path.read_bytes() == CONTENT
+    assert (hub.starts, near.starts) == ([1234], [1234])
+    assert server.starts == []
+
+
+async def test_what_a_redirect_leads_to_is_judged_by_its_digest(
+    tmp_path: Path, server: FileServer
+) -> None:
+    with serve_file(b"x" + CONTENT[1:]) as elsewhere:
+        server.redirect_to = elsewhere.url
+        store, weights = store_in(tmp_path), weights_from(FileSource(url=server.url))
+
+        with pytest.raises(ModelUnavailableError, match="do not have the right digest"):
+            await store.pull(weights)
+
+    assert not store.path_of(weights).exists()
+
+
+async def test_a_redirect_out_of_https_is_not_followed(
+    tmp_path: Path, server: FileServer, certificate: Certificate
+) -> None:
+    with serve_file(b"", tls=certificate.server) as hub:
+        hub.redirect_to = server.url
+
+        with pytest.raises(ModelUnavailableError, match="from https to http, which is not"):
+            await store_in(tmp_path).pull(weights_from(FileSource(url=hub.url)))
+
+    assert (hub.starts, server.starts) == ([0], [])
+
+
+@pytest.mark.parametrize("target", ["file:///etc/hostname", "ftp://127.0.0.1/weights"])
+async def test_a_redirect_to_something_that_is_not_the_web_is_not_followed(
+    tmp_path: Path, server: FileServer, target: str
+) -> None:
+    server.redirect_to = target
+
+    with pytest.raises(ModelUnavailableError, match=r"which is not followed|status 302"):
+        await store_in(tmp_path).pull(weights_from(FileSource(url=server.url)))
+
+
+async def test_a_redirect_that_leads_nowhere_ends(tmp_path: Path, server: FileServer) -> None:
+    server.redirect_to = server.url
+
+    with anyio.fail_after(30), pytest.raises(ModelUnavailableError, match="status 302"):
+        await store_in(tmp_path).pull(weights_from(FileSource(url=server.url)))
+
+    assert len(server.starts) < 20
+
+
+async def test_a_server_that_nobody_vouches_for_is_not_used(tmp_path: Path) -> None:
+    with (
+        serve_file(CONTENT, tls=make_certificate(tmp_path).server) as strange,
+        pytest.raises(ModelUnavailableError, match="certificate verify failed"),
+    ):
+        await store_in(tmp_path).pull(weights_from(FileSource(url=strange.url)))
+
+    assert strange.starts == []
 
 
 async def test_wrong_bytes_from_an_earlier_run_are_thrown_away(

@@ -1,14 +1,15 @@
 """What the engine is asked."""
 
-from assay.contracts.conversation import Message, Request
+from assay.contracts.conversation import Message, ModelFacts, Request
 from assay.models.local.prompt import chat_body
 from assay.models.local.weights import Sampling
 
+FACTS = ModelFacts(context_tokens=2000, max_output_tokens=1000, tool_calls=False, price=None)
 ADVICE = Sampling(temperature=0.7, top_p=0.8, top_k=20, repeat_penalty=1.05)
 
 
 def body_of(request: Request) -> dict[str, object]:
-    return chat_body(request, ADVICE, max_output_tokens=1000)
+    return chat_body(request, ADVICE, facts=FACTS)
 
 
 def asking(text: str) -> tuple[Message, ...]:
@@ -66,3 +67,12 @@ def test_code_with_similar_signs_stays_as_it_is() -> None:
     assert body_of(Request(messages=asking(code)))["messages"] == [
         {"role": "user", "content": code}
     ]
+
+
+def test_a_seed_is_one_that_the_engine_can_count_and_does_not_take_for_none() -> None:
+    seeds = (0, 7, 2**32 - 1, -1)
+
+    given = [body_of(Request(messages=asking("hi"), seed=seed))["seed"] for seed in seeds]
+
+    assert given == [0, 7, 0, 2**32 - 2]
+    assert "seed" not in body_of(Request(messages=asking("hi")))

@@ -101,7 +101,17 @@ def test_limits_of_version_2_allow_no_swap(tmp_path: Path) -> None:
 def test_an_engine_of_version_2_hands_its_controllers_on(tmp_path: Path) -> None:
     a_group_of_version_2(tmp_path)
 
-    assert (tmp_path / "engine" / "cgroup.subtree_control").read_text() == "+memory +pids"
+    for folder in (tmp_path, tmp_path / "engine"):
+        assert (folder / "cgroup.subtree_control").read_text() == "+memory +pids"
+
+
+def test_what_is_shared_out_already_is_not_asked_for_again(tmp_path: Path) -> None:
+    # A group with processes refuses to be asked, even for what it has granted.
+    (tmp_path / "cgroup.subtree_control").write_text("cpu memory pids\n")
+
+    a_group_of_version_2(tmp_path)
+
+    assert (tmp_path / "cgroup.subtree_control").read_text() == "cpu memory pids\n"
 
 
 def test_a_group_has_one_entry_per_hierarchy(tmp_path: Path) -> None:
@@ -176,6 +186,75 @@ def test_our_own_group_is_known_by_controller(monkeypatch: pytest.MonkeyPatch) -
     assert (own["cpuacct"], own["memory"], own[""]) == ("user/x", "user/y", "user:z")
 
 
+OWN = "user.slice/user@1000.service/app.slice/run-1.scope"
+
+
+def a_tree_of_version_2(
+    monkeypatch: pytest.MonkeyPatch, top: Path, *, handed_over: tuple[str, ...]
+) -> None:
+    """What systemd makes for a user, on an ordinary file system; only root's is read-only here."""
+    for folder in (top / OWN, *(top / OWN).parents):
+        if folder.is_relative_to(top):
+            folder.mkdir(parents=True, exist_ok=True)
+            fill(folder, cgroup__controllers="cpu memory pids\n")
+    for name in handed_over:
+        fill(top / name, cgroup__procs="")
+    monkeypatch.setattr(cgroups, "_mounts", lambda: {"": top})
+    monkeypatch.setattr(cgroups, "_own_groups", lambda: {"": OWN})
+
+
+def homes() -> list[Path]:
+    return [place.folders[0] for place in cgroups._places()]  # noqa: SLF001 - see above
+
+
+def test_groups_of_version_2_are_made_below_the_nearest_group_that_was_handed_to_us(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    slice_above = "user.slice/user@1000.service/app.slice"
+    service = "user.slice/user@1000.service"
+    a_tree_of_version_2(monkeypatch, tmp_path, handed_over=(OWN, slice_above, service))
+
+    assert homes() == [tmp_path / OWN, tmp_path / slice_above, tmp_path / service]
+
+
+def test_where_no_group_of_version_2_was_handed_to_us_none_is_made(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    a_tree_of_version_2(monkeypatch, tmp_path, handed_over=())
+
+    assert homes() == []
+    assert not cgroups.open_groups("1-abc").enforcing
+
+
+def test_a_group_of_version_2_without_the_controllers_is_no_place(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    a_tree_of_version_2(monkeypatch, tmp_path, handed_over=(OWN, "user.slice"))
+    fill(tmp_path / OWN, cgroup__controllers="cpu memory\n")
+
+    assert homes() == [tmp_path / "user.slice"]
+
+
+def test_in_a_container_whose_tree_we_do_not_see_the_top_is_the_place(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    a_tree_of_version_2(monkeypatch, tmp_path, handed_over=(".",))
+    monkeypatch.setattr(cgroups, "_own_groups", lambda: {"": "docker/0123"})
+
+    assert homes() == [tmp_path]
+
+
+def test_a_place_that_refuses_leaves_nothing_and_the_next_one_is_tried(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    a_tree_of_version_2(monkeypatch, tmp_path, handed_over=(OWN, "user.slice"))
+    # An ordinary file system makes none of the kernel's files, so every place refuses in the end.
+    assert not cgroups.open_groups("1-abc").enforcing
+
+    assert not (tmp_path / OWN / "assay-1-abc" / "probe").exists()
+    assert (tmp_path / "user.slice" / "cgroup.subtree_control").read_text() == "+memory +pids"
+
+
 @pytest.fixture
 def groups() -> Generator[ControlGroups]:
     made = cgroups.open_groups(f"test-{os.getpid()}")
@@ -232,3 +311,8 @@ def test_without_groups_nothing_is_counted_and_nothing_is_refused() -> None:
     assert groups.folders == ()
     assert group.open_entries() == []
     assert group.usage() == GroupUsage()
+
+
+def test_the_groups_of_an_engine_are_found_by_its_name(groups: ControlGroups) -> None:
+    assert set(cgroups.folders_of(f"test-{os.getpid()}")) == set(groups.folders)
+    assert cgroups.folders_of("never-opened") == ()

@@ -1,3 +1,4 @@
+import errno
 import itertools
 import os
 import signal
@@ -6,8 +7,10 @@ import socket
 import pytest
 
 from assay.sandbox.native import syscalls
+from assay.sandbox.native.mediation import MEDIATED
+from assay.sandbox.native.seccomp import ALLOW, ASK, build_asking_filter, build_filter
 from assay.sandbox.native.seccomp_policy import build_policy
-from tests.support.filters import X32_BIT, described, filter_for, names_by_number
+from tests.support.filters import X32_BIT, Filter, described, filter_for, names_by_number
 
 MACHINES = sorted(syscalls.NUMBERS)
 
@@ -268,3 +271,40 @@ def test_personality_stays_linux(machine: str) -> None:
         assert chosen.says("personality", persona) == "allow"
     for persona in (read_implies_exec, mmap_page_zero, linux32, 0x0440000):
         assert chosen.says("personality", persona) == "EPERM"
+
+
+def without_namespaces(machine: str) -> Filter:
+    return Filter(build_filter(own_namespaces=False, machine=machine), machine)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_without_namespaces_owners_and_attributes_stay_as_they_are(machine: str) -> None:
+    filtered = without_namespaces(machine)
+
+    assert filtered.says("fchownat") == "EPERM"
+    assert filtered.says("fsetxattr") == filtered.says("setxattrat") == described_refusal("ENOTSUP")
+    assert filtered.says("getxattr") == "allow"
+
+
+def described_refusal(name: str) -> str:
+    return errno.errorcode[getattr(errno, name)]
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_without_namespaces_no_twin_of_a_mediated_call_gets_past(machine: str) -> None:
+    filtered = without_namespaces(machine)
+    twins = {"fchmodat2", "utime", "utimes", "futimesat"} & syscalls.NUMBERS[machine].keys()
+
+    assert {filtered.says(name) for name in twins} == {"ENOSYS"}
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_the_asking_filter_asks_about_what_is_mediated_and_about_nothing_else(machine: str) -> None:
+    asking = Filter(build_asking_filter(MEDIATED, machine=machine), machine)
+
+    numbers = syscalls.NUMBERS[machine]
+    asked = {name for name, number in numbers.items() if asking.answer(number).action == ASK}
+    passed = {name for name, number in numbers.items() if asking.answer(number).action == ALLOW}
+
+    assert asked == numbers.keys() & set(MEDIATED)
+    assert asked | passed == numbers.keys()

@@ -1,3 +1,4 @@
+import ctypes
 import os
 import select
 import signal
@@ -5,8 +6,8 @@ import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from pathlib import Path
 
+from assay.sandbox.native import kernel, registry, syscalls
 from assay.sandbox.native.cell import Cell, close_all, lay_pipes
 from assay.sandbox.native.cgroups import ControlGroup, NoGroup
 from assay.sandbox.native.watch import (
@@ -14,10 +15,10 @@ from assay.sandbox.native.watch import (
     ProcessWatch,
     Sample,
     count_processes,
-    disk_use,
     process_tree,
 )
-from tests.support.children import a_child, have_a_child
+from tests.support.children import a_child, a_zombie, have_a_child
+from tests.support.eventually import eventually
 
 MEGABYTE = 1 << 20
 KEPT: list[bytearray] = []
@@ -110,6 +111,15 @@ def test_threads_count_as_processes() -> None:
     assert sample.processes == 4
 
 
+def test_a_crowd_is_seen_before_anything_else_is_looked_at() -> None:
+    with a_cell(program=lambda: (start_threads(3), hold(40))) as cell:
+        watch = ProcessWatch(cell, MEGABYTE, processes=2)
+        sample = watch.look()
+
+    assert sample.processes == 4
+    assert sample.memory_bytes == 0
+
+
 def test_grandchildren_count_as_processes() -> None:
     with a_cell(program=lambda: have_a_child(have_a_child)) as cell:
         sample = ProcessWatch(cell, 1024 * MEGABYTE).look()
@@ -133,6 +143,49 @@ def test_what_the_dead_have_used_is_remembered_while_others_live() -> None:
     assert after.cpu_s >= before.cpu_s
     assert after.memory_bytes >= before.memory_bytes
     assert after.processes == before.processes == 2
+
+
+def test_the_dead_that_nobody_but_pid_1_can_bury_do_not_count() -> None:
+    def adopt_the_dead() -> None:
+        kernel.adopt_orphans()
+        have_a_child()
+        for _ in range(5):
+            a_zombie()
+
+    with a_child(adopt_the_dead) as first:
+        cell = cell_of(os.pidfd_open(first))
+        sample = ProcessWatch(cell, 1024 * MEGABYTE).look()
+        found = len(process_tree(first))
+        cell.close()
+
+    assert found == 7
+    assert sample.processes == 1
+
+
+def test_the_dead_that_the_program_does_not_bury_count() -> None:
+    with a_cell(program=a_zombie) as cell:
+        sample = ProcessWatch(cell, 1024 * MEGABYTE).look()
+
+    assert sample.processes == 2
+
+
+async def test_threads_that_outlive_the_first_one_of_their_process_count() -> None:
+    def leave_threads_behind() -> None:
+        if os.fork() == 0:
+            start_threads(3)
+            # Ends this thread, and not the others.
+            ctypes.CDLL(None).syscall(syscalls.table()["exit"], 0)
+
+    with a_child(leave_threads_behind) as first:
+        cell = cell_of(os.pidfd_open(first))
+        watch = ProcessWatch(cell, 1024 * MEGABYTE)
+        (child,) = process_tree(first)[1:]
+        assert await eventually(lambda: registry.start_time(child) is None)
+        sample = watch.look()
+        cell.close()
+        end(child)
+
+    assert sample.processes == 4
 
 
 def end(pid: int) -> None:
@@ -219,36 +272,3 @@ def test_a_user_has_at_least_the_processes_that_were_just_started() -> None:
         assert count_processes(1_599_999_999) == 0
 
     assert before > 0
-
-
-def test_the_disk_use_of_a_box_counts_content_and_names(tmp_path: Path) -> None:
-    empty = disk_use(tmp_path)
-    for number in range(10):
-        (tmp_path / str(number)).touch()
-    names = disk_use(tmp_path)
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "folder" / "content").write_bytes(b"x" * MEGABYTE)
-
-    content = disk_use(tmp_path)
-
-    assert empty == 0
-    assert names >= 10 * 512
-    assert content - names >= MEGABYTE
-
-
-def test_a_file_with_holes_uses_only_what_is_written(tmp_path: Path) -> None:
-    with (tmp_path / "sparse").open("wb") as file:
-        file.truncate(100 * MEGABYTE)
-
-    assert disk_use(tmp_path) < MEGABYTE
-
-
-def test_what_a_link_points_to_is_not_in_the_box(tmp_path: Path) -> None:
-    (tmp_path / "outside").mkdir()
-    (tmp_path / "outside" / "large").write_bytes(b"x" * MEGABYTE)
-    box = tmp_path / "box"
-    box.mkdir()
-    (box / "link").symlink_to(tmp_path / "outside")
-    (box / "file").symlink_to(tmp_path / "outside" / "large")
-
-    assert disk_use(box) < MEGABYTE

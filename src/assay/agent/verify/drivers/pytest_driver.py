@@ -62,6 +62,8 @@ class _Witness:
     def pytest_configure(self, config: pytest.Config) -> None:
         # A run that stops at the first failure would hide the rest, canaries and all.
         config.option.maxfail = 0
+        if self.order["brief"]:
+            config.option.tbstyle = "line"
         del os.environ[_AUTOLOAD]  # noqa: TID251 - a word to pytest, not a setting
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -1,0 +1,34 @@
+"""Every tool for work on a sandbox keeps every promise of the port."""
+
+from pathlib import PurePosixPath
+from typing import Any
+
+import pytest
+
+from assay.testing.fake_sandbox import FakeFile, FakeSandbox
+from assay.testing.tool_conformance import TOOL_PROMISES, ToolPromise, ToolSubject
+from assay.tools.workspace import WORKSPACE_TOOLS
+
+ASKED: dict[str, dict[str, Any]] = {
+    "run": {"command": "true"},
+    "python": {"code": "print(1)"},
+    "read_file": {"path": "a.py"},
+    "list_files": {"path": "."},
+    "search": {"pattern": "a"},
+}
+
+
+def a_workspace() -> FakeSandbox:
+    return FakeSandbox(files={PurePosixPath("a.py"): FakeFile(b"a = 1\n")})
+
+
+SUBJECTS = [
+    ToolSubject(tool=tool, arguments=ASKED[tool.spec.name], open_sandbox=a_workspace)
+    for tool in WORKSPACE_TOOLS
+]
+
+
+@pytest.mark.parametrize("promise", TOOL_PROMISES, ids=lambda promise: promise.name)
+@pytest.mark.parametrize("subject", SUBJECTS, ids=lambda subject: subject.tool.spec.name)
+async def test_tool_keeps(promise: ToolPromise, subject: ToolSubject) -> None:
+    await promise(subject)
