@@ -167,14 +167,23 @@ class AgentSettings(_Strict):
     """For a whole run."""
     check_s: Seconds = 180.0
     """For one check."""
-    memory_mb: Positive = 1024
+    memory_mb: Positive = 2048
     """For one execution; test runners and compilers need more than a short program."""
-    disk_mb: Positive = 512
+    disk_mb: Positive = 1024
     processes: Positive = 256
     policy: Literal["off", "warn", "block"] = "warn"
     """What happens to code that the screen has something against."""
     memory: Literal["off", "plan", "action", "all"] = "all"
     """When lessons of earlier failures are recalled."""
+
+
+class ScreeningSettings(_Strict):
+    """What the screen names in code, besides its own list, and what it lets pass."""
+
+    deny_imports: tuple[str, ...] = ()
+    deny_calls: tuple[str, ...] = ()
+    allow: tuple[str, ...] = ()
+    """Names of either kind that are all right here."""
 
 
 class Settings(_Strict):
@@ -183,6 +192,7 @@ class Settings(_Strict):
     sandbox: SandboxSettings = Field(default_factory=SandboxSettings)
     models: ModelSettings = Field(default_factory=ModelSettings)
     agent: AgentSettings = Field(default_factory=AgentSettings)
+    screening: ScreeningSettings = Field(default_factory=ScreeningSettings)
     state_dir: Path = Field(default_factory=_state_dir)
     """Where runs, keys and memories are kept."""
 

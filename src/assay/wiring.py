@@ -8,7 +8,13 @@ from assay.contracts.execution import Limits
 from assay.contracts.goal import MemoryUse
 from assay.contracts.ports import FailureMemory, Model, Sandbox, SandboxBackend, Screen
 from assay.sandbox import factory
-from assay.settings import ModelSettings, SandboxSettings, Settings, load_settings
+from assay.settings import (
+    ModelSettings,
+    SandboxSettings,
+    ScreeningSettings,
+    Settings,
+    load_settings,
+)
 
 if TYPE_CHECKING:
     from assay.models.factory import Opening
@@ -62,8 +68,11 @@ async def open_memory(use: MemoryUse, settings: Settings) -> AsyncGenerator[Fail
     yield NoMemory()
 
 
-def build_screen() -> Screen:
+def build_screen(settings: ScreeningSettings) -> Screen:
     """Build what reads code before it runs."""
     from assay.sandbox.screening import Screening, ScreeningPolicy  # noqa: PLC0415 - only runs are screened
 
-    return Screening(ScreeningPolicy())
+    policy = ScreeningPolicy(
+        deny_imports=settings.deny_imports, deny_calls=settings.deny_calls, allow=settings.allow
+    )
+    return Screening(policy)

@@ -32,9 +32,13 @@ async def write_directly(
     for chance in range(1, _CHANCES + 1):
         request = _request(sitting, step, messages, sole=sole, tree=tree)
         reply = await sitting.ask(f"{number}.{chance}", request, attempt=number, step=chance)
-        text = _whole(reply, request)
-        messages = (*messages, Message(role="assistant", text=text))
-        understood = understand_text(text, sole_target=sole, tools=frozenset())
+        messages = (*messages, _closed(reply, request))
+        understood = understand_text(
+            reply.message.text,
+            sole_target=sole,
+            tools=frozenset(),
+            ended=reply.stop_reason is StopReason.ENDED,
+        )
         result = _applied(sitting, tree, understood)
         if isinstance(result, Tree):
             digest = await sitting.parts.journal.store_tree(result)
@@ -50,9 +54,11 @@ async def write_directly(
 def _messages(sitting: Sitting, step: Step, tree: Tree, feedback: str) -> tuple[Message, ...]:
     state, goal = sitting.state, sitting.parts.goal
     earlier = state.attempt(step.base) if step.move == "repair" else None
-    if earlier is not None and earlier.context:
-        return (*earlier.context, user(feedback))
     plan = state.plan
+    if earlier is not None and earlier.context:
+        names = " and ".join(f"`{path}`" for path in plan.targets)
+        again = f"Write the whole corrected {names}." if names else ""
+        return (*earlier.context, user(f"{feedback}\n{again}"))
     brief = Brief(
         statement=goal.statement,
         tree=tree,
@@ -89,12 +95,11 @@ def _request(
     )
 
 
-def _whole(reply: Reply, request: Request) -> str:
-    """Return the text with the fence closed that the stop word cut off."""
-    text = reply.message.text
+def _closed(reply: Reply, request: Request) -> Message:
+    """Return what was said, with the fence closed that the stop word cut off."""
     if request.prefill and reply.stop_reason is StopReason.ENDED:
-        return f"{text.rstrip()}\n```"
-    return text
+        return replace(reply.message, text=f"{reply.message.text.rstrip()}\n```")
+    return reply.message
 
 
 def _applied(sitting: Sitting, tree: Tree, understood: Understood) -> Tree | str:

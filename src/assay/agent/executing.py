@@ -10,10 +10,11 @@ from assay.agent.feedback import signatures
 from assay.agent.lattice import better, row_of
 from assay.agent.parts import Sitting
 from assay.agent.planning import case_of
-from assay.agent.state import OBSERVATIONS, Attempt, RunState, as_json
+from assay.agent.state import OBSERVATIONS, Attempt, RunState
 from assay.agent.verify.suspicion import read_proposal
 from assay.agent.verify.verifier import judged_tree
 from assay.contracts.events import Executed
+from assay.contracts.jsonable import jsonable
 from assay.contracts.verdict import Lattice
 
 
@@ -60,7 +61,7 @@ async def _run(sitting: Sitting, attempt: Attempt) -> Attempt:
         observations = await parts.verifier.run_checks(
             case, tree, on_output=sitting.on_output(attempt.number)
         )
-        return {"observations": as_json(OBSERVATIONS, observations)}
+        return {"observations": jsonable(observations)}
 
     kept = await sitting.once(f"executed:{attempt.number}", really)
     observations = OBSERVATIONS.validate_python(kept["observations"])

@@ -75,7 +75,8 @@ def _comparison(tests: tuple[TestResult, ...], before: Mapping[str, TestStatus])
 def _failures(failing: list[TestResult], *, max_chars: int) -> Iterable[str]:
     """Yield the first of each kind in full, as far as there is room, and a line for the others."""
     kinds: dict[str, list[TestResult]] = {}
-    for test in failing:
+    # A group that failed because of a test in it has nothing to say.
+    for test in sorted(failing, key=lambda test: not test.detail):
         kinds.setdefault(signature_of(test), []).append(test)
     groups = list(kinds.values())
     for group in groups[:_FULL]:

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypedDict
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypedDict
 
 from assay.agent.coding import propose
 from assay.agent.executing import execute
@@ -16,12 +16,13 @@ from assay.agent.parts import Parts, Sitting
 from assay.agent.planning import make_plan
 from assay.agent.reflecting import end, reflect
 from assay.agent.screening import screen
-from assay.agent.state import STATE, RunState, as_json
+from assay.agent.state import STATE, RunState
 from assay.agent.verifying import verify
 from assay.contracts.errors import BudgetExceededError, JournalError, MissingExtraError
+from assay.contracts.jsonable import jsonable
 
 if TYPE_CHECKING:
-    from langgraph.graph.state import CompiledStateGraph
+    from langgraph.graph.state import CompiledStateGraph  # pyright: ignore[reportMissingTypeStubs] - typed, without the mark
 
 _Work = Callable[[Sitting], Awaitable[RunState]]
 
@@ -37,6 +38,12 @@ STEPS: Final[dict[str, _Work]] = {
 
 class _Channels(TypedDict):
     state: dict[str, Any]
+
+
+class _Step(Protocol):
+    """What LangGraph takes for a node: it looks at the parameter's name."""
+
+    async def __call__(self, state: _Channels) -> _Channels: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +62,7 @@ class RunGraph:
     async def go_on(self) -> RunState:
         """Take steps until the run has an ending; begins where the last sitting stopped."""
         started = await self.state()
-        begin: Any = None if started is not None else {"state": as_json(STATE, RunState())}
+        begin: Any = None if started is not None else {"state": jsonable(RunState())}
         last = await self.compiled.ainvoke(begin, self.config, durability="sync")  # pyright: ignore[reportArgumentType, reportUnknownMemberType] - as above
         return STATE.validate_python(last["state"])
 
@@ -71,7 +78,11 @@ async def open_graph(parts: Parts, checkpoints: Path) -> AsyncGenerator[RunGraph
     try:
         from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer  # noqa: PLC0415 - takes a second
         from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver  # noqa: PLC0415 - as above
-        from langgraph.graph import END, START, StateGraph  # noqa: PLC0415 - as above
+        from langgraph.graph import (  # noqa: PLC0415 - as above # pyright: ignore[reportMissingTypeStubs] - as above
+            END,
+            START,
+            StateGraph,
+        )
     except ImportError as error:
         raise MissingExtraError("carrying out a goal", extra="agent") from error
     import sqlite3  # noqa: PLC0415 - with the rest
@@ -98,15 +109,15 @@ async def open_graph(parts: Parts, checkpoints: Path) -> AsyncGenerator[RunGraph
         raise JournalError(f"the checkpoints of the run cannot be used: {error}") from error
 
 
-def _node(parts: Parts, work: _Work) -> Callable[[_Channels], Awaitable[_Channels]]:
-    async def take_step(channels: _Channels) -> _Channels:
-        state = STATE.validate_python(channels["state"])
-        sitting = Sitting(parts=parts, state=state)
+def _node(parts: Parts, work: _Work) -> _Step:
+    async def take_step(state: _Channels) -> _Channels:
+        before = STATE.validate_python(state["state"])
+        sitting = Sitting(parts=parts, state=before)
         try:
-            state = await work(sitting)
+            after = await work(sitting)
         except BudgetExceededError as error:
-            state = await end(sitting, replace(sitting.state, round=()), None, stopped=str(error))
-        return {"state": as_json(STATE, sitting.leave(state))}
+            after = await end(sitting, replace(before, round=()), None, stopped=str(error))
+        return {"state": jsonable(sitting.leave(after))}
 
     return take_step
 

@@ -12,10 +12,11 @@ from assay.agent.context import Brief, opening, prompt, room_for_files, system, 
 from assay.agent.edits import WriteFile
 from assay.agent.parts import Sitting
 from assay.agent.protocol import understand_text
-from assay.agent.state import OBSERVATIONS, Plan, as_json
+from assay.agent.state import OBSERVATIONS, Plan
 from assay.agent.verify.case import Case
-from assay.contracts.conversation import Message, Request
+from assay.contracts.conversation import Message, Reply, Request, StopReason
 from assay.contracts.events import ChecksWritten
+from assay.contracts.jsonable import jsonable
 from assay.contracts.verdict import CheckReport, Grade
 from assay.contracts.workspace import Tree, TreeFile
 
@@ -36,7 +37,7 @@ async def write_checks(sitting: Sitting, plan: Plan, guards: tuple[str, ...]) ->
             temperature=_WARMER * (chance - 1),
         )
         reply = await sitting.ask(f"checks.{chance}", request, attempt=0, step=chance)
-        source = _source(reply.message.text, path)
+        source = _source(reply, path)
         tree = sitting.parts.pristine.with_files({path: TreeFile(source.encode())})
         written = replace(
             plan,
@@ -78,8 +79,13 @@ def _messages(sitting: Sitting, plan: Plan, path: PurePosixPath) -> tuple[Messag
     return (system(prompt("checks")), user(f"{first}\n\nThe tests go into `{path}`."))
 
 
-def _source(text: str, path: PurePosixPath) -> str:
-    asks = understand_text(text, sole_target=path, tools=frozenset()).asks
+def _source(reply: Reply, path: PurePosixPath) -> str:
+    asks = understand_text(
+        reply.message.text,
+        sole_target=path,
+        tools=frozenset(),
+        ended=reply.stop_reason is StopReason.ENDED,
+    ).asks
     files = [ask.text for ask in asks if isinstance(ask, WriteFile)]
     return files[0] if files else ""
 
@@ -108,7 +114,7 @@ async def _report(sitting: Sitting, plan: Plan, tree: Tree, key: str) -> CheckRe
         observations = await sitting.parts.verifier.run_checks(
             case, tree, on_output=sitting.on_output(0)
         )
-        return {"observations": as_json(OBSERVATIONS, observations)}
+        return {"observations": jsonable(observations)}
 
     kept = await sitting.once(key, really)
     return OBSERVATIONS.validate_python(kept["observations"])[0].report

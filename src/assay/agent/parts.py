@@ -5,12 +5,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from assay.agent.state import REPLY, RunState, as_json
+from assay.agent.state import REPLY, RunState
 from assay.agent.verify.verifier import Verifier
 from assay.contracts.conversation import Reply, Request, Usage
 from assay.contracts.events import ModelReplied, OutputArrived, RunEvent, TextArrived
 from assay.contracts.execution import Limits, OutputChunk
 from assay.contracts.goal import Goal, MemoryUse
+from assay.contracts.jsonable import jsonable
 from assay.contracts.ports import (
     FailureMemory,
     Journal,
@@ -98,7 +99,7 @@ class Sitting:
             def pass_on(text: str) -> None:
                 self.parts.journal.emit(TextArrived(attempt=attempt, text=text))
 
-            return as_json(REPLY, await self.parts.model.reply(request, on_text=pass_on))
+            return jsonable(await self.parts.model.reply(request, on_text=pass_on))
 
         reply = REPLY.validate_python(await self.once(f"reply:{key}", really))
         self.spent += reply.usage

@@ -11,7 +11,7 @@ def may_change(goal: Goal, protected: tuple[PurePosixPath, ...]) -> MayChange:
     """Build the function that says of a path why it must not be changed, or nothing."""
 
     def reason(path: PurePosixPath) -> str:
-        if path in protected:
+        if path in protected or any(folder in protected for folder in path.parents):
             return f"`{path}` is a test or belongs to one: it is given, and stays as it is"
         if goal.allowed and not matches(path, goal.allowed):
             allowed = ", ".join(goal.allowed)

@@ -24,7 +24,7 @@ _ABOUT_NAMES: Final = frozenset(
     }
 )  # fmt: skip
 _QUOTED: Final = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"|`[^`\n]*`")
-_NUMBER: Final = re.compile(r"(?<![A-Za-z_])[-+]?\d[\d_]*(?:\.\d+)?(?:[eE][-+]?\d+)?(?![A-Za-z_])")
+_NUMBER: Final = re.compile(r"(?<![\w.])[-+]?\d[\d_]*(?:\.\d+)?(?:[eE][-+]?\d+)?(?![A-Za-z_])")
 _SPACE: Final = re.compile(r"\s+")
 _FRAMES: Final = (
     re.compile(r"^\s*File \"(?P<file>[^\"\n]+)\", line \d+, in (?P<name>\S+)", re.MULTILINE),

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
-from typing import Any, Final, TypeVar
+from typing import Final
 
 from pydantic import TypeAdapter
 
@@ -109,10 +109,3 @@ STATE: Final = TypeAdapter(RunState)
 REPLY: Final = TypeAdapter(Reply)
 OBSERVATIONS: Final = TypeAdapter(tuple[Observation, ...])
 VERDICT: Final = TypeAdapter(Verdict)
-
-Value = TypeVar("Value")
-
-
-def as_json(adapter: TypeAdapter[Value], value: Value) -> Any:  # noqa: ANN401 - JSON is anything
-    """Turn a value into what JSON can hold; the adapter's `validate_python` turns it back."""
-    return adapter.dump_python(value, mode="json")

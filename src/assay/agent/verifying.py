@@ -7,11 +7,12 @@ from typing import Any
 from assay.agent.context import prompt, system, user
 from assay.agent.parts import Sitting
 from assay.agent.planning import case_of
-from assay.agent.state import VERDICT, Attempt, RunState, as_json
+from assay.agent.state import VERDICT, Attempt, RunState
 from assay.agent.trimming import trim
 from assay.agent.verify.verifier import judged_tree
 from assay.contracts.conversation import Request
 from assay.contracts.events import Verified
+from assay.contracts.jsonable import jsonable
 from assay.contracts.verdict import Grade, Verdict
 
 _JUDGEMENT_TOKENS = 120
@@ -43,7 +44,7 @@ async def _verdict(sitting: Sitting, attempt: Attempt) -> Verdict:
         # Exactly these files are handed over, so they have to be there.
         judged, _ = judged_tree(case, proposal)
         await parts.journal.store_tree(judged)
-        return as_json(VERDICT, verdict)
+        return jsonable(verdict)
 
     kept = await sitting.once(f"verdict:{attempt.number}", really)
     verdict = VERDICT.validate_python(kept)

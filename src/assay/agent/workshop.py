@@ -26,7 +26,14 @@ from assay.agent.shortening import shortened
 from assay.agent.snapshots import read_tree, update_tree, write_tree
 from assay.agent.state import Attempt, Step
 from assay.agent.trimming import trim
-from assay.contracts.conversation import Message, Reply, Request, ToolCall, ToolSpec
+from assay.contracts.conversation import (
+    Message,
+    Reply,
+    Request,
+    StopReason,
+    ToolCall,
+    ToolSpec,
+)
 from assay.contracts.errors import ContextOverflowError, ToolError, WorkspaceError
 from assay.contracts.events import ToolAnswered
 from assay.contracts.lessons import Cue
@@ -142,7 +149,8 @@ def _understand(bench: _Bench, reply: Reply) -> Understood:
     names = frozenset(bench.tools)
     if reply.message.tool_calls:
         return understand_calls(reply.message.tool_calls, tools=names)
-    return understand_text(reply.message.text, tools=names)
+    ended = reply.stop_reason is StopReason.ENDED
+    return understand_text(reply.message.text, tools=names, ended=ended)
 
 
 async def _answer(bench: _Bench, understood: Understood, turn: int) -> list[str]:

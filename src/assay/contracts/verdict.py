@@ -85,6 +85,8 @@ class Trick(StrEnum):
     """Its answers come from the tests themselves."""
     HIDDEN_CODE = "hidden_code"
     """What it runs is built at run time and cannot be read."""
+    NOT_ALLOWED = "not_allowed"
+    """No trick: a file outside of what may be changed, which is left out."""
     UNSTABLE = "unstable"
     """The same tests ended differently when run again under other conditions."""
 

@@ -15,7 +15,7 @@ _COMMANDS: Final = {
     "replay": ("cli_run", "replay", "Do a run again without a model, and compare."),
     "runs": ("cli_runs", "runs", "List what was run."),
     "show": ("cli_runs", "show", "Show what happened in a run."),
-    "verify": ("cli_runs", "verify", "Run the proof of a certificate again."),
+    "verify": ("cli_verify", "verify", "Run the proof of a certificate again."),
     "doctor": (
         "cli_doctor",
         "command",

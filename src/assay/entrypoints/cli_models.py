@@ -1,8 +1,7 @@
 """`assay models`: which models are usable here, fetching the embedded one, one real request."""
 
 import json
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -11,6 +10,7 @@ import click
 
 from assay.contracts.conversation import Message, Reply, Request
 from assay.contracts.errors import ExitCode
+from assay.entrypoints.progress import open_progress
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -89,7 +89,7 @@ def pull(name: str, *, as_json: bool) -> None:
     import anyio  # noqa: PLC0415
 
     settings = _settings()
-    with _watched(silent=as_json) as opening:
+    with open_progress(silent=as_json) as opening:
         pulled = anyio.run(_pull, name.removeprefix("local:"), settings, opening)
     if as_json:
         click.echo(json.dumps(pulled.fields()))
@@ -136,7 +136,7 @@ def test(name: str, *, as_json: bool) -> None:
     import anyio  # noqa: PLC0415
 
     settings = _settings()
-    with _watched(silent=as_json) as opening:
+    with open_progress(silent=as_json) as opening:
         tested = anyio.run(_test, name or settings.default, settings, opening)
     if as_json:
         click.echo(json.dumps(tested.fields()))
@@ -212,42 +212,3 @@ def _console() -> "Console":
         # Where nobody looks at the width, a model is a line.
         console.width = _UNBROKEN
     return console
-
-
-@contextmanager
-def _watched(*, silent: bool) -> Generator["Opening"]:
-    """Tell notices as lines on stderr, and progress as a bar if that is a terminal."""
-    from rich.console import Console  # noqa: PLC0415
-    from rich.progress import (  # noqa: PLC0415
-        BarColumn,
-        DownloadColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-        TransferSpeedColumn,
-    )
-
-    from assay.models.factory import Opening  # noqa: PLC0415
-
-    console = Console(stderr=True, quiet=silent, highlight=False)
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as bar:
-        task = bar.add_task("", total=None, visible=False)
-
-        def tell(sentence: str) -> None:
-            bar.console.print(sentence, markup=False, soft_wrap=True)
-
-        def progress(done_bytes: int, total_bytes: int, what: str) -> None:
-            bar.update(
-                task, completed=done_bytes, total=total_bytes, description=what, visible=True
-            )
-
-        yield Opening(on_notice=tell, on_progress=progress)

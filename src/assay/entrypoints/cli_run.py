@@ -4,7 +4,7 @@ import json
 import signal
 import sys
 from collections.abc import Callable, Coroutine
-from contextlib import ExitStack
+from contextlib import ExitStack, closing, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -16,10 +16,12 @@ from assay.contracts.events import RunEvent
 from assay.contracts.goal import Effort, Outcome, Status
 
 if TYPE_CHECKING:
-    from assay.entrypoints.render import Watch
+    from assay.entrypoints.render.view import View
     from assay.settings import Settings
     from assay.undertaking.commission import Commission, Watching
 
+_PAGE: Final = 100
+"""Columns of a summary that is written to a file."""
 _EXIT_CODES: Final = {
     Status.ACCEPTED: ExitCode.ACCEPTED,
     Status.NOT_ACCEPTED: ExitCode.NOT_ACCEPTED,
@@ -46,6 +48,12 @@ _EXIT_CODES: Final = {
 )
 @click.option(
     "--allow", multiple=True, metavar="GLOB", help="What the agent may change. Default: the rest."
+)
+@click.option(
+    "--exclude",
+    multiple=True,
+    metavar="GLOB",
+    help="What is left out of the workspace: data too big to copy, say.",
 )
 @click.option("--model", help="`auto`, `local`, PROVIDER[:MODEL], `scripted:FILE` …")
 @click.option("--backend", help="Where code runs. Default: the best there is here.")
@@ -112,7 +120,7 @@ def replay(run_id: str, *, as_json: bool, verbose: bool) -> int:
     """Do RUN again without a model: execute everything anew, and compare what comes of it."""
     import anyio  # noqa: PLC0415
 
-    from assay.entrypoints.render import open_view  # noqa: PLC0415
+    from assay.entrypoints.render.view import open_view  # noqa: PLC0415
     from assay.settings import load_settings  # noqa: PLC0415
     from assay.undertaking.replaying import replay_run  # noqa: PLC0415
 
@@ -152,6 +160,7 @@ def _commission(goal: str, settings: "Settings", options: dict[str, Any]) -> "Co
         checks=options["checks"],
         tests=options["tests"],
         allowed=options["allow"],
+        exclude=options["exclude"],
         model=settings.models.default,
         effort=Effort(
             attempts=agent.attempts,
@@ -172,25 +181,44 @@ def _watched(
     """Show a run while it goes on, and how it ended."""
     import anyio  # noqa: PLC0415
 
-    from assay.entrypoints.render import open_view  # noqa: PLC0415
     from assay.undertaking.commission import Watching  # noqa: PLC0415
 
     with ExitStack() as stack:
-        listeners: list[Watch] = []
+        stage = stack.enter_context(closing(_Stage(verbose=options["verbose"])))
+        listeners: list[Callable[[RunEvent], None]] = [stage]
         if options["events"]:
             listeners.append(_event_writer(options["events"], stack))
-        watch = stack.enter_context(open_view(verbose=options["verbose"]))
-        listeners.append(watch)
         watching = Watching(
             listeners=tuple(listeners),
-            confirm=_confirm(as_json=options["as_json"], yes=options["yes"]),
-            on_notice=lambda sentence: click.echo(sentence, err=True),
+            confirm=_confirm(stage, unasked=options["as_json"] or options["yes"]),
+            on_notice=stage.opening.on_notice,
+            on_progress=stage.opening.on_progress,
         )
-        try:
-            outcome = anyio.run(_until_interrupted, partial(carry, watching))
-        except KeyboardInterrupt:
-            outcome = None
+        outcome = anyio.run(_until_interrupted, partial(carry, watching))
     return _closing(outcome, watching, as_json=options["as_json"])
+
+
+class _Stage:
+    """The terminal while a run goes on: first what is being fetched, then the run itself."""
+
+    def __init__(self, *, verbose: bool) -> None:
+        from assay.entrypoints.progress import open_progress  # noqa: PLC0415
+
+        self._verbose = verbose
+        self._shown = ExitStack()
+        self.opening = self._shown.enter_context(open_progress())
+        self.view: View | None = None
+
+    def __call__(self, event: RunEvent) -> None:
+        from assay.entrypoints.render.view import open_view  # noqa: PLC0415
+
+        if self.view is None:
+            self._shown.close()
+            self.view = self._shown.enter_context(open_view(verbose=self._verbose))
+        self.view(event)
+
+    def close(self) -> None:
+        self._shown.close()
 
 
 async def _until_interrupted(carry: Callable[[], Coroutine[Any, Any, Outcome]]) -> Outcome | None:
@@ -219,8 +247,8 @@ async def _until_interrupted(carry: Callable[[], Coroutine[Any, Any, Outcome]]) 
     return outcome
 
 
-def _event_writer(path: Path, stack: ExitStack) -> "Watch":
-    from assay.trace.codec import event_to_json  # noqa: PLC0415
+def _event_writer(path: Path, stack: ExitStack) -> Callable[[RunEvent], None]:
+    from assay.entrypoints.render.records import json_event  # noqa: PLC0415
 
     try:
         file = stack.enter_context(path.open("w", encoding="utf-8"))
@@ -228,34 +256,38 @@ def _event_writer(path: Path, stack: ExitStack) -> "Watch":
         raise UsageError(f"cannot write events to {str(path)!r}: {error.strerror}") from error
 
     def write(event: RunEvent) -> None:
-        file.write(json.dumps(event_to_json(event)) + "\n")
+        file.write(json.dumps(json_event(event)) + "\n")
         file.flush()
 
     return write
 
 
-def _confirm(*, as_json: bool, yes: bool) -> Callable[[str], bool]:
+def _confirm(stage: _Stage, *, unasked: bool) -> Callable[[str], bool]:
     """Ask before files of the person's own folder are changed, if there is someone to ask."""
 
     def ask(folder: str) -> bool:
-        if yes or as_json or not sys.stdin.isatty() or not sys.stderr.isatty():
+        if unasked or not sys.stdin.isatty() or not sys.stderr.isatty():
             return True
-        return click.confirm(f"Write the accepted files into {folder}?", default=True, err=True)
+        with stage.view.aside() if stage.view else nullcontext():
+            return click.confirm(f"Write the accepted files into {folder}?", default=True, err=True)
 
     return ask
 
 
 def _closing(outcome: Outcome | None, watching: "Watching", *, as_json: bool) -> int:
-    from assay.entrypoints.render import open_console  # noqa: PLC0415
-    from assay.entrypoints.render_json import json_outcome  # noqa: PLC0415
-    from assay.entrypoints.render_summary import summary  # noqa: PLC0415
+    from assay.entrypoints.render.records import json_outcome  # noqa: PLC0415
+    from assay.entrypoints.render.summary import print_summary  # noqa: PLC0415
+    from assay.entrypoints.render.view import open_console  # noqa: PLC0415
 
     if outcome is None:
         return _interrupted(watching, as_json=as_json)
     if as_json:
         click.echo(json.dumps(json_outcome(outcome)))
     else:
-        open_console().print(summary(outcome, watching.diff, folder=watching.handed_to))
+        console = open_console()
+        if not console.is_terminal:
+            console.width = _PAGE
+        print_summary(console, outcome, watching.diff, folder=watching.folder, local=watching.local)
     return _EXIT_CODES[outcome.status]
 
 

@@ -79,9 +79,9 @@ def _print_runs(found: Sequence["RunSummary"]) -> None:
     from rich.table import Table  # noqa: PLC0415 - commands load what they need
     from rich.text import Text  # noqa: PLC0415
 
-    from assay.entrypoints.render import open_console  # noqa: PLC0415
-    from assay.entrypoints.render_text import one_line  # noqa: PLC0415
-    from assay.entrypoints.render_words import cost  # noqa: PLC0415
+    from assay.entrypoints.render.text import one_line  # noqa: PLC0415
+    from assay.entrypoints.render.view import open_console  # noqa: PLC0415
+    from assay.entrypoints.render.words import cost  # noqa: PLC0415
 
     table = Table.grid(padding=(0, 2))
     titles = ("run", "when", "status", "grade", "attempts", "cost", "goal")
@@ -196,7 +196,7 @@ def _diff(run: "Run") -> str:
 def _run_fields(
     summary: "RunSummary", run: "Run", recorded: Sequence["RecordedEvent"]
 ) -> dict[str, Any]:
-    from assay.entrypoints.render_json import json_event, json_outcome  # noqa: PLC0415
+    from assay.entrypoints.render.records import json_event, json_outcome  # noqa: PLC0415
     from assay.trace.codec import goal_to_json  # noqa: PLC0415
 
     return {
@@ -212,10 +212,10 @@ def _print_run(summary: "RunSummary", run: "Run", recorded: Sequence["RecordedEv
     from rich.text import Text  # noqa: PLC0415
 
     from assay.contracts.events import Executed  # noqa: PLC0415
-    from assay.entrypoints.render import open_console  # noqa: PLC0415
-    from assay.entrypoints.render_lattice import LatticePicture  # noqa: PLC0415
-    from assay.entrypoints.render_plain import PlainView  # noqa: PLC0415
-    from assay.entrypoints.render_summary import print_summary  # noqa: PLC0415
+    from assay.entrypoints.render.lattice import LatticePicture  # noqa: PLC0415
+    from assay.entrypoints.render.plain import PlainView  # noqa: PLC0415
+    from assay.entrypoints.render.summary import print_summary  # noqa: PLC0415
+    from assay.entrypoints.render.view import open_console  # noqa: PLC0415
 
     console = open_console()
     view = PlainView(console.file)
@@ -246,7 +246,7 @@ def _moment(seconds: float) -> str:
 
 
 def _age(seconds: float) -> str:
-    from assay.entrypoints.render_words import clock  # noqa: PLC0415
+    from assay.entrypoints.render.words import clock  # noqa: PLC0415
 
     age = max(time.time() - seconds, 0.0)
     if age < _DAY_S:

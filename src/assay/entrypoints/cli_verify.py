@@ -135,8 +135,8 @@ def _print_check(
     *,
     own: bool,
 ) -> None:
-    from assay.entrypoints.render_text import one_line  # noqa: PLC0415
-    from assay.entrypoints.render_words import count, reports  # noqa: PLC0415
+    from assay.entrypoints.render.text import one_line  # noqa: PLC0415
+    from assay.entrypoints.render.words import count, reports  # noqa: PLC0415
 
     goal = one_line(certificate.goal)
     _say(status, "green" if status == "verified" else "red", f"{certificate.grade.value}: {goal}")

@@ -17,9 +17,9 @@ from pydantic import TypeAdapter, ValidationError
 from assay.contracts.conversation import Usage
 from assay.contracts.errors import JournalError, UsageError
 from assay.contracts.goal import Goal
+from assay.contracts.jsonable import jsonable
 from assay.contracts.verdict import Finding, Grade, TestStatus, Verdict
 from assay.contracts.workspace import FileChange, Tree, changes_between
-from assay.trace.codec import as_json
 from assay.trace.environment import Environment
 from assay.trace.keys import SigningKey, is_signed_by
 from assay.trace.private_files import sync_folder, write_draft
@@ -181,7 +181,7 @@ def _protected(proof: Proof) -> tuple[PurePosixPath, ...]:
 
 def certificate_to_json(certificate: Certificate) -> dict[str, Any]:
     """Return the certificate as it stands in its file."""
-    return as_json(_adapter(), certificate)
+    return jsonable(certificate)
 
 
 def canonical(fields: Mapping[str, Any]) -> bytes:

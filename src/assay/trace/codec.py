@@ -1,10 +1,8 @@
 """Events, goals, verdicts and outcomes as JSON, and back again without loss."""
 
 import json
-from collections.abc import Mapping, Sequence
-from enum import Enum
+from collections.abc import Mapping
 from functools import cache
-from pathlib import PurePath
 from typing import Annotated, Any, Final, TypeVar, cast
 
 from pydantic import Field, TypeAdapter, ValidationError
@@ -12,6 +10,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from assay.contracts.errors import JournalError, UsageError
 from assay.contracts.events import RunEvent
 from assay.contracts.goal import Goal, Outcome
+from assay.contracts.jsonable import jsonable
 from assay.contracts.verdict import Verdict
 
 FORMAT: Final = 1
@@ -43,7 +42,7 @@ def _outcomes() -> TypeAdapter[Outcome]:
 
 def event_to_json(event: RunEvent) -> dict[str, Any]:
     """All that an event says, defaults too: they may change, and the event did not."""
-    return as_json(_events(), event)
+    return jsonable(event)
 
 
 def event_from_json(fields: object) -> RunEvent:
@@ -57,7 +56,7 @@ def event_from_json(fields: object) -> RunEvent:
 
 def goal_to_json(goal: Goal) -> dict[str, Any]:
     """A goal, defaults too."""
-    return as_json(_goals(), goal)
+    return jsonable(goal)
 
 
 def goal_from_json(fields: object) -> Goal:
@@ -71,7 +70,7 @@ def goal_from_json(fields: object) -> Goal:
 
 def verdict_to_json(verdict: Verdict) -> dict[str, Any]:
     """A verdict, defaults too."""
-    return as_json(_verdicts(), verdict)
+    return jsonable(verdict)
 
 
 def verdict_from_json(fields: object) -> Verdict:
@@ -85,7 +84,7 @@ def verdict_from_json(fields: object) -> Verdict:
 
 def outcome_to_json(outcome: Outcome) -> dict[str, Any]:
     """An outcome, defaults too."""
-    return as_json(_outcomes(), outcome)
+    return jsonable(outcome)
 
 
 def outcome_from_json(fields: object) -> Outcome:
@@ -95,27 +94,6 @@ def outcome_from_json(fields: object) -> Outcome:
         JournalError: If it is none.
     """
     return _read(_outcomes(), fields, "an outcome")
-
-
-def as_json(adapter: TypeAdapter[_T], value: _T) -> dict[str, Any]:
-    """Return a value with nothing in it but what JSON has."""
-    # Not in the adapter's own JSON mode: that spoils names of a mapping that are not UTF-8.
-    return _plain(adapter.dump_python(value))
-
-
-def _plain(value: object) -> Any:  # noqa: ANN401 - any JSON
-    match value:
-        case Enum():
-            return value.value
-        case PurePath():
-            return str(value)
-        case dict():
-            pairs = cast("dict[object, object]", value)
-            return {str(name): _plain(item) for name, item in pairs.items()}
-        case list() | tuple():
-            return [_plain(item) for item in cast("Sequence[object]", value)]
-        case _:
-            return value
 
 
 def _read(adapter: TypeAdapter[_T], fields: object, what: str) -> _T:

@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -14,11 +15,10 @@ from assay.contracts.conversation import Usage
 from assay.contracts.diffs import unified_diff
 from assay.contracts.errors import BudgetExceededError, UsageError
 from assay.contracts.events import RunEnded
-from assay.contracts.execution import Limits
 from assay.contracts.goal import Outcome
 from assay.contracts.workspace import Tree
 from assay.models.factory import Opening, build_meter
-from assay.settings import AgentSettings, BudgetSettings, Settings
+from assay.settings import BudgetSettings, Settings
 from assay.tools.workspace import WORKSPACE_TOOLS
 from assay.trace.certificates import Certificate, Proof, build_certificate, write_certificate
 from assay.trace.environment import describe_environment
@@ -34,6 +34,7 @@ from assay.undertaking.commission import (
     commission_to_json,
     goal_of,
 )
+from assay.undertaking.limits import limits_of
 from assay.undertaking.record import MODEL, PRISTINE, REPLIES, model_to_json
 from assay.wiring import build_screen, open_backend, open_memory, open_model
 
@@ -78,7 +79,7 @@ async def _work_on(
     watching: Watching,
     tree: Tree | None,
 ) -> Outcome:
-    watching.run = run.id
+    watching.run, watching.folder = run.id, str(run.folder)
     async with DiskJournal(run.folder, listeners=watching.listeners) as journal:
         pristine = await _begun(journal, commission, tree)
         undertaking = _Undertaking(
@@ -116,7 +117,8 @@ async def _untouched(commission: Commission) -> Tree:
             f"there is no folder {str(workspace)!r}",
             hint="create it, or leave --workspace out to get a new one",
         )
-    return await anyio.to_thread.run_sync(read_workspace, workspace)
+    read = partial(read_workspace, workspace, exclude=commission.exclude)
+    return await anyio.to_thread.run_sync(read)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,6 +162,7 @@ class _Undertaking:
             open_backend(settings.sandbox) as backend,
             open_memory(commission.memory, settings) as memory,
         ):
+            watching.local = model.facts.local
             if kept is None:
                 await self.journal.keep(MODEL, model_to_json(model))
             yield Parts(
@@ -171,7 +174,7 @@ class _Undertaking:
                 limits=limits_of(settings.agent),
                 journal=self.journal,
                 tools=WORKSPACE_TOOLS,
-                screen=build_screen(),
+                screen=build_screen(settings.screening),
                 policy=commission.policy,
                 memory=memory,
                 memory_use=commission.memory,
@@ -209,7 +212,6 @@ class _Undertaking:
         if workspace is None or self.watching.confirm(str(workspace)):
             await anyio.to_thread.run_sync(_write, folder, self.pristine, tree)
             path = folder / ".assay" / f"{self.run.id}.certificate.json"
-            self.watching.handed_to = str(folder)
         await anyio.to_thread.run_sync(write_certificate, path, certificate)
         return replace(ended.outcome, certificate=str(path))
 
@@ -232,17 +234,6 @@ class _Undertaking:
             usage=ended.outcome.usage,
         )
         return build_certificate(proof, signing_key(self.settings.state_dir))
-
-
-def limits_of(agent: AgentSettings) -> Limits:
-    """Return what one execution of a run may use."""
-    return Limits(
-        wall_s=agent.check_s,
-        cpu_s=2 * agent.check_s,
-        memory_mb=agent.memory_mb,
-        disk_mb=agent.disk_mb,
-        processes=agent.processes,
-    )
 
 
 def _write(folder: Path, pristine: Tree, tree: Tree) -> None:

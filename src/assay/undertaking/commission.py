@@ -26,6 +26,8 @@ class Commission:
     tests: tuple[str, ...] = ()
     """Files or folders, from the workspace."""
     allowed: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    """Globs of what is left out of the workspace: neither read nor shown nor changed."""
     model: str = "auto"
     effort: Effort = field(default_factory=Effort)
     policy: Literal["off", "warn", "block"] = "warn"
@@ -99,5 +101,7 @@ class Watching:
     """Told of bytes fetched, if a model has to be fetched first."""
     run: str = ""
     diff: str = ""
-    handed_to: str = ""
-    """Where the files are: the workspace, or the folder with the best state."""
+    folder: str = ""
+    """Where the run is kept."""
+    local: bool = False
+    """Whether the model ran on this machine."""

@@ -18,8 +18,9 @@ from assay.settings import Settings
 from assay.tools.workspace import WORKSPACE_TOOLS
 from assay.trace.journal import DiskJournal, read_events
 from assay.trace.runs import RunStore
-from assay.undertaking.carrying import CHECKPOINTS, limits_of
+from assay.undertaking.carrying import CHECKPOINTS
 from assay.undertaking.commission import commission_from_json
+from assay.undertaking.limits import limits_of
 from assay.undertaking.record import MODEL, PRISTINE, REPLIES, model_from_json
 from assay.wiring import build_screen, open_backend
 
@@ -125,7 +126,7 @@ async def replay_run(
                 limits=limits_of(settings.agent),
                 journal=journal,
                 tools=WORKSPACE_TOOLS,
-                screen=build_screen(),
+                screen=build_screen(settings.screening),
                 policy=commission.policy,
                 memory=NoMemory(),
                 memory_use="off",

@@ -8,7 +8,7 @@ from hypothesis import given
 
 from assay.contracts.events import RunEvent
 from assay.contracts.goal import Outcome, Status
-from assay.entrypoints.render_json import json_event, json_outcome
+from assay.entrypoints.render.records import json_event, json_outcome
 from tests.support.runs import (
     CHECK,
     RUN,

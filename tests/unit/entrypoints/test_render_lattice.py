@@ -4,7 +4,7 @@ import pytest
 from rich.console import Console
 
 from assay.contracts.verdict import Lattice, LatticeRow, TestStatus
-from assay.entrypoints.render_lattice import LatticePicture
+from assay.entrypoints.render.lattice import LatticePicture
 from tests.support.runs import a_lattice
 
 

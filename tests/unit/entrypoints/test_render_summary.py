@@ -6,8 +6,8 @@ from rich.console import Console
 
 from assay.contracts.goal import Outcome, Status
 from assay.contracts.verdict import Grade, Trick
-from assay.entrypoints.render_summary import hints, print_summary
-from assay.entrypoints.render_words import MEANING
+from assay.entrypoints.render.summary import hints, print_summary
+from assay.entrypoints.render.words import MEANING
 from tests.support.runs import CONTROLS, DIFF, RUN, a_finding, an_outcome, hostile_texts
 
 

@@ -1,7 +1,7 @@
 import pytest
 from hypothesis import given
 
-from assay.entrypoints.render_text import last_lines, one_line, plain, shortened, visible
+from assay.entrypoints.render.text import last_lines, one_line, plain, shortened, visible
 from tests.support.runs import CONTROLS, HOSTILE_PIECES, hostile_texts
 
 

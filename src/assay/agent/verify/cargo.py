@@ -5,6 +5,7 @@ end with the totals its own tests add up to, and with planted tests failed; endi
 from a panic hook, leaves those out.
 """
 
+import re
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -15,10 +16,10 @@ from assay.agent.verify.evidence import Account, Listener, combine, conclude, wi
 from assay.agent.verify.invocation import Invocation, read_invocation
 from assay.agent.verify.libtest import (
     TestProgram,
+    named_tests,
     read_build,
     read_doc_tests,
     read_suite,
-    named_tests,
 )
 from assay.agent.verify.planting import Plan, new_canary_name, planted, read_texts
 from assay.agent.verify.runner import CheckOrder, Observation
@@ -54,6 +55,7 @@ _CANARIES: Final = (
     "assert_ne!(1, 1);",
     'panic!("planted");',
 )
+_ERROR: Final = re.compile(r"^error: .*$", re.MULTILINE)
 _SMALLEST_TIMEOUT_S: Final = 0.1
 
 
@@ -92,7 +94,9 @@ class CargoRunner:
         if words.filtered or words.selecting:
             return frozenset()
         return frozenset(
-            f"{path}::{name}" for path in _roots(order) for name in named_tests(tree.text(path) or "")
+            f"{path}::{name}"
+            for path in _roots(order)
+            for name in named_tests(tree.text(path) or "")
         )
 
     async def run(
@@ -129,9 +133,13 @@ class _Check:
         )
         build = read_build(listener.text)
         if not result.succeeded:
-            problem = build.errors[0].partition("\n")[0] if build.errors else ""
+            said = (
+                *build.errors,
+                *_ERROR.findall(result.stderr),
+                "cargo could not build the tests",
+            )
             account = Account(
-                problem=problem or "cargo could not build the tests",
+                problem=said[0].partition("\n")[0],
                 output="\n".join(build.errors),
                 report_stream="stdout",
             )

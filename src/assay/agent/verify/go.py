@@ -203,7 +203,8 @@ def _result(name: str, status: TestStatus, lines: list[str]) -> TestResult:
     if status is TestStatus.ERROR:
         return a_test(name, status, message="it was begun and did not end", detail="\n".join(lines))
     if status is TestStatus.FAILED:
-        return a_test(name, status, detail="\n".join(lines))
+        message = "" if any(line.strip() for line in lines) else "a test within it failed"
+        return a_test(name, status, message=message, detail="\n".join(lines))
     return a_test(name, status)
 
 

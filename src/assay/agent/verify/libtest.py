@@ -12,7 +12,8 @@ from assay.contracts.execution import WORKSPACE
 from assay.contracts.verdict import TestResult, TestStatus
 
 _TOP_LEVEL_TEST: Final = re.compile(
-    r"(?<!\]\n)^#\[test\]\n(?:#\[(?:ignore|should_panic)[^\n]*\]\n)*fn (?P<name>\w+)\(", re.MULTILINE
+    r"(?<!\]\n)^#\[test\]\n(?:#\[(?:ignore|should_panic)[^\n]*\]\n)*fn (?P<name>\w+)\(",
+    re.MULTILINE,
 )
 _BLOCK_COMMENT: Final = re.compile(r"/\*.*?\*/", re.DOTALL)
 _RAW_STRING: Final = re.compile(r'\br(#+)".*?"\1', re.DOTALL)

@@ -318,7 +318,7 @@ class _Sieve:
         if not self.case.allowed or matches(path, self.case.allowed):
             return None
         return _finding(
-            Trick.TESTS_CHANGED, "note", path, "is none of the files that may be changed; left out"
+            Trick.NOT_ALLOWED, "note", path, "is none of the files that may be changed; left out"
         )
 
 

@@ -191,6 +191,16 @@ async def test_a_side_that_is_gone_before_the_question_is_noticed() -> None:
             await channel.ask({})
 
 
+async def test_one_can_see_without_asking_whether_the_other_side_is_gone() -> None:
+    with a_channel() as (channel, peer):
+        peer.say({"something": "unread"})
+        assert not channel.hung_up()
+
+        peer.end.close()
+
+        assert channel.hung_up()
+
+
 async def test_a_side_that_goes_without_an_answer_is_noticed() -> None:
     with a_channel() as (channel, peer):
 

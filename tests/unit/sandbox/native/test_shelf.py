@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import anyio
 import anyio.lowlevel
@@ -31,6 +32,10 @@ class Boxes:
 
     async def close_box(self, name: str) -> None:
         self.closed.append(name)
+
+
+def count_descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 async def test_a_box_of_the_expected_size_is_there_already() -> None:
@@ -67,12 +72,12 @@ async def test_a_box_that_no_longer_fits_is_given_back() -> None:
     await shelf.fill()
     spare = boxes.opened[0]
     await shelf.take(LARGE)
-    before = os.listdir("/proc/self/fd")
+    before = count_descriptors()
 
     await shelf.fill()
 
     assert boxes.closed == [spare.name]
-    assert len(os.listdir("/proc/self/fd")) == len(before), "one closed, one opened"
+    assert count_descriptors() == before, "one closed, one opened"
 
 
 async def test_a_box_of_an_engine_that_died_is_not_handed_out() -> None:

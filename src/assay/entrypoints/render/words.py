@@ -29,7 +29,7 @@ from assay.contracts.events import (
 from assay.contracts.goal import Outcome, Status
 from assay.contracts.verdict import CheckReport, Finding, Grade, TestStatus, Verdict
 from assay.contracts.workspace import FileChange
-from assay.entrypoints.render_text import one_line, shortened
+from assay.entrypoints.render.text import one_line, shortened
 
 MEANING: Final = {
     Grade.PROVEN: "your own tests pass in a fresh sandbox, and a forgery would have been seen",

@@ -31,14 +31,14 @@ class View(Protocol):
 @contextmanager
 def open_view(console: "Console | None" = None, *, verbose: bool = False) -> Generator[View]:
     """Show the events of a run until the context is left. What it yields never blocks for long."""
-    from assay.entrypoints.render_plain import PlainView  # noqa: PLC0415 - loads rich only if shown
+    from assay.entrypoints.render.plain import PlainView  # noqa: PLC0415 - loads rich only if shown
 
     if console is None:
         console = open_console(stderr=True)
     if not console.is_terminal or console.is_dumb_terminal:
         yield PlainView(console.file, verbose=verbose)
         return
-    from assay.entrypoints.render_live import open_live_view  # noqa: PLC0415
+    from assay.entrypoints.render.live import open_live_view  # noqa: PLC0415
 
     with open_live_view(console, verbose=verbose) as view:
         yield view

@@ -6,8 +6,8 @@ from typing import Final
 from rich.console import Group, RenderableType
 from rich.syntax import Syntax
 
-from assay.entrypoints.render_marks import unwrapped
-from assay.entrypoints.render_text import plain, visible
+from assay.entrypoints.render.marks import unwrapped
+from assay.entrypoints.render.text import plain, visible
 
 _FENCES: Final = ("```", "~~~")
 _LOOKED_AT: Final = 60

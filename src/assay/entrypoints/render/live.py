@@ -38,10 +38,10 @@ from assay.contracts.events import (
     Verified,
 )
 from assay.contracts.verdict import TestStatus
-from assay.entrypoints.render_marks import MARKS, Look, look_of
-from assay.entrypoints.render_panes import Pane, foot, head, standing_panes, working_panes
-from assay.entrypoints.render_state import RunState
-from assay.entrypoints.render_words import event_line
+from assay.entrypoints.render.marks import MARKS, Look, look_of
+from assay.entrypoints.render.panes import Pane, foot, head, standing_panes, working_panes
+from assay.entrypoints.render.state import RunState
+from assay.entrypoints.render.words import event_line
 
 Clock = Callable[[], float]
 Lines = list[list[Segment]]

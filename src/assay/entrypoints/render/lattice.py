@@ -9,9 +9,9 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from assay.contracts.verdict import Lattice, LatticeRow, TestStatus
-from assay.entrypoints.render_marks import MARKS, Look, look_of, unwrapped
-from assay.entrypoints.render_text import one_line, shortened
-from assay.entrypoints.render_words import count
+from assay.entrypoints.render.marks import MARKS, Look, look_of, unwrapped
+from assay.entrypoints.render.text import one_line, shortened
+from assay.entrypoints.render.words import count
 
 History = tuple[TestStatus | None, ...]
 """How one test ended, attempt by attempt; None where it was not reported."""

@@ -10,12 +10,12 @@ from rich.table import Table
 from rich.text import Text
 
 from assay.contracts.conversation import Usage
-from assay.entrypoints.render_code import Excerpt, excerpt_of_diff, excerpt_of_reply
-from assay.entrypoints.render_lattice import LatticePicture
-from assay.entrypoints.render_marks import Look, unwrapped
-from assay.entrypoints.render_state import Desk, RunState
-from assay.entrypoints.render_text import last_lines, one_line
-from assay.entrypoints.render_words import MOVES, clock, compact, cost, count
+from assay.entrypoints.render.highlighting import Excerpt, excerpt_of_diff, excerpt_of_reply
+from assay.entrypoints.render.lattice import LatticePicture
+from assay.entrypoints.render.marks import Look, unwrapped
+from assay.entrypoints.render.state import Desk, RunState
+from assay.entrypoints.render.text import last_lines, one_line
+from assay.entrypoints.render.words import MOVES, clock, compact, cost, count
 
 _CODE_ROWS: Final = 15
 _OUTPUT_ROWS: Final = 10

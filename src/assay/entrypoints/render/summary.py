@@ -12,9 +12,9 @@ from rich.text import Text
 from assay.contracts.goal import Outcome, Status
 from assay.contracts.verdict import Finding, Severity
 from assay.contracts.workspace import ChangeKind
-from assay.entrypoints.render_lattice import LatticePicture
-from assay.entrypoints.render_text import one_line, shortened, visible
-from assay.entrypoints.render_words import MEANING, clock, cost, count, ending, in_words
+from assay.entrypoints.render.lattice import LatticePicture
+from assay.entrypoints.render.text import one_line, shortened, visible
+from assay.entrypoints.render.words import MEANING, clock, cost, count, ending, in_words
 
 _STYLES: Final = {
     Status.ACCEPTED: "green",

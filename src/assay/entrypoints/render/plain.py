@@ -24,8 +24,8 @@ from assay.contracts.events import (
     ToolAnswered,
     Verified,
 )
-from assay.entrypoints.render_text import plain, shortened, visible
-from assay.entrypoints.render_words import count, event_line
+from assay.entrypoints.render.text import plain, shortened, visible
+from assay.entrypoints.render.words import count, event_line
 
 _DETAIL_LINES: Final = 60
 _WIDEST: Final = 500

@@ -1,0 +1,1 @@
+"""How a run looks: in a terminal while it goes on, when it is over, and as JSON."""

@@ -1,0 +1,101 @@
+"""Turns text into vectors without any download: words and their pieces, hashed.
+
+Texts with many words or pieces of words in common lie close together. Nothing is understood: `car`
+and `automobile` are strangers. For failures, which repeat the words of programs, that goes far.
+"""
+
+import math
+import re
+import zlib
+from array import array
+from collections import Counter
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Final, Protocol
+
+DIMENSIONS: Final = 256
+_MAX_CHARS: Final = 4_000
+_SPREAD: Final = 4
+"""Coordinates that one feature adds to: so many that short texts leave few of them at zero."""
+_PIECE: Final = 3
+_WORDS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+|[^\W\d_a-zA-Z]+")
+_LEAST: Final = 0.2
+_FREQUENT: Final = frozenset(
+    "a an and are as at be by def else for from if import in is it not of on or return self so "
+    "that the then this to true false none with write make should must i"
+    " function class file python code test tests".split()
+)
+
+Vector = Sequence[float]
+
+
+class Embedder(Protocol):
+    """A way of turning text into vectors; those of different names cannot be compared."""
+
+    @property
+    def name(self) -> str: ...
+
+    async def embed(self, texts: Sequence[str]) -> list[bytes]:
+        """Return a packed vector for each text.
+
+        Raises:
+            ModelUnavailableError: If there is no answer.
+        """
+        ...
+
+
+class HashedEmbedder:
+    """Words, pairs of words and pieces of words, each hashed to a few coordinates."""
+
+    name = f"hashed-{DIMENSIONS}"
+
+    async def embed(self, texts: Sequence[str]) -> list[bytes]:
+        return [pack(hashed(text)) for text in texts]
+
+
+def hashed(text: str) -> array[float]:
+    """Return the vector of a text."""
+    vector = array("d", bytes(8 * DIMENSIONS))
+    words = [word.lower() for word in _WORDS.findall(text[:_MAX_CHARS])]
+    for word, count in Counter(words).items():
+        weight = (1 + math.log(count)) * (_LEAST if word in _FREQUENT else 1.0)
+        for place, sign in _features_of_word(word):
+            vector[place] += sign * weight
+    for pair, count in Counter(zip(words, words[1:], strict=False)).items():
+        weight = 0.5 * (1 + math.log(count))
+        for place, sign in _places(" ".join(pair)):
+            vector[place] += sign * weight
+    return vector
+
+
+def pack(vector: Vector) -> bytes:
+    """Return a vector as one signed byte per coordinate: its direction is what counts."""
+    largest = max((abs(number) for number in vector), default=0.0)
+    if not largest or not math.isfinite(largest):
+        return bytes(len(vector))
+    return array("b", (round(number / largest * 127) for number in vector)).tobytes()
+
+
+@lru_cache(maxsize=50_000)
+def _features_of_word(word: str) -> tuple[tuple[int, float], ...]:
+    """Return what a word adds: itself, and less for each piece of it."""
+    padded = f"<{word}>"
+    pieces = {padded[at : at + _PIECE] for at in range(len(padded) - _PIECE + 1)} - {padded}
+    share = 1 / math.sqrt(len(pieces)) if pieces else 0.0
+    found = [(place, sign) for place, sign in _places(padded)]
+    # Sorted, because a set of strings has another order in every process.
+    for piece in sorted(pieces):
+        found.extend((place, sign * share) for place, sign in _places(piece))
+    return tuple(found)
+
+
+def _places(feature: str) -> tuple[tuple[int, float], ...]:
+    encoded = feature.encode("utf-8", "replace")
+    found: list[tuple[int, float]] = []
+    for turn in range(_SPREAD):
+        number = zlib.crc32(encoded, turn * 0x9E3779B1 & 0xFFFFFFFF)
+        # CRC is linear: without stirring, the places of one feature would depend on each other.
+        number = (number ^ number >> 16) * 0x45D9F3B & 0xFFFFFFFF
+        number ^= number >> 16
+        found.append((number % DIMENSIONS, 1.0 if number >> 31 else -1.0))
+    return tuple(found)

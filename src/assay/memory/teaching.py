@@ -1,0 +1,102 @@
+"""Makes one line of a diff: what ended a failure, in words that fit into a prompt.
+
+No model is asked. Of all lines that changed, the one is taken that has most to do with the error:
+it names what the error names, or is an import, or changes least.
+"""
+
+import difflib
+import re
+from dataclasses import dataclass
+from typing import Final
+
+_MAX_LINE: Final = 240
+_MAX_CODE: Final = 90
+_MOST_LINES: Final = 400
+_ALIKE: Final = 0.5
+"""How similar two lines are of which one became the other."""
+_WORD: Final = re.compile(r"[A-Za-z_]\w+")
+_IMPORT: Final = re.compile(r"\s*(?:from\s+\S+\s+import\b|import\b|use\b|#include\b|const\s.*require\()")
+_SAYS_NOTHING: Final = re.compile(r"[\s{}()\[\];,:]*|\s*(?:#|//|/\*|\*|\"\"\"|''').*|\s*(?:pass|\.\.\.)")
+_UNSEEN: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]+")
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    path: str
+    old: str
+    new: str
+    likeness: float
+
+
+def one_line(text: str, limit: int = _MAX_LINE) -> str:
+    """Return the text as one line without anything a terminal or a prompt could trip over."""
+    line = " ".join(_UNSEEN.sub(" ", text).split())
+    return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"
+
+
+def lesson_of(signature: str, message: str, fix: str) -> str:
+    """Return what to do about a failure, judging by what ended it; empty if that is unknown."""
+    changes = _changes(fix)
+    if not changes:
+        return ""
+    about = frozenset(_WORD.findall(f"{signature} {message}"))
+    best = max(changes, key=lambda change: _relevance(change, about))
+    said = one_line(message or signature, 100)
+    return one_line(f"{said} – {_advice(best)}")
+
+
+def _changes(fix: str) -> list[_Change]:
+    changes: list[_Change] = []
+    path, old, new = "", list[str](), list[str]()
+    for line in [*fix.splitlines()[:_MOST_LINES], "@@"]:
+        if line.startswith("+++ "):
+            path = line[4:].removeprefix("b/")
+        elif line.startswith("-") and not line.startswith("---"):
+            old.append(line[1:])
+        elif line.startswith("+"):
+            new.append(line[1:])
+        if not line.startswith(("+", "-")) and (old or new):
+            changes.extend(_paired(path, old, new))
+            old, new = [], []
+    return changes
+
+
+def _paired(path: str, old: list[str], new: list[str]) -> list[_Change]:
+    """Find for each new line the old one it came from, if there is one."""
+    left = [line for line in old if not _SAYS_NOTHING.fullmatch(line)]
+    changes: list[_Change] = []
+    for line in new:
+        if _SAYS_NOTHING.fullmatch(line):
+            continue
+        likeness, origin = max(((_likeness(line, other), other) for other in left), default=(0, ""))
+        if likeness >= _ALIKE:
+            left.remove(origin)
+            changes.append(_Change(path, origin.strip(), line.strip(), likeness))
+        else:
+            changes.append(_Change(path, "", line.strip(), 0.0))
+    changes.extend(_Change(path, line.strip(), "", 0.0) for line in left)
+    return [change for change in changes if change.old != change.new]
+
+
+def _likeness(one: str, other: str) -> float:
+    return difflib.SequenceMatcher(None, one.strip(), other.strip(), autojunk=False).ratio()
+
+
+def _relevance(change: _Change, about: frozenset[str]) -> float:
+    words = set(_WORD.findall(f"{change.old} {change.new}"))
+    named = len(words & about) / (1 + len(words)) * 2
+    imports = 0.5 if _IMPORT.match(change.new) else 0.0
+    removed = -0.5 if not change.new else 0.0
+    return named + imports + removed + change.likeness
+
+
+def _advice(change: _Change) -> str:
+    where = f" in {change.path}" if change.path and change.path != "/dev/null" else ""
+    old, new = _code(change.old), _code(change.new)
+    if old and new:
+        return f"write {new} instead of {old}{where}"
+    return f"add {new}{where}" if new else f"leave out {old}{where}"
+
+
+def _code(line: str) -> str:
+    return f"`{one_line(line, _MAX_CODE)}`" if line else ""
