@@ -13,7 +13,7 @@ from assay.agent.pursuit import Ended, pursue
 from assay.agent.state import REPLY
 from assay.contracts.conversation import Usage
 from assay.contracts.diffs import unified_diff
-from assay.contracts.errors import BudgetExceededError, UsageError
+from assay.contracts.errors import BudgetExceededError, MissingExtraError, UsageError
 from assay.contracts.events import RunEnded
 from assay.contracts.goal import Outcome
 from assay.contracts.workspace import Tree
@@ -35,7 +35,7 @@ from assay.undertaking.commission import (
     goal_of,
 )
 from assay.undertaking.limits import limits_of
-from assay.undertaking.record import MODEL, PRISTINE, REPLIES, model_to_json
+from assay.undertaking.record import HANDED_OVER, MODEL, PRISTINE, REPLIES, model_to_json
 from assay.wiring import build_screen, open_backend, open_memory, open_model
 
 CHECKPOINTS = "checkpoints.sqlite"
@@ -56,8 +56,16 @@ async def carry_out(commission: Commission, settings: Settings, watching: Watchi
         model=commission.model,
         options=commission_to_json(commission),
     )
-    run = RunStore(settings.state_dir).create(request)
-    return await _work_on(run, commission, settings, watching, tree)
+    store = RunStore(settings.state_dir)
+    run = store.create(request)
+    try:
+        return await _work_on(run, commission, settings, watching, tree)
+    except (UsageError, MissingExtraError):
+        if not any(run.folder.glob(f"{CHECKPOINTS}*")):
+            # It was asked for wrongly, so there is nothing to go on with.
+            store.delete(run.id)
+            watching.run = ""
+        raise
 
 
 async def take_up(name: str, settings: Settings, watching: Watching) -> Outcome:
@@ -178,8 +186,13 @@ class _Undertaking:
                 policy=commission.policy,
                 memory=memory,
                 memory_use=commission.memory,
-                workspace=self.run.request.workspace,
+                workspace=str(self._destination),
             )
+
+    @property
+    def _destination(self) -> Path:
+        """Where accepted files go."""
+        return self.commission.workspace or self.commission.parent / self.run.id
 
     def _used(self) -> Usage:
         """Return what earlier sittings took."""
@@ -205,14 +218,17 @@ class _Undertaking:
 
     async def _hand_over(self, parts: Parts, ended: Ended, tree: Tree) -> Outcome:
         """Write the accepted files and their certificate: exactly what was judged."""
-        workspace = self.commission.workspace
-        folder = workspace or self.commission.parent / self.run.id
+        done = await self.journal.recall(HANDED_OVER)
+        if done is not None:
+            return replace(ended.outcome, certificate=done["certificate"])
+        workspace, folder = self.commission.workspace, self._destination
         certificate = await anyio.to_thread.run_sync(self._certificate, parts, ended, tree)
         path = self.run.folder / _CERTIFICATE
         if workspace is None or self.watching.confirm(str(workspace)):
             await anyio.to_thread.run_sync(_write, folder, self.pristine, tree)
             path = folder / ".assay" / f"{self.run.id}.certificate.json"
         await anyio.to_thread.run_sync(write_certificate, path, certificate)
+        await self.journal.keep(HANDED_OVER, {"certificate": str(path)})
         return replace(ended.outcome, certificate=str(path))
 
     def _certificate(self, parts: Parts, ended: Ended, tree: Tree) -> Certificate:

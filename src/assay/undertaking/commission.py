@@ -7,6 +7,7 @@ from typing import Any, Final, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
+from assay.agent.verify.commands import split_command
 from assay.contracts.errors import JournalError, UsageError
 from assay.contracts.events import RunEvent
 from assay.contracts.goal import Acceptance, Effort, Goal, MemoryUse
@@ -60,8 +61,10 @@ def goal_of(commission: Commission, tree: Tree) -> Goal:
     """Build the goal, with the test files named one by one.
 
     Raises:
-        UsageError: If a test is not in the workspace.
+        UsageError: If a test is not in the workspace, or a check is no command.
     """
+    for check in commission.checks:
+        split_command(check)
     protected: dict[PurePosixPath, None] = {}
     for name in commission.tests:
         protected.update(dict.fromkeys(_files_at(name, commission.workspace, tree)))

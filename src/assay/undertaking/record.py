@@ -12,6 +12,8 @@ PRISTINE: Final = "pristine"
 """The workspace as it was when the run began."""
 MODEL: Final = "model"
 """Who answers: the same model goes on, also if `auto` would choose another one by now."""
+HANDED_OVER: Final = "handed over"
+"""Where the certificate was put, once the files were: done once, however often it is resumed."""
 REPLIES: Final = "reply:"
 """Everything that was paid for."""
 
