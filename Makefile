@@ -9,20 +9,26 @@ UV    := $(BIN)/uv
 PYTHON = $(shell for name in python3 python3.11 python3.12 python3.13 python3.14; do \
 	$$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$name && break; done)
 
-.PHONY: help run test check bench fix lock clean
+# The example that `make run` carries out.
+GOAL := intervals
+
+.PHONY: help run test check bench bench-agent fix lock clean
 
 help:
-	@echo 'make run      say what this machine can isolate, then run examples/hello.py in the sandbox'
+	@echo 'make run      carry out examples/goals/intervals with the embedded model, and verify the result'
 	@echo 'make test     run all tests (make test ARGS="-k files" for some)'
 	@echo 'make check    formatting, lint, import rules, types, function lengths'
 	@echo 'make bench    measure the sandbox beside others that are installed'
+	@echo 'make bench-agent   measure the controller, then the agent beside one reply of the same model'
 	@echo 'make fix      format, and repair what the linter can repair'
 	@echo 'make lock     write requirements.lock anew (ARGS=--upgrade for newer versions)'
 	@echo 'make clean    remove what the other targets made'
 
+# A copy, so that the example can be run again.
 run: $(READY)
-	@$(BIN)/assay doctor
-	@$(BIN)/assay sandbox run examples/hello.py
+	@rm -rf build/run && mkdir -p build && cp -r examples/goals/$(GOAL)/workspace build/run
+	@$(BIN)/assay run "$$(cat examples/goals/$(GOAL)/goal.md)" --workspace build/run --model local --yes $(ARGS)
+	@$(BIN)/assay verify build/run/.assay/*.certificate.json
 
 test: $(READY)
 	@$(BIN)/pytest $(ARGS)
@@ -36,6 +42,10 @@ check: $(READY)
 
 bench: $(READY)
 	@$(BIN)/python benchmarks/sandbox.py $(ARGS)
+
+bench-agent: $(READY)
+	@$(BIN)/python benchmarks/controller.py
+	@$(BIN)/python benchmarks/agent.py $(ARGS)
 
 fix: $(READY)
 	@$(BIN)/ruff check --fix-only --quiet .

@@ -7,6 +7,7 @@ checkpoints then need no class of ours to be read, and reading one can call noth
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypedDict
 
@@ -90,14 +91,18 @@ async def open_graph(parts: Parts, checkpoints: Path) -> AsyncGenerator[RunGraph
     graph = StateGraph(_Channels)
     for name, work in STEPS.items():
         graph.add_node(name, _node(parts, work))  # pyright: ignore[reportUnknownMemberType] - loosely typed there
-    graph.add_edge(START, "plan")
-    for before, after in zip(STEPS, list(STEPS)[1:], strict=False):
-        graph.add_conditional_edges(before, _onward(after, END))
-    graph.add_conditional_edges("reflect", _onward("code", END))
+    # Straight on: a run that ended in mid-round passes through the rest of it untouched, which is
+    # cheaper than a choice after each step.
+    for before, after in pairwise((START, *STEPS)):
+        graph.add_edge(before, after)
+    graph.add_conditional_edges("reflect", _again, {"again": "code", "over": END})
     try:
         async with AsyncSqliteSaver.from_conn_string(str(checkpoints)) as saver:
             # Nothing but plain JSON is in the state, so nothing else may be read back.
             saver.serde = JsonPlusSerializer(allowed_msgpack_modules=None)
+            # A killed process loses nothing by this; after a power cut the graph may be a step
+            # behind the journal, which knows what was paid for.
+            await saver.conn.execute("PRAGMA synchronous = NORMAL")
             compiled = graph.compile(checkpointer=saver)  # pyright: ignore[reportUnknownMemberType] - as above
             config = {
                 "configurable": {"thread_id": parts.run},
@@ -112,6 +117,8 @@ async def open_graph(parts: Parts, checkpoints: Path) -> AsyncGenerator[RunGraph
 def _node(parts: Parts, work: _Work) -> _Step:
     async def take_step(state: _Channels) -> _Channels:
         before = STATE.validate_python(state["state"])
+        if before.ending is not None:
+            return state
         sitting = Sitting(parts=parts, state=before)
         try:
             after = await work(sitting)
@@ -122,8 +129,6 @@ def _node(parts: Parts, work: _Work) -> _Step:
     return take_step
 
 
-def _onward(after: str, end_name: str) -> Callable[[_Channels], str]:
-    def choose(channels: _Channels) -> str:
-        return end_name if channels["state"]["ending"] is not None else after
-
-    return choose
+async def _again(state: _Channels) -> str:
+    # Asynchronous, although it awaits nothing: LangGraph sends what is not to a thread.
+    return "again" if state["state"]["ending"] is None else "over"

@@ -21,7 +21,7 @@ async def reflect(sitting: Sitting) -> RunState:
     state = sitting.state
     for attempt in sorted(state.round, key=lambda attempt: attempt.number):
         state = _ratcheted(sitting, state, attempt)
-    state = replace(state, round=())
+    state = _lightened(replace(state, round=()))
     used = _share_used(sitting, state)
     sitting.emit(
         BudgetUsed(
@@ -61,6 +61,16 @@ def _ratcheted(sitting: Sitting, state: RunState, attempt: Attempt) -> RunState:
                     attempt=attempt.number, to_attempt=best.number, broke=tuple(sorted(broke))
                 )
             )
+    return replace(state, attempts=attempts)
+
+
+def _lightened(state: RunState) -> RunState:
+    """Let go of conversations that nobody will go on with: the state is written at every step."""
+    kept = {state.best, state.attempts[-1].number if state.attempts else 0}
+    attempts = tuple(
+        attempt if attempt.number in kept else replace(attempt, context=())
+        for attempt in state.attempts
+    )
     return replace(state, attempts=attempts)
 
 

@@ -3,8 +3,11 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from enum import Enum
+from functools import cache
 from pathlib import PurePath
-from typing import Any, cast
+from typing import Any, Final, cast
+
+_AS_IT_IS: Final = frozenset({str, int, float, bool, type(None)})
 
 
 def jsonable(value: object) -> Any:  # noqa: ANN401 - JSON is anything
@@ -12,9 +15,14 @@ def jsonable(value: object) -> Any:  # noqa: ANN401 - JSON is anything
 
     Text that is not UTF-8, such as the name of a file, comes through unharmed.
     """
-    if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: jsonable(getattr(value, field.name)) for field in fields(value)}
+    # The commonest first: states of a run are large, and written after every step.
+    if type(value) in _AS_IT_IS:
+        return value
+    if names := _fields_of(type(value)):
+        return {name: jsonable(getattr(value, name)) for name in names}
     match value:
+        case list() | tuple():
+            plain = [jsonable(item) for item in cast("Sequence[object]", value)]
         case Enum():
             plain = value.value
         case PurePath():
@@ -22,8 +30,11 @@ def jsonable(value: object) -> Any:  # noqa: ANN401 - JSON is anything
         case Mapping():
             pairs = cast("Mapping[object, object]", value)
             plain = {str(jsonable(name)): jsonable(item) for name, item in pairs.items()}
-        case list() | tuple():
-            plain = [jsonable(item) for item in cast("Sequence[object]", value)]
         case _:
             plain = value
     return plain
+
+
+@cache
+def _fields_of(kind: type) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else ()

@@ -39,6 +39,8 @@ class Failure:
     action: str
     """The code or command that led to it, trimmed."""
     language: str = ""
+    tool: str = ""
+    """What found it: `pytest`, `cargo`, a command."""
     fix: str = ""
     """The diff that made it go away; empty while unknown."""
     lesson: str = ""
