@@ -1,6 +1,6 @@
 """Asks a model once, and lets the agent work with the same model, on the same goals.
 
-    python benchmarks/agent.py [--model local] [--goals examples/goals] [--attempts 8] [--json FILE]
+    python benchmarks/agent.py [--model local] [--goals examples/goals] [--attempts 16] [--json FILE]
 
 Both sides are judged by the same independent check. Prints, for each goal, whether one reply was
 enough and whether the agent got there; then both rates with 95 % Wilson intervals and their ratio.
@@ -127,7 +127,7 @@ def main() -> int:
     )
     parser.add_argument("--model", default="local")
     parser.add_argument("--goals", type=Path, default=Path("examples/goals"))
-    parser.add_argument("--attempts", type=int, default=8)
+    parser.add_argument("--attempts", type=int, default=16)
     parser.add_argument("--only", action="append", default=[], help="names of goals")
     parser.add_argument("--json", type=Path, help="write every result to this file")
     arguments = parser.parse_args()

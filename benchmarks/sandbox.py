@@ -51,8 +51,12 @@ def main() -> int:
         # A thread of its own that draws would take part in what is measured.
         auto_refresh=False,
     )
-    with progress:
-        measured = anyio.run(_measure, options.only, options.rounds, progress)
+    try:
+        with progress:
+            measured = anyio.run(_measure, options.only, options.rounds, progress)
+    except memory.CellsMissingError as error:
+        print(f"memory could not be measured: {error}", file=sys.stderr)
+        return 1
     checks = check_targets(measured)
     tables = build_tables(measured, checks)
     _write(options.out, measured, tables, to_json(measured, checks))

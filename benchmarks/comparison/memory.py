@@ -4,6 +4,7 @@ import os
 import statistics
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from typing import Final
 import anyio
 import anyio.to_thread
 
+from assay.contracts.execution import Isolation
 from assay.settings import SandboxSettings
 from benchmarks.comparison.measurements import Memory
 from benchmarks.comparison.runners import open_native
@@ -21,11 +23,15 @@ from benchmarks.comparison.targets import BARE, POOL
 COPIES: Final = 8
 _STAGE: Final = ("numpy", "pandas")
 _PROCESSES_PER_CELL: Final = 2
-_FILLED_WITHIN_S: Final = 60.0
+_FILLED_WITHIN_S: Final = 30.0
 _LOOK_EVERY_S: Final = 0.1
 _SETTLE_S: Final = 1.0
 _NAMESPACES_BELOW: Final = 2
 _IDLE: Final = "import sys, numpy, pandas; print(flush=True); sys.stdin.read()"
+
+
+class CellsMissingError(Exception):
+    """The pool did not fill, so there is nothing to weigh; says how far it came."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,11 +41,13 @@ class Process:
     parent: int
     levels: int
     """In how many nested pid namespaces it has a number, ours included."""
+    namespace: str
+    """The innermost of them, by the name the kernel gives it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """The processes of one waiting sandbox, and the zygote it was cloned from."""
+    """The processes of one waiting sandbox, and the zygote that its worker was forked from."""
 
     zygote: int
     pids: tuple[int, ...]
@@ -53,10 +61,11 @@ class Held:
     proportional_mb: float
 
 
-def parse_status(text: str) -> Process:
+def parse_status(text: str, namespace: str) -> Process:
     lines = (line.partition(":") for line in text.splitlines())
     fields = {name: value for name, _, value in lines}
-    return Process(parent=int(fields["PPid"]), levels=len(fields["NSpid"].split()))
+    levels = len(fields["NSpid"].split())
+    return Process(parent=int(fields["PPid"]), levels=levels, namespace=namespace)
 
 
 def parse_rollup(text: str) -> Held:
@@ -78,24 +87,29 @@ def descendants(processes: Mapping[int, Process], ancestor: int) -> list[int]:
 def waiting_cells(processes: Mapping[int, Process], supervisor: int) -> list[Cell]:
     """Find the cells of the most laden zygote below a supervisor.
 
-    The zygote has a pid namespace of its own and each cell another one below. Each zygote is
-    forked off the one with less imported, so the last in the chain has everything.
+    The zygotes have a pid namespace of their own and each cell another one below. In a cell of a
+    zygote with libraries the worker is that zygote's child and PID 1 the bare one's, so it is the
+    namespace that holds them together. Each zygote is forked off the one with less imported, so
+    the last in the chain has everything.
     """
     inside = processes[supervisor].levels + _NAMESPACES_BELOW
-    family = descendants(processes, supervisor)
-    firsts = [
-        pid
-        for pid in family
-        if processes[pid].levels == inside and processes[processes[pid].parent].levels < inside
-    ]
-    if not firsts:
+    members: dict[str, list[int]] = defaultdict(list)
+    for pid in descendants(processes, supervisor):
+        if processes[pid].levels == inside:
+            members[processes[pid].namespace].append(pid)
+    depths = {
+        parent: len(ancestors(processes, parent, supervisor))
+        for pids in members.values()
+        for parent in (processes[pid].parent for pid in pids)
+        if processes[parent].levels < inside
+    }
+    if not depths:
         return []
-    zygotes = {processes[pid].parent for pid in firsts}
-    last = max(zygotes, key=lambda zygote: len(ancestors(processes, zygote, supervisor)))
+    last = max(depths, key=lambda zygote: depths[zygote])
     return [
-        Cell(zygote=last, pids=(pid, *descendants(processes, pid)))
-        for pid in firsts
-        if processes[pid].parent == last
+        Cell(zygote=last, pids=tuple(sorted(pids)))
+        for pids in members.values()
+        if any(processes[pid].parent == last for pid in pids)
     ]
 
 
@@ -113,7 +127,8 @@ def read_processes() -> dict[int, Process]:
     for folder in Path("/proc").glob("[0-9]*"):
         # A process may be gone before it is read.
         with suppress(OSError, KeyError):
-            found[int(folder.name)] = parse_status((folder / "status").read_text())
+            namespace = str((folder / "ns/pid").readlink())
+            found[int(folder.name)] = parse_status((folder / "status").read_text(), namespace)
     return found
 
 
@@ -137,27 +152,40 @@ def _average(runner: str, cells: Sequence[Held], parents: Held) -> Memory:
 
 
 async def measure_native() -> Memory | None:
-    """Return None where cells cannot be told apart: without pid namespaces."""
+    """Return None where cells cannot be told apart: without pid namespaces.
+
+    Raises:
+        CellsMissingError: If the sandboxes that should wait are not there in time.
+    """
     settings = SandboxSettings(backend="native", pool_size=COPIES, preload=(_STAGE,))
-    async with open_native(settings):
-        cells = await _wait_for_cells()
-        if not cells:
+    async with open_native(settings) as runner:
+        if runner.isolation is not Isolation.ISOLATED:
             return None
+        cells = await _wait_for_cells()
         parents = ancestors(read_processes(), cells[0].zygote, os.getpid())
         return _average(POOL, [held_by(cell.pids) for cell in cells], held_by(parents))
 
 
 async def _wait_for_cells() -> list[Cell]:
     """Return the cells once there are as many as there should be, all of them settled."""
+    cells: list[Cell] = []
     with anyio.move_on_after(_FILLED_WITHIN_S):
-        while True:
+        while len(cells) < COPIES:
             await anyio.sleep(_LOOK_EVERY_S)
-            cells = waiting_cells(read_processes(), os.getpid())
-            complete = [cell for cell in cells if len(cell.pids) == _PROCESSES_PER_CELL]
-            if len(complete) >= COPIES:
-                break
-    await anyio.sleep(_SETTLE_S)
-    return waiting_cells(read_processes(), os.getpid())
+            cells = _complete_cells()
+        await anyio.sleep(_SETTLE_S)
+        cells = _complete_cells()
+    if len(cells) < COPIES:
+        raise CellsMissingError(
+            f"{len(cells)} of {COPIES} sandboxes with {', '.join(_STAGE)} were found waiting "
+            f"within {_FILLED_WITHIN_S:g} s; `assay doctor` says what this machine can do"
+        )
+    return cells
+
+
+def _complete_cells() -> list[Cell]:
+    cells = waiting_cells(read_processes(), os.getpid())
+    return [cell for cell in cells if len(cell.pids) == _PROCESSES_PER_CELL]
 
 
 async def measure_bare() -> Memory:

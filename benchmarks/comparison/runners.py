@@ -70,6 +70,7 @@ class NativeRunner:
     def __init__(self, backend: SandboxBackend) -> None:
         self._backend = backend
         self._limits = Limits()
+        self.isolation = backend.isolation
 
     async def execute(self, program: str) -> Times:
         try:

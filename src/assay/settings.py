@@ -162,7 +162,8 @@ class ModelSettings(_Strict):
 class AgentSettings(_Strict):
     """How a goal is pursued, where the request does not say."""
 
-    attempts: Positive = 8
+    attempts: Positive | None = None
+    """Proposals at most. Unset: 8, or 16 for a model that runs on this machine."""
     timeout_s: Seconds = 1800.0
     """For a whole run."""
     check_s: Seconds = 180.0

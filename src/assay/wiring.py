@@ -1,6 +1,6 @@
 """The composition root: parts are chosen and joined here, and nowhere else."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -60,12 +60,35 @@ def open_model(
 
 
 @asynccontextmanager
-async def open_memory(use: MemoryUse, settings: Settings) -> AsyncGenerator[FailureMemory]:
-    """Open what earlier failures taught; for `off` there is nothing, and nothing is written."""
-    from assay.memory.no_memory import NoMemory  # noqa: PLC0415 - only runs have a memory
+async def open_memory(
+    use: MemoryUse,
+    settings: Settings,
+    *,
+    project: str = "",
+    on_notice: Callable[[str], None] = lambda _: None,
+) -> AsyncGenerator[FailureMemory]:
+    """Open what earlier failures taught; for `off` there is nothing, and nothing is written.
 
-    del use, settings
-    yield NoMemory()
+    `project` is the folder that is worked in; empty: none, and what is learnt is for all.
+
+    Raises:
+        UsageError: If a newer version has written the file.
+        JournalError: If it cannot be opened or made.
+    """
+    if use == "off":
+        from assay.memory.no_memory import NoMemory  # noqa: PLC0415 - only runs have a memory
+
+        yield NoMemory()
+        return
+    from assay.memory.database import MEMORY  # noqa: PLC0415
+    from assay.memory.forgiving_memory import ForgivingMemory  # noqa: PLC0415
+    from assay.memory.places import current_place  # noqa: PLC0415
+    from assay.memory.stored_memory import open_sqlite_memory  # noqa: PLC0415
+
+    place = current_place(project)
+    path = settings.state_dir / MEMORY
+    async with open_sqlite_memory(path, place, on_notice=on_notice) as memory:
+        yield ForgivingMemory(memory, on_notice)
 
 
 def build_screen(settings: ScreeningSettings) -> Screen:

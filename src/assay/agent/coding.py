@@ -5,9 +5,11 @@ from dataclasses import replace
 import anyio
 
 from assay.agent.direct import write_directly
+from assay.agent.excerpts import source_of
 from assay.agent.feedback import describe_reports
 from assay.agent.lattice import statuses_of
 from assay.agent.parts import Sitting
+from assay.agent.recombining import recombine
 from assay.agent.state import Attempt, RunState, Step
 from assay.agent.workshop import work_on
 from assay.contracts.diffs import unified_diff
@@ -16,6 +18,7 @@ from assay.contracts.events import AttemptStarted, FilesChanged
 from assay.contracts.lessons import Cue
 from assay.contracts.workspace import Tree, changes_between
 
+_HARD_TESTS = 3
 _REPAIR = "Find the cause, and correct it. The tests are right."
 
 
@@ -50,10 +53,8 @@ def _width(sitting: Sitting) -> int:
 async def _attempt(sitting: Sitting, number: int, step: Step) -> Attempt:
     sitting.emit(AttemptStarted(attempt=number, move=step.move))
     base = await _base(sitting, step)
-    feedback = await feedback_on(sitting, step)
-    make = write_directly if sitting.parts.small else work_on
     try:
-        attempt = await make(sitting, number, step, tree=base, feedback=feedback)
+        attempt = await _made(sitting, number, step, base)
     except ModelRefusedError as error:
         if not sitting.state.usage.calls and not sitting.spent.calls:
             # It never answered at all: nothing about the work, and a person has to look.
@@ -65,9 +66,18 @@ async def _attempt(sitting: Sitting, number: int, step: Step) -> Attempt:
     return replace(attempt, repeats=_repeated(sitting.state, attempt))
 
 
+async def _made(sitting: Sitting, number: int, step: Step, base: Tree) -> Attempt:
+    if step.move == "combine":
+        return await recombine(sitting, number, step, tree=base)
+    feedback = await feedback_on(sitting, step)
+    make = write_directly if sitting.parts.small else work_on
+    return await make(sitting, number, step, tree=base, feedback=feedback)
+
+
 async def _base(sitting: Sitting, step: Step) -> Tree:
     """Return the files to start from: the untouched ones, or those of an earlier attempt."""
-    earlier = sitting.state.attempt(step.base) if step.move != "sample" else None
+    independent = step.move in {"sample", "hinted"}
+    earlier = None if independent else sitting.state.attempt(step.base)
     digest = earlier.tree if earlier else sitting.state.plan.pristine
     return await sitting.parts.journal.load_tree(digest)
 
@@ -75,9 +85,11 @@ async def _base(sitting: Sitting, step: Step) -> Tree:
 async def feedback_on(sitting: Sitting, step: Step) -> str:
     """Say what the check had to say of the attempt that is worked on."""
     state = sitting.state
-    earlier = state.attempt(step.base) if step.move != "sample" else None
-    if earlier is None:
+    earlier = state.attempt(step.base)
+    if earlier is None or step.move == "sample":
         return ""
+    if step.move == "hinted":
+        return await hard_tests(sitting, earlier)
     last = state.attempts[-1]
     said: list[str] = []
     if last.number != earlier.number:
@@ -92,6 +104,18 @@ async def feedback_on(sitting: Sitting, step: Step) -> str:
         said.append(f"It was not accepted: {earlier.verdict.reason}")
     said.extend(await _remedies(sitting, earlier))
     return "\n\n".join([*(part for part in said if part), _REPAIR])
+
+
+async def hard_tests(sitting: Sitting, best: Attempt) -> str:
+    """Show the tests that even the best attempt fails, without showing how it fails them."""
+    tree = await sitting.parts.journal.load_tree(sitting.state.plan.pristine)
+    failing = [test.id for report in best.reports for test in report.tests if not test.passed]
+    sources = dict.fromkeys(source_of(test, tree) for test in failing)
+    shown = [source for source in sources if source][:_HARD_TESTS]
+    if not shown:
+        return ""
+    tests = "\n\n\n".join(shown)
+    return f"# Take special care\nEarlier attempts failed these tests:\n```python\n{tests}\n```"
 
 
 def _lost(best: Attempt, last: Attempt) -> str:

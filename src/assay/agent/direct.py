@@ -70,7 +70,9 @@ def _messages(sitting: Sitting, step: Step, tree: Tree, feedback: str) -> tuple[
     if len(plan.targets) != 1:
         told = f"{told}\n\n{describe_protocol(())}"
     room = room_for_files(sitting.parts.model.facts)
-    return (system(told), user(opening(brief, max_chars=room)))
+    first = opening(brief, max_chars=room)
+    # At the end, so that what comes before it is read once for all samples.
+    return (system(told), user(f"{first}\n\n{feedback}" if feedback else first))
 
 
 def _request(

@@ -8,12 +8,13 @@ that a fresh context with a short list of what was tried beats a third repair.
 from typing import Final
 
 from assay.agent.state import Attempt, Step
+from assay.contracts.events import Move
 from assay.contracts.goal import Effort
 
-_SMALL: Final = ("sample", "sample", "sample", "repair")
+_SMALL: Final[tuple[Move, ...]] = ("sample", "sample", "hinted", "sample", "repair", "hinted")
 """The round that small models go through; the very first sample of all is the likeliest reply."""
 _WARM: Final = 0.8
-_REPAIR_WARM: Final = 0.5
+_REPAIR_WARM: Final = 0.6
 _STUCK: Final = 2
 
 
@@ -36,12 +37,27 @@ def next_step(attempts: tuple[Attempt, ...], best: int, effort: Effort, *, small
 
 
 def _next_of_small(attempts: tuple[Attempt, ...], best: int) -> Step:
-    planned = _SMALL[len(attempts) % len(_SMALL)]
-    base = best or attempts[-1].number
-    seen = [attempt for attempt in attempts if attempt.number == base and attempt.reports]
-    if planned == "repair" and seen:
-        return Step(move="repair", temperature=_REPAIR_WARM, base=base)
-    return Step(move="sample", temperature=_WARM)
+    if other := _complement(attempts, best):
+        return Step(move="combine", temperature=None, base=best, other=other)
+    asked = sum(attempt.move != "combine" for attempt in attempts)
+    planned = _SMALL[asked % len(_SMALL)]
+    if planned == "sample" or not best:
+        return Step(move="sample", temperature=_WARM)
+    warmth = _REPAIR_WARM if planned == "repair" else _WARM
+    return Step(move=planned, temperature=warmth, base=best)
+
+
+def _complement(attempts: tuple[Attempt, ...], best: int) -> int:
+    """Return an attempt that passes what the best one fails, if the two were not put together."""
+    tried = {(a.base, a.other) for a in attempts if a.move == "combine"}
+    leader = next((attempt for attempt in attempts if attempt.number == best), None)
+    if leader is None:
+        return 0
+    for attempt in reversed(attempts):
+        fits = attempt.passed - leader.passed and not attempt.tampered
+        if fits and attempt.number != best and (best, attempt.number) not in tried:
+            return attempt.number
+    return 0
 
 
 def _repairs_in_a_row(attempts: tuple[Attempt, ...]) -> int:

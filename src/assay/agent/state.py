@@ -37,6 +37,8 @@ class Step:
     temperature: float | None
     base: int = 0
     """The attempt to start from; 0: the untouched workspace."""
+    other: int = 0
+    """The attempt that it is put together with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +58,9 @@ class Attempt:
     found: tuple[Finding, ...] = ()
     """What was noticed before the independent check."""
     verdict: Verdict | None = None
+    base: int = 0
+    other: int = 0
+    """Of which two attempts it was put together."""
     repeats: int = 0
     """The earlier attempt with the very same files, if there is one."""
 

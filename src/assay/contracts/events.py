@@ -9,9 +9,10 @@ from assay.contracts.goal import Goal, Outcome
 from assay.contracts.verdict import CheckReport, Finding, Lattice, Verdict
 from assay.contracts.workspace import FileChange
 
-Move = Literal["sample", "repair", "fresh"]
-"""`sample`: independent of what was tried. `repair`: goes on in the same context. `fresh`: a new
-context that knows what was tried."""
+Move = Literal["sample", "hinted", "repair", "fresh", "combine"]
+"""`sample`: independent of what was tried. `hinted`: as independent, but told which tests are hard.
+`repair`: goes on in the same context. `fresh`: a new context that knows what was tried. `combine`:
+two attempts put together, without the model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

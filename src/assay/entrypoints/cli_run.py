@@ -5,6 +5,7 @@ import signal
 import sys
 from collections.abc import Callable, Coroutine
 from contextlib import ExitStack, closing, nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -13,7 +14,7 @@ import click
 
 from assay.contracts.errors import ExitCode, UsageError
 from assay.contracts.events import RunEvent
-from assay.contracts.goal import Effort, Outcome, Status
+from assay.contracts.goal import Outcome, Status
 
 if TYPE_CHECKING:
     from assay.entrypoints.render.view import View
@@ -57,7 +58,11 @@ _EXIT_CODES: Final = {
 )
 @click.option("--model", help="`auto`, `local`, PROVIDER[:MODEL], `scripted:FILE` …")
 @click.option("--backend", help="Where code runs. Default: the best there is here.")
-@click.option("--max-attempts", type=int, help="Proposals at most.  [default: 8]")
+@click.option(
+    "--max-attempts",
+    type=int,
+    help="Proposals at most.  [default: 8, or 16 for a model that runs here]",
+)
 @click.option("--best-of", type=int, default=1, help="Proposals made side by side each time.")
 @click.option("--budget-usd", type=float, help="Dollars at most.")
 @click.option("--budget-tokens", type=int, help="Tokens at most, read and written.")
@@ -151,6 +156,7 @@ def _overrides(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _commission(goal: str, settings: "Settings", options: dict[str, Any]) -> "Commission":
+    from assay.undertaking.api import effort_of  # noqa: PLC0415
     from assay.undertaking.commission import Commission  # noqa: PLC0415
 
     agent = settings.agent
@@ -162,12 +168,8 @@ def _commission(goal: str, settings: "Settings", options: dict[str, Any]) -> "Co
         allowed=options["allow"],
         exclude=options["exclude"],
         model=settings.models.default,
-        effort=Effort(
-            attempts=agent.attempts,
-            wall_s=agent.timeout_s,
-            check_s=agent.check_s,
-            best_of=options["best_of"],
-        ),
+        effort=replace(effort_of(settings), best_of=options["best_of"]),
+        attempts_left_open=agent.attempts is None,
         policy=agent.policy,
         memory=agent.memory,
         budget_usd=settings.models.budget.usd,

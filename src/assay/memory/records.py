@@ -1,7 +1,8 @@
-"""What is kept of a failure: where it arose, what led to it, what ended it, how often it mattered."""
+"""What is kept of a failure: where it arose, what led to it, what ended it, what that was worth."""
 
 import hashlib
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
@@ -96,19 +97,41 @@ class FailureRecord:
             case "action":
                 return self.action
             case "failure":
-                return f"{self.signature} {self.message}"
+                return f"{self.essence} {self.message}"
+
+
+Vectors = Mapping[Facet, bytes]
+"""The packed vectors of one record."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Occurrence:
+    """One time that a failure happened."""
+
+    at: float
+    run: str
+    again: bool
+    """Whether an earlier run had left the same failure behind."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Similar:
+    """A record, and how close it is to what was looked for: 1 is the same."""
+
+    record: FailureRecord
+    likeness: float
 
 
 def record_of(failure: Failure, place: Place, now: float) -> FailureRecord:
     """Build the record of a failure: cut to size, without secrets, in one place."""
-    signature = one_line(redact(failure.signature), _MAX_SIGNATURE)
-    goal = redact(failure.goal.strip())[:_MAX_GOAL]
+    signature = normal_signature(failure.signature)
+    goal = _kept(failure.goal.strip(), _MAX_GOAL)
     essence, frame = parts_of(signature)
-    message = one_line(redact(failure.message), _MAX_MESSAGE)
-    fix = redact(failure.fix)[:_MAX_FIX]
-    language = failure.language[:_MAX_NAME]
+    message = one_line(_kept(failure.message, _MAX_MESSAGE), _MAX_MESSAGE)
+    fix = _kept(failure.fix, _MAX_FIX)
+    language = _kept(failure.language, _MAX_NAME)
     print_ = fingerprint(goal)
-    identity = "\0".join((place.project, language, signature, print_))
+    identity = f"{place.project}\0{language}\0{signature}\0{print_}"
     return FailureRecord(
         id=hashlib.sha256(identity.encode("utf-8", "replace")).hexdigest()[:_ID_CHARS],
         signature=signature,
@@ -117,20 +140,32 @@ def record_of(failure: Failure, place: Place, now: float) -> FailureRecord:
         frame=frame,
         library=library_of(f"{signature} {message}"),
         language=language,
-        tool=failure.tool[:_MAX_NAME],
+        tool=_kept(failure.tool, _MAX_NAME),
         goal=goal,
         goal_print=print_,
         message=message,
-        action=redact(failure.action)[:_MAX_ACTION],
+        action=_kept(failure.action, _MAX_ACTION),
         fix=fix,
-        lesson=one_line(redact(failure.lesson)) or redact(lesson_of(signature, message, fix)),
-        run=failure.run[:_MAX_NAME],
+        lesson=one_line(_kept(failure.lesson, _MAX_MESSAGE)) or lesson_of(signature, message, fix),
+        run=_kept(failure.run, _MAX_NAME),
         environment=failure.environment or place.environment,
         project=place.project,
         shared=not place.project,
         first_seen=now,
         last_seen=now,
     )
+
+
+def normal_signature(signature: str) -> str:
+    """Return a signature as it is kept, and so as it must be looked for."""
+    return one_line(_kept(signature, _MAX_SIGNATURE), _MAX_SIGNATURE)
+
+
+def _kept(text: str, limit: int) -> str:
+    """Return what is kept of a text: cut, without secrets, and such as any file can hold."""
+    # Cut before as well, so that megabytes are not searched; by less, so that no secret is halved.
+    text = text[: 4 * limit].encode("utf-8", "replace").decode().replace("\0", "")
+    return redact(text)[:limit]
 
 
 def parts_of(signature: str) -> tuple[str, str]:
@@ -154,9 +189,10 @@ def fingerprint(goal: str) -> str:
     return hashlib.sha256(words.encode("utf-8", "replace")).hexdigest()[:_ID_CHARS]
 
 
-def is_transferable(record: FailureRecord) -> bool:
-    """Whether the same failure in two projects says more than that both have tests."""
-    return record.kind.rpartition(".")[2] not in _OF_ITS_OWN_TEST
+def is_transferable(essence: str) -> bool:
+    """Whether the same failure in two places says more than that both have tests."""
+    kind = essence.partition(": ")[0]
+    return bool(kind) and kind.rpartition(".")[2] not in _OF_ITS_OWN_TEST
 
 
 def seen_again(known: FailureRecord, new: FailureRecord) -> FailureRecord:

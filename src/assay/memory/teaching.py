@@ -1,7 +1,7 @@
 """Makes one line of a diff: what ended a failure, in words that fit into a prompt.
 
-No model is asked. Of all lines that changed, the one is taken that has most to do with the error:
-it names what the error names, or is an import, or changes least.
+No model is asked. Of all lines that changed, those are taken that have most to do with the error:
+they name what the error names, or are imports, or change least.
 """
 
 import difflib
@@ -9,14 +9,21 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-_MAX_LINE: Final = 240
-_MAX_CODE: Final = 90
+_MAX_LINE: Final = 320
+_MAX_CODE: Final = 80
+_MAX_CAUSE: Final = 90
+_MOST_CHANGES: Final = 2
+"""An import and the line that needs it, for example."""
 _MOST_LINES: Final = 400
 _ALIKE: Final = 0.5
 """How similar two lines are of which one became the other."""
 _WORD: Final = re.compile(r"[A-Za-z_]\w+")
-_IMPORT: Final = re.compile(r"\s*(?:from\s+\S+\s+import\b|import\b|use\b|#include\b|const\s.*require\()")
-_SAYS_NOTHING: Final = re.compile(r"[\s{}()\[\];,:]*|\s*(?:#|//|/\*|\*|\"\"\"|''').*|\s*(?:pass|\.\.\.)")
+_IMPORT: Final = re.compile(
+    r"\s*(?:from\s+\S+\s+import\b|import\b|use\b|#include\b|const\s.*require\()"
+)
+_SAYS_NOTHING: Final = re.compile(
+    r"[\s{}()\[\];,:]*|\s*(?:#|//|/\*|\*|\"\"\"|''').*|\s*(?:pass|\.\.\.)"
+)
 _UNSEEN: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]+")
 
 
@@ -40,9 +47,10 @@ def lesson_of(signature: str, message: str, fix: str) -> str:
     if not changes:
         return ""
     about = frozenset(_WORD.findall(f"{signature} {message}"))
-    best = max(changes, key=lambda change: _relevance(change, about))
-    said = one_line(message or signature, 100)
-    return one_line(f"{said} – {_advice(best)}")
+    ranked = sorted(changes, key=lambda change: -_relevance(change, about))
+    said = one_line(message or signature, _MAX_CAUSE)
+    advice = "; ".join(dict.fromkeys(_advice(change) for change in ranked[:_MOST_CHANGES]))
+    return one_line(f"{said} -> {advice}")
 
 
 def _changes(fix: str) -> list[_Change]:
@@ -83,8 +91,9 @@ def _likeness(one: str, other: str) -> float:
 
 
 def _relevance(change: _Change, about: frozenset[str]) -> float:
-    words = set(_WORD.findall(f"{change.old} {change.new}"))
-    named = len(words & about) / (1 + len(words)) * 2
+    # What stands on both sides is not what made the difference.
+    words = set(_WORD.findall(change.old)) ^ set(_WORD.findall(change.new))
+    named = len(words & about) / (1 + len(words)) * 4
     imports = 0.5 if _IMPORT.match(change.new) else 0.0
     removed = -0.5 if not change.new else 0.0
     return named + imports + removed + change.likeness

@@ -79,8 +79,11 @@ def beat_forever():
         with open("beats", "ab") as file:
             file.write(b".")
         time.sleep(0.02)
+def await_a_beat():
+    while not (os.path.exists("beats") and os.path.getsize("beats")):
+        time.sleep(0.01)
 """
-"""Defines what a process does that wants to be noticed as long as it lives."""
+"""Defines what a process does that wants to be noticed as long as it lives, and how to notice."""
 
 BEAT_AND_SAY_SO = (
     HEARTBEAT

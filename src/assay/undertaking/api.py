@@ -84,6 +84,7 @@ def pursue(  # noqa: PLR0913 - the words of the command line, each with its defa
         exclude=tuple(exclude),
         model=model or known.models.default,
         effort=effort or effort_of(known),
+        attempts_left_open=effort is None and known.agent.attempts is None,
         policy=policy or known.agent.policy,
         memory=memory or known.agent.memory,
         budget_usd=known.models.budget.usd if budget_usd is None else budget_usd,
@@ -99,4 +100,5 @@ def pursue(  # noqa: PLR0913 - the words of the command line, each with its defa
 def effort_of(settings: Settings) -> Effort:
     """Return how much a run may try where nobody says."""
     agent = settings.agent
-    return Effort(attempts=agent.attempts, wall_s=agent.timeout_s, check_s=agent.check_s)
+    attempts = agent.attempts or Effort().attempts
+    return Effort(attempts=attempts, wall_s=agent.timeout_s, check_s=agent.check_s)

@@ -11,11 +11,11 @@ import anyio
 from assay.agent.parts import Parts
 from assay.agent.pursuit import Ended, pursue
 from assay.agent.state import REPLY
-from assay.contracts.conversation import Usage
+from assay.contracts.conversation import ModelFacts, Usage
 from assay.contracts.diffs import unified_diff
 from assay.contracts.errors import BudgetExceededError, MissingExtraError, UsageError
 from assay.contracts.events import RunEnded
-from assay.contracts.goal import Outcome
+from assay.contracts.goal import Goal, Outcome
 from assay.contracts.workspace import Tree
 from assay.models.factory import Opening, build_meter
 from assay.settings import BudgetSettings, Settings
@@ -40,6 +40,7 @@ from assay.wiring import build_screen, open_backend, open_memory, open_model
 
 CHECKPOINTS = "checkpoints.sqlite"
 _CERTIFICATE = "certificate.json"
+_SMALL_ATTEMPTS = 16
 
 
 async def carry_out(commission: Commission, settings: Settings, watching: Watching) -> Outcome:
@@ -175,7 +176,7 @@ class _Undertaking:
                 await self.journal.keep(MODEL, model_to_json(model))
             yield Parts(
                 run=self.run.id,
-                goal=self.run.request.goal,
+                goal=goal_for(self.run.request.goal, commission, model.facts),
                 pristine=self.pristine,
                 model=model,
                 backend=backend,
@@ -250,6 +251,13 @@ class _Undertaking:
             usage=ended.outcome.usage,
         )
         return build_certificate(proof, signing_key(self.settings.state_dir))
+
+
+def goal_for(goal: Goal, commission: Commission, facts: ModelFacts) -> Goal:
+    """Return the goal with as many attempts as suit the model, where nobody said how many."""
+    if commission.attempts_left_open and facts.local:
+        return replace(goal, effort=replace(goal.effort, attempts=_SMALL_ATTEMPTS))
+    return goal
 
 
 def _write(folder: Path, pristine: Tree, tree: Tree) -> None:

@@ -31,6 +31,8 @@ class Commission:
     """Globs of what is left out of the workspace: neither read nor shown nor changed."""
     model: str = "auto"
     effort: Effort = field(default_factory=Effort)
+    attempts_left_open: bool = False
+    """Nobody said how many: a small model, whose attempts cost nothing, gets more."""
     policy: Literal["off", "warn", "block"] = "warn"
     memory: MemoryUse = "all"
     budget_usd: float | None = None

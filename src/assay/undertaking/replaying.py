@@ -18,7 +18,7 @@ from assay.settings import Settings
 from assay.tools.workspace import WORKSPACE_TOOLS
 from assay.trace.journal import DiskJournal, read_events
 from assay.trace.runs import RunStore
-from assay.undertaking.carrying import CHECKPOINTS
+from assay.undertaking.carrying import CHECKPOINTS, goal_for
 from assay.undertaking.commission import commission_from_json
 from assay.undertaking.limits import limits_of
 from assay.undertaking.record import MODEL, PRISTINE, REPLIES, model_from_json
@@ -119,7 +119,7 @@ async def replay_run(
             commission = commission_from_json(run.request.options)
             parts = Parts(
                 run=run.id,
-                goal=run.request.goal,
+                goal=goal_for(run.request.goal, commission, model.facts),
                 pristine=pristine,
                 model=model,
                 backend=backend,

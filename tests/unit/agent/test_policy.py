@@ -25,12 +25,31 @@ def test_a_small_model_is_sampled_before_it_is_asked_to_repair() -> None:
 
 
 def test_a_small_model_repairs_its_best_sample_from_time_to_time() -> None:
-    attempts = tuple(an_attempt(n, passed="a" if n == 2 else "", failed="b") for n in (1, 2, 3))
+    attempts = tuple(an_attempt(n, passed="a" if n == 2 else "", failed="b") for n in (1, 2, 3, 4))
 
     step = next_step(attempts, 2, EFFORT, small=True)
 
     assert (step.move, step.base) == ("repair", 2)
     assert step.temperature
+
+
+def test_a_small_model_is_told_which_tests_are_hard() -> None:
+    attempts = (an_attempt(1, passed="a", failed="b"), an_attempt(2, passed="a", failed="b"))
+
+    step = next_step(attempts, 1, EFFORT, small=True)
+
+    assert (step.move, step.base) == ("hinted", 1)
+
+
+def test_attempts_that_complement_each_other_are_put_together_once() -> None:
+    attempts = (an_attempt(1, passed="ab", failed="c"), an_attempt(2, passed="c", failed="ab"))
+    mixed = replace(an_attempt(3, passed="ab", failed="c", move="combine"), base=1, other=2)
+
+    step = next_step(attempts, 1, EFFORT, small=True)
+    after = next_step((*attempts, mixed), 1, EFFORT, small=True)
+
+    assert (step.move, step.base, step.other) == ("combine", 1, 2)
+    assert after.move != "combine"
 
 
 def test_a_small_model_is_not_asked_to_repair_what_never_ran() -> None:

@@ -8,7 +8,7 @@ def first_place(values, wanted):
     while low < high:
         middle = (low + high) // 2
         if values[middle] < wanted:
-            low = middle
+            low = middle + 1
         elif values[middle] > wanted:
             high = middle - 1
         else:
@@ -19,19 +19,20 @@ def first_place(values, wanted):
 
 def last_place(values, wanted):
     """Return the index of the last equal value, or -1."""
-    low, high = 0, len(values)
+    low, high = 0, len(values) - 1
     found = -1
     while low <= high:
         middle = (low + high) // 2
-        if values[middle] <= wanted:
+        if values[middle] < wanted:
+            low = middle + 1
+        elif values[middle] > wanted:
+            high = middle - 1
+        else:
             found = middle
             low = middle + 1
-        else:
-            high = middle - 1
     return found
 
 
 def count(values, wanted):
     """Return how often a value is in the list."""
-    first = first_place(values, wanted)
-    return last_place(values, wanted) - first
+    return last_place(values, wanted) - first_place(values, wanted)

@@ -21,9 +21,3 @@ def test_texts_are_packed(plain, packed):
 @pytest.mark.parametrize(("plain", "packed"), PAIRS)
 def test_texts_are_unpacked(plain, packed):
     assert decode(packed) == plain
-
-
-@pytest.mark.parametrize("packed", ["3", "A2", "0A", "2A03"])
-def test_other_texts_are_refused(packed):
-    with pytest.raises(ValueError):
-        decode(packed)

@@ -1,5 +1,6 @@
 """Decides by the evidence: pure functions from observations to findings and a verdict."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -22,7 +23,10 @@ from assay.contracts.workspace import Tree
 
 _SHOWN = 3
 _BAD = frozenset({TestStatus.FAILED, TestStatus.ERROR})
-_EXCUSES = ("skip", "xfail", "expectedFailure")
+# In lower case; of runners for several languages.
+_EXCUSES = (
+    "skip", "xfail", "expectedfailure", "ignore", "disabled", "todo", "xit", "xtest", "xdescribe",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,14 +70,17 @@ def skipped_tests(case: Case, report: CheckReport) -> tuple[Finding, ...]:
 def _is_excused(case: Case, test: TestResult) -> bool:
     """Whether the file that the skip comes from is the person's, and speaks of skipping."""
     place = test.message.partition(":")[0]
-    here = (
-        PurePosixPath(place) if place.endswith(".py") else PurePosixPath(test.id.partition("::")[0])
-    )
-    if test.id.endswith(".py") or "::" in test.id:
-        text = case.pristine.text(here)
-        return text is not None and any(word in text for word in _EXCUSES)
-    texts = [case.pristine.text(path) or "" for path in case.pristine.files if _judges(case, path)]
-    return any(word in text for text in texts for word in _EXCUSES)
+    named = place if place.endswith(".py") else test.id.partition("::")[0]
+    own = case.pristine.text(PurePosixPath(named))
+    if own is not None:
+        texts = [own]
+    elif place.endswith(".py"):
+        # It comes from a file that is none of theirs.
+        return False
+    else:
+        texts = [case.pristine.text(path) or "" for path in case.pristine.files
+                 if _judges(case, path)]  # fmt: skip
+    return any(word in text.lower() for text in texts for word in _EXCUSES)
 
 
 def _judges(case: Case, path: PurePosixPath) -> bool:
@@ -109,19 +116,37 @@ def judge_turned_tests(
     forged = after - vacuous
     passed = [name for name in probed if _bare(name) in forged]
     if passed:
-        followed = [n for n in passed if same.reached[n] & tests.constants]
-        if followed:
-            said = (
-                f"passed although what they expect was changed: {_some(followed)}; the answers "
-                "come from the tests, or claim to be equal to everything"
-            )
-            return (_forgery(Trick.READS_TESTS, said),)
-        said = f"passed although they claim the opposite: {_some(passed)}"
-        return (_forgery(Trick.PATCHED_RUNNER, said),)
+        return (_passed_turned(passed, same, tests),)
+    missed = [name for name in vacuous if _claims(name, tests)]
+    if missed:
+        said = f"passed without coming to any of its assertions: {_some(missed)}"
+        return (Finding(trick=Trick.TESTS_SKIPPED, severity="doubt", explanation=said),)
     if not probed:
         said = "no test has an assertion that could be turned, so forging them would not be seen"
         return (Finding(trick=Trick.PATCHED_RUNNER, severity="doubt", explanation=said),)
     return ()
+
+
+def _passed_turned(passed: list[str], same: PythonRun, tests: RewrittenTests) -> Finding:
+    if all(same.reached[name] <= tests.unsure for name in passed):
+        said = f"passed although something else was asked: {_some(passed)}"
+        return Finding(trick=Trick.READS_TESTS, severity="doubt", explanation=said)
+    followed = [n for n in passed if same.reached[n] & tests.constants]
+    if followed:
+        said = (
+            f"passed although what they expect was changed: {_some(followed)}; the answers "
+            "come from the tests, or claim to be equal to everything"
+        )
+        return _forgery(Trick.READS_TESTS, said)
+    return _forgery(
+        Trick.PATCHED_RUNNER, f"passed although they claim the opposite: {_some(passed)}"
+    )
+
+
+def _claims(name: str, tests: RewrittenTests) -> bool:
+    """Whether the test of this id has assertions that it cannot but come to."""
+    last = re.split(r"::|\.", name)[-1]
+    return bool(tests.within.get(last))
 
 
 def _bare(name: str) -> str:

@@ -6,13 +6,13 @@ without a change of meaning, so that nobody can tell the two by their looks.
 """
 
 import ast
-import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Final
 
 from assay.agent.verify.python_reading import parse_module
+from assay.agent.verify.turning import FUNCTION, Expectation, Words, called, is_written_down
 from assay.contracts.workspace import Tree, TreeFile
 
 _OPPOSITES: Final = {
@@ -44,11 +44,15 @@ _EQUALITIES: Final = frozenset(
 _RAISING: Final = frozenset({"raises", "assertRaises", "assertRaisesRegex"})
 # What hardly any program raises, so that waiting for it fails.
 _RARE: Final = ("BufferError", "StopAsyncIteration", "FloatingPointError")
-_WRITTEN: Final = (
-    ast.Constant, ast.List, ast.Tuple, ast.Set, ast.Dict, ast.UnaryOp, ast.BinOp, ast.operator,
-    ast.unaryop, ast.expr_context, ast.JoinedStr,
-)  # fmt: skip
-_FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
+# By the place of what is less among the two that are compared.
+_ORDERS: Final = {
+    "assertLess": 0,
+    "assertLessEqual": 0,
+    "assertGreater": 1,
+    "assertGreaterEqual": 1,
+}
+# What need not be come to.
+_BRANCHES: Final = (ast.If, ast.Try, ast.TryStar, ast.Match)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,26 +65,31 @@ class RewrittenTests:
     """None of them can be passed honestly."""
     constants: frozenset[str]
     """Numbers of the assertions in which an expected constant was replaced."""
+    unsure: frozenset[str] = frozenset()
+    """Numbers of the assertions that honest code could pass in both versions, if hardly ever."""
+    within: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
+    """By the name of a test: numbers of the assertions that it has to come to one of."""
 
 
 @dataclass(slots=True)
 class _Turner:
     """Walks through one file; `turn` says whether meanings change."""
 
-    beacon: str
+    words: Words
     turn: bool
     first: int
     seed: int
     constants: set[str] = field(default_factory=set[str])
+    unsure: set[str] = field(default_factory=set[str])
     number: int = 0
-    scope: _FUNCTION | None = None
+    scope: FUNCTION | None = None
     """The function that is being rewritten."""
 
     def rewrite(self, module: ast.Module) -> int:
         """Rewrite the file in place; returns the number after the last one used."""
         self.number = self.first
         for node in ast.walk(module):
-            if isinstance(node, _FUNCTION):
+            if isinstance(node, FUNCTION):
                 self.scope = node
                 only_raising = not any(_is_assertion(inner) for inner in ast.walk(node))
                 self._rewrite_body(node, only_raising=only_raising)
@@ -99,7 +108,7 @@ class _Turner:
 
     def _rewritten(self, node: ast.stmt, *, only_raising: bool) -> list[ast.stmt]:
         # Functions and classes within are walked to on their own.
-        if isinstance(node, (*_FUNCTION.__args__, ast.ClassDef)):
+        if isinstance(node, (*FUNCTION.__args__, ast.ClassDef)):
             return [node]
         if _is_assertion(node):
             # Its number stands before it, so that reaching it is told even if it fails.
@@ -114,80 +123,65 @@ class _Turner:
     def _tell(self) -> ast.stmt:
         self.number += 1
         call = ast.Call(
-            func=ast.Name(id=self.beacon, ctx=ast.Load()),
+            func=ast.Name(id=self.words.tell, ctx=ast.Load()),
             args=[ast.Constant(value=str(self.number))],
             keywords=[],
         )
         return ast.Expr(value=call)
 
     def _turned(self, node: ast.stmt) -> list[ast.stmt]:
-        if not self.turn:
-            return [node]
         if isinstance(node, ast.Assert):
-            if not self._change_expected(node.test):
+            if not self._expectation().change(node.test) and self.turn:
                 node.test = ast.UnaryOp(op=ast.Not(), operand=node.test)
             return [node]
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
             return self._turned_call(node, node.value)
         return [node]
 
+    def _expectation(self) -> Expectation:
+        return Expectation(
+            words=self.words,
+            turn=self.turn,
+            seed=self.seed,
+            number=self.number,
+            scope=self.scope,
+            constants=self.constants,
+            unsure=self.unsure,
+        )
+
     def _turned_call(self, node: ast.Expr, call: ast.Call) -> list[ast.stmt]:
-        name = _called(call)
-        if (name in _EQUALITIES or name not in _OPPOSITE) and len(call.args) > 1:
-            # The other side is the one that the code under test gave.
-            side = _expected_side(call.args[0], call.args[1])
-            if side is not None and self._change_constant(call.args[side]):
-                return [node]
-            if name == "assertEqual":
-                call.args[1] = _unlike(call.args[1])
-                return [node]
+        name = called(call)
+        if self._change_call(name, call.args) or not self.turn:
+            return [node]
         if name in _OPPOSITE and isinstance(call.func, ast.Attribute):
             call.func.attr = _OPPOSITE[name]
             return [node]
         return [_turned_around(node)]
 
-    def _change_expected(self, test: ast.expr) -> bool:
-        if not isinstance(test, ast.Compare) or len(test.ops) != 1:
-            return False
-        if not isinstance(test.ops[0], ast.Eq):
-            return False
-        sides = [test.left, test.comparators[0]]
-        side = _expected_side(sides[0], sides[1])
-        if side is not None and self._change_constant(sides[side]):
-            return True
-        if any(self._change_origin(side) for side in reversed(sides)):
-            return True
-        at = 0 if _has_call(sides[1]) and not _has_call(sides[0]) else 1
-        sides[at] = _unlike(sides[at])
-        test.left, test.comparators = sides[0], [sides[1]]
-        return True
-
-    def _change_origin(self, side: ast.expr) -> bool:
-        """Change the constants that a name stands for, if it is there for this alone."""
-        if self.scope is None or not isinstance(side, ast.Name):
-            return False
-        origins = _origins(self.scope, side.id)
-        # Every one of them, since each may be a test of its own.
-        return bool(origins) and False not in [self._change_constant(origin) for origin in origins]
-
-    def _change_constant(self, node: ast.expr) -> bool:
-        for inner in _values(node):
-            value = inner.value
-            pick = random.Random(f"{self.seed} {self.number}")  # noqa: S311 - to repeat, not to hide
-            match value:
-                case bool():
-                    inner.value = not value
-                case int() | float():
-                    inner.value = value * 2 + pick.randrange(11, 99)
-                case str():
-                    inner.value = value + pick.choice("qxz") + str(pick.randrange(11, 99))
-                case bytes():
-                    inner.value = value + b"%d" % pick.randrange(11, 99)
-                case _:
-                    continue
-            self.constants.add(str(self.number))
-            return True
-        return False
+    def _change_call(self, name: str, arguments: list[ast.expr]) -> bool:
+        expected = self._expectation()
+        match arguments:
+            case [test, *_] if name == "assertTrue":
+                return expected.change(test)
+            case [first, second, *rest] if name in _EQUALITIES:
+                sides = [first, second]
+                changed = expected.change_equal(sides)
+                arguments[:] = [*sides, *rest]
+                return changed
+            case [first, second, *_] if name == "assertIn":
+                return expected.change_member(first, second)
+            case [first, second, *_] if name in _ORDERS:
+                less, more = (second, first) if _ORDERS[name] else (first, second)
+                return expected.change_order(less, more)
+            case [first, second, *_] if name not in _OPPOSITE:
+                # The other side is the one that the code under test gave.
+                return any(
+                    expected.change_constant(side)
+                    for side in (second, first)
+                    if is_written_down(side)
+                )
+            case _:
+                return False
 
     def _other_exception(self, node: ast.stmt) -> ast.stmt:
         if not self.turn:
@@ -199,27 +193,20 @@ class _Turner:
         return node
 
 
-def _called(call: ast.Call) -> str:
-    match call.func:
-        case ast.Attribute(attr=name) | ast.Name(id=name):
-            return name
-        case _:
-            return ""
-
-
 def _is_assertion(node: ast.AST) -> bool:
     if isinstance(node, ast.Assert):
-        return True
+        # `assert False` marks a place that is not to be come to.
+        return not isinstance(node.test, ast.Constant) or bool(node.test.value)
     if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)):
         return False
-    name = _called(node.value)
+    name = called(node.value)
     if name in _RAISING or name.startswith(("assertRaises", "assertWarns", "assertLogs")):
         return False
     return name.startswith("assert_") or (name.startswith("assert") and name[6:7].isupper())
 
 
 def _is_raising_call(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and _called(node) in _RAISING
+    return isinstance(node, ast.Call) and called(node) in _RAISING
 
 
 def _expects_raise(node: ast.stmt) -> bool:
@@ -232,89 +219,6 @@ def _expects_raise(node: ast.stmt) -> bool:
             return False
 
 
-def _has_call(node: ast.expr) -> bool:
-    return any(isinstance(inner, ast.Call | ast.Await) for inner in ast.walk(node))
-
-
-def _expected_side(left: ast.expr, right: ast.expr) -> int | None:
-    """Which of two values is written down in the test."""
-    return next((at for at, side in ((1, right), (0, left)) if _is_written_down(side)), None)
-
-
-def _is_written_down(node: ast.expr) -> bool:
-    if isinstance(node, ast.Call) and _called(node) == "approx":
-        return True
-    return all(isinstance(inner, _WRITTEN) for inner in ast.walk(node))
-
-
-def _origins(function: _FUNCTION, name: str) -> list[ast.expr]:
-    """Where the value of a name is written down: an assignment, or parameters of the test.
-
-    A name that is used twice may be what the code is given as well; changing it proves nothing.
-    """
-    uses = [n for n in ast.walk(function) if isinstance(n, ast.Name) and n.id == name]
-    if sum(isinstance(use.ctx, ast.Load) for use in uses) != 1:
-        return []
-    stored = [
-        node.value
-        for node in ast.walk(function)
-        if isinstance(node, ast.Assign)
-        and len(node.targets) == 1
-        and isinstance(node.targets[0], ast.Name)
-        and node.targets[0].id == name
-    ]
-    if len(uses) == 1:
-        stored = [value for call in function.decorator_list for value in _parameters(call, name)]
-    elif len(uses) > len(stored) + 1:
-        return []
-    return stored if all(_is_written_down(value) for value in stored) else []
-
-
-def _parameters(decorator: ast.expr, name: str) -> list[ast.expr]:
-    """The values that `pytest.mark.parametrize` gives to a name, if they can be read."""
-    match decorator:
-        case ast.Call(
-            args=[names, ast.List(elts=rows) | ast.Tuple(elts=rows), *_], keywords=keywords
-        ) if _called(decorator) == "parametrize" and not keywords:
-            wanted = _argument_names(names)
-        case _:
-            return []
-    if name not in wanted:
-        return []
-    if len(wanted) == 1:
-        return rows
-    at = wanted.index(name)
-    full = [row for row in rows if isinstance(row, ast.Tuple | ast.List)]
-    if len(full) != len(rows) or any(len(row.elts) <= at for row in full):
-        return []
-    return [row.elts[at] for row in full]
-
-
-def _argument_names(node: ast.expr) -> list[str]:
-    match node:
-        case ast.Constant(value=str(text)):
-            return [word.strip() for word in text.split(",")]
-        case ast.Tuple(elts=parts) | ast.List(elts=parts):
-            return [str(part.value) for part in parts if isinstance(part, ast.Constant)]
-        case _:
-            return []
-
-
-def _values(node: ast.expr) -> list[ast.Constant]:
-    """The constants that a value is made of, without those that only say how to compare."""
-    if isinstance(node, ast.Call):
-        return [value for argument in node.args[:1] for value in _values(argument)]
-    if any(isinstance(inner, ast.BinOp | ast.JoinedStr) for inner in ast.walk(node)):
-        # A change in one place need not change what is computed.
-        return []
-    return [inner for inner in ast.walk(node) if isinstance(inner, ast.Constant)]
-
-
-def _unlike(node: ast.expr) -> ast.expr:
-    """Nothing a program gives back is equal to this, unless it says so of everything."""
-    return ast.Tuple(elts=[node, ast.Constant(value=...)], ctx=ast.Load())
-
-
 def _turned_around(node: ast.stmt) -> ast.stmt:
     """An assertion without an opposite: it has to fail now."""
     failure = ast.Raise(exc=ast.Name(id="AssertionError", ctx=ast.Load()))
@@ -324,13 +228,30 @@ def _turned_around(node: ast.stmt) -> ast.stmt:
     return ast.Try(body=[node], handlers=[caught], orelse=[failure], finalbody=[])
 
 
+def _certain_numbers(node: ast.AST, words: Words) -> Iterator[str]:
+    """Numbers of assertions that do not stand in a branch."""
+    for inner in ast.iter_child_nodes(node):
+        match inner:
+            case ast.Expr(
+                value=ast.Call(func=ast.Name(id=name), args=[ast.Constant(value=str(n))])
+            ):
+                if name == words.tell:
+                    yield n
+            case _ if not isinstance(inner, _BRANCHES):
+                yield from _certain_numbers(inner, words)
+            case _:
+                pass
+
+
 def rewrite_tests(
-    tree: Tree, protected: tuple[PurePosixPath, ...], *, beacon: str, seed: int
+    tree: Tree, protected: tuple[PurePosixPath, ...], *, words: Words, seed: int
 ) -> RewrittenTests:
     """Rewrite every protected Python file; what cannot be read is left as it is."""
     same: dict[PurePosixPath, TreeFile] = {}
     turned: dict[PurePosixPath, TreeFile] = {}
     constants: set[str] = set()
+    unsure: set[str] = set()
+    within: dict[str, frozenset[str]] = {}
     first = 0
     for path in sorted(tree.files):
         if not any(path == root or root in path.parents for root in protected):
@@ -342,10 +263,21 @@ def rewrite_tests(
             module = parse_module(tree, path)
             if module is None:
                 break
-            turner = _Turner(beacon=beacon, turn=turn, first=first, seed=seed)
+            turner = _Turner(words=words, turn=turn, first=first, seed=seed)
             last = turner.rewrite(module)
             constants |= turner.constants
+            unsure |= turner.unsure
             source = ast.unparse(ast.fix_missing_locations(module)).encode()
             versions[path] = TreeFile(source + b"\n", tree.files[path].executable)
+            for test in ast.walk(module):
+                if isinstance(test, FUNCTION) and test.name.startswith("test"):
+                    numbers = frozenset(_certain_numbers(test, words))
+                    within[test.name] = within.get(test.name, frozenset()) | numbers
         first = last
-    return RewrittenTests(same=same, turned=turned, constants=frozenset(constants))
+    return RewrittenTests(
+        same=same,
+        turned=turned,
+        constants=frozenset(constants - unsure),
+        unsure=frozenset(unsure),
+        within=within,
+    )

@@ -4,6 +4,8 @@ Tests and what steers their runner come from the goal. What a proposal does to t
 named, so that it cannot matter, and is known.
 """
 
+import importlib.machinery
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -149,10 +151,18 @@ _SHARED: Final = {
 
 
 def judged_tree(
-    case: Case, proposal: Tree, configuration: Iterable[str]
+    case: Case,
+    proposal: Tree,
+    configuration: Iterable[str],
+    folders: Iterable[PurePosixPath] = (),
 ) -> tuple[Tree, tuple[Finding, ...]]:
-    """Return the tree to judge, and what was left out of it."""
-    sieve = _Sieve(case=case, proposal=proposal, configuration=tuple(configuration))
+    """Return the tree to judge, and what was left out of it; checks are run in `folders`."""
+    sieve = _Sieve(
+        case=case,
+        proposal=proposal,
+        configuration=tuple(configuration),
+        folders=frozenset(folders),
+    )
     findings = list(sieve.links())
     kept: dict[PurePosixPath, TreeFile] = {}
     gone: list[PurePosixPath] = []
@@ -192,7 +202,7 @@ def _is_leftover(path: PurePosixPath) -> bool:
 
 
 def _is_kept(finding: Finding) -> bool:
-    return finding.trick is Trick.SHADOWED_RUNNER and finding.severity == "note"
+    return finding.trick is Trick.SHADOWED_RUNNER and finding.severity != "forgery"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,6 +210,7 @@ class _Sieve:
     case: Case
     proposal: Tree
     configuration: tuple[str, ...]
+    folders: frozenset[PurePosixPath]
 
     def links(self) -> Iterator[Finding]:
         """Name what is neither file nor directory where a file has to be."""
@@ -297,15 +308,29 @@ class _Sieve:
                 return _finding(
                     Trick.SHADOWED_RUNNER, "forgery", path, f"stands in for the module {name}"
                 )
-            if name in sys.stdlib_module_names:
-                return _finding(
-                    Trick.SHADOWED_RUNNER, "note", path, f"has the name of the module {name}"
+            if name in sys.stdlib_module_names or _is_installed(name):
+                # It may well be what the goal asks for; then nobody else can tell either.
+                used = self._is_used_by_tests(name)
+                severity: Severity = "doubt" if used else "note"
+                said = f"has the name of the module {name}" + (
+                    ", which the tests use" if used else ""
                 )
+                return _finding(Trick.SHADOWED_RUNNER, severity, path, said)
         return None
+
+    def _is_used_by_tests(self, name: str) -> bool:
+        begins = r"^\s*(?:import|from)\s+(?:[\w., ]+,\s*)?"
+        imported = re.compile(rf"{begins}{re.escape(name)}\b", re.MULTILINE)
+        texts = (
+            self.case.pristine.text(path) or ""
+            for path in self.case.pristine.files
+            if path.suffix == ".py" and is_protected(self.case, path)
+        )
+        return any(imported.search(text) for text in texts)
 
     def _importable_as(self, path: PurePosixPath) -> Iterator[str]:
         """Yield top-level names: below the root, `src`, and every folder with tests in it."""
-        roots = {PurePosixPath(), PurePosixPath("src"), PurePosixPath("lib")}
+        roots = {PurePosixPath(), PurePosixPath("src"), PurePosixPath("lib"), *self.folders}
         # A folder that is a package is not searched itself.
         folders = {test.parent for test in self.case.protected if is_test_file(test)}
         roots |= {f for f in folders if f / "__init__.py" not in self.proposal.files}
@@ -320,6 +345,14 @@ class _Sieve:
         return _finding(
             Trick.NOT_ALLOWED, "note", path, "is none of the files that may be changed; left out"
         )
+
+
+def _is_installed(name: str) -> bool:
+    """Whether it is a package that sandboxes have as well, for all that is known here."""
+    places = [place for place in sys.path if place.endswith(("site-packages", "dist-packages"))]
+    spec = importlib.machinery.PathFinder.find_spec(name, places)
+    # Many a package leaves its own tests behind.
+    return spec is not None and spec.loader is not None and name not in _TEST_FOLDERS
 
 
 def _finding(trick: Trick, severity: Severity, path: PurePosixPath, said: str) -> Finding:

@@ -13,18 +13,21 @@ from dataclasses import dataclass, field
 from functools import cache
 from hashlib import sha256
 from importlib import resources
+from pathlib import PurePosixPath
 from typing import Final
 
 from assay.agent.trimming import trim
+from assay.agent.verify import signs
 from assay.agent.verify.evidence import explain_ending
 from assay.agent.verify.invocation import read_invocation
 from assay.agent.verify.runner import CheckOrder, Observation
+from assay.agent.verify.turning import Words
 from assay.contracts.execution import Command, ExecutionResult, OutputChunk, Reason
 from assay.contracts.ports import OnOutput, Sandbox, ignore_output
 from assay.contracts.verdict import CheckReport, Finding, TestResult, TestStatus, Trick
 
 _PACKAGE: Final = "assay.agent.verify.drivers"
-_COMMON: Final = ("channel", "integrity", "canaries", "remains")
+_COMMON: Final = ("channel", "integrity", "canaries", "remains", "others", "audit", "originals")
 # Modules of the drivers are known by name only while they import each other.
 _BOOT: Final = """
 def boot():
@@ -59,8 +62,8 @@ class Conditions:
     """The last test first."""
     brief: bool = False
     """Nobody will read why a test failed."""
-    beacon: str = "_reached"
-    """What tests that were rewritten call to tell which of their assertions was reached."""
+    words: Words = field(default_factory=Words)
+    """What tests that were rewritten call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +86,8 @@ class _Account:
     planted: int = 0
     missed: list[str] = field(default_factory=list[str])
     patched: dict[str, None] = field(default_factory=dict[str, None])
+    changed: dict[str, None] = field(default_factory=dict[str, None])
+    seen: dict[Finding, None] = field(default_factory=dict[Finding, None])
     left: list[str] = field(default_factory=list[str])
     broken: tuple[str, str] | None = None
     ended: int | None = None
@@ -116,7 +121,8 @@ async def run_python(
         "canaries": order.canaries,
         "reverse": conditions.reverse,
         "brief": conditions.brief,
-        "beacon": conditions.beacon,
+        "words": [conditions.words.tell, conditions.words.keep, conditions.words.other],
+        "root": posixpath.relpath(".", invocation.cwd),
     }
 
     def show(chunk: OutputChunk) -> None:
@@ -178,14 +184,26 @@ def _take(account: _Account, fields: list[str]) -> None:
             account.planted += 1
             if outcome != "caught":
                 account.missed.append(name)
-        case ["patched", name]:
-            account.patched[name] = None
-        case ["left", command]:
-            account.left.append(command)
         case ["broken", kind, message]:
             account.broken = (kind, message)
         case ["end", code, _]:
             account.ended = int(code) if code.lstrip("-").isdigit() else 0
+        case _:
+            _take_oddity(account, fields)
+
+
+def _take_oddity(account: _Account, fields: list[str]) -> None:
+    match fields:
+        case ["patched", name]:
+            account.patched[name] = None
+        case ["changed", name]:
+            account.changed[name] = None
+        case ["seen", act, path]:
+            account.seen[_act(act, PurePosixPath(path))] = None
+        case ["replaced", name, path]:
+            account.seen[_replaced(name, path)] = None
+        case ["left", command]:
+            account.left.append(command)
         case _:
             account.forged = True
 
@@ -210,7 +228,7 @@ def _observe(
         canaries_caught=account.planted - len(account.missed),
         duration_s=result.duration_s,
     )
-    return Observation(report=report, findings=findings)
+    return Observation(report=report, findings=findings, seen=tuple(account.seen))
 
 
 def _explanation(order: CheckOrder, result: ExecutionResult, account: _Account) -> str:
@@ -260,12 +278,32 @@ def _findings(order: CheckOrder, result: ExecutionResult, account: _Account) -> 
     if account.missed:
         said = f"{len(account.missed)} of {account.planted} tests that must fail passed"
         findings.append(_forgery(Trick.PATCHED_RUNNER, said))
+    if account.changed:
+        names = ", ".join(list(account.changed)[:5])
+        said = f"what the tests use was changed in memory: {names}"
+        findings.append(Finding(trick=Trick.PATCHED_RUNNER, severity="doubt", explanation=said))
     if account.left:
         said = f"a process was left running when the tests had ended: {account.left[0]}"
         findings.append(
             Finding(trick=Trick.CHANGED_WHILE_TESTED, severity="doubt", explanation=said)
         )
     return tuple(findings)
+
+
+def _act(act: str, path: PurePosixPath) -> Finding:
+    trick, said = signs.ACTS.get(act, signs.OTHER_ACT)
+    explanation = f"{path} {said} when it runs: {act}"
+    return Finding(trick=trick, severity="doubt", explanation=explanation, path=path)
+
+
+def _replaced(name: str, path: str) -> Finding:
+    whose = f": it is {path} that is run" if path else ""
+    return Finding(
+        trick=Trick.TESTS_CHANGED,
+        severity="doubt",
+        explanation=f"{name} is not what stands in its file{whose}",
+        path=PurePosixPath(path) if path else None,
+    )
 
 
 def _is_exit(test: TestResult) -> bool:

@@ -29,6 +29,8 @@ class Observation:
 
     report: CheckReport
     findings: tuple[Finding, ...] = ()
+    seen: tuple[Finding, ...] = ()
+    """What code of the workspace did meanwhile, which counts only if the proposal brought it."""
 
 
 class Runner(Protocol):

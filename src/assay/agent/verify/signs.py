@@ -55,6 +55,33 @@ AT_IMPORT: Final[dict[str, Say]] = {
     "exit": (Trick.EARLY_EXIT, "forgery", "ends the process when imported"),
     "quit": (Trick.EARLY_EXIT, "forgery", "ends the process when imported"),
 }
+ACTS: Final[dict[str, tuple[Trick, str]]] = {
+    # What the interpreter tells of, whatever it was called in the source.
+    **dict.fromkeys(
+        ("exec", "compile", "marshal.loads", "marshal.load", "code.__new__", "function.__new__"),
+        (Trick.HIDDEN_CODE, "makes code from what cannot be read"),
+    ),
+    **dict.fromkeys(
+        ("gc.get_objects", "gc.get_referrers", "gc.get_referents"),
+        (Trick.PATCHED_RUNNER, "looks through memory"),
+    ),
+    **dict.fromkeys(
+        ("sys.settrace", "sys.setprofile", "sys.addaudithook"),
+        (Trick.PATCHED_RUNNER, "watches the process"),
+    ),
+    **dict.fromkeys(
+        ("sys._getframe", "sys._current_frames", "sys._current_exceptions"),
+        (Trick.DETECTS_VERIFIER, "looks at who is calling"),
+    ),
+    **dict.fromkeys(
+        ("__code__", "tb_frame", "gi_frame", "cr_frame", "ag_frame", "f_code"),
+        (Trick.DETECTS_VERIFIER, "reaches into what runs it"),
+    ),
+    "pickle.find_class": (Trick.HIDDEN_CODE, "unpickles what can run code"),
+    "open": (Trick.READS_TESTS, "opens the tests, or what the system knows of their process,"),
+    "sys.meta_path": (Trick.SHADOWED_RUNNER, "decides what an import gives"),
+}
+OTHER_ACT: Final = (Trick.HIDDEN_CODE, "goes around the interpreter")
 CODE: Final = frozenset({".py", ".so", ".pyd", ".zip", ".egg", ".whl", ".pyz"})
 LOADERS: Final = frozenset(
     [

@@ -5,6 +5,8 @@ untouched file already is the person's own.
 """
 
 import ast
+import io
+import tokenize
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -39,6 +41,21 @@ def read_proposal(
     return tuple(findings)
 
 
+def held_against(pristine: Tree, judged: Tree, seen: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Return what was done by files that a proposal changed, and not by them before."""
+    kept: list[Finding] = []
+    for finding in seen:
+        path = finding.path
+        if path is not None and path in pristine.files:
+            before = parse_module(pristine, path)
+            old = _Reader(path=path, tests=frozenset()).read(before) if before else ()
+            same = pristine.files[path] == judged.files.get(path)
+            if same or finding.trick in {f.trick for f in old}:
+                continue
+        kept.append(finding)
+    return tuple(kept)
+
+
 def _unreadable(path: PurePosixPath, content: bytes) -> tuple[Finding, ...]:
     if path.suffix not in signs.CODE:
         return ()
@@ -46,12 +63,22 @@ def _unreadable(path: PurePosixPath, content: bytes) -> tuple[Finding, ...]:
         if path.suffix == ".py":
             ast.parse(content)
     except SyntaxError:
-        # Python cannot run it either.
-        return ()
+        # Python cannot run it either, unless it is told how to decode it.
+        if _decodes(content):
+            return ()
     except (ValueError, RecursionError, MemoryError):
         pass
     said = f"{path} holds code that cannot be read"
     return (Finding(trick=Trick.HIDDEN_CODE, severity="doubt", explanation=said, path=path),)
+
+
+def _decodes(content: bytes) -> bool:
+    try:
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
+        content.decode(encoding)
+    except (SyntaxError, UnicodeError, LookupError):
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,7 @@ import anyio
 from assay.agent.verify import pristine
 from assay.agent.verify.case import Case
 from assay.agent.verify.commands import choose_runner, split_command
+from assay.agent.verify.invocation import read_invocation
 from assay.agent.verify.judging import (
     Check,
     compare_repetition,
@@ -30,7 +31,8 @@ from assay.agent.verify.python_process import Conditions, PythonRun
 from assay.agent.verify.python_pytest import PytestRunner
 from assay.agent.verify.python_unittest import UnittestRunner
 from assay.agent.verify.runner import CheckOrder, Observation
-from assay.agent.verify.suspicion import read_proposal
+from assay.agent.verify.suspicion import held_against, read_proposal
+from assay.agent.verify.turning import Words
 from assay.agent.verify.watching import changed_files, write_tree
 from assay.contracts.execution import Limits
 from assay.contracts.ports import OnOutput, Sandbox, SandboxBackend, ignore_output
@@ -48,8 +50,10 @@ _PythonRunner = PytestRunner | UnittestRunner
 
 def judged_tree(case: Case, proposal: Tree) -> tuple[Tree, tuple[Finding, ...]]:
     """Return exactly the files that are judged, and what was left out of the proposal."""
-    configuration = {glob for check in _checks_of(case) for glob in check.runner.configuration}
-    return pristine.judged_tree(case, proposal, sorted(configuration))
+    checks = _checks_of(case)
+    configuration = {glob for check in checks for glob in check.runner.configuration}
+    folders = {read_invocation(check.order.argv).cwd for check in checks}
+    return pristine.judged_tree(case, proposal, sorted(configuration), folders)
 
 
 def _checks_of(case: Case) -> tuple[Check, ...]:
@@ -94,6 +98,7 @@ class Verifier:
         findings += first.findings
         for check, observation in zip(checks, first.observations, strict=False):
             findings += observation.findings
+            findings += held_against(case.pristine, tree, observation.seen)
             if observation.report.tests or observation.report.exit_code == _NO_TESTS:
                 findings += missing_tests(check, tree, observation.report)
                 findings += skipped_tests(case, observation.report)
@@ -162,9 +167,10 @@ class Verifier:
     async def _run_rewritten(
         self, case: Case, check: Check, tree: Tree, first: CheckReport
     ) -> tuple[Finding, ...]:
-        beacon = f"_{secrets.token_hex(6)}"
-        tests = rewrite_tests(tree, case.protected, beacon=beacon, seed=secrets.randbits(32))
-        conditions = _other_conditions(beacon)
+        tell, keep, other = (f"_{secrets.token_hex(6)}" for _ in range(3))
+        words = Words(tell=tell, keep=keep, other=other)
+        tests = rewrite_tests(tree, case.protected, words=words, seed=secrets.randbits(32))
+        conditions = _other_conditions(words)
         versions = [tree.with_files(tests.same), tree.with_files(tests.turned)]
         runs: dict[int, tuple[PythonRun, tuple[Finding, ...]]] = {}
 
@@ -182,6 +188,8 @@ class Verifier:
             *also_changed,
             *same.observation.findings,
             *turned.observation.findings,
+            *held_against(case.pristine, tree, same.observation.seen),
+            *held_against(case.pristine, tree, turned.observation.seen),
             *compare_repetition(first, same, reverse=conditions.reverse),
             *judge_turned_tests(first, same, turned, tests),
         )
@@ -220,8 +228,8 @@ def _test_files(case: Case) -> tuple[PurePosixPath, ...]:
     return tuple(p for p in case.pristine.files if pristine.is_protected(case, p))
 
 
-def _other_conditions(beacon: str) -> Conditions:
+def _other_conditions(words: Words) -> Conditions:
     pick = random.SystemRandom()
     # Every start of the interpreter draws another seed for hashes by itself.
     env = {"TZ": pick.choice(_ZONES), f"X_{secrets.token_hex(3).upper()}": secrets.token_hex(4)}
-    return Conditions(env=env, reverse=True, brief=True, beacon=beacon)
+    return Conditions(env=env, reverse=True, brief=True, words=words)

@@ -50,6 +50,8 @@ ENDINGS: Final = {
 
 MOVES: Final[dict[Move, str]] = {
     "sample": "an independent sample",
+    "hinted": "an independent sample that knows which tests are hard",
+    "combine": "functions of two attempts put together",
     "repair": "a repair in the same context",
     "fresh": "a fresh start",
 }

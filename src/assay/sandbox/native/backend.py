@@ -1,7 +1,7 @@
 """The native backend: sandboxes on this machine in milliseconds, kept apart by the kernel."""
 
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,11 +12,11 @@ from assay.contracts.errors import SandboxUnavailableError
 from assay.contracts.execution import Isolation, Limits
 from assay.contracts.ports import Sandbox
 from assay.sandbox.native import registry
-from assay.sandbox.native.cell import Cell
 from assay.sandbox.native.layout import build_layout
 from assay.sandbox.native.pool import CellPool
 from assay.sandbox.native.provision import start_best
 from assay.sandbox.native.sandbox import House, NativeSandbox
+from assay.sandbox.native.shelf import Box, Shelf
 from assay.sandbox.native.stages import installed_stages
 
 
@@ -57,24 +57,24 @@ class NativeBackend:
 
     @asynccontextmanager
     async def open_sandbox(self, limits: Limits) -> AsyncGenerator[Sandbox]:
-        house, box, workspace = await self._open_box(limits)
-        sandbox = NativeSandbox(house, box, workspace, limits)
+        house, box = await self._open_box(limits)
+        sandbox = NativeSandbox(house, box, limits)
         try:
             yield sandbox
         finally:
             with anyio.CancelScope(shield=True):
                 await sandbox.close()
 
-    async def _open_box(self, limits: Limits) -> tuple[House, str, int]:
+    async def _open_box(self, limits: Limits) -> tuple[House, Box]:
         size_bytes = limits.disk_mb << 20
         house = await self.start()
         try:
-            return house, *await house.running.engine.open_box(size_bytes)
+            return house, await house.shelf.take(size_bytes)
         except SandboxUnavailableError:
             if house.running.engine.alive:
                 raise
         house = await self.start()
-        return house, *await house.running.engine.open_box(size_bytes)
+        return house, await house.shelf.take(size_bytes)
 
     async def start(self) -> House:
         """Return the living house, building one if there is none."""
@@ -91,6 +91,7 @@ class NativeBackend:
             for pool in house.pools:
                 pool.empty()
             await house.running.engine.close()
+            house.shelf.wake()
             # The warden has done this, unless it was killed.
             registry.clean(self._options.runtime_dir, house.running.record)
 
@@ -104,18 +105,19 @@ class NativeBackend:
             namespaces=options.namespaces,
         )
 
-        def discard(cell: Cell) -> None:
-            cell.kill()
-            self._tasks.start_soon(running.engine.bury, cell)
-
         pools = tuple(
-            CellPool(running.engine, stage, options.pool_size, discard)
+            CellPool(running.engine, stage, options.pool_size)
             for stage in range(1 + len(self._stages))
         )
+        shelf = Shelf(running.engine, Limits().disk_mb << 20)
+        with suppress(SandboxUnavailableError):
+            await shelf.fill()
+        self._tasks.start_soon(running.engine.bury_the_dead)
+        self._tasks.start_soon(shelf.keep_filled)
         for pool in pools:
             self._tasks.start_soon(pool.keep_filled)
         return House(
-            running=running, pools=pools, stages=self._stages, turns=self._turns, discard=discard
+            running=running, pools=pools, shelf=shelf, stages=self._stages, turns=self._turns
         )
 
 

@@ -69,6 +69,9 @@ class Cell:
     ending_signal: signal.Signals
     """What makes PID 1 of the cell take everything else along: the kernel does it on SIGKILL
     where there is a pid namespace, PID 1 itself on SIGTERM where there is none."""
+    outlets: tuple[int, ...] = ()
+    """Our own copies of the ends that the program writes its output to. While we have them, no
+    stream can end, and we are not woken for that just before we are told how the program ended."""
 
     def kill(self) -> None:
         """End everything in the cell."""
@@ -78,6 +81,7 @@ class Cell:
     def close(self) -> None:
         for descriptor in (self.go, self.stdin, self.stdout, self.stderr, self.status):
             descriptor.close()
+        close_all(self.outlets)
         os.close(self.pidfd)
         if self.worker is not None:
             os.close(self.worker)

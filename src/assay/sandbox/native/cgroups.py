@@ -159,9 +159,11 @@ class _Groups:
         self._homes = (memory, pids, cpu)
         self._unified = unified
         for home in dict.fromkeys(self._homes):
+            if unified:
+                _share_out(home.parent)
             home.mkdir()
             if unified:
-                (home / "cgroup.subtree_control").write_text("+memory +pids")
+                _share_out(home)
 
     @property
     def folders(self) -> tuple[str, ...]:
@@ -170,6 +172,14 @@ class _Groups:
     def open_group(self, name: str) -> ControlGroup:
         memory, pids, cpu = (f"{home}/{name}" for home in self._homes)
         return _Group(memory, pids, cpu, unified=self._unified)
+
+
+def _share_out(folder: Path) -> None:
+    """Let the groups below a folder have limits. What is shared out already stays as it is."""
+    control = folder / "cgroup.subtree_control"
+    missing = {b"memory", b"pids"} - set(_read(str(control)).split())
+    if missing:
+        control.write_text(" ".join(f"+{name.decode()}" for name in sorted(missing)))
 
 
 def open_groups(engine: str) -> ControlGroups:
@@ -194,9 +204,15 @@ def open_groups(engine: str) -> ControlGroups:
     return NoGroups()
 
 
+def folders_of(engine: str) -> tuple[str, ...]:
+    """The folders that `open_groups` has made for an engine, as far as they are there."""
+    made = (f"{folder}/{_PREFIX}{engine}" for place in _places() for folder in place.folders)
+    return tuple(folder for folder in dict.fromkeys(made) if os.path.isdir(folder))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Place:
-    """Where groups could be made: one folder per controller, our own group's where there is one."""
+    """Where groups could be made: one folder per controller, as near to our own as there is one."""
 
     folders: tuple[Path, Path, Path]
     unified: bool
@@ -210,10 +226,25 @@ def _places() -> list[_Place]:
         folders = (version_1["memory"], version_1["pids"], version_1["cpuacct"])
         places.append(_Place(folders=folders, unified=False))
     if "" in mounts:
-        # Only a group without processes of its own may share out controllers, hence the top.
-        top = mounts[""]
-        places.append(_Place(folders=(top, top, top), unified=True))
+        above = _own_and_above(mounts[""], own.get("", ""))
+        places += [_Place(folders=(home, home, home), unified=True) for home in above]
     return places
+
+
+def _own_and_above(top: Path, own: str) -> list[Path]:
+    """Our own group and those above it, nearest first, as far as they have been handed to us.
+
+    Only a group without processes may share out controllers, so it is seldom our own: a program
+    that systemd runs for a user finds the slice above it, root finds the top. A process can move
+    only below a group whose `cgroup.procs` it may write to.
+    """
+    nearest = _own_or_top(top, own)
+    homes = [nearest, *(folder for folder in nearest.parents if folder.is_relative_to(top))]
+    return [home for home in homes if _shares(home) and os.access(home / "cgroup.procs", os.W_OK)]
+
+
+def _shares(home: Path) -> bool:
+    return {b"memory", b"pids"} <= set(_read(f"{home}/cgroup.controllers").split())
 
 
 def _own_or_top(top: Path, own: str) -> Path:

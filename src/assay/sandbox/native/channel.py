@@ -3,6 +3,7 @@
 import array
 import json
 import os
+import select
 import socket
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -59,6 +60,14 @@ class Channel:
             if self._broken:
                 raise ChannelClosedError("the other side is gone")
             await self._send(json.dumps(message).encode(), ())
+
+    def hung_up(self) -> bool:
+        """Whether the other side is known to be gone."""
+        if self._broken:
+            return True
+        events = select.poll()
+        events.register(self._end, 0)
+        return bool(events.poll(0))
 
     async def hear(self, *, within_s: float = _ANSWER_WITHIN_S) -> Answer:
         """Wait for one message; raises like `ask`."""

@@ -11,10 +11,12 @@ import anyio
 import anyio.abc
 
 from assay.contracts.errors import SandboxUnavailableError
+from assay.sandbox.native.burial import Dying
 from assay.sandbox.native.cell import Cell, Plumbing, close_all, lay_pipes
 from assay.sandbox.native.cgroups import ControlGroups
 from assay.sandbox.native.channel import Answer, Channel, ChannelClosedError, RefusedError
 from assay.sandbox.native.plan import Tier
+from assay.sandbox.native.shelf import Box
 
 _START_WITHIN_S: Final = 120.0
 _STOP_WITHIN_S: Final = 10.0
@@ -41,6 +43,7 @@ class Engine:
         self._tier = tier
         self.warden_pid = warden.pid
         self._numbers = itertools.count(1)
+        self._dying = Dying()
         self.alive = True
 
     async def await_stage(self, stage: int) -> None:
@@ -78,10 +81,13 @@ class Engine:
         except SandboxUnavailableError:
             for descriptor in pipes.ours:
                 descriptor.close()
+            close_all(pipes.theirs)
             group.remove()
             raise
         finally:
-            close_all((*pipes.theirs, *entries))
+            close_all(entries)
+        program, to_stdin, *outlets, told = pipes.theirs
+        close_all((program, to_stdin, told))
         go, stdin, stdout, stderr, status = pipes.ours
         return Cell(
             slot=slot,
@@ -94,6 +100,7 @@ class Engine:
             status=status,
             group=group,
             ending_signal=signal.SIGTERM if self._tier == "landlock" else signal.SIGKILL,
+            outlets=tuple(outlets),
         )
 
     async def _make_joined(
@@ -122,29 +129,38 @@ class Engine:
             close_all((waits, *namespaces))
         return [first, worker]
 
-    async def bury(self, cell: Cell) -> None:
-        """Wait until nothing of a cell is left, then give back what it held."""
-        try:
-            await anyio.wait_readable(cell.pidfd)
-        finally:
-            cell.close()
-            cell.group.remove()
-        if self.alive:
-            # An engine that is gone has taken its slots along.
-            with suppress(ChannelClosedError):
-                await self._mounts.tell({"do": "release", "slot": cell.slot})
+    def discard(self, cell: Cell) -> None:
+        """End a cell; what it held is given back once nothing of it is left."""
+        cell.kill()
+        self._dying.add(cell)
 
-    async def open_box(self, size_bytes: int) -> tuple[str, int]:
-        """Make an empty workspace of limited size; returns its name and a directory descriptor."""
-        box = str(next(self._numbers))
-        question = {"do": "open", "box": box, "size_bytes": size_bytes}
+    async def bury_the_dead(self) -> None:
+        """Run for the life of the engine; ends with it."""
+        async with self._dying:
+            while self.alive:
+                slots = await self._dying.bury_some()
+                # An engine that is gone has taken its slots along.
+                if slots and self.alive:
+                    with suppress(ChannelClosedError):
+                        await self._mounts.tell({"do": "release", "slots": slots})
+
+    def check_alive(self) -> bool:
+        """Whether steward and first zygote are there, as far as one can see without asking."""
+        if self._mounts.hung_up() or self._orders[0].hung_up():
+            self.alive = False
+        return self.alive
+
+    async def open_box(self, size_bytes: int) -> Box:
+        """Make an empty workspace of limited size."""
+        name = str(next(self._numbers))
+        question = {"do": "open", "box": name, "size_bytes": size_bytes}
         _, (workspace,) = await self._ask(self._mounts, question)
-        return box, workspace
+        return Box(name=name, size_bytes=size_bytes, workspace=workspace)
 
-    async def close_box(self, box: str) -> None:
+    async def close_box(self, name: str) -> None:
         if self.alive:
             with suppress(ChannelClosedError):
-                await self._mounts.tell({"do": "close", "box": box})
+                await self._mounts.tell({"do": "close", "box": name})
 
     async def bind(self, box: str, cell: Cell) -> None:
         """Make a box appear in a cell that is waiting."""
@@ -171,6 +187,7 @@ class Engine:
     async def close(self) -> None:
         """End everything that runs and wait until the warden has cleaned up."""
         self.alive = False
+        self._dying.wake()
         for channel in (*self._orders, self._mounts):
             channel.close()
         os.close(self._life)

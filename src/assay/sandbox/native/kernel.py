@@ -4,8 +4,9 @@ Loaded inside the jail too, so it imports the standard library and the syscall t
 """
 
 import ctypes
+import errno
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -44,6 +45,12 @@ RESOLVE_NO_XDEV: Final = 1
 RESOLVE_NO_MAGICLINKS: Final = 2
 RESOLVE_NO_SYMLINKS: Final = 4
 RESOLVE_BENEATH: Final = 8
+
+_MADV_POPULATE_WRITE: Final = 23
+_MADV_COLLAPSE: Final = 25
+_RING_BYTES: Final = 120
+"""Of `struct io_uring_params`, all zero here."""
+_REGISTER_BUFFERS: Final = 0
 
 _SIGCHLD: Final = 17
 _PR_SET_PDEATHSIG: Final = 1
@@ -210,6 +217,49 @@ def drop_capabilities() -> None:
             break
     _libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
     _check(_libc.capset(ctypes.byref(_OWN_CAPABILITIES), _NO_CAPABILITIES), "capset")
+
+
+class _Buffer(ctypes.Structure):
+    _fields_ = (("address", ctypes.c_void_p), ("length", ctypes.c_size_t))
+
+
+def _advise(address: int, length: int, advice: int, what: str) -> None:
+    outcome = _libc.madvise(ctypes.c_void_p(address), ctypes.c_size_t(length), ctypes.c_int(advice))
+    _check(outcome, f"madvise {what}")
+
+
+def own_memory(address: int, length: int) -> None:
+    """Have a copy of what this process still shares with others of its kind."""
+    _advise(address, length, _MADV_POPULATE_WRITE, "POPULATE_WRITE")
+
+
+def collapse_memory(address: int, length: int) -> None:
+    """Have the kernel keep this in large pages."""
+    _advise(address, length, _MADV_COLLAPSE, "COLLAPSE")
+
+
+def pin_memory(ranges: Sequence[tuple[int, int]]) -> None:
+    """Keep the pages of these addresses where they are, for the life of this process.
+
+    Raises:
+        MemoryError: If it is more than this user may pin.
+        OSError: If the kernel does not do this here.
+    """
+    ring = _syscall("io_uring_setup", ctypes.c_uint(1), ctypes.create_string_buffer(_RING_BYTES))
+    buffers = (_Buffer * len(ranges))(*ranges)
+    try:
+        _syscall(
+            "io_uring_register",
+            ctypes.c_int(ring),
+            ctypes.c_uint(_REGISTER_BUFFERS),
+            buffers,
+            ctypes.c_uint(len(ranges)),
+        )
+    except OSError as error:
+        os.close(ring)
+        if error.errno == errno.ENOMEM:
+            raise MemoryError("too much to pin") from error
+        raise
 
 
 class _OpenHow(ctypes.Structure):

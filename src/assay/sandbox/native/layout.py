@@ -84,7 +84,10 @@ def build_layout(search_path: Sequence[str], extra_read_only: Sequence[Path] = (
         env=_environment(
             [f"{VENV}/bin", *(f"{HOME}/toolchains/{tool.name}/bin" for tool in toolchains)]
         ),
-        host_env=_environment([own_bin, *(f"{tool.prefix}/bin" for tool in toolchains)]),
+        host_env={
+            **_environment([own_bin, *(f"{tool.prefix}/bin" for tool in toolchains)]),
+            "GIT_CONFIG_NOSYSTEM": "1",  # git gives up over a file that is there and closed
+        },
         readable=tuple(dict.fromkeys((*(source for source, _ in binds), *own_parts))),
     )
 

@@ -9,7 +9,6 @@ and only the worker from the one with the libraries.
 import array
 import json
 import os
-import resource
 import select
 import signal
 import socket
@@ -36,7 +35,6 @@ class Nursery:
         self._jailed = not confinement.readable
         self._workers: dict[int, tuple[int, int]] = {}
         """By pidfd: pid and status pipe."""
-        self._own_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         self._events = select.poll()
         self._events.register(channel, select.POLLIN)
         self._spare_network = False
@@ -132,7 +130,7 @@ class Nursery:
         pid, status = self._workers.pop(pidfd)
         self._events.unregister(pidfd)
         _, ended, used = os.wait4(pid, 0)
-        os.write(status, pid1.describe_end(ended, used, self._own_kb))
+        os.write(status, pid1.describe_end(ended, used, self._confinement.inherited_kb))
         _close((pidfd, status))
 
 

@@ -11,14 +11,16 @@ import resource
 import signal
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NoReturn
 
-from assay.sandbox.native import jail, kernel, worker
+from assay.sandbox.native import jail, kernel, mediation, worker
 from assay.sandbox.native.plan import INNER_ID
 from assay.sandbox.native.worker import Confinement, Descriptors
 
 _SETUP_FAILED: Final = 125
+_LOWEST_OPEN: Final = 3
+_HIGHEST_OPEN: Final = 1 << 16
 NAMESPACES: Final = (
     ("net", kernel.CLONE_NEWNET),  # first: it was made by the zygote and belongs to it
     ("user", kernel.CLONE_NEWUSER),  # gives the right to join the others, which belong to it
@@ -45,10 +47,13 @@ def lead(
             jail.enter_execution_root(slot)
         # Before the worker exists: it inherits every lock, and never sees into this process.
         kernel.set_dumpable(dumpable=False)
-        _lock(confinement)
+        lock(confinement)
+        line = mediation.open_line() if confinement.readable else None
         child = os.fork()
         if child == 0:
-            worker.serve(descriptors, confinement)
+            worker.serve(descriptors, replace(confinement, line=line))
+        if line is not None:
+            mediation.start(line)
         for descriptor in (
             descriptors.go,
             descriptors.stdin,
@@ -56,7 +61,7 @@ def lead(
             descriptors.stderr,
         ):
             os.close(descriptor)
-        os.write(descriptors.status, _await(child, ahead=confinement.ahead))
+        os.write(descriptors.status, _await(child, confinement))
         if confinement.readable:
             _end_descendants()
     except BaseException as error:  # noqa: BLE001 - nothing of ours may run on past this process
@@ -90,13 +95,12 @@ def keep_vacant(
         # Only now: whoever hands out our namespaces has to look in here first.
         os.read(vacancy.gate, 1)
         kernel.set_dumpable(dumpable=False)
-        _lock(confinement)
+        lock(confinement)
         os.write(vacancy.ready, b"1")
     except BaseException as error:  # noqa: BLE001 - nothing of ours may run on past this process
         os.write(vacancy.status, json.dumps({"setup_failed": repr(error)}).encode() + b"\n")
         os._exit(_SETUP_FAILED)
-    for descriptor in (vacancy.gate, vacancy.ready, vacancy.status):
-        os.close(descriptor)
+    os.closerange(_LOWEST_OPEN, _HIGHEST_OPEN)
     while True:
         signal.sigwait({signal.SIGCHLD})
         _reap_the_dead()
@@ -112,10 +116,10 @@ def move_in(
     for descriptor, (_, kind) in zip(namespaces, NAMESPACES, strict=True):
         kernel.join_namespace(descriptor, kind)
     os.chdir("/")
-    _lock(confinement)
+    lock(confinement)
 
 
-def _lock(confinement: Confinement) -> None:
+def lock(confinement: Confinement) -> None:
     kernel.forbid_new_privileges()
     kernel.drop_capabilities()
     confinement.filter.load()
@@ -144,6 +148,7 @@ def _end_descendants() -> None:
     """Stop the whole tree first, so that nothing forks away while it is being killed."""
     try:
         while True:
+            _end_groups()
             for sent in (signal.SIGSTOP, signal.SIGKILL):
                 for pid in _descendants():
                     with suppress(ProcessLookupError):
@@ -154,36 +159,48 @@ def _end_descendants() -> None:
         return
 
 
+def _end_groups() -> None:
+    """One call for each process group: a crowd must not get the time that finding each takes."""
+    for pid in _children(os.getpid()):
+        with suppress(ProcessLookupError):
+            group = os.getpgid(pid)
+            if group != os.getpgrp():
+                os.killpg(group, signal.SIGKILL)
+
+
 def _descendants() -> list[int]:
     found: list[int] = []
     waiting = [os.getpid()]
     while waiting:
-        pid = waiting.pop()
-        with suppress(OSError):
-            for task in os.listdir(f"/proc/{pid}/task"):
-                with open(f"/proc/{pid}/task/{task}/children") as children:
-                    below = [int(child) for child in children.read().split()]
-                found.extend(below)
-                waiting.extend(below)
+        below = _children(waiting.pop())
+        found.extend(below)
+        waiting.extend(below)
     return found
 
 
-def _await(child: int, *, ahead: bool) -> bytes:
+def _children(pid: int) -> list[int]:
+    found: list[int] = []
+    with suppress(OSError):
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{task}/children") as children:
+                found.extend(int(child) for child in children.read().split())
+    return found
+
+
+def _await(child: int, confinement: Confinement) -> bytes:
     """Reap until the worker is gone, then say how it went and whether it was alone."""
-    if ahead:
+    if confinement.ahead:
         # Pages shared with the zygote are copied at first use: better now than at the end.
-        _describe(0, alone=False)
+        _describe(0, confinement, alone=False)
     while True:
         pid, ended = os.wait()
         if pid == child:
-            return _describe(ended, alone=_reap_the_dead())
+            return _describe(ended, confinement, alone=_reap_the_dead())
 
 
-def _describe(ended: int, *, alone: bool) -> bytes:
+def _describe(ended: int, confinement: Confinement, *, alone: bool) -> bytes:
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    # A worker starts as large as this process, with pages that both share.
-    inherited_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return describe_end(ended, used, inherited_kb, alone=alone)
+    return describe_end(ended, used, confinement.inherited_kb, alone=alone)
 
 
 def describe_end(

@@ -6,7 +6,6 @@ pool is a head start, never a limit.
 
 import json
 from collections import deque
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
@@ -22,14 +21,11 @@ _HOLD_BACK_S: Final = 0.01
 class CellPool:
     """Waiting cells of one stage of an engine."""
 
-    def __init__(
-        self, engine: Engine, stage: int, size: int, discard: Callable[[Cell], None]
-    ) -> None:
+    def __init__(self, engine: Engine, stage: int, size: int) -> None:
         self._engine = engine
         self._stage = stage
         self._size = size
         self.ready = stage == 0
-        self._discard = discard
         self._waiting: deque[Cell] = deque()
         self._wanted = anyio.Event()
 
@@ -66,7 +62,7 @@ class CellPool:
 
     def empty(self) -> None:
         while self._waiting:
-            self._discard(self._waiting.popleft())
+            self._engine.discard(self._waiting.popleft())
 
 
 async def await_readiness(cell: Cell) -> None:

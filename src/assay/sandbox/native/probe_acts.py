@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Final, NoReturn
 
 from assay.sandbox.native import kernel, landlock, seccomp, warden
-from assay.sandbox.native.cgroups import ControlGroups, open_groups
+from assay.sandbox.native.cgroups import ControlGroups, folders_of, open_groups
 from assay.sandbox.native.plan import INNER_ID
 from assay.sandbox.native.probe_process import (
     PROBE_ID,
@@ -77,7 +77,20 @@ def namespaces_of_root() -> Seen:
         expect(os.getpid() == 1, "the new process is not the first in its pid namespace")
         return Seen("root can make mount, pid, net, ipc, uts and cgroup namespaces")
 
-    return cloned(kernel.ALL_BUT_USER, seen, mapped=False)
+    def seen_from_below() -> Seen:
+        seen()
+        step_down(INNER_ID)
+        return Seen("root lacks CAP_SYS_ADMIN, and can make them in a user namespace")
+
+    try:
+        return cloned(kernel.ALL_BUT_USER, seen, mapped=False)
+    except PermissionError:
+        return cloned(
+            kernel.ALL_NAMESPACES,
+            seen_from_below,
+            mapped=False,
+            clone=lambda _: warden.clone_with_root(PROBE_ID),
+        )
 
 
 def user_namespace() -> Seen:
@@ -276,13 +289,33 @@ def group_limits() -> Seen:
 
 @contextmanager
 def _groups() -> Generator[ControlGroups]:
-    groups = open_groups(f"{os.getpid()}-doctor")
-    if not groups.enforcing:
-        raise AbsentError("none can be made")
-    try:
+    name = f"{os.getpid()}-doctor"
+    with _removed_in_the_end(name):
+        groups = open_groups(name)
+        if not groups.enforcing:
+            raise AbsentError("none can be made")
         yield groups
+
+
+@contextmanager
+def _removed_in_the_end(name: str) -> Generator[None]:
+    """Have groups removed by a process of its own, for this one may be killed at any moment."""
+    watched, held = os.pipe2(os.O_CLOEXEC)
+    pid = os.fork()
+    if pid == 0:
+        # Neither a signal for the doctor's session nor the end of our output may wait for it.
+        os.setsid()
+        os.closerange(0, 3)
+        os.close(held)
+        os.read(watched, 1)
+        warden.remove_all(folders_of(name))
+        os._exit(0)
+    os.close(watched)
+    try:
+        yield
     finally:
-        warden.remove_all(groups.folders)
+        os.close(held)
+        os.waitpid(pid, 0)
 
 
 def _take_too_much(entries: list[int]) -> NoReturn:

@@ -32,6 +32,9 @@ class Seen(NamedTuple):
 Act = Callable[[], Seen]
 """May raise OSError, NoEffectError or AbsentError; anything else is our own mistake."""
 
+Clone = Callable[[int], tuple[int, int]]
+"""Takes the kinds of namespaces, returns pid and pidfd; returns twice, like a fork."""
+
 
 class NoEffectError(Exception):
     """The kernel said yes, and yet nothing changed."""
@@ -70,10 +73,10 @@ def become_ordinary() -> None:
         kernel.die_with_parent(signal.SIGKILL)
 
 
-def step_down() -> None:
+def step_down(identity: int = PROBE_ID) -> None:
     os.setgroups([])
-    os.setresgid(PROBE_ID, PROBE_ID, PROBE_ID)
-    os.setresuid(PROBE_ID, PROBE_ID, PROBE_ID)
+    os.setresgid(identity, identity, identity)
+    os.setresuid(identity, identity, identity)
 
 
 def in_namespaces(flags: int, act: Act, *, mapped: bool = True) -> Seen:
@@ -82,10 +85,10 @@ def in_namespaces(flags: int, act: Act, *, mapped: bool = True) -> Seen:
     return cloned(kernel.CLONE_NEWUSER | flags, act, mapped=mapped)
 
 
-def cloned(flags: int, act: Act, *, mapped: bool) -> Seen:
+def cloned(flags: int, act: Act, *, mapped: bool, clone: Clone = kernel.clone_process) -> Seen:
     uid, gid = os.geteuid(), os.getegid()
     reading, writing = os.pipe2(os.O_CLOEXEC)
-    pid, pidfd = kernel.clone_process(flags)
+    pid, pidfd = clone(flags)
     if pid == 0:
         kernel.die_with_parent(signal.SIGKILL)
 

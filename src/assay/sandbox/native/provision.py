@@ -72,15 +72,17 @@ async def start_best(
 
 async def _start(tier: Tier, layout: Layout, stages: Stages, runtime_dir: Path) -> Running:
     engine_id = f"{os.getpid()}-{secrets.token_hex(4)}"
-    folder = registry.open_folder(runtime_dir, engine_id)
-    groups = open_groups(engine_id)
+    folder = runtime_dir / engine_id
     record = registry.EngineRecord(
         engine=engine_id,
         owner=registry.mark(os.getpid()),
         warden=None,
         since=time.time(),
-        remove=(*groups.folders, str(folder)),
+        remove=(str(folder),),
     )
+    registry.enter(runtime_dir, record)
+    groups = open_groups(engine_id)
+    record = replace(record, remove=(*groups.folders, str(folder)))
     registry.write_record(folder, record)
     owner = _FIRST_SANDBOX_ID + os.getpid() % _SANDBOX_IDS if os.geteuid() == 0 else None
     try:

@@ -1,11 +1,13 @@
 """Which engines run on this machine, written down so that a crash can be cleaned up after.
 
-One folder per engine. The warden removes it as its last act; one whose owner is gone has lost its
-warden too, and `clean` does the warden's work.
+One folder per engine, named after its owner and never there without its record. The warden removes
+it as its last act; one whose owner is gone has lost its warden too, and `clean` does the warden's
+work.
 """
 
 import json
 import os
+import re
 import select
 import signal
 import stat
@@ -15,11 +17,15 @@ from pathlib import Path
 from typing import Final
 
 from assay.contracts.errors import UsageError
-from assay.sandbox.native import watch
+from assay.sandbox.native import cgroups, watch
 from assay.sandbox.native.removal import remove_tree
 from assay.sandbox.native.warden import remove_all
 
 _RECORD: Final = "engine.json"
+_NAME: Final = re.compile(r"(\d+)-[0-9a-f]+")
+"""Process and a random number, see `provision.py`."""
+_DRAFT: Final = re.compile(r"\.(\d+)-[0-9a-f]+\.(\d+)")
+"""The same, and when the process started; only until the record is in it."""
 _START_TIME_FIELD: Final = 19
 _DEATH_WITHIN_MS: Final = 5000
 
@@ -59,8 +65,8 @@ class EngineRecord:
         return len(watch.process_tree(self.warden.pid))
 
 
-def open_folder(runtime_dir: Path, engine: str) -> Path:
-    """Make an engine's folder below a runtime folder that is ours alone.
+def enter(runtime_dir: Path, record: EngineRecord) -> Path:
+    """Make an engine's folder, its record in it, below a runtime folder that is ours alone.
 
     Raises:
         UsageError: If the runtime folder belongs to somebody else or others can write to it.
@@ -72,9 +78,11 @@ def open_folder(runtime_dir: Path, engine: str) -> Path:
             f"the runtime folder {str(runtime_dir)!r} is not safe to use",
             hint="set ASSAY_RUNTIME_DIR to a folder that only you can write to",
         )
-    folder = runtime_dir / engine
-    folder.mkdir(mode=0o755)
-    return folder
+    draft = runtime_dir / f".{record.engine}.{record.owner.started}"
+    draft.mkdir(mode=0o755)
+    write_record(draft, record)
+    # In one step: whoever sees the folder knows whose it is, and that it is not yet to be removed.
+    return draft.rename(runtime_dir / record.engine)
 
 
 def _is_ours_alone(folder: Path) -> bool:
@@ -110,14 +118,42 @@ def start_time(pid: int) -> int | None:
 
 
 def read_records(runtime_dir: Path) -> tuple[EngineRecord, ...]:
-    """Every engine of this user, oldest first; folders without a readable record are left out."""
-    found: list[EngineRecord] = []
+    """Every engine of this user, oldest first, with what is left of some that have no record."""
     if not _is_ours_alone(runtime_dir):
         return ()
-    for path in runtime_dir.glob(f"*/{_RECORD}"):
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            found.append(_read(path))
-    return tuple(sorted(found, key=lambda record: record.since))
+    records = (_record_of(folder) for folder in runtime_dir.iterdir())
+    return tuple(sorted(filter(None, records), key=lambda record: record.since))
+
+
+def _record_of(folder: Path) -> EngineRecord | None:
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        return _read(folder / _RECORD)
+    with suppress(OSError):
+        return _record_by_name(folder)
+    return None
+
+
+def _record_by_name(folder: Path) -> EngineRecord | None:
+    """What can be said of a folder without a record that can be read; None if it is not ours."""
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode):
+        return None
+    if draft := _DRAFT.fullmatch(folder.name):
+        owner = ProcessMark(pid=int(draft[1]), started=int(draft[2]))
+        if owner.alive:
+            return None
+    elif name := _NAME.fullmatch(folder.name):
+        # Something has taken the record away. While anyone has the number, it may be the owner.
+        owner = mark(int(name[1]))
+    else:
+        return None
+    return EngineRecord(
+        engine=folder.name,
+        owner=owner,
+        warden=None,
+        since=found.st_mtime,
+        remove=(str(folder),),
+    )
 
 
 def _read(path: Path) -> EngineRecord:
@@ -140,7 +176,8 @@ def clean(runtime_dir: Path, record: EngineRecord) -> None:
         with suppress(ProcessLookupError):
             os.kill(record.warden.pid, signal.SIGKILL)
         _await_death(record.warden)
-    remove_all(record.remove)
+    # By name too: a crash may have come before the groups were written down.
+    remove_all((*record.remove, *cgroups.folders_of(record.engine)))
     remove_tree(str(runtime_dir / record.engine))
 
 

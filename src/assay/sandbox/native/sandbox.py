@@ -2,7 +2,6 @@
 
 import os
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import PurePosixPath
@@ -22,15 +21,17 @@ from assay.contracts.execution import (
 from assay.contracts.ports import OnOutput, ignore_output
 from assay.sandbox.native.cell import Cell
 from assay.sandbox.native.conclusion import Evidence, conclude
+from assay.sandbox.native.disk_use import disk_use
 from assay.sandbox.native.files import WorkspaceFiles
 from assay.sandbox.native.jail import BOX_FOLDERS
 from assay.sandbox.native.plan import WORKSPACE
 from assay.sandbox.native.pool import CellPool, await_readiness
 from assay.sandbox.native.provision import Running
 from assay.sandbox.native.request import Setting, encode_request
+from assay.sandbox.native.shelf import Box, Shelf
 from assay.sandbox.native.stages import Stages, suitable_stage
 from assay.sandbox.native.supervision import Supervision
-from assay.sandbox.native.watch import GroupWatch, ProcessWatch, Watch, count_processes, disk_use
+from assay.sandbox.native.watch import GroupWatch, ProcessWatch, Watch, count_processes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,10 +40,9 @@ class House:
 
     running: Running
     pools: tuple[CellPool, ...]
+    shelf: Shelf
     stages: Stages
     turns: anyio.Semaphore
-    discard: Callable[[Cell], None]
-    """End a cell, and give back what it held once it is dead."""
 
 
 def _limit(cell: Cell, limits: Limits) -> None:
@@ -59,15 +59,17 @@ def _limit(cell: Cell, limits: Limits) -> None:
 class NativeSandbox:
     """See `assay.contracts.ports.Sandbox`."""
 
-    def __init__(self, house: House, box: str, workspace: int, limits: Limits) -> None:
+    def __init__(self, house: House, box: Box, limits: Limits) -> None:
         self.limits = limits
         self._house = house
         self._engine = house.running.engine
-        self._box = box
-        self._workspace = workspace
-        self._folder = house.running.scratch / box if house.running.tier == "landlock" else None
+        self._box = box.name
+        self._workspace = box.workspace
+        self._folder = (
+            house.running.scratch / box.name if house.running.tier == "landlock" else None
+        )
         self._files = WorkspaceFiles(
-            workspace, act_as=house.running.box_owner, room=self._room_on_host
+            box.workspace, act_as=house.running.box_owner, room=self._room_on_host
         )
         self._running: set[Supervision] = set()
         self._idle = anyio.Event()
@@ -94,7 +96,7 @@ class NativeSandbox:
                 self._running.discard(supervision)
                 if not self._running:
                     self._idle.set()
-                self._house.discard(cell)
+                self._engine.discard(cell)
         timings = Timings(
             queue_s=served - arrived, prepare_s=prepared - served, run_s=ending.duration_s
         )
@@ -125,14 +127,14 @@ class NativeSandbox:
             await await_readiness(cell)
             self._check_open()
         except BaseException:
-            self._house.discard(cell)
+            self._engine.discard(cell)
             raise
         return cell
 
     def _watch(self, cell: Cell, limits: Limits) -> Watch:
         if self._house.running.groups.enforcing and self._folder is None:
             return GroupWatch(cell)
-        return ProcessWatch(cell, limits.memory_mb << 20, self._folder)
+        return ProcessWatch(cell, limits.memory_mb << 20, self._folder, processes=limits.processes)
 
     def _setting(self) -> Setting:
         enforced = self._house.running.groups.enforcing

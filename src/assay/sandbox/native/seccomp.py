@@ -19,6 +19,8 @@ ALLOW: Final = 0x7FFF0000
 KILL_PROCESS: Final = 0x80000000
 REFUSE: Final = 0x00050000
 """Carries the errno in its low half."""
+ASK: Final = 0x7FC00000
+"""Hold the caller until whoever listens has an answer for it."""
 
 _INSTRUCTION: Final = struct.Struct("=HBBI")
 _LOAD_WORD: Final = 0x20
@@ -41,6 +43,8 @@ _REACH: Final = 254
 _libc = ctypes.PyDLL(None, use_errno=True)
 _PR_SET_SECCOMP: Final = 22
 _SECCOMP_MODE_FILTER: Final = 2
+_SET_MODE_FILTER: Final = 1
+_NEW_LISTENER: Final = 8
 
 
 def build_filter(
@@ -81,6 +85,18 @@ def compile_policy(policy: Policy, *, machine: str | None = None) -> bytes:
     return code.assemble()
 
 
+def build_asking_filter(names: Iterable[str], *, machine: str | None = None) -> bytes:
+    """A filter that asks about some calls and lets all others pass, for `load_asking`.
+
+    It comes on top of one that has seen to the machine and to x32 already.
+    """
+    table = syscalls.table(syscalls.this_machine() if machine is None else machine)
+    code = _Assembler()
+    asked = dict.fromkeys((table[name] for name in names if name in table), code.answer(ASK))
+    code.load(_NUMBER_AT, code.search(_ranges(asked, otherwise=code.answer(ALLOW))))
+    return code.assemble()
+
+
 class _Program(ctypes.Structure):
     """The kernel's struct sock_fprog."""
 
@@ -109,6 +125,21 @@ class PreparedFilter:
         if _libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, header, 0, 0) != 0:
             code = ctypes.get_errno()
             raise OSError(code, f"the kernel refused the seccomp filter: {os.strerror(code)}")
+
+    def load_asking(self) -> int:
+        """Like `load`, for a filter that asks; returns the descriptor that the questions come to.
+
+        Raises:
+            OSError: If the kernel refused the filter.
+        """
+        number = ctypes.c_long(syscalls.table()["seccomp"])
+        header = ctypes.byref(self._header)
+        _libc.syscall.restype = ctypes.c_long
+        listener = int(_libc.syscall(number, _SET_MODE_FILTER, _NEW_LISTENER, header))
+        if listener < 0:
+            code = ctypes.get_errno()
+            raise OSError(code, f"the kernel refused the seccomp filter: {os.strerror(code)}")
+        return listener
 
 
 def load(program: bytes) -> None:

@@ -271,6 +271,17 @@ _AMONG_OTHERS: Final[Mapping[str, Rule]] = MappingProxyType(
 )
 """What a program may do to processes when those of the same user outside are in its reach."""
 
+_LISTENING_IOCTLS: Final = frozenset({0xC0502100, 0xC0182101, 0x40082102})
+"""How PID 1 hears and answers questions, see `mediation.py`."""
+_NO_ATTRIBUTES: Final = Rule(alternatives=(), refusal=errno.ENOTSUP)
+_OLD_TWINS: Final = frozenset({"fchmodat2", "utime", "utimes", "futimesat"})
+"""Of calls that are mediated; callers fall back to those."""
+_OWNERSHIP: Final = "chown fchown lchown fchownat"
+_SET_ATTRIBUTES: Final = """
+    setxattr lsetxattr fsetxattr setxattrat removexattr lremovexattr fremovexattr removexattrat
+    """
+"""Landlock lets both pass, on every file of the user, and few programs need them."""
+
 
 def build_policy(
     *, network: bool = False, own_namespaces: bool = True, counted_memory: bool = True
@@ -281,17 +292,25 @@ def build_policy(
     nothing that has a name or a number in the host's: shared memory, queues, sockets by path,
     other processes. Memory that belongs to no process only where a control group counts it.
     """
-    refused = set[str]()
+    refused, hidden = set[str](), set(_names(_HIDDEN))
     rules = {**_RULES, **_NETWORK_RULES} if network else dict(_RULES)
     if not own_namespaces:
         rules |= _AMONG_OTHERS
         rules["socket"] = Rule(alternatives=(_INTERNET_SOCKET,) if network else ())
+        ioctls = _IOCTLS | _INTERFACE_IOCTLS if network else _IOCTLS
+        rules["ioctl"] = _one_of(ioctls | _LISTENING_IOCTLS, argument=1, refusal=errno.ENOTTY)
+        refused.update(_OWNERSHIP.split())
+        # As by a file system that has none: programs that copy files go on without.
+        rules |= dict.fromkeys(_SET_ATTRIBUTES.split(), _NO_ATTRIBUTES)
+        hidden |= _OLD_TWINS
     if not (own_namespaces and counted_memory):
         refused.update(_ALLOWED["ipc"].split())
     if not counted_memory:
         refused.add("memfd_create")
     return Policy(
-        allowed=_names(_ALLOWED) - refused - rules.keys(), hidden=_names(_HIDDEN), rules=rules
+        allowed=_names(_ALLOWED) - refused - hidden - rules.keys(),
+        hidden=frozenset(hidden),
+        rules={name: rule for name, rule in rules.items() if name not in hidden},
     )
 
 

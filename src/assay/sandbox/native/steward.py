@@ -60,7 +60,8 @@ def _obey(channel: socket.socket, boxes: Boxes, order: dict[str, Any]) -> None:
         case "close":
             boxes.close(order["box"])
         case "release":
-            boxes.release(order["slot"])
+            for slot in order["slots"]:
+                boxes.release(slot)
         case unknown:
             raise OSError(f"unknown order {unknown!r}")
 

@@ -5,7 +5,7 @@ import math
 import select
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Literal
@@ -17,6 +17,8 @@ from assay.contracts.ports import OnOutput
 from assay.sandbox.native.cell import Cell, Descriptor
 from assay.sandbox.native.watch import Sample, Watch
 from assay.sandbox.output import Capture
+
+Stream = Literal["stdout", "stderr"]
 
 _FIRST_LOOK_S: Final = 0.01
 _LOOK_EVERY_S: Final = 0.025
@@ -50,11 +52,12 @@ class Supervision:
         self._status = b""
         self._stdout = Capture(limits.output_bytes)
         self._stderr = Capture(limits.output_bytes)
-        self._streams = {
+        self._streams: dict[Stream, tuple[Descriptor, Capture]] = {
             "stdout": (cell.stdout, self._stdout),
             "stderr": (cell.stderr, self._stderr),
         }
-        self._handlers: dict[int, Callable[[], None]] = {}
+        self._over = False
+        self._handlers: dict[int, Callable[[], object]] = {}
         self._events: select.epoll
         self._deadline = self._next_look = math.inf
 
@@ -93,14 +96,16 @@ class Supervision:
             self._on(self._cell.status.number, self._read_status)
             self._deadline = time.monotonic() + self._limits.wall_s
             self._next_look = time.monotonic() + _FIRST_LOOK_S
-            while self._handlers:
+            while not self._over:
                 with anyio.move_on_after(self._patience()):
                     await anyio.wait_readable(events.fileno())
                 for number, _ in events.poll(0):
                     self._handlers[number]()
                 self._look_after()
+        # Everybody who could have written is dead, so what is not there by now never will be.
+        self._drain()
 
-    def _on(self, number: int, handle: Callable[[], None], event: int = select.EPOLLIN) -> None:
+    def _on(self, number: int, handle: Callable[[], object], event: int = select.EPOLLIN) -> None:
         self._handlers[number] = handle
         self._events.register(number, event)
 
@@ -129,20 +134,32 @@ class Supervision:
             return
         self._off(self._cell.status.number)
         # PID 1 says whether it was alone in the end, unless the worker was not its child.
-        if not (self._report["alone"] if "alone" in self._report else self._cell.alone()):
+        if self._report["alone"] if "alone" in self._report else self._cell.alone():
+            self._over = True
+        else:
             self._cell.kill()
-            self._on(self._cell.pidfd, partial(self._off, self._cell.pidfd))
+            self._on(self._cell.pidfd, self._end)
 
-    def _pump(self, stream: Literal["stdout", "stderr"]) -> None:
+    def _end(self) -> None:
+        self._over = True
+
+    def _pump(self, stream: Stream) -> bool:
+        """Take what is there; False at the end."""
         source, capture = self._streams[stream]
         data = source.read_some()
         if not data:
-            self._off(source.number)
-            return
+            return False
         capture.add(data)
         self._on_output(OutputChunk(stream=stream, data=data))
         if capture.flooded:
             self.kill(Reason.OUTPUT_LIMIT)
+        return True
+
+    def _drain(self) -> None:
+        for stream in self._streams:
+            with suppress(BlockingIOError):
+                while self._pump(stream):
+                    pass
 
     def _patience(self) -> float:
         if self._killed_for is not None:

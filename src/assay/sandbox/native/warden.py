@@ -30,19 +30,55 @@ def main() -> NoReturn:
     plan = plan_from_json(_read_file(plan_descriptor))
     uid, gid = os.getuid(), os.getgid()
     try:
-        pid, pidfd = kernel.clone_process(_namespaces(plan))
+        pid, pidfd, identity = _clone_zygote(plan)
     except OSError as error:
         remove_all(plan.remove)
         _give_up(orders, error)
     if pid == 0:
         os.close(life)
-        _become_zygote(plan, handed_on, uid, gid)
+        _become_zygote(plan, handed_on, (uid, gid), identity)
     for descriptor in handed_on:
         os.close(descriptor)
     _wait_for_the_end(life, pidfd)
     os.waitpid(pid, 0)
     remove_all(plan.remove)
     os._exit(0)
+
+
+def _clone_zygote(plan: JailPlan) -> tuple[int, int, int | None]:
+    """Clone into namespaces; the child also learns which id to become, as it is called there."""
+    try:
+        return (*kernel.clone_process(_namespaces(plan)), plan.drop_to_id)
+    except PermissionError:
+        if plan.drop_to_id is None or plan.tier == "landlock":
+            raise
+    return (*clone_with_root(plan.drop_to_id), INNER_ID)
+
+
+def clone_with_root(identity: int) -> tuple[int, int]:
+    """Clone into namespaces as a root that lacks CAP_SYS_ADMIN, the way anyone may.
+
+    The new user namespace knows two ids: root, who can still reach the interpreter to build the
+    jail, and the identity to become after that, which goes by `INNER_ID` there.
+    """
+    waits, tells = os.pipe2(os.O_CLOEXEC)
+    pid, pidfd = kernel.clone_process(kernel.ALL_NAMESPACES)
+    if pid == 0:
+        os.close(tells)
+        if not os.read(waits, 1):
+            os._exit(1)
+        os.close(waits)
+        return pid, pidfd
+    os.close(waits)
+    try:
+        for name in ("uid_map", "gid_map"):
+            with open(f"/proc/{pid}/{name}", "w", encoding="ascii") as ids:
+                ids.write(f"0 0 1\n{INNER_ID} {identity} 1\n")
+        os.write(tells, b"1")
+    finally:
+        # Without the word to go on, the child ends.
+        os.close(tells)
+    return pid, pidfd
 
 
 def _namespaces(plan: JailPlan) -> int:
@@ -61,15 +97,17 @@ def _give_up(orders: int, error: BaseException) -> NoReturn:
     os._exit(1)
 
 
-def _become_zygote(plan: JailPlan, descriptors: Sequence[int], uid: int, gid: int) -> NoReturn:
+def _become_zygote(
+    plan: JailPlan, descriptors: Sequence[int], outer: tuple[int, int], identity: int | None
+) -> NoReturn:
     try:
         kernel.die_with_parent(signal.SIGKILL)
         if plan.tier == "namespaces":
             if plan.drop_to_id is None:
-                kernel.map_own_ids(INNER_ID, uid, gid)
+                kernel.map_own_ids(INNER_ID, *outer)
             jail.build_zygote_root(plan.root)
-        if plan.drop_to_id is not None:
-            _drop_to(plan.drop_to_id)
+        if identity is not None:
+            _drop_to(identity)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
         # A change of uid clears this, and the kernel must still end us with the warden.

@@ -2,16 +2,20 @@
 
 import os
 import stat
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
 from assay.sandbox.native.cell import Cell
+from assay.sandbox.native.disk_use import disk_use
 
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
-_USER_TIME, _SYSTEM_TIME = 11, 12
-_PER_NAME: Final = 512
+_STATE, _PARENT, _USER_TIME, _SYSTEM_TIME = 0, 1, 11, 12
+_NO_LIMIT: Final = 1 << 22
+_PAUSES_PER_LOOK: Final = 3
+"""How much longer than looking at a disk took it is left alone after."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,30 +52,62 @@ class ProcessWatch:
     zygote when it starts is not the program's.
     """
 
-    def __init__(self, cell: Cell, memory_bytes: int, box: Path | None = None) -> None:
+    def __init__(
+        self,
+        cell: Cell,
+        memory_bytes: int,
+        box: Path | None = None,
+        *,
+        processes: int = _NO_LIMIT,
+    ) -> None:
         self._first, *self._apart = cell.host_pids() or [None]
+        self._processes = processes
         self._memory_bytes = memory_bytes
         self._box = box
         self._cpu_of: dict[int, float] = {}
         self._peak_bytes = 0
         self._most = 0
+        self._on_disk = self._nameless = 0
+        self._disk_due = 0.0
         self._inherited = sum(_fair_bytes(pid) for pid in self._program())
 
     def look(self) -> Sample:
         pids = self._program()
+        threads = 0
         for pid in pids:
-            self._cpu_of[pid] = max(self._cpu_of.get(pid, 0.0), _cpu_s(pid))
-        held = sum(_resident_bytes(pid) for pid in pids)
-        if held > min(self._memory_bytes, self._peak_bytes):
-            held = max(0, sum(_fair_bytes(pid) for pid in pids) - self._inherited)
-        self._peak_bytes = max(self._peak_bytes, held)
-        self._most = max(self._most, sum(_threads(pid) for pid in pids))
+            fields = _stat(pid)
+            self._cpu_of[pid] = max(self._cpu_of.get(pid, 0.0), _cpu_s(fields))
+            threads += 0 if _only_awaits_burial(pid, fields, self._first) else _threads(pid)
+            if threads > self._processes:
+                # Over already: a crowd grows for as long as it is looked at.
+                break
+        else:
+            self._look_at_memory(pids)
+            self._look_at_disk(pids)
+        self._most = max(self._most, threads)
         return Sample(
             cpu_s=sum(self._cpu_of.values()),
             memory_bytes=self._peak_bytes,
             processes=self._most,
-            disk_bytes=0 if self._box is None else disk_use(self._box) + _nameless_bytes(pids),
+            disk_bytes=self._on_disk + self._nameless,
         )
+
+    def _look_at_memory(self, pids: list[int]) -> None:
+        held = sum(_resident_bytes(pid) for pid in pids)
+        if held > min(self._memory_bytes, self._peak_bytes):
+            held = max(0, sum(_fair_bytes(pid) for pid in pids) - self._inherited)
+        self._peak_bytes = max(self._peak_bytes, held)
+
+    def _look_at_disk(self, pids: list[int]) -> None:
+        """A box with very many files takes long to look at: others need the time too."""
+        if self._box is None:
+            return
+        self._nameless = _nameless_bytes(pids)
+        begun = time.monotonic()
+        if begun >= self._disk_due:
+            self._on_disk = disk_use(self._box)
+            ended = time.monotonic()
+            self._disk_due = ended + _PAUSES_PER_LOOK * (ended - begun)
 
     def _program(self) -> list[int]:
         if self._first is None:
@@ -107,16 +143,6 @@ def count_processes(uid: int) -> int:
     return total
 
 
-def disk_use(folder: Path) -> int:
-    """What a box on the host's own disk takes up, names included. Links are not followed."""
-    total = 0
-    for path, folders, files in os.walk(folder):
-        for name in (*folders, *files):
-            with suppress(OSError):
-                total += _PER_NAME + os.lstat(os.path.join(path, name)).st_blocks * 512
-    return total
-
-
 def _nameless_bytes(pids: list[int]) -> int:
     """What removed files take up that are still open."""
     sizes: dict[tuple[int, int], int] = {}
@@ -132,26 +158,49 @@ def _nameless_bytes(pids: list[int]) -> int:
 
 def _resident_bytes(pid: int) -> int:
     """Memory of no file that a process has mapped, whoever else has it too."""
-    return _sum_fields(f"/proc/{pid}/status", ("RssAnon", "RssShmem"))
+    return _sum_fields(f"/proc/{pid}/status", ("RssAnon", "RssShmem")) or 0
 
 
 def _fair_bytes(pid: int) -> int:
-    """The same, each page divided by the number of processes that hold it."""
-    return _sum_fields(f"/proc/{pid}/smaps_rollup", ("Pss_Anon", "Pss_Shmem"))
+    """The same, each page divided by the number of processes that hold it.
+
+    A process that hides this from its own user (`PR_SET_DUMPABLE`) pays for every page in full.
+    """
+    shared = _sum_fields(f"/proc/{pid}/smaps_rollup", ("Pss_Anon", "Pss_Shmem"))
+    return _resident_bytes(pid) if shared is None else shared
 
 
-def _sum_fields(path: str, names: tuple[str, ...]) -> int:
+def _sum_fields(path: str, names: tuple[str, ...]) -> int | None:
+    """None if it may not be read, or there is nothing to be read any more."""
     total_kb = 0
-    with suppress(OSError, ValueError):
-        for line in Path(path).read_text().splitlines():
-            name, _, value = line.partition(":")
-            if name in names:
-                total_kb += int(value.split()[0])
+    try:
+        text = Path(path).read_text()
+    except OSError:
+        return None
+    for line in text.splitlines():
+        name, _, value = line.partition(":")
+        if name in names:
+            total_kb += int(value.split()[0])
     return total_kb << 10
 
 
-def _cpu_s(pid: int) -> float:
-    with suppress(OSError, IndexError):
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[_USER_TIME]) + int(fields[_SYSTEM_TIME])) / _TICKS
-    return 0.0
+def _stat(pid: int) -> list[str]:
+    """What the kernel says of a process after its name; nothing if it is gone."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return []
+
+
+def _cpu_s(fields: list[str]) -> float:
+    return (int(fields[_USER_TIME]) + int(fields[_SYSTEM_TIME])) / _TICKS if fields else 0.0
+
+
+def _only_awaits_burial(pid: int, fields: list[str], first: int | None) -> bool:
+    """Whether it is dead, all its threads too, and it is for PID 1 of the cell to bury it.
+
+    A program whose processes come and go must not pay for a PID 1 that is slow to be given a
+    processor.
+    """
+    if not fields or fields[_STATE] != "Z" or int(fields[_PARENT]) != first:
+        return False
+    return _threads(pid) <= 1

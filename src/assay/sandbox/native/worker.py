@@ -23,10 +23,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NoReturn, TextIO
 
-from assay.sandbox.native import kernel, landlock, seccomp
+from assay.sandbox.native import kernel, landlock, mediation, seccomp
 
 NOT_FOUND: Final = 127
 NOT_RUNNABLE: Final = 126
+_INTERRUPTED: Final = -int(signal.SIGINT)
+"""In place of an exit code, which is never negative."""
 _LOWEST_OPEN: Final = 3
 _HIGHEST_OPEN: Final = 1 << 16
 _CHUNK: Final = 1 << 16
@@ -38,24 +40,17 @@ _OUR_MODULES: Final = (
     *(
         f"assay.sandbox.native.{name}"
         for name in (
-            *("jail", "kernel", "landlock", "nursery", "pid1", "plan", "removal", "seccomp"),
-            *("seccomp_policy", "steward", "syscalls", "worker", "zygote"),
+            *("hot_pages", "jail", "kernel", "landlock", "large_pages", "nursery", "pid1"),
+            *("mediation", "plan", "rehearsal", "removal", "seccomp", "seccomp_policy", "steward"),
+            *("syscalls", "worker", "zygote"),
         )
     ),
 )
-_REHEARSAL: Final = b"""
-import os, sys
-class Thing:
-    def __init__(self, value): self.value = value
-    def __repr__(self): return f"<{self.value!r}>"
-things = {name: Thing(name) for name in ("a", "b")}
-text = "\\n".join(str(thing) for thing in sorted(things.values(), key=repr))
-try:
-    raise ValueError(text)
-except ValueError as error:
-    text = str(error).encode()
-print(end="", flush=True)
-"""
+_REHEARSAL: Final = (
+    b'{"rlimits": {}, "env": {}, "args": ["a"]}\nimport sys\nprint(end="", flush=True)\n'
+)
+_REHEARSALS: Final = 16
+"""So often that the interpreter has adapted to the code, and writes into it no more."""
 _join_threads: Callable[[], None] = threading._shutdown  # noqa: SLF001  # pyright: ignore - the interpreter's own last steps
 _run_exit_functions: Callable[[], None] = atexit._run_exitfuncs  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - see above
 
@@ -67,8 +62,14 @@ class Confinement:
     filter: seccomp.PreparedFilter
     readable: tuple[str, ...]
     """Landlock tier: what a program may read. Empty when namespaces do that work."""
+    asking: seccomp.PreparedFilter | None = None
+    """Landlock tier: what a program may do only through PID 1, see `mediation.py`."""
     ahead: bool = False
     """Whether this execution is prepared before anyone waits for it."""
+    inherited_kb: int = 0
+    """How large a worker is when it has done nothing yet: what a fork takes along."""
+    line: mediation.Line | None = None
+    """Landlock tier: from the worker to PID 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,9 +85,10 @@ class Descriptors:
 
 def serve(descriptors: Descriptors, confinement: Confinement) -> NoReturn:
     """Lock in, report readiness, then become the program that arrives. Never returns."""
-    leave = os._exit  # kept aside, since a program may replace it
+    # Kept aside, since a program may replace them.
+    leave, interrupt = os._exit, partial(_interrupt, signal.signal, os.kill)
     try:
-        _take_descriptors(descriptors)
+        _take_descriptors(descriptors, confinement.line)
         _settle_in()
         _make_ready(ahead=confinement.ahead)
         os.write(descriptors.status, b'{"ready": true}\n')
@@ -106,20 +108,30 @@ def serve(descriptors: Descriptors, confinement: Confinement) -> NoReturn:
         _report(descriptors.status, "start_failed", _explain(error, header))
         leave(NOT_FOUND if error.errno == errno.ENOENT else NOT_RUNNABLE)
     os.close(descriptors.status)
-    leave(_run_python(header, source) & 0xFF)
+    code = _run_python(header, source)
+    if code == _INTERRUPTED:
+        interrupt()
+    leave(code & 0xFF)
+
+
+def _interrupt(set_action: Callable[..., object], send: Callable[..., object]) -> None:
+    """End as a program does that nobody taught what to do about Ctrl-C: a shell can tell."""
+    set_action(signal.SIGINT, signal.SIG_DFL)
+    send(os.getpid(), signal.SIGINT)
 
 
 def _report(status: int, what: str, detail: str) -> None:
     os.write(status, json.dumps({what: detail[:_LONGEST_DETAIL]}).encode() + b"\n")
 
 
-def _take_descriptors(descriptors: Descriptors) -> None:
+def _take_descriptors(descriptors: Descriptors, line: mediation.Line | None) -> None:
     os.setsid()
     os.dup2(descriptors.stdin, 0)
     os.dup2(descriptors.stdout, 1)
     os.dup2(descriptors.stderr, 2)
     low = _LOWEST_OPEN
-    for kept in sorted((descriptors.go, descriptors.status)):
+    to_pid1 = () if line is None else (line.theirs.fileno(),)
+    for kept in sorted((descriptors.go, descriptors.status, *to_pid1)):
         os.closerange(low, kept)
         low = kept + 1
     os.closerange(low, _HIGHEST_OPEN)
@@ -146,7 +158,11 @@ def _read_request(go: int) -> tuple[dict[str, Any], bytes]:
     pieces: list[bytes] = []
     while piece := os.read(go, _CHUNK):
         pieces.append(piece)
-    line, _, source = b"".join(pieces).partition(b"\n")
+    return _parse_request(b"".join(pieces))
+
+
+def _parse_request(text: bytes) -> tuple[dict[str, Any], bytes]:
+    line, _, source = text.partition(b"\n")
     return (json.loads(line) if line else {}), source
 
 
@@ -159,6 +175,8 @@ def _prepare(header: dict[str, Any], confinement: Confinement) -> None:
     if confinement.readable:
         # The box is known only now, so this tier locks the last door just before the program.
         landlock.restrict(read_only=confinement.readable, read_write=header["writable"])
+        if confinement.line is not None and confinement.asking is not None:
+            mediation.hand_over(confinement.line, confinement.asking, header["writable"])
     os.environ.update(header["env"])
 
 
@@ -189,11 +207,26 @@ def _make_ready(*, ahead: bool) -> None:
     for name in _OUR_MODULES:
         sys.modules.pop(name, None)
     sys.path.insert(0, "")
-    if not ahead:
-        return
-    rehearsal = _new_main("rehearsal.py", ["argument"])
-    _outcome_of(partial(_execute, rehearsal, "rehearsal.py", _REHEARSAL))
-    json.loads(json.dumps({"rlimits": {"RLIMIT_CPU": 1}, "env": {"A": "b"}, "args": ["c"]}))
+    if ahead:
+        _rehearse()
+
+
+def _rehearse() -> None:
+    """Run a program that is next to nothing, on the way that a real one will go."""
+    header, source = _parse_request(_REHEARSAL)
+    rehearsal = _new_main("rehearsal.py", header["args"])
+    _outcome_of(partial(_execute, rehearsal, "rehearsal.py", source))
+    os.environ.update(header["env"])
+
+
+def warm_up() -> None:
+    """Have the zygote do once what every worker would otherwise do for the first time."""
+    main, arguments = sys.modules["__main__"], sys.argv
+    for _ in range(_REHEARSALS):
+        _renew_randomness()
+        _rehearse()
+    sys.modules["__main__"], sys.argv = main, arguments
+    linecache.cache.clear()
 
 
 def _run_python(header: dict[str, Any], source: bytes) -> int:
@@ -232,7 +265,10 @@ def _outcome_of(step: Callable[[], object]) -> int:
     except SystemExit as leaving:
         return _exit_code(leaving.code)
     except BaseException as error:  # noqa: BLE001 - the interpreter's last resort is us
-        return _show(error)
+        chosen = _show(error)
+        if chosen is not None:
+            return chosen
+        return _INTERRUPTED if type(error) is KeyboardInterrupt else 1
     return 0
 
 
@@ -240,13 +276,13 @@ def _exit_code(code: object) -> int:
     if code is None:
         return 0
     if isinstance(code, int):
-        return code
+        return code & 0xFF
     print(code, file=sys.stderr)  # noqa: T201 - what the interpreter does
     return 1
 
 
-def _show(error: BaseException) -> int:
-    """Tell of an error the way the interpreter does, and return the exit code."""
+def _show(error: BaseException) -> int | None:
+    """Tell of an error the way the interpreter does; an exit code if that was chosen meanwhile."""
     frames = _beyond_us(error)
     if sys.excepthook is not sys.__excepthook__:
         try:
@@ -260,9 +296,9 @@ def _show(error: BaseException) -> int:
             traceback.print_exception(type(failure), failure, _beyond_us(failure))
             print("\nOriginal exception was:", file=sys.stderr)  # noqa: T201
         else:
-            return 1
+            return None
     traceback.print_exception(type(error), error, frames)
-    return 1
+    return None
 
 
 def _beyond_us(error: BaseException) -> types.TracebackType | None:

@@ -12,12 +12,15 @@ import signal
 import socket
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
 from typing import NoReturn
 
-from assay.sandbox.native import jail, kernel, steward, worker
+from assay.sandbox.native import jail, kernel, large_pages, rehearsal, steward, worker
+from assay.sandbox.native.mediation import MEDIATED
 from assay.sandbox.native.nursery import Nursery
 from assay.sandbox.native.plan import INNER_ID, JailPlan, plan_from_json
-from assay.sandbox.native.seccomp import PreparedFilter
+from assay.sandbox.native.seccomp import PreparedFilter, build_asking_filter
 from assay.sandbox.native.worker import Confinement
 
 
@@ -37,6 +40,7 @@ def main(plan_descriptor: int, mounts: int, *orders: int) -> NoReturn:
     os.close(mounts)
     confinement = Confinement(
         filter=PreparedFilter(bytes.fromhex(plan.seccomp_hex)),
+        asking=PreparedFilter(build_asking_filter(MEDIATED)) if plan.tier == "landlock" else None,
         readable=tuple(path for path in plan.readable if os.access(path, os.R_OK)),
     )
     own, *later = orders
@@ -47,7 +51,7 @@ def main(plan_descriptor: int, mounts: int, *orders: int) -> NoReturn:
         own = following
         _preload(stage)
     _close([channel for channel in orders if channel != own])
-    _serve(socket.socket(fileno=own), confinement)
+    _serve(socket.socket(fileno=own), confinement, bare=own == orders[0])
 
 
 def _take_places(plan: JailPlan) -> steward.Boxes:
@@ -61,17 +65,31 @@ def _take_places(plan: JailPlan) -> steward.Boxes:
     return steward.MountedBoxes()
 
 
-def _serve(channel: socket.socket, confinement: Confinement) -> NoReturn:
+def _serve(channel: socket.socket, confinement: Confinement, *, bare: bool) -> NoReturn:
     # For PID 1 of each execution: the kernel shields it only from signals without a handler.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    worker.open_streams()
+    worker.warm_up()
     gc.collect()
     gc.freeze()
-    worker.open_streams()
+    large_pages.gather()
+    with suppress(OSError):
+        if bare and not confinement.readable:
+            rehearsal.rehearse_cell(confinement)
+        else:
+            rehearsal.rehearse_work(confinement)
     channel.send(b'{"ready": true}')
-    nursery = Nursery(channel, confinement)
+    nursery = Nursery(channel, replace(confinement, inherited_kb=_inheritance_kb()))
     while True:
         nursery.serve_one()
+
+
+def _inheritance_kb() -> int:
+    """What a fork takes along: memory of no file. The rest a child maps as it comes to use it."""
+    with open("/proc/self/statm") as pages:
+        _, resident, of_files, *_ = pages.read().split()
+    return (int(resident) - int(of_files)) * resource.getpagesize() // 1024
 
 
 def _read_all(descriptor: int) -> bytes:

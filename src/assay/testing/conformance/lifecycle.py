@@ -189,8 +189,7 @@ if os.fork() == 0:
         beat_forever()
     os._exit(0)
 os.wait()
-while not os.path.exists("beats"):
-    time.sleep(0.01)
+await_a_beat()
 print("the program is done")
 """
     async with backend.open_sandbox(ORDINARY) as sandbox:

@@ -49,6 +49,24 @@ async def a_program_may_change_the_files_given(backend: SandboxBackend) -> None:
 
 
 @promise
+async def a_program_may_change_modes_and_times_of_its_files(backend: SandboxBackend) -> None:
+    change = """
+        import os, shutil, tempfile
+        for folder in (".", tempfile.gettempdir()):
+            path = os.path.join(folder, "file")
+            open(path, "w").close()
+            os.chmod(path, 0o751)
+            os.utime(path, (1, 2))
+            shutil.copy2(path, "copy")
+            found = os.stat("copy")
+            print(oct(found.st_mode & 0o777), found.st_mtime)
+    """
+    async with backend.open_sandbox(ORDINARY) as sandbox:
+        seen = await run_well(sandbox, change)
+        assert seen == "0o751 2.0\n" * 2, seen
+
+
+@promise
 async def files_of_a_program_can_be_taken(backend: SandboxBackend) -> None:
     make = """
         import os

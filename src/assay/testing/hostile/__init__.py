@@ -4,6 +4,7 @@ from assay.testing.hostile import (
     floods,
     host_data,
     host_files,
+    host_metadata,
     kernel_surface,
     memory,
     network,
@@ -22,6 +23,7 @@ CASES: tuple[HostileCase, ...] = tuple(
     for module in (
         kernel_surface,
         host_data,
+        host_metadata,
         privileges,
         processes,
         network,

@@ -200,8 +200,9 @@ async def _bomb(arena: Arena, *, generations: int, too_many: int) -> Finding:
 
 FORK_BOMB = build_case(
     "a_fork_bomb_is_stopped",
-    # Every fork leaves two marks, and a process that ended makes room for another.
-    attack=partial(_bomb, generations=12, too_many=20 * TIGHT.processes),
+    # Every fork leaves two marks, and a process that ended makes room for another; a watch needs a
+    # moment to see it. A bomb that nobody stops leaves 256 for every process that is allowed.
+    attack=partial(_bomb, generations=12, too_many=40 * TIGHT.processes),
     control=partial(_bomb, generations=3, too_many=5),
     terms=_TERMS,
 )

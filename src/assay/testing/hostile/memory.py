@@ -60,6 +60,20 @@ def take():
         terms=_TERMS.ending(Reason.TIMED_OUT),
     ),
     Greed(
+        name="a_process_that_hides_cannot_take_all_memory",
+        take="""
+import ctypes, time
+def take():
+    ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)  # now only root may look into it
+    kept = [bytearray(b"x") * (1 << 20) for _ in range(AMOUNT)]
+    time.sleep(0.3)  # a watch may take a moment to see it
+    return len(kept)
+""",
+        much=1024,
+        little=8,
+        terms=_TERMS,
+    ),
+    Greed(
         name="shared_mappings_cannot_take_all_memory",
         take="""
 import mmap

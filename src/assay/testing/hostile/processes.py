@@ -236,7 +236,7 @@ if os.fork() == 0:
         beat_forever()
     os._exit(0)
 os.wait()
-time.sleep(0.3)
+await_a_beat()
 """,
     "a_daemon_that_ignores_signals_does_not_outlive_its_program": """
 import signal
@@ -245,7 +245,7 @@ for number in set(signal.valid_signals()) - {9, 19}:
 if os.fork() == 0:
     os.setsid()
     beat_forever()
-time.sleep(0.3)
+await_a_beat()
 """,
     "a_program_that_keeps_forking_cannot_outrun_its_end": """
 def run_away():
@@ -257,7 +257,7 @@ def run_away():
 if os.fork() == 0:
     os.setsid()
     run_away()
-time.sleep(0.3)
+await_a_beat()
 """,
     "runners_in_the_background_cannot_outrun_a_timeout": """
 def run_away():
@@ -285,14 +285,14 @@ if os.fork() == 0:
     if os.fork() == 0:
         beat_forever()
     time.sleep(60)
-time.sleep(0.3)
+await_a_beat()
 """,
     "a_stopped_program_does_not_hold_up_its_end": """
 import signal
 if os.fork() == 0:
     os.setsid()
     beat_forever()
-time.sleep(0.2)
+await_a_beat()
 os.kill(os.getpid(), signal.SIGSTOP)
 """,
     "another_program_does_not_outlive_the_one_that_started_it": """
@@ -301,7 +301,7 @@ subprocess.Popen(
     ["sh", "-c", "while :; do printf . >> beats; done"],
     start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
 )
-time.sleep(0.3)
+await_a_beat()
 """,
     "a_sibling_made_by_clone_does_not_outlive_its_program": """
 import ctypes, platform

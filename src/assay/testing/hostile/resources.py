@@ -132,6 +132,22 @@ def take():
     ),
 )
 
+_HIDING_PLACES = {
+    "a_folder_that_nobody_may_list_cannot_fill_the_disk": """
+    global HIDDEN
+    HIDDEN = "closed/"
+    os.mkdir("closed")
+    os.chmod("closed", 0o333)
+""",
+    "a_folder_deeper_than_any_path_cannot_fill_the_disk": """
+    global HIDDEN
+    HIDDEN = ""
+    for _ in range(50):
+        os.mkdir("n" * 200)
+        os.chdir("n" * 200)
+""",
+}
+
 _ROOM = (
     Greed(
         name="one_file_cannot_fill_the_disk",
@@ -205,6 +221,26 @@ def take():
         much=200,
         little=2,
         terms=_ROOMY,
+    ),
+    *(
+        Greed(
+            name=name,
+            take=f"""
+import time
+def take():
+    {hide}
+    for number in range(AMOUNT):
+        with open(f"{{HIDDEN}}kept-{{number}}", "wb", buffering=0) as file:
+            if file.write(bytes(8 << 20)) < 8 << 20:
+                raise OSError("no more room")
+    time.sleep(0.5)  # a watch may take a moment to see it
+    return AMOUNT
+""",
+            much=25,
+            little=1,
+            terms=_ROOMY,
+        )
+        for name, hide in _HIDING_PLACES.items()
     ),
 )
 

@@ -54,6 +54,29 @@ async def length_temperature_and_stop_words_arrive(subject: ModelSubject) -> Non
 
 
 @promise(Says, observed=True)
+async def where_no_length_is_asked_for_there_is_plenty(subject: ModelSubject) -> None:
+    request = replace(QUESTION, max_output_tokens=None)
+    received = await _received(subject, request)
+
+    assert received.max_output_tokens == subject.facts.output_limit(request), received
+
+
+@promise(Says, observed=True)
+async def no_more_is_asked_for_than_the_model_can_write(subject: ModelSubject) -> None:
+    received = await _received(subject, replace(QUESTION, max_output_tokens=10**9))
+
+    assert received.max_output_tokens == subject.facts.max_output_tokens, received
+
+
+@promise(Says, observed=True, ability="drawn_by_seed")
+async def a_seed_arrives(subject: ModelSubject) -> None:
+    for seed in (0, 4711):
+        received = await _received(subject, replace(QUESTION, seed=seed))
+
+        assert received.seed == seed, received
+
+
+@promise(Says, observed=True)
 async def a_temperature_of_zero_arrives(subject: ModelSubject) -> None:
     received = await _received(subject, replace(QUESTION, temperature=0.0))
 

@@ -45,6 +45,8 @@ class CallsTools:
 
     calls: tuple[PlayedCall, ...]
     text: str = ""
+    state: str = ""
+    """What the peer sends along, under whatever name, and wants to see again with this turn."""
 
 
 class Kind(StrEnum):
@@ -130,7 +132,10 @@ class Peer(Protocol):
 
     @property
     def received(self) -> Sequence[Request]:
-        """What arrived, read back from the wire. Ids of calls and white space are kept."""
+        """What arrived, read back from the wire. Ids of calls and white space are kept.
+
+        `Message.provider_state` is what `CallsTools.state` sent, if it came back.
+        """
         ...
 
     def go_on(self) -> None:

@@ -2,13 +2,14 @@
 
 from dataclasses import replace
 
-from assay.contracts.conversation import Message, StopReason
+from assay.contracts.conversation import Message, Request, StopReason
 from assay.testing.model_conformance.promise import promise
 from assay.testing.model_conformance.questions import ask, with_weather
 from assay.testing.model_conformance.subject import CallsTools, ModelSubject, PlayedCall
 
 _ROME = PlayedCall(name="weather", written='{"place": "Rome", "days": [1, 2], "näive": "✓"}')
 _PARIS = PlayedCall(name="weather", written='{"place": "Paris"}')
+_STATE = "sealed, ✓"
 _BROKEN = PlayedCall(name="weather", written='{"place": "Ro')
 
 
@@ -63,3 +64,36 @@ async def a_call_can_be_answered(subject: ModelSubject) -> None:
     assert [message.text for message in arrived[-2:]] == ["answer 0", "answer 1"], arrived
     called = [call.id for call in arrived[-3].tool_calls]
     assert called == [message.answers for message in arrived[-2:]], arrived
+
+
+@promise(CallsTools, ability="tool_calls", observed=True)
+async def what_the_provider_wants_to_see_again_comes_back(subject: ModelSubject) -> None:
+    """Also in another process: the message itself carries it."""
+    conversation = await _answered(subject, _STATE)
+    async with subject.open(CallsTools(calls=(_ROME,), state="other")) as opened:
+        await ask(opened.model, conversation)
+
+        (arrived,) = opened.peer.received
+    assert arrived.messages[-2].provider_state == _STATE, arrived.messages[-2]
+
+
+@promise(CallsTools, ability="tool_calls", observed=True)
+async def what_another_provider_wrote_down_is_not_sent(subject: ModelSubject) -> None:
+    conversation = await _answered(subject, _STATE)
+    *before, called, answer = conversation.messages
+    strange = [replace(called, provider_state=state) for state in ('{"by": "x:y"}', "{", "[1]")]
+    for message in strange:
+        async with subject.open(CallsTools(calls=(_ROME,))) as opened:
+            await ask(opened.model, replace(conversation, messages=(*before, message, answer)))
+
+            (arrived,) = opened.peer.received
+        assert arrived.messages[-2].provider_state == "", arrived.messages[-2]
+
+
+async def _answered(subject: ModelSubject, state: str) -> Request:
+    """Have a tool called, and return the conversation with its answer."""
+    request = with_weather()
+    async with subject.open(CallsTools(calls=(_ROME,), state=state)) as opened:
+        message = (await ask(opened.model, request)).message
+    answer = Message(role="tool", answers=message.tool_calls[0].id, text="sunny")
+    return replace(request, messages=(*request.messages, message, answer))

@@ -1,13 +1,25 @@
-"""Notices that the test runner was changed in memory: functions and classes that are others now."""
+"""Notices that the test runner was changed in memory: functions and classes that are others now.
 
+So are modules of the standard library that the tests use to say what is right.
+"""
+
+import ast
+import importlib
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import FunctionType, ModuleType
 
 _PACKAGES = ("_pytest", "pluggy", "pytest", "unittest", "builtins", "iniconfig")
 # Tests replace these with good reason, and no verdict hangs on them.
 _LEFT_ALONE = frozenset({"builtins.input", "builtins.print", "builtins.open", "builtins._"})
 _KINDS = (FunctionType, type, type(len), staticmethod, classmethod, property)
+
+# They draw, print or open a window when they are imported.
+_LOUD = frozenset({"antigravity", "idlelib", "lib2to3", "test", "this", "tkinter", "turtle"})
+# What runners and tests set for good, as it is meant.
+_MEANT = re.compile(r"_|.*hook|.*warn")
 
 Entry = tuple[object, str, object, object, str]
 """Who holds it, its name there, what it was, its code, and how to call it."""
@@ -35,6 +47,53 @@ def watch_runner() -> Callable[[], list[str]]:
         return found
 
     return differences
+
+
+def watch_library(files: "list[Path]", folders: "list[str]") -> Callable[[], list[str]]:
+    """Remember the modules that these files import; the function says what was put in place there.
+
+    What the files themselves assign is their own business, and so is a module in one of the folders
+    that has the name of one of the library.
+    """
+    places = {Path(), Path("src"), Path("lib"), *map(Path, folders), *(f.parent for f in files)}
+    texts = [file.read_text(errors="replace") for file in files if file.is_file()]
+    names = {name for text in texts for name in _imported(text)} & sys.stdlib_module_names
+    before: list[tuple[ModuleType, str, object]] = []
+    for name in sorted(names - _LOUD):
+        if any((place / name).is_dir() or (place / f"{name}.py").is_file() for place in places):
+            continue
+        try:
+            module = importlib.import_module(name)
+        except Exception:  # noqa: BLE001, S112 - a part of the library that this machine lacks
+            continue
+        before += [
+            (module, key, value)
+            for key, value in list(vars(module).items())
+            if callable(value) and not _MEANT.match(key)
+        ]
+    text, lookup = "\n".join(texts), vars
+
+    def replaced() -> list[str]:
+        return [
+            f"{module.__name__}.{key}"
+            for module, key, value in before
+            if lookup(module).get(key) is not value
+            and not re.search(rf"\.{re.escape(key)}\s*=[^=]", text)
+        ]
+
+    return replaced
+
+
+def _imported(text: str) -> Iterator[str]:
+    try:
+        module = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return
+    for node in ast.walk(module):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            yield (node.module or "").partition(".")[0]
 
 
 def _entries_of(module: ModuleType, name: str) -> list[Entry]:

@@ -10,7 +10,9 @@ import random
 import sys
 import unittest
 from collections.abc import Callable, Generator
+from functools import partial
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 import pytest
@@ -19,9 +21,12 @@ from _pytest.config import default_plugins
 from _pytest.runner import runtestprotocol
 from _pytest.unittest import UnitTestCase
 
+from assay.agent.verify.drivers.audit import Workspace, new_finders, watch_acts
 from assay.agent.verify.drivers.canaries import METHODS, PLAIN, WITH_PYTEST, Names
 from assay.agent.verify.drivers.channel import Say
-from assay.agent.verify.drivers.integrity import watch_runner
+from assay.agent.verify.drivers.integrity import watch_library, watch_runner
+from assay.agent.verify.drivers.originals import Originals
+from assay.agent.verify.drivers.others import other_than, same_as
 from assay.agent.verify.drivers.remains import living_processes
 
 _DETAIL_CHARS, _DETAILS_IN_FULL = 4000, 60
@@ -46,6 +51,9 @@ class _Witness:
     def __init__(self, order: "dict[str, Any]", say: Say) -> None:
         self.order = order
         self.say = say
+        self.workspace = Workspace(order)
+        self.originals = Originals(order)
+        self.library = watch_library(self.originals.files, order["path"].split(os.pathsep))
         self.differences: Callable[[], list[str]] = list
         self.canaries: set[pytest.Item] = set()
         self.reached: set[str] = set()
@@ -53,11 +61,15 @@ class _Witness:
         self.told = 0
         self.failures = 0
         self.plugins: set[str] | None = None
-        builtins.__dict__[order["beacon"]] = self.reached.add
+        builtins.__dict__.update(
+            zip(order["words"], (self.reached.add, same_as, other_than), strict=True)
+        )
 
-    def pytest_load_initial_conftests(self) -> None:
+    def pytest_load_initial_conftests(self, early_config: pytest.Config) -> None:
         # Here pytest's own plugins have changed what they change, and no file was imported yet.
         self.differences = watch_runner()
+        for file in self.originals.files:
+            self.originals.add(partial(_rewritten, file, early_config))
 
     def pytest_configure(self, config: pytest.Config) -> None:
         # A run that stops at the first failure would hide the rest, canaries and all.
@@ -76,6 +88,7 @@ class _Witness:
         if self.order["canaries"] and items:
             _plant(items, self.canaries)
         self.plugins = {name for name, _ in session.config.pluginmanager.list_name_plugin()}
+        self._look_around()
         return outcome
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
@@ -96,6 +109,7 @@ class _Witness:
         self.states[item.nodeid] = []
         self.reached.clear()
         if item not in self.canaries:
+            self._recognise(item)
             return None
         # Not logged: it is nobody's failure, in no summary and no exit code.
         reports = runtestprotocol(item, log=False, nextitem=nextitem)
@@ -135,6 +149,19 @@ class _Witness:
         if self.told < _LOOK_ALWAYS or self.told % _LOOK_EVERY == 0:
             self._look()
 
+    def _recognise(self, item: pytest.Item) -> None:
+        # The instance that it is bound to is not made before it runs.
+        function: Any = getattr(item, "_obj", None) or getattr(item, "obj", None)
+        path = self.originals.stranger(function) if isinstance(item, pytest.Function) else None
+        if path is not None:
+            self.say(["replaced", item.nodeid, path])
+
+    def _look_around(self) -> None:
+        for name in self.library():
+            self.say(["changed", name])
+        for path in new_finders(self.workspace):
+            self.say(["seen", "sys.meta_path", path])
+
     def _look(self) -> None:
         for name in self.differences():
             self.say(["patched", name])
@@ -142,6 +169,10 @@ class _Witness:
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         self._look()
+        self._look_around()
+        for item in session.items:
+            if item not in self.canaries:
+                self._recognise(item)
         now = {name for name, _ in session.config.pluginmanager.list_name_plugin()}
         for name in sorted(now - (self.plugins or now)):
             self.say(["patched", f"plugin {name}"])
@@ -198,6 +229,14 @@ def _compile(source: str, module: pytest.Module) -> "dict[str, Any]":
     return namespace
 
 
+def _rewritten(file: Path, config: pytest.Config) -> CodeType:
+    """A test file as pytest compiles it."""
+    source = file.read_bytes()
+    tree = ast.parse(source, filename=str(file))
+    rewrite_asserts(tree, source, str(file), config)
+    return compile(tree, str(file), "exec", dont_inherit=True)
+
+
 def _scope_of(module: pytest.Module) -> "dict[str, Any]":
     scope: dict[str, Any] = {}
     scope.update(module.obj.__dict__)
@@ -252,6 +291,7 @@ def run(order: "dict[str, Any]", say: Say) -> int:
     os.environ[_AUTOLOAD] = "1"  # noqa: TID251 - a word to pytest, not a setting
     sys.argv = [str(Path(pytest.__file__).with_name("__main__.py")), *order["args"]]
     sys.path[:0] = [str(Path.cwd()), *filter(None, order["path"].split(os.pathsep))]
+    watch_acts(order, say)
     main: Callable[..., Any] = pytest.main
     code = int(main(args, plugins=[witness, *plugins]))
     for command in living_processes():

@@ -11,9 +11,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from assay.agent.verify.drivers.audit import Workspace, new_finders, watch_acts
 from assay.agent.verify.drivers.canaries import METHODS, Names
 from assay.agent.verify.drivers.channel import Say
-from assay.agent.verify.drivers.integrity import watch_runner
+from assay.agent.verify.drivers.integrity import watch_library, watch_runner
+from assay.agent.verify.drivers.originals import Originals
+from assay.agent.verify.drivers.others import other_than, same_as
 from assay.agent.verify.drivers.remains import living_processes
 
 _DETAIL_CHARS = 4000
@@ -34,6 +37,7 @@ class _Witness(unittest.TextTestResult):
         self.say: Say = _ignore
         self.differences: Callable[[], list[str]] = list
         self.reached: set[str] = set()
+        self.originals: Originals | None = None
         self.told = 0
 
     def note(self, test: Any, status: str, text: str = "") -> None:
@@ -45,6 +49,7 @@ class _Witness(unittest.TextTestResult):
         self.reached.clear()
         if test in self.canaries:
             return
+        self.recognise(test)
         super().startTest(test)
 
     def stopTest(self, test: Any) -> None:
@@ -56,6 +61,12 @@ class _Witness(unittest.TextTestResult):
             self.tell(test.id())
         for name in self.differences():
             self.say(["patched", name])
+
+    def recognise(self, test: Any) -> None:
+        function = getattr(test, getattr(test, "_testMethodName", ""), None)
+        path = self.originals.stranger(function) if self.originals and function else None
+        if path is not None:
+            self.say(["replaced", test.id(), path])
 
     def tell(self, name: str) -> None:
         status, text = self.states.pop(name, ("error", "it began and did not end"))
@@ -150,7 +161,10 @@ def _make_canary(neighbour: Any, template: str) -> unittest.TestCase:
 def run(order: "dict[str, Any]", say: Say) -> int:
     """Carry out the order; returns the exit code unittest would have ended with."""
     reached: set[str] = set()
-    vars(sys.modules["builtins"])[order["beacon"]] = reached.add
+    words = zip(order["words"], (reached.add, same_as, other_than), strict=True)
+    vars(sys.modules["builtins"]).update(words)
+    originals, workspace = Originals(order), Workspace(order)
+    library = watch_library(originals.files, order["path"].split(os.pathsep))
     differences = watch_runner()
     witnesses: list[_Witness] = []
 
@@ -158,7 +172,7 @@ def run(order: "dict[str, Any]", say: Say) -> int:
         def _makeResult(self) -> _Witness:
             witness = _Witness(self.stream, self.descriptions, self.verbosity)
             witness.say, witness.reached = say, reached
-            witness.differences = differences
+            witness.differences, witness.originals = differences, originals
             witnesses.append(witness)
             return witness
 
@@ -178,6 +192,7 @@ def run(order: "dict[str, Any]", say: Say) -> int:
 
     sys.argv = ["python3 -m unittest", *order["args"]]
     sys.path[:0] = [str(Path.cwd()), *filter(None, order["path"].split(os.pathsep))]
+    watch_acts(order, say)
     try:
         program = unittest.main(module=None, argv=list(sys.argv), testRunner=Runner, exit=False)
     except SystemExit as ending:
@@ -187,6 +202,10 @@ def run(order: "dict[str, Any]", say: Say) -> int:
         return 1
     for name in differences():
         say(["patched", name])
+    for name in library():
+        say(["changed", name])
+    for path in new_finders(workspace):
+        say(["seen", "sys.meta_path", path])
     code = 0 if program.result.wasSuccessful() else 1
     if not program.result.testsRun and not witnesses[0].told:
         code = 5

@@ -1,0 +1,269 @@
+"""Turns what one assertion expects into something that honest code does not give.
+
+A claim is not only negated: whatever says yes to every question would fail its opposite too. So the
+value that is asked for becomes another one of the same kind, wherever there is such a value.
+"""
+
+import ast
+import random
+from dataclasses import dataclass, field
+from typing import Final, TypeGuard
+
+FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
+_WRITTEN: Final = (
+    ast.Constant, ast.List, ast.Tuple, ast.Set, ast.Dict, ast.UnaryOp, ast.BinOp, ast.operator,
+    ast.unaryop, ast.expr_context, ast.JoinedStr,
+)  # fmt: skip
+_CLOSE: Final = frozenset({"isclose", "allclose", "array_equal"})
+_FAR: Final = 10**9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Words:
+    """Names that rewritten tests call; nobody can know them beforehand."""
+
+    tell: str = "_reached"
+    """Tells which assertion was come to."""
+    keep: str = "_kept"
+    """Returns what it is given."""
+    other: str = "_other"
+    """Returns something of the same kind that is not equal to what it is given."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Expectation:
+    """One assertion, by its number; `turn` says whether its meaning changes."""
+
+    words: Words
+    turn: bool
+    seed: int
+    number: int
+    scope: FUNCTION | None
+    """The function it stands in."""
+    constants: set[str] = field(default_factory=set[str])
+    """Numbers of the assertions in which an expected constant was replaced."""
+    unsure: set[str] = field(default_factory=set[str])
+    """Numbers of those that honest code could pass all the same, if hardly ever."""
+
+    def change(self, test: ast.expr) -> bool:
+        """Change a claim in place; False if all that can be done is to negate it."""
+        match test:
+            case ast.BoolOp(op=ast.And(), values=values):
+                # Each of them: a change to one alone would not be seen by who lies about another.
+                return True in [self.change(value) for value in values]
+            case ast.Call(
+                func=ast.Name(id="all"), args=[ast.GeneratorExp() | ast.ListComp() as made]
+            ):
+                return self._change_each(test, made)
+            case ast.Call(args=[_, _, *_]) if called(test) in _CLOSE:
+                return self.change_equal(test.args)
+            case ast.Compare():
+                return self._change_comparison(test)
+            case _:
+                return False
+
+    def _change_comparison(self, test: ast.Compare) -> bool:
+        sides = [test.left, *test.comparators]
+        match test.ops:
+            case [ast.In()]:
+                return self.change_member(*sides)
+            case [ast.Lt() | ast.LtE()]:
+                return self.change_order(*sides)
+            case [ast.Gt() | ast.GtE()]:
+                return self.change_order(*reversed(sides))
+            case ops if all(isinstance(op, ast.Eq) for op in ops):
+                changed = self.change_equal(sides)
+                test.left, test.comparators = sides[0], sides[1:]
+                return changed
+            case _:
+                return False
+
+    def change_equal(self, sides: list[ast.expr]) -> bool:
+        """Make what has to be equal another value; the sides are changed in the list."""
+        first, second = sides[-2:]
+        side = _expected_side(first, second)
+        if side is not None and self.change_constant((first, second)[side]):
+            return True
+        if len(sides) == len((first, second)):
+            if any(self._change_origin(side) for side in (second, first)):
+                return True
+            if any(self._change_made(side) for side in (second, first)):
+                return True
+        at = -2 if _has_call(second) and not _has_call(first) else -1
+        if not isinstance(sides[at], ast.Starred):
+            word = self.words.other if self.turn else self.words.keep
+            name = ast.Name(id=word, ctx=ast.Load())
+            sides[at] = ast.Call(func=name, args=[sides[at]], keywords=[])
+            return True
+        return False
+
+    def change_member(self, member: ast.expr, container: ast.expr) -> bool:
+        """Ask for a member that is not there."""
+        if is_written_down(container) or not is_written_down(member):
+            return False
+        return self._unsure(changed=self.change_constant(member, far=True))
+
+    def change_order(self, less: ast.expr, more: ast.expr) -> bool:
+        """Ask for a number out of reach."""
+        for side, sign in ((more, -1), (less, 1)):
+            numbers = _values(side) if is_written_down(side) else []
+            if len(numbers) != 1 or type(numbers[0].value) not in {int, float}:
+                continue
+            value = numbers[0].value
+            if self.turn and isinstance(value, int | float):
+                step = sign * (1000 * abs(value) + _FAR)
+                numbers[0].value = value - step if _is_negative(side) else value + step
+            return self._unsure(changed=True)
+        return False
+
+    def change_constant(self, node: ast.expr, *, far: bool = False) -> bool:
+        """Replace the first constant of a value by another of its kind."""
+        least = _FAR if far else 11
+        for inner in _values(node):
+            value = inner.value
+            pick = random.Random(f"{self.seed} {self.number}")  # noqa: S311 - to repeat, not to hide
+            extra = pick.randrange(least, 9 * least)
+            match value:
+                case bool():
+                    new: bool | float | str | bytes = not value
+                case int() | float():
+                    new = value * 2 + extra
+                case str():
+                    new = value + pick.choice("qxz") + str(extra)
+                case bytes():
+                    new = value + b"%d" % extra
+                case _:
+                    continue
+            if self.turn:
+                inner.value = new
+            self.constants.add(str(self.number))
+            return True
+        return False
+
+    def _change_each(self, call: ast.Call, made: ast.GeneratorExp | ast.ListComp) -> bool:
+        if any(each.is_async for each in made.generators) or not self.change(made.elt):
+            return False
+        # Of nothing, everything is true; that is no lie.
+        empty = ast.List(elts=[ast.Constant(value=not self.turn)], ctx=ast.Load())
+        each = ast.ListComp(elt=made.elt, generators=made.generators)
+        call.args = [ast.BoolOp(op=ast.Or(), values=[each, empty])]
+        return True
+
+    def _change_origin(self, side: ast.expr) -> bool:
+        """Change the constants that a name stands for, if it is there for this alone."""
+        if self.scope is None or not isinstance(side, ast.Name):
+            return False
+        origins = _origins(self.scope, side.id)
+        # Every one of them, since each may be a test of its own.
+        return bool(origins) and False not in [self.change_constant(origin) for origin in origins]
+
+    def _change_made(self, side: ast.expr) -> bool:
+        """Change what an expected object is made of: `Point(3, 4)`."""
+        if not _is_made_here(side):
+            return False
+        return self._unsure(changed=any(self.change_constant(value) for value in side.args))
+
+    def _unsure(self, *, changed: bool) -> bool:
+        if changed:
+            self.unsure.add(str(self.number))
+        return changed
+
+
+def called(call: ast.Call) -> str:
+    """The last part of the name of what is called."""
+    match call.func:
+        case ast.Attribute(attr=name) | ast.Name(id=name):
+            return name
+        case _:
+            return ""
+
+
+def _is_negative(node: ast.expr) -> bool:
+    return isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub)
+
+
+def _has_call(node: ast.expr) -> bool:
+    return any(isinstance(inner, ast.Call | ast.Await) for inner in ast.walk(node))
+
+
+def _is_made_here(node: ast.expr) -> TypeGuard[ast.Call]:
+    return (
+        isinstance(node, ast.Call)
+        and called(node)[:1].isupper()
+        and all(is_written_down(value) for value in node.args)
+    )
+
+
+def _expected_side(left: ast.expr, right: ast.expr) -> int | None:
+    """Which of two values is written down in the test."""
+    return next((at for at, side in ((1, right), (0, left)) if is_written_down(side)), None)
+
+
+def is_written_down(node: ast.expr) -> bool:
+    """Whether a value stands in the test itself, down to its last part."""
+    if isinstance(node, ast.Call) and called(node) == "approx":
+        return True
+    return all(isinstance(inner, _WRITTEN) for inner in ast.walk(node))
+
+
+def _origins(function: FUNCTION, name: str) -> list[ast.expr]:
+    """Where the value of a name is written down: an assignment, or parameters of the test.
+
+    A name that is used twice may be what the code is given as well; changing it proves nothing.
+    """
+    uses = [n for n in ast.walk(function) if isinstance(n, ast.Name) and n.id == name]
+    if sum(isinstance(use.ctx, ast.Load) for use in uses) != 1:
+        return []
+    stored = [
+        node.value
+        for node in ast.walk(function)
+        if isinstance(node, ast.Assign)
+        and len(node.targets) == 1
+        and isinstance(node.targets[0], ast.Name)
+        and node.targets[0].id == name
+    ]
+    if len(uses) == 1:
+        stored = [value for call in function.decorator_list for value in _parameters(call, name)]
+    elif len(uses) > len(stored) + 1:
+        return []
+    return stored if all(is_written_down(value) for value in stored) else []
+
+
+def _parameters(decorator: ast.expr, name: str) -> list[ast.expr]:
+    """The values that `pytest.mark.parametrize` gives to a name, if they can be read."""
+    match decorator:
+        case ast.Call(
+            args=[names, ast.List(elts=rows) | ast.Tuple(elts=rows), *_], keywords=keywords
+        ) if called(decorator) == "parametrize" and not keywords:
+            wanted = _argument_names(names)
+        case _:
+            return []
+    if name not in wanted:
+        return []
+    if len(wanted) == 1:
+        return rows
+    at = wanted.index(name)
+    full = [row for row in rows if isinstance(row, ast.Tuple | ast.List)]
+    if len(full) != len(rows) or any(len(row.elts) <= at for row in full):
+        return []
+    return [row.elts[at] for row in full]
+
+
+def _argument_names(node: ast.expr) -> list[str]:
+    match node:
+        case ast.Constant(value=str(text)):
+            return [word.strip() for word in text.split(",")]
+        case ast.Tuple(elts=parts) | ast.List(elts=parts):
+            return [str(part.value) for part in parts if isinstance(part, ast.Constant)]
+        case _:
+            return []
+
+
+def _values(node: ast.expr) -> list[ast.Constant]:
+    """The constants that a value is made of, without those that only say how to compare."""
+    if isinstance(node, ast.Call):
+        return [value for argument in node.args[:1] for value in _values(argument)]
+    if any(isinstance(inner, ast.BinOp | ast.JoinedStr) for inner in ast.walk(node)):
+        # A change in one place need not change what is computed.
+        return []
+    return [inner for inner in ast.walk(node) if isinstance(inner, ast.Constant)]

@@ -1,0 +1,187 @@
+"""Opens the file of the memory: many processes at once, no half-written record, no silent loss.
+
+A file that is damaged is set aside under another name, and said so; one that was written by a newer
+version is left alone.
+"""
+
+import fcntl
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Generator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from assay.contracts.errors import JournalError, UsageError
+
+MEMORY: Final = "memory.sqlite"
+"""The name of the file in the folder of state."""
+SCHEMA_VERSION: Final = 1
+BUSY_S: Final = 20.0
+_APPLICATION: Final = 0x41535359  # "ASSY"
+_DAMAGED: Final = ".damaged-"
+_BESIDES: Final = ("", "-wal", "-shm")
+_LOCK: Final = ".lock"
+_QUICKLY_CHECKED: Final = 16 << 20
+"""Bytes up to which the whole file is checked when it is opened; more would take too long."""
+
+_SCHEMA: Final = """
+CREATE TABLE records (
+    key INTEGER PRIMARY KEY,
+    id TEXT NOT NULL UNIQUE,
+    revision INTEGER NOT NULL,
+    retired TEXT NOT NULL, shared INTEGER NOT NULL, project TEXT NOT NULL,
+    environment TEXT NOT NULL,
+    seen INTEGER NOT NULL, used INTEGER NOT NULL, helped INTEGER NOT NULL, harmed INTEGER NOT NULL,
+    first_seen REAL NOT NULL, last_seen REAL NOT NULL, last_helped REAL NOT NULL,
+    signature TEXT NOT NULL, kind TEXT NOT NULL, essence TEXT NOT NULL, frame TEXT NOT NULL,
+    library TEXT NOT NULL, language TEXT NOT NULL, tool TEXT NOT NULL,
+    run TEXT NOT NULL, goal_print TEXT NOT NULL, goal TEXT NOT NULL, lesson TEXT NOT NULL,
+    message TEXT NOT NULL, action TEXT NOT NULL, fix TEXT NOT NULL
+);
+CREATE INDEX records_by_signature ON records (signature);
+CREATE INDEX records_by_essence ON records (essence);
+-- Has all that decides who sees a record, so that the long texts are not read for it.
+CREATE INDEX records_by_revision ON records (revision, retired, shared, project, environment);
+CREATE INDEX records_by_age ON records (last_seen);
+CREATE TABLE vectors (
+    embedder TEXT NOT NULL, facet TEXT NOT NULL,
+    record INTEGER NOT NULL REFERENCES records (key) ON DELETE CASCADE,
+    vector BLOB NOT NULL,
+    PRIMARY KEY (embedder, facet, record)
+) WITHOUT ROWID;
+CREATE INDEX vectors_by_record ON vectors (record);
+CREATE TABLE occurrences (
+    id TEXT PRIMARY KEY,
+    record INTEGER NOT NULL REFERENCES records (key) ON DELETE CASCADE,
+    at REAL NOT NULL, run TEXT NOT NULL, again INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX occurrences_by_record ON occurrences (record);
+CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+INSERT INTO counters VALUES ('revision', 0), ('forgotten', 0);
+CREATE TABLE skills (
+    project TEXT NOT NULL, name TEXT NOT NULL, purpose TEXT NOT NULL,
+    source TEXT NOT NULL, test TEXT NOT NULL,
+    passed INTEGER NOT NULL, failed INTEGER NOT NULL, checked_at REAL NOT NULL,
+    PRIMARY KEY (project, name)
+) WITHOUT ROWID;
+"""
+
+Notice = Callable[[str], None]
+
+
+def ignore_notice(text: str) -> None:
+    """Be the listener of someone who does not want to know."""
+    del text
+
+
+def open_database(path: Path, on_notice: Notice = ignore_notice) -> sqlite3.Connection:
+    """Open the file, made if there is none; whoever opens closes.
+
+    Raises:
+        UsageError: If a newer version has written it.
+        JournalError: If it cannot be opened or made.
+    """
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with _alone(path):
+            if not _is_sound(path):
+                on_notice(
+                    f"the memory {str(path)!r} is damaged; it was set aside as "
+                    f"{set_aside(path).name!r}, and a new one was begun"
+                )
+            return _opened(path)
+    except (OSError, sqlite3.Error) as error:
+        raise JournalError(
+            f"the memory of failures cannot be opened: {error}",
+            hint=f"look at {str(path)!r}, or go on with `--memory off`",
+        ) from error
+
+
+def set_aside(path: Path) -> Path:
+    """Give a damaged file, with what belongs to it, a name under which nobody opens it."""
+    moment = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+    target = path.with_name(f"{path.name}{_DAMAGED}{moment}-{os.getpid()}")
+    for ending in _BESIDES:
+        with suppress(FileNotFoundError):
+            path.with_name(path.name + ending).rename(target.with_name(target.name + ending))
+    return target
+
+
+def damaged_files(path: Path) -> tuple[Path, ...]:
+    """Return what was set aside, the oldest first."""
+    found = path.parent.glob(f"{path.name}{_DAMAGED}*")
+    return tuple(sorted(file for file in found if not file.name.endswith(_BESIDES[1:])))
+
+
+@contextmanager
+def _alone(path: Path) -> Generator[None]:
+    """Keep others from opening it meanwhile: the change to write-ahead logging waits for nobody."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(path.with_name(path.name + _LOCK), flags, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _is_sound(path: Path) -> bool:
+    try:
+        size = path.stat().st_size
+    except FileNotFoundError:
+        return True
+    try:
+        with closing(_connected(path)) as database:
+            database.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            if size > _QUICKLY_CHECKED:
+                return True
+            return database.execute("PRAGMA quick_check(1)").fetchone() == ("ok",)
+    except sqlite3.DatabaseError as error:
+        if is_damage(error):
+            return False
+        raise
+
+
+def is_damage(error: sqlite3.Error) -> bool:
+    """Whether an error says that the file is no longer a database, not that it is busy or full."""
+    code = getattr(error, "sqlite_errorcode", 0) or 0
+    return code & 0xFF in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+
+
+def _connected(path: Path) -> sqlite3.Connection:
+    # Made here, so that nobody else may read it, not even for a moment.
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    # Transactions are begun and ended in so many words. One thread at a time uses it.
+    return sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+
+
+def _opened(path: Path) -> sqlite3.Connection:
+    database = _connected(path)
+    try:
+        database.execute("PRAGMA journal_mode = WAL")
+        # What was written is there after a power cut too; a lesson is rare enough to wait for it.
+        database.execute("PRAGMA synchronous = FULL")
+        database.execute("PRAGMA foreign_keys = ON")
+        _adopt_schema(database, path)
+    except BaseException:
+        database.close()
+        raise
+    return database
+
+
+def _adopt_schema(database: sqlite3.Connection, path: Path) -> None:
+    version = database.execute("PRAGMA user_version").fetchone()[0]
+    if version > SCHEMA_VERSION:
+        raise UsageError(
+            f"the memory {str(path)!r} was written by a newer version of Assay "
+            f"(schema {version}, this one knows {SCHEMA_VERSION})",
+            hint="upgrade Assay, or go on with `--memory off`",
+        )
+    if version == SCHEMA_VERSION:
+        return
+    database.executescript(
+        f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA application_id = {_APPLICATION};"
+        f" PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
+    )

@@ -1,0 +1,91 @@
+"""How failures and repeats develop over time, in numbers. Pure."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from assay.memory.records import FailureRecord, Occurrence
+
+_DAY_S: Final = 86_400.0
+_WIDTHS: Final = (_DAY_S / 24, _DAY_S / 4, _DAY_S, 7 * _DAY_S, 30 * _DAY_S, 365 * _DAY_S)
+_MOST_PERIODS: Final = 16
+_MOST_FREQUENT: Final = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Period:
+    """A stretch of time, and what failed in it."""
+
+    begins_at: float
+    failures: int
+    repeats: int
+    """Those of them that an earlier run had had already."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """What a memory holds, and what came of it."""
+
+    records: int
+    with_lesson: int
+    shared: int
+    harmful: int
+    stale: int
+    failures: int
+    repeats: int
+    used: int
+    helped: int
+    harmed: int
+    period_s: float
+    periods: tuple[Period, ...]
+    frequent: tuple[tuple[str, int], ...]
+    """The failures that happened most, by type and message."""
+
+
+def history_of(records: Sequence[FailureRecord], occurrences: Sequence[Occurrence]) -> History:
+    """Count what there is, and divide the time from first to last into a few periods."""
+    width = _width(occurrences)
+    kinds: Counter[str] = Counter()
+    for record in records:
+        kinds[record.essence] += record.seen
+    return History(
+        records=len(records),
+        with_lesson=sum(bool(record.lesson) for record in records),
+        shared=sum(record.shared for record in records),
+        harmful=sum(record.retired == "harmful" for record in records),
+        stale=sum(record.retired == "stale" for record in records),
+        failures=len(occurrences),
+        repeats=sum(one.again for one in occurrences),
+        used=sum(record.used for record in records),
+        helped=sum(record.helped for record in records),
+        harmed=sum(record.harmed for record in records),
+        period_s=width,
+        periods=_periods(occurrences, width),
+        frequent=tuple(kinds.most_common(_MOST_FREQUENT)),
+    )
+
+
+def _width(occurrences: Sequence[Occurrence]) -> float:
+    if not occurrences:
+        return _DAY_S
+    moments = [one.at for one in occurrences]
+    span = max(moments) - min(moments)
+    return next((width for width in _WIDTHS if span / width < _MOST_PERIODS - 1), _WIDTHS[-1])
+
+
+def _periods(occurrences: Sequence[Occurrence], width: float) -> tuple[Period, ...]:
+    """Return every period from the first to the last, also those in which nothing failed."""
+    failures: Counter[int] = Counter()
+    repeats: Counter[int] = Counter()
+    for one in occurrences:
+        failures[int(one.at // width)] += 1
+        repeats[int(one.at // width)] += one.again
+    if not failures:
+        return ()
+    last = max(failures)
+    first = max(min(failures), last - _MOST_PERIODS + 1)
+    return tuple(
+        Period(begins_at=number * width, failures=failures[number], repeats=repeats[number])
+        for number in range(first, last + 1)
+    )

@@ -1,0 +1,357 @@
+"""Failure records in one SQLite file, and the vectors they are found by. Synchronous."""
+
+import hashlib
+import sqlite3
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
+from dataclasses import fields, replace
+from operator import attrgetter
+from pathlib import Path
+from typing import Any, Final
+
+from assay.contracts.errors import JournalError
+from assay.memory.database import Notice, ignore_notice, is_damage, open_database
+from assay.memory.records import (
+    Facet,
+    FailureRecord,
+    Occurrence,
+    Place,
+    Similar,
+    Vectors,
+    is_transferable,
+    judged,
+    parts_of,
+    seen_again,
+)
+from assay.memory.vectors import VectorIndex, build_index
+
+_COLUMNS: Final = tuple(field.name for field in fields(FailureRecord))
+_NAMES: Final = ", ".join(_COLUMNS)
+_values = attrgetter(*_COLUMNS)
+_QUESTIONS: Final = ", ".join("?" * (len(_COLUMNS) + 1))
+_REPLACED: Final = ", ".join(f"{name} = excluded.{name}" for name in _COLUMNS if name != "id")
+_UPSERT: Final = (
+    f"INSERT INTO records (revision, {_NAMES}) VALUES ({_QUESTIONS}) "  # noqa: S608 - our own names
+    f"ON CONFLICT (id) DO UPDATE SET revision = excluded.revision, {_REPLACED}"
+)
+_VISIBLE: Final = (
+    "(:everything OR retired = '' AND (shared OR project = :project) "
+    "AND (:environment = '' OR environment IN ('', :environment)))"
+)
+_Kind = tuple[str, Facet, int]
+"""Vectors that can be compared: how they were made, of what, and of which length."""
+_MOST_RECORDS: Final = 200_000
+_BATCH: Final = 500
+
+
+class SqliteStore:
+    """The records that one place may see; without a place all of them, also those retired."""
+
+    def __init__(self, path: Path, place: Place | None, on_notice: Notice = ignore_notice) -> None:
+        here = place or Place()
+        self._here = {
+            "everything": place is None,
+            "project": here.project,
+            "environment": here.environment,
+        }
+        self._database = open_database(path, on_notice)
+        self._indexes: dict[_Kind, VectorIndex] = {}
+        self._seen = (0, 0)
+
+    def close(self) -> None:
+        self._database.close()
+
+    def matching(self, signature: str, limit: int) -> tuple[FailureRecord, ...]:
+        """Return visible records of this failure, those with a lesson first.
+
+        A failure that is about more than its own test is the same wherever it arises.
+        """
+        essence, _ = parts_of(signature)
+        anywhere = essence if is_transferable(essence) else ""
+        with self._explained():
+            rows = self._database.execute(
+                f"SELECT {_NAMES} FROM records WHERE {_VISIBLE} "  # noqa: S608 - names of our own columns
+                "AND (signature = :signature OR essence <> '' AND essence = :essence) "
+                "ORDER BY lesson = '', signature <> :signature, project <> :project, "
+                "last_seen DESC LIMIT :limit",
+                {**self._here, "signature": signature, "essence": anywhere, "limit": limit},
+            ).fetchall()
+        return tuple(_record(row) for row in rows)
+
+    def nearest(
+        self, embedder: str, facet: Facet, vector: bytes, limit: int
+    ) -> tuple[Similar, ...]:
+        """Return the visible records that are closest by one facet, the closest first."""
+        with self._explained():
+            index = self._index(embedder, facet, len(vector))
+            near = dict(index.nearest(vector, limit))
+            rows = self._database.execute(
+                f"SELECT key, {_NAMES} FROM records WHERE key IN ({_marks(near)})",  # noqa: S608 - question marks
+                tuple(near),
+            ).fetchall()
+        found = (Similar(record=_record(row[1:]), likeness=near[row[0]]) for row in rows)
+        return tuple(sorted(found, key=lambda similar: -similar.likeness))
+
+    def learn(self, record: FailureRecord, embedder: str, vectors: Vectors) -> FailureRecord:
+        """Write one occurrence down, and join it with what is known of the same failure."""
+        with self._writing() as database:
+            # A run that is taken up again tells of the same failure again.
+            told = f"{record.run}\0{record.id}\0{record.action}".encode("utf-8", "replace")
+            occurrence = hashlib.sha256(told).hexdigest()
+            if database.execute("SELECT 1 FROM occurrences WHERE id = ?", (occurrence,)).fetchone():
+                return self.find(record.id)[0]
+            again = database.execute(
+                "SELECT 1 FROM records JOIN occurrences ON record = key "
+                "WHERE signature = :signature AND (shared OR project = :project) "
+                "AND occurrences.run <> :run LIMIT 1",
+                {**self._here, "signature": record.signature, "run": record.run},
+            ).fetchone()
+            known = self.find(record.id)
+            if known:
+                record = seen_again(known[0], record)
+            record = self._shared_if_elsewhere(record)
+            key = self._put(record)
+            self._put_vectors(key, embedder, vectors)
+            database.execute(
+                "INSERT INTO occurrences VALUES (?, ?, ?, ?, ?)",
+                (occurrence, key, record.last_seen, record.run, bool(again)),
+            )
+        return record
+
+    def judge(self, ids: Iterable[str], *, helped: bool, now: float) -> None:
+        """Count one judgement for each of these; ids nobody knows are passed over."""
+        with self._writing():
+            for record in self._of_ids(tuple(dict.fromkeys(ids))):
+                self._put(judged(record, helped=helped, now=now))
+
+    def count_uses(self, uses: dict[str, int]) -> None:
+        """Add to how often records were shown."""
+        with self._writing() as database:
+            database.executemany(
+                "UPDATE records SET used = used + ? WHERE id = ?",
+                [(count, id_) for id_, count in uses.items()],
+            )
+
+    def retire_stale(self, before: float) -> int:
+        """Retire what has neither happened nor helped since then, and the oldest of too many."""
+        with self._writing() as database:
+            revision = self._next_revision()
+            stale = database.execute(
+                "UPDATE records SET retired = 'stale', revision = ? "
+                "WHERE retired = '' AND last_seen < ? AND last_helped < ?",
+                (revision, before, before),
+            ).rowcount
+            extra = database.execute("SELECT count(*) - ? FROM records", (_MOST_RECORDS,))
+            surplus = max(0, extra.fetchone()[0])
+            if surplus:
+                database.execute(
+                    "DELETE FROM records WHERE key IN (SELECT key FROM records "
+                    "ORDER BY retired = '', max(last_seen, last_helped) LIMIT ?)",
+                    (surplus,),
+                )
+                self._count("forgotten")
+        return stale + surplus
+
+    def unembedded(self, embedder: str, limit: int) -> tuple[FailureRecord, ...]:
+        """Return records that this way of embedding has not seen, the newest first."""
+        with self._explained():
+            rows = self._database.execute(
+                f"SELECT {_NAMES} FROM records WHERE NOT EXISTS "  # noqa: S608 - as above
+                "(SELECT 1 FROM vectors WHERE embedder = ? AND facet = 'goal' AND record = key) "
+                "ORDER BY last_seen DESC LIMIT ?",
+                (embedder, limit),
+            ).fetchall()
+        return tuple(_record(row) for row in rows)
+
+    def embed(self, embedder: str, vectors: dict[str, Vectors]) -> None:
+        """Add the vectors of records that lacked them."""
+        with self._writing():
+            for record in self._of_ids(tuple(vectors)):
+                self._put_vectors(self._put(record), embedder, vectors[record.id])
+
+    def import_(self, records: Iterable[FailureRecord]) -> tuple[int, int]:
+        """Add records from elsewhere; returns how many are new, and how many were known."""
+        new = known = 0
+        with self._writing():
+            for record in records:
+                if self.find(record.id):
+                    known += 1
+                else:
+                    self._put(record)
+                    new += 1
+        return new, known
+
+    def find(self, beginning: str) -> tuple[FailureRecord, ...]:
+        """Return the records whose id begins like this."""
+        with self._explained():
+            rows = self._database.execute(
+                f"SELECT {_NAMES} FROM records WHERE id >= ? AND id < ? ORDER BY id",  # noqa: S608 - as above
+                (beginning, f"{beginning}~"),
+            ).fetchall()
+        return tuple(_record(row) for row in rows)
+
+    def holding(self, text: str, limit: int) -> tuple[FailureRecord, ...]:
+        """Return records in whose words the text occurs, the newest first."""
+        with self._explained():
+            rows = self._database.execute(
+                f"SELECT {_NAMES} FROM records WHERE instr(lower(signature || char(10) || message "  # noqa: S608 - as above
+                "|| char(10) || goal || char(10) || lesson), lower(?)) "
+                "ORDER BY last_seen DESC LIMIT ?",
+                (text, limit),
+            ).fetchall()
+        return tuple(_record(row) for row in rows)
+
+    def records(self, *, limit: int = -1) -> tuple[FailureRecord, ...]:
+        """Return all records, the newest first."""
+        with self._explained():
+            rows = self._database.execute(
+                f"SELECT {_NAMES} FROM records ORDER BY last_seen DESC, id LIMIT ?",  # noqa: S608 - as above
+                (limit,),
+            ).fetchall()
+        return tuple(_record(row) for row in rows)
+
+    def occurrences(self) -> tuple[Occurrence, ...]:
+        """Return every time that something failed, in order."""
+        with self._explained():
+            rows = self._database.execute(
+                "SELECT at, run, again FROM occurrences ORDER BY at, id"
+            ).fetchall()
+        return tuple(Occurrence(at=at, run=run, again=bool(again)) for at, run, again in rows)
+
+    def forget(self, ids: Sequence[str]) -> int:
+        """Remove records with all that belongs to them; returns how many there were."""
+        removed = 0
+        with self._writing() as database:
+            for id_ in ids:
+                removed += database.execute("DELETE FROM records WHERE id = ?", (id_,)).rowcount
+            self._count("forgotten")
+        # What was forgotten must not be readable in the file either.
+        with self._explained():
+            self._database.execute("VACUUM")
+            self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        return removed
+
+    def _index(self, embedder: str, facet: Facet, dimensions: int) -> VectorIndex:
+        """Return an index that knows everything that is in the file now, whoever wrote it."""
+        revision, forgotten = self._counters()
+        if forgotten != self._seen[1]:
+            self._indexes.clear()
+        elif revision != self._seen[0]:
+            for kind, index in self._indexes.items():
+                self._update(kind, index, since=self._seen[0])
+        self._seen = (revision, forgotten)
+        kind = (embedder, facet, dimensions)
+        index = self._indexes.get(kind)
+        if index is None:
+            index = self._indexes[kind] = build_index(dimensions)
+            self._update(kind, index, since=0)
+        return index
+
+    def _update(self, kind: _Kind, index: VectorIndex, *, since: int) -> None:
+        changed = self._database.execute(
+            f"SELECT key, {_VISIBLE} FROM records WHERE revision > :since",  # noqa: S608 - as above
+            {**self._here, "since": since},
+        ).fetchall()
+        visible = {key for key, is_visible in changed if is_visible}
+        for key, is_visible in changed if since else ():
+            if not is_visible:
+                index.drop(key)
+        rows = self._vectors(kind, visible, all_of_them=not since)
+        index.put([row[0] for row in rows], [row[1] for row in rows])
+
+    def _vectors(
+        self, kind: _Kind, keys: set[int], *, all_of_them: bool
+    ) -> list[tuple[int, bytes]]:
+        if all_of_them:
+            # They lie one after the other in the file.
+            rows = self._database.execute(
+                "SELECT record, vector FROM vectors "
+                "WHERE embedder = ? AND facet = ? AND length(vector) = ?",
+                kind,
+            )
+            return [row for row in rows if row[0] in keys]
+        found: list[tuple[int, bytes]] = []
+        for key in keys:
+            found += self._database.execute(
+                "SELECT record, vector FROM vectors "
+                "WHERE embedder = ? AND facet = ? AND length(vector) = ? AND record = ?",
+                (*kind, key),
+            ).fetchall()
+        return found
+
+    def _of_ids(self, ids: Sequence[str]) -> list[FailureRecord]:
+        found: list[FailureRecord] = []
+        for start in range(0, len(ids), _BATCH):
+            some = ids[start : start + _BATCH]
+            rows = self._database.execute(
+                f"SELECT {_NAMES} FROM records WHERE id IN ({_marks(some)})",  # noqa: S608 - as above
+                some,
+            )
+            found += [_record(row) for row in rows]
+        return found
+
+    def _put(self, record: FailureRecord) -> int:
+        self._database.execute(_UPSERT, (self._next_revision(), *_values(record)))
+        found = self._database.execute("SELECT key FROM records WHERE id = ?", (record.id,))
+        return found.fetchone()[0]
+
+    def _put_vectors(self, key: int, embedder: str, vectors: Vectors) -> None:
+        self._database.executemany(
+            "INSERT OR REPLACE INTO vectors VALUES (?, ?, ?, ?)",
+            [(embedder, facet, key, vector) for facet, vector in vectors.items()],
+        )
+
+    def _shared_if_elsewhere(self, record: FailureRecord) -> FailureRecord:
+        """Let other projects see a failure that two of them have had."""
+        if record.shared or not is_transferable(record.essence):
+            return record
+        elsewhere = self._database.execute(
+            f"SELECT {_NAMES} FROM records WHERE essence = ? AND language = ? AND project <> ?",  # noqa: S608 - as above
+            (record.essence, record.language, record.project),
+        ).fetchall()
+        for row in elsewhere:
+            self._put(replace(_record(row), shared=True))
+        return replace(record, shared=bool(elsewhere))
+
+    def _next_revision(self) -> int:
+        return self._count("revision")
+
+    def _count(self, name: str) -> int:
+        found = self._database.execute(
+            "UPDATE counters SET value = value + 1 WHERE name = ? RETURNING value", (name,)
+        )
+        return found.fetchall()[0][0]
+
+    def _counters(self) -> tuple[int, int]:
+        found = dict(self._database.execute("SELECT name, value FROM counters").fetchall())
+        return found["revision"], found["forgotten"]
+
+    @contextmanager
+    def _writing(self) -> Generator[sqlite3.Connection]:
+        """Change everything that belongs together, or nothing of it."""
+        with self._explained():
+            self._database.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._database
+            except BaseException:
+                self._database.rollback()
+                raise
+            self._database.commit()
+
+    @contextmanager
+    def _explained(self) -> Generator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            hint = "it is set aside when it is opened next" if is_damage(error) else ""
+            raise JournalError(f"the memory of failures: {error}", hint=hint) from error
+
+
+def _record(row: Sequence[Any]) -> FailureRecord:
+    values: dict[str, Any] = dict(zip(_COLUMNS, row, strict=True))
+    values["shared"] = bool(values["shared"])
+    return FailureRecord(**values)
+
+
+def _marks(values: Iterable[object]) -> str:
+    return ", ".join("?" for _ in values)

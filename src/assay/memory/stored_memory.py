@@ -1,0 +1,186 @@
+"""The memory of failures over any store of records: embeds, asks, chooses, writes down."""
+
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Final, ParamSpec, Protocol, TypeVar
+
+import anyio
+import anyio.to_thread
+
+from assay.contracts.errors import ModelUnavailableError
+from assay.contracts.lessons import Cue, Failure, Lesson
+from assay.memory.database import Notice, ignore_notice
+from assay.memory.embedding import Embedder, HashedEmbedder
+from assay.memory.recalling import CANDIDATES, RULES, choose, looked_for, to_lesson
+from assay.memory.records import (
+    FACETS,
+    Facet,
+    FailureRecord,
+    Place,
+    Similar,
+    Vectors,
+    normal_signature,
+    record_of,
+)
+from assay.memory.sqlite_store import SqliteStore
+
+_STALE_S: Final = 180 * 86_400.0
+_CATCH_UP: Final = 128
+_MOST_BATCHES: Final = 8
+_EXACT: Final = 8
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+class RecordStore(Protocol):
+    """Records as one place sees them. Blocks; used by one thread at a time.
+
+    Everything may raise `JournalError`.
+    """
+
+    def matching(self, signature: str, limit: int) -> tuple[FailureRecord, ...]: ...
+
+    def nearest(
+        self, embedder: str, facet: Facet, vector: bytes, limit: int
+    ) -> tuple[Similar, ...]: ...
+
+    def learn(self, record: FailureRecord, embedder: str, vectors: Vectors) -> FailureRecord: ...
+
+    def judge(self, ids: Iterable[str], *, helped: bool, now: float) -> None: ...
+
+    def count_uses(self, uses: dict[str, int]) -> None: ...
+
+    def unembedded(self, embedder: str, limit: int) -> tuple[FailureRecord, ...]: ...
+
+    def embed(self, embedder: str, vectors: dict[str, Vectors]) -> None: ...
+
+    def retire_stale(self, before: float) -> int: ...
+
+    def close(self) -> None: ...
+
+
+class StoredMemory:
+    """Keeps the port `FailureMemory`; opened with `open_stored_memory`."""
+
+    def __init__(
+        self,
+        store: RecordStore,
+        place: Place,
+        *,
+        embedder: Embedder | None = None,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._store = store
+        self._place = place
+        self._embedder: Embedder = embedder or HashedEmbedder()
+        self._now = now
+        self._uses: Counter[str] = Counter()
+        self._caught_up = False
+        # Waited for in order; the store is not made for two threads at once.
+        self._turn = anyio.Lock()
+
+    async def recall(self, cue: Cue) -> tuple[Lesson, ...]:
+        if not self._caught_up:
+            await self._catch_up()
+        exact: tuple[FailureRecord, ...] = ()
+        if signature := normal_signature(cue.signature):
+            exact = await self._do(self._store.matching, signature, _EXACT)
+        similar: tuple[Similar, ...] = ()
+        text = looked_for(cue)
+        if text and not any(record.lesson for record in exact):
+            similar = await self._similar(RULES[cue.moment].facet, text)
+        chosen = choose(cue, exact, similar)
+        self._uses.update(record.id for record in chosen)
+        return tuple(to_lesson(record, cue.moment) for record in chosen)
+
+    async def learn(self, failure: Failure) -> None:
+        record = record_of(failure, self._place, self._now())
+        vectors = (await self._vectors((record,))).get(record.id, {})
+        await self._do(self._store.learn, record, self._embedder.name, vectors)
+
+    async def judge(self, lessons: tuple[str, ...], *, helped: bool) -> None:
+        if lessons:
+            await self._do(partial(self._store.judge, lessons, helped=helped, now=self._now()))
+
+    async def settle(self) -> None:
+        """Write down what only counts: how often which lesson was shown."""
+        uses, self._uses = self._uses, Counter()
+        if uses:
+            await self._do(self._store.count_uses, dict(uses))
+
+    async def retire_stale(self) -> None:
+        """Retire what has neither happened nor helped for half a year."""
+        await self._do(self._store.retire_stale, self._now() - _STALE_S)
+
+    async def _similar(self, facet: Facet, text: str) -> tuple[Similar, ...]:
+        try:
+            (vector,) = await self._embedder.embed((text,))
+        except ModelUnavailableError:
+            # The exact half of the memory works without.
+            return ()
+        return await self._do(self._store.nearest, self._embedder.name, facet, vector, CANDIDATES)
+
+    async def _catch_up(self) -> None:
+        """Embed what was written with another way of embedding, or brought from elsewhere."""
+        for _ in range(_MOST_BATCHES):
+            name = self._embedder.name
+            records = await self._do(self._store.unembedded, name, _CATCH_UP)
+            vectors = await self._vectors(records)
+            if not vectors:
+                break
+            await self._do(self._store.embed, name, vectors)
+        self._caught_up = True
+
+    async def _vectors(self, records: Sequence[FailureRecord]) -> dict[str, Vectors]:
+        if not records:
+            return {}
+        texts = [record.text(facet) for record in records for facet in FACETS]
+        try:
+            packed = iter(await self._embedder.embed(texts))
+        except ModelUnavailableError:
+            # Made good when the memory is opened next.
+            return {}
+        return {record.id: {facet: next(packed) for facet in FACETS} for record in records}
+
+    async def _do(self, call: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        async with self._turn:
+            return await anyio.to_thread.run_sync(partial(call, *args, **kwargs))
+
+
+@asynccontextmanager
+async def open_stored_memory(
+    open_store: Callable[[], RecordStore], place: Place, *, embedder: Embedder | None = None
+) -> AsyncGenerator[StoredMemory]:
+    """Open a memory over a store, retire what is stale, and close it with all counts written."""
+    store = await anyio.to_thread.run_sync(open_store)
+    try:
+        memory = StoredMemory(store, place, embedder=embedder)
+        await memory.retire_stale()
+        yield memory
+        await memory.settle()
+    finally:
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(store.close)
+
+
+def open_sqlite_memory(
+    path: Path,
+    place: Place,
+    *,
+    embedder: Embedder | None = None,
+    on_notice: Notice = ignore_notice,
+) -> AbstractAsyncContextManager[StoredMemory]:
+    """Open the memory that is kept in one file.
+
+    Raises:
+        UsageError: If a newer version has written it.
+        JournalError: If it cannot be opened or made.
+    """
+    return open_stored_memory(
+        partial(SqliteStore, path, place, on_notice), place, embedder=embedder
+    )

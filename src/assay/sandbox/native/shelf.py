@@ -1,0 +1,86 @@
+"""One empty box made ahead of need, so that a sandbox opens at once.
+
+It is of the size that was asked for last: whoever opens sandboxes tends to open more of the same.
+"""
+
+import os
+from collections.abc import Awaitable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import anyio
+
+from assay.contracts.errors import SandboxUnavailableError
+
+_HOLD_BACK_S: Final = 0.01
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Box:
+    """A workspace of limited size that no sandbox has used yet."""
+
+    name: str
+    size_bytes: int
+    workspace: int
+    """A directory descriptor; whoever has the box closes it."""
+
+
+class BoxMaker(Protocol):
+    """Makes boxes and removes them."""
+
+    def check_alive(self) -> bool: ...
+
+    def open_box(self, size_bytes: int) -> Awaitable[Box]: ...
+
+    def close_box(self, name: str) -> Awaitable[None]: ...
+
+
+class Shelf:
+    """Has a box ready, at first of the size it is told, then of the one asked for last."""
+
+    def __init__(self, maker: BoxMaker, size_bytes: int) -> None:
+        self._maker = maker
+        self._size_bytes = size_bytes
+        self._spare: Box | None = None
+        self._wanted = anyio.Event()
+
+    async def take(self, size_bytes: int) -> Box:
+        """Return an empty box; raises like `open_box` of its maker."""
+        self._size_bytes = size_bytes
+        spare = self._spare
+        try:
+            if spare is None or spare.size_bytes != size_bytes or not self._maker.check_alive():
+                return await self._maker.open_box(size_bytes)
+            self._spare = None
+            return spare
+        finally:
+            self._wanted.set()
+
+    def wake(self) -> None:
+        """Let whoever keeps it filled see that its maker is gone."""
+        self._wanted.set()
+
+    async def keep_filled(self) -> None:
+        """Run for the life of the maker; ends with it, or when it refuses."""
+        try:
+            with suppress(SandboxUnavailableError):
+                while self._maker.check_alive():
+                    await self._wanted.wait()
+                    self._wanted = anyio.Event()
+                    # Whoever asked has a program to run; making a box now would slow it down.
+                    await anyio.sleep(_HOLD_BACK_S)
+                    await self.fill()
+        finally:
+            if self._spare is not None:
+                os.close(self._spare.workspace)
+                self._spare = None
+
+    async def fill(self) -> None:
+        """Have a box ready; raises like `open_box` of its maker."""
+        if self._spare is not None and self._spare.size_bytes != self._size_bytes:
+            box, self._spare = self._spare, None
+            os.close(box.workspace)
+            await self._maker.close_box(box.name)
+        if self._spare is None:
+            self._spare = await self._maker.open_box(self._size_bytes)
