@@ -1,6 +1,6 @@
 """Asks a model once, and lets the agent work with the same model, on the same goals.
 
-    python benchmarks/agent.py [--model local] [--goals examples/goals] [--attempts 16] [--json FILE]
+    python benchmarks/agent.py [--model local] [--goals FOLDER] [--attempts 16] [--json FILE]
 
 Both sides are judged by the same independent check. Prints, for each goal, whether one reply was
 enough and whether the agent got there; then both rates with 95 % Wilson intervals and their ratio.

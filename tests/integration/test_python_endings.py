@@ -17,6 +17,7 @@ SOURCES = {
     "exits with a number too large": "raise SystemExit(256 + 7)",
     "exits with words": "import sys; sys.exit('words')",
     "exits with nothing": "raise SystemExit",
+    "is interrupted": "raise KeyboardInterrupt",
     "exits with a tuple": "raise SystemExit((1, 2))",
     "leaves at once": "import os; print('x'); os._exit(7)",
     "fails": "def f():\n    return 1 / 0\nf()\n",

@@ -123,6 +123,23 @@ async def test_several_proposals_side_by_side_and_the_best_is_kept(tmp_path: Pat
     assert (story.workspace / "calc.py").read_text() == RIGHT
 
 
+async def test_two_samples_that_complement_each_other_are_put_together(tmp_path: Path) -> None:
+    other_half = "def add(a, b):\n    return 3\n\n\ndef sub(a, b):\n    return a - b\n"
+
+    story = await tell(
+        tmp_path,
+        [fenced(HALF), fenced(other_half)],
+        facts=SMALL,
+        files=FILES,
+        tests=TESTS,
+        effort=ONE_MINUTE,
+    )
+
+    assert [event.move for event in story.of(AttemptStarted)] == ["sample", "sample", "combine"]
+    assert story.outcome.grade is Grade.PROVEN
+    assert story.outcome.usage.calls == 2
+
+
 async def test_the_untouched_workspace_stays_so_without_acceptance(tmp_path: Path) -> None:
     story = await tell(
         tmp_path,

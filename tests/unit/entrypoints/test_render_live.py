@@ -20,9 +20,9 @@ from assay.contracts.events import (
     Verified,
 )
 from assay.contracts.workspace import FileChange
-from assay.entrypoints.render.view import open_view
 from assay.entrypoints.render.live import Easel, open_live_view, shared_out
 from assay.entrypoints.render.marks import look_of
+from assay.entrypoints.render.view import open_view
 from tests.support.runs import (
     CONTROLS,
     DIFF,

@@ -19,8 +19,8 @@ from assay.contracts.events import (
 )
 from assay.contracts.goal import Status
 from assay.contracts.verdict import CheckReport, Grade, Lattice
-from assay.entrypoints.render.view import open_view
 from assay.entrypoints.render.plain import PlainView
+from assay.entrypoints.render.view import open_view
 from assay.entrypoints.render.words import clock, compact, cost, event_line, listed
 from tests.support.runs import (
     CONTROLS,

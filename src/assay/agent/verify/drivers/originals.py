@@ -40,10 +40,10 @@ class Originals:
                 continue
             if code in self._known:
                 return None
-            # Its wrapper says that it stands where the test does; the test itself is the next layer.
-            if hasattr(layer, "is_hypothesis_test"):
-                continue
             if self._workspace.judges(code.co_filename):
+                # Its wrapper says that it stands where the test does; the test is the next layer.
+                if hasattr(layer, "is_hypothesis_test"):
+                    continue
                 return ""
             # Libraries wrap tests too; code of the workspace has no business around a test.
             if path := self._workspace.own(code.co_filename):
