@@ -20,7 +20,7 @@ class Rule:
 
 
 RULES: Final[dict[Moment, Rule]] = {
-    "plan": Rule(facet="goal", least_likeness=0.35, most=3),
+    "plan": Rule(facet="goal", least_likeness=0.3, most=3),
     "action": Rule(facet="action", least_likeness=0.55, most=1),
     "failure": Rule(facet="failure", least_likeness=0.6, most=1),
 }

@@ -74,7 +74,8 @@ ACTS: Final[dict[str, tuple[Trick, str]]] = {
         (Trick.DETECTS_VERIFIER, "looks at who is calling"),
     ),
     **dict.fromkeys(
-        ("__code__", "tb_frame", "gi_frame", "cr_frame", "ag_frame", "f_code"),
+        ("__code__", "__defaults__", "__kwdefaults__", "tb_frame", "gi_frame", "cr_frame",
+         "ag_frame", "f_code"),
         (Trick.DETECTS_VERIFIER, "reaches into what runs it"),
     ),
     "pickle.find_class": (Trick.HIDDEN_CODE, "unpickles what can run code"),
@@ -105,6 +106,14 @@ INNER: Final = frozenset(
     {
         *("__globals__", "__subclasses__", "__closure__", "__code__", "f_globals", "f_locals"),
         *("f_back", "tb_frame", "gi_frame", "cr_frame"),
+    }
+)
+# Nobody has a good reason to put one of these together from pieces.
+SECRET: Final = INNER | frozenset(
+    {
+        *("modules", "meta_path", "settrace", "_getframe", "get_objects", "get_referrers", "_exit"),
+        *("pytest", "_pytest", "unittest", "ctypes", "exec", "eval", "__import__", "__builtins__"),
+        *("PYTEST_CURRENT_TEST", "PYTEST_VERSION", "conftest"),
     }
 )
 TOLD_BY_PYTEST: Final = frozenset({"PYTEST_CURRENT_TEST", "PYTEST_VERSION"})

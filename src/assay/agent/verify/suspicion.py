@@ -227,8 +227,29 @@ def _shape(node: ast.AST) -> Iterator[Say]:
             yield (Trick.DETECTS_VERIFIER, "doubt", f"reaches through {name}")
         case ast.Constant(value=str(text)) if text in signs.TOLD_BY_PYTEST:
             yield (Trick.DETECTS_VERIFIER, "forgery", f"looks for {text}")
+        case ast.Constant(value=str(text)) if text in signs.INNER:
+            yield (Trick.DETECTS_VERIFIER, "doubt", f"reaches through {text}")
+        case ast.BinOp() | ast.Call() if _pieces(node) in signs.SECRET:
+            yield (Trick.HIDDEN_CODE, "doubt", f"puts the name {_pieces(node)} together from pieces")
         case _:
             pass
+
+
+def _pieces(node: ast.AST) -> str:
+    """The text that constants add up to; empty if it takes more than that to know it."""
+    match node:
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            first, second = _pieces(left), _pieces(right)
+            return first + second if first and second else ""
+        case ast.Call(
+            func=ast.Attribute(value=ast.Constant(value=str(between)), attr="join"),
+            args=[ast.List(elts=parts) | ast.Tuple(elts=parts)],
+        ):
+            return between.join(_pieces(part) for part in parts)
+        case _:
+            return ""
 
 
 def _run_on_import(module: ast.Module) -> Iterator[ast.AST]:

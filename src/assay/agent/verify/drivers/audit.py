@@ -20,7 +20,12 @@ _BY_ITSELF = frozenset(
         *("sys.settrace", "sys.setprofile", "sys.addaudithook"),
     }
 )
-_ATTRIBUTES = frozenset({"__code__", "tb_frame", "gi_frame", "cr_frame", "ag_frame", "f_code"})
+_ATTRIBUTES = frozenset(
+    {
+        *("__code__", "__defaults__", "__kwdefaults__"),
+        *("tb_frame", "gi_frame", "cr_frame", "ag_frame", "f_code"),
+    }
+)
 # Functions of the library that hand over a frame to whoever calls them.
 _GIVE_FRAMES = frozenset({"currentframe", "stack", "walk_stack", "<lambda>"})
 _DANGEROUS = frozenset(
@@ -35,15 +40,17 @@ class Workspace:
     """Tells files of the workspace, and those that judge, by their paths."""
 
     def __init__(self, order: "dict[str, Any]") -> None:
-        self._real = os.path.realpath
+        self._real, self._folder = os.path.realpath, os.path.realpath(".") + "/"
         self.root = os.path.realpath(order["root"]) + "/"
         self.judging = tuple(os.path.realpath(name) for name in order["protected"])
 
     def own(self, name: str) -> str:
         """The path from the root of a file whose code is not the person's tests; else empty."""
-        if not name.startswith(self.root) or self.judges(name):
+        # Code that was in an archive has a path from wherever that was named.
+        path = name if name.startswith(("/", "<")) else self._folder + name
+        if not path.startswith(self.root) or self.judges(path):
             return ""
-        return name[len(self.root) :]
+        return path[len(self.root) :]
 
     def judges(self, name: str) -> bool:
         return any(name == one or name.startswith(one + "/") for one in self.judging)
@@ -68,7 +75,7 @@ def watch_acts(order: "dict[str, Any]", say: Say) -> None:
             return
         busy.add(thread)
         try:
-            judge = _JUDGES.get(event, _by_itself)
+            judge = _JUDGES.get(event, _foreign)
             path = judge(workspace, given, frame_at(1))
             name = given[1] if event.startswith("object.") else event
             if path and (name, path) not in told:
@@ -98,9 +105,16 @@ def _by_itself(workspace: Workspace, given: "tuple[Any, ...]", frame: Any) -> st
 def _code(workspace: Workspace, given: "tuple[Any, ...]", frame: Any) -> str:  # noqa: ANN401 - a frame
     """Code from text, or from a file that does not look like code."""
     source = getattr(given[0], "co_filename", "") if given else ""
-    if isinstance(source, str) and not source.endswith(".py"):
+    if isinstance(source, str) and not (source.endswith(".py") and os.path.isfile(source)):
         return workspace.own(source) or _by_itself(workspace, given, frame)
     return _by_itself(workspace, given, frame)
+
+
+def _foreign(workspace: Workspace, given: "tuple[Any, ...]", frame: Any) -> str:  # noqa: ANN401 - a frame
+    """Memory and functions of other languages, by way of the library or without it."""
+    while frame is not None and "/ctypes/" in frame.f_code.co_filename:
+        frame = frame.f_back
+    return "" if frame is None else _by_itself(workspace, given, frame)
 
 
 def _frame(workspace: Workspace, given: "tuple[Any, ...]", frame: Any) -> str:  # noqa: ANN401 - a frame
