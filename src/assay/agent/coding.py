@@ -109,13 +109,17 @@ async def feedback_on(sitting: Sitting, step: Step) -> str:
 async def hard_tests(sitting: Sitting, best: Attempt) -> str:
     """Show the tests that even the best attempt fails, without showing how it fails them."""
     tree = await sitting.parts.journal.load_tree(sitting.state.plan.pristine)
-    failing = [test.id for report in best.reports for test in report.tests if not test.passed]
-    sources = dict.fromkeys(source_of(test, tree) for test in failing)
+    failing = [test for report in best.reports for test in report.tests if not test.passed]
+    sources = dict.fromkeys(source_of(test.id, tree) for test in failing)
     shown = [source for source in sources if source][:_HARD_TESTS]
-    if not shown:
-        return ""
     tests = "\n\n\n".join(shown)
-    return f"# Take special care\nEarlier attempts failed these tests:\n```python\n{tests}\n```"
+    if shown:
+        said = f"Earlier attempts failed these tests:\n```python\n{tests}\n```"
+    elif failing:
+        said = f"Earlier attempts failed: {failing[0].message}"
+    else:
+        return ""
+    return f"# Take special care\n{said}"
 
 
 def _lost(best: Attempt, last: Attempt) -> str:

@@ -9,8 +9,8 @@ from assay.agent.edits import Applied, Edit, WriteFile, apply_edits
 from assay.agent.parts import Sitting
 from assay.agent.permits import may_change
 from assay.agent.protocol import Understood, describe_protocol, understand_text
-from assay.agent.state import Attempt, Step
-from assay.agent.targets import only_imported
+from assay.agent.state import Attempt, Plan, Step
+from assay.agent.targets import names_wanted, only_imported
 from assay.agent.tidying import tidy_module
 from assay.contracts.conversation import Message, Reply, Request, StopReason
 from assay.contracts.workspace import Tree
@@ -70,9 +70,19 @@ def _messages(sitting: Sitting, step: Step, tree: Tree, feedback: str) -> tuple[
     if len(plan.targets) != 1:
         told = f"{told}\n\n{describe_protocol(())}"
     room = room_for_files(sitting.parts.model.facts)
-    first = opening(brief, max_chars=room)
-    # At the end, so that what comes before it is read once for all samples.
-    return (system(told), user(f"{first}\n\n{feedback}" if feedback else first))
+    # The feedback at the end, so that what comes before it is read once for all samples.
+    said = (opening(brief, max_chars=room), _to_define(plan, tree), feedback)
+    return (system(told), user("\n\n".join(part for part in said if part)))
+
+
+def _to_define(plan: Plan, tree: Tree) -> str:
+    """Name what the tests import: small models like to forget an exception or a constant."""
+    lines: list[str] = []
+    for target in plan.targets:
+        names = names_wanted(plan.protected, target, tree)
+        if names:
+            lines.append(f"`{target}` has to define {', '.join(f'`{name}`' for name in names)}.")
+    return "\n".join(lines)
 
 
 def _request(

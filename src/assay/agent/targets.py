@@ -57,6 +57,25 @@ def only_imported(tests: tuple[PurePosixPath, ...], tree: Tree) -> frozenset[Pur
     return frozenset(imported - named)
 
 
+def names_wanted(
+    tests: tuple[PurePosixPath, ...], target: PurePosixPath, tree: Tree
+) -> tuple[str, ...]:
+    """Return the names that Python tests import from a file: it has to define them all."""
+    names: dict[str, None] = {}
+    for test in tests:
+        text = tree.text(test)
+        module = _parsed(text) if text is not None and test.suffix == ".py" else None
+        for node in ast.walk(module) if module else ():
+            if (
+                isinstance(node, ast.ImportFrom)
+                and node.module
+                and not node.level
+                and _module_file(node.module, test, tree) == target
+            ):
+                names.update(dict.fromkeys(alias.name for alias in node.names))
+    return tuple(name for name in names if name != "*")
+
+
 def _in_words(statement: str) -> Iterator[PurePosixPath]:
     for match in _PATH_IN_WORDS.finditer(statement):
         yield PurePosixPath(match.group(1))
@@ -76,11 +95,8 @@ def _wanted_by(test: PurePosixPath, tree: Tree) -> Iterator[PurePosixPath]:
 
 
 def _wanted_by_python(test: PurePosixPath, text: str, tree: Tree) -> Iterator[PurePosixPath]:
-    try:
-        module = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError):
-        return
-    for node in ast.walk(module):
+    module = _parsed(text)
+    for node in ast.walk(module) if module else ():
         names: list[str] = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -89,6 +105,13 @@ def _wanted_by_python(test: PurePosixPath, text: str, tree: Tree) -> Iterator[Pu
         for name in names:
             if path := _module_file(name, test, tree):
                 yield path
+
+
+def _parsed(text: str) -> ast.Module | None:
+    try:
+        return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError):
+        return None
 
 
 def _module_file(name: str, test: PurePosixPath, tree: Tree) -> PurePosixPath | None:

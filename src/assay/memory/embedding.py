@@ -95,7 +95,7 @@ def likeness(one: str, other: str) -> float:
 def pack(vector: Vector) -> bytes:
     """Return a vector as one signed byte per coordinate: its direction is what counts."""
     largest = max((abs(number) for number in vector), default=0.0)
-    if not largest or not math.isfinite(largest):
+    if not largest or not all(map(math.isfinite, vector)):
         return bytes(len(vector))
     return array("b", (round(number / largest * 127) for number in vector)).tobytes()
 

@@ -56,17 +56,24 @@ def lesson_of(signature: str, message: str, fix: str) -> str:
 def _changes(fix: str) -> list[_Change]:
     changes: list[_Change] = []
     path, old, new = "", list[str](), list[str]()
-    for line in [*fix.splitlines()[:_MOST_LINES], "@@"]:
-        if line.startswith("+++ "):
-            path = line[4:].removeprefix("b/")
-        elif line.startswith("-") and not line.startswith("---"):
-            old.append(line[1:])
-        elif line.startswith("+"):
-            new.append(line[1:])
-        if not line.startswith(("+", "-")) and (old or new):
+    lines = fix.splitlines()[:_MOST_LINES]
+    for number, line in enumerate([*lines, "@@"]):
+        after = lines[number + 1] if number + 1 < len(lines) else ""
+        header = line.startswith("--- ") and after.startswith("+++ ")
+        if header or not line.startswith(("+", "-")):
             changes.extend(_paired(path, old, new))
             old, new = [], []
+        if header:
+            path = after[4:].removeprefix("b/")
+        elif line.startswith("-"):
+            old.append(line[1:])
+        elif line.startswith("+") and not _is_second_header(lines, number):
+            new.append(line[1:])
     return changes
+
+
+def _is_second_header(lines: list[str], number: int) -> bool:
+    return number > 0 and lines[number].startswith("+++ ") and lines[number - 1].startswith("--- ")
 
 
 def _paired(path: str, old: list[str], new: list[str]) -> list[_Change]:

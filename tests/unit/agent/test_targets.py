@@ -2,7 +2,7 @@ from pathlib import PurePosixPath
 
 import pytest
 
-from assay.agent.targets import find_targets, only_imported
+from assay.agent.targets import find_targets, names_wanted, only_imported
 from assay.contracts.workspace import Tree, TreeFile
 
 TEST = PurePosixPath("tests/test_it.py")
@@ -75,3 +75,10 @@ def test_a_script_that_tests_start_is_not_only_imported() -> None:
 
     assert only_imported((TEST,), tree_with_test(source)) == frozenset()
     assert only_imported((TEST,), tree_with_test("import report")) == {PurePosixPath("report.py")}
+
+
+def test_names_that_tests_import_have_to_be_defined() -> None:
+    tree = tree_with_test("from bank import Account, Broke\nfrom json import loads\nimport bank\n")
+
+    assert names_wanted((TEST,), PurePosixPath("bank.py"), tree) == ("Account", "Broke")
+    assert names_wanted((TEST,), PurePosixPath("other.py"), tree) == ()

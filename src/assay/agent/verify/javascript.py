@@ -1,5 +1,6 @@
 """What can be read in a JavaScript test file without running it, and what can be added to it."""
 
+import base64
 import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
@@ -109,6 +110,34 @@ def is_module(path: PurePosixPath, text: str, *, package_is_module: bool) -> boo
     return package_is_module or bool(_MODULE.search(_COMMENT.sub("", text)))
 
 
+# What a test asks with stays what it is. What is added to it is nobody's harm.
+_LOCK: Final = (
+    "for (const held of [assert, strict, assert.AssertionError, assert.AssertionError.prototype, "
+    "test]) for (const name of Object.getOwnPropertyNames(held)) { "
+    "const own = Object.getOwnPropertyDescriptor(held, name); "
+    "if (own.configurable && typeof own.value === 'function') Object.defineProperty(held, name, "
+    "{ ...own, writable: false, configurable: false }); }"
+)
+
+
+def _locked(text: str, *, module: bool) -> str:
+    """Put the lock before everything else in a test file, without another line."""
+    if module:
+        source = (
+            "import test from 'node:test'; import assert from 'node:assert'; "
+            f"import strict from 'node:assert/strict'; {_LOCK}"
+        )
+        encoded = base64.b64encode(source.encode()).decode()
+        lock = f"import 'data:text/javascript;base64,{encoded}'; "
+    else:
+        given = "require('node:assert'), require('node:assert/strict'), require('node:test')"
+        lock = f";((assert, strict, test) => {{ {_LOCK} }})({given}); "
+    if text.startswith("#!"):
+        first, _, rest = text.partition("\n")
+        return f"{first}\n{lock}{rest}"
+    return lock + text
+
+
 def plan_for_node(texts: dict[PurePosixPath, str], *, package_is_module: bool) -> Plan:
     """Plan tests that must fail for files that use `node:test`."""
     files: dict[PurePosixPath, bytes] = {}
@@ -121,7 +150,8 @@ def plan_for_node(texts: dict[PurePosixPath, str], *, package_is_module: bool) -
         own = {new_canary_name(): act for act in dict.fromkeys(acts)}
         names.update(own)
         planted = "".join(f"  test({name!r}, () => {{ {act}; }});\n" for name, act in own.items())
-        if is_module(path, text, package_is_module=package_is_module):
+        module = is_module(path, text, package_is_module=package_is_module)
+        if module:
             test, assertion, strict = (f"_{new_canary_name()}" for _ in range(3))
             head = (
                 f"import {test} from 'node:test';\n"
@@ -133,7 +163,7 @@ def plan_for_node(texts: dict[PurePosixPath, str], *, package_is_module: bool) -
             head = ""
             given = "require('node:test'), require('node:assert'), require('node:assert/strict')"
         addition = f"\n;\n{head};((test, assert, strict) => {{\n{planted}}})({given});\n"
-        files[path] = (text + addition).encode()
+        files[path] = (_locked(text, module=module) + addition).encode()
     return Plan(files=files, names=frozenset(names))
 
 

@@ -204,7 +204,7 @@ def _objection(reports: Sequence[CheckReport], findings: Sequence[Finding]) -> s
 
 
 def _praise(reports: Sequence[CheckReport], doubts: Sequence[Finding]) -> str:
-    tests = sum(len(report.tests) for report in reports)
+    tests = sum(test.passed for report in reports for test in report.tests)
     planted = sum(report.canaries_planted for report in reports)
     passed = f"all {tests} tests passed" if tests else f"all {len(reports)} checks passed"
     caught = f", and all {planted} tests that must fail did" if planted else ""

@@ -27,7 +27,16 @@ from assay.contracts.ports import OnOutput, Sandbox, ignore_output
 from assay.contracts.verdict import CheckReport, Finding, TestResult, TestStatus, Trick
 
 _PACKAGE: Final = "assay.agent.verify.drivers"
-_COMMON: Final = ("channel", "integrity", "canaries", "remains", "others", "audit", "originals")
+_COMMON: Final = (
+    "channel",
+    "integrity",
+    "canaries",
+    "remains",
+    "others",
+    "audit",
+    "originals",
+    "memory",
+)
 # Modules of the drivers are known by name only while they import each other.
 _BOOT: Final = """
 def boot():

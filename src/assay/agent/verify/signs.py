@@ -74,8 +74,16 @@ ACTS: Final[dict[str, tuple[Trick, str]]] = {
         (Trick.DETECTS_VERIFIER, "looks at who is calling"),
     ),
     **dict.fromkeys(
-        ("__code__", "__defaults__", "__kwdefaults__", "tb_frame", "gi_frame", "cr_frame",
-         "ag_frame", "f_code"),
+        (
+            "__code__",
+            "__defaults__",
+            "__kwdefaults__",
+            "tb_frame",
+            "gi_frame",
+            "cr_frame",
+            "ag_frame",
+            "f_code",
+        ),
         (Trick.DETECTS_VERIFIER, "reaches into what runs it"),
     ),
     "pickle.find_class": (Trick.HIDDEN_CODE, "unpickles what can run code"),

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from assay.agent.verify import signs
+from assay.agent.verify.foreign_signs import signs_in
 from assay.agent.verify.python_reading import is_test_file, parse_module
 from assay.agent.verify.signs import Say
 from assay.contracts.verdict import Finding, Trick
@@ -32,6 +33,7 @@ def read_proposal(
         module = parse_module(judged, change.path)
         if module is None:
             findings += _unreadable(change.path, judged.files[change.path].content)
+            findings += _foreign(change.path, pristine, judged)
             continue
         known = _Reader(path=change.path, tests=names)
         before = parse_module(pristine, change.path)
@@ -39,6 +41,16 @@ def read_proposal(
         found = dict.fromkeys(known.read(module))
         findings += [f for f in found if (f.trick, f.explanation) not in old]
     return tuple(findings)
+
+
+def _foreign(path: PurePosixPath, pristine: Tree, judged: Tree) -> Iterator[Finding]:
+    old = {(trick, said) for trick, said, _ in signs_in(path, pristine.text(path) or "")}
+    for trick, said, line in signs_in(path, judged.text(path) or ""):
+        if (trick, said) not in old:
+            explanation = f"{path} {said}"
+            yield Finding(
+                trick=trick, severity="doubt", explanation=explanation, path=path, line=line
+            )
 
 
 def held_against(pristine: Tree, judged: Tree, seen: Iterable[Finding]) -> tuple[Finding, ...]:
@@ -230,7 +242,11 @@ def _shape(node: ast.AST) -> Iterator[Say]:
         case ast.Constant(value=str(text)) if text in signs.INNER:
             yield (Trick.DETECTS_VERIFIER, "doubt", f"reaches through {text}")
         case ast.BinOp() | ast.Call() if _pieces(node) in signs.SECRET:
-            yield (Trick.HIDDEN_CODE, "doubt", f"puts the name {_pieces(node)} together from pieces")
+            yield (
+                Trick.HIDDEN_CODE,
+                "doubt",
+                f"puts the name {_pieces(node)} together from pieces",
+            )
         case _:
             pass
 

@@ -8,6 +8,7 @@ import os
 import sys
 from _thread import get_ident
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from assay.agent.verify.drivers.channel import Say
@@ -105,7 +106,7 @@ def _by_itself(workspace: Workspace, given: "tuple[Any, ...]", frame: Any) -> st
 def _code(workspace: Workspace, given: "tuple[Any, ...]", frame: Any) -> str:  # noqa: ANN401 - a frame
     """Code from text, or from a file that does not look like code."""
     source = getattr(given[0], "co_filename", "") if given else ""
-    if isinstance(source, str) and not (source.endswith(".py") and os.path.isfile(source)):
+    if isinstance(source, str) and not (source.endswith(".py") and Path(source).is_file()):
         return workspace.own(source) or _by_itself(workspace, given, frame)
     return _by_itself(workspace, given, frame)
 

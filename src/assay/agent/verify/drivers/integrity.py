@@ -49,40 +49,6 @@ def watch_runner() -> Callable[[], list[str]]:
     return differences
 
 
-def watch_dicts() -> Callable[[], list[str]]:
-    """Notice that something was put into the heart of the runner, even if it was taken out again.
-
-    CPython numbers every change to a dictionary. Where it does not, nothing is noticed.
-    """
-    hearts = {
-        f"{name}.{holder}" if holder else name: vars(getattr(sys.modules[name], holder, None) or sys.modules[name])
-        for name, holders in _HEARTS.items()
-        if name in sys.modules
-        for holder in holders
-    }
-    number = c_uint64.from_address
-    try:
-        dicts = {
-            label: inside if isinstance(inside, dict) else gc.get_referents(inside)[0]
-            for label, inside in hearts.items()
-        }
-        counters = {label: number(id(inside) + _NUMBER_AT) for label, inside in dicts.items()}
-        trial: dict[str, int] = {}
-        seen = [number(id(trial) + _NUMBER_AT).value]
-        trial["a"] = 1
-        seen.append(number(id(trial) + _NUMBER_AT).value)
-    except (IndexError, TypeError, ValueError):
-        return list
-    if seen[0] == seen[1] or not all(isinstance(inside, dict) for inside in dicts.values()):
-        return list
-    before = {label: counter.value for label, counter in counters.items()}
-
-    def touched() -> list[str]:
-        return [label for label, counter in counters.items() if counter.value != before[label]]
-
-    return touched
-
-
 def watch_library(files: "list[Path]", folders: "list[str]") -> Callable[[], list[str]]:
     """Remember the modules that these files import; the function says what was put in place there.
 

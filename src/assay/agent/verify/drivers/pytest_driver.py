@@ -25,6 +25,7 @@ from assay.agent.verify.drivers.audit import Workspace, new_finders, watch_acts
 from assay.agent.verify.drivers.canaries import METHODS, PLAIN, WITH_PYTEST, Names
 from assay.agent.verify.drivers.channel import Say
 from assay.agent.verify.drivers.integrity import watch_library, watch_runner
+from assay.agent.verify.drivers.memory import hide_memory, watch_hearts
 from assay.agent.verify.drivers.originals import Originals
 from assay.agent.verify.drivers.others import other_than, same_as
 from assay.agent.verify.drivers.remains import living_processes
@@ -55,6 +56,7 @@ class _Witness:
         self.originals = Originals(order)
         self.library = watch_library(self.originals.files, order["path"].split(os.pathsep))
         self.differences: Callable[[], list[str]] = list
+        self.touched: Callable[[], list[str]] = list
         self.canaries: set[pytest.Item] = set()
         self.reached: set[str] = set()
         self.states: dict[str, list[str]] = {}
@@ -67,7 +69,7 @@ class _Witness:
 
     def pytest_load_initial_conftests(self, early_config: pytest.Config) -> None:
         # Here pytest's own plugins have changed what they change, and no file was imported yet.
-        self.differences = watch_runner()
+        self.differences, self.touched = watch_runner(), watch_hearts()
         for file in self.originals.files:
             self.originals.add(partial(_rewritten, file, early_config))
 
@@ -157,7 +159,7 @@ class _Witness:
             self.say(["replaced", item.nodeid, path])
 
     def _look_around(self) -> None:
-        for name in self.library():
+        for name in (*self.library(), *self.touched()):
             self.say(["changed", name])
         for path in new_finders(self.workspace):
             self.say(["seen", "sys.meta_path", path])
@@ -291,6 +293,7 @@ def run(order: "dict[str, Any]", say: Say) -> int:
     os.environ[_AUTOLOAD] = "1"  # noqa: TID251 - a word to pytest, not a setting
     sys.argv = [str(Path(pytest.__file__).with_name("__main__.py")), *order["args"]]
     sys.path[:0] = [str(Path.cwd()), *filter(None, order["path"].split(os.pathsep))]
+    hide_memory()
     watch_acts(order, say)
     main: Callable[..., Any] = pytest.main
     code = int(main(args, plugins=[witness, *plugins]))

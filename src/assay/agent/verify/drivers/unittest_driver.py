@@ -15,6 +15,7 @@ from assay.agent.verify.drivers.audit import Workspace, new_finders, watch_acts
 from assay.agent.verify.drivers.canaries import METHODS, Names
 from assay.agent.verify.drivers.channel import Say
 from assay.agent.verify.drivers.integrity import watch_library, watch_runner
+from assay.agent.verify.drivers.memory import hide_memory, watch_hearts
 from assay.agent.verify.drivers.originals import Originals
 from assay.agent.verify.drivers.others import other_than, same_as
 from assay.agent.verify.drivers.remains import living_processes
@@ -165,7 +166,7 @@ def run(order: "dict[str, Any]", say: Say) -> int:
     vars(sys.modules["builtins"]).update(words)
     originals, workspace = Originals(order), Workspace(order)
     library = watch_library(originals.files, order["path"].split(os.pathsep))
-    differences = watch_runner()
+    differences, touched = watch_runner(), watch_hearts()
     witnesses: list[_Witness] = []
 
     class Runner(unittest.TextTestRunner):
@@ -192,6 +193,7 @@ def run(order: "dict[str, Any]", say: Say) -> int:
 
     sys.argv = ["python3 -m unittest", *order["args"]]
     sys.path[:0] = [str(Path.cwd()), *filter(None, order["path"].split(os.pathsep))]
+    hide_memory()
     watch_acts(order, say)
     try:
         program = unittest.main(module=None, argv=list(sys.argv), testRunner=Runner, exit=False)
@@ -202,7 +204,7 @@ def run(order: "dict[str, Any]", say: Say) -> int:
         return 1
     for name in differences():
         say(["patched", name])
-    for name in library():
+    for name in (*library(), *touched()):
         say(["changed", name])
     for path in new_finders(workspace):
         say(["seen", "sys.meta_path", path])

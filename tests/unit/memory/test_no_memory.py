@@ -1,0 +1,11 @@
+from assay.memory.no_memory import NoMemory
+from assay.testing.memory_conformance.failures import DURATIONS, cue_for
+
+
+async def test_the_absent_memory_recalls_nothing_whatever_it_is_told() -> None:
+    memory = NoMemory()
+
+    await memory.learn(DURATIONS)
+    await memory.judge(("a",), helped=True)
+
+    assert await memory.recall(cue_for(DURATIONS, "failure")) == ()
