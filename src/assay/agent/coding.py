@@ -63,13 +63,19 @@ async def _attempt(sitting: Sitting, number: int, step: Step) -> Attempt:
         attempt = Attempt(number=number, move=step.move, tree=digest, complaint=str(error))
     tree = await sitting.parts.journal.load_tree(attempt.tree)
     _tell_changes(sitting, number, base, tree)
-    return replace(attempt, repeats=_repeated(sitting.state, attempt))
+    shown = (
+        *(sitting.state.plan.lesson_ids if number == 1 else ()),
+        *sitting.shown.get(number, ()),
+    )
+    return replace(
+        attempt, repeats=_repeated(sitting.state, attempt), lesson_ids=tuple(dict.fromkeys(shown))
+    )
 
 
 async def _made(sitting: Sitting, number: int, step: Step, base: Tree) -> Attempt:
     if step.move == "combine":
         return await recombine(sitting, number, step, tree=base)
-    feedback = await feedback_on(sitting, step)
+    feedback = await feedback_on(sitting, step, number)
     make = write_directly if sitting.parts.small else work_on
     return await make(sitting, number, step, tree=base, feedback=feedback)
 
@@ -82,7 +88,7 @@ async def _base(sitting: Sitting, step: Step) -> Tree:
     return await sitting.parts.journal.load_tree(digest)
 
 
-async def feedback_on(sitting: Sitting, step: Step) -> str:
+async def feedback_on(sitting: Sitting, step: Step, number: int) -> str:
     """Say what the check had to say of the attempt that is worked on."""
     state = sitting.state
     earlier = state.attempt(step.base)
@@ -102,7 +108,7 @@ async def feedback_on(sitting: Sitting, step: Step) -> str:
     said.extend(f"- {finding.explanation}" for finding in earlier.findings)
     if earlier.all_passed and earlier.verdict and not earlier.verdict.accepted:
         said.append(f"It was not accepted: {earlier.verdict.reason}")
-    said.extend(await _remedies(sitting, earlier))
+    said.extend(await _remedies(sitting, earlier, number))
     return "\n\n".join([*(part for part in said if part), _REPAIR])
 
 
@@ -133,13 +139,13 @@ def _lost(best: Attempt, last: Attempt) -> str:
     )
 
 
-async def _remedies(sitting: Sitting, attempt: Attempt) -> list[str]:
+async def _remedies(sitting: Sitting, attempt: Attempt, number: int) -> list[str]:
     parts = sitting.parts
     if parts.memory_use not in {"action", "all"} or not attempt.signatures:
         return []
     cue = Cue(moment="failure", goal=parts.goal.statement, signature=attempt.signatures[0], text="")
-    lessons = await parts.memory.recall(cue)
-    return [f"(The same failure before: {lesson.text})" for lesson in lessons[:1]]
+    lessons = await sitting.lessons(cue, attempt=number, most=1)
+    return [f"(The same failure before: {lesson})" for lesson in lessons]
 
 
 def _tell_changes(sitting: Sitting, number: int, base: Tree, tree: Tree) -> None:

@@ -12,6 +12,7 @@ from assay.contracts.events import ModelReplied, OutputArrived, RunEvent, TextAr
 from assay.contracts.execution import Limits, OutputChunk
 from assay.contracts.goal import Goal, MemoryUse
 from assay.contracts.jsonable import jsonable
+from assay.contracts.lessons import Cue
 from assay.contracts.ports import (
     FailureMemory,
     Journal,
@@ -64,6 +65,8 @@ class Sitting:
     state: RunState
     spent: Usage = field(default_factory=Usage)
     told: dict[int, int] = field(default_factory=dict[int, int])
+    shown: dict[int, list[str]] = field(default_factory=dict[int, list[str]])
+    """Lessons that the model was shown, by attempt."""
     begun: float = 0.0
 
     def __post_init__(self) -> None:
@@ -113,6 +116,12 @@ class Sitting:
             )
         )
         return reply
+
+    async def lessons(self, cue: Cue, *, attempt: int, most: int) -> tuple[str, ...]:
+        """Recall what fits the moment, and remember that it was shown."""
+        found = (await self.parts.memory.recall(cue))[:most]
+        self.shown.setdefault(attempt, []).extend(lesson.id for lesson in found)
+        return tuple(lesson.text for lesson in found)
 
     def on_output(self, attempt: int) -> OnOutput:
         """Be the listener that shows what a program prints."""

@@ -29,7 +29,8 @@ async def make_plan(sitting: Sitting) -> RunState:
     """Settle what decides; where nothing does, checks are written that fail now."""
     plan = await _decided(sitting)
     lessons = await _lessons(sitting)
-    plan = replace(plan, lessons=lessons, steps=await _steps(sitting, plan))
+    ids = tuple(sitting.shown.get(0, ()))
+    plan = replace(plan, lessons=lessons, lesson_ids=ids, steps=await _steps(sitting, plan))
     sitting.emit(
         Planned(steps=plan.steps, targets=plan.targets, checks=plan.checks, lessons=lessons)
     )
@@ -99,8 +100,8 @@ async def _lessons(sitting: Sitting) -> tuple[str, ...]:
     parts = sitting.parts
     if parts.memory_use not in {"plan", "all"}:
         return ()
-    lessons = await parts.memory.recall(Cue(moment="plan", goal=parts.goal.statement))
-    return tuple(lesson.text for lesson in lessons[:_MOST_LESSONS])
+    cue = Cue(moment="plan", goal=parts.goal.statement)
+    return await sitting.lessons(cue, attempt=0, most=_MOST_LESSONS)
 
 
 async def _steps(sitting: Sitting, plan: Plan) -> tuple[str, ...]:

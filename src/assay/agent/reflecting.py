@@ -20,6 +20,7 @@ async def reflect(sitting: Sitting) -> RunState:
     """Close the round; the state that comes back either has a next step or an ending."""
     state = sitting.state
     for attempt in sorted(state.round, key=lambda attempt: attempt.number):
+        await _judge_lessons(sitting, state, attempt)
         state = _ratcheted(sitting, state, attempt)
     state = _lightened(replace(state, round=()))
     used = _share_used(sitting, state)
@@ -45,6 +46,13 @@ async def reflect(sitting: Sitting) -> RunState:
         Reflected(attempt=last.number, lesson=_lesson(state, last, step), next_move=step.move)
     )
     return replace(state, step=step)
+
+
+async def _judge_lessons(sitting: Sitting, state: RunState, attempt: Attempt) -> None:
+    """Say of the lessons that were shown whether the attempt got further with them."""
+    if attempt.lesson_ids and attempt.reports and not attempt.tampered:
+        helped = attempt.all_passed or better(attempt, state.attempt(state.best))
+        await sitting.parts.memory.judge(attempt.lesson_ids, helped=helped)
 
 
 def _ratcheted(sitting: Sitting, state: RunState, attempt: Attempt) -> RunState:

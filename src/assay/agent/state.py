@@ -27,6 +27,7 @@ class Plan:
     pristine: str = ""
     """Digest of the workspace with every test in it."""
     lessons: tuple[str, ...] = ()
+    lesson_ids: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +62,8 @@ class Attempt:
     base: int = 0
     other: int = 0
     """Of which two attempts it was put together."""
+    lesson_ids: tuple[str, ...] = ()
+    """Lessons of earlier runs that the model was shown for it."""
     repeats: int = 0
     """The earlier attempt with the very same files, if there is one."""
 

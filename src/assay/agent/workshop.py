@@ -212,7 +212,7 @@ async def _use(bench: _Bench, call: ToolCall, key: str, turn: int) -> str:
 
 async def _really_use(bench: _Bench, call: ToolCall) -> dict[str, Any]:
     sitting = bench.sitting
-    warning = await _warning(sitting, call)
+    warning = await _warning(sitting, call, bench.number)
     failed = False
     try:
         text = await bench.tools[call.name].call(
@@ -225,15 +225,15 @@ async def _really_use(bench: _Bench, call: ToolCall) -> dict[str, Any]:
     return {"text": f"{warning}{text}", "failed": failed, "tree": digest}
 
 
-async def _warning(sitting: Sitting, call: ToolCall) -> str:
+async def _warning(sitting: Sitting, call: ToolCall, number: int) -> str:
     """Say what went wrong when something like this was done before."""
     parts = sitting.parts
     if parts.memory_use not in {"action", "all"}:
         return ""
     action = " ".join(str(value) for value in (call.arguments or {}).values())
     cue = Cue(moment="action", goal=parts.goal.statement, text=action)
-    lessons = await parts.memory.recall(cue)
-    return "".join(f"(An earlier failure: {lesson.text})\n" for lesson in lessons[:1])
+    lessons = await sitting.lessons(cue, attempt=number, most=1)
+    return "".join(f"(An earlier failure: {lesson})\n" for lesson in lessons)
 
 
 def _tell(bench: _Bench, turn: int, tool: str, summary: str, answer: str, *, failed: bool) -> None:

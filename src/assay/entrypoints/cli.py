@@ -16,6 +16,7 @@ _COMMANDS: Final = {
     "runs": ("cli_runs", "runs", "List what was run."),
     "show": ("cli_runs", "show", "Show what happened in a run."),
     "verify": ("cli_verify", "verify", "Run the proof of a certificate again."),
+    "memory": ("cli_memory", "command", "Look after what earlier failures taught."),
     "doctor": (
         "cli_doctor",
         "command",

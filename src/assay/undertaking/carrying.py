@@ -169,7 +169,12 @@ class _Undertaking:
         async with (
             open_model(name, settings=settings.models, opening=opening) as model,
             open_backend(settings.sandbox) as backend,
-            open_memory(commission.memory, settings) as memory,
+            open_memory(
+                commission.memory,
+                settings,
+                project=str(commission.workspace or ""),
+                on_notice=watching.on_notice,
+            ) as memory,
         ):
             watching.local = model.facts.local
             if kept is None:
