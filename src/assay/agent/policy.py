@@ -23,10 +23,20 @@ def first_step(*, small: bool) -> Step:
     return Step(move="sample", temperature=0.0 if small else None)
 
 
-def next_step(attempts: tuple[Attempt, ...], best: int, effort: Effort, *, small: bool) -> Step:
-    """Say how to go on after these attempts, of which none was accepted."""
+def next_step(
+    attempts: tuple[Attempt, ...],
+    best: int,
+    effort: Effort,
+    *,
+    small: bool,
+    partners: tuple[int, ...] = (),
+) -> Step:
+    """Say how to go on after these attempts, of which none was accepted.
+
+    `partners` are attempts that the best one could be put together with.
+    """
     if small:
-        return _next_of_small(attempts, best)
+        return _next_of_small(attempts, best, partners)
     if _stuck(attempts) or _repairs_in_a_row(attempts) >= effort.repairs:
         return Step(move="fresh", temperature=_WARM if _stuck(attempts) else None, base=best)
     last = attempts[-1]
@@ -36,9 +46,9 @@ def next_step(attempts: tuple[Attempt, ...], best: int, effort: Effort, *, small
     return Step(move="repair", temperature=None, base=last.number)
 
 
-def _next_of_small(attempts: tuple[Attempt, ...], best: int) -> Step:
-    if other := _complement(attempts, best):
-        return Step(move="combine", temperature=None, base=best, other=other)
+def _next_of_small(attempts: tuple[Attempt, ...], best: int, partners: tuple[int, ...]) -> Step:
+    if partners:
+        return Step(move="combine", temperature=None, base=best, other=partners[0])
     asked = sum(attempt.move != "combine" for attempt in attempts)
     planned = _SMALL[asked % len(_SMALL)]
     if planned == "sample" or not best:
@@ -47,17 +57,19 @@ def _next_of_small(attempts: tuple[Attempt, ...], best: int) -> Step:
     return Step(move=planned, temperature=warmth, base=best)
 
 
-def _complement(attempts: tuple[Attempt, ...], best: int) -> int:
-    """Return an attempt that passes what the best one fails, if the two were not put together."""
-    tried = {(a.base, a.other) for a in attempts if a.move == "combine"}
+def complements(attempts: tuple[Attempt, ...], best: int) -> tuple[int, ...]:
+    """Return the attempts that pass what the best one fails, those that add most first."""
     leader = next((attempt for attempt in attempts if attempt.number == best), None)
-    if leader is None:
-        return 0
-    for attempt in reversed(attempts):
-        fits = attempt.passed - leader.passed and not attempt.tampered
-        if fits and attempt.number != best and (best, attempt.number) not in tried:
-            return attempt.number
-    return 0
+    if leader is None or leader.all_passed:
+        return ()
+    tried = {(a.base, a.other) for a in attempts if a.move == "combine"}
+    gains = {
+        attempt.number: len(attempt.passed - leader.passed)
+        for attempt in attempts
+        if not attempt.tampered and (best, attempt.number) not in tried
+    }
+    useful = [number for number, gain in gains.items() if gain]
+    return tuple(sorted(useful, key=lambda number: -gains[number]))
 
 
 def _repairs_in_a_row(attempts: tuple[Attempt, ...]) -> int:

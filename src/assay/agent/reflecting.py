@@ -4,7 +4,8 @@ from dataclasses import replace
 
 from assay.agent.lattice import better, gain
 from assay.agent.parts import Sitting
-from assay.agent.policy import next_step
+from assay.agent.policy import complements, next_step
+from assay.agent.recombining import mixtures
 from assay.agent.state import Attempt, RunState, Step
 from assay.contracts.diffs import unified_diff
 from assay.contracts.events import BudgetUsed, Reflected, RolledBack
@@ -40,12 +41,32 @@ async def reflect(sitting: Sitting) -> RunState:
         return await end(sitting, state, None)
     last = state.attempts[-1]
     step = next_step(
-        state.attempts, state.best, sitting.parts.goal.effort, small=sitting.parts.small
+        state.attempts,
+        state.best,
+        sitting.parts.goal.effort,
+        small=sitting.parts.small,
+        partners=await _partners(sitting, state),
     )
     sitting.emit(
         Reflected(attempt=last.number, lesson=_lesson(state, last, step), next_move=step.move)
     )
     return replace(state, step=step)
+
+
+async def _partners(sitting: Sitting, state: RunState) -> tuple[int, ...]:
+    """Return the attempts that have functions which the best one lacks."""
+    best = state.attempt(state.best)
+    if best is None or not sitting.parts.small:
+        return ()
+    tree = await sitting.parts.journal.load_tree(best.tree)
+    found: list[int] = []
+    for number in complements(state.attempts, state.best):
+        other = state.attempt(number)
+        if other is not None:
+            partner = await sitting.parts.journal.load_tree(other.tree)
+            if any(True for _ in mixtures(tree, partner, state.plan.targets)):
+                found.append(number)
+    return tuple(found)
 
 
 async def _judge_lessons(sitting: Sitting, state: RunState, attempt: Attempt) -> None:

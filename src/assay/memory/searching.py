@@ -4,7 +4,7 @@ from assay.memory.embedding import HashedEmbedder, hashed, pack
 from assay.memory.records import FACETS, FailureRecord, Similar, Vectors
 from assay.memory.sqlite_store import SqliteStore
 
-_LEAST_LIKENESS = 0.15
+_LEAST_LIKENESS = 0.2
 _BATCH = 500
 
 

@@ -133,23 +133,30 @@ class SqliteStore:
             )
 
     def retire_stale(self, before: float) -> int:
-        """Retire what has neither happened nor helped since then, and the oldest of too many."""
+        """Retire what neither happened nor helped since then, and drop the oldest of too many."""
+        with self._explained():
+            count = self._database.execute("SELECT count(*) FROM records").fetchone()[0]
+            stale = self._database.execute(
+                "SELECT count(*) FROM records "
+                "WHERE last_seen < :before AND last_helped < :before AND retired = ''",
+                {"before": before},
+            ).fetchone()[0]
+        surplus = max(0, count - _MOST_RECORDS)
+        if not stale and not surplus:
+            # Nearly always, and then nobody has to wait for a disk.
+            return 0
         with self._writing() as database:
-            revision = self._next_revision()
-            stale = database.execute(
-                "UPDATE records SET retired = 'stale', revision = ? "
-                "WHERE retired = '' AND last_seen < ? AND last_helped < ?",
-                (revision, before, before),
-            ).rowcount
-            extra = database.execute("SELECT count(*) - ? FROM records", (_MOST_RECORDS,))
-            surplus = max(0, extra.fetchone()[0])
-            if surplus:
-                database.execute(
-                    "DELETE FROM records WHERE key IN (SELECT key FROM records "
-                    "ORDER BY retired = '', max(last_seen, last_helped) LIMIT ?)",
-                    (surplus,),
-                )
-                self._count("forgotten")
+            database.execute(
+                "UPDATE records SET retired = 'stale', revision = :revision "
+                "WHERE last_seen < :before AND last_helped < :before AND retired = ''",
+                {"before": before, "revision": self._next_revision()},
+            )
+            database.execute(
+                "DELETE FROM records WHERE key IN (SELECT key FROM records "
+                "ORDER BY retired = '', max(last_seen, last_helped) LIMIT ?)",
+                (surplus,),
+            )
+            self._count("forgotten")
         return stale + surplus
 
     def unembedded(self, embedder: str, limit: int) -> tuple[FailureRecord, ...]:

@@ -3,7 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Final, ParamSpec, Protocol, TypeVar
@@ -11,7 +11,7 @@ from typing import Final, ParamSpec, Protocol, TypeVar
 import anyio
 import anyio.to_thread
 
-from assay.contracts.errors import ModelUnavailableError
+from assay.contracts.errors import JournalError, ModelUnavailableError
 from assay.contracts.lessons import Cue, Failure, Lesson
 from assay.memory.database import Notice, ignore_notice
 from assay.memory.embedding import Embedder, HashedEmbedder
@@ -162,7 +162,9 @@ async def open_stored_memory(
         memory = StoredMemory(store, place, embedder=embedder)
         await memory.retire_stale()
         yield memory
-        await memory.settle()
+        # How often a lesson was shown is not worth the outcome of a run.
+        with suppress(JournalError):
+            await memory.settle()
     finally:
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(store.close)

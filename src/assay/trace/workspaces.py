@@ -80,6 +80,13 @@ def read_workspace(
         ) from error
     try:
         _read_folder(reading, descriptor, PurePosixPath())
+    except OSError as error:
+        # It was taken away meanwhile, or is a folder of the system that only looks like one.
+        raise UsageError(
+            f"the workspace {str(folder)!r} cannot be read to its end: {error.strerror}"
+        ) from error
+    except RecursionError:
+        raise UsageError(f"the workspace {str(folder)!r} is nested too deeply") from None
     finally:
         os.close(descriptor)
     return Tree(files=reading.files, links=tuple(sorted(reading.links)))

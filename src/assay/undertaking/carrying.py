@@ -1,5 +1,6 @@
 """Carries out a commission: makes the run, joins its parts, hands over what was accepted."""
 
+import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -39,6 +40,7 @@ from assay.undertaking.record import HANDED_OVER, MODEL, PRISTINE, REPLIES, mode
 from assay.wiring import build_screen, open_backend, open_memory, open_model
 
 CHECKPOINTS = "checkpoints.sqlite"
+CERTIFICATES = ".assay"
 _CERTIFICATE = "certificate.json"
 _SMALL_ATTEMPTS = 16
 
@@ -126,8 +128,24 @@ async def _untouched(commission: Commission) -> Tree:
             f"there is no folder {str(workspace)!r}",
             hint="create it, or leave --workspace out to get a new one",
         )
+    _check_destination(workspace)
     read = partial(read_workspace, workspace, exclude=commission.exclude)
     return await anyio.to_thread.run_sync(read)
+
+
+def _check_destination(workspace: Path) -> None:
+    """Find out before any work is done that its result could not be handed over."""
+    place = workspace / CERTIFICATES
+    if place.is_symlink() or (place.exists() and not place.is_dir()):
+        raise UsageError(
+            f"{str(place)!r} is a link or a file; certificates are written into a folder there",
+            hint="move it away",
+        )
+    if not os.access(workspace, os.W_OK | os.X_OK):
+        raise UsageError(
+            f"the workspace {str(workspace)!r} cannot be written",
+            hint="work on a copy of it",
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,8 +249,10 @@ class _Undertaking:
         certificate = await anyio.to_thread.run_sync(self._certificate, parts, ended, tree)
         path = self.run.folder / _CERTIFICATE
         if workspace is None or self.watching.confirm(str(workspace)):
-            await anyio.to_thread.run_sync(_write, folder, self.pristine, tree)
-            path = folder / ".assay" / f"{self.run.id}.certificate.json"
+            if workspace is None:
+                _make_folder(folder)
+            await anyio.to_thread.run_sync(write_changes, folder, self.pristine, tree)
+            path = folder / CERTIFICATES / f"{self.run.id}.certificate.json"
         await anyio.to_thread.run_sync(write_certificate, path, certificate)
         await self.journal.keep(HANDED_OVER, {"certificate": str(path)})
         return replace(ended.outcome, certificate=str(path))
@@ -258,13 +278,18 @@ class _Undertaking:
         return build_certificate(proof, signing_key(self.settings.state_dir))
 
 
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"the folder {str(folder)!r} cannot be made: {error.strerror}",
+            hint="`assay show RUN --files DIR` writes the result to another one",
+        ) from error
+
+
 def goal_for(goal: Goal, commission: Commission, facts: ModelFacts) -> Goal:
     """Return the goal with as many attempts as suit the model, where nobody said how many."""
     if commission.attempts_left_open and facts.local:
         return replace(goal, effort=replace(goal.effort, attempts=_SMALL_ATTEMPTS))
     return goal
-
-
-def _write(folder: Path, pristine: Tree, tree: Tree) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    write_changes(folder, pristine, tree)

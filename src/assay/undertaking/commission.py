@@ -63,10 +63,13 @@ def goal_of(commission: Commission, tree: Tree) -> Goal:
     """Build the goal, with the test files named one by one.
 
     Raises:
-        UsageError: If a test is not in the workspace, or a check is no command.
+        UsageError: If a test is not in the workspace, a check is no command, or nothing in the
+            workspace can match what may be changed.
     """
     for check in commission.checks:
         split_command(check)
+    for glob in commission.allowed:
+        _check_glob(glob)
     protected: dict[PurePosixPath, None] = {}
     for name in commission.tests:
         protected.update(dict.fromkeys(_files_at(name, commission.workspace, tree)))
@@ -78,15 +81,30 @@ def goal_of(commission: Commission, tree: Tree) -> Goal:
     )
 
 
+def _check_glob(glob: str) -> None:
+    if not glob.strip("/ ") or glob.startswith(("/", "~")) or ".." in PurePosixPath(glob).parts:
+        raise UsageError(
+            f"--allow {glob!r} names nothing in the workspace",
+            hint="give a glob of paths from the workspace, such as 'src/*.py'",
+        )
+
+
 def _files_at(name: str, workspace: Path | None, tree: Tree) -> tuple[PurePosixPath, ...]:
     path = PurePosixPath(name)
     if workspace is not None:
         # A shell completes names from where the person is, not from the workspace.
         for candidate in (Path(name), workspace / name):
+            if candidate.is_symlink():
+                continue
             if candidate.exists() and candidate.resolve().is_relative_to(workspace.resolve()):
                 path = PurePosixPath(candidate.resolve().relative_to(workspace.resolve()))
+    if path in tree.links:
+        raise UsageError(
+            f"the test {name!r} is a link, and links are not followed",
+            hint="put the file itself into the workspace",
+        )
     found = tuple(file for file in sorted(tree.files) if file == path or path in file.parents)
-    if not found:
+    if not found or not name.strip():
         raise UsageError(
             f"there is no test {name!r} in the workspace",
             hint="give --tests as a file or folder of the workspace, once for each",

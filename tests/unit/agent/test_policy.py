@@ -1,6 +1,6 @@
 from dataclasses import replace
 
-from assay.agent.policy import first_step, next_step
+from assay.agent.policy import complements, first_step, next_step
 from assay.contracts.goal import Effort
 from tests.support.attempts import an_attempt
 
@@ -45,11 +45,21 @@ def test_attempts_that_complement_each_other_are_put_together_once() -> None:
     attempts = (an_attempt(1, passed="ab", failed="c"), an_attempt(2, passed="c", failed="ab"))
     mixed = replace(an_attempt(3, passed="ab", failed="c", move="combine"), base=1, other=2)
 
-    step = next_step(attempts, 1, EFFORT, small=True)
-    after = next_step((*attempts, mixed), 1, EFFORT, small=True)
+    step = next_step(attempts, 1, EFFORT, small=True, partners=complements(attempts, 1))
 
     assert (step.move, step.base, step.other) == ("combine", 1, 2)
-    assert after.move != "combine"
+    assert complements((*attempts, mixed), 1) == ()
+
+
+def test_the_attempt_that_adds_most_comes_first() -> None:
+    attempts = (
+        an_attempt(1, passed="abc", failed="de"),
+        an_attempt(2, passed="d", failed="abce"),
+        an_attempt(3, passed="de", failed="abc"),
+        an_attempt(4, passed="ab", failed="cde"),
+    )
+
+    assert complements(attempts, 1) == (3, 2)
 
 
 def test_a_small_model_is_not_asked_to_repair_what_never_ran() -> None:

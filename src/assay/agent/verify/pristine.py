@@ -215,7 +215,7 @@ class _Sieve:
     def links(self) -> Iterator[Finding]:
         """Name what is neither file nor directory where a file has to be."""
         for link in self.proposal.links:
-            if _is_leftover(link):
+            if _is_leftover(link) or link in self.case.pristine.links:
                 continue
             behind = [p for p in self.case.pristine.files if p == link or link in p.parents]
             behind += [p for p in self.case.protected if p == link or link in p.parents]
