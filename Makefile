@@ -52,7 +52,7 @@ fix: $(READY)
 	@$(BIN)/ruff format .
 
 lock: $(READY)
-	@$(UV) pip compile pyproject.toml --group dev --all-extras --universal --python-version 3.11 \
+	@$(UV) pip compile pyproject.toml --group dev --extra all --universal --python-version 3.11 \
 		--generate-hashes --no-annotate --custom-compile-command 'make lock' --quiet \
 		--output-file requirements.lock $(ARGS)
 

@@ -187,6 +187,18 @@ class ScreeningSettings(_Strict):
     """Names of either kind that are all right here."""
 
 
+class MemorySettings(_Strict):
+    """Where failures are kept, and how they are compared."""
+
+    store: Literal["sqlite", "chroma"] = "sqlite"
+    chroma_url: Address | None = None
+    """A Chroma server; unset: a folder beside the runs."""
+    embedding_model: str = ""
+    """Asked for vectors; empty: words are hashed, and nobody is asked."""
+    embedding_url: Address | None = None
+    """An OpenAI-compatible endpoint; unset: `models.base_url`."""
+
+
 class Settings(_Strict):
     """The whole of it."""
 
@@ -194,6 +206,7 @@ class Settings(_Strict):
     models: ModelSettings = Field(default_factory=ModelSettings)
     agent: AgentSettings = Field(default_factory=AgentSettings)
     screening: ScreeningSettings = Field(default_factory=ScreeningSettings)
+    memory: MemorySettings = Field(default_factory=MemorySettings)
     state_dir: Path = Field(default_factory=_state_dir)
     """Where runs, keys and memories are kept."""
 

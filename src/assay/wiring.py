@@ -4,6 +4,9 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING
 
+from pydantic import SecretStr
+
+from assay.contracts.errors import UsageError
 from assay.contracts.execution import Limits
 from assay.contracts.goal import MemoryUse
 from assay.contracts.ports import FailureMemory, Model, Sandbox, SandboxBackend, Screen
@@ -17,6 +20,8 @@ from assay.settings import (
 )
 
 if TYPE_CHECKING:
+    from assay.memory.embedding import Embedder
+    from assay.memory.records import Place
     from assay.models.factory import Opening
 
 
@@ -80,15 +85,52 @@ async def open_memory(
 
         yield NoMemory()
         return
-    from assay.memory.database import MEMORY  # noqa: PLC0415
     from assay.memory.forgiving_memory import ForgivingMemory  # noqa: PLC0415
     from assay.memory.places import current_place  # noqa: PLC0415
-    from assay.memory.stored_memory import open_sqlite_memory  # noqa: PLC0415
 
     place = current_place(project)
-    path = settings.state_dir / MEMORY
-    async with open_sqlite_memory(path, place, on_notice=on_notice) as memory:
+    async with (
+        _open_embedder(settings) as embedder,
+        _open_store(settings, place, embedder, on_notice) as memory,
+    ):
         yield ForgivingMemory(memory, on_notice)
+
+
+def _open_store(
+    settings: Settings, place: "Place", embedder: "Embedder", on_notice: Callable[[str], None]
+) -> AbstractAsyncContextManager[FailureMemory]:
+    from assay.memory.database import MEMORY  # noqa: PLC0415
+    from assay.memory.stored_memory import open_sqlite_memory  # noqa: PLC0415
+
+    if settings.memory.store == "sqlite":
+        path = settings.state_dir / MEMORY
+        return open_sqlite_memory(path, place, embedder=embedder, on_notice=on_notice)
+    from assay.memory.chroma_store import open_chroma_memory  # noqa: PLC0415
+
+    url = settings.memory.chroma_url or ""
+    folder = None if url else settings.state_dir / "chroma"
+    return open_chroma_memory(place, folder=folder, url=url, embedder=embedder)
+
+
+@asynccontextmanager
+async def _open_embedder(settings: Settings) -> AsyncGenerator["Embedder"]:
+    from assay.memory.embedding import HashedEmbedder  # noqa: PLC0415
+
+    if not settings.memory.embedding_model:
+        yield HashedEmbedder()
+        return
+    from assay.memory.endpoint_embedder import Endpoint, open_endpoint_embedder  # noqa: PLC0415
+
+    url = settings.memory.embedding_url or settings.models.base_url
+    if url is None:
+        raise UsageError(
+            "memory.embedding_model is set, and there is nobody to ask for it",
+            hint="set memory.embedding_url",
+        )
+    key = settings.models.api_keys.get("ASSAY_API_KEY", SecretStr(""))
+    endpoint = Endpoint(base_url=url, model=settings.memory.embedding_model, api_key=key)
+    async with open_endpoint_embedder(endpoint) as embedder:
+        yield embedder
 
 
 def build_screen(settings: ScreeningSettings) -> Screen:

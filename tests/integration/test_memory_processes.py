@@ -245,3 +245,28 @@ async def test_an_index_follows_what_other_processes_do(tmp_path: Path) -> None:
         with closing(SqliteStore(path, None)) as store:
             store.forget([record.id for record in store.records()])
         assert await memory.recall(cue_for(DURATIONS, "plan")) == ()
+
+
+async def test_a_large_file_found_damaged_in_use_is_set_aside_next_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As if the file were too large to be checked whenever it is opened.
+    monkeypatch.setattr("assay.memory.database._QUICKLY_CHECKED", 0)
+    path = tmp_path / "memory.sqlite"
+    async with open_sqlite_memory(path, Place()) as memory:
+        for number in range(40):
+            await memory.learn(replace(DURATIONS, goal=f"goal {number}", run=f"{number}"))
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    content = bytearray(path.read_bytes())
+    content[20_000:-4096] = b"\xff" * (len(content) - 24_096)
+    path.write_bytes(content)
+    with closing(SqliteStore(path, None)) as store, pytest.raises(JournalError) as told:
+        store.records()
+    assert "opened next" in told.value.hint
+    notices: list[str] = []
+
+    SqliteStore(path, None, notices.append).close()
+
+    assert len(damaged_files(path)) == len(notices) == 1
+    SqliteStore(path, None, pytest.fail).close()

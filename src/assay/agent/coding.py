@@ -143,7 +143,13 @@ async def _remedies(sitting: Sitting, attempt: Attempt, number: int) -> list[str
     parts = sitting.parts
     if parts.memory_use not in {"action", "all"} or not attempt.signatures:
         return []
-    cue = Cue(moment="failure", goal=parts.goal.statement, signature=attempt.signatures[0], text="")
+    failing = [test for report in attempt.reports for test in report.tests if not test.passed]
+    cue = Cue(
+        moment="failure",
+        goal=parts.goal.statement,
+        signature=attempt.signatures[0],
+        text=failing[0].detail or failing[0].message if failing else "",
+    )
     lessons = await sitting.lessons(cue, attempt=number, most=1)
     return [f"(The same failure before: {lesson})" for lesson in lessons]
 

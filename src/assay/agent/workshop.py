@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from assay.agent.context import Brief, opening, prompt, room_for_files, system, user
-from assay.agent.edits import Applied, Edit, apply_edits
+from assay.agent.edits import Applied, DeleteFile, Edit, WriteFile, apply_edits
 from assay.agent.parts import Sitting
 from assay.agent.permits import may_change
 from assay.agent.protocol import (
@@ -44,6 +44,8 @@ _EMPTY_REPLIES: Final = 2
 """In a row, before the attempt is ended: the model has nothing to say."""
 _MAX_OUTPUT_TOKENS: Final = 8192
 _SUMMARY_CHARS: Final = 120
+_ACTION_CHARS: Final = 4_000
+"""Of proposed code, as far as it is compared with earlier failures."""
 _ANSWER_CHARS: Final = 2_000
 """Of an answer, as far as people are shown it."""
 _NUDGE: Final = (
@@ -189,7 +191,9 @@ async def _edit(bench: _Bench, edits: list[Edit], turn: int) -> str:
         return f"The files could not be written: {error}"
     bench.tree = result.tree
     done = "Changed " + ", ".join(f"`{path}`" for path in result.changed) + "."
+    warning = await _warning(bench.sitting, _words_of(edits), bench.number)
     answer = " ".join((done if result.changed else "Nothing to change.", *result.notes))
+    answer = f"{warning}{answer}"
     _tell(bench, turn, "edit", summary, answer, failed=False)
     return answer
 
@@ -205,14 +209,14 @@ async def _use(bench: _Bench, call: ToolCall, key: str, turn: int) -> str:
         tree = await journal.load_tree(kept["tree"])
         await update_tree(bench.sandbox, bench.tree, tree)
         bench.tree = tree
-    summary = " ".join(str(value) for value in (call.arguments or {}).values())
+    summary = _words_of_call(call)
     _tell(bench, turn, call.name, summary, kept["text"], failed=kept["failed"])
     return kept["text"]
 
 
 async def _really_use(bench: _Bench, call: ToolCall) -> dict[str, Any]:
     sitting = bench.sitting
-    warning = await _warning(sitting, call, bench.number)
+    warning = await _warning(sitting, _words_of_call(call), bench.number)
     failed = False
     try:
         text = await bench.tools[call.name].call(
@@ -225,12 +229,25 @@ async def _really_use(bench: _Bench, call: ToolCall) -> dict[str, Any]:
     return {"text": f"{warning}{text}", "failed": failed, "tree": digest}
 
 
-async def _warning(sitting: Sitting, call: ToolCall, number: int) -> str:
+def _words_of(edits: list[Edit]) -> str:
+    """Return the code that edits bring."""
+    written = (
+        edit.text if isinstance(edit, WriteFile) else edit.replace
+        for edit in edits
+        if not isinstance(edit, DeleteFile)
+    )
+    return "\n".join(written)[:_ACTION_CHARS]
+
+
+def _words_of_call(call: ToolCall) -> str:
+    return " ".join(str(value) for value in (call.arguments or {}).values())
+
+
+async def _warning(sitting: Sitting, action: str, number: int) -> str:
     """Say what went wrong when something like this was done before."""
     parts = sitting.parts
     if parts.memory_use not in {"action", "all"}:
         return ""
-    action = " ".join(str(value) for value in (call.arguments or {}).values())
     cue = Cue(moment="action", goal=parts.goal.statement, text=action)
     lessons = await sitting.lessons(cue, attempt=number, most=1)
     return "".join(f"(An earlier failure: {lesson})\n" for lesson in lessons)

@@ -253,13 +253,23 @@ def _event_writer(path: Path, stack: ExitStack) -> Callable[[RunEvent], None]:
     from assay.entrypoints.render.records import json_event  # noqa: PLC0415
 
     try:
-        file = stack.enter_context(path.open("w", encoding="utf-8"))
+        # Without a buffer: what was told is there, whatever happens next.
+        file = stack.enter_context(path.open("wb", buffering=0))
     except OSError as error:
         raise UsageError(f"cannot write events to {str(path)!r}: {error.strerror}") from error
+    broken = False
 
     def write(event: RunEvent) -> None:
-        file.write(json.dumps(json_event(event)) + "\n")
-        file.flush()
+        nonlocal broken
+        if broken:
+            return
+        try:
+            file.write(json.dumps(json_event(event)).encode() + b"\n")
+        except OSError as error:
+            # The run is worth more than its record for others.
+            broken = True
+            said = f"events are no longer written to {str(path)!r}: {error.strerror}"
+            click.echo(said, err=True)
 
     return write
 

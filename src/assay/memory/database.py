@@ -23,6 +23,8 @@ _APPLICATION: Final = 0x41535359  # "ASSY"
 _DAMAGED: Final = ".damaged-"
 _BESIDES: Final = ("", "-wal", "-shm")
 _LOCK: Final = ".lock"
+_SUSPECT: Final = ".suspect"
+"""Beside a file that was found damaged in use: it is checked as a whole when it is opened next."""
 _QUICKLY_CHECKED: Final = 16 << 20
 """Bytes up to which the whole file is checked when it is opened; more would take too long."""
 
@@ -135,13 +137,21 @@ def _is_sound(path: Path) -> bool:
     try:
         with closing(_connected(path)) as database:
             database.execute("SELECT count(*) FROM sqlite_master").fetchone()
-            if size > _QUICKLY_CHECKED:
+            suspect = path.with_name(path.name + _SUSPECT)
+            if size > _QUICKLY_CHECKED and not suspect.exists():
                 return True
+            suspect.unlink(missing_ok=True)
             return database.execute("PRAGMA quick_check(1)").fetchone() == ("ok",)
     except sqlite3.DatabaseError as error:
         if is_damage(error):
             return False
         raise
+
+
+def suspect_damage(path: Path) -> None:
+    """Have the whole file checked when it is opened next."""
+    with suppress(OSError):
+        path.with_name(path.name + _SUSPECT).touch(mode=0o600)
 
 
 def is_damage(error: sqlite3.Error) -> bool:

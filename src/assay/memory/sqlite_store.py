@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from assay.contracts.errors import JournalError
-from assay.memory.database import Notice, ignore_notice, is_damage, open_database
+from assay.memory.database import Notice, ignore_notice, is_damage, open_database, suspect_damage
 from assay.memory.records import (
     Facet,
     FailureRecord,
@@ -48,6 +48,7 @@ class SqliteStore:
     """The records that one place may see; without a place all of them, also those retired."""
 
     def __init__(self, path: Path, place: Place | None, on_notice: Notice = ignore_notice) -> None:
+        self._path = path
         here = place or Place()
         self._here = {
             "everything": place is None,
@@ -350,7 +351,10 @@ class SqliteStore:
         try:
             yield
         except sqlite3.Error as error:
-            hint = "it is set aside when it is opened next" if is_damage(error) else ""
+            hint = ""
+            if is_damage(error):
+                suspect_damage(self._path)
+                hint = "it is checked when it is opened next, and set aside if it is damaged"
             raise JournalError(f"the memory of failures: {error}", hint=hint) from error
 
 

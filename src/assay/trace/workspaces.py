@@ -86,7 +86,10 @@ def read_workspace(
             f"the workspace {str(folder)!r} cannot be read to its end: {error.strerror}"
         ) from error
     except RecursionError:
-        raise UsageError(f"the workspace {str(folder)!r} is nested too deeply") from None
+        raise UsageError(
+            f"the workspace {str(folder)!r} is nested too deeply",
+            hint="leave what is so deep out with --exclude, or name a smaller folder",
+        ) from None
     finally:
         os.close(descriptor)
     return Tree(files=reading.files, links=tuple(sorted(reading.links)))

@@ -22,6 +22,7 @@ from assay.trace.workspaces import STAGED
 _IN_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _OF_FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NAMED: Final = 8
+_ELSEWHERE: Final = "`assay show RUN --files DIR` writes the result to a new folder"
 _EXECUTE: Final = 0o111
 
 
@@ -40,7 +41,7 @@ def write_changes(folder: Path, before: Tree, after: Tree) -> tuple[FileChange, 
         root = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
         raise UsageError(
-            f"the workspace {str(folder)!r} cannot be used: {error.strerror}"
+            f"the workspace {str(folder)!r} cannot be used: {error.strerror}", hint=_ELSEWHERE
         ) from error
     try:
         writing = _Writing(root=root, before=before, after=after)
@@ -50,7 +51,9 @@ def write_changes(folder: Path, before: Tree, after: Tree) -> tuple[FileChange, 
                 writing.delete(changes)
                 writing.place(staged)
         except OSError as error:
-            raise UsageError(f"cannot write to {str(folder)!r}: {error.strerror}") from error
+            raise UsageError(
+                f"cannot write to {str(folder)!r}: {error.strerror}", hint=_ELSEWHERE
+            ) from error
     finally:
         os.close(root)
     return changes
@@ -92,7 +95,7 @@ class _Writing:
         raise UsageError(
             f"the workspace was changed meanwhile, so nothing was written: "
             f"{'; '.join(troubles[:_NAMED])}{more}",
-            hint="`assay show RUN --files DIR` writes the result to a new folder",
+            hint=_ELSEWHERE,
         )
 
     def _trouble(self, change: FileChange, deleted: set[PurePosixPath]) -> str:

@@ -122,6 +122,11 @@ async def _untouched(commission: Commission) -> Tree:
             raise UsageError(
                 "--tests needs a workspace that has them", hint="add --workspace FOLDER"
             )
+        if not os.access(commission.parent, os.W_OK | os.X_OK):
+            raise UsageError(
+                f"no folder can be made in {str(commission.parent)!r}",
+                hint="go elsewhere, or name a folder with --workspace",
+            )
         return Tree()
     if not workspace.is_dir():
         raise UsageError(

@@ -18,7 +18,7 @@ _HEARTS: "dict[str, tuple[str, ...]]" = {
     "unittest.case": ("", "_Outcome", "TestCase"),
     "unittest.result": ("", "TestResult"),
     "pluggy._callers": ("",),
-    "pluggy._hooks": ("", "HookCaller"),
+    "pluggy._execution": ("",),
 }
 
 
