@@ -73,6 +73,7 @@ async def tell(  # noqa: PLR0913 - what a story may differ in
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     workspace.mkdir(parents=True, exist_ok=True)
+    fields: dict[str, Any] = {"memory": "off", **more}
     commission = Commission(
         statement=statement,
         workspace=workspace,
@@ -81,7 +82,7 @@ async def tell(  # noqa: PLR0913 - what a story may differ in
         allowed=allowed,
         model=a_script(folder, lines, facts or TEXT_ONLY),
         effort=effort or Effort(attempts=3, check_s=60),
-        **{"memory": "off", **more},
+        **fields,
     )
     events: list[RunEvent] = []
     outcome = await carry_out(
