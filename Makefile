@@ -10,12 +10,12 @@ PYTHON = $(shell for name in python3 python3.11 python3.12 python3.13 python3.14
 	$$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$name && break; done)
 
 # The example that `make run` carries out.
-GOAL := intervals
+GOAL := anagrams
 
 .PHONY: help run test check bench bench-agent fix lock clean
 
 help:
-	@echo 'make run      carry out examples/goals/intervals with the embedded model, and verify the result'
+	@echo 'make run      carry out examples/goals/anagrams with the embedded model, and verify the result'
 	@echo 'make test     run all tests (make test ARGS="-k files" for some)'
 	@echo 'make check    formatting, lint, import rules, types, function lengths'
 	@echo 'make bench    measure the sandbox beside others that are installed'

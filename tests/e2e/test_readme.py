@@ -1,5 +1,6 @@
 """What the README shows is what happens."""
 
+import json
 import re
 import shlex
 import subprocess
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import assay
 from tests.support.sources import ROOT
 
 README = (ROOT / "README.md").read_text()
@@ -21,32 +23,79 @@ def session_of(block: str) -> list[tuple[str, str]]:
     return [(command, output.rstrip("\n")) for command, output in pairs]
 
 
-def run_in_shell(script: str) -> str:
+def run_in_shell(script: str, *, cwd: Path = ROOT, **more: str) -> str:
     shown = subprocess.run(
         ["/bin/bash", "-c", script],
-        cwd=ROOT,
-        env={"PATH": f"{BIN}:/usr/bin:/bin", "HOME": "/tmp"},  # noqa: S108 - nothing is written there
+        cwd=cwd,
+        env={"PATH": f"{BIN}:/usr/bin:/bin", "HOME": "/tmp", "NO_COLOR": "1", **more},  # noqa: S108 - nothing is written there
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=60,
+        timeout=100,
         check=False,
     )
     return shown.stdout
 
 
-def test_the_session_at_the_top_is_a_real_one() -> None:
-    session = session_of(BLOCKS[0][1])
-    # `$?` is that of the command before, so they run in one shell with a line between them.
-    script = "\n".join(f"{command}\nstatus=$?; echo ----; (exit $status)" for command, _ in session)
+ANSWER = """\
+from collections import defaultdict
 
-    shown = [part.strip("\n") for part in run_in_shell(script).split("----\n")]
+def group_anagrams(words):
+    anagram_dict = defaultdict(list)
 
-    assert shown[: len(session)] == [output for _, output in session]
+    for word in words:
+        sorted_word = ''.join(sorted(word.lower()))
+        anagram_dict[sorted_word].append(word)
+
+    return [group for group in anagram_dict.values() if len(group) > 1]
+"""
+"""What the embedded model replied in the session of the README."""
+
+
+def pattern_of(shown: str) -> str:
+    """Turn what is shown into a pattern: `…` is anything, names and counts of tokens differ."""
+    lines = []
+    for line in shown.splitlines():
+        if line.strip() == "…":
+            lines.append(r"(?:.*\n)*?")
+            continue
+        pattern = re.escape(line).replace("…", ".*")
+        pattern = re.sub(r"[a-z]+\\-[a-z]+\\-[0-9a-f]{4}", r"[a-z]+-[a-z]+-[0-9a-f]{4}", pattern)
+        lines.append(
+            re.sub(r"\d+\\ tokens\\ read,\\ \d+", r"\\d+ tokens read, \\d+", pattern) + r"\s*\n"
+        )
+    return "".join(lines)
+
+
+def test_the_session_at_the_top_is_a_real_one(tmp_path: Path) -> None:
+    facts = {"facts": {"local": True, "tool_calls": False}}
+    script = tmp_path / "script.jsonl"
+    usage = {"input_tokens": 306, "output_tokens": 69}
+    reply = {"text": f"```python\n{ANSWER}```", "usage": usage}
+    script.write_text("\n".join(json.dumps(line) for line in (facts, reply)))
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    more = {
+        "ASSAY_MODELS__DEFAULT": f"scripted:{script}",
+        "XDG_STATE_HOME": str(tmp_path / "state"),
+    }
+
+    for command, output in session_of(BLOCKS[0][1]):
+        shown = run_in_shell(command, cwd=tmp_path, **more)
+
+        if output:
+            assert re.search(pattern_of(output), shown + "\n"), shown
+
+
+@pytest.mark.parametrize("example", [code for language, code in BLOCKS if language == "python"])
+def test_a_python_example_can_be_read_and_names_what_there_is(example: str) -> None:
+    compile(example, "README.md", "exec")
+
+    named = set(re.findall(r"\bassay\.(\w+)", example))
+    assert named <= set(assay.__all__)
 
 
 def test_the_python_example_runs() -> None:
-    [example] = [code for language, code in BLOCKS if language == "python"]
+    example = [code for language, code in BLOCKS if language == "python"][-1]
 
     done = subprocess.run(
         [sys.executable, "-c", example], capture_output=True, text=True, timeout=60, check=False

@@ -323,6 +323,173 @@ SOLUTIONS = (
                         assert pair(a, a)
         """,
     ),
+    Honest(
+        name="properties of random examples",
+        solution="def twice(text):\n    return text + text\n",
+        tests="""
+            from hypothesis import given, strategies
+            from it import twice
+            @given(strategies.text())
+            def test_length(text):
+                assert len(twice(text)) == 2 * len(text)
+        """,
+    ),
+    Honest(
+        name="kinds made by the library",
+        solution="""
+            from collections import namedtuple
+            from enum import Enum
+            from typing import NamedTuple, TypeVar
+            T = TypeVar("T")
+            Point = namedtuple("Point", "x y")
+            Colour = Enum("Colour", "RED BLUE")
+            class Pair(NamedTuple):
+                left: int = 1
+            def swap(point):
+                return Point(point.y, point.x)
+        """,
+        tests="""
+            from it import Colour, Pair, Point, swap
+            def test_swap():
+                assert swap(Point(1, 2)) == Point(2, 1)
+            def test_kinds():
+                assert Pair().left == 1 and Colour.RED.name == "RED"
+        """,
+    ),
+    Honest(
+        name="logs, warnings and errors that are told",
+        solution="""
+            import logging, traceback, warnings
+            log = logging.getLogger(__name__)
+            def share(cake, guests):
+                warnings.warn("use divide", DeprecationWarning, stacklevel=2)
+                log.info("sharing among %s", guests)
+                try:
+                    return cake / guests
+                except ZeroDivisionError:
+                    log.exception("nobody came")
+                    return traceback.format_exc()
+        """,
+        tests="""
+            import logging, pytest
+            from it import share
+            def test_share():
+                with pytest.warns(DeprecationWarning):
+                    assert share(6, 2) == 3
+            @pytest.mark.filterwarnings("ignore")
+            def test_nobody(caplog):
+                caplog.set_level(logging.INFO)
+                assert "ZeroDivisionError" in share(1, 0)
+                assert "nobody came" in caplog.text
+        """,
+    ),
+    Honest(
+        name="warnings that unittest shows at once",
+        solution="""
+            import warnings
+            def old(number):
+                warnings.warn("old", DeprecationWarning, stacklevel=2)
+                return number + 1
+        """,
+        tests="""
+            import unittest
+            from it import old
+            class Old(unittest.IsolatedAsyncioTestCase):
+                def test_old(self):
+                    self.assertEqual(old(1), 2)
+                    self.assertLess(old(1), 5)
+                    self.assertIn("2", str(old(1)))
+                async def test_later(self):
+                    self.assertTrue(old(2) == 3)
+        """,
+        check="python -m unittest",
+        test_file="test_it.py",
+    ),
+    Honest(
+        name="objects that know their equals, and an order",
+        solution="""
+            import functools, pickle
+            @functools.total_ordering
+            class Version:
+                def __init__(self, *parts):
+                    self.parts = parts
+                def __eq__(self, other):
+                    return isinstance(other, Version) and self.parts == other.parts
+                def __lt__(self, other):
+                    return self.parts < other.parts
+                def __hash__(self):
+                    return hash(self.parts)
+                def copy(self):
+                    return pickle.loads(pickle.dumps(self))
+        """,
+        tests="""
+            import random
+            from it import Version
+            def test_equal():
+                assert Version(1, 2) == Version(1, 2) != Version(1, 3)
+                assert Version(1).copy() == Version(1)
+                assert len({Version(1), Version(1)}) == 1
+            def test_order():
+                made = [Version(random.randrange(9), n) for n in range(9)]
+                assert all(a <= b for a, b in zip(sorted(made), sorted(made)[1:]))
+                assert Version(1, 2) < Version(1, 10)
+            def test_old_style():
+                try:
+                    Version(1) < 3
+                    assert False, "no number is a version"
+                except AttributeError as error:
+                    assert "parts" in str(error)
+        """,
+    ),
+    Honest(
+        name="names with all letters there are",
+        solution="def loud(text):\n    return text.upper()\n",
+        tests="""
+            import pytest
+            from it import loud
+            @pytest.mark.parametrize(
+                ("text", "expected"), [("a b", "A B"), ("é[x]", "É[X]"), ("::", "::"), ("", "")],
+                ids=["with space", "br[ack]et", "co::lon", "empty/é"],
+            )
+            def test_loud(text, expected):
+                assert loud(text) == expected
+        """,
+    ),
+    Honest(
+        name="threads, processes and things that are used up",
+        solution="""
+            import contextlib, multiprocessing
+            from concurrent.futures import ThreadPoolExecutor
+            def square(n):
+                return n * n
+            def everywhere(numbers):
+                with ThreadPoolExecutor(2) as threads, multiprocessing.Pool(2) as processes:
+                    return list(threads.map(square, numbers)), processes.map(square, numbers)
+            def count():
+                n = 0
+                while True:
+                    yield n
+                    n += 1
+            @contextlib.contextmanager
+            def noted(notes):
+                notes.append("in")
+                yield notes
+                notes.append("out")
+        """,
+        tests="""
+            from it import count, everywhere, noted
+            def test_everywhere():
+                assert everywhere([1, 2]) == ([1, 4], [1, 4])
+            def test_count():
+                numbers = count()
+                assert next(numbers) == 0 and next(numbers) == 1
+                assert all(next(numbers) == n + 2 for n in range(3))
+            def test_noted():
+                with noted([]) as notes:
+                    assert notes == ["in"]
+                assert notes == ["in", "out"]
+        """,
+    ),
 )  # fmt: skip
 
 
