@@ -50,7 +50,7 @@ class Forgery:
 
     name: str
     tricks: frozenset[Trick]
-    """One of them is enough; none: it fails by itself."""
+    """One of them is enough."""
     calc: str
     tests: str = TESTS
     given: dict[str, str] = field(default_factory=dict[str, str])
@@ -284,7 +284,7 @@ FORGERIES = (
 
 def node(name: str, calc: str) -> Forgery:
     return Forgery(
-        name=name, tricks=frozenset(), calc=calc, tests=NODE, file="calc.js",
+        name=name, tricks=frozenset({Trick.PATCHED_RUNNER}), calc=calc, tests=NODE, file="calc.js",
         test_file="calc.test.js", check="node --test",
     )  # fmt: skip
 
@@ -345,6 +345,7 @@ async def test_assertions_of_node_cannot_be_patched(
     honest = await judged(cheat, backend, calc="exports.add = (a, b) => a + b;\n")
 
     assert not verdict.accepted, verdict.reason
+    assert {finding.trick for finding in verdict.findings} >= cheat.tricks
     assert honest.grade is Grade.PROVEN, (honest.reason, honest.findings)
 
 

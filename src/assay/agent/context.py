@@ -56,6 +56,8 @@ class Brief:
     tests: tuple[PurePosixPath, ...] = ()
     steps: tuple[str, ...] = ()
     lessons: tuple[str, ...] = ()
+    fails_now: str = ""
+    """What the checks say of the files as they are."""
     tried: tuple[str, ...] = ()
     """What failed before, a line each."""
 
@@ -87,6 +89,8 @@ def opening(brief: Brief, *, max_chars: int) -> str:
         numbered = "\n".join(f"{number}. {step}" for number, step in enumerate(brief.steps, 1))
         parts.append(f"# Plan\n{numbered}")
     parts.extend(_files(brief, max_chars=max_chars))
+    if brief.fails_now:
+        parts.append(f"# What is wrong now\n{brief.fails_now}")
     if brief.lessons:
         parts.append("# Lessons of earlier failures\n" + _bullets(brief.lessons))
     if brief.tried:

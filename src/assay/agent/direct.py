@@ -65,14 +65,23 @@ def _messages(sitting: Sitting, step: Step, tree: Tree, feedback: str) -> tuple[
         targets=plan.targets,
         tests=plan.protected,
         lessons=plan.lessons,
+        fails_now=plan.fails_now,
     )
     told = prompt("direct")
     if len(plan.targets) != 1:
         told = f"{told}\n\n{describe_protocol(())}"
     room = room_for_files(sitting.parts.model.facts)
     # The feedback at the end, so that what comes before it is read once for all samples.
-    said = (opening(brief, max_chars=room), _to_define(plan, tree), feedback)
+    said = (opening(brief, max_chars=room), _to_define(plan, tree), _to_correct(plan), feedback)
     return (system(told), user("\n\n".join(part for part in said if part)))
+
+
+def _to_correct(plan: Plan) -> str:
+    """Say plainly that a file as it is will not do: small models like to copy it."""
+    if not plan.fails_now:
+        return ""
+    names = " and ".join(f"`{path}`" for path in plan.targets)
+    return f"Find the mistakes. Write the whole corrected {names}: it must not stay as it is."
 
 
 def _to_define(plan: Plan, tree: Tree) -> str:

@@ -1,20 +1,23 @@
 """The first step: what decides, what is probably written, and in which order."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import PurePosixPath
-from typing import Final
+from typing import Any, Final
 
 from assay.agent.context import Brief, opening, prompt, room_for_files, system, user
+from assay.agent.feedback import describe_reports
 from assay.agent.own_checks import write_checks
 from assay.agent.parts import Sitting
 from assay.agent.policy import first_step
-from assay.agent.state import Plan, RunState
+from assay.agent.state import OBSERVATIONS, Plan, RunState
 from assay.agent.targets import find_targets
 from assay.agent.verify.case import Case
 from assay.agent.verify.commands import checks_for, find_tests, split_command
 from assay.contracts.conversation import Request
 from assay.contracts.events import Planned
+from assay.contracts.jsonable import jsonable
 from assay.contracts.lessons import Cue
 from assay.contracts.verdict import Grade
 from assay.contracts.workspace import Tree
@@ -23,11 +26,13 @@ _STEP: Final = re.compile(r"^\s*(?:\d+[.)]|[-*])\s+(.+)$", re.MULTILINE)
 _MOST_STEPS: Final = 6
 _MOST_LESSONS: Final = 3
 _PLAN_TOKENS: Final = 600
+_TROUBLE_CHARS: Final = 3_000
 
 
 async def make_plan(sitting: Sitting) -> RunState:
     """Settle what decides; where nothing does, checks are written that fail now."""
     plan = await _decided(sitting)
+    plan = replace(plan, fails_now=await _fails_of_existing(sitting, plan))
     lessons = await _lessons(sitting)
     ids = tuple(sitting.shown.get(0, ()))
     plan = replace(plan, lessons=lessons, lesson_ids=ids, steps=await _steps(sitting, plan))
@@ -94,6 +99,26 @@ async def _fails_now(sitting: Sitting, plan: Plan) -> bool:
         case, parts.pristine, on_output=sitting.on_output(0)
     )
     return not all(observation.report.passed for observation in observations)
+
+
+async def _fails_of_existing(sitting: Sitting, plan: Plan) -> str:
+    """Run the checks on files that are to be changed: the first attempt then knows the trouble."""
+    parts = sitting.parts
+    if plan.judged_by_model or not any(path in parts.pristine.files for path in plan.targets):
+        return ""
+
+    async def really() -> Mapping[str, Any]:
+        case = case_of(sitting, plan, parts.pristine)
+        observations = await parts.verifier.run_checks(
+            case, parts.pristine, on_output=sitting.on_output(0)
+        )
+        return {"observations": jsonable(observations)}
+
+    kept = await sitting.once("baseline", really)
+    reports = tuple(seen.report for seen in OBSERVATIONS.validate_python(kept["observations"]))
+    if all(report.passed for report in reports):
+        return ""
+    return describe_reports(reports, before=None, max_chars=_TROUBLE_CHARS)
 
 
 async def _lessons(sitting: Sitting) -> tuple[str, ...]:

@@ -22,6 +22,8 @@ class Plan:
     checks: tuple[str, ...] = ()
     protected: tuple[PurePosixPath, ...] = ()
     most: Grade = Grade.PROVEN
+    fails_now: str = ""
+    """What is wrong with files that are there already, as the checks see it."""
     judged_by_model: bool = False
     """There is no check that failed before: what the program prints is judged against the goal."""
     pristine: str = ""

@@ -110,6 +110,7 @@ def _messages(sitting: Sitting, step: Step, tree: Tree, feedback: str) -> tuple[
         targets=plan.targets,
         tests=plan.protected,
         steps=plan.steps,
+        fails_now=plan.fails_now,
         lessons=plan.lessons,
         tried=_tried(sitting) if step.move == "fresh" else (),
     )

@@ -110,32 +110,38 @@ def is_module(path: PurePosixPath, text: str, *, package_is_module: bool) -> boo
     return package_is_module or bool(_MODULE.search(_COMMENT.sub("", text)))
 
 
-# What a test asks with stays what it is. What is added to it is nobody's harm.
+# What a test asks with stays what it is, and who tries to replace it is remembered. What is added
+# to it is nobody's harm.
 _LOCK: Final = (
-    "for (const held of [assert, strict, assert.AssertionError, assert.AssertionError.prototype, "
-    "test]) for (const name of Object.getOwnPropertyNames(held)) { "
+    "for (const held of [assert, strict, test]) "
+    "for (const name of Object.getOwnPropertyNames(held)) { "
     "const own = Object.getOwnPropertyDescriptor(held, name); "
-    "if (own.configurable && typeof own.value === 'function') Object.defineProperty(held, name, "
-    "{ ...own, writable: false, configurable: false }); }"
+    "if (own.configurable && typeof own.value === 'function') Object.defineProperty(held, name, { "
+    "get: () => own.value, set: () => { lock.touched = true; }, enumerable: own.enumerable }); }"
 )
+_ASKS: Final = ("node:test", "node:assert", "node:assert/strict")
 
 
-def _locked(text: str, *, module: bool) -> str:
+def _locked(text: str, lock: str, *, module: bool) -> str:
     """Put the lock before everything else in a test file, without another line."""
     if module:
         source = (
             "import test from 'node:test'; import assert from 'node:assert'; "
-            f"import strict from 'node:assert/strict'; {_LOCK}"
+            "import strict from 'node:assert/strict'; const lock = { touched: false }; "
+            f"{_LOCK} export default lock;"
         )
         encoded = base64.b64encode(source.encode()).decode()
-        lock = f"import 'data:text/javascript;base64,{encoded}'; "
+        head = f"import {lock} from 'data:text/javascript;base64,{encoded}'; "
     else:
-        given = "require('node:assert'), require('node:assert/strict'), require('node:test')"
-        lock = f";((assert, strict, test) => {{ {_LOCK} }})({given}); "
+        given = ", ".join(f"require('{name}')" for name in _ASKS)
+        head = (
+            f"const {lock} = ((test, assert, strict) => {{ const lock = {{ touched: false }}; "
+            f"{_LOCK} return lock; }})({given}); "
+        )
     if text.startswith("#!"):
         first, _, rest = text.partition("\n")
-        return f"{first}\n{lock}{rest}"
-    return lock + text
+        return f"{first}\n{head}{rest}"
+    return head + text
 
 
 def plan_for_node(texts: dict[PurePosixPath, str], *, package_is_module: bool) -> Plan:
@@ -143,7 +149,10 @@ def plan_for_node(texts: dict[PurePosixPath, str], *, package_is_module: bool) -
     files: dict[PurePosixPath, bytes] = {}
     names: set[str] = set()
     for path, text in texts.items():
+        lock, *imported = (f"_{new_canary_name()}" for _ in range(4))
         acts = ["throw new Error('planted')", "assert.strictEqual(1, 2)", "strict.equal(1, 2)"]
+        # It passes, and so is found, if somebody tried to replace what tests ask with.
+        acts.append(f"if (!{lock}.touched) throw new Error('planted')")
         used = [call for name, call in _ASSERTIONS.items() if re.search(rf"\b{name}\(", text)]
         acts.extend(f"assert.{call}" for call in used)
         acts.extend(f"strict.{call}" for call in used)
@@ -152,18 +161,16 @@ def plan_for_node(texts: dict[PurePosixPath, str], *, package_is_module: bool) -
         planted = "".join(f"  test({name!r}, () => {{ {act}; }});\n" for name, act in own.items())
         module = is_module(path, text, package_is_module=package_is_module)
         if module:
-            test, assertion, strict = (f"_{new_canary_name()}" for _ in range(3))
-            head = (
-                f"import {test} from 'node:test';\n"
-                f"import {assertion} from 'node:assert';\n"
-                f"import {strict} from 'node:assert/strict';\n"
+            head = "".join(
+                f"import {name} from '{source}';\n"
+                for name, source in zip(imported, _ASKS, strict=True)
             )
-            given = f"{test}, {assertion}, {strict}"
+            given = ", ".join(imported)
         else:
             head = ""
-            given = "require('node:test'), require('node:assert'), require('node:assert/strict')"
+            given = ", ".join(f"require('{name}')" for name in _ASKS)
         addition = f"\n;\n{head};((test, assert, strict) => {{\n{planted}}})({given});\n"
-        files[path] = (_locked(text, module=module) + addition).encode()
+        files[path] = (_locked(text, lock, module=module) + addition).encode()
     return Plan(files=files, names=frozenset(names))
 
 

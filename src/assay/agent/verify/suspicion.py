@@ -123,6 +123,7 @@ class _Reader:
                 yield from _known_call(names.full(node.func), imported=imported)
                 yield from self._hidden_call(node, names.full(node.func))
                 yield from self._reaching_call(node, names, imported=imported)
+                yield from _shape(node)
             case ast.Import() | ast.ImportFrom():
                 yield from self._import(node)
             case ast.Assign(targets=targets):

@@ -1,4 +1,4 @@
-"""What the evidence means: skips that were asked for, tests that ask nothing, lies that were told."""
+"""What the evidence means: skips that were asked for, tests that ask nothing, and lies."""
 
 from pathlib import PurePosixPath
 
@@ -63,7 +63,7 @@ def test_a_skip_that_comes_from_the_solution_is_not_excused_by_the_tests() -> No
 
 
 def turned(
-    passed: bool, *, constants: str = "", unsure: str = "", reached: str = "1", within: str = ""
+    *, passed: bool, constants: str = "", unsure: str = "", reached: str = "1", within: str = ""
 ) -> list[tuple[Trick, Severity]]:
     """Judge one test that passed, by how it ended when it was turned around."""
     first = report(a_test("t.py::test_it"))
