@@ -79,7 +79,10 @@ def locked_requirements() -> list[Requirement]:
 
 def declared_requirements() -> list[Requirement]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    extras = project["project"]["optional-dependencies"].values()
+    optional = project["project"]["optional-dependencies"]
+    # What `all` leaves out is too heavy to be installed with everything else.
+    (whole,) = optional["all"]
+    extras = [optional[name] for name in sorted(Requirement(whole).extras)]
     groups = project["dependency-groups"].values()
     lists = [project["project"]["dependencies"], *extras, *groups]
     found = [Requirement(text) for texts in lists for text in texts]

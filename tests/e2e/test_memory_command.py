@@ -10,7 +10,6 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-import anyio
 import pytest
 
 from assay.contracts.errors import ExitCode
@@ -18,6 +17,7 @@ from assay.memory.records import Place
 from assay.memory.sqlite_store import SqliteStore
 from assay.memory.stored_memory import StoredMemory
 from assay.testing.memory_conformance.failures import CHART, DURATIONS, UNSOLVED, cue_for
+from tests.support.loops import run_apart
 
 DAY = 86_400.0
 
@@ -40,7 +40,7 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def filled(file: Path) -> Path:
-    anyio.run(fill, file)
+    run_apart(fill, file)
     return file
 
 
@@ -238,7 +238,7 @@ def test_retired_failures_can_be_forgotten_alone(home: dict[str, str], file: Pat
             await harmed.judge((lesson.id,), helped=False)
         store.close()
 
-    anyio.run(harm)
+    run_apart(harm)
 
     assert memory(home, "forget", "--retired").stdout == "forgot 1\n"
     assert [one["kind"] for one in json.loads(memory(home, "list", "--json").stdout)] == [

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
-import anyio
 import pytest
 
 from assay.contracts.conversation import Usage
@@ -39,6 +38,7 @@ from assay.trace.journal import DiskJournal
 from assay.trace.keys import signing_key
 from assay.trace.runs import Run, RunRequest, RunStore
 from assay.trace.workspaces import write_tree
+from tests.support.loops import run_apart
 from tests.support.sources import ROOT
 
 CODE, TESTS = PurePosixPath("calc.py"), PurePosixPath("test_calc.py")
@@ -166,7 +166,7 @@ def keep_a_run(state_dir: Path, *, ended: bool = True) -> Run:
                 journal.emit(RunEnded(outcome=outcome_of(run)))
         return run
 
-    return anyio.run(write)
+    return run_apart(write)
 
 
 def certify(state_dir: Path, workspace: Path, tree: Tree, run: str = "calm-owl-0001") -> Path:

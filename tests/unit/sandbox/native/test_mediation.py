@@ -133,7 +133,7 @@ def change_by_address(address: int) -> None:
         (lambda: os.chmod("", 0o777), "ENOENT"),
         (lambda: os.chmod("x" * 300, 0o777), "ENAMETOOLONG"),
         (lambda: os.chmod("./" * 3000 + "own", 0o777), "ENAMETOOLONG"),
-        (lambda: os.fchmod(99, 0o777), "EBADF"),
+        (lambda: os.fchmod(999_999, 0o777), "EBADF"),
         (lambda: change_by_address(8), "EFAULT"),
         (lambda: change_by_address((1 << 64) - 8), "EFAULT"),
     ],
