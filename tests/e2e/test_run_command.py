@@ -160,6 +160,27 @@ def test_an_interrupted_run_says_how_to_go_on_and_goes_on(tmp_path: Path, worksp
     assert json.loads(resumed.stdout)["cost"]["calls"] == 2
 
 
+def test_a_model_that_is_gone_leaves_a_run_to_go_on_with(tmp_path: Path, workspace: Path) -> None:
+    model = a_model(tmp_path, WRONG)
+    script = tmp_path / "script.jsonl"
+    broken = {"error": "unavailable", "message": "gone fishing", "repeat": True}
+    script.write_text(f"{script.read_text()}\n{json.dumps(broken)}")
+
+    done = run(tmp_path, model, "--json")
+    name = json.loads(done.stdout)["run"]
+    script.write_text(
+        f"{script.read_text().rpartition(chr(10))[0]}\n"
+        + json.dumps({"text": f"```python\n{RIGHT}```"})
+    )
+    resumed = assay(tmp_path, "resume", name, "--json")
+
+    assert done.returncode == 4
+    assert json.loads(done.stdout)["outcome"] == "failed"
+    assert f"assay resume {name}" in done.stderr
+    assert json.loads(resumed.stdout)["grade"] == "proven"
+    assert (workspace / "calc.py").read_text() == RIGHT
+
+
 def test_resuming_what_has_ended_changes_nothing(tmp_path: Path, workspace: Path) -> None:
     first = json.loads(run(tmp_path, a_model(tmp_path, RIGHT), "--json").stdout)
     (workspace / "calc.py").write_text("# edited since\n")

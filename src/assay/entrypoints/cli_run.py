@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from assay.contracts.errors import ExitCode, UsageError
+from assay.contracts.errors import AssayError, ExitCode, UsageError
 from assay.contracts.events import RunEvent
 from assay.contracts.goal import Outcome, Status
 
@@ -196,7 +196,12 @@ def _watched(
             on_notice=stage.opening.on_notice,
             on_progress=stage.opening.on_progress,
         )
-        outcome = anyio.run(_until_interrupted, partial(carry, watching))
+        try:
+            outcome = anyio.run(_until_interrupted, partial(carry, watching))
+        except AssayError as error:
+            stage.close()
+            _say_how_to_go_on(error, watching, as_json=options["as_json"])
+            raise
     return _closing(outcome, watching, as_json=options["as_json"])
 
 
@@ -301,6 +306,16 @@ def _closing(outcome: Outcome | None, watching: "Watching", *, as_json: bool) ->
             console.width = _PAGE
         print_summary(console, outcome, watching.diff, folder=watching.folder, local=watching.local)
     return _EXIT_CODES[outcome.status]
+
+
+def _say_how_to_go_on(error: AssayError, watching: "Watching", *, as_json: bool) -> None:
+    """Tell that a run which a broken part ended is not lost; the error itself is told later."""
+    if not watching.run:
+        return
+    if as_json:
+        fields = {"outcome": Status.FAILED.value, "run": watching.run, "reason": str(error)}
+        click.echo(json.dumps(fields))
+    click.echo(f"nothing is lost; go on with: assay resume {watching.run}", err=True)
 
 
 def _interrupted(watching: "Watching", *, as_json: bool) -> int:

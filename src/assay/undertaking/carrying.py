@@ -53,11 +53,13 @@ async def carry_out(commission: Commission, settings: Settings, watching: Watchi
         AssayError: If a part of Assay fails; what was reached is kept, and can be taken up again.
     """
     tree = await _untouched(commission)
+    # It may be taken up from another folder than this one.
+    place = commission.workspace.absolute() if commission.workspace else None
     request = RunRequest(
         goal=goal_of(commission, tree),
-        workspace=str(commission.workspace or ""),
+        workspace=str(place or ""),
         model=commission.model,
-        options=commission_to_json(commission),
+        options=commission_to_json(replace(commission, workspace=place)),
     )
     store = RunStore(settings.state_dir)
     run = store.create(request)
