@@ -140,6 +140,21 @@ async def test_two_samples_that_complement_each_other_are_put_together(tmp_path:
     assert story.outcome.usage.calls == 2
 
 
+async def test_a_small_model_repairs_one_function_of_its_best_attempt(tmp_path: Path) -> None:
+    story = await tell(
+        tmp_path,
+        [fenced(HALF), fenced(WORSE), fenced("def sub(a, b):\n    return a - b\n")],
+        facts=SMALL,
+        files=FILES,
+        tests=TESTS,
+        effort=ONE_MINUTE,
+    )
+
+    assert [event.move for event in story.of(AttemptStarted)] == ["sample", "sample", "repair"]
+    assert story.outcome.grade is Grade.PROVEN
+    assert (story.workspace / "calc.py").read_text() == RIGHT
+
+
 async def test_the_untouched_workspace_stays_so_without_acceptance(tmp_path: Path) -> None:
     story = await tell(
         tmp_path,

@@ -10,6 +10,7 @@ from assay.agent.feedback import describe_reports
 from assay.agent.lattice import statuses_of
 from assay.agent.parts import Sitting
 from assay.agent.recombining import recombine
+from assay.agent.repairing import repair_function
 from assay.agent.state import Attempt, RunState, Step
 from assay.agent.workshop import work_on
 from assay.contracts.diffs import unified_diff
@@ -75,6 +76,10 @@ async def _attempt(sitting: Sitting, number: int, step: Step) -> Attempt:
 async def _made(sitting: Sitting, number: int, step: Step, base: Tree) -> Attempt:
     if step.move == "combine":
         return await recombine(sitting, number, step, tree=base)
+    if step.move == "repair" and sitting.parts.small:
+        repaired = await repair_function(sitting, number, step, tree=base)
+        if repaired is not None:
+            return repaired
     feedback = await feedback_on(sitting, step, number)
     make = write_directly if sitting.parts.small else work_on
     return await make(sitting, number, step, tree=base, feedback=feedback)

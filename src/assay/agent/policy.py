@@ -11,7 +11,7 @@ from assay.agent.state import Attempt, Step
 from assay.contracts.events import Move
 from assay.contracts.goal import Effort
 
-_SMALL: Final[tuple[Move, ...]] = ("sample", "sample", "hinted", "sample", "repair", "hinted")
+_SMALL: Final[tuple[Move, ...]] = ("sample", "sample", "repair", "hinted", "repair", "sample")
 """The round that small models go through; the very first sample of all is the likeliest reply."""
 _WARM: Final = 0.8
 _REPAIR_WARM: Final = 0.6

@@ -21,7 +21,7 @@ from assay.contracts.workspace import Tree, TreeFile
 _MOST: Final = 6
 """Mixtures that are tried for one pair of proposals."""
 
-_Function = ast.FunctionDef | ast.AsyncFunctionDef
+Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 async def recombine(sitting: Sitting, number: int, step: Step, *, tree: Tree) -> Attempt:
@@ -68,7 +68,7 @@ def mixtures(one: Tree, other: Tree, paths: tuple[PurePosixPath, ...]) -> Iterat
 def mixed_sources(mine: str, theirs: str) -> Iterator[str]:
     """Return mixtures of two modules that define some of the same functions differently."""
     try:
-        ours, others = _functions(ast.parse(mine)), _functions(ast.parse(theirs))
+        ours, others = functions_of(ast.parse(mine)), functions_of(ast.parse(theirs))
     except (SyntaxError, ValueError, RecursionError):
         return
     differing = [
@@ -82,30 +82,31 @@ def mixed_sources(mine: str, theirs: str) -> Iterator[str]:
             yield _replaced(mine, theirs, {name: (ours[name], others[name]) for name in chosen})
 
 
-def _functions(module: ast.Module) -> dict[str, _Function]:
+def functions_of(module: ast.Module) -> dict[str, Function]:
     """Return functions and methods of a module by their names."""
-    found: dict[str, _Function] = {}
+    found: dict[str, Function] = {}
     for node in module.body:
-        if isinstance(node, _Function):
+        if isinstance(node, Function):
             found[node.name] = node
         elif isinstance(node, ast.ClassDef):
             for inner in node.body:
-                if isinstance(inner, _Function):
+                if isinstance(inner, Function):
                     found[f"{node.name}.{inner.name}"] = inner
     return found
 
 
-def _replaced(mine: str, theirs: str, pairs: Mapping[str, tuple[_Function, _Function]]) -> str:
+def _replaced(mine: str, theirs: str, pairs: Mapping[str, tuple[Function, Function]]) -> str:
     lines, other_lines = mine.splitlines(), theirs.splitlines()
     # From the end, so that the places of the others stay what they are.
     for old, new in sorted(pairs.values(), key=lambda pair: -pair[0].lineno):
-        first, last = _span(old)
-        lines[first:last] = other_lines[slice(*_span(new))]
+        first, last = span_of(old)
+        lines[first:last] = other_lines[slice(*span_of(new))]
     missing = [line for line in _imports(theirs) if line not in _imports(mine)]
     return "\n".join([*missing, *lines]) + "\n"
 
 
-def _span(node: _Function) -> tuple[int, int]:
+def span_of(node: Function) -> tuple[int, int]:
+    """Return the lines of a function with its decorators, as a slice takes them."""
     first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
     return first - 1, node.end_lineno or node.lineno
 

@@ -34,7 +34,7 @@ def test_a_small_model_repairs_its_best_sample_from_time_to_time() -> None:
 
 
 def test_a_small_model_is_told_which_tests_are_hard() -> None:
-    attempts = (an_attempt(1, passed="a", failed="b"), an_attempt(2, passed="a", failed="b"))
+    attempts = tuple(an_attempt(n, passed="a", failed="b") for n in (1, 2, 3))
 
     step = next_step(attempts, 1, EFFORT, small=True)
 
