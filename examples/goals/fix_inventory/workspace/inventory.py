@@ -9,8 +9,8 @@ class Inventory:
         if quantity <= 0:
             raise ValueError("quantity must be positive")
         if name in self._items:
-            old_quantity, old_price = self._items[name]
-            self._items[name] = (old_quantity + quantity, old_price + price)
+            old_quantity, _ = self._items[name]
+            self._items[name] = (old_quantity + quantity, price)
         else:
             self._items[name] = (quantity, price)
 

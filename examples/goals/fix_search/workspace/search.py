@@ -35,4 +35,7 @@ def last_place(values, wanted):
 
 def count(values, wanted):
     """Return how often a value is in the list."""
-    return last_place(values, wanted) - first_place(values, wanted)
+    first = first_place(values, wanted)
+    if first == -1:
+        return 0
+    return last_place(values, wanted) - first + 1

@@ -1,0 +1,49 @@
+"""The goals in `examples/goals` ask for something: their tests fail on the untouched workspace."""
+
+from pathlib import Path
+
+import pytest
+
+from assay.agent.targets import find_targets
+from assay.agent.verify.case import Case
+from assay.agent.verify.commands import checks_for, find_tests
+from assay.agent.verify.verifier import Verifier
+from assay.contracts.execution import Limits
+from assay.trace.workspaces import read_workspace
+from assay.wiring import open_backend
+from tests.support.sources import ROOT
+from tests.support.undertakings import settings_in
+
+GOALS = sorted(path.parent for path in (ROOT / "examples" / "goals").glob("*/goal.md"))
+
+
+def test_there_are_goals_of_every_kind() -> None:
+    names = {goal.name for goal in GOALS}
+
+    assert len(names) >= 10
+    assert {"bank", "sales_chart", "fix_search"} <= names
+
+
+@pytest.mark.parametrize("goal", GOALS, ids=lambda goal: goal.name)
+async def test_a_goal_is_not_met_yet(goal: Path, tmp_path: Path) -> None:
+    tree = read_workspace(goal / "workspace")
+    tests = find_tests(tree)
+    case = Case(pristine=tree, checks=checks_for(tests, tree), protected=tests)
+
+    async with open_backend(settings_in(tmp_path).sandbox) as backend:
+        verifier = Verifier(backend, Limits(memory_mb=1024, processes=128))
+        (observation,) = await verifier.run_checks(case, tree)
+
+    assert not observation.report.passed
+    assert not observation.findings
+
+
+@pytest.mark.parametrize("goal", GOALS, ids=lambda goal: goal.name)
+def test_the_file_to_write_is_found(goal: Path) -> None:
+    tree = read_workspace(goal / "workspace")
+    statement = (goal / "goal.md").read_text()
+
+    targets = find_targets(statement, tree, protected=find_tests(tree), allowed=())
+
+    assert len(targets) == 1
+    assert f"`{targets[0]}`" in statement
