@@ -1,6 +1,7 @@
 """Whole runs: from a goal to files that were judged, in real sandboxes, with a scripted model."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from assay.contracts.events import (
     RunEvent,
     RunStarted,
     Screened,
+    ToolAnswered,
 )
 from assay.contracts.goal import Effort, Status
 from assay.contracts.verdict import Grade
@@ -91,6 +93,38 @@ async def test_a_strong_model_is_told_what_fails_and_repairs_it(tmp_path: Path) 
     assert story.outcome.grade is Grade.PROVEN
     assert [event.move for event in story.of(AttemptStarted)] == ["sample", "repair"]
     assert [len(row.passed) for row in story.outcome.lattice.rows] == [2, 3]
+
+
+async def test_a_model_with_native_calls_looks_writes_runs_and_is_done(tmp_path: Path) -> None:
+    def calling(name: str, **arguments: str) -> dict[str, Any]:
+        return {"tool_calls": [{"name": name, "arguments": arguments}]}
+
+    story = await tell(
+        tmp_path,
+        [
+            "1. write calc.py",
+            calling("read_file", path="test_calc.py"),
+            calling("write_file", path="calc.py", text=HALF),
+            calling(
+                "edit_file",
+                path="calc.py",
+                search="sub(a, b):\n    return a + b",
+                replace="sub(a, b):\n    return a - b",
+            ),
+            calling("run", command="python3 -c 'import calc; print(calc.sub(5, 3))'"),
+            calling("done"),
+        ],
+        facts={"tool_calls": True},
+        files=FILES,
+        tests=TESTS,
+        effort=ONE_MINUTE,
+    )
+
+    answers = [(event.tool, event.failed) for event in story.of(ToolAnswered)]
+    assert answers == [("read_file", False), ("edit", False), ("edit", False), ("run", False)]
+    assert "2" in story.of(ToolAnswered)[-1].answer
+    assert story.outcome.grade is Grade.PROVEN
+    assert story.outcome.attempts == 1
 
 
 async def test_an_attempt_that_loses_tests_is_rolled_back(tmp_path: Path) -> None:
