@@ -300,6 +300,23 @@ async def test_only_what_is_allowed_is_handed_over(tmp_path: Path) -> None:
     assert not (story.workspace / "stray.txt").exists()
 
 
+async def test_what_tools_leave_behind_is_neither_lost_nor_handed_over(tmp_path: Path) -> None:
+    story = await tell(
+        tmp_path,
+        [
+            "1. write calc.py",
+            "RUN: mkdir -p target; echo y > target/new.txt; ls target",
+            filed(RIGHT),
+        ],
+        files={**FILES, "target/mine.txt": "x\n"},
+        tests=TESTS,
+        effort=ONE_MINUTE,
+    )
+
+    assert story.outcome.grade is Grade.PROVEN
+    assert [path.name for path in (story.workspace / "target").iterdir()] == ["mine.txt"]
+
+
 async def test_the_events_begin_and_end_with_the_run(tmp_path: Path) -> None:
     story = await tell(
         tmp_path, [fenced(RIGHT)], facts=SMALL, files=FILES, tests=TESTS, effort=ONE_MINUTE

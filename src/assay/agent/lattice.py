@@ -14,10 +14,6 @@ class Gain:
     fixed: frozenset[str]
     broke: frozenset[str]
 
-    @property
-    def lost_without_gain(self) -> bool:
-        return bool(self.broke) and not self.fixed
-
 
 def row_of(number: int, reports: tuple[CheckReport, ...]) -> LatticeRow:
     """Build one column of the picture; a check without tests of its own counts as one test."""

@@ -19,7 +19,6 @@ from assay.contracts.conversation import Request
 from assay.contracts.events import Planned
 from assay.contracts.jsonable import jsonable
 from assay.contracts.lessons import Cue
-from assay.contracts.verdict import Grade
 from assay.contracts.workspace import Tree
 
 _STEP: Final = re.compile(r"^\s*(?:\d+[.)]|[-*])\s+(.+)$", re.MULTILINE)
@@ -150,8 +149,3 @@ async def _steps(sitting: Sitting, plan: Plan) -> tuple[str, ...]:
     )
     reply = await sitting.ask("plan", request, attempt=0, step=1)
     return tuple(_STEP.findall(reply.message.text)[:_MOST_STEPS])
-
-
-def grade_cap(plan: Plan) -> Grade:
-    """Return the best that this plan can lead to."""
-    return Grade.RAN if plan.judged_by_model else plan.most

@@ -9,9 +9,9 @@ from assay.contracts.workspace import Tree, TreeFile, changes_between
 
 _NOT_WORK: Final = frozenset(
     {"__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis", ".git", ".assay"}
-    | {"node_modules", "target", ".venv"}
+    | {"node_modules", "target", ".venv", ".tox", ".nox"}
 )
-"""Folders that tools leave behind; nobody proposes them."""
+"""Folders that tools leave behind: nobody proposes them, and what the person has there stays."""
 _LARGEST_FILE_BYTES: Final = 16 << 20
 _MOST_FILES: Final = 20_000
 

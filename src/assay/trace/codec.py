@@ -1,4 +1,4 @@
-"""Events, goals, verdicts and outcomes as JSON, and back again without loss."""
+"""Events and goals as JSON, and back again without loss."""
 
 import json
 from collections.abc import Mapping
@@ -9,9 +9,8 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from assay.contracts.errors import JournalError, UsageError
 from assay.contracts.events import RunEvent
-from assay.contracts.goal import Goal, Outcome
+from assay.contracts.goal import Goal
 from assay.contracts.jsonable import jsonable
-from assay.contracts.verdict import Verdict
 
 FORMAT: Final = 1
 """Raised when older readers would misunderstand; names that are only added do not raise it."""
@@ -28,16 +27,6 @@ def _events() -> TypeAdapter[RunEvent]:
 @cache
 def _goals() -> TypeAdapter[Goal]:
     return TypeAdapter(Goal)
-
-
-@cache
-def _verdicts() -> TypeAdapter[Verdict]:
-    return TypeAdapter(Verdict)
-
-
-@cache
-def _outcomes() -> TypeAdapter[Outcome]:
-    return TypeAdapter(Outcome)
 
 
 def event_to_json(event: RunEvent) -> dict[str, Any]:
@@ -66,34 +55,6 @@ def goal_from_json(fields: object) -> Goal:
         JournalError: If it is none.
     """
     return _read(_goals(), fields, "a goal")
-
-
-def verdict_to_json(verdict: Verdict) -> dict[str, Any]:
-    """A verdict, defaults too."""
-    return jsonable(verdict)
-
-
-def verdict_from_json(fields: object) -> Verdict:
-    """Read a verdict back.
-
-    Raises:
-        JournalError: If it is none.
-    """
-    return _read(_verdicts(), fields, "a verdict")
-
-
-def outcome_to_json(outcome: Outcome) -> dict[str, Any]:
-    """An outcome, defaults too."""
-    return jsonable(outcome)
-
-
-def outcome_from_json(fields: object) -> Outcome:
-    """Read an outcome back.
-
-    Raises:
-        JournalError: If it is none.
-    """
-    return _read(_outcomes(), fields, "an outcome")
 
 
 def _read(adapter: TypeAdapter[_T], fields: object, what: str) -> _T:

@@ -35,11 +35,6 @@ def test_gain_names_what_was_fixed_and_what_broke() -> None:
 
     assert change.fixed == {"c"}
     assert change.broke == {"a"}
-    assert not change.lost_without_gain
-
-
-def test_a_loss_without_a_gain_is_seen() -> None:
-    assert gain(an_attempt(1, passed="ab"), an_attempt(2, passed="a", failed="b")).lost_without_gain
 
 
 def test_a_command_without_tests_counts_as_one() -> None:

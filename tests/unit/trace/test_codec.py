@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from assay.contracts.errors import JournalError
 from assay.contracts.events import AttemptStarted, RunEvent
-from assay.contracts.goal import Effort, Goal, Outcome
-from assay.contracts.verdict import Verdict
+from assay.contracts.goal import Effort, Goal
 from assay.trace import codec
 
 # Half of a surrogate pair is in names that are not UTF-8, and in what models write.
@@ -78,16 +77,6 @@ def test_an_event_is_one_line_of_text(event: RunEvent) -> None:
 @given(goal=every(Goal))
 def test_a_goal_comes_back_as_it_was(goal: Goal) -> None:
     assert codec.goal_from_json(through_text(codec.goal_to_json(goal))) == goal
-
-
-@given(outcome=every(Outcome))
-def test_an_outcome_comes_back_as_it_was(outcome: Outcome) -> None:
-    assert codec.outcome_from_json(through_text(codec.outcome_to_json(outcome))) == outcome
-
-
-@given(verdict=every(Verdict))
-def test_a_verdict_comes_back_as_it_was(verdict: Verdict) -> None:
-    assert codec.verdict_from_json(through_text(codec.verdict_to_json(verdict))) == verdict
 
 
 def test_what_a_later_version_adds_is_left_out() -> None:

@@ -13,26 +13,13 @@ from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 from typing import Final
 
+from assay.agent.snapshots import is_work
 from assay.agent.verify.case import Case
 from assay.agent.verify.python_reading import is_test_file
 from assay.contracts.verdict import Finding, Severity, Trick
 from assay.contracts.workspace import FileChange, Tree, TreeFile, changes_between
 
-_LEFTOVERS: Final = frozenset(
-    [
-        "__pycache__",
-        ".pytest_cache",
-        ".mypy_cache",
-        ".ruff_cache",
-        ".hypothesis",
-        ".git",
-        ".tox",
-        ".nox",
-        ".venv",
-    ]
-)
 _TEST_FOLDERS: Final = frozenset({"tests", "test"})
-_COMPILED: Final = frozenset({".pyc", ".pyo"})
 _STARTUP: Final = frozenset({"sitecustomize.py", "usercustomize.py", "pyvenv.cfg"})
 _RUNNER_MODULES: Final = frozenset(
     [
@@ -167,7 +154,7 @@ def judged_tree(
     kept: dict[PurePosixPath, TreeFile] = {}
     gone: list[PurePosixPath] = []
     for change in changes_between(case.pristine, proposal):
-        if _is_leftover(change.path):
+        if not is_work(change.path):
             continue
         objection = sieve.objection(change)
         if objection is not None:
@@ -197,10 +184,6 @@ def matches(path: PurePosixPath, patterns: Iterable[str]) -> bool:
     )
 
 
-def _is_leftover(path: PurePosixPath) -> bool:
-    return path.suffix in _COMPILED or any(part in _LEFTOVERS for part in path.parts)
-
-
 def _is_kept(finding: Finding) -> bool:
     return finding.trick is Trick.SHADOWED_RUNNER and finding.severity != "forgery"
 
@@ -215,7 +198,7 @@ class _Sieve:
     def links(self) -> Iterator[Finding]:
         """Name what is neither file nor directory where a file has to be."""
         for link in self.proposal.links:
-            if _is_leftover(link) or link in self.case.pristine.links:
+            if not is_work(link) or link in self.case.pristine.links:
                 continue
             behind = [p for p in self.case.pristine.files if p == link or link in p.parents]
             behind += [p for p in self.case.protected if p == link or link in p.parents]

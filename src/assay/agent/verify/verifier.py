@@ -14,6 +14,7 @@ from typing import Final
 
 import anyio
 
+from assay.agent.snapshots import write_tree
 from assay.agent.verify import pristine
 from assay.agent.verify.case import Case
 from assay.agent.verify.commands import choose_runner, split_command
@@ -33,7 +34,7 @@ from assay.agent.verify.python_unittest import UnittestRunner
 from assay.agent.verify.runner import CheckOrder, Observation
 from assay.agent.verify.suspicion import held_against, read_proposal
 from assay.agent.verify.turning import Words
-from assay.agent.verify.watching import changed_files, write_tree
+from assay.agent.verify.watching import changed_files
 from assay.contracts.execution import Limits
 from assay.contracts.ports import OnOutput, Sandbox, SandboxBackend, ignore_output
 from assay.contracts.verdict import CheckReport, Finding, Grade, Verdict
@@ -121,18 +122,6 @@ class Verifier:
             await write_tree(sandbox, tree)
             checks = _checks_of(case)
             return tuple([await _run(check, sandbox, on_output) for check in checks])
-
-    async def run_checks_in(
-        self, case: Case, sandbox: Sandbox, tree: Tree, *, on_output: OnOutput = ignore_output
-    ) -> tuple[CheckReport, ...]:
-        """Run the checks in an open sandbox that holds the files of `tree` already.
-
-        Raises:
-            SandboxUnavailableError: If the sandbox is gone.
-        """
-        del tree
-        observations = [await _run(check, sandbox, on_output) for check in _checks_of(case)]
-        return tuple(observation.report for observation in observations)
 
     def _limits_for(self, case: Case) -> Limits:
         return replace(self._limits, wall_s=max(self._limits.wall_s, case.check_s))

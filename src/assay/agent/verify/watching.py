@@ -1,4 +1,4 @@
-"""Puts files into a sandbox, and sees afterwards whether they are still the same."""
+"""Sees whether the files of a sandbox are still what was written into it."""
 
 from pathlib import PurePosixPath
 from typing import Final
@@ -15,17 +15,6 @@ _STEERING: Final = frozenset(
     {"conftest.py", "pytest.ini", "sitecustomize.py", "usercustomize.py", "tox.ini", "setup.cfg"}
 )
 _REPORT_BYTES: Final = 4096
-
-
-async def write_tree(sandbox: Sandbox, tree: Tree) -> None:
-    """Write every file.
-
-    Raises:
-        WorkspaceError: If one cannot be written: no room, or a name that cannot be.
-        SandboxUnavailableError: If the sandbox is gone.
-    """
-    for path, file in tree.files.items():
-        await sandbox.write_file(path, file.content, executable=file.executable)
 
 
 async def changed_files(case: Case, sandbox: Sandbox, tree: Tree) -> tuple[Finding, ...]:
