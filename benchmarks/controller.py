@@ -33,7 +33,7 @@ from assay.contracts.conversation import (
     Usage,
 )
 from assay.contracts.events import AttemptStarted, RunEvent
-from assay.contracts.execution import ExecutionResult, Isolation, Limits, Program
+from assay.contracts.execution import BARE, Equipment, ExecutionResult, Isolation, Limits, Program
 from assay.contracts.goal import Acceptance, Effort, Goal
 from assay.contracts.ports import (
     OnOutput,
@@ -123,8 +123,10 @@ class TimedBackend:
         self._clock = clock
 
     @asynccontextmanager
-    async def open_sandbox(self, limits: Limits) -> AsyncGenerator[Sandbox]:
-        async with self._backend.open_sandbox(limits) as sandbox:
+    async def open_sandbox(
+        self, limits: Limits, equipment: Equipment = BARE
+    ) -> AsyncGenerator[Sandbox]:
+        async with self._backend.open_sandbox(limits, equipment) as sandbox:
             yield TimedSandbox(sandbox, self._clock)  # pyright: ignore[reportReturnType] - passes the rest on
 
 

@@ -4,6 +4,7 @@
     ├── UsageError                     the request is wrong: whoever asked changes it
     ├── MissingExtraError              an optional part is not installed: install it
     ├── IsolationUnavailableError      this machine cannot isolate as asked: change either
+    ├── PackageError                   a package cannot be had: whoever asked names another
     ├── SandboxUnavailableError        the sandbox is gone: open another one
     ├── ModelUnavailableError          no answer, perhaps later: wait and ask again
     ├── ModelRefusedError              the model or its provider says no: change the request
@@ -73,6 +74,12 @@ class MissingExtraError(AssayError):
 
 class IsolationUnavailableError(AssayError):
     """This machine cannot give the isolation that was asked for. Nothing was run with less."""
+
+
+class PackageError(AssayError):
+    """A package that a sandbox was to have does not exist, or cannot be had as a wheel."""
+
+    exit_code = ExitCode.USAGE
 
 
 class SandboxUnavailableError(AssayError):

@@ -1,5 +1,6 @@
 """What runs in a sandbox, within which limits, and what comes back."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
@@ -91,6 +92,50 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Equipment:
+    """What a sandbox is given beside an empty workspace. By default nothing.
+
+    Raises:
+        UsageError: If a host or a package is not written as one.
+    """
+
+    packages: tuple[str, ...] = ()
+    """Python packages as pip writes them, `requests==2.32.*`: wheels only, fetched outside."""
+    hosts: tuple[str, ...] = ()
+    """Hosts that programs may reach, `example.org`, `*.example.org`, `example.org:8443`; without a
+    port, 80 and 443. Everything else is denied, and each denial is in the result."""
+
+    def __post_init__(self) -> None:
+        _check_strings("packages", self.packages)
+        for package in self.packages:
+            if not package.strip() or package.strip().startswith("-"):
+                raise UsageError(
+                    f"not a package: {package!r}",
+                    hint="give a name and perhaps a version, as in requests==2.32.*",
+                )
+        for host in self.hosts:
+            if not _HOST.fullmatch(host):
+                raise UsageError(
+                    f"not a host: {host!r}",
+                    hint="give a name without a scheme or a path, as in example.org:443",
+                )
+
+
+_HOST = re.compile(r"(\*\.)?[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:[0-9]{1,5})?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Denial:
+    """A connection or a name that a program asked for and did not get."""
+
+    host: str
+    """As the program named it: a name, or an address."""
+    port: int | None
+    """None when only the name was asked for."""
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
     """A program to run. Never a shell string: shells are asked for by name."""
 
@@ -156,6 +201,10 @@ def _check_request(env: Mapping[str, str], cwd: PurePosixPath, timeout_s: float 
         raise UsageError(f"timeout_s must be a positive number, not {timeout_s!r}")
 
 
+BARE = Equipment()
+"""No packages, no network."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timings:
     """Where the time of one execution went."""
@@ -188,6 +237,8 @@ class ExecutionResult:
     timings: Timings
     backend: str
     isolation: Isolation
+    denials: tuple[Denial, ...] = ()
+    """What the network policy kept from the program, each once."""
 
     @property
     def stdout(self) -> str:

@@ -8,6 +8,8 @@ from typing import Any, Protocol
 from assay.contracts.conversation import ModelFacts, Reply, Request, ToolSpec
 from assay.contracts.events import RunEvent, ScreenFinding
 from assay.contracts.execution import (
+    BARE,
+    Equipment,
     ExecutionResult,
     FileInfo,
     Isolation,
@@ -15,6 +17,7 @@ from assay.contracts.execution import (
     OutputChunk,
     Program,
 )
+from assay.contracts.interpreting import CellResult
 from assay.contracts.lessons import Cue, Failure, Lesson
 from assay.contracts.workspace import Tree
 
@@ -26,6 +29,39 @@ with what the result will not keep. Must not block; what it raises ends the exec
 def ignore_output(chunk: OutputChunk) -> None:
     """Be the listener of someone who only wants the result."""
     del chunk
+
+
+class Interpreter(Protocol):
+    """A Python interpreter that lives in a sandbox and remembers from cell to cell.
+
+    Each cell runs in a copy of the last good state: one that is ended from outside or crashes is
+    lost, and the interpreter is not. One cell at a time; a second waits for the first.
+    """
+
+    async def run_cell(
+        self, source: str, *, timeout_s: float | None = None, on_output: OnOutput = ignore_output
+    ) -> CellResult:
+        """Run a cell to its end. What it started ends with it; threads do not outlive it.
+
+        An exception, a passed limit, a crash and `interrupt` are results. Cancelling the calling
+        task ends the cell, and its state is rolled back.
+
+        Raises:
+            SandboxUnavailableError: If the interpreter is gone and its variables with it.
+        """
+        ...
+
+    async def interrupt(self) -> None:
+        """End the cell that is running now, with reason `cancelled`; without one, do nothing."""
+        ...
+
+    def branch(self) -> AbstractAsyncContextManager["Interpreter"]:
+        """Open a copy of this interpreter as it is now. Each goes its own way; files are shared.
+
+        Raises:
+            SandboxUnavailableError: If the interpreter is gone.
+        """
+        ...
 
 
 class Sandbox(Protocol):
@@ -49,6 +85,17 @@ class Sandbox(Protocol):
         Raises:
             SandboxUnavailableError: If the sandbox is gone; `dispatch` says whether the program
                 may have run.
+        """
+        ...
+
+    def open_interpreter(self) -> AbstractAsyncContextManager[Interpreter]:
+        """Start an interpreter in this sandbox; leaving the context ends it.
+
+        It counts as one execution against `processes` and `memory_mb`, for all its cells together;
+        `wall_s`, `cpu_s` and `output_bytes` are for each cell.
+
+        Raises:
+            SandboxUnavailableError: If none can be started.
         """
         ...
 
@@ -123,10 +170,14 @@ class SandboxBackend(Protocol):
     @property
     def isolation(self) -> Isolation: ...
 
-    def open_sandbox(self, limits: Limits) -> AbstractAsyncContextManager[Sandbox]:
+    def open_sandbox(
+        self, limits: Limits, equipment: Equipment = BARE
+    ) -> AbstractAsyncContextManager[Sandbox]:
         """Open a fresh, empty sandbox; leaving the context ends everything in it.
 
         Raises:
+            PackageError: If a package does not exist or has no wheel for this interpreter.
+            UsageError: If this backend cannot give such equipment.
             SandboxUnavailableError: If none can be made.
         """
         ...

@@ -15,15 +15,19 @@ from assay.contracts.errors import (
     WorkspaceFullError,
 )
 from assay.contracts.execution import (
+    BARE,
+    Equipment,
     ExecutionResult,
     FileInfo,
     Isolation,
     Limits,
     OutputChunk,
     Program,
+    PythonCode,
     Reason,
     Timings,
 )
+from assay.contracts.interpreting import CellResult
 from assay.contracts.ports import OnOutput, ignore_output
 
 _ROOT = PurePosixPath()
@@ -92,6 +96,11 @@ class FakeSandbox:
         if result.stderr_bytes:
             on_output(OutputChunk(stream="stderr", data=result.stderr_bytes))
         return result
+
+    @asynccontextmanager
+    async def open_interpreter(self) -> AsyncGenerator["FakeInterpreter"]:
+        self._check_open()
+        yield FakeInterpreter(self)
 
     async def cancel(self) -> None:
         self.cancelled += 1
@@ -179,6 +188,36 @@ class FakeSandbox:
                 raise NotARegularFileError(f"{str(parent)!r} is not a directory")
 
 
+@dataclass(slots=True)
+class FakeInterpreter:
+    """An `Interpreter` that remembers nothing: each cell is answered as a program would be."""
+
+    sandbox: FakeSandbox
+    cells: int = 0
+
+    async def run_cell(
+        self, source: str, *, timeout_s: float | None = None, on_output: OnOutput = ignore_output
+    ) -> CellResult:
+        program = PythonCode(source=source.encode(), timeout_s=timeout_s)
+        execution = await self.sandbox.run(program, on_output=on_output)
+        self.cells += 1
+        ended = execution.reason is Reason.COMPLETED
+        return CellResult(
+            number=self.cells,
+            execution=execution,
+            outputs=(),
+            error=None,
+            state="kept" if ended else "rolled_back",
+        )
+
+    async def interrupt(self) -> None:
+        await self.sandbox.cancel()
+
+    @asynccontextmanager
+    async def branch(self) -> AsyncGenerator["FakeInterpreter"]:
+        yield FakeInterpreter(self.sandbox, self.cells)
+
+
 def _size(name: str) -> int:
     return len(name.encode("utf-8", "surrogateescape"))
 
@@ -192,7 +231,10 @@ class FakeBackend:
     isolation: Isolation = Isolation.NONE
 
     @asynccontextmanager
-    async def open_sandbox(self, limits: Limits) -> AsyncGenerator[FakeSandbox]:
+    async def open_sandbox(
+        self, limits: Limits, equipment: Equipment = BARE
+    ) -> AsyncGenerator[FakeSandbox]:
+        del equipment  # nothing runs that could use it
         sandbox = FakeSandbox(limits=limits, answer=self.answer)
         try:
             yield sandbox

@@ -8,8 +8,8 @@ from pathlib import Path
 import anyio
 import anyio.abc
 
-from assay.contracts.errors import SandboxUnavailableError
-from assay.contracts.execution import Isolation, Limits
+from assay.contracts.errors import SandboxUnavailableError, UsageError
+from assay.contracts.execution import BARE, Equipment, Isolation, Limits
 from assay.contracts.ports import Sandbox
 from assay.sandbox.native import registry
 from assay.sandbox.native.layout import build_layout
@@ -56,7 +56,11 @@ class NativeBackend:
         self.isolation = options.least
 
     @asynccontextmanager
-    async def open_sandbox(self, limits: Limits) -> AsyncGenerator[Sandbox]:
+    async def open_sandbox(
+        self, limits: Limits, equipment: Equipment = BARE
+    ) -> AsyncGenerator[Sandbox]:
+        if equipment != BARE:
+            raise UsageError("the native backend gives neither packages nor hosts yet")
         house, box = await self._open_box(limits)
         sandbox = NativeSandbox(house, box, limits)
         try:

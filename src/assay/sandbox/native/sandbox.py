@@ -2,6 +2,8 @@
 
 import os
 import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import PurePosixPath
@@ -18,7 +20,7 @@ from assay.contracts.execution import (
     Reason,
     Timings,
 )
-from assay.contracts.ports import OnOutput, ignore_output
+from assay.contracts.ports import Interpreter, OnOutput, ignore_output
 from assay.sandbox.native.cell import Cell
 from assay.sandbox.native.conclusion import Evidence, conclude
 from assay.sandbox.native.disk_use import disk_use
@@ -163,6 +165,14 @@ class NativeSandbox:
     def _check_open(self) -> None:
         if not self._open:
             raise SandboxUnavailableError("the sandbox is closed", dispatch="never_started")
+
+    @asynccontextmanager
+    async def open_interpreter(self) -> AsyncGenerator[Interpreter]:
+        self._check_open()
+        raise SandboxUnavailableError(
+            "the native backend has no interpreter yet", dispatch="never_started"
+        )
+        yield  # what follows is not reached; a generator needs it
 
     async def cancel(self) -> None:
         for supervision in tuple(self._running):
