@@ -1,7 +1,7 @@
 """A coding agent that hands over only code it has proven.
 
-Importing this loads the standard library and nothing else; `pursue` and `open_sandbox` bring in the
-rest when they are first asked for.
+Importing this loads the standard library and nothing else; its functions bring in the rest when
+they are first asked for.
 """
 
 from typing import TYPE_CHECKING
@@ -28,13 +28,19 @@ from assay.contracts.verdict import Grade
 
 if TYPE_CHECKING:
     from assay.undertaking.api import pursue
+    from assay.undertaking.exchange import download, upload
     from assay.wiring import open_sandbox
 else:
     # Hidden from type checkers, for whom a module with `__getattr__` has every name.
     def __getattr__(name: str) -> object:
         import importlib  # noqa: PLC0415 - what follows loads third-party code
 
-        late = {"open_sandbox": "assay.wiring", "pursue": "assay.undertaking.api"}
+        late = {
+            "download": "assay.undertaking.exchange",
+            "open_sandbox": "assay.wiring",
+            "pursue": "assay.undertaking.api",
+            "upload": "assay.undertaking.exchange",
+        }
         if name not in late:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         return getattr(importlib.import_module(late[name]), name)
@@ -59,6 +65,8 @@ __all__ = [
     "SandboxUnavailableError",
     "Status",
     "UsageError",
+    "download",
     "open_sandbox",
     "pursue",
+    "upload",
 ]

@@ -1,6 +1,8 @@
 """The difference between two trees, as people read it."""
 
 import difflib
+import json
+from pathlib import PurePosixPath
 from typing import Final
 
 from assay.contracts.workspace import FileChange, Tree, changes_between
@@ -15,19 +17,26 @@ def unified_diff(before: Tree, after: Tree, *, max_chars: int = _MOST_CHARS) -> 
     for change in changes_between(before, after):
         piece = _one(change, before, after)
         if len(piece) > left:
-            pieces.append(f"# {change.path}: {change.kind}; the difference is too long to show\n")
+            name = quoted_name(change.path)
+            pieces.append(f"# {name}: {change.kind}; the difference is too long to show\n")
             continue
         pieces.append(piece)
         left -= len(piece)
     return "".join(pieces)
 
 
+def quoted_name(path: PurePosixPath) -> str:
+    """Return a path on one line: one with control characters in it is quoted, as git does."""
+    name = str(path)
+    return name if name.isprintable() and not name.startswith('"') else json.dumps(name)
+
+
 def _one(change: FileChange, before: Tree, after: Tree) -> str:
     old = "" if change.kind == "added" else before.text(change.path)
     new = "" if change.kind == "deleted" else after.text(change.path)
     if old is None or new is None:
-        return f"# {change.path}: {change.kind}, not text\n"
-    name = str(change.path)
+        return f"# {quoted_name(change.path)}: {change.kind}, not text\n"
+    name = quoted_name(change.path)
     lines = difflib.unified_diff(
         old.splitlines(keepends=True),
         new.splitlines(keepends=True),

@@ -20,7 +20,7 @@ from assay.contracts.execution import (
     PythonCode,
     Reason,
 )
-from assay.entrypoints import cli_upkeep
+from assay.entrypoints import cli_exchange, cli_upkeep
 
 if TYPE_CHECKING:
     from assay.settings import SandboxSettings
@@ -70,6 +70,19 @@ class _WithProgram(click.Command):
 @click.option("--network", default="none", help="What it may reach: none.")
 @click.option("--env", "env", multiple=True, metavar="NAME=VALUE", help="Set a variable for it.")
 @click.option("--copy", "copies", multiple=True, metavar="FILE", help="Copy into the workspace.")
+@click.option(
+    "--workspace",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Run it in a copy of this folder, and say what it changed there.",
+)
+@click.option("--exclude", multiple=True, metavar="GLOB", help="What not to copy of the folder.")
+@click.option("--diff", "show_diff", is_flag=True, help="Show the changes line by line.")
+@click.option("--apply", "apply_changes", is_flag=True, help="Write the changes into the folder.")
+@click.option(
+    "--artifacts",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Save new and changed files into this folder.",
+)
 @click.option("--stdin", "stdin", metavar="FILE", help="What it reads: a file, or - for ours.")
 @click.option("--json", "as_json", is_flag=True, help="Print the whole result as one JSON object.")
 @click.pass_context
@@ -86,11 +99,17 @@ def run(ctx: click.Context, file: str | None, args: tuple[str, ...], **options: 
     limits = _limits(options)
     settings = _settings(options, program)
     copies = {PurePosixPath(Path(name).name): _read(name) for name in options["copies"]}
-    result = anyio.run(_run, settings, limits, program, copies, options["as_json"])
+    wishes = cli_exchange.wishes_of(options)
+    result, handed_back = anyio.run(
+        _run, settings, limits, program, copies, wishes, options["as_json"]
+    )
     if options["as_json"]:
-        click.echo(json.dumps(result_fields(result)))
+        fields = result_fields(result)
+        click.echo(json.dumps({**fields, **handed_back.fields()} if handed_back else fields))
     else:
         _explain(result, limits)
+        if handed_back:
+            handed_back.show()
     return exit_code(result)
 
 
@@ -99,8 +118,9 @@ async def _run(
     limits: Limits,
     program: Program,
     copies: Mapping[PurePosixPath, bytes],
-    quiet: bool,  # noqa: FBT001 - anyio.run passes positionally
-) -> ExecutionResult:
+    wishes: cli_exchange.Wishes | None,
+    quiet: bool,  # noqa: FBT001
+) -> tuple[ExecutionResult, cli_exchange.HandedBack | None]:
     from assay.wiring import open_backend  # noqa: PLC0415
 
     async with open_backend(settings) as backend:
@@ -110,9 +130,11 @@ async def _run(
                 err=True,
             )
         async with backend.open_sandbox(limits) as sandbox:
+            sent = await cli_exchange.send(sandbox, wishes, quiet=quiet) if wishes else None
             for path, content in copies.items():
                 await sandbox.write_file(path, content)
-            return await sandbox.run(program, on_output=_ignore if quiet else _pass_through)
+            result = await sandbox.run(program, on_output=_ignore if quiet else _pass_through)
+            return result, await cli_exchange.hand_back(sent, wishes, result, quiet=quiet)
 
 
 def _ignore(chunk: OutputChunk) -> None:

@@ -102,7 +102,7 @@ def _read_folder(reading: _Reading, descriptor: int, place: PurePosixPath) -> No
         return
     for entry in entries:
         path = place / entry.name
-        if _is_left_out(path, reading.exclude):
+        if is_left_out(path, reading.exclude):
             continue
         if entry.is_dir(follow_symlinks=False):
             with _opened(reading, path, _IN_FOLDER, descriptor) as inner:
@@ -175,7 +175,8 @@ def _holds_what_can_be_made_again(folder: int, names: set[str]) -> bool:
     return False
 
 
-def _is_left_out(path: PurePosixPath, exclude: tuple[str, ...]) -> bool:
+def is_left_out(path: PurePosixPath, exclude: tuple[str, ...]) -> bool:
+    """Whether a path is not read, by its own name or by a pattern; folders above do not count."""
     name = path.name
     if name in _LEFT_OUT_NAMES or name.endswith(_LEFT_OUT_SUFFIXES) or name.startswith(STAGED):
         return True

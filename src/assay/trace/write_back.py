@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
 
+from assay.contracts.diffs import quoted_name
 from assay.contracts.errors import UsageError
 from assay.contracts.workspace import FileChange, Tree, TreeFile, changes_between
 from assay.trace.private_files import write_all
@@ -26,11 +27,14 @@ _ELSEWHERE: Final = "`assay show RUN --files DIR` writes the result to a new fol
 _EXECUTE: Final = 0o111
 
 
-def write_changes(folder: Path, before: Tree, after: Tree) -> tuple[FileChange, ...]:
+def write_changes(
+    folder: Path, before: Tree, after: Tree, *, replace: bool = False, hint: str = _ELSEWHERE
+) -> tuple[FileChange, ...]:
     """Make in a folder the changes that lead from one tree to another; returns them.
 
     A file that is already as it shall be is left as it is, so that this can be done again after a
-    crash. Folders that become empty are removed.
+    crash. Folders that become empty are removed. With `replace`, files that are not as they were
+    in `before` are written over; links and folders never are.
 
     Raises:
         UsageError: If a file to be changed is not as it was in `before`, a link or a folder is in
@@ -41,10 +45,10 @@ def write_changes(folder: Path, before: Tree, after: Tree) -> tuple[FileChange, 
         root = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
         raise UsageError(
-            f"the workspace {str(folder)!r} cannot be used: {error.strerror}", hint=_ELSEWHERE
+            f"the workspace {str(folder)!r} cannot be used: {error.strerror}", hint=hint
         ) from error
     try:
-        writing = _Writing(root=root, before=before, after=after)
+        writing = _Writing(root=root, before=before, after=after, replace=replace, hint=hint)
         writing.check(changes)
         try:
             with writing.staged(changes) as staged:
@@ -52,7 +56,7 @@ def write_changes(folder: Path, before: Tree, after: Tree) -> tuple[FileChange, 
                 writing.place(staged)
         except OSError as error:
             raise UsageError(
-                f"cannot write to {str(folder)!r}: {error.strerror}", hint=_ELSEWHERE
+                f"cannot write to {str(folder)!r}: {error.strerror}", hint=hint
             ) from error
     finally:
         os.close(root)
@@ -80,22 +84,24 @@ class _Writing:
     root: int
     before: Tree
     after: Tree
+    replace: bool
+    hint: str
 
     def check(self, changes: tuple[FileChange, ...]) -> None:
         """Refuse if the folder is not as it was, before anything is written."""
         deleted = {change.path for change in changes if change.kind == "deleted"}
         troubles = [
-            f"{change.path}: {trouble}"
+            f"{quoted_name(change.path)}: {trouble}"
             for change in changes
             if (trouble := self._trouble(change, deleted))
         ]
         if not troubles:
             return
         more = f" and {len(troubles) - _NAMED} more" if len(troubles) > _NAMED else ""
+        why = "the workspace was changed meanwhile, so " if self.before.files else ""
         raise UsageError(
-            f"the workspace was changed meanwhile, so nothing was written: "
-            f"{'; '.join(troubles[:_NAMED])}{more}",
-            hint=_ELSEWHERE,
+            f"{why}nothing was written: {'; '.join(troubles[:_NAMED])}{more}",
+            hint=self.hint,
         )
 
     def _trouble(self, change: FileChange, deleted: set[PurePosixPath]) -> str:
@@ -121,7 +127,7 @@ class _Writing:
         as_it_was = self.before.files.get(path)
         as_it_shall_be = self.after.files.get(path)
         file = None if found is None else found.file
-        if file in (as_it_was, as_it_shall_be):
+        if self.replace or file in (as_it_was, as_it_shall_be):
             return ""
         return "is gone" if file is None else "is there already" if as_it_was is None else "differs"
 
