@@ -5,14 +5,35 @@ large page counts as one. Nothing but speed depends on it: what the kernel refus
 """
 
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Final
 
 from assay.sandbox.native import kernel
 
 _LARGE: Final = 2 << 20
+_ARENA: Final = 1 << 20
+_ARENAS: Final = 40
+_LARGEST_SMALL_OBJECT: Final = 512 - 33
+_OBJECTS_PER_ARENA: Final = _ARENA // 512
 _OWN_AND_WRITABLE: Final = "rw-p"
 _HEAP: Final = "[heap]"
+
+
+@contextmanager
+def contiguous_heap() -> Iterator[None]:
+    """Let what is imported meanwhile lie in one piece of memory, as large pages have to.
+
+    The interpreter takes memory for small objects an arena at a time, and the libraries that are
+    loaded in between would scatter the arenas. So many are taken at once before, with an object in
+    each that keeps it; those that are not needed are given back.
+    """
+    objects = [bytes(_LARGEST_SMALL_OBJECT) for _ in range(_ARENAS * _OBJECTS_PER_ARENA)]
+    one_in_each = objects[:: _OBJECTS_PER_ARENA // 2]
+    objects.clear()
+    try:
+        yield
+    finally:
+        one_in_each.clear()
 
 
 def gather() -> None:

@@ -49,7 +49,8 @@ def main(plan_descriptor: int, mounts: int, *orders: int) -> NoReturn:
             break
         kernel.die_with_parent(signal.SIGKILL)
         own = following
-        _preload(stage)
+        with large_pages.contiguous_heap():
+            _preload(stage)
     _close([channel for channel in orders if channel != own])
     _serve(socket.socket(fileno=own), confinement, bare=own == orders[0])
 
