@@ -12,7 +12,7 @@ PYTHON = $(shell for name in python3 python3.11 python3.12 python3.13 python3.14
 # The example that `make run` carries out.
 GOAL := anagrams
 
-.PHONY: help run test check bench bench-agent fix lock clean
+.PHONY: help run test check bench bench-agent fix stubs lock clean
 
 help:
 	@echo 'make run      carry out examples/goals/anagrams with the embedded model, and verify the result'
@@ -21,6 +21,7 @@ help:
 	@echo 'make bench    measure the sandbox beside others that are installed'
 	@echo 'make bench-agent   measure the controller, then the agent beside one reply of the same model'
 	@echo 'make fix      format, and repair what the linter can repair'
+	@echo 'make stubs    write the Python code of src/assay/wire/*.proto anew'
 	@echo 'make lock     write requirements.lock anew (ARGS=--upgrade for newer versions)'
 	@echo 'make clean    remove what the other targets made'
 
@@ -50,6 +51,10 @@ bench-agent: $(READY)
 fix: $(READY)
 	@$(BIN)/ruff check --fix-only --quiet .
 	@$(BIN)/ruff format .
+
+stubs: $(READY)
+	@$(BIN)/python -m grpc_tools.protoc -I src --python_out=src --pyi_out=src src/assay/wire/*.proto
+	@$(BIN)/python -m grpc_tools.protoc -I src --grpc_python_out=src src/assay/wire/executor.proto
 
 lock: $(READY)
 	@$(UV) pip compile pyproject.toml --group dev --extra all --universal --python-version 3.11 \

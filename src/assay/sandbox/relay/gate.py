@@ -1,0 +1,60 @@
+"""What stands between a request and its being carried out: quotas, queues, records."""
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+from assay.contracts.execution import Equipment, ExecutionResult, Limits, Program
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """An execution that is asked for."""
+
+    execution_id: str
+    work: Program | str
+    """A program, or the source of a cell."""
+    limits: Limits
+    equipment: Equipment
+
+
+Note = Callable[[ExecutionResult], None]
+"""Told how an attempt ended."""
+
+
+class Gate(Protocol):
+    """Lets requests through, one after the other or not at all."""
+
+    def opening(self, limits: Limits, equipment: Equipment) -> AbstractAsyncContextManager[None]:
+        """Be around a sandbox from its opening to its close.
+
+        Raises:
+            SandboxUnavailableError: `never_started`, if there are too many.
+            UsageError: If no such sandbox may be had.
+        """
+        ...
+
+    def executing(self, attempt: Attempt) -> AbstractAsyncContextManager[Note]:
+        """Be around one execution.
+
+        Raises:
+            SandboxUnavailableError: `never_started`, if there are too many.
+        """
+        ...
+
+
+class _OpenGate:
+    @asynccontextmanager
+    async def opening(self, limits: Limits, equipment: Equipment) -> AsyncGenerator[None]:
+        del limits, equipment
+        yield
+
+    @asynccontextmanager
+    async def executing(self, attempt: Attempt) -> AsyncGenerator[Note]:
+        del attempt
+        yield lambda _: None
+
+
+OPEN_GATE: Gate = _OpenGate()
+"""Lets everything through."""

@@ -1,0 +1,1 @@
+"""How requests to a sandbox and their results look on the way to another process."""
