@@ -14,7 +14,7 @@ from assay.contracts.ports import Sandbox
 from assay.sandbox.native import registry
 from assay.sandbox.native.layout import build_layout
 from assay.sandbox.native.pool import CellPool
-from assay.sandbox.native.provision import start_best
+from assay.sandbox.native.provision import Choice, start_best
 from assay.sandbox.native.sandbox import House, NativeSandbox
 from assay.sandbox.native.shelf import Box, Shelf
 from assay.sandbox.native.stages import installed_stages
@@ -38,6 +38,8 @@ class NativeOptions:
     search_path: tuple[str, ...]
     """Where toolchains are looked for."""
     runtime_dir: Path
+    alone_as: int | None = None
+    """The uid of programs, where a container holds this backend, one sandbox, and nothing else."""
 
 
 class NativeBackend:
@@ -105,8 +107,7 @@ class NativeBackend:
             self._layout,
             self._stages,
             options.runtime_dir,
-            options.least,
-            namespaces=options.namespaces,
+            Choice(least=options.least, namespaces=options.namespaces, alone_as=options.alone_as),
         )
 
         pools = tuple(

@@ -1,6 +1,7 @@
 """One prepared process, seen from the trusted side: its descriptors and its control group."""
 
 import os
+import select
 import signal
 from collections.abc import Iterable
 from contextlib import suppress
@@ -69,6 +70,8 @@ class Cell:
     ending_signal: signal.Signals
     """What makes PID 1 of the cell take everything else along: the kernel does it on SIGKILL
     where there is a pid namespace, PID 1 itself on SIGTERM where there is none."""
+    pid: int | None = None
+    """The number of PID 1, where `pidfd` is only readable like one."""
     outlets: tuple[int, ...] = ()
     """Our own copies of the ends that the program writes its output to. While we have them, no
     stream can end, and we are not woken for that just before we are told how the program ended."""
@@ -76,7 +79,11 @@ class Cell:
     def kill(self) -> None:
         """End everything in the cell."""
         with suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self.pidfd, self.ending_signal)
+            if self.pid is None:
+                signal.pidfd_send_signal(self.pidfd, self.ending_signal)
+            elif not select.select((self.pidfd,), (), (), 0)[0]:
+                # It lives, so the number is still its own.
+                os.kill(self.pid, self.ending_signal)
 
     def close(self) -> None:
         for descriptor in (self.go, self.stdin, self.stdout, self.stderr, self.status):
@@ -92,6 +99,8 @@ class Cell:
 
     def host_pids(self) -> list[int]:
         """PID 1 of the cell, and the worker if that is not its child, as this process sees them."""
+        if self.pid is not None:
+            return [self.pid]
         known = (self.pidfd,) if self.worker is None else (self.pidfd, self.worker)
         return [pid for pid in map(_pid_of, known) if pid is not None]
 

@@ -72,10 +72,12 @@ class Engine:
                 f"out of descriptors or control groups: {error}", dispatch="never_started"
             ) from error
         try:
-            if stage == 0 or self._tier == "landlock":
+            pid = None
+            if stage == 0 or self._tier != "namespaces":
                 order = {"do": "lead", "slot": slot, "ahead": ahead}
                 theirs = (*pipes.theirs, *entries)
-                _, processes = await self._ask(self._orders[stage], order, theirs)
+                answer, processes = await self._ask(self._orders[stage], order, theirs)
+                pid = int(answer["pid"]) if self._tier == "contained" else None
             else:
                 processes = await self._make_joined(stage, slot, pipes, entries, ahead=ahead)
         except SandboxUnavailableError:
@@ -93,6 +95,7 @@ class Engine:
             slot=slot,
             pidfd=processes[0],
             worker=processes[1] if len(processes) > 1 else None,
+            pid=pid,
             go=go,
             stdin=stdin,
             stdout=stdout,

@@ -6,6 +6,7 @@ Loaded inside the jail too, so it imports the standard library and the syscall t
 import ctypes
 import errno
 import os
+import stat
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Final
@@ -24,6 +25,7 @@ ALL_BUT_USER: Final = (
     CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWPID | CLONE_NEWNET
 )
 ALL_NAMESPACES: Final = ALL_BUT_USER | CLONE_NEWUSER
+_WITHOUT_MOUNTS: Final = CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWNET
 
 MS_NOSUID: Final = 2
 MS_NODEV: Final = 4
@@ -65,6 +67,8 @@ _HIGHEST_CAPABILITY: Final = 63
 
 # PyDLL keeps the interpreter lock: a clone in mid-flight must not meet another Python thread.
 _libc = ctypes.PyDLL(None, use_errno=True)
+_HAS_SEPARATE_FILE_IDS: Final = _libc.setfsuid(ctypes.c_uint32(0xFFFFFFFF)) >= 0
+"""What gVisor lacks; asked with an id that nobody can become, so that nothing changes."""
 _libc.prctl.argtypes = (ctypes.c_int, *(ctypes.c_ulong,) * 4)
 
 
@@ -94,6 +98,27 @@ def clone_process(namespaces: int) -> tuple[int, int]:
     return pid, pidfd.value
 
 
+def clone_apart() -> tuple[int, int]:
+    return clone_process(ALL_NAMESPACES)
+
+
+def clone_without_mounts() -> tuple[int, int]:
+    """Like `clone_apart`, for a kernel that has no pidfd and lets nobody mount.
+
+    What the parent gets instead is the end of a pipe, readable like a pidfd once the process is
+    gone. Whoever is forked from that process must close what it inherits, and it must not become
+    another program.
+    """
+    ends, held = os.pipe2(os.O_CLOEXEC)
+    flags = ctypes.c_ulong(_WITHOUT_MOUNTS | _SIGCHLD)
+    pid = _syscall("clone", flags, None, None, None, None)
+    if pid == 0:
+        os.close(ends)
+        return 0, -1
+    os.close(held)
+    return pid, ends
+
+
 def unshare(namespaces: int) -> None:
     _check(_libc.unshare(ctypes.c_int(namespaces)), "unshare")
 
@@ -110,7 +135,12 @@ def map_own_ids(inner: int, outer_uid: int, outer_gid: int) -> None:
         ("uid_map", f"{inner} {outer_uid} 1"),
         ("gid_map", f"{inner} {outer_gid} 1"),
     ):
-        descriptor = os.open(f"/proc/self/{name}", os.O_WRONLY)
+        try:
+            descriptor = os.open(f"/proc/self/{name}", os.O_WRONLY)
+        except OSError:
+            if name == "setgroups" and not os.path.exists("/proc/self/setgroups"):
+                continue  # a kernel that has no such switch
+            raise
         try:
             os.write(descriptor, line.encode())
         finally:
@@ -274,13 +304,31 @@ def open_beneath(directory: int, path: bytes, flags: int, mode: int = 0) -> int:
     """Open a path that may not leave `directory` and may not pass a symlink or a mount point."""
     resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_XDEV
     how = _OpenHow(flags | os.O_CLOEXEC, mode, resolve)
-    return _syscall(
-        "openat2",
-        ctypes.c_int(directory),
-        ctypes.c_char_p(path),
-        ctypes.byref(how),
-        ctypes.c_size_t(ctypes.sizeof(how)),
-    )
+    try:
+        return _syscall(
+            "openat2",
+            ctypes.c_int(directory),
+            ctypes.c_char_p(path),
+            ctypes.byref(how),
+            ctypes.c_size_t(ctypes.sizeof(how)),
+        )
+    except OSError as error:
+        if error.errno != errno.ENOSYS or b"/" in path or path == b"..":
+            raise
+    return _open_entry(directory, path, flags, mode)
+
+
+def _open_entry(directory: int, name: bytes, flags: int, mode: int) -> int:
+    """Open one entry of a folder, for kernels without openat2: one step leads nowhere else.
+
+    No mount can be in the way either, on the kernels that lack it: they let nobody mount.
+    """
+    try:
+        return os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=directory)
+    except NotADirectoryError:
+        if stat.S_ISLNK(os.lstat(name, dir_fd=directory).st_mode):
+            raise OSError(errno.ELOOP, "symlink") from None
+        raise
 
 
 @contextmanager
@@ -291,10 +339,25 @@ def file_access_as(identity: int | None) -> Generator[None]:
         return
     uid, gid = os.geteuid(), os.getegid()
     # Group first and back last: changing the uid gives up the right to change the group.
-    _libc.setfsgid(ctypes.c_uint32(identity))
-    _libc.setfsuid(ctypes.c_uint32(identity))
+    _act_in_group(identity)
+    _act_as_user(identity)
     try:
         yield
     finally:
-        _libc.setfsuid(ctypes.c_uint32(uid))
-        _libc.setfsgid(ctypes.c_uint32(gid))
+        _act_as_user(uid)
+        _act_in_group(gid)
+
+
+def _act_as_user(identity: int) -> None:
+    if _HAS_SEPARATE_FILE_IDS:
+        _libc.setfsuid(ctypes.c_uint32(identity))
+    else:
+        # By number, since the C library would do it to all threads.
+        _syscall("setresuid", ctypes.c_long(-1), ctypes.c_long(identity), ctypes.c_long(-1))
+
+
+def _act_in_group(identity: int) -> None:
+    if _HAS_SEPARATE_FILE_IDS:
+        _libc.setfsgid(ctypes.c_uint32(identity))
+    else:
+        _syscall("setresgid", ctypes.c_long(-1), ctypes.c_long(identity), ctypes.c_long(-1))

@@ -17,6 +17,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from assay.sandbox.native import jail, kernel, pid1, worker
+from assay.sandbox.native.identity import clone_with_root
 from assay.sandbox.native.pid1 import NAMESPACES, Vacancy
 from assay.sandbox.native.worker import Confinement, Descriptors
 
@@ -38,6 +39,8 @@ class Nursery:
         self._events = select.poll()
         self._events.register(channel, select.POLLIN)
         self._spare_network = False
+        self._newest = 0
+        """The number of the PID 1 made last, for a supervisor that has no pidfd of it."""
         # Nobody else waits for what is made here, so the dead go by themselves; see `_join`.
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 
@@ -65,13 +68,15 @@ class Nursery:
         finally:
             _close(received)
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", handed_out))]
-        self._channel.sendmsg([b"{}"], rights)
+        self._channel.sendmsg([f'{{"pid": {self._newest}}}'.encode()], rights)
         _close(handed_out)
         if self._spare_network:
             # A network of its own for the next one, made while nobody waits.
             kernel.unshare(kernel.CLONE_NEWNET)
 
     def _clone(self) -> tuple[int, int]:
+        if self._confinement.contained:
+            return clone_with_root(self._confinement.worker_id, kernel.clone_without_mounts)
         if not self._jailed:
             return kernel.clone_process(0)
         if not self._spare_network:
@@ -86,6 +91,7 @@ class Nursery:
             slot = f"{jail.SLOTS}/{order['slot']}"
             confinement = replace(self._confinement, ahead=order["ahead"])
             pid1.lead(slot, _streams(received), received[_STREAMS:], confinement)
+        self._newest = pid
         return [pidfd]
 
     def _vacate(self, order: dict[str, Any], received: list[int]) -> list[int]:

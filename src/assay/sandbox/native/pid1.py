@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 from typing import Final, NoReturn
 
 from assay.sandbox.native import jail, kernel, mediation, worker
-from assay.sandbox.native.plan import INNER_ID
+from assay.sandbox.native.identity import become
+from assay.sandbox.native.plan import HOSTNAME, INNER_ID
 from assay.sandbox.native.worker import Confinement, Descriptors
 
 _SETUP_FAILED: Final = 125
@@ -40,18 +41,16 @@ def lead(
         kernel.die_with_parent(signal.SIGKILL)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         _join(cgroups)
-        if confinement.readable:
-            _answer_for_orphans()
-        else:
-            kernel.map_own_ids(INNER_ID, INNER_ID, INNER_ID)
-            jail.enter_execution_root(slot)
-        # Before the worker exists: it inherits every lock, and never sees into this process.
-        kernel.set_dumpable(dumpable=False)
-        lock(confinement)
+        _settle(slot, confinement)
         line = mediation.open_line() if confinement.readable else None
         child = os.fork()
         if child == 0:
+            if confinement.contained:
+                become(INNER_ID)
+                lock(confinement)
             worker.serve(descriptors, replace(confinement, line=line))
+        if confinement.contained:
+            lock(confinement)
         if line is not None:
             mediation.start(line)
         for descriptor in (
@@ -68,6 +67,22 @@ def lead(
         os.write(descriptors.status, json.dumps({"setup_failed": repr(error)}).encode() + b"\n")
         os._exit(_SETUP_FAILED)
     os._exit(0)
+
+
+def _settle(slot: str, confinement: Confinement) -> None:
+    """Be where the program will be, and out of its reach."""
+    if confinement.readable:
+        _answer_for_orphans()
+    elif confinement.contained:
+        kernel.set_hostname(HOSTNAME)
+    else:
+        kernel.map_own_ids(INNER_ID, INNER_ID, INNER_ID)
+        jail.enter_execution_root(slot)
+    kernel.set_dumpable(dumpable=False)
+    if not confinement.contained:
+        # Before the worker exists: it inherits every lock. Contained, it has first to become
+        # somebody else, and that is a right to be kept until then.
+        lock(confinement)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,13 +4,16 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-Tier = Literal["namespaces", "landlock"]
+Tier = Literal["namespaces", "landlock", "contained"]
+"""`contained`: in a container that holds one sandbox and nothing else, on a kernel that refuses to
+mount (gVisor). The container is the wall for files, a pid namespace the one for processes."""
 Pairs = tuple[tuple[str, str], ...]
 
 INNER_ID = 1000
 """The uid and gid a program sees as its own."""
 HOSTNAME = "sandbox"
 WORKSPACE = "/app"
+TEMPORARY = "/tmp"  # noqa: S108 - the jail's own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +43,8 @@ class JailPlan:
     scratch: str
     """Landlock tier: the host directory that holds the boxes. Empty otherwise."""
     drop_to_id: int | None = None
-    """The uid and gid to become first, when started as root."""
+    """The uid and gid to become first, when started as root. In the contained tier only workers
+    become it: that they are somebody else is what keeps them from our processes."""
     stages: tuple[tuple[str, ...], ...] = ()
     """Modules to import; each stage is a zygote of its own that has those before it too."""
     remove: tuple[str, ...] = ()

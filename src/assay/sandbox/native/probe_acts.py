@@ -17,6 +17,7 @@ from typing import Final, NoReturn
 
 from assay.sandbox.native import kernel, landlock, seccomp, warden
 from assay.sandbox.native.cgroups import ControlGroups, folders_of, open_groups
+from assay.sandbox.native.identity import clone_with_root
 from assay.sandbox.native.plan import INNER_ID
 from assay.sandbox.native.probe_process import (
     PROBE_ID,
@@ -89,7 +90,7 @@ def namespaces_of_root() -> Seen:
             kernel.ALL_NAMESPACES,
             seen_from_below,
             mapped=False,
-            clone=lambda _: warden.clone_with_root(PROBE_ID),
+            clone=lambda _: clone_with_root(PROBE_ID, kernel.clone_apart),
         )
 
 

@@ -46,22 +46,34 @@ class Running:
     """What to clean up, should the warden not come to it."""
 
 
-async def start_best(
-    layout: Layout, stages: Stages, runtime_dir: Path, least: Isolation, *, namespaces: bool
-) -> Running:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """Which ways of isolating may be tried."""
+
+    least: Isolation
+    namespaces: bool
+    alone_as: int | None
+    """The uid of programs, where a container holds this engine for one sandbox and nothing else."""
+
+
+async def start_best(layout: Layout, stages: Stages, runtime_dir: Path, choice: Choice) -> Running:
     """Start an engine with namespaces, or with Landlock where the kernel refuses and that will do.
+
+    Alone in a container, there is a third way for a kernel that has neither.
 
     Raises:
         IsolationUnavailableError: If this machine cannot isolate as asked.
     """
     refusal = IsolationUnavailableError("namespaces are switched off in the settings")
-    if namespaces:
+    if choice.namespaces:
         try:
             return await _start("namespaces", layout, stages, runtime_dir)
         except IsolationUnavailableError as error:
             refusal = error
-    if not Isolation.RESTRICTED.satisfies(least):
+    if not Isolation.RESTRICTED.satisfies(choice.least):
         raise refusal
+    if landlock.abi_version() < _SAFE_LANDLOCK and choice.alone_as is not None:
+        return await _start("contained", layout, stages, runtime_dir, choice.alone_as)
     if landlock.abi_version() < _SAFE_LANDLOCK:
         raise IsolationUnavailableError(
             f"{refusal}; and Landlock, the fallback, needs Linux 6.12 or newer",
@@ -70,7 +82,9 @@ async def start_best(
     return await _start("landlock", layout, stages, runtime_dir)
 
 
-async def _start(tier: Tier, layout: Layout, stages: Stages, runtime_dir: Path) -> Running:
+async def _start(
+    tier: Tier, layout: Layout, stages: Stages, runtime_dir: Path, programs_as: int | None = None
+) -> Running:
     engine_id = f"{os.getpid()}-{secrets.token_hex(4)}"
     folder = runtime_dir / engine_id
     record = registry.EngineRecord(
@@ -84,9 +98,9 @@ async def _start(tier: Tier, layout: Layout, stages: Stages, runtime_dir: Path) 
     groups = open_groups(engine_id)
     record = replace(record, remove=(*groups.folders, str(folder)))
     registry.write_record(folder, record)
-    owner = _FIRST_SANDBOX_ID + os.getpid() % _SANDBOX_IDS if os.geteuid() == 0 else None
+    owner = programs_as or _spare_id()
     try:
-        scratch = _make_scratch(folder, owner)
+        scratch = _make_scratch(folder, owner, tier)
         plan = replace(
             _plan(tier, layout, groups, scratch),
             drop_to_id=owner,
@@ -109,10 +123,14 @@ async def _start(tier: Tier, layout: Layout, stages: Stages, runtime_dir: Path) 
     )
 
 
-def _make_scratch(folder: Path, owner: int | None) -> Path:
+def _spare_id() -> int | None:
+    return _FIRST_SANDBOX_ID + os.getpid() % _SANDBOX_IDS if os.geteuid() == 0 else None
+
+
+def _make_scratch(folder: Path, owner: int | None, tier: Tier) -> Path:
     scratch = folder / "boxes"
     scratch.mkdir(mode=0o700)
-    if owner is not None:
+    if owner is not None and tier != "contained":
         try:
             os.chown(scratch, owner, owner)
         except OSError as error:
@@ -129,13 +147,15 @@ def _plan(tier: Tier, layout: Layout, groups: ControlGroups, scratch: Path) -> J
     jailed = tier == "namespaces"
     interpreter, library = (INTERPRETER, LIBRARY) if jailed else (sys.executable, SOURCE)
     devices = tuple(f"/dev/{name}" for name in _DEVICES)
-    seccomp_program = seccomp.build_filter(own_namespaces=jailed, counted_memory=groups.enforcing)
+    seccomp_program = seccomp.build_filter(
+        own_namespaces=tier != "landlock", counted_memory=groups.enforcing
+    )
     return JailPlan(
         tier=tier,
         root=layout.root if jailed else RootPlan(),
         argv=(interpreter, "-I", "-c", _BOOT, library),
         env=tuple((layout.env if jailed else layout.host_env).items()),
         seccomp_hex=seccomp_program.hex(),
-        readable=() if jailed else (*layout.readable, *devices),
+        readable=(*layout.readable, *devices) if tier == "landlock" else (),
         scratch=str(scratch),
     )

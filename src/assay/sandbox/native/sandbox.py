@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 import anyio
 import anyio.to_thread
@@ -21,19 +21,26 @@ from assay.contracts.execution import (
     Timings,
 )
 from assay.contracts.ports import Interpreter, OnOutput, ignore_output
+from assay.sandbox.native import kernel
 from assay.sandbox.native.cell import Cell
 from assay.sandbox.native.conclusion import Evidence, conclude
 from assay.sandbox.native.disk_use import disk_use
 from assay.sandbox.native.files import WorkspaceFiles
 from assay.sandbox.native.jail import BOX_FOLDERS
-from assay.sandbox.native.plan import WORKSPACE
+from assay.sandbox.native.plan import TEMPORARY, WORKSPACE, Tier
 from assay.sandbox.native.pool import CellPool, await_readiness
 from assay.sandbox.native.provision import Running
 from assay.sandbox.native.request import Setting, encode_request
 from assay.sandbox.native.shelf import Box, Shelf
 from assay.sandbox.native.stages import Stages, suitable_stage
 from assay.sandbox.native.supervision import Supervision
-from assay.sandbox.native.watch import GroupWatch, ProcessWatch, Watch, count_processes
+from assay.sandbox.native.watch import (
+    ContainedWatch,
+    GroupWatch,
+    ProcessWatch,
+    Watch,
+    count_processes,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +65,13 @@ def _limit(cell: Cell, limits: Limits) -> None:
         ) from error
 
 
+def places_of(tier: Tier, folder: Path | None) -> tuple[Path, ...]:
+    """Where the files of a sandbox are, if nothing but us keeps them within their limit."""
+    if tier == "contained":
+        return Path(WORKSPACE), Path(TEMPORARY)
+    return () if folder is None else (folder,)
+
+
 class NativeSandbox:
     """See `assay.contracts.ports.Sandbox`."""
 
@@ -70,6 +84,7 @@ class NativeSandbox:
         self._folder = (
             house.running.scratch / box.name if house.running.tier == "landlock" else None
         )
+        self._places = places_of(house.running.tier, self._folder)
         self._files = WorkspaceFiles(
             box.workspace, act_as=house.running.box_owner, room=self._room_on_host
         )
@@ -134,14 +149,22 @@ class NativeSandbox:
         return cell
 
     def _watch(self, cell: Cell, limits: Limits) -> Watch:
-        if self._house.running.groups.enforcing and self._folder is None:
+        if self._house.running.groups.enforcing and not self._places:
             return GroupWatch(cell)
-        return ProcessWatch(cell, limits.memory_mb << 20, self._folder, processes=limits.processes)
+        running = self._house.running
+        watch = ContainedWatch if running.tier == "contained" else ProcessWatch
+        return watch(
+            cell,
+            limits.memory_mb << 20,
+            self._places,
+            processes=limits.processes,
+            act_as=running.box_owner,
+        )
 
     def _setting(self) -> Setting:
         enforced = self._house.running.groups.enforcing
         if self._folder is None:
-            return Setting(workspace=WORKSPACE, temporary="/tmp", groups_enforce=enforced)  # noqa: S108
+            return Setting(workspace=WORKSPACE, temporary=TEMPORARY, groups_enforce=enforced)
         workspace, temporary = (str(self._folder / name) for name in BOX_FOLDERS)
         return Setting(
             workspace=workspace,
@@ -152,15 +175,19 @@ class NativeSandbox:
         )
 
     def _is_full(self) -> bool:
-        if self._folder is not None:
-            return disk_use(self._folder) >= self.limits.disk_mb << 20
+        if self._places:
+            return self._disk_use() >= self.limits.disk_mb << 20
         space = os.fstatvfs(self._workspace)
         return space.f_bfree == 0 or space.f_ffree == 0
 
     def _room_on_host(self) -> int | None:
-        if self._folder is None:
+        if not self._places:
             return None
-        return (self.limits.disk_mb << 20) - disk_use(self._folder)
+        return (self.limits.disk_mb << 20) - self._disk_use()
+
+    def _disk_use(self) -> int:
+        with kernel.file_access_as(self._house.running.box_owner):
+            return sum(disk_use(place) for place in self._places)
 
     def _check_open(self) -> None:
         if not self._open:

@@ -12,6 +12,7 @@ import socket
 from typing import Any, Final, NoReturn, Protocol
 
 from assay.sandbox.native import jail, kernel
+from assay.sandbox.native.plan import WORKSPACE
 from assay.sandbox.native.removal import remove_tree
 
 _LARGEST_ORDER: Final = 4096
@@ -127,6 +128,26 @@ class PlainBoxes:
 
     def bind(self, box: str, slot: str) -> None:
         """A program is told where its box is; nothing has to be mounted."""
+
+    def release(self, slot: str) -> None:
+        """Nothing was mounted."""
+
+
+class TheOnlyBox:
+    """Contained tier: the container has a file system for the workspace and one for `/tmp`.
+
+    There is one sandbox in a container, so whichever box is asked for, it is this.
+    """
+
+    def open(self, box: str, size_bytes: int) -> int:
+        del box, size_bytes
+        return os.open(WORKSPACE, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def close(self, box: str) -> None:
+        """It goes with the container."""
+
+    def bind(self, box: str, slot: str) -> None:
+        """It is there already."""
 
     def release(self, slot: str) -> None:
         """Nothing was mounted."""

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Final, NoReturn
 
 from assay.sandbox.native import jail, kernel
+from assay.sandbox.native.identity import become, clone_with_root
 from assay.sandbox.native.plan import INNER_ID, JailPlan, plan_from_json
 from assay.sandbox.native.removal import remove_tree
 
@@ -39,7 +40,12 @@ def main() -> NoReturn:
         _become_zygote(plan, handed_on, (uid, gid), identity)
     for descriptor in handed_on:
         os.close(descriptor)
-    _wait_for_the_end(life, pidfd)
+    if pidfd < 0:
+        # Nothing outlives the container, so there is no need to see which of us is first to go.
+        os.read(life, 1)
+        os.kill(pid, signal.SIGKILL)
+    else:
+        _wait_for_the_end(life, pidfd)
     os.waitpid(pid, 0)
     remove_all(plan.remove)
     os._exit(0)
@@ -47,38 +53,14 @@ def main() -> NoReturn:
 
 def _clone_zygote(plan: JailPlan) -> tuple[int, int, int | None]:
     """Clone into namespaces; the child also learns which id to become, as it is called there."""
+    if plan.tier == "contained":
+        return os.fork(), -1, None
     try:
         return (*kernel.clone_process(_namespaces(plan)), plan.drop_to_id)
     except PermissionError:
         if plan.drop_to_id is None or plan.tier == "landlock":
             raise
-    return (*clone_with_root(plan.drop_to_id), INNER_ID)
-
-
-def clone_with_root(identity: int) -> tuple[int, int]:
-    """Clone into namespaces as a root that lacks CAP_SYS_ADMIN, the way anyone may.
-
-    The new user namespace knows two ids: root, who can still reach the interpreter to build the
-    jail, and the identity to become after that, which goes by `INNER_ID` there.
-    """
-    waits, tells = os.pipe2(os.O_CLOEXEC)
-    pid, pidfd = kernel.clone_process(kernel.ALL_NAMESPACES)
-    if pid == 0:
-        os.close(tells)
-        if not os.read(waits, 1):
-            os._exit(1)
-        os.close(waits)
-        return pid, pidfd
-    os.close(waits)
-    try:
-        for name in ("uid_map", "gid_map"):
-            with open(f"/proc/{pid}/{name}", "w", encoding="ascii") as ids:
-                ids.write(f"0 0 1\n{INNER_ID} {identity} 1\n")
-        os.write(tells, b"1")
-    finally:
-        # Without the word to go on, the child ends.
-        os.close(tells)
-    return pid, pidfd
+    return (*clone_with_root(plan.drop_to_id, kernel.clone_apart), INNER_ID)
 
 
 def _namespaces(plan: JailPlan) -> int:
@@ -107,7 +89,7 @@ def _become_zygote(
                 kernel.map_own_ids(INNER_ID, *outer)
             jail.build_zygote_root(plan.root)
         if identity is not None:
-            _drop_to(identity)
+            become(identity)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
         # A change of uid clears this, and the kernel must still end us with the warden.
@@ -118,14 +100,6 @@ def _become_zygote(
         os.execve(plan.argv[0], [*plan.argv, *arguments], dict(plan.env))  # noqa: S606
     except BaseException as error:  # noqa: BLE001 - the child of a fork must not return
         _give_up(descriptors[2], error)
-
-
-def _drop_to(identity: int) -> None:
-    os.setgroups([])
-    os.setresgid(identity, identity, identity)
-    os.setresuid(identity, identity, identity)
-    if 0 in (*os.getresuid(), *os.getresgid()):
-        raise PermissionError("refusing to run programs as root")
 
 
 def _wait_for_the_end(life: int, pidfd: int) -> None:

@@ -3,17 +3,21 @@
 import os
 import stat
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
+from assay.sandbox.native import kernel
 from assay.sandbox.native.cell import Cell
 from assay.sandbox.native.disk_use import disk_use
 
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _STATE, _PARENT, _USER_TIME, _SYSTEM_TIME = 0, 1, 11, 12
 _NO_LIMIT: Final = 1 << 22
+_TELLS_CHILDREN: Final = os.path.exists(f"/proc/self/task/{os.getpid()}/children")
+"""Linux does; gVisor does not, and knows fewer kinds of memory too."""
 _PAUSES_PER_LOOK: Final = 3
 """How much longer than looking at a disk took it is left alone after."""
 
@@ -56,14 +60,16 @@ class ProcessWatch:
         self,
         cell: Cell,
         memory_bytes: int,
-        box: Path | None = None,
+        places: Sequence[Path] = (),
         *,
         processes: int = _NO_LIMIT,
+        act_as: int | None = None,
     ) -> None:
+        self._act_as = act_as
         self._first, *self._apart = cell.host_pids() or [None]
         self._processes = processes
         self._memory_bytes = memory_bytes
-        self._box = box
+        self._places = places
         self._cpu_of: dict[int, float] = {}
         self._peak_bytes = 0
         self._most = 0
@@ -100,12 +106,14 @@ class ProcessWatch:
 
     def _look_at_disk(self, pids: list[int]) -> None:
         """A box with very many files takes long to look at: others need the time too."""
-        if self._box is None:
+        if not self._places:
             return
-        self._nameless = _nameless_bytes(pids)
+        with kernel.file_access_as(self._act_as):
+            self._nameless = _nameless_bytes(pids)
         begun = time.monotonic()
         if begun >= self._disk_due:
-            self._on_disk = disk_use(self._box)
+            with kernel.file_access_as(self._act_as):
+                self._on_disk = sum(disk_use(place) for place in self._places)
             ended = time.monotonic()
             self._disk_due = ended + _PAUSES_PER_LOOK * (ended - begun)
 
@@ -116,14 +124,56 @@ class ProcessWatch:
         return list(dict.fromkeys((*process_tree(self._first)[1:], *apart)))
 
 
+class ContainedWatch(ProcessWatch):
+    """The same in gVisor, which does not tell whose a page is that several processes hold.
+
+    It does tell how much memory all programs hold together, each page once: nobody can have taken
+    more than that has grown.
+    """
+
+    def __init__(
+        self,
+        cell: Cell,
+        memory_bytes: int,
+        places: Sequence[Path] = (),
+        *,
+        processes: int = _NO_LIMIT,
+        act_as: int | None = None,
+    ) -> None:
+        self._before = _anonymous_bytes()
+        super().__init__(cell, memory_bytes, places, processes=processes, act_as=act_as)
+
+    def _look_at_memory(self, pids: list[int]) -> None:
+        grown = max(0, _anonymous_bytes() - self._before)
+        held = max(0, sum(_resident_bytes(pid) for pid in pids) - self._inherited)
+        self._peak_bytes = max(self._peak_bytes, min(grown, held))
+
+
+def _anonymous_bytes() -> int:
+    return _sum_fields("/proc/meminfo", ("AnonPages",)) or 0
+
+
 def process_tree(first: int) -> list[int]:
     """A process and all its descendants. Orphans of a cell fall to its PID 1, so none escape."""
+    if not _TELLS_CHILDREN:
+        return _tree_by_parents(first)
     found = [first]
     for pid in found:
         with suppress(OSError):
             for task in os.listdir(f"/proc/{pid}/task"):
                 children = Path(f"/proc/{pid}/task/{task}/children").read_text()
                 found.extend(int(child) for child in children.split())
+    return found
+
+
+def _tree_by_parents(first: int) -> list[int]:
+    children: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit() and (fields := _stat(int(name))):
+            children.setdefault(int(fields[_PARENT]), []).append(int(name))
+    found = [first]
+    for pid in found:
+        found.extend(children.get(pid, ()))
     return found
 
 
@@ -158,6 +208,8 @@ def _nameless_bytes(pids: list[int]) -> int:
 
 def _resident_bytes(pid: int) -> int:
     """Memory of no file that a process has mapped, whoever else has it too."""
+    if not _TELLS_CHILDREN:
+        return _sum_fields(f"/proc/{pid}/status", ("VmRSS",)) or 0
     return _sum_fields(f"/proc/{pid}/status", ("RssAnon", "RssShmem")) or 0
 
 

@@ -70,6 +70,10 @@ class Confinement:
     """How large a worker is when it has done nothing yet: what a fork takes along."""
     line: mediation.Line | None = None
     """Landlock tier: from the worker to PID 1."""
+    contained: bool = False
+    """Whether a container around us is the wall for files, and nothing is mounted."""
+    worker_id: int = 0
+    """Contained tier: the uid that workers have outside of their namespaces."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,7 +175,11 @@ def _prepare(header: dict[str, Any], confinement: Confinement) -> None:
         limit = getattr(resource, name)
         _, hard = resource.getrlimit(limit)
         wanted = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        resource.setrlimit(limit, (wanted, wanted))
+        try:
+            resource.setrlimit(limit, (wanted, wanted))
+        except ValueError:
+            if not confinement.contained:
+                raise  # gVisor has only some of these; the watch keeps the totals
     if confinement.readable:
         # The box is known only now, so this tier locks the last door just before the program.
         landlock.restrict(read_only=confinement.readable, read_write=header["writable"])

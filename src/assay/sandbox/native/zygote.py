@@ -42,6 +42,8 @@ def main(plan_descriptor: int, mounts: int, *orders: int) -> NoReturn:
         filter=PreparedFilter(bytes.fromhex(plan.seccomp_hex)),
         asking=PreparedFilter(build_asking_filter(MEDIATED)) if plan.tier == "landlock" else None,
         readable=tuple(path for path in plan.readable if os.access(path, os.R_OK)),
+        contained=plan.tier == "contained",
+        worker_id=plan.drop_to_id or 0,
     )
     own, *later = orders
     for stage, following in zip(plan.stages, later, strict=True):
@@ -58,6 +60,8 @@ def main(plan_descriptor: int, mounts: int, *orders: int) -> NoReturn:
 def _take_places(plan: JailPlan) -> steward.Boxes:
     if plan.tier == "landlock":
         return steward.PlainBoxes(plan.scratch)
+    if plan.tier == "contained":
+        return steward.TheOnlyBox()
     uid, gid = os.getuid(), os.getgid()
     # Becoming this program cost the right to mount; a namespace of our own gives it back.
     kernel.unshare(kernel.CLONE_NEWUSER | kernel.CLONE_NEWNS)
@@ -76,7 +80,9 @@ def _serve(channel: socket.socket, confinement: Confinement, *, bare: bool) -> N
     gc.freeze()
     large_pages.gather()
     with suppress(OSError):
-        if bare and not confinement.readable:
+        if confinement.contained:
+            pass  # nothing to be learnt where the kernel does not tell which pages were copied
+        elif bare and not confinement.readable:
             rehearsal.rehearse_cell(confinement)
         else:
             rehearsal.rehearse_work(confinement)
