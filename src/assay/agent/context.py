@@ -9,12 +9,15 @@ from typing import Final
 
 from assay.agent.trimming import trim
 from assay.contracts.conversation import Message, ModelFacts
+from assay.contracts.lessons import Skill
 from assay.contracts.workspace import Tree
 
 _CHARS_PER_TOKEN: Final = 3
 """On the safe side for code."""
 _SHARE_FOR_FILES: Final = 0.5
 """Of what the model can read; the rest is for the conversation and the reply."""
+_SHARE_FOR_SKILLS: Final = 4
+"""Helpers of earlier runs take at most one part in so many of what files may."""
 _LISTED: Final = 80
 _DATA_CHARS: Final = 600
 _DATA: Final = frozenset({".csv", ".tsv", ".json", ".jsonl", ".txt", ".log", ".xml"})
@@ -56,6 +59,7 @@ class Brief:
     tests: tuple[PurePosixPath, ...] = ()
     steps: tuple[str, ...] = ()
     lessons: tuple[str, ...] = ()
+    skills: tuple[Skill, ...] = ()
     fails_now: str = ""
     """What the checks say of the files as they are."""
     tried: tuple[str, ...] = ()
@@ -93,9 +97,23 @@ def opening(brief: Brief, *, max_chars: int) -> str:
         parts.append(f"# What is wrong now\n{brief.fails_now}")
     if brief.lessons:
         parts.append("# Lessons of earlier failures\n" + _bullets(brief.lessons))
+    parts.extend(_skills(brief.skills, max_chars=max_chars // _SHARE_FOR_SKILLS))
     if brief.tried:
         parts.append("# Tried before, and failed\n" + _bullets(brief.tried))
     return "\n\n".join(parts)
+
+
+def _skills(skills: tuple[Skill, ...], *, max_chars: int) -> list[str]:
+    """Show helpers of earlier runs, each as a whole or not at all."""
+    blocks: list[str] = []
+    for skill in skills:
+        block = fenced(skill.path, skill.source)
+        if sum(map(len, blocks)) + len(block) <= max_chars:
+            blocks.append(block)
+    if not blocks:
+        return []
+    told = "It passed its tests again just now. It is not in the workspace: copy what you need."
+    return ["\n".join(("# Code of earlier goals that may be of use", told, *blocks))]
 
 
 def _files(brief: Brief, *, max_chars: int) -> list[str]:

@@ -65,6 +65,7 @@ def _messages(sitting: Sitting, step: Step, tree: Tree, feedback: str) -> tuple[
         targets=plan.targets,
         tests=plan.protected,
         lessons=plan.lessons,
+        skills=plan.skills,
         fails_now=plan.fails_now,
     )
     told = prompt("direct")

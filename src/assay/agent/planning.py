@@ -11,6 +11,7 @@ from assay.agent.feedback import describe_reports
 from assay.agent.own_checks import write_checks
 from assay.agent.parts import Sitting
 from assay.agent.policy import first_step
+from assay.agent.skills import proven_skills
 from assay.agent.state import OBSERVATIONS, Plan, RunState
 from assay.agent.targets import find_targets
 from assay.agent.verify.case import Case
@@ -18,7 +19,7 @@ from assay.agent.verify.commands import checks_for, find_tests, split_command
 from assay.contracts.conversation import Request
 from assay.contracts.events import Planned
 from assay.contracts.jsonable import jsonable
-from assay.contracts.lessons import Cue
+from assay.contracts.lessons import Cue, Skill
 from assay.contracts.workspace import Tree
 
 _STEP: Final = re.compile(r"^\s*(?:\d+[.)]|[-*])\s+(.+)$", re.MULTILINE)
@@ -34,9 +35,16 @@ async def make_plan(sitting: Sitting) -> RunState:
     plan = replace(plan, fails_now=await _fails_of_existing(sitting, plan))
     lessons = await _lessons(sitting)
     ids = tuple(sitting.shown.get(0, ()))
-    plan = replace(plan, lessons=lessons, lesson_ids=ids, steps=await _steps(sitting, plan))
+    plan = replace(plan, lessons=lessons, lesson_ids=ids, skills=await _skills(sitting, plan))
+    plan = replace(plan, steps=await _steps(sitting, plan))
     sitting.emit(
-        Planned(steps=plan.steps, targets=plan.targets, checks=plan.checks, lessons=lessons)
+        Planned(
+            steps=plan.steps,
+            targets=plan.targets,
+            checks=plan.checks,
+            lessons=lessons,
+            skills=tuple(name for skill in plan.skills for name in skill.names),
+        )
     )
     return replace(sitting.state, plan=plan, step=first_step(small=sitting.parts.small))
 
@@ -120,9 +128,17 @@ async def _fails_of_existing(sitting: Sitting, plan: Plan) -> str:
     return describe_reports(reports, before=None, max_chars=_TROUBLE_CHARS)
 
 
+async def _skills(sitting: Sitting, plan: Plan) -> tuple[Skill, ...]:
+    return await proven_skills(sitting, plan) if _remembers(sitting) else ()
+
+
+def _remembers(sitting: Sitting) -> bool:
+    return sitting.parts.memory_use in {"plan", "all"}
+
+
 async def _lessons(sitting: Sitting) -> tuple[str, ...]:
     parts = sitting.parts
-    if parts.memory_use not in {"plan", "all"}:
+    if not _remembers(sitting):
         return ()
     cue = Cue(moment="plan", goal=parts.goal.statement)
     return await sitting.lessons(cue, attempt=0, most=_MOST_LESSONS)

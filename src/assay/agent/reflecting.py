@@ -6,6 +6,7 @@ from assay.agent.lattice import better, gain
 from assay.agent.parts import Sitting
 from assay.agent.policy import complements, next_step
 from assay.agent.recombining import mixtures
+from assay.agent.skills import judge_skills, keep_skills
 from assay.agent.state import Attempt, RunState, Step
 from assay.contracts.diffs import unified_diff
 from assay.contracts.events import BudgetUsed, Reflected, RolledBack
@@ -135,7 +136,10 @@ def _same_as_before(state: RunState) -> bool:
 
 
 async def _learn(sitting: Sitting, state: RunState, accepted: Attempt | None) -> None:
-    """Write down what failed, once it is known how the run went; never from a forged one."""
+    """Write down what failed and what can be used again, once it is known how the run went.
+
+    Never from a forged one.
+    """
     parts = sitting.parts
     if parts.memory_use == "off" or any(attempt.tampered for attempt in state.attempts):
         return
@@ -148,6 +152,9 @@ async def _learn(sitting: Sitting, state: RunState, accepted: Attempt | None) ->
         tree = await parts.journal.load_tree(attempt.tree)
         fix = unified_diff(tree, end_tree, max_chars=_ACTION_CHARS) if end_tree else ""
         await parts.memory.learn(_failure(sitting, attempt, tree, fix))
+    await judge_skills(sitting, state, accepted)
+    if accepted is not None:
+        await keep_skills(sitting, accepted)
 
 
 def _failure(sitting: Sitting, attempt: Attempt, tree: Tree, fix: str) -> Failure:

@@ -10,6 +10,7 @@ from assay.agent.verify.runner import Observation
 from assay.contracts.conversation import Message, Reply, Usage
 from assay.contracts.events import Move
 from assay.contracts.goal import Outcome
+from assay.contracts.lessons import Skill
 from assay.contracts.verdict import CheckReport, Finding, Grade, Lattice, Verdict
 
 
@@ -30,6 +31,8 @@ class Plan:
     """Digest of the workspace with every test in it."""
     lessons: tuple[str, ...] = ()
     lesson_ids: tuple[str, ...] = ()
+    skills: tuple[Skill, ...] = ()
+    """Helpers of earlier runs whose tests have just passed again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -70,7 +70,7 @@ def names_wanted(
                 isinstance(node, ast.ImportFrom)
                 and node.module
                 and not node.level
-                and _module_file(node.module, test, tree) == target
+                and module_file(node.module, test, tree) == target
             ):
                 names.update(dict.fromkeys(alias.name for alias in node.names))
     return tuple(name for name in names if name != "*")
@@ -103,7 +103,7 @@ def _wanted_by_python(test: PurePosixPath, text: str, tree: Tree) -> Iterator[Pu
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             names = [node.module]
         for name in names:
-            if path := _module_file(name, test, tree):
+            if path := module_file(name, test, tree):
                 yield path
 
 
@@ -114,7 +114,7 @@ def _parsed(text: str) -> ast.Module | None:
         return None
 
 
-def _module_file(name: str, test: PurePosixPath, tree: Tree) -> PurePosixPath | None:
+def module_file(name: str, test: PurePosixPath, tree: Tree) -> PurePosixPath | None:
     """Where the module of this name is, or should be; None if it is not the workspace's."""
     top = name.partition(".")[0]
     if top in sys.stdlib_module_names or top in _NOT_OURS:

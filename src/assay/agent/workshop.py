@@ -112,6 +112,7 @@ def _messages(sitting: Sitting, step: Step, tree: Tree, feedback: str) -> tuple[
         steps=plan.steps,
         fails_now=plan.fails_now,
         lessons=plan.lessons,
+        skills=plan.skills,
         tried=_tried(sitting) if step.move == "fresh" else (),
     )
     native = parts.model.facts.tool_calls

@@ -41,6 +41,8 @@ class Planned:
     checks: tuple[str, ...]
     """Commands that decide, also those found or written by the agent."""
     lessons: tuple[str, ...] = ()
+    skills: tuple[str, ...] = ()
+    """Names of helpers that earlier runs have left behind, tested again just now."""
     kind: Literal["planned"] = "planned"
 
 

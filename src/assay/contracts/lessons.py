@@ -1,6 +1,7 @@
-"""What a failure leaves behind, and the moments at which it is remembered."""
+"""What runs leave behind for later ones, and the moments at which it is remembered."""
 
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Literal
 
 Moment = Literal["plan", "action", "failure"]
@@ -14,7 +15,8 @@ class Cue:
     goal: str
     """The goal's statement."""
     text: str = ""
-    """At the action: the command or code proposed. After a failure: its account."""
+    """At planning: names that the tests want. At the action: the command or code proposed. After a
+    failure: its account."""
     signature: str = ""
     """After a failure: what makes it the same as another one."""
 
@@ -48,3 +50,25 @@ class Failure:
     run: str = ""
     environment: str = ""
     """Digest of interpreter and packages: a lesson may not hold elsewhere."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skill:
+    """Code that was of use once, with the test that says what it does.
+
+    Both stand alone: nothing of the project they come from is needed to run the test.
+    """
+
+    names: tuple[str, ...]
+    """Of the functions and classes that it is for."""
+    purpose: str
+    """The goal that it served."""
+    path: PurePosixPath
+    source: str
+    test_path: PurePosixPath
+    test: str
+    id: str = ""
+    """Given by the memory that keeps it."""
+    run: str = ""
+    grade: str = ""
+    """By what its run was accepted: `proven` or `checked`."""

@@ -18,7 +18,7 @@ from assay.contracts.execution import (
     Program,
 )
 from assay.contracts.interpreting import CellResult
-from assay.contracts.lessons import Cue, Failure, Lesson
+from assay.contracts.lessons import Cue, Failure, Lesson, Skill
 from assay.contracts.workspace import Tree
 
 OnOutput = Callable[[OutputChunk], None]
@@ -287,7 +287,10 @@ class Journal(Protocol):
 
 
 class FailureMemory(Protocol):
-    """What earlier failures taught. Its absence is an object too."""
+    """What earlier runs taught: lessons of their failures, and helpers that were proven.
+
+    Its absence is an object too.
+    """
 
     async def recall(self, cue: Cue) -> tuple[Lesson, ...]:
         """Return the lessons that fit the moment, the best first; few, and none by force."""
@@ -297,6 +300,24 @@ class FailureMemory(Protocol):
         """Write a failure down, once the independent check has spoken."""
         ...
 
-    async def judge(self, lessons: tuple[str, ...], *, helped: bool) -> None:
-        """Say of lessons that were shown, by id, whether the attempt after them got further."""
+    async def offer(self, cue: Cue) -> tuple[Skill, ...]:
+        """Return helpers that may serve the goal, the best first; few, and none by force.
+
+        They were right once. Whoever uses one tests it first, and says by `tested` how it went.
+        """
+        ...
+
+    async def keep(self, skill: Skill) -> None:
+        """Keep a helper that passed its test, and without which the test failed.
+
+        One that holds what looks like a secret, or is too long, is not kept.
+        """
+        ...
+
+    async def tested(self, skill: str, *, passed: bool) -> None:
+        """Say of a helper, by id, how its test ended just now; one that fails retires."""
+        ...
+
+    async def judge(self, ids: tuple[str, ...], *, helped: bool) -> None:
+        """Say of lessons and helpers that were shown whether what came after them got further."""
         ...

@@ -32,15 +32,18 @@ from assay.memory.records import (
     parts_of,
     seen_again,
 )
+from assay.memory.skills import SkillRecord
 from assay.memory.stored_memory import StoredMemory, open_stored_memory
 
 _RECORDS: Final = "assay-failures"
 _OCCURRENCES: Final = "assay-occurrences"
+_SKILLS: Final = "assay-skills"
 _PREFIX: Final = "assay-vectors-"
 """Of the collections with vectors, one for each way of embedding."""
 _NO_VECTOR: Final = [1.0]
 """Chroma wants one for everything it keeps."""
 _RECORD: Final = TypeAdapter(FailureRecord)
+_SKILL: Final = TypeAdapter(SkillRecord)
 _FILTERED: Final = (
     "signature", "essence", "language", "project", "shared", "environment", "retired",
     "last_seen", "last_helped",
@@ -103,13 +106,14 @@ def _translated(method: Callable[_P, _T]) -> Callable[_P, _T]:
 
 
 class ChromaStore:
-    """The records of one place, in three collections: records, occurrences, vectors."""
+    """The records of one place, in four collections: records, occurrences, vectors, skills."""
 
     def __init__(self, client: Any, place: Place) -> None:  # noqa: ANN401 - an optional library
         self._client = client
         self._place = place
         self._records = self._collection(_RECORDS)
         self._occurrences = self._collection(_OCCURRENCES)
+        self._skills = self._collection(_SKILLS)
 
     def close(self) -> None:
         """Do nothing: everything is written when it is said to be."""
@@ -204,6 +208,22 @@ class ChromaStore:
                     embeddings=[_floats(vector)],
                     metadatas=[{**_about(record), "record": record.id, "facet": facet}],
                 )
+
+    @_translated
+    def skills(self) -> tuple[SkillRecord, ...]:
+        found = self._skills.get(include=["documents"])["documents"]
+        known = [_SKILL.validate_json(text) for text in found]
+        return tuple(sorted(known, key=lambda one: (-one.last_seen, one.id)))
+
+    @_translated
+    def change_skill(
+        self, id_: str, change: Callable[[SkillRecord | None], SkillRecord | None]
+    ) -> None:
+        found = self._skills.get(ids=[id_], include=["documents"])["documents"]
+        changed = change(_SKILL.validate_json(found[0]) if found else None)
+        if changed is not None:
+            body = _SKILL.dump_json(changed).decode()
+            self._skills.upsert(ids=[id_], embeddings=[_NO_VECTOR], documents=[body])
 
     def _visible(self) -> list[Where]:
         conditions: list[Where] = [

@@ -17,7 +17,7 @@ from assay.contracts.errors import JournalError, UsageError
 
 MEMORY: Final = "memory.sqlite"
 """The name of the file in the folder of state."""
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 BUSY_S: Final = 20.0
 _APPLICATION: Final = 0x41535359  # "ASSY"
 _DAMAGED: Final = ".damaged-"
@@ -62,12 +62,9 @@ CREATE TABLE occurrences (
 CREATE INDEX occurrences_by_record ON occurrences (record);
 CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 INSERT INTO counters VALUES ('revision', 0), ('forgotten', 0);
-CREATE TABLE skills (
-    project TEXT NOT NULL, name TEXT NOT NULL, purpose TEXT NOT NULL,
-    source TEXT NOT NULL, test TEXT NOT NULL,
-    passed INTEGER NOT NULL, failed INTEGER NOT NULL, checked_at REAL NOT NULL,
-    PRIMARY KEY (project, name)
-) WITHOUT ROWID;
+"""
+_SKILLS: Final = """
+CREATE TABLE skills (id TEXT PRIMARY KEY, body TEXT NOT NULL) WITHOUT ROWID;
 """
 
 Notice = Callable[[str], None]
@@ -191,7 +188,9 @@ def _adopt_schema(database: sqlite3.Connection, path: Path) -> None:
         )
     if version == SCHEMA_VERSION:
         return
+    # The first version had a table for helpers in which nothing was ever kept.
+    steps = f"DROP TABLE skills; {_SKILLS}" if version == 1 else f"{_SCHEMA} {_SKILLS}"
     database.executescript(
-        f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA application_id = {_APPLICATION};"
+        f"BEGIN IMMEDIATE; {steps} PRAGMA application_id = {_APPLICATION};"
         f" PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
     )

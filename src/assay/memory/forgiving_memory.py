@@ -1,10 +1,13 @@
 """A memory whose troubles do not end a run: it goes on without lessons, and says so once."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from assay.contracts.errors import AssayError
-from assay.contracts.lessons import Cue, Failure, Lesson
+from assay.contracts.lessons import Cue, Failure, Lesson, Skill
 from assay.contracts.ports import FailureMemory
+
+_T = TypeVar("_T")
 
 
 class ForgivingMemory:
@@ -16,25 +19,28 @@ class ForgivingMemory:
         self._told = False
 
     async def recall(self, cue: Cue) -> tuple[Lesson, ...]:
-        try:
-            return await self._memory.recall(cue)
-        except AssayError as error:
-            self._tell(error)
-            return ()
+        return await self._or_else((), self._memory.recall(cue))
 
     async def learn(self, failure: Failure) -> None:
-        try:
-            await self._memory.learn(failure)
-        except AssayError as error:
-            self._tell(error)
+        await self._or_else(None, self._memory.learn(failure))
 
-    async def judge(self, lessons: tuple[str, ...], *, helped: bool) -> None:
-        try:
-            await self._memory.judge(lessons, helped=helped)
-        except AssayError as error:
-            self._tell(error)
+    async def offer(self, cue: Cue) -> tuple[Skill, ...]:
+        return await self._or_else((), self._memory.offer(cue))
 
-    def _tell(self, error: AssayError) -> None:
-        if not self._told:
-            self._told = True
-            self._on_notice(f"going on without the memory of failures: {error}")
+    async def keep(self, skill: Skill) -> None:
+        await self._or_else(None, self._memory.keep(skill))
+
+    async def tested(self, skill: str, *, passed: bool) -> None:
+        await self._or_else(None, self._memory.tested(skill, passed=passed))
+
+    async def judge(self, ids: tuple[str, ...], *, helped: bool) -> None:
+        await self._or_else(None, self._memory.judge(ids, helped=helped))
+
+    async def _or_else(self, nothing: _T, answer: Awaitable[_T]) -> _T:
+        try:
+            return await answer
+        except AssayError as error:
+            if not self._told:
+                self._told = True
+                self._on_notice(f"going on without the memory of failures: {error}")
+            return nothing

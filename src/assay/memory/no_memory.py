@@ -1,6 +1,6 @@
 """The absent memory, so that nobody has to ask whether there is one."""
 
-from assay.contracts.lessons import Cue, Failure, Lesson
+from assay.contracts.lessons import Cue, Failure, Lesson, Skill
 
 
 class NoMemory:
@@ -13,5 +13,15 @@ class NoMemory:
     async def learn(self, failure: Failure) -> None:
         del failure
 
-    async def judge(self, lessons: tuple[str, ...], *, helped: bool) -> None:
-        del lessons, helped
+    async def offer(self, cue: Cue) -> tuple[Skill, ...]:
+        del cue
+        return ()
+
+    async def keep(self, skill: Skill) -> None:
+        del skill
+
+    async def tested(self, skill: str, *, passed: bool) -> None:
+        del skill, passed
+
+    async def judge(self, ids: tuple[str, ...], *, helped: bool) -> None:
+        del ids, helped

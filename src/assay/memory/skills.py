@@ -1,155 +1,192 @@
-"""Verified helpers: code that was of use, kept with its test, and tested again before it is reused.
+"""Helpers that runs have proven: what is kept of one, and which of them may serve a goal. Pure."""
 
-Nothing is handed out on trust. A helper is kept only if its test passes with it and fails without
-it, in a sandbox, and it is handed out only after the test has passed again, here and now.
-"""
-
-import re
-import sqlite3
-import time
-from collections.abc import Awaitable, Callable, Generator
-from contextlib import AbstractAsyncContextManager, closing, contextmanager
+import ast
+import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from pathlib import Path, PurePosixPath
-from typing import Final
+from pathlib import PurePosixPath
+from typing import Final, Literal
 
-import anyio.to_thread
-
-from assay.contracts.errors import JournalError, UsageError
-from assay.contracts.execution import Command, Reason
-from assay.contracts.ports import Sandbox
-from assay.memory.database import open_database
+from assay.contracts.lessons import Cue, Skill
+from assay.memory.embedding import likeness
+from assay.memory.records import Place
 from assay.memory.redaction import redact
+from assay.memory.utility import is_harmful, worth
 
-_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,62}")
-_MAX_CHARS: Final = 40_000
-_TEST_S: Final = 60.0
-_MOST_FAILURES: Final = 3
-"""In a row, before a helper is not tried any more."""
+MOST_SKILLS: Final = 500
+"""Kept at all: they are compared one by one, once in a run."""
+_OFFERED: Final = 2
+_LEAST_LIKENESS: Final = 0.3
+_MAX_CHARS: Final = 6_000
+_MAX_TEST_CHARS: Final = 20_000
+_MAX_PURPOSE: Final = 2_000
+_MAX_NAME: Final = 100
+_ID_CHARS: Final = 16
+
+SkillRetired = Literal["", "harmful", "rotten", "stale"]
+"""Why a helper is not offered any more. `rotten`: its test failed when it was run again."""
+
+
+_Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Skill:
-    """A module of Python that does one thing, and a module of tests that says so."""
+class SkillRecord:
+    """One helper, with everything that is known of it."""
 
-    name: str
-    """Of the module; its tests import it by this name."""
+    id: str
+    names: tuple[str, ...]
     purpose: str
+    path: str
     source: str
+    test_path: str
     test: str
-    """A program that ends with 0 if, and only if, the helper does what it should."""
+    run: str = ""
+    grade: str = ""
+    environment: str = ""
     project: str = ""
-    passed: int = 0
-    failed: int = 0
-    checked_at: float = 0.0
+    shared: bool = False
+    passed: int = 1
+    """How often its test has passed: at least once, before it was kept."""
+    used: int = 0
+    """How often it was offered."""
+    helped: int = 0
+    harmed: int = 0
+    first_seen: float = 0.0
+    last_seen: float = 0.0
+    """When its test passed last."""
+    retired: SkillRetired = ""
 
+    @property
+    def worth(self) -> float:
+        return worth(self.helped, self.harmed)
 
-Check = Callable[[Skill], Awaitable[bool]]
-"""Runs the test of a skill in a sandbox, and says whether it passed."""
-
-
-class SkillShelf:
-    """Skills in the file of the memory."""
-
-    def __init__(self, path: Path, check: Check) -> None:
-        self._path = path
-        self._check = check
-
-    async def keep(self, skill: Skill) -> bool:
-        """Keep a helper if its test proves something; returns whether it does.
-
-        Raises:
-            UsageError: If its name is not that of a module, or it is too long.
-            JournalError: If it cannot be written.
-        """
-        if not _NAME.fullmatch(skill.name):
-            raise UsageError(f"{skill.name!r} is no name for a module", hint="use lower_case")
-        if len(skill.source) + len(skill.test) > _MAX_CHARS:
-            raise UsageError(f"the skill {skill.name!r} is too long to be kept")
-        if redact(skill.source) != skill.source or redact(skill.test) != skill.test:
-            # Taking it out would change what the code does.
-            raise UsageError(f"the skill {skill.name!r} holds what looks like a secret")
-        proves_nothing = await self._check(replace(skill, source=""))
-        if proves_nothing or not await self._check(skill):
-            return False
-        skill = replace(skill, passed=1, failed=0, checked_at=time.time())
-        await anyio.to_thread.run_sync(self._write, skill)
-        return True
-
-    async def names(self, project: str = "") -> tuple[tuple[str, str], ...]:
-        """Return name and purpose of every skill that this project may use."""
-        rows = await anyio.to_thread.run_sync(self._rows, project)
-        return tuple((skill.name, skill.purpose) for skill in rows if not _is_broken(skill))
-
-    async def reuse(self, name: str, project: str = "") -> Skill | None:
-        """Return a helper whose test has just passed; None if there is none, or it fails now."""
-        rows = await anyio.to_thread.run_sync(self._rows, project)
-        known = next((skill for skill in rows if skill.name == name), None)
-        if known is None or _is_broken(known):
-            return None
-        passed = await self._check(known)
-        checked = replace(
-            known,
-            passed=known.passed + passed,
-            failed=0 if passed else known.failed + 1,
-            checked_at=time.time(),
+    @property
+    def skill(self) -> Skill:
+        return Skill(
+            id=self.id,
+            names=self.names,
+            purpose=self.purpose,
+            path=PurePosixPath(self.path),
+            source=self.source,
+            test_path=PurePosixPath(self.test_path),
+            test=self.test,
+            run=self.run,
+            grade=self.grade,
         )
-        await anyio.to_thread.run_sync(self._write, checked)
-        return checked if passed else None
 
-    def _rows(self, project: str) -> list[Skill]:
-        with _explained(), closing(open_database(self._path)) as database:
-            rows = database.execute(
-                "SELECT name, purpose, source, test, project, passed, failed, checked_at "
-                "FROM skills WHERE project IN ('', ?) ORDER BY project = '', name",
-                (project,),
-            ).fetchall()
-        return [
-            Skill(
-                name=row[0],
-                purpose=row[1],
-                source=row[2],
-                test=row[3],
-                project=row[4],
-                passed=row[5],
-                failed=row[6],
-                checked_at=row[7],
-            )
-            for row in rows
-        ]
-
-    def _write(self, skill: Skill) -> None:
-        with _explained(), closing(open_database(self._path)) as database:
-            database.execute(
-                "INSERT OR REPLACE INTO skills "
-                "(project, name, purpose, source, test, passed, failed, checked_at) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                (skill.project, skill.name, skill.purpose, skill.source, skill.test,
-                 skill.passed, skill.failed, skill.checked_at),
-            )  # fmt: skip
+    def visible_in(self, place: Place) -> bool:
+        """Whether a run in this place may be offered it."""
+        here = self.shared or self.project == place.project
+        same = not place.environment or self.environment in {"", place.environment}
+        return here and same and not self.retired
 
 
-def check_in(open_sandbox: Callable[[], AbstractAsyncContextManager[Sandbox]]) -> Check:
-    """Build a check that runs each test in a sandbox of its own."""
+def skill_record_of(skill: Skill, place: Place, now: float) -> SkillRecord | None:
+    """Build the record of a helper; None if it may not be kept.
 
-    async def check(skill: Skill) -> bool:
-        async with open_sandbox() as sandbox:
-            module, test = f"{skill.name}.py", f"check_{skill.name}.py"
-            await sandbox.write_file(PurePosixPath(module), skill.source.encode())
-            await sandbox.write_file(PurePosixPath(test), skill.test.encode())
-            result = await sandbox.run(Command(argv=("python3", test), timeout_s=_TEST_S))
-        return result.reason is Reason.COMPLETED and result.exit_code == 0
-
-    return check
-
-
-def _is_broken(skill: Skill) -> bool:
-    return skill.failed >= _MOST_FAILURES
-
-
-@contextmanager
-def _explained() -> Generator[None]:
+    A secret is no reason to keep it without: taking it out would change what the code does.
+    """
+    texts = (skill.source, skill.test, " ".join(skill.names), str(skill.path), str(skill.test_path))
+    if any(redact(text) != text for text in texts) or not skill.names:
+        return None
+    if len(skill.source) > _MAX_CHARS or len(skill.test) > _MAX_TEST_CHARS:
+        return None
+    if any(path.is_absolute() or ".." in path.parts for path in (skill.path, skill.test_path)):
+        return None
     try:
-        yield
-    except sqlite3.Error as error:
-        raise JournalError(f"the skills: {error}") from error
+        identity = f"{place.project}\0{skill.source}".encode()
+        " ".join(texts).encode()
+    except UnicodeEncodeError:
+        return None
+    return SkillRecord(
+        id=hashlib.sha256(identity).hexdigest()[:_ID_CHARS],
+        names=tuple(name[:_MAX_NAME] for name in skill.names),
+        purpose=redact(skill.purpose.strip()[: 4 * _MAX_PURPOSE])[:_MAX_PURPOSE],
+        path=str(skill.path),
+        source=skill.source,
+        test_path=str(skill.test_path),
+        test=skill.test,
+        run=skill.run[:_MAX_NAME],
+        grade=skill.grade[:_MAX_NAME],
+        environment=place.environment,
+        project=place.project,
+        shared=not place.project,
+        first_seen=now,
+        last_seen=now,
+    )
+
+
+def kept_again(known: SkillRecord, new: SkillRecord) -> SkillRecord:
+    """Return what is known of a helper that another run has proven too: it is right again."""
+    # The first test goes with the purpose that is kept; only one that fails now gives way.
+    tested = new if known.retired == "rotten" else known
+    return replace(
+        known,
+        path=tested.path,
+        test_path=tested.test_path,
+        test=tested.test,
+        run=new.run,
+        grade=new.grade,
+        environment=new.environment,
+        shared=known.shared or new.shared,
+        passed=known.passed + 1,
+        last_seen=new.last_seen,
+        retired=known.retired if known.retired == "harmful" else "",
+    )
+
+
+def retested(known: SkillRecord, *, passed: bool, now: float) -> SkillRecord:
+    """Return a helper after its test was run again; one that fails is not offered any more."""
+    if passed:
+        return replace(known, passed=known.passed + 1, used=known.used + 1, last_seen=now)
+    return retired(known, "rotten")
+
+
+def retired(known: SkillRecord, why: SkillRetired) -> SkillRecord:
+    """Return a helper that is not offered any more; the same helper proven again comes back."""
+    return replace(known, retired=why)
+
+
+def judged_skill(known: SkillRecord, *, helped: bool) -> SkillRecord:
+    """Return a helper with one more judgement; one that proves harmful retires."""
+    record = replace(known, helped=known.helped + helped, harmed=known.harmed + (not helped))
+    return retired(record, "harmful") if is_harmful(record.helped, record.harmed) else record
+
+
+def choose_skills(cue: Cue, known: Iterable[SkillRecord]) -> tuple[SkillRecord, ...]:
+    """Return the helpers to offer: alike in goal or signature; the proven ones first."""
+    looked_for = f"{cue.goal} {cue.text}"
+    ranked: list[tuple[float, SkillRecord]] = []
+    for record in known:
+        found = likeness(looked_for, text_of(record))
+        if found >= _LEAST_LIKENESS:
+            ranked.append((found * (1 + record.worth), record))
+    ranked.sort(key=lambda pair: (-pair[0], -pair[1].last_seen, pair[1].id))
+    chosen: dict[tuple[str, ...], SkillRecord] = {}
+    for _, record in ranked:
+        if len(chosen) < _OFFERED:
+            chosen.setdefault(record.names, record)
+    return tuple(chosen.values())
+
+
+def text_of(record: SkillRecord) -> str:
+    """Return what a helper is found by: the goal it served, and how it is called."""
+    return f"{record.purpose} {' '.join(signatures_of(record))}"
+
+
+def signatures_of(record: SkillRecord) -> tuple[str, ...]:
+    """Return how the functions and classes that it is for are called."""
+    try:
+        module = ast.parse(record.source)
+    except (SyntaxError, ValueError, RecursionError):
+        return record.names
+    found = {node.name: node for node in module.body if isinstance(node, _Definition)}
+    return tuple(_signature(found[name]) if name in found else name for name in record.names)
+
+
+def _signature(node: _Definition) -> str:
+    if isinstance(node, ast.ClassDef):
+        return f"class {node.name}"
+    returns = f" -> {ast.unparse(node.returns)}" if node.returns else ""
+    return f"{node.name}({ast.unparse(node.args)}){returns}"

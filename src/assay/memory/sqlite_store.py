@@ -2,7 +2,7 @@
 
 import hashlib
 import sqlite3
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from operator import attrgetter
@@ -23,6 +23,8 @@ from assay.memory.records import (
     parts_of,
     seen_again,
 )
+from assay.memory.skill_rows import change_skill, read_skills, remove_surplus_skills
+from assay.memory.skills import SkillRecord
 from assay.memory.vectors import VectorIndex, build_index
 
 _COLUMNS: Final = tuple(field.name for field in fields(FailureRecord))
@@ -226,12 +228,27 @@ class SqliteStore:
             ).fetchall()
         return tuple(Occurrence(at=at, run=run, again=bool(again)) for at, run, again in rows)
 
+    def skills(self) -> tuple[SkillRecord, ...]:
+        """Return all helpers, the newest first, also those of other places."""
+        with self._explained():
+            return read_skills(self._database)
+
+    def change_skill(
+        self, id_: str, change: Callable[[SkillRecord | None], SkillRecord | None]
+    ) -> None:
+        """Replace what is known of one helper by what comes back; nothing for nothing."""
+        with self._writing() as database:
+            change_skill(database, id_, change)
+            remove_surplus_skills(database)
+
     def forget(self, ids: Sequence[str]) -> int:
-        """Remove records with all that belongs to them; returns how many there were."""
+        """Remove records and helpers with all that belongs to them; returns how many there were."""
         removed = 0
         with self._writing() as database:
             for id_ in ids:
-                removed += database.execute("DELETE FROM records WHERE id = ?", (id_,)).rowcount
+                for table in ("records", "skills"):
+                    statement = f"DELETE FROM {table} WHERE id = ?"  # noqa: S608 - our own tables
+                    removed += database.execute(statement, (id_,)).rowcount
             self._count("forgotten")
         # What was forgotten must not be readable in the file either.
         with self._explained():

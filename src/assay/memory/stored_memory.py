@@ -12,7 +12,7 @@ import anyio
 import anyio.to_thread
 
 from assay.contracts.errors import JournalError, ModelUnavailableError
-from assay.contracts.lessons import Cue, Failure, Lesson
+from assay.contracts.lessons import Cue, Failure, Lesson, Skill
 from assay.memory.database import Notice, ignore_notice
 from assay.memory.embedding import Embedder, HashedEmbedder
 from assay.memory.recalling import CANDIDATES, RULES, choose, looked_for, to_lesson
@@ -25,6 +25,15 @@ from assay.memory.records import (
     Vectors,
     normal_signature,
     record_of,
+)
+from assay.memory.skills import (
+    SkillRecord,
+    choose_skills,
+    judged_skill,
+    kept_again,
+    retested,
+    retired,
+    skill_record_of,
 )
 from assay.memory.sqlite_store import SqliteStore
 
@@ -60,6 +69,16 @@ class RecordStore(Protocol):
     def embed(self, embedder: str, vectors: dict[str, Vectors]) -> None: ...
 
     def retire_stale(self, before: float) -> int: ...
+
+    def skills(self) -> tuple[SkillRecord, ...]:
+        """Return the helpers of all places, the newest first."""
+        ...
+
+    def change_skill(
+        self, id_: str, change: Callable[[SkillRecord | None], SkillRecord | None]
+    ) -> None:
+        """Replace what is known of one helper by what comes back; nothing for nothing."""
+        ...
 
     def close(self) -> None: ...
 
@@ -103,9 +122,34 @@ class StoredMemory:
         vectors = (await self._vectors((record,))).get(record.id, {})
         await self._do(self._store.learn, record, self._embedder.name, vectors)
 
-    async def judge(self, lessons: tuple[str, ...], *, helped: bool) -> None:
-        if lessons:
-            await self._do(partial(self._store.judge, lessons, helped=helped, now=self._now()))
+    async def offer(self, cue: Cue) -> tuple[Skill, ...]:
+        known = [one for one in await self._do(self._store.skills) if one.visible_in(self._place)]
+        return tuple(record.skill for record in choose_skills(cue, known))
+
+    async def keep(self, skill: Skill) -> None:
+        new = skill_record_of(skill, self._place, self._now())
+        if new is not None:
+            await self._change_skill(new.id, lambda known: kept_again(known, new) if known else new)
+
+    async def tested(self, skill: str, *, passed: bool) -> None:
+        now = self._now()
+        await self._change_skill(
+            skill, lambda known: known and retested(known, passed=passed, now=now)
+        )
+
+    async def judge(self, ids: tuple[str, ...], *, helped: bool) -> None:
+        if not ids:
+            return
+        await self._do(partial(self._store.judge, ids, helped=helped, now=self._now()))
+        for skill in {one.id for one in await self._do(self._store.skills)}.intersection(ids):
+            await self._change_skill(
+                skill, lambda known: known and judged_skill(known, helped=helped)
+            )
+
+    async def _change_skill(
+        self, id_: str, change: Callable[[SkillRecord | None], SkillRecord | None]
+    ) -> None:
+        await self._do(self._store.change_skill, id_, change)
 
     async def settle(self) -> None:
         """Write down what only counts: how often which lesson was shown."""
@@ -115,7 +159,11 @@ class StoredMemory:
 
     async def retire_stale(self) -> None:
         """Retire what has neither happened nor helped for half a year."""
-        await self._do(self._store.retire_stale, self._now() - _STALE_S)
+        before = self._now() - _STALE_S
+        await self._do(self._store.retire_stale, before)
+        for skill in await self._do(self._store.skills):
+            if skill.last_seen < before and not skill.retired:
+                await self._change_skill(skill.id, lambda known: known and retired(known, "stale"))
 
     async def _similar(self, facet: Facet, text: str) -> tuple[Similar, ...]:
         try:

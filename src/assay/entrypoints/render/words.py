@@ -111,6 +111,7 @@ def _of_the_plan(event: Planned | ChecksWritten) -> str:
                 f"will write {listed(event.targets)}" if event.targets else "",
                 f"decided by {listed(event.checks)}" if event.checks else "",
                 f"{count(len(event.lessons), 'lesson')} recalled" if event.lessons else "",
+                f"offers {listed(event.skills)} of earlier runs" if event.skills else "",
             )
             return "; ".join(filter(None, parts))
         case ChecksWritten():
