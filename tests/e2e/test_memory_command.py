@@ -16,7 +16,7 @@ from assay.contracts.errors import ExitCode
 from assay.memory.records import Place
 from assay.memory.sqlite_store import SqliteStore
 from assay.memory.stored_memory import StoredMemory
-from assay.testing.memory_conformance.failures import CHART, DURATIONS, UNSOLVED, cue_for
+from assay.testing.memory_conformance.failures import CHART, DURATIONS, SKILL, UNSOLVED, cue_for
 from tests.support.loops import run_apart
 
 DAY = 86_400.0
@@ -57,6 +57,12 @@ async def fill(path: Path) -> None:
     lessons = await memory.recall(cue_for(DURATIONS, "failure"))
     await memory.judge((lessons[0].id,), helped=True)
     await memory.settle()
+    store.close()
+
+
+async def keep_skill(path: Path) -> None:
+    store = SqliteStore(path, Place())
+    await StoredMemory(store, Place()).keep(SKILL)
     store.close()
 
 
@@ -179,7 +185,7 @@ def test_forget_removes_the_one_that_is_named(home: dict[str, str], filled: Path
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["show", "zzzzzz"], "there is no failure 'zzzzzz'"),
+        (["show", "zzzzzz"], "nothing with the id 'zzzzzz' is remembered"),
         (["show", "a"], "4 characters are the least"),
         (["forget"], "say what to forget"),
         (["forget", "--all", "--retired"], "say what to forget"),
@@ -244,3 +250,50 @@ def test_retired_failures_can_be_forgotten_alone(home: dict[str, str], file: Pat
     assert [one["kind"] for one in json.loads(memory(home, "list", "--json").stdout)] == [
         "NameError"
     ]
+
+
+def test_helpers_are_listed_shown_found_counted_and_forgotten(
+    home: dict[str, str], filled: Path
+) -> None:
+    run_apart(keep_skill, filled)
+
+    (kept,) = [
+        one for one in json.loads(memory(home, "list", "--json").stdout) if one["what"] == "skill"
+    ]
+    shown = memory(home, "show", kept["id"][:6]).stdout
+    found = json.loads(memory(home, "search", "slug", "--json").stdout)
+    counted = json.loads(memory(home, "stats", "--json").stdout)
+
+    assert "slug(title: str) -> str" in memory(home, "list").stdout
+    for part in (
+        "slug(title: str)",
+        "proven",
+        "run-3",
+        "words.py:",
+        "title.lower()",
+        "def test_it",
+    ):
+        assert part in shown
+    assert [one["id"] for one in found] == [kept["id"]]
+    assert counted["skills"] == 1
+    assert "1 helpers" in memory(home, "stats").stdout
+    assert memory(home, "forget", kept["id"]).stdout == "forgot 1\n"
+    assert b"title.lower" not in filled.read_bytes()
+
+
+def test_helpers_go_with_an_export_into_another_memory(
+    home: dict[str, str], filled: Path, tmp_path: Path
+) -> None:
+    run_apart(keep_skill, filled)
+    elsewhere = {**home, "XDG_STATE_HOME": str(tmp_path / "elsewhere")}
+    export = tmp_path / "all.jsonl"
+
+    memory(home, "export", export)
+    imported = json.loads(memory(elsewhere, "import", export, "--json").stdout)
+
+    assert imported == {"imported": 3, "known": 0}
+    here, there = (
+        {one["id"]: one for one in json.loads(memory(env, "list", "--json").stdout)}
+        for env in (home, elsewhere)
+    )
+    assert here == there

@@ -18,7 +18,7 @@ from assay.memory.forgiving_memory import ForgivingMemory
 from assay.memory.records import Place
 from assay.memory.sqlite_store import SqliteStore
 from assay.memory.stored_memory import StoredMemory, open_sqlite_memory
-from assay.testing.memory_conformance.failures import CHART, DURATIONS, cue_for
+from assay.testing.memory_conformance.failures import CHART, DURATIONS, SKILL, cue_for
 
 WRITER = """
 import itertools, sys
@@ -172,6 +172,23 @@ async def test_a_sound_file_is_not_set_aside(tmp_path: Path) -> None:
             await memory.learn(DURATIONS)
 
     assert damaged_files(path) == ()
+
+
+async def test_a_file_of_the_first_version_keeps_its_failures(tmp_path: Path) -> None:
+    path = tmp_path / "memory.sqlite"
+    async with open_sqlite_memory(path, Place()) as memory:
+        await memory.learn(DURATIONS)
+    with closing(sqlite3.connect(path)) as database:
+        database.executescript(
+            "DROP TABLE skills; CREATE TABLE skills (project TEXT, name TEXT, source TEXT);"
+            "PRAGMA user_version = 1"
+        )
+
+    async with open_sqlite_memory(path, Place()) as memory:
+        assert len(await memory.recall(cue_for(DURATIONS, "failure"))) == 1
+        await memory.keep(SKILL)
+
+        assert len(await memory.offer(Cue(moment="plan", goal=SKILL.purpose))) == 1
 
 
 async def test_a_file_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:

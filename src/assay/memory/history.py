@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from assay.memory.records import FailureRecord, Occurrence
+from assay.memory.skills import SkillRecord
 
 _DAY_S: Final = 86_400.0
 _WIDTHS: Final = (_DAY_S / 24, _DAY_S / 4, _DAY_S, 7 * _DAY_S, 30 * _DAY_S, 365 * _DAY_S)
@@ -41,9 +42,18 @@ class History:
     periods: tuple[Period, ...]
     frequent: tuple[tuple[str, int], ...]
     """The failures that happened most, by type and message."""
+    skills: int
+    skills_retired: int
+    skills_used: int
+    skills_helped: int
+    skills_harmed: int
 
 
-def history_of(records: Sequence[FailureRecord], occurrences: Sequence[Occurrence]) -> History:
+def history_of(
+    records: Sequence[FailureRecord],
+    occurrences: Sequence[Occurrence],
+    skills: Sequence[SkillRecord] = (),
+) -> History:
     """Count what there is, and divide the time from first to last into a few periods."""
     width = _width(occurrences)
     kinds: Counter[str] = Counter()
@@ -63,6 +73,11 @@ def history_of(records: Sequence[FailureRecord], occurrences: Sequence[Occurrenc
         period_s=width,
         periods=_periods(occurrences, width),
         frequent=tuple(kinds.most_common(_MOST_FREQUENT)),
+        skills=len(skills),
+        skills_retired=sum(bool(skill.retired) for skill in skills),
+        skills_used=sum(skill.used for skill in skills),
+        skills_helped=sum(skill.helped for skill in skills),
+        skills_harmed=sum(skill.harmed for skill in skills),
     )
 
 

@@ -1,7 +1,10 @@
 """Finds records for a person: by the words themselves first, then by likeness."""
 
-from assay.memory.embedding import HashedEmbedder, hashed, pack
+from collections.abc import Iterable
+
+from assay.memory.embedding import HashedEmbedder, hashed, likeness, pack
 from assay.memory.records import FACETS, FailureRecord, Similar, Vectors
+from assay.memory.skills import SkillRecord, text_of
 from assay.memory.sqlite_store import SqliteStore
 
 _LEAST_LIKENESS = 0.2
@@ -24,6 +27,19 @@ def search(store: SqliteStore, text: str, limit: int) -> tuple[Similar, ...]:
                 found[near.record.id] = near
     ranked = sorted(found.values(), key=lambda near: (-near.likeness, -near.record.last_seen))
     return tuple(ranked[:limit])
+
+
+def search_skills(
+    known: Iterable[SkillRecord], text: str, limit: int
+) -> tuple[tuple[SkillRecord, float], ...]:
+    """Return the helpers that hold the text, or are most like it, with how much they are."""
+    ranked: list[tuple[SkillRecord, float]] = []
+    for record in known:
+        whole = f"{text_of(record)}\n{record.source}"
+        holds = text.lower() in whole.lower()
+        ranked.append((record, 1.0 if holds else likeness(text, text_of(record))))
+    ranked.sort(key=lambda pair: (-pair[1], -pair[0].last_seen))
+    return tuple(pair for pair in ranked if pair[1] >= _LEAST_LIKENESS)[:limit]
 
 
 def embed_all(store: SqliteStore) -> None:

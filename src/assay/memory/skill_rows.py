@@ -22,6 +22,13 @@ def read_skills(database: sqlite3.Connection) -> tuple[SkillRecord, ...]:
     return tuple(sorted(found, key=lambda one: (-one.last_seen, one.id)))
 
 
+def add_skill(database: sqlite3.Connection, record: SkillRecord) -> bool:
+    """Add a helper unless it is there; returns whether it was not."""
+    body = SKILL.dump_json(record).decode()
+    added = database.execute("INSERT OR IGNORE INTO skills VALUES (?, ?)", (record.id, body))
+    return bool(added.rowcount)
+
+
 def change_skill(
     database: sqlite3.Connection,
     id_: str,

@@ -23,7 +23,7 @@ from assay.memory.records import (
     parts_of,
     seen_again,
 )
-from assay.memory.skill_rows import change_skill, read_skills, remove_surplus_skills
+from assay.memory.skill_rows import add_skill, change_skill, read_skills, remove_surplus_skills
 from assay.memory.skills import SkillRecord
 from assay.memory.vectors import VectorIndex, build_index
 
@@ -179,16 +179,17 @@ class SqliteStore:
             for record in self._of_ids(tuple(vectors)):
                 self._put_vectors(self._put(record), embedder, vectors[record.id])
 
-    def import_(self, records: Iterable[FailureRecord]) -> tuple[int, int]:
+    def import_(self, records: Iterable[FailureRecord | SkillRecord]) -> tuple[int, int]:
         """Add records from elsewhere; returns how many are new, and how many were known."""
         new = known = 0
-        with self._writing():
+        with self._writing() as database:
             for record in records:
-                if self.find(record.id):
-                    known += 1
-                else:
+                if isinstance(record, SkillRecord):
+                    is_new = add_skill(database, record)
+                elif is_new := not self.find(record.id):
                     self._put(record)
-                    new += 1
+                new += is_new
+                known += not is_new
         return new, known
 
     def find(self, beginning: str) -> tuple[FailureRecord, ...]:

@@ -1,5 +1,5 @@
 from assay.memory.no_memory import NoMemory
-from assay.testing.memory_conformance.failures import DURATIONS, cue_for
+from assay.testing.memory_conformance.failures import DURATIONS, SKILL, cue_for
 
 
 async def test_the_absent_memory_recalls_nothing_whatever_it_is_told() -> None:
@@ -7,5 +7,8 @@ async def test_the_absent_memory_recalls_nothing_whatever_it_is_told() -> None:
 
     await memory.learn(DURATIONS)
     await memory.judge(("a",), helped=True)
+    await memory.keep(SKILL)
+    await memory.tested("a", passed=True)
 
     assert await memory.recall(cue_for(DURATIONS, "failure")) == ()
+    assert await memory.offer(cue_for(DURATIONS, "plan")) == ()

@@ -13,17 +13,8 @@ from assay.memory.skills import (
     retested,
     skill_record_of,
 )
+from assay.testing.memory_conformance.failures import SKILL
 
-SKILL = Skill(
-    names=("slug",),
-    purpose="Write words.py with slug(title): a title as it is used in an address",
-    path=PurePosixPath("words.py"),
-    source="def slug(title: str) -> str:\n    return '-'.join(title.lower().split())\n",
-    test_path=PurePosixPath("test_words.py"),
-    test="from words import slug\n\n\ndef test_it():\n    assert slug('A b') == 'a-b'\n",
-    run="run-1",
-    grade="proven",
-)
 NOW = 1_700_000_000.0
 
 
@@ -53,7 +44,7 @@ def test_a_helper_comes_back_as_it_was_kept() -> None:
         replace(SKILL, source="api_key = 'abcdef123456'\n"),
         replace(SKILL, test="token = 'abcdef123456'\n"),
         replace(SKILL, path=PurePosixPath("../words.py")),
-        replace(SKILL, test_path=PurePosixPath("/tmp/test_words.py")),
+        replace(SKILL, test_path=PurePosixPath("/home/test_words.py")),
         replace(SKILL, source="x = '\ud800'\n"),
     ],
 )

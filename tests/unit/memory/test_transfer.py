@@ -6,8 +6,9 @@ import pytest
 
 from assay.contracts.errors import UsageError
 from assay.memory.records import Place, record_of
+from assay.memory.skills import skill_record_of
 from assay.memory.transfer import export_lines, import_lines
-from assay.testing.memory_conformance.failures import CHART, DURATIONS
+from assay.testing.memory_conformance.failures import CHART, DURATIONS, SKILL
 
 RECORDS = [
     replace(record_of(DURATIONS, Place(project="a"), 10.0), helped=3, seen=4, retired="stale"),
@@ -68,3 +69,25 @@ def test_an_import_is_cleaned_as_if_it_were_learnt_here() -> None:
     assert record.seen <= 10**9
     assert record.last_seen <= time.time()
     assert len(record.goal) <= 2000
+
+
+def test_helpers_come_back_and_those_that_would_not_be_kept_do_not() -> None:
+    kept = skill_record_of(SKILL, Place(project="a"), 10.0)
+    assert kept is not None
+    secret = replace(kept, source="api_key = 'abcdef123456'\n")
+
+    assert list(import_lines(export_lines([kept]), shared=False)) == [kept]
+    assert not list(import_lines(export_lines([secret]), shared=False))
+
+
+def test_an_export_of_the_first_version_is_read() -> None:
+    header, *lines = export_lines(RECORDS)
+    old = [json.dumps({**json.loads(header), "version": 1}), *lines]
+
+    assert list(import_lines(old, shared=False)) == RECORDS
+
+
+@pytest.mark.parametrize("skill", ["{}", "[]", '{"id": 3}', "null"])
+def test_a_helper_that_is_none_is_refused_with_the_line(skill: str) -> None:
+    with pytest.raises(UsageError, match="line 2"):
+        list(import_lines([*export_lines([]), f'{{"skill": {skill}}}'], shared=False))

@@ -1,9 +1,10 @@
-"""Failures to remember, as they come out of real runs."""
+"""Failures and a helper to remember, as they come out of real runs."""
 
 from dataclasses import replace
+from pathlib import PurePosixPath
 from typing import Final
 
-from assay.contracts.lessons import Cue, Failure, Moment
+from assay.contracts.lessons import Cue, Failure, Moment, Skill
 
 DURATIONS: Final = Failure(
     goal="Write durations.py with parse_duration(text) that turns '1h30m' into seconds",
@@ -42,6 +43,18 @@ CHART: Final = Failure(
 
 UNSOLVED: Final = replace(DURATIONS, fix="", lesson="", run="run-0")
 """The same as the first, before anybody knew what to do about it."""
+
+SKILL: Final = Skill(
+    names=("slug",),
+    purpose="Write words.py with slug(title): a title as it is used in an address",
+    path=PurePosixPath("words.py"),
+    source="def slug(title: str) -> str:\n    return '-'.join(title.lower().split())\n",
+    test_path=PurePosixPath("test_words.py"),
+    test="from words import slug\n\n\ndef test_it():\n    assert slug('A b') == 'a-b'\n",
+    run="run-3",
+    grade="proven",
+)
+"""Something that another goal can use."""
 
 
 def cue_for(failure: Failure, moment: Moment) -> Cue:
