@@ -112,7 +112,10 @@ def _skills(skills: tuple[Skill, ...], *, max_chars: int) -> list[str]:
             blocks.append(block)
     if not blocks:
         return []
-    told = "It passed its tests again just now. It is not in the workspace: copy what you need."
+    told = (
+        "It passed its tests again just now. It is not in the workspace: if it fits, copy what you "
+        "need, with its imports."
+    )
     return ["\n".join(("# Code of earlier goals that may be of use", told, *blocks))]
 
 

@@ -16,7 +16,7 @@ from assay.memory.utility import is_harmful, worth
 MOST_SKILLS: Final = 500
 """Kept at all: they are compared one by one, once in a run."""
 _OFFERED: Final = 2
-_LEAST_LIKENESS: Final = 0.3
+_LEAST_LIKENESS: Final = 0.35
 _MAX_CHARS: Final = 6_000
 _MAX_TEST_CHARS: Final = 20_000
 _MAX_PURPOSE: Final = 2_000

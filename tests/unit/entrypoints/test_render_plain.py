@@ -35,7 +35,7 @@ WHOLE_RUN = """\
 run 20260301-101500-slugify: Write slugify(text, *, separator) so that the tests pass. \
 (model local:qwen2.5-coder-1.5b, sandbox native, isolated, files in /home/me/project)
 plan: 3 steps; will write slugify.py, README.md; decided by pytest -q tests/test_slugify.py; \
-1 lesson recalled
+1 lesson recalled; offers fold_accents of earlier runs
 wrote checks that fail on the untouched files: checks/test_readme.py
 attempt 1: an independent sample
 attempt 1: modified slugify.py
