@@ -199,6 +199,33 @@ class MemorySettings(_Strict):
     """An OpenAI-compatible endpoint; unset: `models.base_url`."""
 
 
+class McpSettings(_Strict):
+    """What clients of the MCP servers may do."""
+
+    hosts: tuple[str, ...] = ()
+    """Names the servers are reached by, besides their own address: `tools.example.org:*`."""
+    origins: tuple[str, ...] = ()
+    """Web pages that may call them. None, unless named."""
+    token_file: Path | None = None
+    """Hashes of tokens; unset: `mcp-tokens` in `state_dir`. Where there are any, one is needed."""
+    idle_s: Seconds = 1800.0
+    """A workspace that nobody used for so long ends."""
+    max_workspaces: Positive = 32
+    timeout_s: Seconds = 300.0
+    """For one run."""
+    memory_mb: Positive = 1024
+    disk_mb: Positive = 512
+    processes: Positive = 128
+    output_bytes: Positive = 1 << 18
+    """Kept of each stream of a run."""
+    file_bytes: Positive = 4 << 20
+    """The largest file that can be read or written at once."""
+    packages: tuple[str, ...] = ()
+    """Python packages that programs find."""
+    network: tuple[str, ...] = ()
+    """Hosts that programs may reach."""
+
+
 class Settings(_Strict):
     """The whole of it."""
 
@@ -207,6 +234,7 @@ class Settings(_Strict):
     agent: AgentSettings = Field(default_factory=AgentSettings)
     screening: ScreeningSettings = Field(default_factory=ScreeningSettings)
     memory: MemorySettings = Field(default_factory=MemorySettings)
+    mcp: McpSettings = Field(default_factory=McpSettings)
     state_dir: Path = Field(default_factory=_state_dir)
     """Where runs, keys and memories are kept."""
 

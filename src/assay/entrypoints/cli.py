@@ -27,6 +27,7 @@ _COMMANDS: Final = {
         "command",
         "Show which models are usable here, fetch one, try one out.",
     ),
+    "mcp": ("cli_mcp", "command", "Serve sandboxes to MCP clients."),
     "sandbox": ("cli_sandbox", "command", "Run programs that cannot leave their sandbox."),
 }
 

@@ -23,9 +23,14 @@ ArgumentsT = TypeVar("ArgumentsT", bound=Arguments)
 
 def build_spec(name: str, description: str, arguments: type[Arguments]) -> ToolSpec:
     """Describe a tool by the model of its arguments."""
-    schema = _without_titles(arguments.model_json_schema())
-    schema.pop("description", None)  # of the class, for those who read the code
-    return ToolSpec(name=name, description=description, parameters=schema)
+    return ToolSpec(name=name, description=description, parameters=plain_schema(arguments))
+
+
+def plain_schema(model: type[BaseModel]) -> dict[str, Any]:
+    """Return the JSON Schema of values, without what is only for those who read the code."""
+    schema = _without_titles(model.model_json_schema())
+    schema.pop("description", None)
+    return schema
 
 
 def _without_titles(schema: Mapping[str, Any]) -> dict[str, Any]:

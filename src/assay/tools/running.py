@@ -87,7 +87,7 @@ class Run:
         timeout_s = min(wanted.timeout_s, sandbox.limits.wall_s)
         with told_to_the_model():
             command = Command(argv=("bash", "-c", wanted.command), timeout_s=timeout_s)
-        return await _run(command, sandbox, on_output)
+        return await run_program(command, sandbox, on_output)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,16 +107,17 @@ class RunPython:
     ) -> str:
         wanted = read_arguments(_PYTHON, _PythonArguments, arguments)
         program = PythonCode(source=wanted.code.encode(), filename="code.py")
-        return await _run(program, sandbox, on_output)
+        return await run_program(program, sandbox, on_output)
 
 
-async def _run(program: Program, sandbox: Sandbox, on_output: OnOutput) -> str:
+async def run_program(program: Program, sandbox: Sandbox, on_output: OnOutput) -> str:
+    """Run a program, and tell how it went in words for a model; what is long is kept in a file."""
     result = await sandbox.run(program, on_output=on_output)
     stdout, stderr = readable(result.stdout).rstrip(), readable(result.stderr).rstrip()
     room = max(_LEAST_CHARS, _MOST_CHARS - len(stderr))
     short_out = cut_middle(stdout, max_chars=room)
     short_err = cut_middle(stderr, max_chars=max(_LEAST_CHARS, _MOST_CHARS - len(short_out)))
-    parts = [_describe_end(result)]
+    parts = [describe_end(result)]
     parts += [f"stdout:\n{short_out}"] if short_out else []
     parts += [f"stderr:\n{short_err}"] if short_err else []
     if (short_out, short_err) != (stdout, stderr):
@@ -127,7 +128,8 @@ async def _run(program: Program, sandbox: Sandbox, on_output: OnOutput) -> str:
     return "\n".join(parts)
 
 
-def _describe_end(result: ExecutionResult) -> str:
+def describe_end(result: ExecutionResult) -> str:
+    """Say in a few words how an execution ended."""
     took = f"after {result.duration_s:.1f} s"
     if result.reason is Reason.COMPLETED:
         return f"exit code {result.exit_code} {took}"

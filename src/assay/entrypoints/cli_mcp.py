@@ -1,0 +1,107 @@
+"""`assay mcp`: serve sandboxes to MCP clients, make tokens, print configurations."""
+
+import json
+import logging
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from assay.contracts.errors import MissingExtraError, UsageError
+
+if TYPE_CHECKING:
+    from assay.entrypoints.mcp.serving import Which
+
+
+@click.group(name="mcp")
+def command() -> None:
+    """Serve sandboxes to MCP clients.
+
+    Every client has a workspace of its own. Without tokens, only this machine is served.
+    """
+
+
+@command.command()
+@click.argument("which", type=click.Choice(["filesystem", "executor", "all"]))
+@click.option("--stdio", is_flag=True, help="Talk to the program that has started this one.")
+@click.option("--host", default=None, help="Address to listen on.  [default: 127.0.0.1]")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65534),
+    help="Port; `all` takes the next one too.  [default: 7101 for files, 7102 for programs]",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the addresses as one JSON object.")
+@click.option("--verbose", "-v", is_flag=True, help="Say more on stderr.")
+def serve(
+    which: "Which", host: str | None, port: int | None, *, stdio: bool, as_json: bool, verbose: bool
+) -> None:
+    """Serve the files of a sandbox, programs in it, or both.
+
+    Both together share workspaces: what is written by one is seen by the other.
+    """
+    if stdio and (host is not None or port is not None or as_json):
+        raise UsageError("--stdio has no address", hint="leave out --host, --port and --json")
+    # Never to stdout: over stdio, that is the protocol.
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=logging.INFO if verbose else logging.WARNING,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    from assay.settings import load_settings  # noqa: PLC0415 - commands load what they need
+
+    settings = load_settings()
+    with _needing_the_extra():
+        from assay.entrypoints.mcp.serving import Place, serve  # noqa: PLC0415
+
+    def announce(addresses: dict[str, str]) -> None:
+        if as_json:
+            click.echo(json.dumps(addresses))
+        for name, url in addresses.items():
+            click.echo(f"{name}: {url}", err=True)
+
+    place = None if stdio else Place(host=host or "127.0.0.1", port=port)
+    serve(which, settings, place, announce)
+
+
+@command.command()
+@click.argument("name", required=False)
+@click.option("--remove", is_flag=True, help="Take the token of this name back.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def token(name: str | None, *, remove: bool, as_json: bool) -> None:
+    """Make a token for the client NAME; without a name, list whose there are.
+
+    A token is shown once and kept only as a hash. Where there are tokens, calls over HTTP need
+    one, and each token has a workspace of its own. Servers read them when they start.
+    """
+    from assay.entrypoints.mcp.tokens import add_token, load_tokens, remove_token  # noqa: PLC0415
+
+    path = _token_file()
+    if name is None:
+        names = sorted(load_tokens(path).hashes)
+        click.echo(json.dumps({"tokens": names}) if as_json else "\n".join(names) or "no tokens")
+    elif remove:
+        remove_token(path, name)
+        click.echo(json.dumps({"removed": name}) if as_json else f"removed the token of {name}")
+    else:
+        made = add_token(path, name)
+        click.echo(json.dumps({"name": name, "token": made}) if as_json else made)
+        click.echo(f"its hash is in {path}; this is the only time it is shown", err=True)
+
+
+def _token_file() -> Path:
+    from assay.entrypoints.mcp.tokens import TOKEN_FILE  # noqa: PLC0415
+    from assay.settings import load_settings  # noqa: PLC0415
+
+    settings = load_settings()
+    return settings.mcp.token_file or settings.state_dir / TOKEN_FILE
+
+
+@contextmanager
+def _needing_the_extra() -> Generator[None]:
+    try:
+        yield
+    except ImportError as error:
+        raise MissingExtraError("serving MCP", extra="mcp") from error

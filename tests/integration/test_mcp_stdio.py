@@ -1,0 +1,182 @@
+"""Our MCP servers over standard input and output, started by the client."""
+
+import json
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from assay.entrypoints.cli import run
+from tests.support.eventually import eventually
+from tests.support.leftovers import records_in
+from tests.support.mcp_servers import (
+    ASSAY,
+    FILE_TOOLS,
+    PROGRAM_TOOLS,
+    environment,
+    refusal,
+    stdio_client,
+    values,
+    words,
+)
+
+
+async def test_every_tool_is_listed_and_called_in_one_workspace(tmp_path: Path) -> None:
+    async with stdio_client(tmp_path) as client:
+        listed = {tool.name for tool in (await client.list_tools()).tools}
+        await client.call_tool("sandbox_make_directory", {"path": "d"})
+        await client.call_tool("sandbox_write_file", {"path": "d/f.py", "content": "print(6 * 7)"})
+        read = await client.call_tool("sandbox_read_file", {"path": "d/f.py"})
+        ran = values(await client.call_tool("sandbox_run_command", {"command": "python3 d/f.py"}))
+        python = values(
+            await client.call_tool("sandbox_run_python", {"code": "print(open('d/f.py').read())"})
+        )
+        await client.call_tool("sandbox_remove_path", {"path": "d"})
+        left = values(await client.call_tool("sandbox_list_directory"))
+        outside = await client.call_tool("sandbox_read_file", {"path": "../x"})
+
+    assert listed == FILE_TOOLS | PROGRAM_TOOLS
+    # There is nobody else: a model need not be told of handles.
+    assert words(read) == "print(6 * 7)"
+    assert (ran["stdout"], python["stdout"]) == ("42\n", "print(6 * 7)\n")
+    assert left["entries"] == []
+    assert "workspace" in refusal(outside)
+    assert await eventually(lambda: records_in(tmp_path / "runtime") == [])
+
+
+async def test_progress_and_cancellation_work(tmp_path: Path) -> None:
+    heard = anyio.Event()
+
+    async def hear(progress: float, total: float | None, message: str | None) -> None:
+        del progress, total
+        if "begun" in (message or ""):
+            heard.set()
+
+    async with stdio_client(tmp_path, "executor") as client:
+        with anyio.fail_after(30):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(
+                    client.call_tool,
+                    "sandbox_run_command",
+                    {"command": "echo begun; sleep 60"},
+                    None,
+                    hear,
+                )
+                await heard.wait()
+                tasks.cancel_scope.cancel()
+            # Every execution has the sandbox's processes to itself; none of them is left.
+            after = await client.call_tool("sandbox_run_command", {"command": "echo after"})
+
+    assert values(after)["stdout"] == "after\n"
+
+
+def started(folder: Path) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [*ASSAY, "mcp", "serve", "executor", "--stdio", "--verbose"],
+        env=environment(folder),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+def message(method: str, number: int | None = None, **params: Any) -> bytes:  # noqa: ANN401 - JSON
+    fields: dict[str, Any] = {"jsonrpc": "2.0", "method": method, "params": params}
+    if number is not None:
+        fields["id"] = number
+    return json.dumps(fields).encode() + b"\n"
+
+
+BEGIN = message(
+    "initialize",
+    1,
+    protocolVersion="2025-06-18",
+    capabilities={},
+    clientInfo={"name": "test", "version": "1"},
+)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_though_nobody_writes_to_it(tmp_path: Path, number: int) -> None:
+    process = started(tmp_path)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(BEGIN)
+    process.stdin.flush()
+    answered = json.loads(process.stdout.readline())
+
+    process.send_signal(number)
+    out, err = process.communicate(timeout=30)
+
+    assert answered["id"] == 1
+    assert process.returncode == 0, err
+    assert out == b""
+    assert records_in(tmp_path / "runtime") == []
+
+
+def test_only_the_protocol_is_on_its_output(tmp_path: Path) -> None:
+    process = started(tmp_path)
+    said = b"\n".join(
+        [
+            BEGIN.strip(),
+            message("notifications/initialized").strip(),
+            b"nonsense",
+            b"",
+            message(
+                "tools/call", 2, name="sandbox_run_command", arguments={"command": "echo hello"}
+            ),
+        ]
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(said)
+    process.stdin.flush()
+    answers = [json.loads(process.stdout.readline()) for _ in range(2)]
+    out, err = process.communicate(timeout=30)
+
+    assert [answer["id"] for answer in answers] == [1, 2]
+    assert answers[1]["result"]["structuredContent"]["stdout"] == "hello\n"
+    assert out == b""
+    assert process.returncode == 0, err
+
+
+def test_a_line_without_an_end_is_passed_over_and_not_kept(tmp_path: Path) -> None:
+    process = started(tmp_path)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(b"x" * (16 << 20) + b"\n" + BEGIN)
+    process.stdin.flush()
+    while (answer := json.loads(process.stdout.readline())).get("id") != 1:
+        assert "error" in answer
+    process.communicate(timeout=30)
+
+    assert answer["result"]["serverInfo"]["name"] == "assay-executor"
+
+
+def test_addresses_make_no_sense_over_stdio(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["mcp", "serve", "all", "--stdio", "--port", "1"]) == 2
+    assert "--stdio has no address" in capsys.readouterr().err
+
+
+async def test_a_client_that_dies_takes_the_server_and_its_sandbox_along(tmp_path: Path) -> None:
+    process = started(tmp_path)
+    assert process.stdin is not None
+    process.stdin.write(
+        BEGIN
+        + message("notifications/initialized")
+        + message("tools/call", 2, name="sandbox_run_command", arguments={"command": "sleep 60"})
+    )
+    process.stdin.flush()
+    assert await eventually(lambda: bool(records_in(tmp_path / "runtime")))
+
+    process.stdin.close()
+
+    assert await eventually(lambda: process.poll() is not None, within_s=20)
+    assert records_in(tmp_path / "runtime") == []
+    for stream in (process.stdout, process.stderr):
+        assert stream is not None
+        stream.close()
+    assert process.returncode == 0
