@@ -6,14 +6,22 @@ import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from assay.contracts.errors import MissingExtraError, UsageError
 
 if TYPE_CHECKING:
+    from assay.entrypoints.mcp.configurations import ClientName
     from assay.entrypoints.mcp.serving import Which
+
+_WHERE: Final = {
+    "claude-desktop": "claude_desktop_config.json (Settings > Developer > Edit Config)",
+    "cursor": ".cursor/mcp.json of a project, or of your home folder",
+    "vscode": ".vscode/mcp.json",
+    "openai-agents": "your program; examples/openai_agents_sdk.py is a whole one",
+}
 
 
 @click.group(name="mcp")
@@ -89,6 +97,24 @@ def token(name: str | None, *, remove: bool, as_json: bool) -> None:
         made = add_token(path, name)
         click.echo(json.dumps({"name": name, "token": made}) if as_json else made)
         click.echo(f"its hash is in {path}; this is the only time it is shown", err=True)
+
+
+@command.command()
+@click.argument(
+    "client", type=click.Choice(["claude-desktop", "cursor", "vscode", "openai-agents"])
+)
+@click.option("--http", is_flag=True, help="For servers that run, instead of starting one.")
+def config(client: "ClientName", *, http: bool) -> None:
+    """Print what a client has to be told to use the servers.
+
+    Where there are tokens, it is written so that the client sends one.
+    """
+    from assay.entrypoints.mcp.configurations import configuration  # noqa: PLC0415
+    from assay.entrypoints.mcp.tokens import load_tokens  # noqa: PLC0415
+
+    needed = http and bool(load_tokens(_token_file()))
+    click.echo(configuration(client, http=http, token=needed), nl=False)
+    click.echo(f"this belongs into {_WHERE[client]}", err=True)
 
 
 def _token_file() -> Path:
