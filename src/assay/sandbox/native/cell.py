@@ -3,6 +3,7 @@
 import os
 import select
 import signal
+import socket
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -116,7 +117,7 @@ def _pid_of(pidfd: int) -> int | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plumbing:
-    """The pipes of a cell: five ends for the process, five for us."""
+    """What a cell is connected to: five ends for the process, five for us."""
 
     theirs: tuple[int, ...]
     ours: tuple[Descriptor, ...]
@@ -127,7 +128,11 @@ def lay_pipes() -> Plumbing:
     theirs: list[int] = []
     ours: list[Descriptor] = []
     try:
-        for to_process in (True, True, False, False, False):
+        # Not a pipe: an interpreter is sent descriptors on it.
+        end, far_end = socket.socketpair()
+        theirs.append(far_end.detach())
+        ours.append(Descriptor(end.detach()))
+        for to_process in (True, False, False, False):
             reading, writing = os.pipe2(os.O_CLOEXEC)
             theirs.append(reading if to_process else writing)
             ours.append(Descriptor(writing if to_process else reading))

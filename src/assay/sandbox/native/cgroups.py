@@ -26,6 +26,15 @@ class GroupUsage:
     oom_kills: int = 0
     refused_forks: int = 0
 
+    def since(self, before: "GroupUsage") -> "GroupUsage":
+        """What came on top of an earlier use; the highest there has been stays."""
+        return GroupUsage(
+            cpu_s=None if self.cpu_s is None else self.cpu_s - (before.cpu_s or 0.0),
+            peak_memory_bytes=self.peak_memory_bytes,
+            oom_kills=self.oom_kills - before.oom_kills,
+            refused_forks=self.refused_forks - before.refused_forks,
+        )
+
 
 class ControlGroup(Protocol):
     """The limits of one execution, kept by the kernel."""
@@ -43,6 +52,10 @@ class ControlGroup(Protocol):
         ...
 
     def usage(self) -> GroupUsage: ...
+
+    def forget_peaks(self) -> None:
+        """Have the highest use counted anew, where the kernel can."""
+        ...
 
     def remove(self) -> None: ...
 
@@ -76,6 +89,9 @@ class NoGroup:
 
     def usage(self) -> GroupUsage:
         return GroupUsage()
+
+    def forget_peaks(self) -> None:
+        pass
 
     def remove(self) -> None:
         pass
@@ -144,6 +160,11 @@ class _Group:
             oom_kills=oom_kills,
             refused_forks=_counter(f"{self._pids}/pids.events", b"max"),
         )
+
+    def forget_peaks(self) -> None:
+        if not self._unified:
+            with suppress(OSError):
+                _write(f"{self._memory}/memory.max_usage_in_bytes", "0")
 
     def remove(self) -> None:
         for folder in self._folders:

@@ -223,8 +223,8 @@ def set_dumpable(*, dumpable: bool) -> None:
     _prctl(_PR_SET_DUMPABLE, int(dumpable), "prctl DUMPABLE")
 
 
-def adopt_orphans() -> None:
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1, "prctl CHILD_SUBREAPER")
+def adopt_orphans(*, adopt: bool = True) -> None:
+    _prctl(_PR_SET_CHILD_SUBREAPER, int(adopt), "prctl CHILD_SUBREAPER")
 
 
 def forbid_new_privileges() -> None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Final, NoReturn
 
 from assay.sandbox.native import jail, kernel, mediation, worker
+from assay.sandbox.native.descendants import children_of, descendants_of
 from assay.sandbox.native.identity import become
 from assay.sandbox.native.plan import HOSTNAME, INNER_ID
 from assay.sandbox.native.worker import Confinement, Descriptors
@@ -165,7 +166,7 @@ def _end_descendants() -> None:
         while True:
             _end_groups()
             for sent in (signal.SIGSTOP, signal.SIGKILL):
-                for pid in _descendants():
+                for pid in descendants_of(os.getpid()):
                     with suppress(ProcessLookupError):
                         os.kill(pid, sent)
             while os.waitpid(-1, os.WNOHANG)[0] != 0:
@@ -176,30 +177,11 @@ def _end_descendants() -> None:
 
 def _end_groups() -> None:
     """One call for each process group: a crowd must not get the time that finding each takes."""
-    for pid in _children(os.getpid()):
+    for pid in children_of(os.getpid()):
         with suppress(ProcessLookupError):
             group = os.getpgid(pid)
             if group != os.getpgrp():
                 os.killpg(group, signal.SIGKILL)
-
-
-def _descendants() -> list[int]:
-    found: list[int] = []
-    waiting = [os.getpid()]
-    while waiting:
-        below = _children(waiting.pop())
-        found.extend(below)
-        waiting.extend(below)
-    return found
-
-
-def _children(pid: int) -> list[int]:
-    found: list[int] = []
-    with suppress(OSError):
-        for task in os.listdir(f"/proc/{pid}/task"):
-            with open(f"/proc/{pid}/task/{task}/children") as children:
-                found.extend(int(child) for child in children.read().split())
-    return found
 
 
 def _await(child: int, confinement: Confinement) -> bytes:

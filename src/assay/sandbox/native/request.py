@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from assay.contracts.execution import Command, Limits, Program
+from assay.sandbox.native import figures
 
 _SPARE_PROCESSES: Final = 256
 _MEGABYTE: Final = 1 << 20
@@ -37,6 +38,23 @@ def encode_request(program: Program, limits: Limits, setting: Setting) -> bytes:
         return _line(header | {"kind": "command", "argv": program.argv})
     named = {"kind": "python", "filename": program.filename, "args": program.args}
     return _line(header | named) + program.source
+
+
+def encode_opening(limits: Limits, setting: Setting) -> bytes:
+    """Ask for an interpreter in place of a program; how it begins tells a worker so."""
+    header: dict[str, Any] = {
+        "kind": "interpreter",
+        "cwd": "",
+        "env": {
+            "HOME": setting.temporary,
+            "TMPDIR": setting.temporary,
+            "MPLBACKEND": figures.BACKEND,
+        },
+        "workspace": setting.workspace,
+        "writable": setting.writable,
+        "rlimits": _rlimits(limits, setting),
+    }
+    return _line(header)
 
 
 def _line(header: dict[str, Any]) -> bytes:

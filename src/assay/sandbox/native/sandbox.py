@@ -2,8 +2,8 @@
 
 import os
 import time
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -26,11 +26,13 @@ from assay.sandbox.native.cell import Cell
 from assay.sandbox.native.conclusion import Evidence, conclude
 from assay.sandbox.native.disk_use import disk_use
 from assay.sandbox.native.files import WorkspaceFiles
+from assay.sandbox.native.interpreter import NativeInterpreter, Premises, Session
 from assay.sandbox.native.jail import BOX_FOLDERS
+from assay.sandbox.native.lineage import CellRun
 from assay.sandbox.native.plan import TEMPORARY, WORKSPACE, Tier
 from assay.sandbox.native.pool import CellPool, await_readiness
 from assay.sandbox.native.provision import Running
-from assay.sandbox.native.request import Setting, encode_request
+from assay.sandbox.native.request import Setting, encode_opening, encode_request
 from assay.sandbox.native.shelf import Box, Shelf
 from assay.sandbox.native.stages import Stages, suitable_stage
 from assay.sandbox.native.supervision import Supervision
@@ -88,7 +90,8 @@ class NativeSandbox:
         self._files = WorkspaceFiles(
             box.workspace, act_as=house.running.box_owner, room=self._room_on_host
         )
-        self._running: set[Supervision] = set()
+        self._running: set[Supervision | CellRun] = set()
+        self._interpreters: set[Cell] = set()
         self._idle = anyio.Event()
         self._idle.set()
         self._open = True
@@ -101,18 +104,14 @@ class NativeSandbox:
         arrived = time.perf_counter()
         async with self._house.turns:
             served = time.perf_counter()
-            cell = await self._prepare(program, limits)
+            cell = await self._prepare(suitable_stage(program, self._house.stages), limits)
             prepared = time.perf_counter()
             supervision = Supervision(cell, limits, self._watch(cell, limits), on_output)
-            self._running.add(supervision)
-            self._idle = anyio.Event()
             try:
-                ending = await supervision.run(request, program.stdin)
+                with self._tracked(supervision):
+                    ending = await supervision.run(request, program.stdin)
                 usage = cell.group.usage()
             finally:
-                self._running.discard(supervision)
-                if not self._running:
-                    self._idle.set()
                 self._engine.discard(cell)
         timings = Timings(
             queue_s=served - arrived, prepare_s=prepared - served, run_s=ending.duration_s
@@ -127,14 +126,26 @@ class NativeSandbox:
         )
         return conclude(evidence)
 
+    @contextmanager
+    def _tracked(self, execution: Supervision | CellRun) -> Generator[None]:
+        """Have an execution ended by `cancel` and `close`."""
+        self._running.add(execution)
+        self._idle = anyio.Event()
+        try:
+            yield
+        finally:
+            self._running.discard(execution)
+            if not self._running:
+                self._idle.set()
+
     def _limits_for(self, program: Program) -> Limits:
         if program.timeout_s is None or program.timeout_s >= self.limits.wall_s:
             return self.limits
         return replace(self.limits, wall_s=program.timeout_s)
 
-    async def _prepare(self, program: Program, limits: Limits) -> Cell:
+    async def _prepare(self, stage: int, limits: Limits) -> Cell:
+        """Take a cell of a stage, or of the largest below it that is ready."""
         self._check_open()
-        stage = suitable_stage(program, self._house.stages)
         ready = [pool for pool in self._house.pools[: stage + 1] if pool.ready]
         cell = await ready[-1].take()
         try:
@@ -195,11 +206,39 @@ class NativeSandbox:
 
     @asynccontextmanager
     async def open_interpreter(self) -> AsyncGenerator[Interpreter]:
-        self._check_open()
-        raise SandboxUnavailableError(
-            "the native backend has no interpreter yet", dispatch="never_started"
+        cell = await self._prepare(len(self._house.stages), self.limits)
+        self._interpreters.add(cell)
+        try:
+            session = Session(self._premises(cell))
+            try:
+                await session.start(encode_opening(self.limits, self._setting()))
+                interpreter = NativeInterpreter(session, await session.open_line())
+                try:
+                    yield interpreter
+                finally:
+                    with anyio.CancelScope(shield=True):
+                        await interpreter.close()
+            finally:
+                session.orders.close()
+        finally:
+            self._end_interpreter(cell)
+
+    def _premises(self, cell: Cell) -> Premises:
+        return Premises(
+            cell=cell,
+            limits=self.limits,
+            watch=self._watch(cell, self.limits),
+            turns=self._house.turns,
+            isolation=self._house.running.isolation,
+            is_full=self._is_full,
+            tracked=self._tracked,
+            check_open=self._check_open,
         )
-        yield  # what follows is not reached; a generator needs it
+
+    def _end_interpreter(self, cell: Cell) -> None:
+        if cell in self._interpreters:
+            self._interpreters.discard(cell)
+            self._engine.discard(cell)
 
     async def cancel(self) -> None:
         for supervision in tuple(self._running):
@@ -211,6 +250,8 @@ class NativeSandbox:
         while self._running:
             await self.cancel()
             await self._idle.wait()
+        for cell in tuple(self._interpreters):
+            self._end_interpreter(cell)
         os.close(self._workspace)
         await self._engine.close_box(self._box)
 

@@ -176,14 +176,19 @@ class Supervision:
             return
         self._next_look = now + _LOOK_EVERY_S
         self._sample = self._watch.look()
-        self._enforce(self._sample)
+        reason = passed_limit(self._sample, self._limits)
+        if reason is not None:
+            self.kill(reason)
 
-    def _enforce(self, sample: Sample) -> None:
-        if sample.memory_bytes > self._limits.memory_mb << 20:
-            self.kill(Reason.OUT_OF_MEMORY)
-        elif sample.cpu_s > self._limits.cpu_s:
-            self.kill(Reason.CPU_TIME)
-        elif sample.processes > self._limits.processes:
-            self.kill(Reason.TOO_MANY_PROCESSES)
-        elif sample.disk_bytes > self._limits.disk_mb << 20:
-            self.kill(Reason.DISK_FULL)
+
+def passed_limit(sample: Sample, limits: Limits) -> Reason | None:
+    """Which limit is passed that no kernel keeps; None if none is."""
+    if sample.memory_bytes > limits.memory_mb << 20:
+        return Reason.OUT_OF_MEMORY
+    if sample.cpu_s > limits.cpu_s:
+        return Reason.CPU_TIME
+    if sample.processes > limits.processes:
+        return Reason.TOO_MANY_PROCESSES
+    if sample.disk_bytes > limits.disk_mb << 20:
+        return Reason.DISK_FULL
+    return None

@@ -5,7 +5,7 @@ import stat
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -37,6 +37,10 @@ class Watch(Protocol):
 
     def look(self) -> Sample: ...
 
+    def forget_peaks(self) -> None:
+        """Take what is held now for the most there has been."""
+        ...
+
 
 class GroupWatch:
     """The kernel counts and enforces; only processor time needs looking at."""
@@ -46,6 +50,31 @@ class GroupWatch:
 
     def look(self) -> Sample:
         return Sample(cpu_s=self._group.cpu_s())
+
+    def forget_peaks(self) -> None:
+        self._group.forget_peaks()
+
+
+class CellWatch:
+    """What one cell of an interpreter uses, of which others have been running before."""
+
+    def __init__(self, watch: Watch, *, own_processes: int) -> None:
+        watch.forget_peaks()
+        self._watch = watch
+        self._own_processes = own_processes
+        """Of ours, not of the cell's: they do not count."""
+        self._cpu_before_s = watch.look().cpu_s
+
+    def look(self) -> Sample:
+        sample = self._watch.look()
+        return replace(
+            sample,
+            cpu_s=sample.cpu_s - self._cpu_before_s,
+            processes=max(0, sample.processes - self._own_processes),
+        )
+
+    def forget_peaks(self) -> None:
+        self._watch.forget_peaks()
 
 
 class ProcessWatch:
@@ -97,6 +126,9 @@ class ProcessWatch:
             processes=self._most,
             disk_bytes=self._on_disk + self._nameless,
         )
+
+    def forget_peaks(self) -> None:
+        self._peak_bytes = self._most = 0
 
     def _look_at_memory(self, pids: list[int]) -> None:
         held = sum(_resident_bytes(pid) for pid in pids)

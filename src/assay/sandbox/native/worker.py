@@ -23,8 +23,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NoReturn, TextIO
 
-from assay.sandbox.native import kernel, landlock, mediation, seccomp
+from assay.sandbox.native import keeper, kernel, landlock, mediation, seccomp
 
+INTERPRETER: Final = b'{"kind": "interpreter"'
+"""How the request for an interpreter begins, and no other."""
 NOT_FOUND: Final = 127
 NOT_RUNNABLE: Final = 126
 _INTERRUPTED: Final = -int(signal.SIGINT)
@@ -40,9 +42,10 @@ _OUR_MODULES: Final = (
     *(
         f"assay.sandbox.native.{name}"
         for name in (
-            *("hot_pages", "jail", "kernel", "landlock", "large_pages", "nursery", "pid1"),
-            *("mediation", "plan", "rehearsal", "removal", "seccomp", "seccomp_policy", "steward"),
-            *("syscalls", "worker", "zygote"),
+            *("cell_code", "descendants", "figures", "heads", "hot_pages", "jail", "keeper"),
+            *("kernel", "landlock", "large_pages", "mediation", "nursery", "pid1", "plan"),
+            *("rehearsal", "removal", "seccomp", "seccomp_policy", "showing", "steward"),
+            *("syscalls", "talk", "tracebacks", "worker", "zygote"),
         )
     ),
 )
@@ -97,6 +100,8 @@ def serve(descriptors: Descriptors, confinement: Confinement) -> NoReturn:
         _make_ready(ahead=confinement.ahead)
         os.write(descriptors.status, b'{"ready": true}\n')
         header, source = _read_request(descriptors.go)
+        if header.get("kind") == "interpreter":
+            _become_keeper(header, descriptors, confinement)
         os.close(descriptors.go)
         if not header:
             leave(0)
@@ -162,6 +167,8 @@ def _read_request(go: int) -> tuple[dict[str, Any], bytes]:
     pieces: list[bytes] = []
     while piece := os.read(go, _CHUNK):
         pieces.append(piece)
+        if pieces[0].startswith(INTERPRETER) and piece.endswith(b"\n"):
+            break  # what follows is for the keeper
     return _parse_request(b"".join(pieces))
 
 
@@ -186,6 +193,21 @@ def _prepare(header: dict[str, Any], confinement: Confinement) -> None:
         if confinement.line is not None and confinement.asking is not None:
             mediation.hand_over(confinement.line, confinement.asking, header["writable"])
     os.environ.update(header["env"])
+
+
+def _become_keeper(
+    header: dict[str, Any], descriptors: Descriptors, confinement: Confinement
+) -> NoReturn:
+    # Descriptors will come with what is sent next, and reading on would have lost them.
+    os.write(descriptors.status, b'{"ready": true}\n')
+    os.close(descriptors.status)
+    keeper.keep(descriptors.go, partial(_settle_head, header, confinement))
+
+
+def _settle_head(header: dict[str, Any], confinement: Confinement) -> None:
+    """Confine the first head of an interpreter; all others are forks of it."""
+    _prepare(header, confinement)
+    os.chdir(_folder(header))
 
 
 def _explain(error: OSError, header: dict[str, Any]) -> str:

@@ -1,0 +1,80 @@
+"""Who descends from whom, as the kernel lists it, and what those who end whole trees do to them."""
+
+import os
+import select
+import signal
+from contextlib import suppress
+from typing import Final
+
+_STATE, _PARENT = 0, 1
+_DEAD: Final = ("Z", "X")
+_TELLS_CHILDREN: Final = os.path.exists(f"/proc/self/task/{os.getpid()}/children")
+"""Linux does, gVisor does not."""
+_QUICK_LOOKS: Final = 50
+_PAUSE_S: Final = 0.001
+
+
+def children_of(pid: int) -> list[int]:
+    found: list[int] = []
+    if not _TELLS_CHILDREN:
+        numbers = (int(name) for name in os.listdir("/proc") if name.isdigit())
+        return [number for number in numbers if parent_of(number) == pid]
+    with suppress(OSError):
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{task}/children") as children:
+                found.extend(int(child) for child in children.read().split())
+    return found
+
+
+def descendants_of(*roots: int) -> list[int]:
+    """All below some processes, without these themselves."""
+    found: list[int] = []
+    waiting = list(roots)
+    while waiting:
+        below = children_of(waiting.pop())
+        found.extend(below)
+        waiting.extend(below)
+    return found
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process still does something; one that only awaits its burial does not."""
+    return _stat_of(pid)[_STATE] not in _DEAD
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a process stands still, or will never move again."""
+    return _stat_of(pid)[_STATE] in ("T", *_DEAD)
+
+
+def parent_of(pid: int) -> int:
+    """0 if there is no such process."""
+    return int(_stat_of(pid)[_PARENT])
+
+
+def _stat_of(pid: int) -> list[str]:
+    """What the kernel says of a process after its name."""
+    with suppress(OSError), open(f"/proc/{pid}/stat") as fields:
+        return fields.read().rpartition(")")[2].split()
+    return ["X", "0"]
+
+
+def send_signal(pid: int, number: signal.Signals) -> None:
+    """Send a signal to a process, if there is one: 0 stands for none."""
+    if pid > 0:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def set_oom_score(pid: int, score: int) -> None:
+    """Say who is to go first when memory runs out. One that hides from us goes by its size."""
+    with suppress(OSError), open(f"/proc/{pid}/oom_score_adj", "w") as file:
+        file.write(str(score))
+
+
+def pause(look: int) -> None:
+    """Let others go on before the next look at them; longer when there have been many."""
+    if look < _QUICK_LOOKS:
+        os.sched_yield()
+    else:
+        select.select((), (), (), _PAUSE_S)

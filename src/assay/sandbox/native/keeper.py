@@ -1,0 +1,386 @@
+"""The first process of an interpreter: runs nothing itself, knows its heads, ends what cells leave.
+
+A head is a process that holds the variables of one line of cells and stands still. For each cell
+it forks. If the fork comes to the end of the cell, it is the new head and the old one goes; if it
+dies, the old one stays. Nothing that a head says is believed further than this: it may lose itself,
+and its own line of cells. This process hides from its children, and between cells it has them
+stopped, so that nothing of a cell outlives it.
+"""
+
+import json
+import os
+import select
+import signal
+import socket
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final, NoReturn
+
+from assay.sandbox.native import heads, kernel, talk
+from assay.sandbox.native.descendants import (
+    children_of,
+    descendants_of,
+    is_alive,
+    is_stopped,
+    parent_of,
+    pause,
+    send_signal,
+    set_oom_score,
+)
+from assay.sandbox.native.talk import Listener, Message, TalkError
+
+_LARGEST_WORD: Final = 4096
+_FORK_WITHIN_S: Final = 5.0
+_STOP_WITHIN_S: Final = 2.0
+
+
+@dataclass(slots=True, kw_only=True)
+class _Post:
+    """Our end of the talk with one head."""
+
+    end: socket.socket
+    listener: Listener
+
+
+@dataclass(slots=True, kw_only=True)
+class _Line:
+    """One line of cells: a head, and the cell that it has under way."""
+
+    number: int
+    reports: int
+    post: _Post
+    head: int = 0
+    """Its pid; 0 once it is dead."""
+    busy: bool = False
+    cell: int = 0
+    """Its pid; 0 before it is born."""
+    cell_post: _Post | None = None
+    doomed: float | None = None
+    """When to give up waiting for the birth of a cell that is to be ended."""
+    branches: list["_Line"] = field(default_factory=list["_Line"])
+    """Asked for, not born yet."""
+
+
+def keep(go: int, settle: Callable[[], None]) -> NoReturn:
+    """Serve until the supervisor is gone. `settle` confines the first head before it lives."""
+    try:
+        keeper = _Keeper(socket.socket(fileno=go), settle)
+        while True:
+            keeper.serve_one()
+    finally:
+        os._exit(1)
+
+
+class _Keeper:
+    def __init__(self, orders: socket.socket, settle: Callable[[], None]) -> None:
+        self._orders = orders
+        self._settle = settle
+        self._pid = os.getpid()
+        self._lines: dict[int, _Line] = {}
+        self._talks: dict[int, Callable[[], None]] = {orders.fileno(): self._obey}
+        self._dead: list[int] = []
+        kernel.adopt_orphans()
+        set_oom_score(self._pid, 0)
+        kernel.set_dumpable(dumpable=False)
+        # A cell that signals everybody must reach neither this process nor a waiting head.
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - {signal.SIGCHLD})
+        self._bell, bell = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._talks[self._bell] = self._hear_bell
+        signal.signal(signal.SIGCHLD, _only_ring)
+        signal.set_wakeup_fd(bell, warn_on_full_buffer=False)
+        self._events = select.poll()
+        for descriptor in self._talks:
+            self._events.register(descriptor, select.POLLIN)
+
+    def serve_one(self) -> None:
+        for descriptor, _ in self._events.poll(self._patience_ms()):
+            # What was said before may have ended the talk.
+            if descriptor in self._talks:
+                self._talks[descriptor]()
+        self._look_at_the_dead()
+        for line in [*self._lines.values()]:
+            if line.doomed is not None and time.monotonic() > line.doomed:
+                self._lose(line, "it does not answer")
+
+    def _patience_ms(self) -> float | None:
+        ends = [line.doomed for line in self._lines.values() if line.doomed is not None]
+        return max(0.0, min(ends) - time.monotonic()) * 1000 if ends else None
+
+    def _hear_bell(self) -> None:
+        with suppress(BlockingIOError):
+            os.read(self._bell, _LARGEST_WORD)
+        self._reap()
+
+    def _obey(self) -> None:
+        try:
+            order, received = talk.receive(self._orders)
+        except (TalkError, OSError):
+            os._exit(0)
+        line = self._lines.get(order["line"])
+        if order["do"] == "open":
+            self._open(order["line"], received)
+        elif line is None:
+            _close(received)
+        elif order["do"] == "run":
+            self._run(line, order)
+        elif order["do"] == "branch":
+            self._branch(line, order["new"], received)
+        elif order["do"] == "end":
+            self._end_cell(line)
+        elif order["do"] == "close":
+            self._forget(line, {"closed": True})
+
+    def _open(self, number: int, received: list[int]) -> None:
+        stdout, stderr, answers, reports = received
+        ours, theirs = socket.socketpair()
+        head = os.fork()
+        if head == 0:
+            self._become_head(heads.Outlets(stdout, stderr, answers), theirs)
+        theirs.close()
+        _close([stdout, stderr, answers])
+        line = _Line(number=number, reports=reports, post=_post(ours), head=head)
+        self._lines[number] = line
+        self._listen_to_head(line)
+
+    def _become_head(self, outlets: heads.Outlets, theirs: socket.socket) -> NoReturn:
+        try:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            self._orders.close()
+            os.close(self._bell)
+            kernel.set_dumpable(dumpable=True)
+            self._settle()
+            heads.live(theirs, outlets)
+        except BaseException as error:  # noqa: BLE001 - the child of a fork must not return
+            with suppress(OSError):
+                talk.send(theirs, {"failed": repr(error)[:1000]})
+        os._exit(1)
+
+    def _run(self, line: _Line, order: Message) -> None:
+        ours, theirs = socket.socketpair()
+        line.busy, line.cell, line.doomed = True, 0, None
+        line.cell_post = _post(ours)
+        # Orphans of a cell come to us, unless cells of several lines could be running: then each
+        # keeps its own.
+        word = {
+            "do": "run",
+            "source": order["source"],
+            "number": order["number"],
+            "adopt": len(self._lines) > 1,
+        }
+        self._tell(line, word, theirs.fileno())
+        theirs.close()
+
+    def _branch(self, line: _Line, number: int, received: list[int]) -> None:
+        stdout, stderr, answers, reports = received
+        ours, theirs = socket.socketpair()
+        line.branches.append(_Line(number=number, reports=reports, post=_post(ours)))
+        self._tell(line, {"do": "branch"}, theirs.fileno(), stdout, stderr, answers)
+        theirs.close()
+        _close([stdout, stderr, answers])
+
+    def _tell(self, line: _Line, word: Message, *descriptors: int) -> None:
+        send_signal(line.head, signal.SIGCONT)
+        with suppress(OSError):  # a head that is gone is noticed by its death
+            talk.send(line.post.end, word, descriptors)
+
+    def _end_cell(self, line: _Line) -> None:
+        if not line.busy:
+            return
+        if line.cell:
+            self._clear(line.cell)
+        else:
+            line.doomed = time.monotonic() + _FORK_WITHIN_S
+
+    def _listen_to_head(self, line: _Line) -> None:
+        self._listen(line.post, lambda: self._hear_head(line))
+
+    def _listen(self, post: _Post, hear: Callable[[], None]) -> None:
+        self._talks[post.end.fileno()] = hear
+        self._events.register(post.end, select.POLLIN)
+
+    def _hear_head(self, line: _Line) -> None:
+        try:
+            for message in line.post.listener.hear():
+                self._heed_head(line, message)
+        except TalkError as error:
+            self._lose(line, str(error))
+
+    def _heed_head(self, line: _Line, message: Message) -> None:
+        match message:
+            case {"ready": True} if not line.busy:
+                self._rest(line)
+                _report(line, {"ready": True})
+            case {"forked": int(pid)}:
+                self._heed_birth(line, pid)
+            case {"refused": int(number)} if line.busy and not line.cell:
+                self._drop_cell(line)
+                self._rest(line)
+                _report(line, {"over": True, "refused": number})
+            case {"refused": int(number)} if line.branches:
+                branch = line.branches.pop(0)
+                self._rest(line)
+                _report(branch, {"gone": f"the kernel refused: {os.strerror(number)}"})
+                self._hang_up(branch)
+            case {"ended": int(status)} if line.cell:
+                self._clear(line.cell)
+                self._drop_cell(line)
+                self._rest(line)
+                _report(line, {"over": True, "kept": False, "ended": status})
+            case {"failed": str(why)}:
+                self._lose(line, why)
+            case _:
+                raise TalkError("what no head says")
+
+    def _heed_birth(self, line: _Line, pid: int) -> None:
+        if parent_of(pid) not in (line.head, self._pid) or pid in self._known():
+            raise TalkError("of a process that is not its own")
+        if line.branches:
+            branch = line.branches.pop(0)
+            branch.head = pid
+            self._lines[branch.number] = branch
+            self._listen_to_head(branch)
+            self._rest(line)
+            return
+        if line.cell_post is None or line.cell:
+            raise TalkError("of a cell that nobody asked for")
+        line.cell = pid
+        set_oom_score(pid, 1000)
+        post = line.cell_post
+        self._listen(post, lambda: self._hear_cell(line, post))
+        if line.doomed is not None:
+            line.doomed = None
+            self._clear(pid)
+
+    def _hear_cell(self, line: _Line, post: _Post) -> None:
+        try:
+            for message in post.listener.hear():
+                self._heed_cell(line, post, message)
+        except TalkError:
+            # It has closed what it speaks on; how it ends, its head will tell.
+            self._unlisten(post)
+
+    def _heed_cell(self, line: _Line, post: _Post, message: Message) -> None:
+        match message:
+            case {"done": int(code), "pid": int(pid)} if post is line.cell_post:
+                if pid != line.cell and parent_of(pid) != line.cell:
+                    raise TalkError("of a process that is not its own")
+                self._keep_cell(line, post, pid, code & 0xFF)
+            case _:
+                raise TalkError("what no cell says")
+
+    def _keep_cell(self, line: _Line, post: _Post, pid: int, code: int) -> None:
+        """Let a cell be the head from now on."""
+        former, cell = line.head, line.cell
+        self._unlisten(post)
+        self._hang_up_post(line.post)
+        line.head, line.post, line.cell_post, line.cell = pid, post, None, 0
+        line.busy, line.doomed = False, None
+        self._listen_to_head(line)
+        self._stop(line)
+        self._clear(*([] if pid == cell else [cell]), below=(pid,), spare=former)
+        set_oom_score(pid, 0)
+        _report(line, {"over": True, "kept": True, "ended": code << 8})
+        # Only now: that it takes its leave costs time, for which nobody has to wait.
+        send_signal(former, signal.SIGKILL)
+
+    def _known(self) -> set[int]:
+        heads_and_cells = {pid for line in self._lines.values() for pid in (line.head, line.cell)}
+        return heads_and_cells - {0}
+
+    def _clear(self, *roots: int, below: tuple[int, ...] = (), spare: int = 0) -> None:
+        """End some processes and all that descends from them, and all whose parents are gone."""
+        for look in range(1 << 30):
+            known = self._known() - set(roots) | {spare}
+            strays = [pid for pid in children_of(self._pid) if pid not in known]
+            tops = [*roots, *strays]
+            found = [*tops, *descendants_of(*tops, *below)]
+            victims = [pid for pid in found if pid not in known and is_alive(pid)]
+            if not victims:
+                return
+            # Stopped first, so that nothing forks away while it is being killed.
+            for sent in (signal.SIGSTOP, signal.SIGKILL):
+                for pid in victims:
+                    send_signal(pid, sent)
+            self._reap()
+            pause(look)
+
+    def _rest(self, line: _Line) -> None:
+        self._stop(line)
+        set_oom_score(line.head, 0)
+
+    def _stop(self, line: _Line) -> None:
+        """Have a head stand still until it is needed: whatever it says, nothing of it runs on."""
+        send_signal(line.head, signal.SIGSTOP)
+        until = time.monotonic() + _STOP_WITHIN_S
+        for look in range(1 << 30):
+            if not line.head or is_stopped(line.head) or time.monotonic() > until:
+                return
+            pause(look)
+
+    def _reap(self) -> None:
+        with suppress(ChildProcessError):
+            while pid := os.waitpid(-1, os.WNOHANG)[0]:
+                self._dead.append(pid)
+
+    def _look_at_the_dead(self) -> None:
+        while self._dead:
+            pid = self._dead.pop()
+            for line in [*self._lines.values()]:
+                if pid == line.head:
+                    line.head = 0
+                    if not line.cell:
+                        self._lose(line, "its process is dead")
+                elif pid == line.cell:
+                    # Its head is dead too, or the end would have been told by that.
+                    self._lose(line, "its processes are dead")
+
+    def _lose(self, line: _Line, why: str) -> None:
+        self._forget(line, {"gone": why})
+
+    def _forget(self, line: _Line, last_word: Message) -> None:
+        if self._lines.pop(line.number, None) is None:
+            return
+        self._clear(*(pid for pid in (line.head, line.cell) if pid))
+        _report(line, last_word)
+        self._drop_cell(line)
+        for branch in line.branches:
+            self._hang_up(branch)
+        self._hang_up(line)
+
+    def _drop_cell(self, line: _Line) -> None:
+        if line.cell_post is not None:
+            self._hang_up_post(line.cell_post)
+        line.cell_post, line.cell, line.busy, line.doomed = None, 0, False, None
+
+    def _hang_up(self, line: _Line) -> None:
+        self._hang_up_post(line.post)
+        os.close(line.reports)
+
+    def _hang_up_post(self, post: _Post) -> None:
+        self._unlisten(post)
+        post.end.close()
+
+    def _unlisten(self, post: _Post) -> None:
+        if self._talks.pop(post.end.fileno(), None) is not None:
+            self._events.unregister(post.end)
+
+
+def _only_ring(number: int, frame: Any) -> None:  # noqa: ANN401 - the standard library's signature
+    """Be a handler, so that the signal reaches the bell."""
+
+
+def _post(end: socket.socket) -> _Post:
+    return _Post(end=end, listener=Listener(end, largest=_LARGEST_WORD))
+
+
+def _report(line: _Line, word: Message) -> None:
+    with suppress(OSError):
+        os.write(line.reports, json.dumps(word).encode() + b"\n")
+
+
+def _close(descriptors: list[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
