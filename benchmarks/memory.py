@@ -1,6 +1,6 @@
 """Runs the same goals with and without a memory of failures, and compares goal by goal.
 
-    python benchmarks/memory.py [--model scripted|local|NAME] [--attempts 4] [--families N]
+    python benchmarks/memory.py [--model scripted|local|NAME] [--attempts 4] [--families N|NAME,NAME]
 
 The goals (recurring_goals.py) come in families of three that share a trap, and four controls
 without one. Both sides take them in the same order; with memory, what an earlier goal taught is
@@ -255,9 +255,20 @@ def show(side: str, result: Result) -> None:
     )
 
 
+def families_of(chosen: str) -> list[str]:
+    """Return the first so many families, or those that are named."""
+    known = list(dict.fromkeys(goal.family for goal in recurring_goals() if goal.cure))
+    if chosen.isdecimal():
+        return known[: int(chosen)]
+    named = chosen.split(",")
+    if unknown := set(named).difference(known):
+        sys.exit(f"there is no family {', '.join(unknown)}; there are {', '.join(known)}")
+    return named
+
+
 async def main(arguments: argparse.Namespace) -> bool:
     settings = load_settings()
-    families = list(dict.fromkeys(goal.family for goal in recurring_goals()))[: arguments.families]
+    families = families_of(arguments.families)
     goals = [goal for goal in recurring_goals() if goal.family in (*families, "control")]
     for goal in goals:
         if goal.cure and goal.cure in goal.statement + goal.tests:
@@ -293,6 +304,8 @@ async def main(arguments: argparse.Namespace) -> bool:
     if arguments.json:
         found = {
             "model": arguments.model,
+            "families": families,
+            "attempts": arguments.attempts,
             "off": [asdict(one) for one in off],
             "on": [asdict(one) for one in on],
         }
@@ -306,6 +319,6 @@ if __name__ == "__main__":
     )
     parser.add_argument("--model", default="scripted")
     parser.add_argument("--attempts", type=int, default=4)
-    parser.add_argument("--families", type=int, default=8)
+    parser.add_argument("--families", default="8", help="the first so many, or names, by commas")
     parser.add_argument("--json", type=Path, help="write every result to this file")
     sys.exit(0 if anyio.run(main, parser.parse_args()) else 1)
