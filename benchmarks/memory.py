@@ -1,6 +1,6 @@
 """Runs the same goals with and without a memory of failures, and compares goal by goal.
 
-    python benchmarks/memory.py [--model scripted|local|NAME] [--attempts 4] [--families N|NAME,NAME]
+    python benchmarks/memory.py [--model scripted|local|NAME] [--attempts 4] [--families 8|NAMES]
 
 The goals (recurring_goals.py) come in families of three that share a trap, and four controls
 without one. Both sides take them in the same order; with memory, what an earlier goal taught is

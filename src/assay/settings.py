@@ -194,7 +194,8 @@ class MemorySettings(_Strict):
     chroma_url: Address | None = None
     """A Chroma server; unset: a folder beside the runs."""
     embedding_model: str = ""
-    """Asked for vectors; empty: words are hashed, and nobody is asked."""
+    """Asked for vectors; empty: words are hashed, and nobody is asked. `local:FILE.gguf`, or
+    `local:` and the name of a model that was fetched: run on this machine."""
     embedding_url: Address | None = None
     """An OpenAI-compatible endpoint; unset: `models.base_url`."""
 

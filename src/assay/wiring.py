@@ -2,7 +2,8 @@
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from pydantic import SecretStr
 
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from assay.memory.embedding import Embedder
     from assay.memory.records import Place
     from assay.models.factory import Opening
+
+
+_LOCAL: Final = "local:"
 
 
 def open_backend(
@@ -119,6 +123,13 @@ async def _open_embedder(settings: Settings) -> AsyncGenerator["Embedder"]:
     if not settings.memory.embedding_model:
         yield HashedEmbedder()
         return
+    if settings.memory.embedding_model.startswith(_LOCAL):
+        from assay.memory.embedding import ModelEmbedder  # noqa: PLC0415
+        from assay.models.local.embedding import open_local_embedding  # noqa: PLC0415 - rarely needed
+
+        async with open_local_embedding(await _local_weights(settings)) as local:
+            yield ModelEmbedder(local.name, local.vectors)
+        return
     from assay.memory.endpoint_embedder import Endpoint, open_endpoint_embedder  # noqa: PLC0415
 
     url = settings.memory.embedding_url or settings.models.base_url
@@ -131,6 +142,23 @@ async def _open_embedder(settings: Settings) -> AsyncGenerator["Embedder"]:
     endpoint = Endpoint(base_url=url, model=settings.memory.embedding_model, api_key=key)
     async with open_endpoint_embedder(endpoint) as embedder:
         yield embedder
+
+
+async def _local_weights(settings: Settings) -> Path:
+    """Return the file of the embedding model: one that is named, or one that was fetched."""
+    from assay.models.choosing import weights_store  # noqa: PLC0415 - rarely needed
+    from assay.models.local.weights import weights_named  # noqa: PLC0415
+
+    name = settings.memory.embedding_model.removeprefix(_LOCAL)
+    if name.endswith(".gguf"):
+        return Path(name)
+    weights = weights_named(name)
+    path = await weights_store(settings.models).find(weights)
+    if path is None:
+        raise UsageError(
+            f"the embedding model {name!r} was not fetched", hint=f"`assay models pull {name}`"
+        )
+    return path
 
 
 def build_screen(settings: ScreeningSettings) -> Screen:

@@ -9,7 +9,7 @@ import re
 import zlib
 from array import array
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from operator import mul
@@ -64,6 +64,19 @@ class HashedEmbedder:
 
     async def embed(self, texts: Sequence[str]) -> list[bytes]:
         return [pack(hashed(text)) for text in texts]
+
+
+class ModelEmbedder:
+    """The vectors of a model, whoever runs it, in the form in which they are kept."""
+
+    def __init__(
+        self, name: str, vectors: Callable[[Sequence[str]], Awaitable[Sequence[Vector]]]
+    ) -> None:
+        self.name = name
+        self._vectors = vectors
+
+    async def embed(self, texts: Sequence[str]) -> list[bytes]:
+        return [pack(vector) for vector in await self._vectors(texts)]
 
 
 def hashed(text: str) -> Vector:

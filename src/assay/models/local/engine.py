@@ -49,6 +49,8 @@ class EnginePlan:
     model_path: Path
     context_tokens: int
     threads: int
+    embeddings: bool = False
+    """Whether it makes vectors of texts, and no text."""
 
     def memory_bytes(self) -> int:
         """Return a limit that only a runaway meets: a second copy of the weights and much more."""
@@ -93,6 +95,7 @@ class Engine:
             "model_path": str(plan.model_path.resolve()),
             "context_tokens": plan.context_tokens,
             "threads": plan.threads,
+            "embeddings": plan.embeddings,
             "memory_bytes": plan.memory_bytes(),
             "parent_pid": os.getpid(),
         }

@@ -5,7 +5,8 @@ everything on its standard input and dies when that ends. First comes a line wit
 requests: `{"ask": 1, "body": {…}}` in the form of a chat completion, and `{"drop": 1}`.
 It answers `{"ready": true}` or `{"failed": "why"}`, and for each request `{"taken": 1}`, then any
 number of `{"of": 1, "text": "…"}` and `{"of": 1}` (still reading), and in the end
-`{"of": 1, "end": {…}}` or `{"of": 1, "error": {…}}`.
+`{"of": 1, "end": {…}}` or `{"of": 1, "error": {…}}`. If the plan is for embeddings, a body has the
+form of a request for those, and the end has the vectors.
 """
 
 import ctypes
@@ -32,6 +33,7 @@ _LOG_BYTES = 1 << 20
 _OOM_SCORE = "500"
 
 Say = Callable[[dict[str, Any]], None]
+Answer = Callable[[Any, int, dict[str, Any], set[int], Say], None]
 
 
 def main() -> None:
@@ -45,7 +47,7 @@ def main() -> None:
         say({"failed": f"{type(error).__name__}: {error}"})
         return
     say({"ready": True})
-    _serve(server, say)
+    _serve(server, _embed if plan["embeddings"] else _answer, say)
 
 
 def _take_over_stdout() -> Say:
@@ -88,6 +90,11 @@ def _load(plan: dict[str, Any]) -> Any:  # noqa: ANN401 - the engine has no type
     params.n_ctx = plan["context_tokens"]
     params.n_parallel = 1
     params.n_batch = params.n_ubatch = _BATCH_TOKENS
+    if plan["embeddings"]:
+        params.embedding = True
+        params.pooling_type = xllamacpp.llama_pooling_type.LLAMA_POOLING_TYPE_MEAN
+        # A text is read as a whole, or not at all.
+        params.n_batch = params.n_ubatch = plan["context_tokens"]
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = plan["threads"]
     params.cache_ram_mib = _PROMPT_CACHE_MIB
     params.fit_params = False
@@ -105,14 +112,14 @@ def _load(plan: dict[str, Any]) -> Any:  # noqa: ANN401 - the engine has no type
     return server
 
 
-def _serve(server: Any, say: Say) -> None:  # noqa: ANN401 - the engine has no types
+def _serve(server: Any, answer: Answer, say: Say) -> None:  # noqa: ANN401 - the engine has no types
     dropped: set[int] = set()
     asked: queue.SimpleQueue[tuple[int, dict[str, Any]]] = queue.SimpleQueue()
 
     def answer_all() -> None:
         while True:
             number, body = asked.get()
-            _answer(server, number, body, dropped, say)
+            answer(server, number, body, dropped, say)
 
     threading.Thread(target=answer_all, daemon=True).start()
     for line in sys.stdin.buffer:
@@ -163,6 +170,25 @@ def _answer(
         say({"of": number, "error": end["error"]})
     else:
         say({"of": number, "end": end})
+
+
+def _embed(
+    server: Any,  # noqa: ANN401 - the engine has no types
+    number: int,
+    body: dict[str, Any],
+    dropped: set[int],
+    say: Say,
+) -> None:
+    try:
+        answer = {} if number in dropped else server.handle_embeddings(body)
+    except Exception as error:  # noqa: BLE001 - else nobody would ever be answered again
+        answer = {"error": {"type": "invalid_request_error", "message": str(error)}}
+    dropped.discard(number)
+    if "error" in answer:
+        say({"of": number, "error": answer["error"]})
+    else:
+        vectors = [one["embedding"] for one in answer.get("data", ())]
+        say({"of": number, "end": {"vectors": vectors}})
 
 
 if __name__ == "__main__":

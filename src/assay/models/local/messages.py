@@ -31,6 +31,8 @@ class EngineEnd(_Heard):
 
     finish: str | None = None
     usage: EngineUsage | None = None
+    vectors: tuple[tuple[Annotated[float, Field(allow_inf_nan=False)], ...], ...] = ()
+    """Of the texts of a request for embeddings, in order."""
 
 
 class EngineFault(_Heard):

@@ -1,0 +1,136 @@
+"""Vectors of texts from a GGUF file on this machine, made in a process of its own.
+
+Any model will do; one that was made for embeddings is smaller, faster and better. What all texts
+have in common is taken off: the vectors of a model that was made for something else point nearly
+the same way otherwise, and everything would be like everything.
+"""
+
+import itertools
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from statistics import fmean
+from typing import Final
+
+import anyio
+
+from assay.contracts.errors import ModelUnavailableError
+from assay.models.local.engine import Engine, EngineLostError, EnginePlan, find_engine
+from assay.models.local.messages import EngineMessage
+from assay.models.local.model import check_weights_file
+from assay.models.local.processors import worthwhile_threads
+
+_CONTEXT_TOKENS: Final = 512
+"""What most models for embeddings have read at once when they were trained."""
+_MAX_CHARS: Final = 1_500
+_LEAST_CHARS: Final = 200
+_SILENCE_S: Final = 120.0
+_ORDINARY: Final = (
+    "Write a function that sorts a list of numbers",
+    "TypeError: unsupported operand type(s)",
+    "import os\nprint(os.getcwd())",
+    "Read a table and draw a picture of it",
+    "for item in items:\n    total += item",
+    "AssertionError: expected one value, got another",
+    "Make a page that shows the weather of today",
+    "A class with a method that opens a file",
+)
+"""Whose middle is what all texts have in common."""
+
+Vector = tuple[float, ...]
+
+
+@asynccontextmanager
+async def open_local_embedding(path: Path) -> AsyncGenerator["LocalEmbedding"]:
+    """Offer the vectors of a model; its process starts with the first text, ends with the context.
+
+    Raises:
+        MissingExtraError: If the engine is not installed.
+        UsageError: If the file is not one that the engine reads.
+    """
+    find_engine()
+    check_weights_file(path)
+    embedding = LocalEmbedding(path)
+    try:
+        yield embedding
+    finally:
+        await embedding.close()
+
+
+class LocalEmbedding:
+    """A model in a child process that makes vectors."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.name = f"local:{path.name}:{path.stat().st_size}"
+        """What tells its vectors from those of others."""
+        self._engine: Engine | None = None
+        self._middle: Vector = ()
+        self._turn = anyio.Lock()
+        self._numbers = itertools.count(1)
+
+    async def vectors(self, texts: Sequence[str]) -> list[Vector]:
+        """Return a vector for each text.
+
+        Raises:
+            ModelUnavailableError: If the model does not start, breaks off, or makes none.
+        """
+        async with self._turn:
+            try:
+                engine = self._engine = self._engine or await self._start()
+                if not self._middle:
+                    ordinary = [await self._vector(engine, text) for text in _ORDINARY]
+                    self._middle = tuple(map(fmean, zip(*ordinary, strict=True)))
+                found = [await self._vector(engine, text) for text in texts]
+            except EngineLostError as error:
+                await self.close()
+                raise ModelUnavailableError(f"no embeddings from {self.name}: {error}") from error
+            except BaseException:
+                # Half an answer may be on its way: nothing sensible can follow it.
+                await self.close()
+                raise
+        return [
+            tuple(number - common for number, common in zip(vector, self._middle, strict=True))
+            for vector in found
+        ]
+
+    @property
+    def engine_pid(self) -> int | None:
+        """Return who holds the model now; None while nobody does."""
+        return self._engine.pid if self._engine else None
+
+    async def close(self) -> None:
+        """End the process, if there is one."""
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            await engine.close()
+
+    async def _start(self) -> Engine:
+        return await Engine.start(
+            EnginePlan(
+                model_path=self._path,
+                context_tokens=_CONTEXT_TOKENS,
+                threads=worthwhile_threads(),
+                embeddings=True,
+            )
+        )
+
+    async def _vector(self, engine: Engine, text: str) -> Vector:
+        """Return the vector of a text, or of as much of its beginning as can be read at once."""
+        text = text[:_MAX_CHARS].strip() or "-"
+        while True:
+            answer = await self._ask(engine, text)
+            if answer.end is not None and len(answer.end.vectors) == 1:
+                return answer.end.vectors[0]
+            if answer.error is None or len(text) < _LEAST_CHARS:
+                said = answer.error.message if answer.error else "there is no vector in its answer"
+                raise ModelUnavailableError(f"no embeddings from {self.name}: {said}")
+            text = text[: len(text) * 2 // 3]
+
+    async def _ask(self, engine: Engine, text: str) -> EngineMessage:
+        number = next(self._numbers)
+        await engine.send({"ask": number, "body": {"input": [text]}})
+        while True:
+            message = await engine.receive(patience_s=_SILENCE_S)
+            if message.of == number and (message.end or message.error):
+                return message
