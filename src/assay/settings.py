@@ -178,6 +178,24 @@ class AgentSettings(_Strict):
     """When lessons of earlier failures are recalled."""
 
 
+class ChatSettings(_Strict):
+    """How a conversation is led."""
+
+    steps: Positive = 8
+    """Cells and tools per turn, before the model has to answer."""
+    repairs: Positive = 3
+    """Cells that fail one after the other, before the model has to say what is wrong."""
+    cell_s: Seconds = 120.0
+    """For one cell."""
+    memory_mb: Positive = 2048
+    """For all variables of a session together."""
+    disk_mb: Positive = 1024
+    policy: Literal["off", "warn", "block"] = "warn"
+    """What happens to code that the screen has something against."""
+    figures: Literal["auto", "kitty", "iterm", "sixel", "file"] = "auto"
+    """How the terminal shows pictures; `file` only says where they are."""
+
+
 class ScreeningSettings(_Strict):
     """What the screen names in code, besides its own list, and what it lets pass."""
 
@@ -233,16 +251,30 @@ class Settings(_Strict):
     sandbox: SandboxSettings = Field(default_factory=SandboxSettings)
     models: ModelSettings = Field(default_factory=ModelSettings)
     agent: AgentSettings = Field(default_factory=AgentSettings)
+    chat: ChatSettings = Field(default_factory=ChatSettings)
     screening: ScreeningSettings = Field(default_factory=ScreeningSettings)
     memory: MemorySettings = Field(default_factory=MemorySettings)
     mcp: McpSettings = Field(default_factory=McpSettings)
     state_dir: Path = Field(default_factory=_state_dir)
-    """Where runs, keys and memories are kept."""
+    """Where runs, sessions, keys and memories are kept."""
 
 
 def colour_refused() -> bool:
     """Whether the person has asked all programs for plain text; see no-color.org."""
     return bool(os.environ.get("NO_COLOR"))
+
+
+def terminal_graphics() -> Literal["kitty", "iterm", "sixel", "file"]:
+    """How the terminal in front of the person shows pictures, as far as it says so itself."""
+    term, program = (os.environ.get(name, "") for name in ("TERM", "TERM_PROGRAM"))
+    if os.environ.get("TMUX") or term.startswith(("screen", "tmux")):
+        # What stands between would have to pass them on, and seldom does.
+        return "file"
+    if "KITTY_WINDOW_ID" in os.environ or "kitty" in term or program == "ghostty":
+        return "kitty"
+    if program in {"iTerm.app", "WezTerm"}:
+        return "iterm"
+    return "sixel" if term.startswith(("foot", "mlterm")) or "sixel" in term else "file"
 
 
 def load_settings(overrides: Mapping[str, Any] | None = None) -> Settings:

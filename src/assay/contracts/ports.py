@@ -6,6 +6,7 @@ from pathlib import PurePosixPath
 from typing import Any, Protocol
 
 from assay.contracts.conversation import ModelFacts, Reply, Request, ToolSpec
+from assay.contracts.dialogue import DialogueEvent, Exhibit, ExhibitSource
 from assay.contracts.events import RunEvent, ScreenFinding
 from assay.contracts.execution import (
     BARE,
@@ -282,6 +283,40 @@ class Journal(Protocol):
 
         Raises:
             JournalError: If it is not there, or not what it was.
+        """
+        ...
+
+
+class DialogueRecord(Protocol):
+    """What a conversation must not lose: what was said and done, files that went in and out."""
+
+    def emit(self, event: DialogueEvent) -> None:
+        """Tell everyone who listens, and write the event down unless it only passes by.
+
+        Raises:
+            JournalError: If it cannot be written.
+        """
+        ...
+
+    async def keep_file(self, path: PurePosixPath, content: bytes) -> None:
+        """Keep a file that a person put into the workspace, in place of one with the same path.
+
+        Raises:
+            JournalError: If it cannot be written.
+        """
+        ...
+
+    async def files(self) -> Tree:
+        """Return all files that were put into the workspace."""
+        ...
+
+    async def keep_exhibit(
+        self, name: str, content: bytes, *, media_type: str, source: ExhibitSource, path: str = ""
+    ) -> Exhibit:
+        """Keep something that came out, under this name or one like it that is still free.
+
+        Raises:
+            JournalError: If it cannot be written.
         """
         ...
 

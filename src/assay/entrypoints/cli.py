@@ -16,6 +16,8 @@ _COMMANDS: Final = {
     "runs": ("cli_runs", "runs", "List what was run."),
     "show": ("cli_runs", "show", "Show what happened in a run."),
     "verify": ("cli_verify", "verify", "Run the proof of a certificate again."),
+    "chat": ("cli_chat", "chat", "Talk with an agent that can run code."),
+    "sessions": ("cli_chat", "sessions", "Look after conversations."),
     "memory": ("cli_memory", "command", "Look after what earlier failures taught."),
     "doctor": (
         "cli_doctor",

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final, TypeVar, cast
 
 from pydantic import Field, TypeAdapter, ValidationError
 
+from assay.contracts.dialogue import DialogueEvent
 from assay.contracts.errors import JournalError, UsageError
 from assay.contracts.events import RunEvent
 from assay.contracts.goal import Goal
@@ -25,11 +26,16 @@ def _events() -> TypeAdapter[RunEvent]:
 
 
 @cache
+def _dialogues() -> TypeAdapter[DialogueEvent]:
+    return TypeAdapter(Annotated[DialogueEvent, Field(discriminator="kind")])
+
+
+@cache
 def _goals() -> TypeAdapter[Goal]:
     return TypeAdapter(Goal)
 
 
-def event_to_json(event: RunEvent) -> dict[str, Any]:
+def event_to_json(event: RunEvent | DialogueEvent) -> dict[str, Any]:
     """All that an event says, defaults too: they may change, and the event did not."""
     return jsonable(event)
 
@@ -41,6 +47,15 @@ def event_from_json(fields: object) -> RunEvent:
         JournalError: If it is none that this version knows.
     """
     return _read(_events(), fields, "an event")
+
+
+def dialogue_from_json(fields: object) -> DialogueEvent:
+    """Read an event of a conversation back.
+
+    Raises:
+        JournalError: If it is none that this version knows.
+    """
+    return _read(_dialogues(), fields, "an event of a conversation")
 
 
 def goal_to_json(goal: Goal) -> dict[str, Any]:

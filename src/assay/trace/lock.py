@@ -1,4 +1,4 @@
-"""Who works on a run: one process at a time."""
+"""Who works on a run or a session: one process at a time."""
 
 import fcntl
 import os
@@ -17,8 +17,8 @@ _BETWEEN_TRIES_S: Final = 0.02
 
 
 @asynccontextmanager
-async def hold(folder: Path) -> AsyncGenerator[None]:
-    """Be the only one who works on the run in this folder. The kernel lets go if we die.
+async def hold(folder: Path, *, what: str = "run") -> AsyncGenerator[None]:
+    """Be the only one who works on what is in this folder. The kernel lets go if we die.
 
     Raises:
         UsageError: If somebody else works on it.
@@ -26,7 +26,7 @@ async def hold(folder: Path) -> AsyncGenerator[None]:
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(folder / _NAME, flags, 0o600)
     try:
-        await _take(descriptor, folder)
+        await _take(descriptor, f"{what} {folder.name!r}")
         os.truncate(descriptor, 0)
         os.write(descriptor, f"{os.getpid()}\n".encode())
         yield
@@ -34,7 +34,7 @@ async def hold(folder: Path) -> AsyncGenerator[None]:
         os.close(descriptor)
 
 
-async def _take(descriptor: int, folder: Path) -> None:
+async def _take(descriptor: int, what: str) -> None:
     # `is_held` has it for a moment when it looks, which must not turn anybody away.
     for _ in range(_TRIES):
         with suppress(BlockingIOError):
@@ -43,13 +43,13 @@ async def _take(descriptor: int, folder: Path) -> None:
         await anyio.sleep(_BETWEEN_TRIES_S)
     owner = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
     raise UsageError(
-        f"another process works on the run {folder.name!r}" + (f": {owner}" if owner else ""),
+        f"another process works on the {what}" + (f": {owner}" if owner else ""),
         hint="wait for it to end, or end it",
     )
 
 
 def is_held(folder: Path) -> bool:
-    """Whether somebody works on the run in this folder now."""
+    """Whether somebody works on what is in this folder now."""
     try:
         descriptor = os.open(folder / _NAME, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:

@@ -4,7 +4,7 @@ A fork and an exit go through memory page by page, and each execution pays for o
 large page counts as one. Nothing but speed depends on it: what the kernel refuses stays as it is.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
@@ -20,7 +20,7 @@ _HEAP: Final = "[heap]"
 
 
 @contextmanager
-def contiguous_heap() -> Iterator[None]:
+def contiguous_heap() -> Generator[None]:
     """Let what is imported meanwhile lie in one piece of memory, as large pages have to.
 
     The interpreter takes memory for small objects an arena at a time, and the libraries that are

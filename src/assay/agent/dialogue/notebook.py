@@ -1,0 +1,99 @@
+"""The interpreter of a conversation and the sandbox it lives in; made anew when they are gone."""
+
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Final
+
+from assay.agent.dialogue.seats import Seat
+from assay.agent.snapshots import write_tree
+from assay.contracts.errors import SandboxUnavailableError
+from assay.contracts.execution import BARE, Equipment, Limits
+from assay.contracts.interpreting import CellResult
+from assay.contracts.ports import Interpreter, OnOutput, Sandbox, SandboxBackend
+from assay.contracts.workspace import Tree
+
+_PRELUDE: Final = """
+def _assay_prelude():
+    import contextlib, importlib
+    for _name, _module in (("np", "numpy"), ("pd", "pandas"), ("plt", "matplotlib.pyplot")):
+        with contextlib.suppress(ImportError):
+            globals()[_name] = importlib.import_module(_module)
+_assay_prelude()
+del _assay_prelude
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenNotebook:
+    """A sandbox with an interpreter in it."""
+
+    sandbox: Sandbox
+    interpreter: Interpreter
+    results: tuple[CellResult, ...]
+    """How the cells went that it began with."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Notebook:
+    """Opened at the first need, closed with `close`, opened again after it."""
+
+    backend: SandboxBackend
+    limits: Limits
+    seat: Seat[OpenNotebook]
+    equipment: Equipment = BARE
+    _open: OpenNotebook | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self._open is not None
+
+    @property
+    def sandbox(self) -> Sandbox:
+        """The sandbox of an open notebook."""
+        assert self._open is not None  # noqa: S101 - for the type checker: asked for when open
+        return self._open.sandbox
+
+    async def open(self, files: Tree, cells: Iterable[str] = ()) -> tuple[CellResult, ...]:
+        """Begin anew with these files, and run these cells; returns how they went.
+
+        Raises:
+            SandboxUnavailableError: If no sandbox can be opened.
+            WorkspaceError: If the files do not fit into it.
+        """
+        await self.close()
+        self._open = await self.seat.take(self._opened(files, tuple(cells)))
+        return self._open.results
+
+    @asynccontextmanager
+    async def _opened(self, files: Tree, cells: tuple[str, ...]) -> AsyncGenerator[OpenNotebook]:
+        async with self.backend.open_sandbox(self.limits, self.equipment) as sandbox:
+            await write_tree(sandbox, files)
+            async with sandbox.open_interpreter() as interpreter:
+                await interpreter.run_cell(_PRELUDE)
+                results = [await interpreter.run_cell(cell) for cell in cells]
+                yield OpenNotebook(sandbox=sandbox, interpreter=interpreter, results=tuple(results))
+
+    async def run(self, code: str, on_output: OnOutput) -> CellResult:
+        """Run a cell.
+
+        Raises:
+            SandboxUnavailableError: If the interpreter is gone; it is not open any more then.
+        """
+        if self._open is None:
+            raise SandboxUnavailableError("the notebook is closed", dispatch="never_started")
+        try:
+            return await self._open.interpreter.run_cell(code, on_output=on_output)
+        except SandboxUnavailableError:
+            await self.close()
+            raise
+
+    async def put(self, path: PurePosixPath, content: bytes) -> None:
+        """Write a file into the workspace; raises like `Sandbox.write_file`."""
+        await self.sandbox.write_file(path, content)
+
+    async def close(self) -> None:
+        """End the interpreter and everything in its sandbox."""
+        self._open = None
+        await self.seat.vacate()

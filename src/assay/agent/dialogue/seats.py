@@ -1,0 +1,80 @@
+"""Keeps something open in a task of its own, so that it may be opened and closed by different ones.
+
+What is opened with `async with` has to be closed by the same task, and in the right order. A model
+or a notebook of a conversation comes and goes whenever a turn needs it, in whatever task that is.
+"""
+
+from collections.abc import AsyncGenerator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Generic, TypeVar
+
+import anyio
+import anyio.abc
+
+T = TypeVar("T")
+
+
+class Seat(Generic[T]):
+    """Holds one open thing at a time."""
+
+    def __init__(self, tasks: anyio.abc.TaskGroup) -> None:
+        self._tasks = tasks
+        self._leave: anyio.Event | None = None
+        self._gone = anyio.Event()
+
+    async def take(self, opening: AbstractAsyncContextManager[T]) -> T:
+        """Open something, then close what was open before; if that fails, what was open stays.
+
+        Raises:
+            Exception: Whatever opening it raises.
+        """
+        leave, gone = anyio.Event(), anyio.Event()
+        opened = await self._tasks.start(self._sit, opening, leave, gone)
+        if isinstance(opened, Exception):
+            raise opened
+        await self.vacate()
+        self._leave, self._gone = leave, gone
+        return opened
+
+    async def vacate(self) -> None:
+        """Close what is open, and wait until it is closed."""
+        if self._leave is not None:
+            self._leave.set()
+            self._leave = None
+            await self._gone.wait()
+
+    async def _sit(
+        self,
+        opening: AbstractAsyncContextManager[T],
+        leave: anyio.Event,
+        gone: anyio.Event,
+        *,
+        task_status: anyio.abc.TaskStatus[T | Exception],
+    ) -> None:
+        told = False
+        try:
+            async with opening as opened:
+                task_status.started(opened)
+                told = True
+                await leave.wait()
+        except Exception as error:
+            if told:
+                raise
+            task_status.started(error)
+        finally:
+            gone.set()
+
+
+@asynccontextmanager
+async def open_seats() -> AsyncGenerator[anyio.abc.TaskGroup]:
+    """Make room for seats; leaving the context closes whatever is still open."""
+    failure: Exception | None = None
+    async with anyio.create_task_group() as tasks:
+        try:
+            yield tasks
+        except Exception as error:  # noqa: BLE001 - raised below, where no group wraps it
+            failure = error
+        finally:
+            tasks.cancel_scope.cancel()
+    if failure is not None:
+        raise failure

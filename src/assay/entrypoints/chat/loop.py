@@ -1,0 +1,177 @@
+"""The terminal conversation: read, obey or pass on, show, until the person leaves."""
+
+import signal
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import anyio
+from rich.console import Console
+from rich.text import Text
+
+from assay.contracts.dialogue import DialogueEvent, Exhibit, ToolAsk, TurnEnded
+from assay.contracts.errors import AssayError
+from assay.contracts.execution import BARE, Equipment
+from assay.entrypoints.chat import figures
+from assay.entrypoints.chat.commands import COMMANDS, Desk, GoTo, Leave, Next, obey
+from assay.entrypoints.chat.prompting import Reader, open_reader
+from assay.entrypoints.chat.view import ChatView
+from assay.entrypoints.render.text import one_line
+from assay.models.factory import Opening
+from assay.settings import Settings, terminal_graphics
+from assay.trace.session_record import ARTIFACTS
+from assay.trace.sessions import Session, SessionStore
+from assay.undertaking.conversing import Company, Conversation, open_conversation
+
+_HISTORY: Final = "chat_history"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wishes:
+    """How a person began."""
+
+    session: Session
+    model: str = ""
+    files: tuple[Path, ...] = ()
+    equipment: Equipment = BARE
+
+
+async def converse(wishes: Wishes, settings: Settings, console: Console, opening: Opening) -> None:
+    """Talk until the person leaves; going over to another session begins anew."""
+    store = SessionStore(settings.state_dir)
+    reader = open_reader(settings.state_dir / _HISTORY, COMMANDS)
+    following: Next = GoTo(wishes.session)
+    while isinstance(following, GoTo):
+        room = _Room(settings=settings, store=store, console=console, reader=reader)
+        following = await room.talk(following.session, wishes, opening)
+        wishes = Wishes(session=wishes.session, equipment=wishes.equipment)
+
+
+class _Room:
+    """One session in front of one person."""
+
+    def __init__(
+        self, *, settings: Settings, store: SessionStore, console: Console, reader: Reader
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._console = console
+        self._reader = reader
+        self._view: ChatView | None = None
+        self._figures: list[Exhibit] = []
+
+    async def talk(self, session: Session, wishes: Wishes, opening: Opening) -> Next:
+        folder = session.folder / ARTIFACTS
+        self._view = ChatView(self._console, folder, self._figures.append)
+        company = Company(listeners=(self._show,), approve=self._approve, opening=opening)
+        async with open_conversation(
+            session,
+            self._settings,
+            company,
+            model=wishes.model,
+            equipment=wishes.equipment,
+        ) as conversation:
+            self._welcome(conversation)
+            try:
+                await conversation.dialogue.wake()
+                for file in wishes.files:
+                    await conversation.load_file(file)
+                return await self._attend(conversation)
+            finally:
+                self._view.close()
+
+    def _show(self, event: DialogueEvent) -> None:
+        if self._view is not None:
+            self._view(event)
+
+    def _welcome(self, conversation: Conversation) -> None:
+        session, turns = conversation.session, conversation.dialogue.history.turns
+        name = f"session {session.id}"
+        if turns:
+            asked = one_line(turns[-1].message, 100)
+            self._console.print(Text(f"{name}, {len(turns)} turns so far; the last: {asked}"))
+        else:
+            self._console.print(Text(f"{name}; /help lists what else you can do", style="dim"))
+
+    async def _attend(self, conversation: Conversation) -> Next:
+        desk = Desk(conversation=conversation, store=self._store, console=self._console)
+        while True:
+            try:
+                message = await self._reader.read()
+            except KeyboardInterrupt:
+                continue
+            if message is None:
+                return Leave()
+            if not message.strip():
+                continue
+            if message.lstrip().startswith("/"):
+                if (following := await obey(message.strip(), desk)) is not None:
+                    return following
+            else:
+                await take_turn(conversation, message)
+                await self._show_figures(conversation)
+
+    async def _approve(self, ask: ToolAsk) -> bool:
+        """Ask about a tool; nobody there to ask means no."""
+        if not sys.stdin.isatty():
+            return False
+        if self._view is not None:
+            self._view.close()
+        question = f"Use {one_line(ask.tool)} with {one_line(ask.arguments, 400)}? [y/N] "
+        self._console.print(Text(question, style="yellow"))
+        answer = await self._reader.read()
+        return (answer or "").strip().lower() in {"y", "yes"}
+
+    async def _show_figures(self, conversation: Conversation) -> None:
+        """Draw what a turn has shown, where the terminal can."""
+        waiting, self._figures[:] = list(self._figures), []
+        chosen = self._settings.chat.figures
+        kind = terminal_graphics() if chosen == "auto" else chosen
+        if kind == "file" or not sys.stdout.isatty():
+            return
+        for figure in waiting:
+            if figure.media_type != "image/png":
+                continue
+            png = (conversation.record.folder / ARTIFACTS / figure.name).read_bytes()
+            for sequence in await self._sequences(kind, png, conversation):
+                sys.stdout.buffer.write(sequence)
+            sys.stdout.buffer.write(b"\n")
+            sys.stdout.buffer.flush()
+
+    async def _sequences(
+        self, kind: figures.Graphics, png: bytes, conversation: Conversation
+    ) -> list[bytes]:
+        if kind == "kitty":
+            return list(figures.kitty(png))
+        if kind == "iterm":
+            return list(figures.iterm(png))
+        made = await figures.sixel(png, conversation.dialogue.sandbox)
+        return [] if made is None else [made]
+
+
+async def take_turn(conversation: Conversation, message: str) -> TurnEnded:
+    """Take one turn; Ctrl-C ends it and not the conversation."""
+    ended: TurnEnded | None = None
+    failure: AssayError | None = None
+
+    async def speak() -> None:
+        nonlocal ended, failure
+        try:
+            ended = await conversation.dialogue.say(message)
+        except AssayError as error:
+            failure = error
+        tasks.cancel_scope.cancel()
+
+    async def listen() -> None:
+        with anyio.open_signal_receiver(signal.SIGINT) as signals:
+            async for _ in signals:
+                conversation.dialogue.interrupt()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(listen)
+        tasks.start_soon(speak)
+    if failure is not None:
+        raise failure
+    assert ended is not None  # noqa: S101 - for the type checker: one of both is there
+    return ended

@@ -1,0 +1,195 @@
+"""`assay chat`: a conversation with an agent that computes. And `assay sessions`."""
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from assay.contracts.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from assay.contracts.dialogue import TurnEnded
+    from assay.settings import Settings
+    from assay.trace.sessions import Session, SessionStore
+    from assay.undertaking.conversing import Conversation
+
+
+_PAGE: Final = 100
+"""Columns of an answer that is written to a file."""
+
+
+@click.command(name="chat")
+@click.argument("message", required=False)
+@click.option("--session", "name", help="Go on with this session; `last` is the one used last.")
+@click.option("--title", default="", help="What a new session is called.")
+@click.option(
+    "--file",
+    "files",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="A file to put into the workspace.",
+)
+@click.option("--model", default="", help="`auto`, `local`, PROVIDER[:MODEL], `scripted:FILE` …")
+@click.option("--backend", help="Where code runs. Default: the best there is here.")
+@click.option("--json", "as_json", is_flag=True, help="With MESSAGE: print one JSON object.")
+def chat(message: str | None, **options: Any) -> int:  # noqa: ANN401 - click's options
+    """Talk with an agent that can run code. With MESSAGE, take one turn and leave.
+
+    The session is kept: `assay chat --session last` goes on where you left.
+    """
+    import anyio  # noqa: PLC0415 - commands load what they need, so that --help need not
+
+    from assay.settings import load_settings  # noqa: PLC0415
+
+    if options["as_json"] and message is None:
+        raise UsageError("--json needs a message", hint='assay chat --json "what is 2 ** 64?"')
+    words = {"sandbox": {"backend": options["backend"]}}
+    settings = load_settings(words)
+    session = _session(settings, options["name"], options["title"])
+    if message is None:
+        return anyio.run(_talk, session, settings, options)
+    return anyio.run(_ask_once, message, session, settings, options)
+
+
+def _session(settings: "Settings", name: str | None, title: str) -> "Session":
+    from assay.trace.sessions import SessionStore  # noqa: PLC0415
+
+    store = SessionStore(settings.state_dir)
+    if name is None:
+        return store.create(title)
+    return store.open("" if name == "last" else name)
+
+
+async def _talk(session: "Session", settings: "Settings", options: dict[str, Any]) -> int:
+    from assay.entrypoints.chat.loop import Wishes, converse  # noqa: PLC0415
+    from assay.entrypoints.progress import open_progress  # noqa: PLC0415
+    from assay.entrypoints.render.view import open_console  # noqa: PLC0415
+
+    wishes = Wishes(session=session, model=options["model"], files=options["files"])
+    with open_progress() as opening:
+        await converse(wishes, settings, open_console(), opening)
+    return ExitCode.ACCEPTED
+
+
+async def _ask_once(
+    message: str, session: "Session", settings: "Settings", options: dict[str, Any]
+) -> int:
+    from assay.entrypoints.chat.loop import take_turn  # noqa: PLC0415
+    from assay.entrypoints.chat.view import ChatView  # noqa: PLC0415
+    from assay.entrypoints.progress import open_progress  # noqa: PLC0415
+    from assay.entrypoints.render.view import open_console  # noqa: PLC0415
+    from assay.trace.session_record import ARTIFACTS  # noqa: PLC0415
+    from assay.undertaking.conversing import Company, open_conversation  # noqa: PLC0415
+
+    console = open_console()
+    if not console.is_terminal:
+        console.width = _PAGE
+    view = ChatView(console, session.folder / ARTIFACTS, lambda _: None)
+    with open_progress() as opening:
+        listeners = () if options["as_json"] else (view,)
+        company = Company(listeners=listeners, opening=opening)
+        async with open_conversation(
+            session, settings, company, model=options["model"]
+        ) as conversation:
+            for file in options["files"]:
+                await conversation.load_file(file)
+            try:
+                ended = await take_turn(conversation, message)
+            finally:
+                view.close()
+            if options["as_json"]:
+                click.echo(json.dumps(answer_fields(conversation, ended), ensure_ascii=False))
+    if ended.status == "interrupted":
+        return ExitCode.INTERRUPTED
+    return ExitCode.ACCEPTED if ended.status == "answered" else ExitCode.NOT_ACCEPTED
+
+
+def answer_fields(conversation: "Conversation", ended: "TurnEnded") -> dict[str, Any]:
+    """Return a turn as JSON has it: thought, code and observation apart."""
+    from assay.contracts.jsonable import jsonable  # noqa: PLC0415
+
+    turn = conversation.dialogue.history.turns[-1]
+    artifacts = [made for cell in turn.cells for made in cell.artifacts]
+    return {
+        "session_id": conversation.session.id,
+        "status": ended.status,
+        "answer": ended.text,
+        "thought": "\n\n".join(thought for thought in turn.thoughts if thought),
+        "code": "\n\n".join(cell.code for cell in turn.cells),
+        "observation": "\n\n".join(cell.observation for cell in turn.cells),
+        "artifacts": jsonable(artifacts),
+    }
+
+
+@click.group(name="sessions")
+def sessions() -> None:
+    """Look after conversations: list, rename, delete, export."""
+
+
+@sessions.command(name="list")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
+def list_sessions(*, as_json: bool) -> int:
+    """List conversations, the one used last first."""
+    from assay.contracts.jsonable import jsonable  # noqa: PLC0415
+    from assay.entrypoints.chat.commands import session_table  # noqa: PLC0415
+    from assay.entrypoints.render.view import open_console  # noqa: PLC0415
+
+    found = _store().list()
+    if as_json:
+        click.echo(json.dumps(jsonable(found)))
+    elif found:
+        open_console().print(session_table(found))
+    else:
+        click.echo("no sessions yet; `assay chat` begins one")
+    return ExitCode.ACCEPTED
+
+
+@sessions.command()
+@click.argument("name")
+@click.argument("title")
+def rename(name: str, title: str) -> int:
+    """Call session NAME something else."""
+    session = _store().rename(name, title)
+    click.echo(f"{session.id} is now called {session.title!r}")
+    return ExitCode.ACCEPTED
+
+
+@sessions.command()
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def delete(name: str, *, yes: bool) -> int:
+    """Remove session NAME and all its files."""
+    store = _store()
+    session = store.open(name)
+    if not yes:
+        if not sys.stdin.isatty():
+            raise UsageError("there is nobody to ask", hint="add --yes")
+        question = f"Remove {session.id} ({session.turns} turns) and all its files?"
+        click.confirm(question, abort=True)
+    store.delete(session.id)
+    click.echo(f"removed {session.id}")
+    return ExitCode.ACCEPTED
+
+
+@sessions.command()
+@click.argument("name")
+@click.argument("path", type=click.Path(dir_okay=False, path_type=Path))
+def export(name: str, path: Path) -> int:
+    """Write session NAME to PATH, a notebook (.ipynb) or Markdown (.md)."""
+    from assay.contracts.dialogue_history import history_of  # noqa: PLC0415
+    from assay.entrypoints.chat.commands import write_export  # noqa: PLC0415
+    from assay.trace.session_record import read_session_events  # noqa: PLC0415
+
+    session = _store().open(name)
+    write_export(path, history_of(read_session_events(session.folder)), session.folder)
+    click.echo(f"written to {path}")
+    return ExitCode.ACCEPTED
+
+
+def _store() -> "SessionStore":
+    from assay.settings import load_settings  # noqa: PLC0415
+    from assay.trace.sessions import SessionStore  # noqa: PLC0415
+
+    return SessionStore(load_settings().state_dir)

@@ -1,0 +1,144 @@
+"""Opens a conversation: joins a session on disk, a notebook, a model and tools."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+from anyio import to_thread
+
+from assay.agent.dialogue.dialogue import Approve, Dialogue, DialogueParts, Manners, approve_nothing
+from assay.agent.dialogue.notebook import Notebook
+from assay.agent.dialogue.seats import Seat, open_seats
+from assay.contracts.dialogue import FileLoaded
+from assay.contracts.dialogue_history import history_of
+from assay.contracts.errors import UsageError
+from assay.contracts.execution import BARE, Equipment, Limits
+from assay.contracts.ports import Model
+from assay.models.factory import Opening
+from assay.settings import ChatSettings, Settings
+from assay.trace.session_record import DialogueListener, SessionRecord
+from assay.trace.sessions import Session
+from assay.wiring import build_screen, open_backend, open_model
+
+LARGEST_FILE = 256 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Company:
+    """Who sits in front of a conversation."""
+
+    listeners: tuple[DialogueListener, ...] = ()
+    approve: Approve = approve_nothing
+    opening: Opening = field(default_factory=Opening)
+
+
+@dataclass(slots=True, kw_only=True)
+class Conversation:
+    """An open conversation, with what a person can do to it beside speaking."""
+
+    session: Session
+    dialogue: Dialogue
+    record: SessionRecord
+    change_model: Callable[[str], Awaitable[Model]]
+
+    async def load_file(self, source: Path, name: str = "") -> FileLoaded:
+        """Put a file of this machine into the workspace, by its own name or another one.
+
+        Raises:
+            UsageError: If it cannot be read, or is too large.
+            WorkspaceError: If it does not fit into the workspace.
+        """
+        content = await to_thread.run_sync(read_upload, source)
+        return await self.dialogue.load(PurePosixPath(name or source.name), content)
+
+    async def use_model(self, name: str) -> Model:
+        """Let another model answer from here on; raises like `open_model`, and changes nothing."""
+        model = await self.change_model(name)
+        self.dialogue.choose(model)
+        return model
+
+
+@asynccontextmanager
+async def open_conversation(
+    session: Session,
+    settings: Settings,
+    company: Company | None = None,
+    *,
+    model: str = "",
+    equipment: Equipment = BARE,
+) -> AsyncGenerator[Conversation]:
+    """Open a session to talk in; what it holds is rebuilt when it is first needed.
+
+    Raises:
+        UsageError: If it is open elsewhere, or a setting is wrong.
+        JournalError: If it cannot be read.
+        AssayError: If a part cannot be opened.
+    """
+    company = company or Company()
+    async with SessionRecord(session.folder, listeners=company.listeners) as record:
+        history = history_of(record.events)
+        name = model or history.model or settings.models.default
+        async with open_backend(settings.sandbox) as backend, open_seats() as tasks:
+            seat: Seat[Model] = Seat(tasks)
+
+            async def change_model(name: str) -> Model:
+                opening = open_model(name, settings=settings.models, opening=company.opening)
+                return await seat.take(opening)
+
+            chosen = await change_model(name)
+            notebook = Notebook(
+                backend=backend,
+                limits=limits_of_chat(settings.chat),
+                seat=Seat(tasks),
+                equipment=equipment,
+            )
+            parts = DialogueParts(
+                notebook=notebook,
+                record=record,
+                screen=build_screen(settings.screening),
+                manners=manners_of(settings.chat),
+                approve=company.approve,
+            )
+            dialogue = Dialogue(parts, chosen, history)
+            dialogue.choose(chosen)
+            yield Conversation(
+                session=session, dialogue=dialogue, record=record, change_model=change_model
+            )
+
+
+def limits_of_chat(chat: ChatSettings) -> Limits:
+    """Return what one cell, and the interpreter around it, may use."""
+    return Limits(
+        wall_s=chat.cell_s,
+        cpu_s=2 * chat.cell_s,
+        memory_mb=chat.memory_mb,
+        disk_mb=chat.disk_mb,
+        processes=256,
+    )
+
+
+def manners_of(chat: ChatSettings) -> Manners:
+    """Return how a conversation is led, by the settings."""
+    return Manners(steps=chat.steps, repairs=chat.repairs, policy=chat.policy)
+
+
+def read_upload(source: Path) -> bytes:
+    """Read a file that a person wants to load.
+
+    Raises:
+        UsageError: If it cannot be read, is not a file, or is too large.
+    """
+    if source.is_dir():
+        raise UsageError(f"{str(source)!r} is a folder", hint="name a file")
+    try:
+        if source.stat().st_size > LARGEST_FILE:
+            raise UsageError(
+                f"{str(source)!r} holds more than {LARGEST_FILE >> 20} MB",
+                hint="load a part of it",
+            )
+        return source.read_bytes()
+    except FileNotFoundError as error:
+        raise UsageError(f"there is no file {str(source)!r}", hint="check the path") from error
+    except OSError as error:
+        raise UsageError(f"{str(source)!r} cannot be read: {error.strerror}") from error
