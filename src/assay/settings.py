@@ -13,10 +13,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, cast, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import Field, SecretStr, ValidationError
 
 from assay.contracts.errors import UsageError
 from assay.contracts.execution import Isolation
+from assay.service_settings import McpSettings, ToolSettings
+from assay.setting_kinds import Address, Positive, Seconds, Section, Usd
 
 _PREFIX = "ASSAY_"
 _NESTING = "__"
@@ -35,7 +37,9 @@ KeyVariable = Literal[
 ]
 """Where keys are looked for; the last is for `models.base_url`."""
 KEY_VARIABLES: Final[tuple[KeyVariable, ...]] = get_args(KeyVariable)
-_NEVER_QUOTED: Final = frozenset({_KEYS, "base_url", "base_urls", "pip_environment"})
+_NEVER_QUOTED: Final = frozenset(
+    {_KEYS, "base_url", "base_urls", "pip_environment", "env", "headers"}
+)
 """Settings that hold a secret, or would if they were filled in wrongly."""
 _FOR_PIP: Final = re.compile(
     r"PIP_\w+|(https?|all|no)_proxy|SSL_CERT_(FILE|DIR)|(REQUESTS|CURL)_CA_BUNDLE"
@@ -43,10 +47,6 @@ _FOR_PIP: Final = re.compile(
     re.IGNORECASE,
 )
 _MODEL_VARIABLES: Final = {"ASSAY_BASE_URL": "base_url", "ASSAY_MODEL_PATH": "local_path"}
-
-Positive = Annotated[int, Field(gt=0)]
-Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Usd = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 def _runtime_dir() -> Path:
@@ -71,21 +71,7 @@ def _pip_environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if _FOR_PIP.fullmatch(name)}
 
 
-def _http_address(text: str) -> str:
-    if not re.fullmatch(r"https?://[^\s/?#@]+(/[^\s?#]*)?", text):
-        raise ValueError("an http or https address is needed, without a user or a password")
-    return text
-
-
-Address = Annotated[str, AfterValidator(_http_address)]
-
-
-class _Strict(BaseModel):
-    # A key of the wrong shape must not show in a traceback.
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
-
-
-class SandboxSettings(_Strict):
+class SandboxSettings(Section):
     """How code is isolated."""
 
     backend: Literal["auto", "native"] = "auto"
@@ -110,7 +96,7 @@ class SandboxSettings(_Strict):
     """Where to look for toolchains to offer."""
 
 
-class BudgetSettings(_Strict):
+class BudgetSettings(Section):
     """How much a run may use in all; unset is no cap."""
 
     usd: Usd | None = None
@@ -119,7 +105,7 @@ class BudgetSettings(_Strict):
     calls: Positive | None = None
 
 
-class PriceSettings(_Strict):
+class PriceSettings(Section):
     """US dollars per million tokens."""
 
     input_usd: Usd
@@ -128,7 +114,7 @@ class PriceSettings(_Strict):
     """Unset: as much as other input."""
 
 
-class ModelSettings(_Strict):
+class ModelSettings(Section):
     """Which model answers, and how it is reached."""
 
     default: Annotated[str, Field(min_length=1)] = "auto"
@@ -159,7 +145,7 @@ class ModelSettings(_Strict):
     """Where to look for an interpreter that has pip."""
 
 
-class AgentSettings(_Strict):
+class AgentSettings(Section):
     """How a goal is pursued, where the request does not say."""
 
     attempts: Positive | None = None
@@ -178,7 +164,7 @@ class AgentSettings(_Strict):
     """When lessons of earlier failures are recalled."""
 
 
-class ChatSettings(_Strict):
+class ChatSettings(Section):
     """How a conversation is led."""
 
     steps: Positive = 8
@@ -196,7 +182,7 @@ class ChatSettings(_Strict):
     """How the terminal shows pictures; `file` only says where they are."""
 
 
-class ScreeningSettings(_Strict):
+class ScreeningSettings(Section):
     """What the screen names in code, besides its own list, and what it lets pass."""
 
     deny_imports: tuple[str, ...] = ()
@@ -205,7 +191,7 @@ class ScreeningSettings(_Strict):
     """Names of either kind that are all right here."""
 
 
-class MemorySettings(_Strict):
+class MemorySettings(Section):
     """Where failures are kept, and how they are compared."""
 
     store: Literal["sqlite", "chroma"] = "sqlite"
@@ -218,34 +204,7 @@ class MemorySettings(_Strict):
     """An OpenAI-compatible endpoint; unset: `models.base_url`."""
 
 
-class McpSettings(_Strict):
-    """What clients of the MCP servers may do."""
-
-    hosts: tuple[str, ...] = ()
-    """Names the servers are reached by, besides their own address: `tools.example.org:*`."""
-    origins: tuple[str, ...] = ()
-    """Web pages that may call them. None, unless named."""
-    token_file: Path | None = None
-    """Hashes of tokens; unset: `mcp-tokens` in `state_dir`. Where there are any, one is needed."""
-    idle_s: Seconds = 1800.0
-    """A workspace that nobody used for so long ends."""
-    max_workspaces: Positive = 32
-    timeout_s: Seconds = 300.0
-    """For one run."""
-    memory_mb: Positive = 1024
-    disk_mb: Positive = 512
-    processes: Positive = 128
-    output_bytes: Positive = 1 << 18
-    """Kept of each stream of a run."""
-    file_bytes: Positive = 4 << 20
-    """The largest file that can be read or written at once."""
-    packages: tuple[str, ...] = ()
-    """Python packages that programs find."""
-    network: tuple[str, ...] = ()
-    """Hosts that programs may reach."""
-
-
-class Settings(_Strict):
+class Settings(Section):
     """The whole of it."""
 
     sandbox: SandboxSettings = Field(default_factory=SandboxSettings)
@@ -255,6 +214,9 @@ class Settings(_Strict):
     screening: ScreeningSettings = Field(default_factory=ScreeningSettings)
     memory: MemorySettings = Field(default_factory=MemorySettings)
     mcp: McpSettings = Field(default_factory=McpSettings)
+    tools: ToolSettings = Field(default_factory=ToolSettings)
+    config_dir: Path = Field(default_factory=lambda: _config_file().parent)
+    """Where the settings file is, and a folder `tools` with tools of one's own."""
     state_dir: Path = Field(default_factory=_state_dir)
     """Where runs, sessions, keys and memories are kept."""
 
@@ -300,7 +262,8 @@ def _explained(error: ValidationError) -> UsageError:
     told = first["msg"].removeprefix("Value error, ").lower()
     expected = first.get("ctx", {}).get("expected")
     hint = f"choose from: {expected}" if expected else "see docs/reference/settings.md"
-    if _NEVER_QUOTED.intersection(first["loc"]):
+    # A whole table may hold a secret too.
+    if _NEVER_QUOTED.intersection(first["loc"]) or isinstance(first["input"], Mapping):
         return UsageError(f"setting {name}: {told}", hint=hint)
     return UsageError(f"setting {name}: {told}, not {first['input']!r}", hint=hint)
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from assay.memory.embedding import Embedder
     from assay.memory.records import Place
     from assay.models.factory import Opening
+    from assay.tools.approval import RegisteredTool
 
 
 _LOCAL: Final = "local:"
@@ -169,3 +170,28 @@ def build_screen(settings: ScreeningSettings) -> Screen:
         deny_imports=settings.deny_imports, deny_calls=settings.deny_calls, allow=settings.allow
     )
     return Screening(policy)
+
+
+@asynccontextmanager
+async def open_tools(
+    settings: Settings,
+    *,
+    project: Path | None = None,
+    on_notice: Callable[[str], None] = lambda _: None,
+) -> AsyncGenerator[tuple["RegisteredTool", ...]]:
+    """Open every tool there is: built-in, declared in files, of foreign MCP servers.
+
+    What cannot be had is told to `on_notice` and left out. Leaving ends the servers.
+
+    Raises:
+        MissingExtraError: If what reads tool files or speaks MCP is not installed.
+    """
+    from assay.tools.collecting import collect, with_policy  # noqa: PLC0415 - only conversations have them
+    from assay.tools.mcp import open_foreign_tools  # noqa: PLC0415
+
+    approvals = settings.tools.approval
+    declared = collect(settings.config_dir / "tools", project, approvals, on_notice)
+    async with open_foreign_tools(settings.tools.mcp, on_notice) as foreign:
+        taken = {each.tool.spec.name for each in declared}
+        new = [each for each in foreign if each.tool.spec.name not in taken]
+        yield (*declared, *with_policy(new, approvals))

@@ -1,4 +1,4 @@
-"""Every tool for work on a sandbox keeps every promise of the port."""
+"""Every tool for work on a sandbox keeps every promise of the port, in code and in files."""
 
 from pathlib import PurePosixPath
 from typing import Any
@@ -7,6 +7,8 @@ import pytest
 
 from assay.testing.fake_sandbox import FakeFile, FakeSandbox
 from assay.testing.tool_conformance import TOOL_PROMISES, ToolPromise, ToolSubject
+from assay.tools.collecting import SHIPPED, tool_files
+from assay.tools.declaring import load_tool
 from assay.tools.workspace import WORKSPACE_TOOLS
 
 ASKED: dict[str, dict[str, Any]] = {
@@ -15,6 +17,8 @@ ASKED: dict[str, dict[str, Any]] = {
     "read_file": {"path": "a.py"},
     "list_files": {"path": "."},
     "search": {"pattern": "a"},
+    "describe_table": {"path": "a.csv"},
+    "compare_files": {"old": "a.py", "new": "b.py"},
 }
 
 
@@ -24,7 +28,7 @@ def a_workspace() -> FakeSandbox:
 
 SUBJECTS = [
     ToolSubject(tool=tool, arguments=ASKED[tool.spec.name], open_sandbox=a_workspace)
-    for tool in WORKSPACE_TOOLS
+    for tool in (*WORKSPACE_TOOLS, *(load_tool(path) for path in tool_files(SHIPPED)))
 ]
 
 

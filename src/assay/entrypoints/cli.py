@@ -29,6 +29,7 @@ _COMMANDS: Final = {
         "command",
         "Show which models are usable here, fetch one, try one out.",
     ),
+    "tools": ("cli_tools", "command", "Show which tools models may use, and check your own."),
     "mcp": ("cli_mcp", "command", "Serve sandboxes to MCP clients."),
     "sandbox": ("cli_sandbox", "command", "Run programs that cannot leave their sandbox."),
 }

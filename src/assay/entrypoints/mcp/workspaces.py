@@ -211,9 +211,14 @@ async def open_workspaces(
     open_sandbox: OpenSandbox, *, idle_s: float, most: int
 ) -> AsyncGenerator[Workspaces]:
     """Keep workspaces until this is left; then all of them end, and what runs in them."""
+    failure: AssayError | None = None
     async with anyio.create_task_group() as tasks:
         workspaces = Workspaces(open_sandbox=open_sandbox, idle_s=idle_s, most=most, _tasks=tasks)
         try:
             yield workspaces
+        except AssayError as error:
+            failure = error  # A task group would wrap it.
         finally:
             workspaces.end_all()
+    if failure is not None:
+        raise failure

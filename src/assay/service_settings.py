@@ -1,0 +1,78 @@
+"""Settings of what Assay serves to others, and of the tools that others give to it."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, SecretStr, StringConstraints, model_validator
+
+from assay.setting_kinds import Address, Positive, Seconds, Section
+
+Approval = Literal["allow", "ask", "deny"]
+"""Whether a tool may be used: without asking, after asking a person, or not at all."""
+
+ServerName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,23}$")]
+
+
+class McpSettings(Section):
+    """What clients of the MCP servers may do."""
+
+    hosts: tuple[str, ...] = ()
+    """Names the servers are reached by, besides their own address: `tools.example.org:*`."""
+    origins: tuple[str, ...] = ()
+    """Web pages that may call them. None, unless named."""
+    token_file: Path | None = None
+    """Hashes of tokens; unset: `mcp-tokens` in `state_dir`. Where there are any, one is needed."""
+    idle_s: Seconds = 1800.0
+    """A workspace that nobody used for so long ends."""
+    max_workspaces: Positive = 32
+    timeout_s: Seconds = 300.0
+    """For one run."""
+    memory_mb: Positive = 1024
+    disk_mb: Positive = 512
+    processes: Positive = 128
+    output_bytes: Positive = 1 << 18
+    """Kept of each stream of a run."""
+    file_bytes: Positive = 4 << 20
+    """The largest file that can be read or written at once."""
+    packages: tuple[str, ...] = ()
+    """Python packages that programs find."""
+    network: tuple[str, ...] = ()
+    """Hosts that programs may reach."""
+
+
+class ForeignServerSettings(Section):
+    """An MCP server whose tools models may use: a program to start here, or an address."""
+
+    command: tuple[str, ...] = ()
+    """A program and its arguments. It runs on this machine as you, outside of any sandbox."""
+    url: Address | None = None
+    env: Mapping[str, SecretStr] = Field(default_factory=dict[str, SecretStr])
+    """Variables for the program, besides a few harmless ones such as PATH and HOME."""
+    headers: Mapping[str, SecretStr] = Field(default_factory=dict[str, SecretStr])
+    """Sent with every request to the address."""
+    timeout_s: Seconds = 60.0
+    """For one call, and for the beginning."""
+    approval: Approval = "ask"
+    """For all its tools, where `tools.approval` does not name one."""
+
+    @model_validator(mode="after")
+    def _one_way_to_reach_it(self) -> Self:
+        if bool(self.command) == bool(self.url):
+            raise ValueError("give either a command or a url")
+        if self.url and self.env:
+            raise ValueError("env is for a command; an address has headers")
+        if self.command and self.headers:
+            raise ValueError("headers are for a url; a command has env")
+        return self
+
+
+class ToolSettings(Section):
+    """Which tools models may use besides those that come with Assay."""
+
+    approval: Mapping[str, Approval] = Field(default_factory=dict[str, Approval])
+    """By name of a tool; wins over what its file or its server says."""
+    mcp: Mapping[ServerName, ForeignServerSettings] = Field(
+        default_factory=dict[ServerName, ForeignServerSettings]
+    )
+    """Foreign MCP servers, by a short name that their tools begin with."""

@@ -1,0 +1,130 @@
+"""JSON Schemas of arguments that others wrote, and arguments that a model wrote, held to them.
+
+A schema can hang whoever applies it (`pattern`) or have something fetched (`$ref`). So tools that
+are declared in files may use only plain keywords, and of a foreign server's schema only those are
+applied.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, cast
+
+from assay.contracts.errors import MissingExtraError, ToolError
+
+Path = tuple[str | int, ...]
+
+_PLAIN: Final = frozenset(
+    {
+        *("type", "properties", "required", "additionalProperties", "items", "anyOf", "oneOf"),
+        *("enum", "const", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"),
+        *("multipleOf", "minLength", "maxLength", "minItems", "maxItems", "uniqueItems"),
+        *("title", "description", "default", "examples"),
+    }
+)
+_BY_NAME: Final = frozenset({"properties"})
+_IN_A_LIST: Final = frozenset({"anyOf", "oneOf"})
+_ONE: Final = frozenset({"items", "additionalProperties"})
+
+
+def keywords(schema: object, path: Path = ()) -> Iterator[tuple[Path, str]]:
+    """Name every keyword of a schema with the place where it stands."""
+    if not isinstance(schema, Mapping):
+        return
+    for key, value in cast("Mapping[str, Any]", schema).items():
+        here = (*path, key)
+        yield here, key
+        if key in _BY_NAME and isinstance(value, Mapping):
+            for name, inner in cast("Mapping[str, Any]", value).items():
+                yield from keywords(inner, (*here, name))
+        elif key in _IN_A_LIST and isinstance(value, list):
+            for place, inner in enumerate(cast("list[Any]", value)):
+                yield from keywords(inner, (*here, place))
+        elif key in _ONE:
+            yield from keywords(value, here)
+
+
+def find_fault(schema: Mapping[str, Any]) -> tuple[Path, str] | None:
+    """Say where and why a schema cannot be that of a tool declared in a file; None if it can."""
+    validator = _validator()
+    if schema.get("type") != "object":
+        return ("type",), "must be `object`"
+    for path, key in keywords(schema):
+        if key not in _PLAIN:
+            return path, f"cannot be used here; known are {', '.join(sorted(_PLAIN))}"
+    for error in validator.META.iter_errors(schema):
+        return tuple(error.absolute_path), error.message[:200]
+    return None
+
+
+def strict(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a schema that refuses names which it does not know, unless it says otherwise."""
+    return {"additionalProperties": False, "properties": {}, **schema, "type": "object"}
+
+
+def applicable(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what of a foreign schema can be applied here; the rest is left to its author."""
+    plain = strict(_reduced(schema))
+    if find_fault(plain) is not None:
+        return {"type": "object"}
+    # Names may be allowed by what was left out.
+    if not schema.keys() <= _PLAIN | {"$schema", "$defs"}:
+        plain["additionalProperties"] = schema.get("additionalProperties", True) is not False
+    return plain
+
+
+def _reduced(schema: object) -> Any:  # noqa: ANN401 - JSON
+    if not isinstance(schema, Mapping):
+        return schema
+    plain: dict[str, Any] = {}
+    for key, value in cast("Mapping[str, Any]", schema).items():
+        if key in _BY_NAME and isinstance(value, Mapping):
+            inner = cast("Mapping[str, Any]", value)
+            plain[key] = {name: _reduced(each) for name, each in inner.items()}
+        elif key in _IN_A_LIST and isinstance(value, list):
+            # Two of them may look alike with something left out, and then both would fit.
+            plain["anyOf"] = [_reduced(each) for each in cast("list[Any]", value)]
+        elif key in _ONE:
+            plain[key] = _reduced(value)
+        elif key in _PLAIN:
+            plain[key] = value
+    return plain
+
+
+def check_arguments(name: str, schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
+    """Hold arguments to a schema.
+
+    Raises:
+        ToolError: If something is missing, too much or of the wrong kind; all of it is named.
+    """
+    errors = sorted(_validator().of(schema).iter_errors(dict(arguments)), key=str)
+    if not errors:
+        return
+    wrong = "; ".join(f"{_place(error)}: {error.message[:200]}" for error in errors[:5])
+    taken = ", ".join(schema.get("properties", {})) or "no arguments"
+    raise ToolError(f"{name} cannot be called so ({wrong}); it takes {taken}")
+
+
+def _place(error: Any) -> str:  # noqa: ANN401 - untyped library
+    return ".".join(map(str, error.absolute_path)) or "arguments"
+
+
+class _Validators:
+    """The library, with nothing that could fetch what a schema refers to."""
+
+    def __init__(self) -> None:
+        from jsonschema import Draft202012Validator  # noqa: PLC0415 - only these tools need it
+        from referencing import Registry  # noqa: PLC0415
+
+        registry: Any = Registry
+        self._kind: Any = Draft202012Validator
+        self._registry = registry()
+        self.META: Any = Draft202012Validator(Draft202012Validator.META_SCHEMA)
+
+    def of(self, schema: Mapping[str, Any]) -> Any:  # noqa: ANN401 - untyped library
+        return self._kind(dict(schema), registry=self._registry)
+
+
+def _validator() -> _Validators:
+    try:
+        return _Validators()
+    except ImportError as error:
+        raise MissingExtraError("a tool of one's own", extra="chat") from error
