@@ -57,9 +57,7 @@ async def test_an_exception_a_time_limit_and_a_crash_cost_one_cell(served: Serve
                 "sandbox_run_python", {"code": "import os; x = 9; os.abort()", **here}
             )
         )
-        after = values(
-            await programs.call_tool("sandbox_run_python", {"code": "(x, y)", **here})
-        )
+        after = values(await programs.call_tool("sandbox_run_python", {"code": "(x, y)", **here}))
 
     assert values(raised)["error"]["name"] == "ZeroDivisionError"
     assert "ZeroDivisionError" in words(raised)
