@@ -179,8 +179,10 @@ def _embed(
     dropped: set[int],
     say: Say,
 ) -> None:
+    answer: dict[str, Any] = {}
     try:
-        answer = {} if number in dropped else server.handle_embeddings(body)
+        if number not in dropped:
+            answer = server.handle_embeddings(body)
     except Exception as error:  # noqa: BLE001 - else nobody would ever be answered again
         answer = {"error": {"type": "invalid_request_error", "message": str(error)}}
     dropped.discard(number)
