@@ -1,4 +1,4 @@
-"""Every way of remembering failures keeps every promise of the port."""
+"""The memory in a file keeps every promise of the port; Chroma has tests of its own."""
 
 import sys
 from collections.abc import AsyncGenerator
@@ -38,20 +38,7 @@ class Forgiving:
             yield ForgivingMemory(memory, pytest.fail)
 
 
-class InChroma:
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder / "chroma"
-
-    def open(
-        self, *, project: str = "", environment: str = ""
-    ) -> AbstractAsyncContextManager[FailureMemory]:
-        from assay.memory.chroma_store import open_chroma_memory  # noqa: PLC0415 - an extra
-
-        place = Place(project=project, environment=environment)
-        return open_chroma_memory(place, folder=self.folder)
-
-
-@pytest.fixture(params=["sqlite", "sqlite without numpy", "forgiving", "chroma"])
+@pytest.fixture(params=["sqlite", "sqlite without numpy", "forgiving"])
 def subject(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> MemorySubject:
@@ -61,10 +48,6 @@ def subject(
             return InSqlite(tmp_path)
         case "forgiving":
             return Forgiving(tmp_path)
-        case "chroma":
-            installed = find_spec("chromadb") is not None
-            require("chroma", available=installed, why="chromadb is not installed")
-            return InChroma(tmp_path)
         case _:
             require("numpy", available=find_spec("numpy") is not None, why="it is not installed")
             return InSqlite(tmp_path)
