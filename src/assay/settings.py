@@ -38,11 +38,11 @@ KeyVariable = Literal[
 """Where keys are looked for; the last is for `models.base_url`."""
 KEY_VARIABLES: Final[tuple[KeyVariable, ...]] = get_args(KeyVariable)
 _NEVER_QUOTED: Final = frozenset(
-    {_KEYS, "base_url", "base_urls", "pip_environment", "env", "headers"}
+    {_KEYS, "base_url", "base_urls", "pip_environment", "index_environment", "env", "headers"}
 )
 """Settings that hold a secret, or would if they were filled in wrongly."""
 _FOR_PIP: Final = re.compile(
-    r"PIP_\w+|(https?|all|no)_proxy|SSL_CERT_(FILE|DIR)|(REQUESTS|CURL)_CA_BUNDLE"
+    r"PIP_\w+|UV_(?!CACHE)\w+|(https?|all|no)_proxy|SSL_CERT_(FILE|DIR)|(REQUESTS|CURL)_CA_BUNDLE"
     r"|HOME|LANG|LC_ALL|NETRC|XDG_CONFIG_(HOME|DIRS)",
     re.IGNORECASE,
 )
@@ -94,6 +94,18 @@ class SandboxSettings(Section):
     """Where running engines are written down, so that a crash can be cleaned up."""
     search_path: tuple[str, ...] = Field(default_factory=lambda: tuple(os.get_exec_path()))
     """Where to look for toolchains to offer."""
+    packages: tuple[str, ...] = ()
+    """Python packages that programs find, besides those of this interpreter: `requests==2.32.*`."""
+    packages_dir: Path = Field(default_factory=lambda: _cache_dir() / "packages")
+    """Where fetched packages are kept."""
+    packages_mb: Positive = 8192
+    """How much they may take up; the ones unused for longest go first."""
+    index_environment: Mapping[str, str] = Field(
+        default_factory=_pip_environment, repr=False, exclude=True
+    )
+    """What says where packages come from. An index may have a password, so this is not shown."""
+    hosts: tuple[str, ...] = ()
+    """Hosts that programs may reach, `*.example.org:443`. None: no network at all."""
 
 
 class BudgetSettings(Section):

@@ -6,7 +6,9 @@ import pytest
 
 from assay.contracts.ports import SandboxBackend
 from assay.testing.conformance import PROMISES, Promise
+from assay.testing.programs import ExcusedError
 from tests.support.backends import TIERS, Tier, open_native
+from tests.support.requirements import require
 
 
 @pytest.fixture(scope="session", params=TIERS)
@@ -21,4 +23,7 @@ async def test_native_keeps(promise: Promise, backend: SandboxBackend) -> None:
     if not backend.isolation.satisfies(promise.needs):
         pytest.skip(f"not promised at isolation {backend.isolation.value!r}")
 
-    await promise(backend)
+    try:
+        await promise(backend)
+    except ExcusedError as excuse:
+        require("package-index", available=False, why=str(excuse))

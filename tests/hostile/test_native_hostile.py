@@ -6,7 +6,9 @@ import pytest
 
 from assay.contracts.ports import SandboxBackend
 from assay.testing.hostile import CASES, HostileCase, check_case
+from assay.testing.programs import ExcusedError
 from tests.support.backends import TIERS, Tier, open_native
+from tests.support.requirements import require
 
 
 @pytest.fixture(scope="session", params=TIERS)
@@ -21,4 +23,7 @@ async def test_native_holds(case: HostileCase, backend: SandboxBackend) -> None:
     if not case.applies_to(backend.isolation):
         pytest.skip(f"not promised at isolation {backend.isolation.value!r}")
 
-    await check_case(case, backend)
+    try:
+        await check_case(case, backend)
+    except ExcusedError as excuse:
+        require("package-index", available=False, why=str(excuse))

@@ -11,6 +11,7 @@ from pathlib import Path
 from assay.contracts.execution import Isolation
 from assay.testing.conformance import PROMISES
 from assay.testing.hostile import CASES
+from assay.testing.selftest import NOT_HERE
 from tests.support.ordinary_user import OrdinaryUser
 
 WITHIN_S = 500
@@ -25,6 +26,8 @@ class SelfTest:
     failed: dict[str, str]
     """Why, by the name of the promise or attack."""
     held: frozenset[str]
+    excused: frozenset[str]
+    """What this machine could not give, as it turned out: packages without an index, say."""
     left: tuple[str, ...]
     """What it did not clean up."""
 
@@ -52,6 +55,9 @@ def run_selftest(user: OrdinaryUser, *, namespaces: bool) -> SelfTest:
         isolation=report["isolation"],
         failed={check["name"]: check["detail"] for check in checks if check["status"] == "failed"},
         held=frozenset(check["name"] for check in checks if check["status"] == "passed"),
+        excused=frozenset(
+            check["name"] for check in checks if check["detail"].startswith(NOT_HERE)
+        ),
         left=left,
     )
 

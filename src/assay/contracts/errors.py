@@ -81,6 +81,11 @@ class PackageError(AssayError):
 
     exit_code = ExitCode.USAGE
 
+    def __init__(self, message: str, *, unanswered: bool = False, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.unanswered = unanswered
+        """The index could not be asked, so that nothing is known about the package."""
+
 
 class SandboxUnavailableError(AssayError):
     """The sandbox itself is gone, as opposed to a program in it that failed."""

@@ -1,11 +1,15 @@
 """Chooses a way of isolating: the only place that knows them all."""
 
 from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING
 
 from assay.contracts.errors import UsageError
 from assay.contracts.execution import Isolation
 from assay.contracts.ports import SandboxBackend
 from assay.settings import SandboxSettings
+
+if TYPE_CHECKING:
+    from assay.sandbox.packages.store import PackageStore
 
 BACKENDS = ("native",)
 
@@ -26,6 +30,7 @@ def open_backend(settings: SandboxSettings) -> AbstractAsyncContextManager[Sandb
     # Imported late: nothing of a backend is needed until it is chosen.
     from assay.sandbox.native.backend import NativeOptions, open_native  # noqa: PLC0415
 
+    packages = build_package_store(settings)
     options = NativeOptions(
         least=wanted,
         namespaces=settings.namespaces,
@@ -35,5 +40,17 @@ def open_backend(settings: SandboxSettings) -> AbstractAsyncContextManager[Sandb
         read_only=settings.read_only,
         search_path=settings.search_path,
         runtime_dir=settings.runtime_dir,
+        packages=packages,
     )
     return open_native(options)
+
+
+def build_package_store(settings: SandboxSettings) -> "PackageStore":
+    """Build what fetches packages for sandboxes and keeps them; nothing is made yet."""
+    from assay.sandbox.packages.store import PackageStore  # noqa: PLC0415 - see above
+
+    return PackageStore(
+        settings.packages_dir,
+        environment=settings.index_environment,
+        max_bytes=settings.packages_mb << 20,
+    )

@@ -1,14 +1,23 @@
 """Short ways to say what to run and what came of it; both suites speak through them."""
 
-from collections.abc import Awaitable
+from collections.abc import AsyncGenerator, Awaitable
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import PurePosixPath
 from textwrap import dedent
 from typing import TypeVar
 
 import anyio
 
-from assay.contracts.errors import AssayError
-from assay.contracts.execution import Command, ExecutionResult, Limits, Program, PythonCode
+from assay.contracts.errors import AssayError, MissingExtraError, PackageError, UsageError
+from assay.contracts.execution import (
+    BARE,
+    Command,
+    Equipment,
+    ExecutionResult,
+    Limits,
+    Program,
+    PythonCode,
+)
 from assay.contracts.ports import OnOutput, Sandbox, SandboxBackend, ignore_output
 
 ORDINARY = Limits(wall_s=30.0, cpu_s=20.0, memory_mb=256, disk_mb=32)
@@ -33,11 +42,39 @@ async def run_alone(
     program: Program,
     limits: Limits = ORDINARY,
     *,
+    equipment: Equipment = BARE,
     on_output: OnOutput = ignore_output,
 ) -> ExecutionResult:
     """Run a program in a sandbox of its own."""
-    async with backend.open_sandbox(limits) as sandbox:
+    async with open_equipped(backend, limits, equipment) as sandbox:
         return await sandbox.run(program, on_output=on_output)
+
+
+class ExcusedError(Exception):
+    """What a check is about cannot be had on this machine; the message says why."""
+
+
+@asynccontextmanager
+async def open_equipped(
+    backend: SandboxBackend, limits: Limits, equipment: Equipment
+) -> AsyncGenerator[Sandbox]:
+    """Open a sandbox with equipment, or tell that this machine cannot give it.
+
+    Raises:
+        ExcusedError: If the backend gives no such equipment, or there is no package index.
+    """
+    async with AsyncExitStack() as held:
+        try:
+            sandbox = await held.enter_async_context(backend.open_sandbox(limits, equipment))
+        except (UsageError, MissingExtraError) as error:
+            if equipment == BARE:
+                raise
+            raise ExcusedError(str(error)) from error
+        except PackageError as error:
+            if not error.unanswered:
+                raise
+            raise ExcusedError(str(error)) from error
+        yield sandbox
 
 
 async def run_well(sandbox: Sandbox, source: str) -> str:

@@ -13,12 +13,15 @@ from assay.contracts.execution import Isolation
 from assay.contracts.ports import SandboxBackend
 from assay.testing.conformance import PROMISES
 from assay.testing.hostile import CASES, HostileCase, check_case
+from assay.testing.programs import ExcusedError
 
 Suite = Literal["conformance", "hostile"]
 SUITES: tuple[Suite, ...] = ("conformance", "hostile")
 
 Status = Literal["passed", "failed", "not_promised"]
 
+NOT_HERE = "this machine cannot give it: "
+"""How the detail of a check begins that was excused only once it was tried."""
 CHECK_DEADLINE_S = 60.0
 CHECKS_AT_ONCE = 2
 
@@ -139,8 +142,7 @@ def _excuse_of(case: HostileCase, isolation: Isolation) -> str:
 
 async def _result_of(check: _Check) -> CheckResult:
     begin = time.monotonic()
-    detail = check.excuse or await _failure_of(check)
-    status: Status = "not_promised" if check.excuse else "failed" if detail else "passed"
+    status, detail = ("not_promised", check.excuse) if check.excuse else await _outcome_of(check)
     return CheckResult(
         suite=check.suite,
         group=check.group,
@@ -151,14 +153,16 @@ async def _result_of(check: _Check) -> CheckResult:
     )
 
 
-async def _failure_of(check: _Check) -> str:
+async def _outcome_of(check: _Check) -> tuple[Status, str]:
     with anyio.move_on_after(CHECK_DEADLINE_S):
         try:
             await check.run()
+        except ExcusedError as error:
+            return "not_promised", f"{NOT_HERE}{error}"
         except Exception as error:  # noqa: BLE001 - whatever a check raises is its result
-            return _explain(error)
-        return ""
-    return f"it was not over after {CHECK_DEADLINE_S:g} s"
+            return "failed", _explain(error)
+        return "passed", ""
+    return "failed", f"it was not over after {CHECK_DEADLINE_S:g} s"
 
 
 def _explain(error: BaseException) -> str:

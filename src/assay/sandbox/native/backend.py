@@ -2,22 +2,25 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import anyio
 import anyio.abc
 
-from assay.contracts.errors import SandboxUnavailableError, UsageError
+from assay.contracts.errors import SandboxUnavailableError
 from assay.contracts.execution import BARE, Equipment, Isolation, Limits
 from assay.contracts.ports import Sandbox
+from assay.sandbox.egress.dialing import Outside
 from assay.sandbox.native import registry
+from assay.sandbox.native.equipping import Outfitter
 from assay.sandbox.native.layout import build_layout
 from assay.sandbox.native.pool import CellPool
 from assay.sandbox.native.provision import Choice, start_best
 from assay.sandbox.native.sandbox import House, NativeSandbox
 from assay.sandbox.native.shelf import Box, Shelf
 from assay.sandbox.native.stages import installed_stages
+from assay.sandbox.packages.store import PackageStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +41,9 @@ class NativeOptions:
     search_path: tuple[str, ...]
     """Where toolchains are looked for."""
     runtime_dir: Path
+    packages: PackageStore
+    outside: Outside = field(default_factory=Outside)
+    """How hosts are reached that a sandbox may reach."""
     alone_as: int | None = None
     """The uid of programs, where a container holds this backend, one sandbox, and nothing else."""
 
@@ -52,6 +58,7 @@ class NativeBackend:
         self._tasks = tasks
         self._layout = build_layout(options.search_path, options.read_only)
         self._stages = installed_stages(options.preload)
+        self._outfitter = Outfitter(options.packages, options.outside, self._stages)
         self._turns = anyio.Semaphore(options.max_concurrent)
         self._starting = anyio.Lock()
         self._house: House | None = None
@@ -61,15 +68,15 @@ class NativeBackend:
     async def open_sandbox(
         self, limits: Limits, equipment: Equipment = BARE
     ) -> AsyncGenerator[Sandbox]:
-        if equipment != BARE:
-            raise UsageError("the native backend gives neither packages nor hosts yet")
-        house, box = await self._open_box(limits)
-        sandbox = NativeSandbox(house, box, limits)
-        try:
-            yield sandbox
-        finally:
-            with anyio.CancelScope(shield=True):
-                await sandbox.close()
+        house = await self.start()
+        async with self._outfitter.fit_out(equipment, house.running) as fitting:
+            house, box = await self._open_box(limits)
+            sandbox = NativeSandbox(house, box, limits, fitting)
+            try:
+                yield sandbox
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await sandbox.close()
 
     async def _open_box(self, limits: Limits) -> tuple[House, Box]:
         size_bytes = limits.disk_mb << 20
@@ -107,7 +114,12 @@ class NativeBackend:
             self._layout,
             self._stages,
             options.runtime_dir,
-            Choice(least=options.least, namespaces=options.namespaces, alone_as=options.alone_as),
+            Choice(
+                least=options.least,
+                namespaces=options.namespaces,
+                alone_as=options.alone_as,
+                layers=self._outfitter.layers_folder(),
+            ),
         )
 
         pools = tuple(

@@ -4,7 +4,7 @@ import os
 import select
 import signal
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -54,6 +54,23 @@ class Descriptor:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """What a cell has that others do not. Cells ahead of need have nothing of this."""
+
+    layer: str = ""
+    """The key of the packages that appear in it."""
+    ports: tuple[int, ...] = ()
+    """Of hosts that it may reach."""
+
+    def order(self) -> Mapping[str, object]:
+        network = {"ports": self.ports, "networked": True} if self.ports else {}
+        return network | ({"layer": self.layer} if self.layer else {})
+
+
+PLAIN = Fit()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
     """Jailed, locked in and waiting for its program."""
 
@@ -77,6 +94,9 @@ class Cell:
     """Our own copies of the ends that the program writes its output to. While we have them, no
     stream can end, and we are not woken for that just before we are told how the program ended."""
 
+    listeners: tuple[int, ...] = ()
+    """Where the connections of the program end, if its sandbox may reach some hosts."""
+
     def kill(self) -> None:
         """End everything in the cell."""
         with suppress(ProcessLookupError):
@@ -89,7 +109,7 @@ class Cell:
     def close(self) -> None:
         for descriptor in (self.go, self.stdin, self.stdout, self.stderr, self.status):
             descriptor.close()
-        close_all(self.outlets)
+        close_all((*self.outlets, *self.listeners))
         os.close(self.pidfd)
         if self.worker is not None:
             os.close(self.worker)

@@ -13,7 +13,7 @@ import anyio
 Answer = tuple[dict[str, Any], list[int]]
 
 _LARGEST_ANSWER: Final = 4096
-_MOST_DESCRIPTORS: Final = 8
+_MOST_DESCRIPTORS: Final = 64
 _ANSWER_WITHIN_S: Final = 30.0
 
 

@@ -7,6 +7,7 @@ from typing import Final
 
 from assay.contracts.errors import SandboxUnavailableError
 from assay.contracts.execution import (
+    Denial,
     ExecutionResult,
     Isolation,
     LimitName,
@@ -40,6 +41,7 @@ class Evidence:
     disk_full: bool
     timings: Timings
     isolation: Isolation
+    denials: tuple[Denial, ...] = ()
 
 
 def conclude(evidence: Evidence) -> ExecutionResult:
@@ -69,6 +71,7 @@ def conclude(evidence: Evidence) -> ExecutionResult:
         timings=evidence.timings,
         backend="native",
         isolation=evidence.isolation,
+        denials=evidence.denials,
     )
 
 

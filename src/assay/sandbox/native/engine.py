@@ -12,14 +12,17 @@ import anyio.abc
 
 from assay.contracts.errors import SandboxUnavailableError
 from assay.sandbox.native.burial import Dying
-from assay.sandbox.native.cell import Cell, Plumbing, close_all, lay_pipes
+from assay.sandbox.native.cell import PLAIN, Cell, Fit, Plumbing, close_all, lay_pipes
 from assay.sandbox.native.cgroups import ControlGroups
 from assay.sandbox.native.channel import Answer, Channel, ChannelClosedError, RefusedError
+from assay.sandbox.native.pid1 import NAMESPACES
 from assay.sandbox.native.plan import Tier
 from assay.sandbox.native.shelf import Box
 
 _START_WITHIN_S: Final = 120.0
 _STOP_WITHIN_S: Final = 10.0
+_NAMESPACES: Final = 1 + len(NAMESPACES)
+"""The pid namespace, and those that a worker joins by itself."""
 
 
 class Engine:
@@ -54,7 +57,7 @@ class Engine:
         """
         await self._translate(self._orders[stage].hear(within_s=_START_WITHIN_S))
 
-    async def make_cell(self, stage: int, *, ahead: bool) -> Cell:
+    async def make_cell(self, stage: int, *, ahead: bool, fit: Fit = PLAIN) -> Cell:
         """Have a process cloned into fresh namespaces by the zygote of a stage.
 
         One that is made ahead of need takes the time to get everything ready.
@@ -72,14 +75,16 @@ class Engine:
                 f"out of descriptors or control groups: {error}", dispatch="never_started"
             ) from error
         try:
-            pid = None
+            pid = worker = None
             if stage == 0 or self._tier != "namespaces":
-                order = {"do": "lead", "slot": slot, "ahead": ahead}
+                order = {"do": "lead", "slot": slot, "ahead": ahead, **fit.order()}
                 theirs = (*pipes.theirs, *entries)
-                answer, processes = await self._ask(self._orders[stage], order, theirs)
+                answer, made = await self._ask(self._orders[stage], order, theirs)
+                first, *listeners = made
                 pid = int(answer["pid"]) if self._tier == "contained" else None
             else:
-                processes = await self._make_joined(stage, slot, pipes, entries, ahead=ahead)
+                made = await self._make_joined(stage, slot, pipes, entries, ahead=ahead, fit=fit)
+                first, worker, *listeners = made
         except SandboxUnavailableError:
             for descriptor in pipes.ours:
                 descriptor.close()
@@ -93,8 +98,8 @@ class Engine:
         go, stdin, stdout, stderr, status = pipes.ours
         return Cell(
             slot=slot,
-            pidfd=processes[0],
-            worker=processes[1] if len(processes) > 1 else None,
+            pidfd=first,
+            worker=worker,
             pid=pid,
             go=go,
             stdin=stdin,
@@ -104,33 +109,35 @@ class Engine:
             group=group,
             ending_signal=signal.SIGTERM if self._tier == "landlock" else signal.SIGKILL,
             outlets=tuple(outlets),
+            listeners=tuple(listeners),
         )
 
     async def _make_joined(
-        self, stage: int, slot: str, pipes: Plumbing, entries: list[int], *, ahead: bool
+        self, stage: int, slot: str, pipes: Plumbing, entries: list[int], *, ahead: bool, fit: Fit
     ) -> list[int]:
         """Have PID 1 made by the bare zygote and the worker by the one with the libraries."""
         *_, status = pipes.theirs
         waits, tells = os.pipe2(os.O_CLOEXEC)
         try:
-            vacate = {"do": "vacate", "slot": slot}
+            vacate = {"do": "vacate", "slot": slot, **fit.order()}
             _, held = await self._ask(self._orders[0], vacate, (status, tells, *entries))
         except BaseException:
             close_all((waits, tells))
             raise
         os.close(tells)
-        first, *namespaces = held
+        first, *others = held
+        namespaces, listeners = others[:_NAMESPACES], others[_NAMESPACES:]
         try:
-            join = {"do": "join", "ahead": ahead}
+            join = {"do": "join", "ahead": ahead, "networked": bool(fit.ports)}
             theirs = (*pipes.theirs, waits, *namespaces, *entries)
             _, (worker,) = await self._ask(self._orders[stage], join, theirs)
         except BaseException:
             signal.pidfd_send_signal(first, signal.SIGKILL)
-            os.close(first)
+            close_all((first, *listeners))
             raise
         finally:
             close_all((waits, *namespaces))
-        return [first, worker]
+        return [first, worker, *listeners]
 
     def discard(self, cell: Cell) -> None:
         """End a cell; what it held is given back once nothing of it is left."""

@@ -1,12 +1,13 @@
 """The file systems of the zygote and of each execution, built from a plan.
 
-The zygote's root holds, besides what programs see, four places of its own:
+The zygote's root holds, besides what programs see, five places of its own:
 
     /template   the read-only root that every execution gets a copy of
     /boxes      one size-limited tmpfs per sandbox: its workspace and its /tmp
     /slots      one pair of mount points per prepared process; shared, so that a box mounted
                 here appears inside a process that was jailed long before
     /stage      where an execution assembles its root before it moves in
+    /layers     all layers of packages, of which an execution gets the one it was given
 
 An execution keeps none of them: it pivots into its copy of the template and lets go of the rest.
 """
@@ -17,12 +18,14 @@ from collections.abc import Sequence
 from typing import Final
 
 from assay.sandbox.native import kernel
-from assay.sandbox.native.plan import HOSTNAME, WORKSPACE, RootPlan
+from assay.sandbox.native.plan import HOSTNAME, PACKAGES, WORKSPACE, RootPlan
 
 TEMPLATE: Final = "/template"
 BOXES: Final = "/boxes"
 SLOTS: Final = "/slots"
 STAGE: Final = "/stage"
+LAYERS: Final = "/layers"
+LAYER_CONTENT: Final = "site"
 BOX_FOLDERS: Final = ("workspace", "tmp")
 
 _ASSEMBLY: Final = "/tmp"  # noqa: S108 - a mount point that exists everywhere, in a private namespace
@@ -39,14 +42,18 @@ _SHM_BYTES: Final = 64 << 20
 _INODES: Final = 16384
 
 
-def build_zygote_root(plan: RootPlan) -> None:
+def build_zygote_root(plan: RootPlan, layers: str = "") -> None:
     """Assemble both roots in a new mount namespace and move in. The host's files are gone after."""
     kernel.mount(None, "/", None, kernel.MS_REC | kernel.MS_PRIVATE)
     sources = [os.open(source, os.O_PATH | os.O_CLOEXEC) for source, _ in plan.binds]
     devices = [os.open(f"/dev/{name}", os.O_PATH | os.O_CLOEXEC) for name in _DEVICES]
+    shelf = [os.open(layers, os.O_PATH | os.O_CLOEXEC)] if layers else []
     kernel.mount_tmpfs(_ASSEMBLY, size_bytes=_ROOT_BYTES, inodes=_INODES, mode=0o755)
-    for place in (TEMPLATE, BOXES, SLOTS, STAGE):
+    for place in (TEMPLATE, BOXES, SLOTS, STAGE, LAYERS):
         os.mkdir(_ASSEMBLY + place)
+    for descriptor in shelf:
+        # A folder, not what is in it now: layers that are made later appear here too.
+        kernel.bind(f"/proc/self/fd/{descriptor}", _ASSEMBLY + LAYERS)
     _populate(_ASSEMBLY, plan, sources)
     template = _ASSEMBLY + TEMPLATE
     kernel.mount_tmpfs(template, size_bytes=_ROOT_BYTES, inodes=_INODES, mode=0o755)
@@ -55,7 +62,7 @@ def build_zygote_root(plan: RootPlan) -> None:
     for root in (_ASSEMBLY, template):
         _bind_devices(root, devices)
     _mount_proc(_ASSEMBLY)
-    for descriptor in (*sources, *devices):
+    for descriptor in (*sources, *devices, *shelf):
         os.close(descriptor)
     kernel.pivot_into(_ASSEMBLY)
 
@@ -67,13 +74,15 @@ def open_places() -> None:
     kernel.mount(None, SLOTS, None, kernel.MS_SHARED)
 
 
-def enter_execution_root(slot: str) -> None:
+def enter_execution_root(slot: str, layer: str = "") -> None:
     """Give the calling process, in its own namespaces, the root that a program sees."""
     kernel.set_hostname(HOSTNAME)
     kernel.bind(TEMPLATE, STAGE)
     for folder, target in zip(BOX_FOLDERS, (WORKSPACE, "/tmp"), strict=True):  # noqa: S108
         os.makedirs(f"{slot}/{folder}", exist_ok=True)
         kernel.bind(f"{slot}/{folder}", STAGE + target)
+    if layer:
+        kernel.bind(f"{LAYERS}/{layer}/{LAYER_CONTENT}", STAGE + PACKAGES)
     kernel.mount_tmpfs(
         f"{STAGE}/dev/shm",  # noqa: S108
         size_bytes=_SHM_BYTES,
@@ -93,7 +102,7 @@ def _mount_proc(root: str) -> None:
 
 
 def _populate(root: str, plan: RootPlan, sources: Sequence[int]) -> None:
-    for folder in (WORKSPACE, "/tmp", "/proc", "/dev", "/dev/shm"):  # noqa: S108
+    for folder in (WORKSPACE, "/tmp", "/proc", "/dev", "/dev/shm", PACKAGES):  # noqa: S108
         os.makedirs(root + folder, exist_ok=True)
     for path, content in plan.files:
         _write_file(root + path, content)

@@ -186,6 +186,7 @@ def _files() -> Pairs:
         ("/etc/group", f"user:x:{INNER_ID}:\n"),
         ("/etc/hostname", f"{HOSTNAME}\n"),
         ("/etc/hosts", f"127.0.0.1 localhost {HOSTNAME}\n::1 localhost\n"),
+        ("/etc/resolv.conf", "nameserver 127.0.0.1\n"),
         ("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\n"),
         (f"{VENV}/pyvenv.cfg", f"home = {home}\ninclude-system-site-packages = {shared}\n"),
         (f"{LIBRARY}/assay/__init__.py", ""),

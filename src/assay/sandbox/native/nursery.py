@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from assay.sandbox.native import jail, kernel, pid1, worker
+from assay.sandbox.native import jail, kernel, loopback, pid1, worker
 from assay.sandbox.native.identity import clone_with_root
 from assay.sandbox.native.pid1 import NAMESPACES, Vacancy
 from assay.sandbox.native.worker import Confinement, Descriptors
@@ -67,10 +67,13 @@ class Nursery:
             return
         finally:
             _close(received)
+            if "ports" in order:
+                # Whatever came of it, nobody else gets that one.
+                kernel.unshare(kernel.CLONE_NEWNET)
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", handed_out))]
         self._channel.sendmsg([f'{{"pid": {self._newest}}}'.encode()], rights)
         _close(handed_out)
-        if self._spare_network:
+        if self._spare_network and "ports" not in order:
             # A network of its own for the next one, made while nobody waits.
             kernel.unshare(kernel.CLONE_NEWNET)
 
@@ -84,32 +87,53 @@ class Nursery:
             self._spare_network = True
         return kernel.clone_process(kernel.ALL_NAMESPACES & ~kernel.CLONE_NEWNET)
 
+    def _open_network(self, order: dict[str, Any]) -> list[int]:
+        """Make the network of the next cell one that leads to the supervisor, if it should."""
+        if "ports" not in order:
+            return []
+        kernel.unshare(kernel.CLONE_NEWNET)
+        self._spare_network = True
+        return loopback.open_network(order["ports"])
+
+    def _confinement_for(self, order: dict[str, Any]) -> Confinement:
+        network = self._confinement.network if order.get("networked") else None
+        return replace(
+            self._confinement,
+            filter=network or self._confinement.filter,
+            layer=order.get("layer", ""),
+            ahead=order.get("ahead", False),
+        )
+
     def _lead(self, order: dict[str, Any], received: list[int]) -> list[int]:
+        listeners = self._open_network(order)
         pid, pidfd = self._clone()
         if pid == 0:
             self._channel.close()
+            _close(listeners)
             slot = f"{jail.SLOTS}/{order['slot']}"
-            confinement = replace(self._confinement, ahead=order["ahead"])
+            confinement = self._confinement_for(order)
             pid1.lead(slot, _streams(received), received[_STREAMS:], confinement)
         self._newest = pid
-        return [pidfd]
+        return [pidfd, *listeners]
 
     def _vacate(self, order: dict[str, Any], received: list[int]) -> list[int]:
         gate, opener = os.pipe()
         status, ready, *cgroups = received
+        listeners = self._open_network(order)
         pid, pidfd = self._clone()
         if pid == 0:
             self._channel.close()
-            os.close(opener)
+            _close((opener, *listeners))
             vacancy = Vacancy(gate=gate, ready=ready, status=status)
-            pid1.keep_vacant(f"{jail.SLOTS}/{order['slot']}", vacancy, cgroups, self._confinement)
+            confinement = self._confinement_for(order)
+            pid1.keep_vacant(f"{jail.SLOTS}/{order['slot']}", vacancy, cgroups, confinement)
         names = ("pid", *(name for name, _ in NAMESPACES))
         try:
             held = [os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC) for name in names]
             os.write(opener, b"1")
         finally:
             _close((gate, opener))
-        return [pidfd, *held]
+        return [pidfd, *held, *listeners]
 
     def _join(self, order: dict[str, Any], received: list[int]) -> list[int]:
         streams = _streams(received)
@@ -120,7 +144,7 @@ class Nursery:
         kernel.join_namespace(pid_namespace, kernel.CLONE_NEWPID)
         pid = os.fork()
         if pid == 0:
-            confinement = replace(self._confinement, ahead=order["ahead"])
+            confinement = self._confinement_for(order)
             try:
                 pid1.move_in(ready, namespaces, cgroups, confinement)
             except BaseException as error:  # noqa: BLE001 - the child of a fork must not return

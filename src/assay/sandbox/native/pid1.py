@@ -78,7 +78,7 @@ def _settle(slot: str, confinement: Confinement) -> None:
         kernel.set_hostname(HOSTNAME)
     else:
         kernel.map_own_ids(INNER_ID, INNER_ID, INNER_ID)
-        jail.enter_execution_root(slot)
+        jail.enter_execution_root(slot, confinement.layer)
     kernel.set_dumpable(dumpable=False)
     if not confinement.contained:
         # Before the worker exists: it inherits every lock. Contained, it has first to become
@@ -107,7 +107,7 @@ def keep_vacant(
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         _join(cgroups)
         kernel.map_own_ids(INNER_ID, INNER_ID, INNER_ID)
-        jail.enter_execution_root(slot)
+        jail.enter_execution_root(slot, confinement.layer)
         # Only now: whoever hands out our namespaces has to look in here first.
         os.read(vacancy.gate, 1)
         kernel.set_dumpable(dumpable=False)

@@ -14,6 +14,8 @@ INNER_ID = 1000
 HOSTNAME = "sandbox"
 WORKSPACE = "/app"
 TEMPORARY = "/tmp"  # noqa: S108 - the jail's own
+PACKAGES = "/opt/assay/packages"
+"""Where a program finds the packages that its sandbox was given."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +49,10 @@ class JailPlan:
     become it: that they are somebody else is what keeps them from our processes."""
     stages: tuple[tuple[str, ...], ...] = ()
     """Modules to import; each stage is a zygote of its own that has those before it too."""
+    layers: str = ""
+    """The host directory that holds layers of packages; programs see at most one of them."""
+    network_seccomp_hex: str = ""
+    """The filter for programs that may reach some hosts. Empty where that cannot be kept."""
     remove: tuple[str, ...] = ()
     """What the warden removes when all is over: cgroup directories and the engine's own folder."""
 
@@ -67,6 +73,8 @@ def plan_from_json(text: bytes) -> JailPlan:
         seccomp_hex=fields["seccomp_hex"],
         readable=tuple(fields["readable"]),
         scratch=fields["scratch"],
+        layers=fields["layers"],
+        network_seccomp_hex=fields["network_seccomp_hex"],
         remove=tuple(fields["remove"]),
     )
 

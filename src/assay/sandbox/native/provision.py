@@ -54,6 +54,8 @@ class Choice:
     namespaces: bool
     alone_as: int | None
     """The uid of programs, where a container holds this engine for one sandbox and nothing else."""
+    layers: Path | None
+    """Where layers of packages are and will be; None if there is no place for them."""
 
 
 async def start_best(layout: Layout, stages: Stages, runtime_dir: Path, choice: Choice) -> Running:
@@ -67,7 +69,7 @@ async def start_best(layout: Layout, stages: Stages, runtime_dir: Path, choice: 
     refusal = IsolationUnavailableError("namespaces are switched off in the settings")
     if choice.namespaces:
         try:
-            return await _start("namespaces", layout, stages, runtime_dir)
+            return await _start("namespaces", layout, stages, runtime_dir, layers=choice.layers)
         except IsolationUnavailableError as error:
             refusal = error
     if not Isolation.RESTRICTED.satisfies(choice.least):
@@ -83,7 +85,13 @@ async def start_best(layout: Layout, stages: Stages, runtime_dir: Path, choice: 
 
 
 async def _start(
-    tier: Tier, layout: Layout, stages: Stages, runtime_dir: Path, programs_as: int | None = None
+    tier: Tier,
+    layout: Layout,
+    stages: Stages,
+    runtime_dir: Path,
+    programs_as: int | None = None,
+    *,
+    layers: Path | None = None,
 ) -> Running:
     engine_id = f"{os.getpid()}-{secrets.token_hex(4)}"
     folder = runtime_dir / engine_id
@@ -105,6 +113,7 @@ async def _start(
             _plan(tier, layout, groups, scratch),
             drop_to_id=owner,
             stages=tuple(tuple(stage) for stage in stages),
+            layers=str(layers or ""),
             remove=record.remove,
         )
         engine = await start_engine(plan, groups)
@@ -147,15 +156,18 @@ def _plan(tier: Tier, layout: Layout, groups: ControlGroups, scratch: Path) -> J
     jailed = tier == "namespaces"
     interpreter, library = (INTERPRETER, LIBRARY) if jailed else (sys.executable, SOURCE)
     devices = tuple(f"/dev/{name}" for name in _DEVICES)
+    counted = groups.enforcing
     seccomp_program = seccomp.build_filter(
-        own_namespaces=tier != "landlock", counted_memory=groups.enforcing
+        own_namespaces=tier != "landlock", counted_memory=counted
     )
+    networked = seccomp.build_filter(network=True, counted_memory=counted) if jailed else b""
     return JailPlan(
         tier=tier,
         root=layout.root if jailed else RootPlan(),
         argv=(interpreter, "-I", "-c", _BOOT, library),
         env=tuple((layout.env if jailed else layout.host_env).items()),
         seccomp_hex=seccomp_program.hex(),
+        network_seccomp_hex=networked.hex(),
         readable=(*layout.readable, *devices) if tier == "landlock" else (),
         scratch=str(scratch),
     )

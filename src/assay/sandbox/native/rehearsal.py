@@ -19,6 +19,8 @@ _HEADER: Final[dict[str, object]] = {
     "cwd": "",
     "workspace": "",
     "writable": [],
+    "readable": [],
+    "packages": "",
     "env": {"A": "a"},
     "rlimits": {"RLIMIT_CORE": 0},
 }

@@ -20,6 +20,8 @@ class Setting:
     temporary: str
     writable: tuple[str, ...] = ()
     """Landlock tier: the folders of the box."""
+    packages: str = ""
+    """The folder of the packages that the sandbox was given."""
     groups_enforce: bool
     """Whether control groups keep memory and processes; otherwise the watch does."""
     processes_elsewhere: int = 0
@@ -32,6 +34,9 @@ def encode_request(program: Program, limits: Limits, setting: Setting) -> bytes:
         "env": {"HOME": setting.temporary, "TMPDIR": setting.temporary, **program.env},
         "workspace": setting.workspace,
         "writable": setting.writable,
+        # Part of the jail's root already, where there is one.
+        "readable": [setting.packages] if setting.packages and setting.writable else [],
+        "packages": setting.packages,
         "rlimits": _rlimits(limits, setting),
     }
     if isinstance(program, Command):

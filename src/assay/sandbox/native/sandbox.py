@@ -13,6 +13,7 @@ import anyio.to_thread
 
 from assay.contracts.errors import SandboxUnavailableError
 from assay.contracts.execution import (
+    Denial,
     ExecutionResult,
     FileInfo,
     Limits,
@@ -21,10 +22,12 @@ from assay.contracts.execution import (
     Timings,
 )
 from assay.contracts.ports import Interpreter, OnOutput, ignore_output
+from assay.sandbox.egress.gate import open_gate
 from assay.sandbox.native import kernel
 from assay.sandbox.native.cell import Cell
 from assay.sandbox.native.conclusion import Evidence, conclude
 from assay.sandbox.native.disk_use import disk_use
+from assay.sandbox.native.equipping import NOTHING, Fitting
 from assay.sandbox.native.files import WorkspaceFiles
 from assay.sandbox.native.interpreter import NativeInterpreter, Premises, Session
 from assay.sandbox.native.jail import BOX_FOLDERS
@@ -35,7 +38,7 @@ from assay.sandbox.native.provision import Running
 from assay.sandbox.native.request import Setting, encode_opening, encode_request
 from assay.sandbox.native.shelf import Box, Shelf
 from assay.sandbox.native.stages import Stages, suitable_stage
-from assay.sandbox.native.supervision import Supervision
+from assay.sandbox.native.supervision import Ending, Supervision
 from assay.sandbox.native.watch import (
     ContainedWatch,
     GroupWatch,
@@ -77,9 +80,10 @@ def places_of(tier: Tier, folder: Path | None) -> tuple[Path, ...]:
 class NativeSandbox:
     """See `assay.contracts.ports.Sandbox`."""
 
-    def __init__(self, house: House, box: Box, limits: Limits) -> None:
+    def __init__(self, house: House, box: Box, limits: Limits, fitting: Fitting = NOTHING) -> None:
         self.limits = limits
         self._house = house
+        self._fitting = fitting
         self._engine = house.running.engine
         self._box = box.name
         self._workspace = box.workspace
@@ -109,7 +113,8 @@ class NativeSandbox:
             supervision = Supervision(cell, limits, self._watch(cell, limits), on_output)
             try:
                 with self._tracked(supervision):
-                    ending = await supervision.run(request, program.stdin)
+                    follow = self._follow(supervision, cell, request, program.stdin)
+                    ending, denials = await follow
                 usage = cell.group.usage()
             finally:
                 self._engine.discard(cell)
@@ -123,8 +128,18 @@ class NativeSandbox:
             disk_full=self._is_full(),
             timings=timings,
             isolation=self._house.running.isolation,
+            denials=denials,
         )
         return conclude(evidence)
+
+    async def _follow(
+        self, supervision: Supervision, cell: Cell, request: bytes, stdin: bytes
+    ) -> tuple[Ending, tuple[Denial, ...]]:
+        if self._fitting.egress is None:
+            return await supervision.run(request, stdin), ()
+        async with open_gate(self._fitting.egress, cell.listeners) as gate:
+            ending = await supervision.run(request, stdin)
+        return ending, gate.denials
 
     @contextmanager
     def _tracked(self, execution: Supervision | CellRun) -> Generator[None]:
@@ -146,8 +161,7 @@ class NativeSandbox:
     async def _prepare(self, stage: int, limits: Limits) -> Cell:
         """Take a cell of a stage, or of the largest below it that is ready."""
         self._check_open()
-        ready = [pool for pool in self._house.pools[: stage + 1] if pool.ready]
-        cell = await ready[-1].take()
+        cell = await self._take_cell(stage)
         try:
             _limit(cell, limits)
             # A cell that is just being made goes on meanwhile.
@@ -158,6 +172,14 @@ class NativeSandbox:
             self._engine.discard(cell)
             raise
         return cell
+
+    async def _take_cell(self, wanted: int) -> Cell:
+        pools = self._house.pools
+        stage = max(number for number in range(wanted + 1) if pools[number].ready)
+        if self._fitting is NOTHING:
+            return await pools[stage].take()
+        # Those that wait ready have neither packages nor a network.
+        return await self._engine.make_cell(stage, ahead=False, fit=self._fitting.fit)
 
     def _watch(self, cell: Cell, limits: Limits) -> Watch:
         if self._house.running.groups.enforcing and not self._places:
@@ -175,12 +197,18 @@ class NativeSandbox:
     def _setting(self) -> Setting:
         enforced = self._house.running.groups.enforcing
         if self._folder is None:
-            return Setting(workspace=WORKSPACE, temporary=TEMPORARY, groups_enforce=enforced)
+            return Setting(
+                workspace=WORKSPACE,
+                temporary=TEMPORARY,
+                packages=self._fitting.packages,
+                groups_enforce=enforced,
+            )
         workspace, temporary = (str(self._folder / name) for name in BOX_FOLDERS)
         return Setting(
             workspace=workspace,
             temporary=temporary,
             writable=(workspace, temporary, "/dev/null", "/dev/zero", "/dev/full"),
+            packages=self._fitting.packages,
             groups_enforce=enforced,
             processes_elsewhere=count_processes(self._house.running.box_owner or os.getuid()),
         )

@@ -87,7 +87,7 @@ def _become_zygote(
         if plan.tier == "namespaces":
             if plan.drop_to_id is None:
                 kernel.map_own_ids(INNER_ID, *outer)
-            jail.build_zygote_root(plan.root)
+            jail.build_zygote_root(plan.root, plan.layers)
         if identity is not None:
             become(identity)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

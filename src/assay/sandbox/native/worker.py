@@ -43,8 +43,8 @@ _OUR_MODULES: Final = (
         f"assay.sandbox.native.{name}"
         for name in (
             *("cell_code", "descendants", "figures", "heads", "hot_pages", "jail", "keeper"),
-            *("kernel", "landlock", "large_pages", "mediation", "nursery", "pid1", "plan"),
-            *("rehearsal", "removal", "seccomp", "seccomp_policy", "showing", "steward"),
+            *("kernel", "landlock", "large_pages", "loopback", "mediation", "nursery", "pid1"),
+            *("plan", "rehearsal", "removal", "seccomp", "seccomp_policy", "showing", "steward"),
             *("syscalls", "talk", "tracebacks", "worker", "zygote"),
         )
     ),
@@ -67,6 +67,10 @@ class Confinement:
     """Landlock tier: what a program may read. Empty when namespaces do that work."""
     asking: seccomp.PreparedFilter | None = None
     """Landlock tier: what a program may do only through PID 1, see `mediation.py`."""
+    network: seccomp.PreparedFilter | None = None
+    """The filter instead, for a cell with a network of its own."""
+    layer: str = ""
+    """The packages that this cell has; empty: none."""
     ahead: bool = False
     """Whether this execution is prepared before anyone waits for it."""
     inherited_kb: int = 0
@@ -189,10 +193,21 @@ def _prepare(header: dict[str, Any], confinement: Confinement) -> None:
                 raise  # gVisor has only some of these; the watch keeps the totals
     if confinement.readable:
         # The box is known only now, so this tier locks the last door just before the program.
-        landlock.restrict(read_only=confinement.readable, read_write=header["writable"])
+        readable = (*confinement.readable, *header["readable"])
+        landlock.restrict(read_only=readable, read_write=header["writable"])
         if confinement.line is not None and confinement.asking is not None:
             mediation.hand_over(confinement.line, confinement.asking, header["writable"])
     os.environ.update(header["env"])
+    if folder := header["packages"]:
+        _add_packages(folder)
+
+
+def _add_packages(folder: str) -> None:
+    """Have them found as if they were on PYTHONPATH, by this interpreter and by others."""
+    for name, value in (("PYTHONPATH", folder), ("PATH", f"{folder}/bin")):
+        before = os.environ.get(name)
+        os.environ[name] = f"{before}:{value}" if before else value
+    sys.path.insert(1, folder)
 
 
 def _become_keeper(

@@ -41,6 +41,7 @@ def main(plan_descriptor: int, mounts: int, *orders: int) -> NoReturn:
     confinement = Confinement(
         filter=PreparedFilter(bytes.fromhex(plan.seccomp_hex)),
         asking=PreparedFilter(build_asking_filter(MEDIATED)) if plan.tier == "landlock" else None,
+        network=_prepared(plan.network_seccomp_hex),
         readable=tuple(path for path in plan.readable if os.access(path, os.R_OK)),
         contained=plan.tier == "contained",
         worker_id=plan.drop_to_id or 0,
@@ -90,6 +91,10 @@ def _serve(channel: socket.socket, confinement: Confinement, *, bare: bool) -> N
     nursery = Nursery(channel, replace(confinement, inherited_kb=_inheritance_kb()))
     while True:
         nursery.serve_one()
+
+
+def _prepared(program_hex: str) -> PreparedFilter | None:
+    return PreparedFilter(bytes.fromhex(program_hex)) if program_hex else None
 
 
 def _inheritance_kb() -> int:

@@ -3,6 +3,7 @@
 from assay.testing.conformance import (
     disk,
     endings,
+    equipment,
     files,
     interpreter,
     lifecycle,
@@ -29,6 +30,7 @@ PROMISES: tuple[Promise, ...] = tuple(
         measures,
         files,
         shared_files,
+        equipment,
     )
     for found in promises_in(module)
 )

@@ -1,6 +1,7 @@
 """Attacks that no sandbox may let through, each with the proof that its detector works."""
 
 from assay.testing.hostile import (
+    equipment,
     floods,
     host_data,
     host_files,
@@ -27,6 +28,7 @@ CASES: tuple[HostileCase, ...] = tuple(
         privileges,
         processes,
         network,
+        equipment,
         protocol,
         host_files,
         races,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Literal, cast
 
-from assay.contracts.execution import Isolation, Limits, Reason
+from assay.contracts.execution import BARE, Equipment, Isolation, Limits, Reason
 from assay.contracts.ports import SandboxBackend
 from assay.testing.hostile.canaries import HostCanaries, open_canaries
 from assay.testing.programs import describe, python, run_alone
@@ -20,6 +20,7 @@ Group = Literal[
     "processes",
     "kernel_surface",
     "network",
+    "equipment",
     "protocol",
     "host_files",
 ]
@@ -64,6 +65,7 @@ class Terms:
     needs: Isolation = Isolation.RESTRICTED
     moot_from: Isolation | None = None
     limits: Limits = TIGHT
+    equipment: Equipment = BARE
     endings: frozenset[Reason] = frozenset()
     """How the attacker may be ended, apart from saying itself that it got nowhere."""
     by_command: bool = False

@@ -72,7 +72,9 @@ async def _verdict_of(probe: Probe, arena: Arena) -> Finding:
         if probe.terms.by_command
         else PythonCode(source=source.encode(), filename="attack.py")
     )
-    return judged(await run_alone(arena.backend, program, probe.terms.limits), probe.terms)
+    limits, equipment = probe.terms.limits, probe.terms.equipment
+    result = await run_alone(arena.backend, program, limits, equipment=equipment)
+    return judged(result, probe.terms)
 
 
 def judged(result: ExecutionResult, terms: Terms) -> Finding:

@@ -1,0 +1,1 @@
+"""Python packages for sandboxes: resolved and unpacked outside, kept as read-only layers."""

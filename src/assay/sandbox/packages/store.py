@@ -1,0 +1,286 @@
+"""All layers of this user: found again in milliseconds, made once, removed when there are too many.
+
+    layers/KEY      one layer; whoever uses it holds a shared lock on its manifest
+    requests/HASH   which layer a request led to, and when
+    locks/HASH      held by the process that is making what a request needs
+    making/…        layers on the way; whatever is there without an owner is rubbish
+    wheels          what uv has fetched
+
+A layer appears by a rename, so there are only whole ones. Processes meet at the locks, which the
+kernel gives up for those that die.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+from anyio import to_thread
+
+from assay.contracts.errors import PackageError, UsageError
+from assay.sandbox.packages.explaining import IndexUnreachableError
+from assay.sandbox.packages.layers import CONTENT, MANIFEST, Layer, furnish, layer_key, read_layer
+from assay.sandbox.packages.requirements import Requirement, parse_requirements
+from assay.sandbox.packages.resolver import Resolver
+from assay.sandbox.packages.target import Target
+
+LAYERS: Final = "layers"
+_DAY_S: Final = 86400.0
+_LOOK_AGAIN_S: Final = 0.05
+
+
+class PackageStore:
+    """The layers below one folder."""
+
+    def __init__(self, folder: Path, *, environment: Mapping[str, str], max_bytes: int) -> None:
+        self._folder = folder
+        self._max_bytes = max_bytes
+        self._resolver = Resolver(wheels=folder / "wheels", environment=environment)
+
+    @property
+    def layers_folder(self) -> Path:
+        return self._folder / LAYERS
+
+    def make_folders(self) -> None:
+        """Have a place for layers.
+
+        Raises:
+            UsageError: If it cannot be made.
+        """
+        try:
+            for name in (LAYERS, "requests", "locks", "making", "wheels"):
+                (self._folder / name).mkdir(parents=True, exist_ok=True)
+            # Entered by the users that programs run as, whatever the umask was.
+            self.layers_folder.chmod(0o755)
+        except OSError as error:
+            raise UsageError(
+                f"no place for packages in {str(self._folder)!r}: {error.strerror}",
+                hint="set sandbox.packages_dir to a folder that can be written to",
+            ) from error
+
+    @asynccontextmanager
+    async def open_layer(self, packages: Sequence[str], target: Target) -> AsyncGenerator[Layer]:
+        """Return the layer that a request leads to; nobody removes it meanwhile.
+
+        Raises:
+            PackageError: If a package cannot be had.
+            UsageError: If there is no place for it.
+            MissingExtraError: If uv is not installed, and it is needed.
+        """
+        asked = parse_requirements(packages)
+        name = _request_name(asked, target)
+        with contextlib.ExitStack() as held:
+            layer = self._known(name, asked, held)
+            if layer is None:
+                layer = await self._make(name, asked, target, held)
+            yield layer
+
+    def layers(self) -> tuple[Layer, ...]:
+        """Every layer, the one used last first."""
+        folders = self.layers_folder.iterdir() if self.layers_folder.is_dir() else ()
+        found = [layer for folder in folders if (layer := read_layer(folder)) is not None]
+        return tuple(sorted(found, key=lambda layer: layer.used_at, reverse=True))
+
+    def remove(self, layer: Layer) -> bool:
+        """Remove a layer unless somebody uses it."""
+        folder = self.layers_folder / layer.key
+        with contextlib.ExitStack() as held:
+            if not _hold(folder / MANIFEST, fcntl.LOCK_EX, held):
+                return False
+            away = self._folder / "making" / f"removed-{layer.key}-{os.getpid()}"
+            with suppress(OSError):
+                folder.rename(away)
+        _remove(away)
+        return not folder.exists()
+
+    def clean(self) -> tuple[Layer, ...]:
+        """Remove every layer that nobody uses, and what was fetched for them; returns them."""
+        removed = tuple(layer for layer in self.layers() if self.remove(layer))
+        for name in ("wheels", "requests"):
+            _remove(self._folder / name)
+        self._sweep()
+        return removed
+
+    def _known(
+        self,
+        name: str,
+        asked: Sequence[Requirement],
+        held: contextlib.ExitStack,
+        *,
+        stale: bool = False,
+    ) -> Layer | None:
+        """Look a request up. One with room for newer versions is asked again after a day."""
+        try:
+            entry: dict[str, Any] = json.loads((self._folder / "requests" / name).read_text())
+            key, at = str(entry["layer"]), float(entry["at"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        lasting = stale or all(requirement.exact for requirement in asked)
+        if not lasting and not 0 <= time.time() - at < _DAY_S:
+            return None
+        return self._take(key, held)
+
+    def _take(self, key: str, held: contextlib.ExitStack) -> Layer | None:
+        folder = self.layers_folder / key
+        if "/" in key or not _hold(folder / MANIFEST, fcntl.LOCK_SH, held):
+            return None
+        with suppress(OSError):
+            os.utime(folder / MANIFEST)
+        return read_layer(folder)
+
+    async def _make(
+        self,
+        name: str,
+        asked: Sequence[Requirement],
+        target: Target,
+        held: contextlib.ExitStack,
+    ) -> Layer:
+        self.make_folders()
+        async with _turn(self._folder / "locks" / name):
+            if layer := self._known(name, asked, held):
+                return layer  # made by somebody else while we waited
+            with self._open_workbench() as bench:
+                try:
+                    key = await self._build(asked, target, bench)
+                except IndexUnreachableError as error:
+                    if layer := self._known(name, asked, held, stale=True):
+                        return layer
+                    raise PackageError(
+                        f"the package index cannot be reached: {error}",
+                        unanswered=True,
+                        hint="check the network, and the index that pip is set up to use",
+                    ) from error
+            layer = self._take(key, held)
+            if layer is None:
+                raise PackageError("a layer was removed as it was made", hint="try again")
+            self._remember(name, key)
+        await to_thread.run_sync(self._make_room)
+        return layer
+
+    async def _build(self, asked: Sequence[Requirement], target: Target, bench: Path) -> str:
+        pins = await self._resolver.resolve(asked, target, bench)
+        key = layer_key(pins, target)
+        place = self.layers_folder / key
+        if read_layer(place) is not None:
+            return key
+        made = _make_empty(bench / "layer")
+        await self._resolver.unpack(pins, target, bench, made / CONTENT)
+        await furnish(made, pins, target, max_bytes=self._max_bytes)
+        try:
+            made.rename(place)
+        except OSError:
+            # Another request has led to the same layer, and was quicker.
+            if read_layer(place) is None:
+                raise
+        return key
+
+    @contextmanager
+    def _open_workbench(self) -> Generator[Path]:
+        self._sweep()
+        bench = Path(tempfile.mkdtemp(prefix="bench-", dir=self._folder / "making"))
+        with contextlib.ExitStack() as held:
+            (bench / "owner").touch()
+            _hold(bench / "owner", fcntl.LOCK_EX, held)
+            try:
+                yield bench
+            finally:
+                _remove(bench)
+
+    def _sweep(self) -> None:
+        """Remove what somebody has left who was killed while making a layer."""
+        making = self._folder / "making"
+        for path in making.iterdir() if making.is_dir() else ():
+            with contextlib.ExitStack() as held:
+                owned = (path / "owner").exists()
+                fresh = not owned and _age_s(path) < _DAY_S
+                if not fresh and (not owned or _hold(path / "owner", fcntl.LOCK_EX, held)):
+                    _remove(path)
+
+    def _remember(self, name: str, key: str) -> None:
+        path = self._folder / "requests" / name
+        fresh = path.with_name(f"{name}.{os.getpid()}")
+        fresh.write_text(json.dumps({"layer": key, "at": time.time()}))
+        fresh.rename(path)
+
+    def _make_room(self) -> None:
+        """Remove the layers unused for longest, until the rest takes up no more than it may."""
+        used_bytes = 0
+        for layer in self.layers():
+            used_bytes += layer.size_bytes
+            if used_bytes > self._max_bytes and self.remove(layer):
+                used_bytes -= layer.size_bytes
+        wheels = self._folder / "wheels"
+        if _size_bytes(wheels) > self._max_bytes:
+            _remove(wheels)
+
+
+def _make_empty(folder: Path) -> Path:
+    (folder / CONTENT).mkdir(parents=True)
+    # Entered by the users that programs run as, whatever the umask was.
+    folder.chmod(0o755)
+    return folder
+
+
+def _request_name(asked: Sequence[Requirement], target: Target) -> str:
+    words = [*map(str, asked), target.python, target.platform, *target.present]
+    return hashlib.sha256(json.dumps(words).encode()).hexdigest()[:32]
+
+
+def _hold(path: Path, kind: int, held: contextlib.ExitStack, *, flags: int = 0) -> bool:
+    """Lock a file for as long as `held` lasts; False if it is gone, or somebody else's."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | flags, 0o600)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+        # It may have been removed between the two.
+        there = os.path.samestat(os.fstat(descriptor), path.stat())
+    except OSError:
+        there = False
+    if not there:
+        os.close(descriptor)
+        return False
+    held.callback(os.close, descriptor)
+    return True
+
+
+@asynccontextmanager
+async def _turn(path: Path) -> AsyncGenerator[None]:
+    """Wait for one's turn at a lock file."""
+    with contextlib.ExitStack() as held:
+        while not _hold(path, fcntl.LOCK_EX, held, flags=os.O_CREAT):  # noqa: ASYNC110 - other processes know no events
+            await anyio.sleep(_LOOK_AGAIN_S)
+        yield
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder whose folders may be closed to writers."""
+    for place, _, _ in os.walk(folder):
+        with suppress(OSError):
+            os.chmod(place, 0o700)  # noqa: PTH101 - as `walk` gives it
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _age_s(path: Path) -> float:
+    with suppress(OSError):
+        return time.time() - path.lstat().st_mtime
+    return 0.0
+
+
+def _size_bytes(folder: Path) -> int:
+    total = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):
+                total += os.lstat(os.path.join(place, name)).st_size  # noqa: PTH118 - many, and quick
+    return total
