@@ -1,6 +1,6 @@
 """The composition root: parts are chosen and joined here, and nowhere else."""
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Final
 from pydantic import SecretStr
 
 from assay.contracts.errors import UsageError
-from assay.contracts.execution import Limits
+from assay.contracts.execution import BARE, Equipment, Limits
 from assay.contracts.goal import MemoryUse
 from assay.contracts.ports import FailureMemory, Model, Sandbox, SandboxBackend, Screen
 from assay.sandbox import factory
+from assay.sandbox.equipped import EquippedBackend
 from assay.settings import (
     ModelSettings,
     SandboxSettings,
@@ -30,26 +31,56 @@ if TYPE_CHECKING:
 _LOCAL: Final = "local:"
 
 
-def open_backend(
-    settings: SandboxSettings | None = None,
-) -> AbstractAsyncContextManager[SandboxBackend]:
-    """Start a way of isolating, to open many sandboxes from."""
-    return factory.open_backend(settings or load_settings().sandbox)
-
-
 @asynccontextmanager
-async def open_sandbox(
-    limits: Limits | None = None, *, settings: SandboxSettings | None = None
-) -> AsyncGenerator[Sandbox]:
-    """Open one sandbox, with a backend of its own that ends with it.
+async def open_backend(settings: SandboxSettings | None = None) -> AsyncGenerator[SandboxBackend]:
+    """Start a way of isolating, to open many sandboxes from.
+
+    Each of them has the packages and hosts that the settings name, besides what it is given.
 
     Raises:
         UsageError: If the settings are wrong.
         IsolationUnavailableError: If this machine cannot isolate as asked.
     """
+    chosen = settings or load_settings().sandbox
+    equipment = Equipment(packages=chosen.packages, hosts=chosen.hosts)
+    async with factory.open_backend(chosen) as backend:
+        yield backend if equipment == BARE else EquippedBackend(backend, equipment)
+
+
+async def pin_packages(settings: SandboxSettings) -> SandboxSettings:
+    """Return the settings with the exact versions of everything that their packages come down to.
+
+    Raises:
+        PackageError: If a package cannot be had.
+        MissingExtraError: If uv is needed and not installed.
+    """
+    if not settings.packages:
+        return settings
+    pins = await factory.resolve_packages(settings)
+    return settings.model_copy(update={"packages": pins})
+
+
+@asynccontextmanager
+async def open_sandbox(
+    limits: Limits | None = None,
+    *,
+    packages: Sequence[str] = (),
+    hosts: Sequence[str] = (),
+    settings: SandboxSettings | None = None,
+) -> AsyncGenerator[Sandbox]:
+    """Open one sandbox, with a backend of its own that ends with it.
+
+    Packages and hosts come on top of those that the settings name.
+
+    Raises:
+        UsageError: If the settings are wrong, or a host cannot be allowed here.
+        PackageError: If a package cannot be had.
+        IsolationUnavailableError: If this machine cannot isolate as asked.
+    """
+    equipment = Equipment(packages=tuple(packages), hosts=tuple(hosts))
     async with (
         open_backend(settings) as backend,
-        backend.open_sandbox(limits or Limits()) as sandbox,
+        backend.open_sandbox(limits or Limits(), equipment) as sandbox,
     ):
         yield sandbox
 

@@ -9,6 +9,7 @@ from typing import Final
 
 from assay.agent.trimming import trim
 from assay.contracts.conversation import Message, ModelFacts
+from assay.contracts.execution import BARE, Equipment
 from assay.contracts.lessons import Skill
 from assay.contracts.workspace import Tree
 
@@ -64,6 +65,8 @@ class Brief:
     """What the checks say of the files as they are."""
     tried: tuple[str, ...] = ()
     """What failed before, a line each."""
+    equipment: Equipment = BARE
+    """What code finds in its sandbox."""
 
 
 def prompt(name: str, **values: str) -> str:
@@ -92,6 +95,12 @@ def opening(brief: Brief, *, max_chars: int) -> str:
     if brief.steps:
         numbered = "\n".join(f"{number}. {step}" for number, step in enumerate(brief.steps, 1))
         parts.append(f"# Plan\n{numbered}")
+    if brief.equipment.packages:
+        names = ", ".join(f"`{package}`" for package in brief.equipment.packages)
+        parts.append(f"# Packages\nInstalled for this: {names}")
+    if brief.equipment.hosts:
+        names = ", ".join(f"`{host}`" for host in brief.equipment.hosts)
+        parts.append(f"# Network\nPrograms reach these hosts and no others: {names}")
     parts.extend(_files(brief, max_chars=max_chars))
     if brief.fails_now:
         parts.append(f"# What is wrong now\n{brief.fails_now}")

@@ -64,6 +64,7 @@ def _messages(sitting: Sitting, step: Step, tree: Tree, feedback: str) -> tuple[
         tree=tree,
         targets=plan.targets,
         tests=plan.protected,
+        equipment=sitting.parts.equipment,
         lessons=plan.lessons,
         skills=plan.skills,
         fails_now=plan.fails_now,

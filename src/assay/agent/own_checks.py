@@ -73,6 +73,7 @@ def _messages(sitting: Sitting, plan: Plan, path: PurePosixPath) -> tuple[Messag
         statement=sitting.parts.goal.statement,
         tree=sitting.parts.pristine,
         targets=plan.targets,
+        equipment=sitting.parts.equipment,
     )
     room = room_for_files(sitting.parts.model.facts)
     first = opening(brief, max_chars=room)

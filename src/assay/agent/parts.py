@@ -9,7 +9,7 @@ from assay.agent.state import REPLY, RunState
 from assay.agent.verify.verifier import Verifier
 from assay.contracts.conversation import Reply, Request, Usage
 from assay.contracts.events import ModelReplied, OutputArrived, RunEvent, TextArrived
-from assay.contracts.execution import Limits, OutputChunk
+from assay.contracts.execution import BARE, Equipment, Limits, OutputChunk
 from assay.contracts.goal import Goal, MemoryUse
 from assay.contracts.jsonable import jsonable
 from assay.contracts.lessons import Cue
@@ -43,6 +43,8 @@ class Parts:
     policy: Policy
     memory: FailureMemory
     memory_use: MemoryUse
+    equipment: Equipment = BARE
+    """What the sandboxes of the backend have, for the model to know."""
     workspace: str = ""
     """What a person calls the folder."""
     clock: Callable[[], float] = time.monotonic

@@ -155,6 +155,7 @@ async def _steps(sitting: Sitting, plan: Plan) -> tuple[str, ...]:
         tree=parts.pristine,
         targets=plan.targets,
         tests=plan.protected,
+        equipment=parts.equipment,
     )
     request = Request(
         messages=(

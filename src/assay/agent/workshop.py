@@ -109,6 +109,7 @@ def _messages(sitting: Sitting, step: Step, tree: Tree, feedback: str) -> tuple[
         tree=tree,
         targets=plan.targets,
         tests=plan.protected,
+        equipment=parts.equipment,
         steps=plan.steps,
         fails_now=plan.fails_now,
         lessons=plan.lessons,

@@ -134,6 +134,10 @@ class Denial:
     """None when only the name was asked for."""
     why: str
 
+    def __str__(self) -> str:
+        place = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{place}{'' if self.port is None else f':{self.port}'} ({self.why})"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:

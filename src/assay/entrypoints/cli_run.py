@@ -58,6 +58,8 @@ _EXIT_CODES: Final = {
 )
 @click.option("--model", help="`auto`, `local`, PROVIDER[:MODEL], `scripted:FILE` …")
 @click.option("--backend", help="Where code runs. Default: the best there is here.")
+@click.option("--package", "packages", multiple=True, metavar="NAME", help="A package to have.")
+@click.option("--allow-host", "hosts", multiple=True, metavar="HOST", help="A host to reach.")
 @click.option(
     "--max-attempts",
     type=int,
@@ -174,6 +176,8 @@ def _commission(goal: str, settings: "Settings", options: dict[str, Any]) -> "Co
         memory=agent.memory,
         budget_usd=settings.models.budget.usd,
         budget_tokens=settings.models.budget.tokens,
+        packages=(*settings.sandbox.packages, *options["packages"]),
+        hosts=(*settings.sandbox.hosts, *options["hosts"]),
     )
 
 

@@ -20,7 +20,7 @@ from assay.contracts.execution import (
     PythonCode,
     Reason,
 )
-from assay.entrypoints import cli_exchange, cli_upkeep
+from assay.entrypoints import cli_exchange, cli_packages, cli_upkeep
 
 if TYPE_CHECKING:
     from assay.settings import SandboxSettings
@@ -40,6 +40,7 @@ def command() -> None:
 command.add_command(cli_upkeep.selftest)
 command.add_command(cli_upkeep.list_engines)
 command.add_command(cli_upkeep.clean)
+command.add_command(cli_packages.command)
 
 
 class _WithProgram(click.Command):
@@ -67,7 +68,11 @@ class _WithProgram(click.Command):
 @click.option("--memory-mb", type=_COUNT, help="Memory, all its processes together.")
 @click.option("--processes", type=_COUNT, help="Processes and threads at once.")
 @click.option("--disk-mb", type=_COUNT, help="Size of the workspace and /tmp together.")
-@click.option("--network", default="none", help="What it may reach: none.")
+@click.option("--network", help="`none`: nothing can be reached, whatever the settings say.")
+@click.option(
+    "--allow-host", "hosts", multiple=True, metavar="HOST[:PORT]", help="Let it reach this host."
+)
+@click.option("--package", "packages", multiple=True, metavar="NAME", help="Give it this package.")
 @click.option("--env", "env", multiple=True, metavar="NAME=VALUE", help="Set a variable for it.")
 @click.option("--copy", "copies", multiple=True, metavar="FILE", help="Copy into the workspace.")
 @click.option(
@@ -155,6 +160,10 @@ def _check_words(options: Mapping[str, Any]) -> None:
         "isolation": tuple(grade.value for grade in Isolation),
         "network": ("none",),
     }
+    if options["network"] == "none" and options["hosts"]:
+        raise UsageError(
+            "--network none and --allow-host contradict each other", hint="leave one of them out"
+        )
     for name, known in choices.items():
         if options[name] is not None and options[name] not in known:
             raise UsageError(
@@ -252,7 +261,10 @@ def _settings(options: Mapping[str, Any], program: Program) -> "SandboxSettings"
     settings = load_settings({"sandbox": words}).sandbox
     # One program: import ahead only what it will import, and keep nothing waiting.
     preload = needed_stages(program, settings.preload)
-    return settings.model_copy(update={"preload": preload, "pool_size": 0})
+    hosts = () if options["network"] == "none" else (*settings.hosts, *options["hosts"])
+    packages = (*settings.packages, *options["packages"])
+    update = {"preload": preload, "pool_size": 0, "hosts": hosts, "packages": packages}
+    return settings.model_copy(update=update)
 
 
 def exit_code(result: ExecutionResult) -> int:
@@ -289,6 +301,10 @@ def result_fields(result: ExecutionResult) -> dict[str, Any]:
         },
         "backend": result.backend,
         "isolation": result.isolation.value,
+        "denials": [
+            {"host": denial.host, "port": denial.port, "why": denial.why}
+            for denial in result.denials
+        ],
     }
 
 
@@ -302,6 +318,8 @@ def _base64_unless_text(data: bytes) -> str | None:
 
 def _explain(result: ExecutionResult, limits: Limits) -> None:
     """Say on stderr what a bare exit code would not tell."""
+    for denial in result.denials:
+        click.echo(f"assay: denied: {denial}", err=True)
     if result.reason in {Reason.COMPLETED, Reason.SIGNALLED} and not result.truncated:
         return
     if result.reason is Reason.COULD_NOT_START:

@@ -54,3 +54,18 @@ def build_package_store(settings: SandboxSettings) -> "PackageStore":
         environment=settings.index_environment,
         max_bytes=settings.packages_mb << 20,
     )
+
+
+async def resolve_packages(settings: SandboxSettings) -> tuple[str, ...]:
+    """Return everything that the packages of the settings come down to, `name==version`.
+
+    Raises:
+        PackageError: If a package cannot be had.
+        MissingExtraError: If uv is needed and not installed.
+    """
+    from assay.sandbox.packages.target import own_target  # noqa: PLC0415 - see above
+
+    target = own_target(module for stage in settings.preload for module in stage)
+    store = build_package_store(settings)
+    async with store.open_layer(settings.packages, target) as layer:
+        return layer.pins

@@ -47,7 +47,8 @@ class _PythonArguments(Arguments):
 
 _RUN = build_spec(
     "run",
-    "Run a shell command in the workspace, without network. Nothing it starts outlives it.",
+    "Run a shell command in the workspace. Nothing it starts outlives it, and there is no network "
+    "unless hosts were allowed.",
     _RunArguments,
 )
 _PYTHON = build_spec(
@@ -122,6 +123,8 @@ async def run_program(program: Program, sandbox: Sandbox, on_output: OnOutput) -
     parts += [f"stderr:\n{short_err}"] if short_err else []
     if (short_out, short_err) != (stdout, stderr):
         parts.append(await _save(stdout, stderr, sandbox))
+    if result.denials:
+        parts.append(f"Not allowed by the network policy: {', '.join(map(str, result.denials))}")
     if result.truncated:
         dropped = result.stdout_dropped_bytes + result.stderr_dropped_bytes
         parts.append(f"It printed {dropped} bytes more, which were not kept.")

@@ -31,9 +31,15 @@ class Environment:
     packages: Mapping[str, str]
     digest: str
     """SHA-256 over the interpreter, the machine and every installed package."""
+    given: tuple[str, ...] = ()
+    """Packages that the sandboxes were given on top, `name==version`."""
+    hosts: tuple[str, ...] = ()
+    """Hosts that they could reach."""
 
 
-def describe_environment(*, backend: str, isolation: str) -> Environment:
+def describe_environment(
+    *, backend: str, isolation: str, given: tuple[str, ...] = (), hosts: tuple[str, ...] = ()
+) -> Environment:
     """Look at the interpreter that sandboxed Python is run with."""
     python = f"{platform.python_implementation()} {platform.python_version()}"
     installed = {
@@ -51,4 +57,6 @@ def describe_environment(*, backend: str, isolation: str) -> Environment:
         isolation=isolation,
         packages={name: installed[name] for name in sorted(_NAMED & installed.keys())},
         digest=hashlib.sha256(json.dumps(about).encode()).hexdigest(),
+        given=given,
+        hosts=hosts,
     )

@@ -65,6 +65,8 @@ def pursue(  # noqa: PLR0913 - the words of the command line, each with its defa
     memory: MemoryUse | None = None,
     budget_usd: float | None = None,
     budget_tokens: int | None = None,
+    packages: Sequence[str] = (),
+    hosts: Sequence[str] = (),
     settings: Settings | None = None,
 ) -> Pursuit:
     """Carry out a goal; accepted files are written into the workspace, or into a new folder.
@@ -89,6 +91,8 @@ def pursue(  # noqa: PLR0913 - the words of the command line, each with its defa
         memory=memory or known.agent.memory,
         budget_usd=known.models.budget.usd if budget_usd is None else budget_usd,
         budget_tokens=known.models.budget.tokens if budget_tokens is None else budget_tokens,
+        packages=(*known.sandbox.packages, *packages),
+        hosts=(*known.sandbox.hosts, *hosts),
     )
 
     async def carry(listener: Callable[[RunEvent], None]) -> Outcome:

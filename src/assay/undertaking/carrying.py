@@ -14,12 +14,13 @@ from assay.agent.pursuit import Ended, pursue
 from assay.agent.state import REPLY
 from assay.contracts.conversation import ModelFacts, Usage
 from assay.contracts.diffs import unified_diff
-from assay.contracts.errors import BudgetExceededError, MissingExtraError, UsageError
+from assay.contracts.errors import BudgetExceededError, MissingExtraError, PackageError, UsageError
 from assay.contracts.events import RunEnded
+from assay.contracts.execution import Equipment
 from assay.contracts.goal import Goal, Outcome
 from assay.contracts.workspace import Tree
 from assay.models.factory import Opening, build_meter
-from assay.settings import BudgetSettings, Settings
+from assay.settings import BudgetSettings, SandboxSettings, Settings
 from assay.tools.workspace import WORKSPACE_TOOLS
 from assay.trace.certificates import Certificate, Proof, build_certificate, write_certificate
 from assay.trace.environment import describe_environment
@@ -36,8 +37,8 @@ from assay.undertaking.commission import (
     goal_of,
 )
 from assay.undertaking.limits import limits_of
-from assay.undertaking.record import HANDED_OVER, MODEL, PRISTINE, REPLIES, model_to_json
-from assay.wiring import build_screen, open_backend, open_memory, open_model
+from assay.undertaking.record import HANDED_OVER, MODEL, PACKAGES, PRISTINE, REPLIES, model_to_json
+from assay.wiring import build_screen, open_backend, open_memory, open_model, pin_packages
 
 CHECKPOINTS = "checkpoints.sqlite"
 CERTIFICATES = ".assay"
@@ -65,7 +66,7 @@ async def carry_out(commission: Commission, settings: Settings, watching: Watchi
     run = store.create(request)
     try:
         return await _work_on(run, commission, settings, watching, tree)
-    except (UsageError, MissingExtraError):
+    except (UsageError, MissingExtraError, PackageError):
         if not any(run.folder.glob(f"{CHECKPOINTS}*")):
             # It was asked for wrongly, so there is nothing to go on with.
             store.delete(run.id)
@@ -191,9 +192,10 @@ class _Undertaking:
         )
         kept = await self.journal.recall(MODEL)
         name = kept["name"] if kept is not None else commission.model
+        sandbox = await self._sandbox_settings()
         async with (
             open_model(name, settings=settings.models, opening=opening) as model,
-            open_backend(settings.sandbox) as backend,
+            open_backend(sandbox) as backend,
             open_memory(
                 commission.memory,
                 settings,
@@ -210,6 +212,7 @@ class _Undertaking:
                 pristine=self.pristine,
                 model=model,
                 backend=backend,
+                equipment=Equipment(packages=sandbox.packages, hosts=sandbox.hosts),
                 limits=limits_of(settings.agent),
                 journal=self.journal,
                 tools=WORKSPACE_TOOLS,
@@ -219,6 +222,18 @@ class _Undertaking:
                 memory_use=commission.memory,
                 workspace=str(self._destination),
             )
+
+    async def _sandbox_settings(self) -> SandboxSettings:
+        """Return how code is isolated, with the packages of this run: the same in each sitting."""
+        wanted = {"packages": self.commission.packages, "hosts": self.commission.hosts}
+        sandbox = self.settings.sandbox.model_copy(update=wanted)
+        kept = await self.journal.recall(PACKAGES)
+        if kept is not None:
+            return sandbox.model_copy(update={"packages": tuple(kept["pins"])})
+        sandbox = await pin_packages(sandbox)
+        if sandbox.packages:
+            await self.journal.keep(PACKAGES, {"pins": list(sandbox.packages)})
+        return sandbox
 
     @property
     def _destination(self) -> Path:
@@ -277,7 +292,10 @@ class _Undertaking:
             tree=tree,
             verdict=verdict,
             environment=describe_environment(
-                backend=backend.name, isolation=backend.isolation.value
+                backend=backend.name,
+                isolation=backend.isolation.value,
+                given=parts.equipment.packages,
+                hosts=parts.equipment.hosts,
             ),
             model=parts.model.name,
             usage=ended.outcome.usage,

@@ -37,6 +37,10 @@ class Commission:
     memory: MemoryUse = "all"
     budget_usd: float | None = None
     budget_tokens: int | None = None
+    packages: tuple[str, ...] = ()
+    """Python packages that the code may use."""
+    hosts: tuple[str, ...] = ()
+    """Hosts that it may reach."""
 
 
 _COMMISSION: Final = TypeAdapter(Commission)

@@ -39,6 +39,7 @@ async def prove_again(certificate: Certificate, tree: Tree, settings: Settings) 
 
     Raises:
         UsageError: If a certified file is missing or not what it was.
+        PackageError: If a package that took part cannot be had.
         IsolationUnavailableError: If this machine cannot isolate as the settings ask.
         SandboxUnavailableError: If no sandbox can be had.
     """
@@ -58,7 +59,9 @@ async def prove_again(certificate: Certificate, tree: Tree, settings: Settings) 
         most=certificate.grade,
         check_s=certificate.check_s,
     )
-    async with open_backend(settings.sandbox) as backend:
+    given, hosts = certificate.environment.given, certificate.environment.hosts
+    sandbox = settings.sandbox.model_copy(update={"packages": given, "hosts": hosts})
+    async with open_backend(sandbox) as backend:
         verifier = Verifier(backend, limits_of(settings.agent))
         verdict = await verifier.verify(case, certified)
     return _judged(certificate, verdict, before_is_known=before is not None)

@@ -14,6 +14,8 @@ MODEL: Final = "model"
 """Who answers: the same model goes on, also if `auto` would choose another one by now."""
 HANDED_OVER: Final = "handed over"
 """Where the certificate was put, once the files were: done once, however often it is resumed."""
+PACKAGES: Final = "packages"
+"""The exact versions that sandboxes of this run are given."""
 REPLIES: Final = "reply:"
 """Everything that was paid for."""
 

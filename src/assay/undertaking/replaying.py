@@ -2,6 +2,7 @@
 
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,17 +12,18 @@ from assay.agent.pursuit import pursue
 from assay.contracts.conversation import ModelFacts, Reply, Request
 from assay.contracts.errors import ModelRefusedError, UsageError
 from assay.contracts.events import Executed, FilesChanged, RunEvent, Verified
+from assay.contracts.execution import Equipment
 from assay.contracts.goal import Outcome
 from assay.contracts.ports import OnText, ignore_text
 from assay.memory.no_memory import NoMemory
-from assay.settings import Settings
+from assay.settings import SandboxSettings, Settings
 from assay.tools.workspace import WORKSPACE_TOOLS
 from assay.trace.journal import DiskJournal, read_events
-from assay.trace.runs import RunStore
+from assay.trace.runs import Run, RunStore
 from assay.undertaking.carrying import CHECKPOINTS, goal_for
 from assay.undertaking.commission import commission_from_json
 from assay.undertaking.limits import limits_of
-from assay.undertaking.record import MODEL, PRISTINE, REPLIES, model_from_json
+from assay.undertaking.record import MODEL, PACKAGES, PRISTINE, REPLIES, model_from_json
 from assay.wiring import build_screen, open_backend
 
 
@@ -113,8 +115,10 @@ async def replay_run(
         async with (
             DiskJournal(run.folder) as source,
             DiskJournal(folder, listeners=(listen,)) as journal,
-            open_backend(settings.sandbox) as backend,
+            AsyncExitStack() as held,
         ):
+            sandbox = await _sandbox_settings(source, run, settings)
+            backend = await held.enter_async_context(open_backend(sandbox))
             pristine, model = await _copied(source, journal)
             commission = commission_from_json(run.request.options)
             parts = Parts(
@@ -123,6 +127,7 @@ async def replay_run(
                 pristine=pristine,
                 model=model,
                 backend=backend,
+                equipment=Equipment(packages=sandbox.packages, hosts=sandbox.hosts),
                 limits=limits_of(settings.agent),
                 journal=journal,
                 tools=WORKSPACE_TOOLS,
@@ -134,6 +139,14 @@ async def replay_run(
             )
             ended = await pursue(parts, folder / CHECKPOINTS)
     return _compared(run.id, recorded, again, ended.outcome)
+
+
+async def _sandbox_settings(source: DiskJournal, run: Run, settings: Settings) -> SandboxSettings:
+    """Return how code is isolated, with the packages and hosts that the run had."""
+    kept = await source.recall(PACKAGES) or {"pins": ()}
+    hosts = commission_from_json(run.request.options).hosts
+    update = {"packages": tuple(kept["pins"]), "hosts": hosts}
+    return settings.sandbox.model_copy(update=update)
 
 
 async def _copied(source: DiskJournal, journal: DiskJournal) -> tuple[Any, _RecordedModel]:

@@ -177,7 +177,8 @@ def printed_by(
         for stream, text in streams.items()
         if stream != without
     )
-    return "\n".join(part for part in parts if part)
+    denied = f"kept from the network: {', '.join(map(str, result.denials))}"
+    return "\n".join(part for part in (*parts, denied if result.denials else "") if part)
 
 
 def explain_ending(result: ExecutionResult) -> str:

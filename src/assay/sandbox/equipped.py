@@ -1,0 +1,36 @@
+"""A backend whose sandboxes all have the same equipment, so that who opens one need not know."""
+
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+
+from assay.contracts.execution import BARE, Equipment, Isolation, Limits
+from assay.contracts.ports import Sandbox, SandboxBackend
+
+
+@dataclass(frozen=True, slots=True)
+class EquippedBackend:
+    """See `assay.contracts.ports.SandboxBackend`; what is asked for comes on top."""
+
+    backend: SandboxBackend
+    equipment: Equipment
+
+    @property
+    def name(self) -> str:
+        return self.backend.name
+
+    @property
+    def isolation(self) -> Isolation:
+        return self.backend.isolation
+
+    def open_sandbox(
+        self, limits: Limits, equipment: Equipment = BARE
+    ) -> AbstractAsyncContextManager[Sandbox]:
+        return self.backend.open_sandbox(limits, both(self.equipment, equipment))
+
+
+def both(one: Equipment, other: Equipment) -> Equipment:
+    """Join two equipments, each thing once."""
+    return Equipment(
+        packages=tuple(dict.fromkeys((*one.packages, *other.packages))),
+        hosts=tuple(dict.fromkeys((*one.hosts, *other.hosts))),
+    )
