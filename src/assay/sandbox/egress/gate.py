@@ -71,10 +71,10 @@ class Gate:
         self._denied: dict[tuple[str, int | None], Denial] = {}
         self._questions = anyio.CapacityLimiter(_QUESTIONS_AT_ONCE)
 
-    @property
-    def denials(self) -> tuple[Denial, ...]:
-        """What was denied until now, each once."""
-        return tuple(self._denied.values())
+    def take_denials(self) -> tuple[Denial, ...]:
+        """Return what was denied since this was asked last, each once."""
+        denied, self._denied = self._denied, {}
+        return tuple(denied.values())
 
     def deny(self, host: str, port: int | None, why: str) -> None:
         if len(self._denied) < _MOST_DENIALS:

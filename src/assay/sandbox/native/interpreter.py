@@ -15,6 +15,7 @@ import anyio.lowlevel
 
 from assay.contracts.errors import SandboxUnavailableError
 from assay.contracts.execution import (
+    Denial,
     ExecutionResult,
     Isolation,
     Limits,
@@ -47,6 +48,8 @@ class Premises:
     tracked: Callable[[CellRun], AbstractContextManager[None]]
     """Has a running cell ended with the sandbox, or when everything in it is cancelled."""
     check_open: Callable[[], None]
+    denied: Callable[[], tuple[Denial, ...]]
+    """What was kept from programs since this was asked last."""
 
 
 class Session:
@@ -223,6 +226,7 @@ class NativeInterpreter:
             disk_full=self._premises.is_full(),
             timings=timings,
             isolation=self._premises.isolation,
+            denials=self._premises.denied(),
         )
         execution = conclude(evidence)
         answers = decode_answers(ended.answers)

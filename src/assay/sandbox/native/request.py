@@ -34,9 +34,7 @@ def encode_request(program: Program, limits: Limits, setting: Setting) -> bytes:
         "env": {"HOME": setting.temporary, "TMPDIR": setting.temporary, **program.env},
         "workspace": setting.workspace,
         "writable": setting.writable,
-        # Part of the jail's root already, where there is one.
-        "readable": [setting.packages] if setting.packages and setting.writable else [],
-        "packages": setting.packages,
+        **_packages(setting),
         "rlimits": _rlimits(limits, setting),
     }
     if isinstance(program, Command):
@@ -57,9 +55,16 @@ def encode_opening(limits: Limits, setting: Setting) -> bytes:
         },
         "workspace": setting.workspace,
         "writable": setting.writable,
+        **_packages(setting),
         "rlimits": _rlimits(limits, setting),
     }
     return _line(header)
+
+
+def _packages(setting: Setting) -> dict[str, Any]:
+    # Part of the jail's root already, where there is one.
+    readable = [setting.packages] if setting.packages and setting.writable else []
+    return {"packages": setting.packages, "readable": readable}
 
 
 def _line(header: dict[str, Any]) -> bytes:

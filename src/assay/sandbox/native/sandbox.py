@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import AsyncGenerator, Generator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -22,7 +22,7 @@ from assay.contracts.execution import (
     Timings,
 )
 from assay.contracts.ports import Interpreter, OnOutput, ignore_output
-from assay.sandbox.egress.gate import open_gate
+from assay.sandbox.egress.gate import Gate, open_gate
 from assay.sandbox.native import kernel
 from assay.sandbox.native.cell import Cell
 from assay.sandbox.native.conclusion import Evidence, conclude
@@ -139,7 +139,7 @@ class NativeSandbox:
             return await supervision.run(request, stdin), ()
         async with open_gate(self._fitting.egress, cell.listeners) as gate:
             ending = await supervision.run(request, stdin)
-        return ending, gate.denials
+        return ending, gate.take_denials()
 
     @contextmanager
     def _tracked(self, execution: Supervision | CellRun) -> Generator[None]:
@@ -237,22 +237,29 @@ class NativeSandbox:
         cell = await self._prepare(len(self._house.stages), self.limits)
         self._interpreters.add(cell)
         try:
-            session = Session(self._premises(cell))
-            try:
-                await session.start(encode_opening(self.limits, self._setting()))
-                interpreter = NativeInterpreter(session, await session.open_line())
+            async with self._open_gate(cell) as gate:
+                session = Session(self._premises(cell, gate))
                 try:
-                    yield interpreter
+                    await session.start(encode_opening(self.limits, self._setting()))
+                    interpreter = NativeInterpreter(session, await session.open_line())
+                    try:
+                        yield interpreter
+                    finally:
+                        with anyio.CancelScope(shield=True):
+                            await interpreter.close()
                 finally:
-                    with anyio.CancelScope(shield=True):
-                        await interpreter.close()
-            finally:
-                session.orders.close()
+                    session.orders.close()
         finally:
             self._end_interpreter(cell)
 
-    def _premises(self, cell: Cell) -> Premises:
+    def _open_gate(self, cell: Cell) -> AbstractAsyncContextManager[Gate | None]:
+        if self._fitting.egress is None:
+            return nullcontext()
+        return open_gate(self._fitting.egress, cell.listeners)
+
+    def _premises(self, cell: Cell, gate: Gate | None) -> Premises:
         return Premises(
+            denied=gate.take_denials if gate else tuple,
             cell=cell,
             limits=self.limits,
             watch=self._watch(cell, self.limits),

@@ -72,7 +72,8 @@ import socket, struct
 def ask():
     number = 7
     name = b"".join(bytes([len(part)]) + part for part in NAME.split(b".")) + b"\\0"
-    question = struct.pack("!HHHHHH", number, 0x0100, 1, 0, 0, 0) + name + struct.pack("!HH", KIND, 1)
+    header = struct.pack("!HHHHHH", number, 0x0100, 1, 0, 0, 0)
+    question = header + name + struct.pack("!HH", KIND, 1)
     with ASK() as mine:
         mine.settimeout(2)
         mine.send(question)
