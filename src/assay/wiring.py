@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from assay.memory.embedding import Embedder
     from assay.memory.records import Place
     from assay.models.factory import Opening
-    from assay.tools.approval import RegisteredTool
+    from assay.tools.registered import RegisteredTool
 
 
 _LOCAL: Final = "local:"

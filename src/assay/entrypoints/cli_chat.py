@@ -62,6 +62,10 @@ def _session(settings: "Settings", name: str | None, title: str) -> "Session":
     return store.open("" if name == "last" else name)
 
 
+def _note(text: str) -> None:
+    click.echo(f"note: {text}", err=True)
+
+
 async def _talk(session: "Session", settings: "Settings", options: dict[str, Any]) -> int:
     from assay.entrypoints.chat.loop import Wishes, converse  # noqa: PLC0415
     from assay.entrypoints.progress import open_progress  # noqa: PLC0415
@@ -89,7 +93,7 @@ async def _ask_once(
     view = ChatView(console, session.folder / ARTIFACTS, lambda _: None)
     with open_progress() as opening:
         listeners = () if options["as_json"] else (view,)
-        company = Company(listeners=listeners, opening=opening)
+        company = Company(listeners=listeners, opening=opening, project=Path(), on_notice=_note)
         async with open_conversation(
             session, settings, company, model=options["model"]
         ) as conversation:

@@ -6,8 +6,8 @@ from typing import Final
 
 from assay.contracts.errors import UsageError
 from assay.service_settings import Approval
-from assay.tools.approval import RegisteredTool
 from assay.tools.declaring import DeclaredTool, load_tool
+from assay.tools.registered import RegisteredTool
 from assay.tools.workspace import WORKSPACE_TOOLS
 
 SHIPPED: Final = Path(__file__).with_name("registry")

@@ -22,7 +22,7 @@ from assay.contracts.conversation import ToolSpec
 from assay.contracts.errors import MissingExtraError, ToolError
 from assay.contracts.ports import OnOutput, Sandbox, ignore_output
 from assay.service_settings import ForeignServerSettings
-from assay.tools.approval import RegisteredTool
+from assay.tools.registered import RegisteredTool
 from assay.tools.schemas import applicable, check_arguments
 from assay.tools.shortening import cut_middle, readable
 

@@ -14,12 +14,15 @@ from assay.contracts.dialogue import FileLoaded
 from assay.contracts.dialogue_history import history_of
 from assay.contracts.errors import UsageError
 from assay.contracts.execution import BARE, Equipment, Limits
-from assay.contracts.ports import Model
+from assay.contracts.ports import Model, Tool
 from assay.models.factory import Opening
+from assay.service_settings import Approval
 from assay.settings import ChatSettings, Settings
+from assay.tools.registered import RegisteredTool
+from assay.tools.workspace import WORKSPACE_TOOLS
 from assay.trace.session_record import DialogueListener, SessionRecord
 from assay.trace.sessions import Session
-from assay.wiring import build_screen, open_backend, open_model
+from assay.wiring import build_screen, open_backend, open_model, open_tools
 
 LARGEST_FILE = 256 << 20
 
@@ -31,6 +34,10 @@ class Company:
     listeners: tuple[DialogueListener, ...] = ()
     approve: Approve = approve_nothing
     opening: Opening = field(default_factory=Opening)
+    project: Path | None = None
+    """The folder that is worked in, which may have tools of its own."""
+    on_notice: Callable[[str], None] = lambda _: None
+    """Told in one line what had to be left out."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -79,7 +86,11 @@ async def open_conversation(
     async with SessionRecord(session.folder, listeners=company.listeners) as record:
         history = history_of(record.events)
         name = model or history.model or settings.models.default
-        async with open_backend(settings.sandbox) as backend, open_seats() as tasks:
+        async with (
+            open_tools(settings, project=company.project, on_notice=company.on_notice) as found,
+            open_backend(settings.sandbox) as backend,
+            open_seats() as tasks,
+        ):
             seat: Seat[Model] = Seat(tasks)
 
             async def change_model(name: str) -> Model:
@@ -97,7 +108,8 @@ async def open_conversation(
                 notebook=notebook,
                 record=record,
                 screen=build_screen(settings.screening),
-                manners=manners_of(settings.chat),
+                tools=tools_for(chosen, found),
+                manners=manners_of(settings.chat, found),
                 approve=company.approve,
             )
             dialogue = Dialogue(parts, chosen, history)
@@ -118,9 +130,25 @@ def limits_of_chat(chat: ChatSettings) -> Limits:
     )
 
 
-def manners_of(chat: ChatSettings) -> Manners:
+def manners_of(chat: ChatSettings, tools: tuple[RegisteredTool, ...] = ()) -> Manners:
     """Return how a conversation is led, by the settings."""
-    return Manners(steps=chat.steps, repairs=chat.repairs, policy=chat.policy)
+    approvals: dict[str, Approval] = {each.tool.spec.name: each.approval for each in tools}
+    return Manners(steps=chat.steps, repairs=chat.repairs, policy=chat.policy, approvals=approvals)
+
+
+def tools_for(model: Model, tools: tuple[RegisteredTool, ...]) -> tuple[Tool, ...]:
+    """Return what is offered besides cells, which do what the built-in tools do.
+
+    Models that are small enough to run here write better cells with less to read; they are offered
+    only what a person has chosen.
+    """
+    return tuple(
+        each.tool
+        for each in tools
+        if each.approval != "deny"
+        and each.tool not in WORKSPACE_TOOLS
+        and (each.origin != "assay" or model.facts.tool_calls)
+    )
 
 
 def read_upload(source: Path) -> bytes:

@@ -9,7 +9,6 @@ import pytest
 from assay.contracts.errors import ToolError, UsageError
 from assay.contracts.execution import Command, PythonCode, Reason
 from assay.testing.fake_sandbox import FakeSandbox, answer_with
-from assay.tools.approval import usable
 from assay.tools.collecting import SHIPPED, collect, tool_files
 from assay.tools.declaring import load_tool
 from assay.tools.schemas import applicable, check_arguments
@@ -175,30 +174,6 @@ def test_a_project_cannot_agree_in_the_persons_name_but_the_settings_can(tmp_pat
     assert approval() == "ask"
     assert approval(find_words="allow") == "allow"
     assert approval(find_words="deny") == "deny"
-
-
-async def test_a_denied_tool_is_not_offered_and_one_that_asks_takes_no_for_an_answer(
-    tmp_path: Path,
-) -> None:
-    policy: dict[str, Any] = {"python": "deny", "run": "ask"}
-    found = collect(tmp_path, None, policy, lambda _: None)
-    asked: list[tuple[str, Any]] = []
-    answers = iter([False, True])
-
-    async def ask(spec: Any, arguments: Any) -> bool:  # noqa: ANN401 - the port's
-        asked.append((spec.name, arguments))
-        return next(answers)
-
-    tools = {tool.spec.name: tool for tool in usable(found, ask)}
-    box = FakeSandbox()
-    with pytest.raises(ToolError, match="does not want run"):
-        await tools["run"].call({"command": "ls"}, box)
-    assert box.programs == []
-    await tools["run"].call({"command": "ls"}, box)
-
-    assert "python" not in tools
-    assert len(box.programs) == 1
-    assert asked == [("run", {"command": "ls"})] * 2
 
 
 @pytest.mark.parametrize(

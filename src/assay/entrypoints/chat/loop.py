@@ -64,7 +64,13 @@ class _Room:
     async def talk(self, session: Session, wishes: Wishes, opening: Opening) -> Next:
         folder = session.folder / ARTIFACTS
         self._view = ChatView(self._console, folder, self._figures.append)
-        company = Company(listeners=(self._show,), approve=self._approve, opening=opening)
+        company = Company(
+            listeners=(self._show,),
+            approve=self._approve,
+            opening=opening,
+            project=Path(),
+            on_notice=lambda text: self._console.print(Text(f"note: {one_line(text, 400)}", "dim")),
+        )
         async with open_conversation(
             session,
             self._settings,

@@ -1,0 +1,16 @@
+"""A tool with where it comes from, and whether it may be used."""
+
+from dataclasses import dataclass
+
+from assay.contracts.ports import Tool
+from assay.service_settings import Approval
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisteredTool:
+    """A tool that can be offered to a model."""
+
+    tool: Tool
+    origin: str
+    """`assay`, the path of a file, or `mcp:NAME`."""
+    approval: Approval
