@@ -111,7 +111,7 @@ def _checks_of(suite: Suite, backend: SandboxBackend) -> list[_Check]:
                 suite=suite,
                 group=promise.group,
                 name=promise.name,
-                excuse=_excuse(backend.isolation, promise.needs),
+                excuse=promise.excuse(backend),
                 run=lambda promise=promise: promise(backend),
             )
             for promise in PROMISES

@@ -72,6 +72,8 @@ def open_places() -> None:
     kernel.mount_tmpfs(BOXES, size_bytes=_ROOT_BYTES, inodes=_INODES, mode=0o700)
     kernel.mount_tmpfs(SLOTS, size_bytes=_ROOT_BYTES, inodes=_INODES, mode=0o700)
     kernel.mount(None, SLOTS, None, kernel.MS_SHARED)
+    # The zygote's own: matplotlib refuses to be imported where it can write nothing.
+    kernel.mount_tmpfs("/tmp", size_bytes=_ROOT_BYTES, inodes=_INODES, mode=0o700)  # noqa: S108
 
 
 def enter_execution_root(slot: str, layer: str = "") -> None:

@@ -32,7 +32,7 @@ from assay.sandbox.native.descendants import (
 from assay.sandbox.native.talk import Listener, Message, TalkError
 
 _LARGEST_WORD: Final = 4096
-_FORK_WITHIN_S: Final = 5.0
+_ANSWER_WITHIN_S: Final = 5.0
 _STOP_WITHIN_S: Final = 2.0
 
 
@@ -58,7 +58,7 @@ class _Line:
     """Its pid; 0 before it is born."""
     cell_post: _Post | None = None
     doomed: float | None = None
-    """When to give up waiting for the birth of a cell that is to be ended."""
+    """When to give up waiting for word of a cell that is to be ended."""
     branches: list["_Line"] = field(default_factory=list["_Line"])
     """Asked for, not born yet."""
 
@@ -189,10 +189,11 @@ class _Keeper:
     def _end_cell(self, line: _Line) -> None:
         if not line.busy:
             return
+        line.doomed = time.monotonic() + _ANSWER_WITHIN_S
         if line.cell:
+            # A head that its cell has stopped could not tell of the end.
+            send_signal(line.head, signal.SIGCONT)
             self._clear(line.cell)
-        else:
-            line.doomed = time.monotonic() + _FORK_WITHIN_S
 
     def _listen_to_head(self, line: _Line) -> None:
         self._listen(line.post, lambda: self._hear_head(line))
@@ -251,7 +252,6 @@ class _Keeper:
         post = line.cell_post
         self._listen(post, lambda: self._hear_cell(line, post))
         if line.doomed is not None:
-            line.doomed = None
             self._clear(pid)
 
     def _hear_cell(self, line: _Line, post: _Post) -> None:

@@ -113,10 +113,14 @@ def _read_all(descriptor: int) -> bytes:
 
 def _preload(modules: Sequence[str]) -> None:
     for name in modules:
+        before = set(sys.modules)
         try:
             importlib.import_module(name)
         except Exception as error:  # noqa: BLE001 - a broken library must not cost the sandbox
             print(f"cannot preload {name}: {error!r}", file=sys.stderr)  # noqa: T201
+            # Half of a library would break a program that imports it itself.
+            for loaded in set(sys.modules) - before:
+                del sys.modules[loaded]
 
 
 def _close(descriptors: Sequence[int]) -> None:

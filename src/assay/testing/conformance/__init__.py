@@ -1,6 +1,7 @@
 """What every sandbox promises, one coroutine per promise, to be run against any backend."""
 
 from assay.testing.conformance import (
+    cells,
     disk,
     endings,
     equipment,
@@ -11,6 +12,7 @@ from assay.testing.conformance import (
     measures,
     output,
     shared_files,
+    shown,
     starting,
 )
 from assay.testing.conformance.promise import Promise, promises_in
@@ -30,6 +32,8 @@ PROMISES: tuple[Promise, ...] = tuple(
         measures,
         files,
         shared_files,
+        cells,
+        shown,
         equipment,
     )
     for found in promises_in(module)

@@ -21,6 +21,17 @@ class Promise:
     check: Check
     needs: Isolation
     """The least isolation at which a backend promises this."""
+    needs_branch: bool = False
+    """Whether it is about branches of an interpreter, which not every backend can make: one that
+    cannot says so with `branches = False`."""
+
+    def excuse(self, backend: SandboxBackend) -> str:
+        """Say why a backend does not promise this; empty when it does."""
+        if not backend.isolation.satisfies(self.needs):
+            return f"needs isolation {self.needs.value!r}, and this is {backend.isolation.value!r}"
+        if self.needs_branch and not getattr(backend, "branches", True):
+            return "interpreters of this backend have no branches"
+        return ""
 
     async def __call__(self, backend: SandboxBackend) -> None:
         await self.check(backend)
@@ -31,18 +42,20 @@ def promise(check: Check) -> Promise: ...
 
 
 @overload
-def promise(*, needs: Isolation) -> Callable[[Check], Promise]: ...
+def promise(*, needs: Isolation = ..., needs_branch: bool = ...) -> Callable[[Check], Promise]: ...
 
 
 def promise(
-    check: Check | None = None, *, needs: Isolation = Isolation.NONE
+    check: Check | None = None, *, needs: Isolation = Isolation.NONE, needs_branch: bool = False
 ) -> Promise | Callable[[Check], Promise]:
     """Turn a coroutine function into a promise named after it."""
 
     def promised(check: Check) -> Promise:
         assert isinstance(check, FunctionType)
         group = check.__module__.rpartition(".")[2]
-        return Promise(name=check.__name__, group=group, check=check, needs=needs)
+        return Promise(
+            name=check.__name__, group=group, check=check, needs=needs, needs_branch=needs_branch
+        )
 
     return promised if check is None else promised(check)
 

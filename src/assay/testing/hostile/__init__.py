@@ -6,6 +6,7 @@ from assay.testing.hostile import (
     host_data,
     host_files,
     host_metadata,
+    interpreters,
     kernel_surface,
     memory,
     network,
@@ -35,6 +36,7 @@ CASES: tuple[HostileCase, ...] = tuple(
         memory,
         resources,
         floods,
+        interpreters,
     )
     for case in cases_in(module)
 )
