@@ -291,7 +291,7 @@ async def test_a_long_run_reports_progress_with_its_output(served: Served, mode:
             progress_callback=hear,
         )
 
-    assert "begun" in reported[0][1]
+    assert any("begun" in message for _, message in reported)
     assert [progress for progress, _ in reported] == sorted({each for each, _ in reported})
 
 
@@ -381,7 +381,7 @@ async def test_workspaces_end_when_nobody_uses_them_and_their_number_is_limited(
     tmp_path: Path,
 ) -> None:
     with serve(
-        tmp_path, which="filesystem", ASSAY_MCP__IDLE_S="0.6", ASSAY_MCP__MAX_WORKSPACES="2"
+        tmp_path, which="filesystem", ASSAY_MCP__IDLE_S="3", ASSAY_MCP__MAX_WORKSPACES="2"
     ) as served:
         async with Client(served.filesystem) as files:
             one = values(await files.call_tool("sandbox_list_directory"))
