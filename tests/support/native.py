@@ -13,7 +13,11 @@ ASSAY = (sys.executable, "-m", "assay")
 
 
 def open_own(
-    runtime_dir: Path, *, pool_size: int = 2, namespaces: bool = True
+    runtime_dir: Path,
+    *,
+    pool_size: int = 2,
+    namespaces: bool = True,
+    max_concurrent: int = 32,
 ) -> AbstractAsyncContextManager[SandboxBackend]:
     """Open a backend whose engine is written down where no other engine is."""
     settings = SandboxSettings(
@@ -21,6 +25,7 @@ def open_own(
         preload=(),
         pool_size=pool_size,
         namespaces=namespaces,
+        max_concurrent=max_concurrent,
         runtime_dir=runtime_dir,
     )
     return open_backend(settings)

@@ -1,0 +1,83 @@
+"""Interpreters end with what they live in, and the example of a session runs as it says."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import anyio
+import pytest
+
+from assay.contracts.errors import SandboxUnavailableError
+from assay.contracts.execution import Limits
+from assay.contracts.interpreting import CellResult
+from assay.sandbox.native import registry
+from tests.support.native import open_own, python
+from tests.support.sources import ROOT
+
+
+async def test_the_example_of_a_session_runs() -> None:
+    process = await anyio.run_process(
+        [sys.executable, str(ROOT / "examples" / "session.py")], stderr=subprocess.STDOUT
+    )
+
+    lines = process.stdout.decode().splitlines()
+    assert lines[0] == "the sum is 285"
+    assert lines[1].startswith("a figure of ")
+    assert lines[2:] == [
+        "the cell was timed_out and rolled_back",
+        "squares still holds 10 numbers",
+    ]
+
+
+async def test_an_engine_that_dies_takes_its_interpreters_along(tmp_path: Path) -> None:
+    async with (
+        open_own(tmp_path) as backend,
+        backend.open_sandbox(Limits()) as sandbox,
+        sandbox.open_interpreter() as interpreter,
+    ):
+        await interpreter.run_cell("x = 1")
+        (record,) = registry.read_records(tmp_path)
+        assert record.warden is not None
+        os.kill(record.warden.pid, signal.SIGKILL)
+
+        endless = "while True: pass"
+        with pytest.raises(SandboxUnavailableError), anyio.fail_after(30):
+            await interpreter.run_cell(endless)
+
+
+async def test_closing_a_sandbox_ends_the_interpreters_in_it(tmp_path: Path) -> None:
+    results: list[CellResult] = []
+    running = anyio.Event()
+    async with open_own(tmp_path) as backend, anyio.create_task_group() as tasks:
+        opened = backend.open_sandbox(Limits())
+        sandbox = await opened.__aenter__()
+        session = sandbox.open_interpreter()
+        interpreter = await session.__aenter__()
+
+        async def run() -> None:
+            source = "print('ready', flush=True)\nwhile True: pass"
+            results.append(await interpreter.run_cell(source, on_output=lambda _: running.set()))
+
+        tasks.start_soon(run)
+        await running.wait()
+        await opened.__aexit__(None, None, None)
+
+        with pytest.raises(SandboxUnavailableError, match="closed"):
+            await interpreter.run_cell("1")
+        await session.__aexit__(None, None, None)
+    assert results[0].execution.reason.value == "cancelled"
+
+
+async def test_an_idle_interpreter_takes_no_turn(tmp_path: Path) -> None:
+    async with (
+        open_own(tmp_path, max_concurrent=1) as backend,
+        backend.open_sandbox(Limits()) as sandbox,
+        sandbox.open_interpreter() as one,
+        sandbox.open_interpreter() as two,
+    ):
+        with anyio.fail_after(30):
+            assert (await one.run_cell("1")).succeeded
+            assert (await two.run_cell("1")).succeeded
+            assert (await sandbox.run(python("print(1)"))).succeeded
