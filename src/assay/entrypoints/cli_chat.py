@@ -68,12 +68,10 @@ def _note(text: str) -> None:
 
 async def _talk(session: "Session", settings: "Settings", options: dict[str, Any]) -> int:
     from assay.entrypoints.chat.loop import Wishes, converse  # noqa: PLC0415
-    from assay.entrypoints.progress import open_progress  # noqa: PLC0415
     from assay.entrypoints.render.view import open_console  # noqa: PLC0415
 
     wishes = Wishes(session=session, model=options["model"], files=options["files"])
-    with open_progress() as opening:
-        await converse(wishes, settings, open_console(), opening)
+    await converse(wishes, settings, open_console())
     return ExitCode.ACCEPTED
 
 
@@ -91,20 +89,17 @@ async def _ask_once(
     if not console.is_terminal:
         console.width = _PAGE
     view = ChatView(console, session.folder / ARTIFACTS, lambda _: None)
-    with open_progress() as opening:
-        listeners = () if options["as_json"] else (view,)
-        company = Company(listeners=listeners, opening=opening, project=Path(), on_notice=_note)
-        async with open_conversation(
-            session, settings, company, model=options["model"]
-        ) as conversation:
-            for file in options["files"]:
-                await conversation.load_file(file)
-            try:
-                ended = await take_turn(conversation, message)
-            finally:
-                view.close()
-            if options["as_json"]:
-                click.echo(json.dumps(answer_fields(conversation, ended), ensure_ascii=False))
+    listeners = () if options["as_json"] else (view,)
+    company = Company(listeners=listeners, preparing=open_progress, project=Path(), on_notice=_note)
+    async with open_conversation(session, settings, company, model=options["model"]) as open_one:
+        for file in options["files"]:
+            await open_one.load_file(file)
+        try:
+            ended = await take_turn(open_one, message)
+        finally:
+            view.close()
+        if options["as_json"]:
+            click.echo(json.dumps(answer_fields(open_one, ended), ensure_ascii=False))
     if ended.status == "interrupted":
         return ExitCode.INTERRUPTED
     return ExitCode.ACCEPTED if ended.status == "answered" else ExitCode.NOT_ACCEPTED

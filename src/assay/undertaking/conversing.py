@@ -1,8 +1,8 @@
 """Opens a conversation: joins a session on disk, a notebook, a model and tools."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from anyio import to_thread
@@ -27,13 +27,18 @@ from assay.wiring import build_screen, open_backend, open_model, open_tools
 LARGEST_FILE = 256 << 20
 
 
+def _unseen() -> AbstractContextManager[Opening]:
+    return nullcontext(Opening())
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Company:
     """Who sits in front of a conversation."""
 
     listeners: tuple[DialogueListener, ...] = ()
     approve: Approve = approve_nothing
-    opening: Opening = field(default_factory=Opening)
+    preparing: Callable[[], AbstractContextManager[Opening]] = _unseen
+    """Shows how a model is made ready, for as long as that takes."""
     project: Path | None = None
     """The folder that is worked in, which may have tools of its own."""
     on_notice: Callable[[str], None] = lambda _: None
@@ -94,8 +99,10 @@ async def open_conversation(
             seat: Seat[Model] = Seat(tasks)
 
             async def change_model(name: str) -> Model:
-                opening = open_model(name, settings=settings.models, opening=company.opening)
-                return await seat.take(opening)
+                with company.preparing() as opening:
+                    return await seat.take(
+                        open_model(name, settings=settings.models, opening=opening)
+                    )
 
             chosen = await change_model(name)
             notebook = Notebook(

@@ -17,8 +17,8 @@ from assay.entrypoints.chat import figures
 from assay.entrypoints.chat.commands import COMMANDS, Desk, GoTo, Leave, Next, obey
 from assay.entrypoints.chat.prompting import Reader, open_reader
 from assay.entrypoints.chat.view import ChatView
+from assay.entrypoints.progress import open_progress
 from assay.entrypoints.render.text import one_line
-from assay.models.factory import Opening
 from assay.settings import Settings, terminal_graphics
 from assay.trace.session_record import ARTIFACTS
 from assay.trace.sessions import Session, SessionStore
@@ -37,14 +37,14 @@ class Wishes:
     equipment: Equipment = BARE
 
 
-async def converse(wishes: Wishes, settings: Settings, console: Console, opening: Opening) -> None:
+async def converse(wishes: Wishes, settings: Settings, console: Console) -> None:
     """Talk until the person leaves; going over to another session begins anew."""
     store = SessionStore(settings.state_dir)
     reader = open_reader(settings.state_dir / _HISTORY, COMMANDS)
     following: Next = GoTo(wishes.session)
     while isinstance(following, GoTo):
         room = _Room(settings=settings, store=store, console=console, reader=reader)
-        following = await room.talk(following.session, wishes, opening)
+        following = await room.talk(following.session, wishes)
         wishes = Wishes(session=wishes.session, equipment=wishes.equipment)
 
 
@@ -61,13 +61,13 @@ class _Room:
         self._view: ChatView | None = None
         self._figures: list[Exhibit] = []
 
-    async def talk(self, session: Session, wishes: Wishes, opening: Opening) -> Next:
+    async def talk(self, session: Session, wishes: Wishes) -> Next:
         folder = session.folder / ARTIFACTS
         self._view = ChatView(self._console, folder, self._figures.append)
         company = Company(
             listeners=(self._show,),
             approve=self._approve,
-            opening=opening,
+            preparing=open_progress,
             project=Path(),
             on_notice=lambda text: self._console.print(Text(f"note: {one_line(text, 400)}", "dim")),
         )

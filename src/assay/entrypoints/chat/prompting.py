@@ -67,6 +67,7 @@ def _keys() -> "KeyBindings":
     keys = KeyBindings()
 
     @keys.add("enter")
+    @keys.add("c-j")  # how Enter arrives that was pressed before the prompt was there
     def _(event: KeyPressEvent) -> None:
         buffer = event.current_buffer
         if buffer.complete_state and buffer.complete_state.current_completion:
