@@ -50,14 +50,12 @@ from assay.contracts.goal import Acceptance, Effort, Goal, MemoryUse
 from assay.contracts.ports import FailureMemory, Model, OnText, SandboxBackend, ignore_text
 from assay.contracts.workspace import Tree, TreeFile
 from assay.memory.no_memory import NoMemory
-from assay.memory.records import Place
-from assay.memory.stored_memory import open_sqlite_memory
 from assay.memory.utility import wilson_bounds
 from assay.settings import Settings, load_settings
 from assay.testing.memory_journal import MemoryJournal
 from assay.tools.workspace import WORKSPACE_TOOLS
 from assay.undertaking.limits import limits_of
-from assay.wiring import build_screen, open_backend, open_model
+from assay.wiring import build_screen, open_backend, open_memory, open_model, settings_apart
 
 _LESSON = re.compile(
     r"^- .*(?:->|failed with).*$|^\(The same failure before: .*|^\(An earlier failure: .*",
@@ -293,7 +291,7 @@ async def main(arguments: argparse.Namespace) -> bool:
             )
             off: list[Result] = []
             on: list[Result] = []
-            async with open_sqlite_memory(scratch / "memory.sqlite", Place()) as memory:
+            async with open_memory("all", settings_apart(settings, scratch)) as memory:
                 # Side by side, so that a busy hour of the machine hits both.
                 for goal in goals:
                     off.append(await bench.run(goal, NoMemory(), "off"))

@@ -100,6 +100,16 @@ def open_model(
     return models.open_model(name or known.default, known, opening)
 
 
+def settings_apart(settings: Settings, folder: Path) -> Settings:
+    """Return settings under which runs and what they teach stay in a folder of their own.
+
+    For benchmarks: what a person's runs have taught is not shown to them, and they teach nothing
+    to anybody else, not on a server either.
+    """
+    memory = settings.memory.model_copy(update={"store": "sqlite", "chroma_url": None})
+    return settings.model_copy(update={"state_dir": folder, "memory": memory})
+
+
 @asynccontextmanager
 async def open_memory(
     use: MemoryUse,
