@@ -152,6 +152,8 @@ class _Look:
 
     def _call(self, node: ast.Call, scope: Scope) -> Iterator[tuple[str, str]]:
         called = self._names.meant_by(node.func, scope)
+        for name in sorted(called & self._policy.builders.keys()):
+            yield "call", f"{name} {self._policy.builders[name]}"
         if called & IMPORTERS and node.args:
             yield from self._dynamic_import(node.args[0])
         if called & _GETTERS and len(node.args) > 1:

@@ -25,23 +25,30 @@ def _named(names: str, reason: str) -> dict[str, str]:
 
 IMPORTS: Final[Mapping[str, str]] = {
     **_named(
-        "subprocess _posixsubprocess pty popen2 commands posix nt sh pexpect plumbum", _PROGRAMS
+        "subprocess _posixsubprocess pty popen2 commands posix nt sh pexpect plumbum "
+        "distutils.spawn",
+        _PROGRAMS,
     ),
     **_named("ctypes _ctypes cffi _cffi_backend numpy.ctypeslib", _MEMORY),
     **_named("socket _socket socketserver ssl _ssl asyncore asynchat", _NETWORK),
     **_named("ftplib telnetlib smtplib smtpd poplib imaplib nntplib xmlrpc", _NETWORK),
     **_named("http.client http.server urllib.request urllib2 webbrowser", _NETWORK),
     **_named("requests httpx aiohttp urllib3 pycurl paramiko fabric scapy zmq websocket", _NETWORK),
-    **_named("websockets grpc docker boto3 botocore telnetlib3", _NETWORK),
-    **_named("pip ensurepip", _PACKAGES),
-    **_named("marshal code codeop runpy imp", _CODE),
+    **_named(
+        "websockets grpc docker boto3 botocore telnetlib3 multiprocessing.connection", _NETWORK
+    ),
+    **_named("pip ensurepip venv", _PACKAGES),
+    **_named("marshal code codeop runpy imp zipimport", _CODE),
 }
 """Modules, by their full names; what is inside them is meant too."""
 
 CALLS: Final[Mapping[str, str]] = {
     **_named("builtins.eval builtins.exec runpy.run_path runpy.run_module", _CODE),
-    **_named("types.CodeType types.FunctionType marshal.loads marshal.load", _CODE),
-    **_named("os.system os.popen os.startfile os.fork os.forkpty os.vfork", _PROGRAMS),
+    **_named("marshal.loads marshal.load", _CODE),
+    **_named("importlib.util.spec_from_file_location importlib.util.module_from_spec", _CODE),
+    **_named("importlib.machinery.SourceFileLoader importlib.machinery.ExtensionFileLoader", _CODE),
+    **_named("numpy.ctypeslib.load_library", _MEMORY),
+    **_named("os.system os.popen os.startfile os.fork os.forkpty os.vfork os.openpty", _PROGRAMS),
     **_named("os.execl os.execle os.execlp os.execlpe", _PROGRAMS),
     **_named("os.execv os.execve os.execvp os.execvpe", _PROGRAMS),
     **_named("os.spawnl os.spawnle os.spawnlp os.spawnlpe", _PROGRAMS),
@@ -52,20 +59,23 @@ CALLS: Final[Mapping[str, str]] = {
     **_named("asyncio.subprocess.create_subprocess_shell", _PROGRAMS),
     **_named("anyio.run_process anyio.open_process trio.run_process", _PROGRAMS),
     **_named("os.kill os.killpg os.abort os._exit signal.pthread_kill", _PROCESS),
-    **_named("os.pidfd_open signal.pidfd_send_signal", _PROCESS),
+    **_named("os.pidfd_open signal.pidfd_send_signal faulthandler._sigsegv", _PROCESS),
     **_named("os.setuid os.setgid os.seteuid os.setegid os.setreuid os.setregid", _PRIVILEGE),
     **_named("os.setresuid os.setresgid os.setgroups os.initgroups os.chroot", _PRIVILEGE),
     **_named("os.unshare os.setns os.mknod", _PRIVILEGE),
     **_named("asyncio.open_connection asyncio.open_unix_connection", _NETWORK),
-    **_named("asyncio.start_server asyncio.start_unix_server", _NETWORK),
+    **_named("asyncio.start_server asyncio.start_unix_server logging.config.listen", _NETWORK),
     **_named("gc.get_objects gc.get_referrers gc.get_referents", _OBJECTS),
     **_named("sys._current_frames sys._current_exceptions", _OBJECTS),
 }
 """Functions, by their full names. A mention is enough: it may be called somewhere else."""
 
+BUILDERS: Final[Mapping[str, str]] = _named("types.CodeType types.FunctionType", _CODE)
+"""Classes, named only where they are called: `isinstance` and annotations mention them too."""
+
 ATTRIBUTES: Final[Mapping[str, str]] = {
     **_named("__subclasses__ __globals__ __builtins__ func_globals", _OBJECTS),
-    **_named("f_globals f_builtins f_back gi_frame cr_frame ag_frame tb_frame", _OBJECTS),
+    **_named("f_globals f_locals f_builtins f_back gi_frame cr_frame ag_frame tb_frame", _OBJECTS),
     **_named("subprocess_exec subprocess_shell", _PROGRAMS),
 }
 """Attributes of whatever object."""
@@ -123,6 +133,10 @@ class ScreeningPolicy:
     @cached_property
     def calls(self) -> Mapping[str, str]:
         return self._bent(CALLS, self.deny_calls)
+
+    @cached_property
+    def builders(self) -> Mapping[str, str]:
+        return self._bent(BUILDERS, ())
 
     @cached_property
     def attributes(self) -> Mapping[str, str]:

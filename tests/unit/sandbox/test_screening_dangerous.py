@@ -26,6 +26,10 @@ IMPORTS = (
     (1, "import requests"),
     (1, "import multiprocessing, _posixsubprocess"),
     (1, "import marshal"),
+    (1, "import multiprocessing.connection as c\nc.Client(('10.0.0.1', 80))"),
+    (1, "from distutils.spawn import spawn"),
+    (1, "import zipimport\nzipimport.zipimporter('x.zip').load_module('a')"),
+    (1, "import venv\nvenv.create('/x', with_pip=True)"),
     (1, "from pip._internal import main"),
     (1, "__import__('subprocess').run(['ls'])"),
     (1, "__import__('sub' + 'process')"),
@@ -68,6 +72,12 @@ CALLS = (
     (2, "import asyncio\nasyncio.open_connection('h', 1)"),
     (2, "import gc\ngc.get_objects()"),
     (2, "import types\ntypes.FunctionType(code, {})"),
+    (2, "from types import FunctionType as F\nF(code, {})"),
+    (2, "from importlib import util\nutil.spec_from_file_location('x', '/srv/x.py')"),
+    (2, "import numpy as np\nnp.ctypeslib.load_library('libc', '.')"),
+    (2, "import logging.config\nlogging.config.listen(9999)"),
+    (2, "import faulthandler\nfaulthandler._sigsegv()"),
+    (2, "import os\nos.openpty()"),
     (3, "class C:\n    def m(self):\n        eval(self.x)"),
     (2, "def f(eval):\n    return g(lambda: exec('x'), eval)"),
     (3, "def f(eval):\n    return eval\neval('1')"),
@@ -81,6 +91,7 @@ CALLS = (
 )
 
 ATTRIBUTES = (
+    (2, "import sys\nsys._getframe(1).f_locals['secret']"),
     (3, "async def f(loop, p):\n    await loop.sock_recv(p, 1)\n    await loop.subprocess_exec(p)"),
     (1, "().__class__.__bases__[0].__subclasses__()"),
     (1, "''.__class__.__mro__[1]"),
