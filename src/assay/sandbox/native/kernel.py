@@ -313,16 +313,32 @@ def open_beneath(directory: int, path: bytes, flags: int, mode: int = 0) -> int:
             ctypes.c_size_t(ctypes.sizeof(how)),
         )
     except OSError as error:
-        if error.errno != errno.ENOSYS or b"/" in path or path == b"..":
+        if error.errno != errno.ENOSYS:
             raise
-    return _open_entry(directory, path, flags, mode)
+    return _open_name_by_name(directory, path, flags, mode)
+
+
+def _open_name_by_name(directory: int, path: bytes, flags: int, mode: int) -> int:
+    """Do the same where the kernel, or a filter around us, does not know the call.
+
+    No mount can be in the way on the kernels that lack it: they let nobody mount.
+    """
+    *above, last = [part for part in path.split(b"/") if part != b"."] or [b"."]
+    if path.startswith(b"/") or b".." in (*above, last):
+        raise OSError(errno.EXDEV, "openat2")
+    current = os.dup(directory)
+    try:
+        for part in above:
+            following = _open_entry(current, part, os.O_PATH | os.O_DIRECTORY, 0)
+            os.close(current)
+            current = following
+        return _open_entry(current, last, flags, mode)
+    finally:
+        os.close(current)
 
 
 def _open_entry(directory: int, name: bytes, flags: int, mode: int) -> int:
-    """Open one entry of a folder, for kernels without openat2: one step leads nowhere else.
-
-    No mount can be in the way either, on the kernels that lack it: they let nobody mount.
-    """
+    """Open one entry of a folder: one step, not through a link, leads nowhere else."""
     try:
         return os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=directory)
     except NotADirectoryError:

@@ -7,11 +7,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from assay.sandbox.native import kernel
-from assay.sandbox.native.cell import Cell
 from assay.sandbox.native.disk_use import disk_use
+
+if TYPE_CHECKING:
+    # Also used where there are no cells, with the standard library alone.
+    from assay.sandbox.native.cell import Cell
 
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _STATE, _PARENT, _USER_TIME, _SYSTEM_TIME = 0, 1, 11, 12
@@ -45,7 +48,7 @@ class Watch(Protocol):
 class GroupWatch:
     """The kernel counts and enforces; only processor time needs looking at."""
 
-    def __init__(self, cell: Cell) -> None:
+    def __init__(self, cell: "Cell") -> None:
         self._group = cell.group
 
     def look(self) -> Sample:
@@ -77,6 +80,14 @@ class CellWatch:
         self._watch.forget_peaks()
 
 
+class Family(Protocol):
+    """Processes that belong together, by who began them."""
+
+    def host_pids(self) -> list[int]:
+        """Return the one that is not looked at, all below it is; and others that are."""
+        ...
+
+
 class ProcessWatch:
     """Adds up the process tree, for machines where we may not make control groups.
 
@@ -87,7 +98,7 @@ class ProcessWatch:
 
     def __init__(
         self,
-        cell: Cell,
+        cell: Family,
         memory_bytes: int,
         places: Sequence[Path] = (),
         *,
@@ -165,7 +176,7 @@ class ContainedWatch(ProcessWatch):
 
     def __init__(
         self,
-        cell: Cell,
+        cell: Family,
         memory_bytes: int,
         places: Sequence[Path] = (),
         *,
