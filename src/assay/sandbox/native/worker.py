@@ -207,6 +207,8 @@ def _add_packages(folder: str) -> None:
     for name, value in (("PYTHONPATH", folder), ("PATH", f"{folder}/bin")):
         before = os.environ.get(name)
         os.environ[name] = f"{before}:{value}" if before else value
+    # For interpreters that ignore the first of these.
+    os.environ["ASSAY_PACKAGES"] = folder
     sys.path.insert(1, folder)
 
 

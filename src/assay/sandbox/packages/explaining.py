@@ -98,4 +98,5 @@ def _short(flat: str) -> str:
 def _last_cause(text: str) -> str:
     """The innermost of the causes, without the address that was asked."""
     lines = [line.strip().removeprefix("cause:").strip() for line in text.splitlines()]
-    return next((line for line in reversed(lines) if line), "no answer")
+    told = (line for line in reversed(lines) if line and not line.startswith("hint:"))
+    return next(told, "no answer")

@@ -23,6 +23,7 @@ _PIN: Final = re.compile(r"(?P<name>[A-Za-z0-9._-]+)==(?P<version>[^\s\\;]+)")
 _HASH: Final = re.compile(r"--hash=(\w+:[0-9a-f]+)")
 _RESOLVE_WITHIN_S: Final = 120.0
 _FETCH_WITHIN_S: Final = 1800.0
+_OFF: Final = frozenset({"", "0", "false", "no", "off"})
 _ALWAYS: Final = ("--no-config", "--color", "never", "--no-progress", "--no-python-downloads")
 
 
@@ -97,8 +98,10 @@ class Resolver:
             "UV_HTTP_RETRIES": "1",
             "UV_CACHE_DIR": str(self.wheels),
         }
+        # A switch that has no variable.
+        alone = ["--no-index"] if environment.pop("UV_NO_INDEX", "0") not in _OFF else []
         done = await anyio.run_process(
-            [_find_uv(), *arguments, *_ALWAYS],
+            [_find_uv(), *arguments, *_ALWAYS, *alone],
             stdout=PIPE,
             stderr=PIPE,
             check=False,
