@@ -227,16 +227,14 @@ def search(needle):
     for name in os.listdir("."):
         if needle in open(name, "rb").read():
             yield name
-    for pid in os.listdir("/proc"):
+    # Not listed: where there is no pid namespace, not every /proc may be.
+    for pid in range(1, os.getpid() + 500):
         try:
-            if pid.isdigit() and int(pid) != os.getpid():
+            if pid != os.getpid():
                 yield from [pid for held in hold(pid) if needle in held]
         except (OSError, ValueError, OverflowError):
             pass
-try:
-    print("found", list(search(BACKWARDS[::-1].encode())))
-except PermissionError:
-    print("found []")
+print("found", list(search(BACKWARDS[::-1].encode())))
 """
 
 
