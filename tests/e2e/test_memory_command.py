@@ -297,3 +297,12 @@ def test_helpers_go_with_an_export_into_another_memory(
         for env in (home, elsewhere)
     )
     assert here == there
+
+
+@pytest.mark.usefixtures("filled")
+def test_what_is_kept_in_chroma_is_not_passed_off_as_the_file(home: dict[str, str]) -> None:
+    done = memory({**home, "ASSAY_MEMORY__STORE": "chroma"}, "list")
+
+    assert done.returncode == ExitCode.USAGE
+    assert "chroma" in done.stderr
+    assert "hint: " in done.stderr

@@ -225,7 +225,14 @@ def _path() -> Path:
     from assay.memory.database import MEMORY  # noqa: PLC0415
     from assay.settings import load_settings  # noqa: PLC0415
 
-    return load_settings().state_dir / MEMORY
+    settings = load_settings()
+    if settings.memory.store == "chroma":
+        # What runs have learnt is elsewhere; showing the file as if it were all would be a lie.
+        raise UsageError(
+            "`memory.store` is chroma, and these commands look into the SQLite file only",
+            hint="use Chroma's own tools, or ASSAY_MEMORY__STORE=sqlite for what is in the file",
+        )
+    return settings.state_dir / MEMORY
 
 
 @contextmanager
