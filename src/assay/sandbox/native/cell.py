@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import anyio
 
+from assay.sandbox.native import leaving
 from assay.sandbox.native.cgroups import ControlGroup
 
 _CHUNK = 1 << 16
@@ -46,6 +47,14 @@ class Descriptor:
         except BrokenPipeError:
             return data[:0]
         return data
+
+    def end_writing(self) -> None:
+        """Let the other end of a socket see that no more will come."""
+        end = socket.socket(fileno=self.number)
+        try:
+            end.shutdown(socket.SHUT_WR)
+        finally:
+            end.detach()
 
     def close(self) -> None:
         if self.number >= 0:
@@ -117,6 +126,11 @@ class Cell:
     def alone(self) -> bool:
         """Whether PID 1 is all that is left, where a control group can tell."""
         return self.group.processes() == 1
+
+    def visible_worker(self) -> int | None:
+        """Return the worker's pid where we can see how it ends before it is gone; else None."""
+        pid = None if self.worker is None else _pid_of(self.worker)
+        return pid if pid is not None and leaving.may_be_seen(pid) else None
 
     def host_pids(self) -> list[int]:
         """PID 1 of the cell, and the worker if that is not its child, as this process sees them."""

@@ -14,6 +14,7 @@ import anyio
 
 from assay.contracts.execution import Limits, OutputChunk, Reason
 from assay.contracts.ports import OnOutput
+from assay.sandbox.native import leaving
 from assay.sandbox.native.cell import Cell, Descriptor
 from assay.sandbox.native.watch import Sample, Watch
 from assay.sandbox.output import Capture
@@ -23,6 +24,7 @@ Stream = Literal["stdout", "stderr"]
 _FIRST_LOOK_S: Final = 0.01
 _LOOK_EVERY_S: Final = 0.025
 _LARGEST_STATUS: Final = 4096
+_WORKER_AND_PID1: Final = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +45,7 @@ class Supervision:
 
     def __init__(self, cell: Cell, limits: Limits, watch: Watch, on_output: OnOutput) -> None:
         self._cell = cell
+        self._watch_worker = cell.visible_worker()
         self._limits = limits
         self._watch = watch
         self._on_output = on_output
@@ -89,8 +92,8 @@ class Supervision:
         """Wait for everything at once, in one task: small programs spend their time here."""
         with closing(select.epoll()) as events:
             self._events = events
-            self._feed(self._cell.go, memoryview(request))
-            self._feed(self._cell.stdin, memoryview(stdin))
+            self._feed(self._cell.go, memoryview(request), self._expect_hint)
+            self._feed(self._cell.stdin, memoryview(stdin), self._cell.stdin.close)
             self._on(self._cell.stdout.number, partial(self._pump, "stdout"))
             self._on(self._cell.stderr.number, partial(self._pump, "stderr"))
             self._on(self._cell.status.number, self._read_status)
@@ -113,16 +116,31 @@ class Supervision:
         del self._handlers[number]
         self._events.unregister(number)
 
-    def _feed(self, pipe: Descriptor, data: memoryview) -> None:
-        """Write what fits, the rest when there is room again, and then close."""
+    def _feed(self, pipe: Descriptor, data: memoryview, then: Callable[[], None]) -> None:
+        """Write what fits, the rest when there is room again, and then do what comes then."""
         number = pipe.number
         rest = pipe.write_some(data)
         if number in self._handlers:
             self._off(number)
         if rest:
-            self._on(number, partial(self._feed, pipe, rest), select.EPOLLOUT)
+            self._on(number, partial(self._feed, pipe, rest, then), select.EPOLLOUT)
         else:
-            pipe.close()
+            then()
+
+    def _expect_hint(self) -> None:
+        """End the request, and listen for a worker that is about to leave."""
+        self._cell.go.end_writing()
+        if self._watch_worker is not None:
+            self._on(self._cell.go.number, self._look_for_the_end)
+
+    def _look_for_the_end(self) -> None:
+        self._off(self._cell.go.number)
+        pid = self._watch_worker
+        ended = None if pid is None else leaving.wait_status(pid)
+        # Whoever has forked leaves it to the end of all processes.
+        if ended is not None and self._cell.group.processes() == _WORKER_AND_PID1:
+            self._report |= {"ended": ended}
+            self._over = True
 
     def _read_status(self) -> None:
         """Collect what PID 1 has to say; stay for the end of its cell if it was not alone in it."""

@@ -19,6 +19,7 @@ import threading
 import traceback
 import types
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NoReturn, TextIO
@@ -98,6 +99,7 @@ def serve(descriptors: Descriptors, confinement: Confinement) -> NoReturn:
     """Lock in, report readiness, then become the program that arrives. Never returns."""
     # Kept aside, since a program may replace them.
     leave, interrupt = os._exit, partial(_interrupt, signal.signal, os.kill)
+    run = partial(_run_python, partial(_hint, os.close, descriptors.go))
     try:
         _take_descriptors(descriptors, confinement.line)
         _settle_in()
@@ -106,9 +108,9 @@ def serve(descriptors: Descriptors, confinement: Confinement) -> NoReturn:
         header, source = _read_request(descriptors.go)
         if header.get("kind") == "interpreter":
             _become_keeper(header, descriptors, confinement)
-        os.close(descriptors.go)
         if not header:
             leave(0)
+        os.set_inheritable(descriptors.go, False)
         _prepare(header, confinement)
     except BaseException as error:  # noqa: BLE001 - whatever it was, PID 1 and the supervisor must know
         _report(descriptors.status, "setup_failed", repr(error))
@@ -121,7 +123,7 @@ def serve(descriptors: Descriptors, confinement: Confinement) -> NoReturn:
         _report(descriptors.status, "start_failed", _explain(error, header))
         leave(NOT_FOUND if error.errno == errno.ENOENT else NOT_RUNNABLE)
     os.close(descriptors.status)
-    code = _run_python(header, source)
+    code = run(header, source)
     if code == _INTERRUPTED:
         interrupt()
     leave(code & 0xFF)
@@ -131,6 +133,12 @@ def _interrupt(set_action: Callable[..., object], send: Callable[..., object]) -
     """End as a program does that nobody taught what to do about Ctrl-C: a shell can tell."""
     set_action(signal.SIGINT, signal.SIG_DFL)
     send(os.getpid(), signal.SIGINT)
+
+
+def _hint(close: Callable[[int], object], go: int) -> None:
+    """Let the supervisor look now whether we are leaving; see `leaving.py`."""
+    with suppress(OSError):
+        close(go)
 
 
 def _report(status: int, what: str, detail: str) -> None:
@@ -276,7 +284,7 @@ def warm_up() -> None:
     linecache.cache.clear()
 
 
-def _run_python(header: dict[str, Any], source: bytes) -> int:
+def _run_python(hint: Callable[[], None], header: dict[str, Any], source: bytes) -> int:
     main = _new_main(header["filename"], header["args"])
     # Taken before the program can replace them.
     flush = tuple(partial(_flush, stream) for stream in (sys.stdout, sys.stderr))
@@ -284,6 +292,7 @@ def _run_python(header: dict[str, Any], source: bytes) -> int:
     code = _outcome_of(partial(_execute, main, header["filename"], source))
     for step in shutdown:
         code = _outcome_of(step) or code
+    hint()
     return code
 
 

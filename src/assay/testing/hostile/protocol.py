@@ -109,6 +109,36 @@ _FORGERIES = {
         threading.Thread(target=lambda: (time.sleep(0.3), os._exit(7))).start()
         libc.syscall({"x86_64": 60, "aarch64": 93}[os.uname().machine], 0)
     """,
+    "a_process_that_hides_does_not_hide_a_failure": """
+        import ctypes
+        try:
+            import numpy  # has the program run where libraries are loaded
+        except ImportError:
+            pass
+        ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)
+        raise SystemExit(7)
+    """,
+    "seeming_to_leave_does_not_hide_a_failure": """
+        import time
+        try:
+            import numpy
+        except ImportError:
+            pass
+        os.closerange(3, 4096)
+        time.sleep(0.2)
+        raise SystemExit(7)
+    """,
+    "a_thread_that_stays_does_not_hide_a_failure": """
+        import threading, time
+        try:
+            import numpy
+        except ImportError:
+            pass
+        os.closerange(3, 4096)
+        threading.Thread(target=lambda: (time.sleep(0.3), os._exit(7)), daemon=True).start()
+        import ctypes
+        ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[os.uname().machine], 0)
+    """,
     "a_patched_exit_does_not_hide_a_failure": """
         import sys
         os._exit = sys.exit = lambda code=0: None
