@@ -17,6 +17,7 @@ from pydantic import Field, SecretStr, ValidationError
 
 from assay.contracts.errors import UsageError
 from assay.contracts.execution import Isolation
+from assay.executor_settings import ExecutorSettings, RemoteSettings
 from assay.service_settings import McpSettings, ToolSettings
 from assay.setting_kinds import Address, Positive, Seconds, Section, Usd
 
@@ -47,6 +48,12 @@ _FOR_PIP: Final = re.compile(
     re.IGNORECASE,
 )
 _MODEL_VARIABLES: Final = {"ASSAY_BASE_URL": "base_url", "ASSAY_MODEL_PATH": "local_path"}
+_EXECUTOR_VARIABLES: Final = {
+    "GRPC_USE_SECURE": "secure",
+    "GRPC_CERT_FILE": "cert",
+    "GRPC_KEY_FILE": "key",
+}
+"""Names that other servers of this kind know; ours, such as `ASSAY_EXECUTOR__CERT`, win."""
 
 
 def _runtime_dir() -> Path:
@@ -74,7 +81,7 @@ def _pip_environment() -> dict[str, str]:
 class SandboxSettings(Section):
     """How code is isolated."""
 
-    backend: Literal["auto", "native"] = "auto"
+    backend: Literal["auto", "native", "remote"] = "auto"
     isolation: Isolation | None = None
     """The least that is acceptable; less than this is an error. Unset: the best there is."""
     namespaces: bool = True
@@ -106,6 +113,7 @@ class SandboxSettings(Section):
     """What says where packages come from. An index may have a password, so this is not shown."""
     hosts: tuple[str, ...] = ()
     """Hosts that programs may reach, `*.example.org:443`. None: no network at all."""
+    remote: RemoteSettings = Field(default_factory=RemoteSettings)
 
 
 class BudgetSettings(Section):
@@ -229,6 +237,7 @@ class Settings(Section):
     tools: ToolSettings = Field(default_factory=ToolSettings)
     config_dir: Path = Field(default_factory=lambda: _config_file().parent)
     """Where the settings file is, and a folder `tools` with tools of one's own."""
+    executor: ExecutorSettings = Field(default_factory=ExecutorSettings)
     state_dir: Path = Field(default_factory=_state_dir)
     """Where runs, sessions, keys and memories are kept."""
 
@@ -357,7 +366,12 @@ def _from_environment() -> dict[str, Any]:
     for name, setting in _MODEL_VARIABLES.items():
         if value := os.environ.get(name):
             models[setting] = value
-    found: dict[str, Any] = {"models": models}
+    executor = {
+        setting: value
+        for name, setting in _EXECUTOR_VARIABLES.items()
+        if (value := os.environ.get(name))
+    }
+    found: dict[str, Any] = {"models": models, "executor": executor}
     for name, value in sorted(os.environ.items()):
         if not name.startswith(_PREFIX) or _NESTING not in name or name in _NOT_SETTINGS:
             continue

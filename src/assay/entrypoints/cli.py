@@ -1,13 +1,12 @@
-"""The `assay` command: finds the command asked for, and turns errors into lines and exit codes."""
+"""The `assay` command: finds the command asked for."""
 
 import importlib
-import os
 import sys
 from typing import Final
 
 import click
 
-from assay.contracts.errors import AssayError, ExitCode
+from assay.entrypoints.complaints import run_command
 
 _COMMANDS: Final = {
     "run": ("cli_run", "run", "Carry out a goal; comes back with code that a check has accepted."),
@@ -31,6 +30,8 @@ _COMMANDS: Final = {
     ),
     "tools": ("cli_tools", "command", "Show which tools models may use, and check your own."),
     "mcp": ("cli_mcp", "command", "Serve sandboxes to MCP clients."),
+    "executor": ("executor", "command", "Run programs for others, over gRPC."),
+    "certs": ("cli_certs", "command", "Make certificates for an executor and its clients."),
     "sandbox": ("cli_sandbox", "command", "Run programs that cannot leave their sandbox."),
 }
 
@@ -68,42 +69,4 @@ def main() -> None:
 
 def run(arguments: list[str]) -> int:
     """Run one command line and return its exit code; every error becomes a line on stderr."""
-    try:
-        outcome = cli.main(arguments, prog_name="assay", standalone_mode=False)
-    except click.exceptions.Exit as leaving:
-        return leaving.exit_code
-    except click.UsageError as error:
-        return _explain_usage(error)
-    except AssayError as error:
-        hint = error.hint
-        if error.exit_code is ExitCode.USAGE:
-            hint = hint or "see `assay --help`"
-        return _complain(str(error), hint, error.exit_code)
-    except (click.Abort, KeyboardInterrupt):
-        return _complain("interrupted", "", ExitCode.INTERRUPTED)
-    except BrokenPipeError:
-        # Whoever was reading has seen enough; the interpreter would still try to write the rest.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return ExitCode.NOT_ACCEPTED
-    return outcome if isinstance(outcome, int) else ExitCode.ACCEPTED
-
-
-def _explain_usage(error: click.UsageError) -> int:
-    message = error.format_message().rstrip(".")
-    if isinstance(error, click.exceptions.NoArgsIsHelpError):
-        click.echo(message, err=True)
-        return ExitCode.USAGE
-    where = error.ctx.command_path if error.ctx else "assay"
-    return _complain(message, f"see `{where} --help`", ExitCode.USAGE)
-
-
-def _complain(message: str, hint: str, code: int) -> int:
-    from assay.settings import colour_refused  # noqa: PLC0415 - loads more than --help needs
-
-    colour = False if colour_refused() else None
-    # Lower case, unless it begins with a name in capitals.
-    message = message if message[:2].isupper() else message[:1].lower() + message[1:]
-    click.echo(click.style("error: ", fg="red") + message, err=True, color=colour)
-    if hint:
-        click.echo(click.style("hint: ", fg="cyan") + hint, err=True, color=colour)
-    return code
+    return run_command(cli, arguments, name="assay")

@@ -1,0 +1,144 @@
+"""`assay executor` and `assay-executor`: run programs for others, over gRPC."""
+
+import json
+import logging
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from assay.contracts.errors import ExitCode
+from assay.entrypoints.complaints import run_command
+
+if TYPE_CHECKING:
+    from assay.sandbox.executor.serving import Executor
+    from assay.settings import Settings
+
+_log = logging.getLogger("assay.executor")
+
+
+def main() -> None:
+    """Run the command `assay-executor` of this process and leave with its exit code."""
+    sys.exit(run_command(command, sys.argv[1:], name="assay-executor"))
+
+
+@click.group(name="executor", context_settings={"help_option_names": ["-h", "--help"]})
+def command() -> None:
+    """Run programs for others, over gRPC."""
+
+
+@command.command()
+@click.option("--host", help="Address to listen on.  [default: 127.0.0.1]")
+@click.option("--port", type=click.IntRange(0, 65535), help="[default: 50051; 0 for a free one]")
+@click.option(
+    "--cert", type=click.Path(path_type=Path, dir_okay=False), help="Our certificate, PEM."
+)
+@click.option("--key", type=click.Path(path_type=Path, dir_okay=False), help="Its key.")
+@click.option(
+    "--client-ca",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Who signs the certificates that clients must show.",
+)
+@click.option(
+    "--token-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Digests of the tokens that clients must show.",
+)
+@click.option("--metrics-port", type=click.IntRange(0, 65535), help="[default: 50052; 0 for none]")
+@click.option("--json", "as_json", is_flag=True, help="Print where we listen as a JSON object.")
+@click.option("--verbose", "-v", is_flag=True, help="Say more on stderr.")
+def serve(*, as_json: bool, verbose: bool, **given: Any) -> int:  # noqa: ANN401 - settings, checked as such
+    """Serve sandboxes until told to end.
+
+    SIGTERM and Ctrl-C let what runs come to its end first, for `executor.drain_s`; a second one
+    does not. Without certificates or tokens, only this machine is served.
+    """
+    import anyio  # noqa: PLC0415 - commands load what they need
+
+    from assay.settings import load_settings  # noqa: PLC0415
+
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=logging.INFO if verbose else logging.WARNING,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    # Ignored in what a shell starts in the background, and inherited by the programs we run.
+    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+    settings = load_settings({"executor": given})
+    return anyio.run(_serve, settings, as_json)
+
+
+async def _serve(settings: "Settings", as_json: bool) -> int:  # noqa: FBT001 - anyio.run hands over by position
+    import anyio  # noqa: PLC0415
+
+    from assay.sandbox.executor.serving import ExecutorPlan, open_executor  # noqa: PLC0415
+    from assay.sandbox.factory import open_backend  # noqa: PLC0415
+
+    plan = ExecutorPlan(
+        settings=settings.executor,
+        audit_file=settings.executor.audit_file or settings.state_dir / "executor" / "audit.jsonl",
+        executions=settings.executor.executions or settings.sandbox.max_concurrent,
+    )
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async with (
+            open_backend(settings.sandbox) as backend,
+            open_executor(backend, plan) as executor,
+        ):
+            _announce(executor, plan.settings.host, backend.name, as_json=as_json)
+            async for _ in signals:
+                break
+            _tell(f"ending; what runs has {settings.executor.drain_s:g} s")
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(_drain, executor, settings.executor.drain_s, tasks.cancel_scope)
+                async for _ in signals:
+                    _tell("ending at once")
+                    tasks.cancel_scope.cancel()
+    return ExitCode.ACCEPTED
+
+
+async def _drain(executor: "Executor", within_s: float, waiting: Any) -> None:  # noqa: ANN401 - a scope of anyio, loaded late
+    if not await executor.drain(within_s):
+        _tell("not everything has come to its end; ending it")
+    waiting.cancel()
+
+
+def _announce(executor: "Executor", host: str, backend: str, *, as_json: bool) -> None:
+    if as_json:
+        told = {
+            "address": f"{host}:{executor.port}",
+            "metrics_port": executor.metrics_port or None,
+            "backend": backend,
+        }
+        click.echo(json.dumps(told))
+    _tell(f"listening on {host}:{executor.port} ({executor.description}), backend {backend}")
+    if executor.metrics_port:
+        _tell(f"metrics on port {executor.metrics_port}")
+
+
+def _tell(what: str) -> None:
+    click.echo(what, err=True)
+
+
+@command.command()
+@click.argument("name")
+@click.option(
+    "--token-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Where digests of tokens are kept.  [default: executor.token_file]",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def token(name: str, token_file: Path | None, *, as_json: bool) -> None:
+    """Make a token for the client NAME.
+
+    It is shown once and kept only as a digest. An executor reads the file when it starts.
+    """
+    from assay.sandbox.executor.tokens import add_token  # noqa: PLC0415 - commands load what they need
+    from assay.settings import load_settings  # noqa: PLC0415
+
+    settings = load_settings()
+    path = token_file or settings.executor.token_file or settings.state_dir / "executor" / "tokens"
+    made = add_token(path, name)
+    click.echo(json.dumps({"name": name, "token": made, "file": str(path)}) if as_json else made)
+    _tell(f"its digest is in {path}; this is the only time it is shown")

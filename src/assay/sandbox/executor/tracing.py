@@ -1,0 +1,80 @@
+"""Traces of calls for OpenTelemetry, where an endpoint is configured; otherwise nothing."""
+
+from collections.abc import Generator, Iterable
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, Protocol
+
+from assay.contracts.errors import MissingExtraError
+
+
+class Tracing(Protocol):
+    """Draws a span around a call."""
+
+    def span(
+        self, method: str, metadata: Iterable[tuple[str, str | bytes]]
+    ) -> AbstractContextManager[Any]: ...
+
+
+class NoTracing:
+    """Draws nothing."""
+
+    def span(
+        self, method: str, metadata: Iterable[tuple[str, str | bytes]]
+    ) -> AbstractContextManager[Any]:
+        del method, metadata
+        return nullcontext()
+
+
+@contextmanager
+def open_tracing(endpoint: str | None) -> Generator[Tracing]:
+    """Send spans to an endpoint over OTLP; what is under way is sent before this ends.
+
+    Raises:
+        MissingExtraError: If the library for it is not installed.
+    """
+    if endpoint is None:
+        yield NoTracing()
+        return
+    try:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import (  # noqa: PLC0415 - an extra
+            OTLPSpanExporter,
+        )
+        from opentelemetry.sdk.resources import Resource  # noqa: PLC0415
+        from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
+    except ImportError as error:
+        raise MissingExtraError("traces of an executor", extra="executor") from error
+    provider = TracerProvider(
+        resource=Resource.create({"service.name": "assay-executor"}), shutdown_on_exit=False
+    )
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=endpoint)))
+    try:
+        yield _OpenTelemetry(provider)
+    finally:
+        provider.shutdown()
+
+
+class _OpenTelemetry:
+    def __init__(self, provider: Any) -> None:  # noqa: ANN401 - of a library that is loaded late
+        self._tracer = provider.get_tracer("assay.executor")
+
+    @contextmanager
+    def span(self, method: str, metadata: Iterable[tuple[str, str | bytes]]) -> Generator[None]:
+        from opentelemetry.trace import SpanKind  # noqa: PLC0415 - an extra
+        from opentelemetry.trace.propagation.tracecontext import (  # noqa: PLC0415
+            TraceContextTextMapPropagator,
+        )
+
+        carrier = {name: value for name, value in metadata if isinstance(value, str)}
+        parent = TraceContextTextMapPropagator().extract(carrier)
+        # Not made the current one: a generator may be resumed elsewhere.
+        span = self._tracer.start_span(
+            f"assay.executor.v1.Executor/{method}", context=parent, kind=SpanKind.SERVER
+        )
+        try:
+            yield
+        except Exception as error:
+            span.record_exception(error)
+            raise
+        finally:
+            span.end()
