@@ -11,7 +11,7 @@ from assay.settings import SandboxSettings
 if TYPE_CHECKING:
     from assay.sandbox.packages.store import PackageStore
 
-BACKENDS = ("native",)
+BACKENDS = ("native", "remote")
 
 
 def open_backend(settings: SandboxSettings) -> AbstractAsyncContextManager[SandboxBackend]:
@@ -22,6 +22,10 @@ def open_backend(settings: SandboxSettings) -> AbstractAsyncContextManager[Sandb
         IsolationUnavailableError: On entering, if this machine cannot do it.
     """
     wanted = settings.isolation or Isolation.RESTRICTED
+    if settings.backend == "remote":
+        from assay.sandbox.remote.backend import open_remote  # noqa: PLC0415 - loads an extra
+
+        return open_remote(settings.remote, wanted)
     if not Isolation.ISOLATED.satisfies(wanted):
         raise UsageError(
             f"no backend here gives the isolation {wanted.value!r}",

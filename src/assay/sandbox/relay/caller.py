@@ -16,6 +16,13 @@ class BrokenOffError(SandboxUnavailableError):
         super().__init__(message, dispatch="outcome_unknown")
 
 
+class UnreachableError(SandboxUnavailableError):
+    """Nothing could be sent to the far side. Another one may answer, or this one later."""
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message, dispatch="never_started", hint=hint)
+
+
 class Caller(Protocol):
     """Calls methods of one far side.
 

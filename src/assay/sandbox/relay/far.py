@@ -7,6 +7,7 @@ connection, and is a `SandboxUnavailableError` for whoever waits.
 import secrets
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -75,22 +76,17 @@ class FarBackend:
     async def open_sandbox(
         self, limits: Limits, equipment: Equipment = BARE
     ) -> AsyncGenerator[Sandbox]:
-        async with open_far_sandbox(self._caller, limits, equipment) as sandbox:
+        sandbox = FarSandbox(self._caller, self.name, limits)
+        async with open_far(sandbox, equipment):
             yield sandbox
 
 
 @asynccontextmanager
-async def open_far_sandbox(
-    caller: Caller, limits: Limits, equipment: Equipment
-) -> AsyncGenerator["FarSandbox"]:
+async def open_far(sandbox: "FarSandbox", equipment: Equipment) -> AsyncGenerator[None]:
     """Open a sandbox on the far side; raises what the port promises."""
-    sandbox = FarSandbox(caller, new_id(), limits)
-    request = pb.OpenSandboxRequest(
-        sandbox_id=sandbox.id, limits=to_limits(limits), equipment=to_equipment(equipment)
-    )
     try:
-        await caller.ask(methods.OPEN_SANDBOX, request, timeout_s=_OPEN_S)
-        yield sandbox
+        await sandbox.open(equipment)
+        yield
     finally:
         # Also after a failed opening: what became of it is not always known.
         with anyio.CancelScope(shield=True):
@@ -100,11 +96,21 @@ async def open_far_sandbox(
 class FarSandbox:
     """See `assay.contracts.ports.Sandbox`."""
 
-    def __init__(self, caller: Caller, sandbox_id: str, limits: Limits) -> None:
+    def __init__(self, caller: Caller, backend: str, limits: Limits) -> None:
         self.limits = limits
-        self.id = sandbox_id
+        self.id = new_id()
         self._caller = caller
+        self._backend = backend
         self._open = True
+
+    async def open(self, equipment: Equipment) -> None:
+        """Have it made; raises what the port promises."""
+        request = pb.OpenSandboxRequest(
+            sandbox_id=self.id,
+            limits=to_limits(self.limits),
+            equipment=to_equipment(equipment),
+        )
+        await self._caller.ask(methods.OPEN_SANDBOX, request, timeout_s=_OPEN_S)
 
     async def run(
         self, program: Program, *, on_output: OnOutput = ignore_output
@@ -129,18 +135,18 @@ class FarSandbox:
         with distrusting(self._caller):
             result = from_result(answer)
             check_output(result, self.limits.output_bytes)
-            return result
+            return replace(result, backend=self._backend)
 
     def _of_a_program(self, ended: Ended) -> ExecutionResult:
         with distrusting(self._caller):
             if isinstance(ended, CellResult):
                 raise MessageError("the result of a cell, for a program")
-            return ended
+            return replace(ended, backend=self._backend)
 
     @asynccontextmanager
     async def open_interpreter(self) -> AsyncGenerator["FarInterpreter"]:
         self._check_open()
-        interpreter = FarInterpreter(self._caller, self.limits)
+        interpreter = FarInterpreter(self._caller, self._backend, self.limits)
         request = pb.OpenInterpreterRequest(sandbox_id=self.id, interpreter_id=interpreter.id)
         try:
             await self._caller.ask(methods.OPEN_INTERPRETER, request, timeout_s=_ANSWER_S)
@@ -227,9 +233,10 @@ class FarSandbox:
 class FarInterpreter:
     """See `assay.contracts.ports.Interpreter`."""
 
-    def __init__(self, caller: Caller, limits: Limits) -> None:
+    def __init__(self, caller: Caller, backend: str, limits: Limits) -> None:
         self.id = new_id()
         self._caller = caller
+        self._backend = backend
         self._limits = limits
         self._open = True
 
@@ -248,7 +255,7 @@ class FarInterpreter:
         with distrusting(self._caller):
             if isinstance(ended, ExecutionResult):
                 raise MessageError("the result of a program, for a cell")
-            return ended
+            return replace(ended, execution=replace(ended.execution, backend=self._backend))
 
     async def interrupt(self) -> None:
         self._check_open()
@@ -258,7 +265,7 @@ class FarInterpreter:
     @asynccontextmanager
     async def branch(self) -> AsyncGenerator["FarInterpreter"]:
         self._check_open()
-        copy = FarInterpreter(self._caller, self._limits)
+        copy = FarInterpreter(self._caller, self._backend, self._limits)
         request = pb.BranchInterpreterRequest(interpreter_id=self.id, branch_id=copy.id)
         try:
             await self._caller.ask(methods.BRANCH_INTERPRETER, request, timeout_s=_ANSWER_S)

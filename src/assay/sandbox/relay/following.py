@@ -11,7 +11,7 @@ from assay.contracts.execution import ExecutionResult, OutputChunk
 from assay.contracts.interpreting import CellResult
 from assay.contracts.ports import OnOutput
 from assay.sandbox.output import FLOOD_FACTOR, Capture
-from assay.sandbox.relay.caller import BrokenOffError, Caller, distrusting
+from assay.sandbox.relay.caller import BrokenOffError, Caller, UnreachableError, distrusting
 from assay.wire import executor_pb2 as pb
 from assay.wire import methods
 from assay.wire.failures import from_failure
@@ -21,8 +21,10 @@ from assay.wire.results import STREAMS, StreamName, from_cell, from_result
 
 _STOP_S: Final = 30.0
 """How long the far side may take to kill a program."""
-_PICK_UPS: Final = 8
+_PICK_UP_S: Final = 8.0
+"""How long to look for an execution whose connection broke off."""
 _FIRST_PAUSE_S: Final = 0.1
+_LONGEST_PAUSE_S: Final = 1.0
 _SLACK_BYTES: Final = 16 << 20
 """What may be under way when a backend ends a program that writes too much."""
 
@@ -130,19 +132,19 @@ async def pick_up(caller: Caller, following: Following, broken: BrokenOffError) 
             know the execution: perhaps it never came there, perhaps it is forgotten.
     """
     pause_s = _FIRST_PAUSE_S
-    for _ in range(_PICK_UPS):
+    lost: SandboxUnavailableError = broken
+    deadline = anyio.current_time() + _PICK_UP_S
+    while anyio.current_time() < deadline:
         await anyio.sleep(pause_s)
-        pause_s *= 2
+        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
         try:
             return await _read(caller, methods.ATTACH_STREAM, following.where_it_broke(), following)
-        except BrokenOffError as again:
-            broken = again
+        except (BrokenOffError, UnreachableError) as again:
+            lost = again
         except SandboxUnavailableError as error:
-            if error.dispatch == "outcome_unknown":
-                raise
             # Said of the attempt to pick it up, not of the program.
-            broken = BrokenOffError(str(error))
-    raise SandboxUnavailableError(str(broken), dispatch="outcome_unknown") from broken
+            raise SandboxUnavailableError(str(error), dispatch="outcome_unknown") from error
+    raise SandboxUnavailableError(str(lost), dispatch="outcome_unknown") from lost
 
 
 async def _read(

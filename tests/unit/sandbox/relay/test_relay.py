@@ -26,13 +26,14 @@ from assay.contracts.execution import (
     Program,
     PythonCode,
 )
-from assay.contracts.ports import OnOutput, Sandbox, ignore_output
+from assay.contracts.ports import Sandbox, ignore_output
 from assay.sandbox.relay.client import open_relay
 from assay.sandbox.relay.server import serve_relay
 from assay.testing.fake_sandbox import FakeBackend, FakeSandbox, answer_with
 from assay.wire import executor_pb2, relay_pb2
 from assay.wire.frames import VERSION, WINDOW_FRAMES, FrameReader, encode
 from tests.support.relays import connected_streams, open_relayed
+from tests.support.slow_sandboxes import OneSandbox, SlowSandbox
 
 LS = Command(argv=("ls",))
 HELLO = relay_pb2.Frame(hello=relay_pb2.Hello(version=VERSION))
@@ -41,42 +42,6 @@ HELLO = relay_pb2.Frame(hello=relay_pb2.Hello(version=VERSION))
 def loud(program: Program, sandbox: FakeSandbox) -> ExecutionResult:
     del program, sandbox
     return answer_with("out" * 1000, stderr="err", exit_code=3)
-
-
-class Slow(FakeSandbox):
-    """Runs programs that end only when they are told to."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.begun = anyio.Event()
-        self.killed = anyio.Event()
-
-    async def run(
-        self, program: Program, *, on_output: OnOutput = ignore_output
-    ) -> ExecutionResult:
-        self.programs.append(program)
-        on_output(OutputChunk(stream="stdout", data=b"begun"))
-        self.begun.set()
-        try:
-            await anyio.sleep_forever()
-        finally:
-            self.killed.set()
-        return answer_with()
-
-
-class SlowBackend(FakeBackend):
-    """Has one sandbox, a slow one."""
-
-    def __init__(self, sandbox: Slow) -> None:
-        super().__init__()
-        object.__setattr__(self, "sandbox", sandbox)
-
-    @asynccontextmanager
-    async def open_sandbox(
-        self, limits: Limits, equipment: Equipment = BARE
-    ) -> AsyncGenerator[FakeSandbox]:
-        del limits, equipment
-        yield self.sandbox  # type: ignore[attr-defined]
 
 
 async def test_a_program_is_run_on_the_far_side() -> None:
@@ -158,9 +123,9 @@ async def test_an_interpreter_and_its_branch_are_used_on_the_far_side() -> None:
 
 
 async def test_cancelling_a_run_ends_it_on_the_far_side_first() -> None:
-    slow = Slow()
+    slow = SlowSandbox()
     async with (
-        open_relayed(SlowBackend(slow)) as relayed,
+        open_relayed(OneSandbox(slow)) as relayed,
         relayed.open_sandbox(Limits()) as sandbox,
     ):
         for listen in (ignore_output, lambda _: None):
@@ -174,11 +139,11 @@ async def test_cancelling_a_run_ends_it_on_the_far_side_first() -> None:
 
 
 async def test_what_a_client_leaves_behind_is_ended_with_its_connection() -> None:
-    slow = Slow()
+    slow = SlowSandbox()
     near, far = await connected_streams()
     with anyio.fail_after(10):
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(serve_relay, SlowBackend(slow), far)
+            tasks.start_soon(serve_relay, OneSandbox(slow), far)
             await tasks.start(_run_until_lost, near)
             await slow.begun.wait()
             await near.aclose()

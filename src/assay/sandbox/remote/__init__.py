@@ -1,0 +1,1 @@
+"""The backend `remote`: sandboxes of executors, on this machine or on others, over gRPC."""

@@ -1,0 +1,190 @@
+"""Sandboxes of several executors as one backend: spread over them, each staying where it is."""
+
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import anyio
+
+from assay.contracts.errors import (
+    IsolationUnavailableError,
+    MissingExtraError,
+    SandboxUnavailableError,
+)
+from assay.contracts.execution import BARE, Equipment, ExecutionResult, Isolation, Limits, Program
+from assay.contracts.ports import OnOutput, Sandbox, ignore_output
+from assay.executor_settings import RemoteSettings
+from assay.sandbox.relay.caller import BrokenOffError, UnreachableError
+from assay.sandbox.relay.far import FarSandbox, open_far
+from assay.wire.failures import ExecutorBusyError
+
+try:
+    from assay.sandbox.remote.calling import GrpcCaller
+    from assay.sandbox.remote.connecting import Access, open_channel, prepare_access
+    from assay.sandbox.remote.stations import Station, by_load
+except ImportError as missing:
+    raise MissingExtraError("the backend 'remote'", extra="executor") from missing
+
+
+class RemoteBackend:
+    """See `assay.contracts.ports.SandboxBackend`."""
+
+    name = "remote"
+
+    def __init__(
+        self, stations: tuple[Station, ...], isolation: Isolation, *, patience_s: float
+    ) -> None:
+        self.isolation = isolation
+        self._stations = stations
+        self._patience_s = patience_s
+
+    @asynccontextmanager
+    async def open_sandbox(
+        self, limits: Limits, equipment: Equipment = BARE
+    ) -> AsyncGenerator[Sandbox]:
+        async with AsyncExitStack() as stack:
+            yield await self._open(stack, limits, equipment)
+
+    async def _open(
+        self, stack: AsyncExitStack, limits: Limits, equipment: Equipment
+    ) -> "RemoteSandbox":
+        """Open a sandbox with the first executor that will, asking again while all are busy."""
+        deadline = anyio.current_time() + self._patience_s
+        while True:
+            try:
+                return await self._open_somewhere(stack, limits, equipment)
+            except ExecutorBusyError as busy:
+                if anyio.current_time() + busy.retry_after_s > deadline:
+                    raise
+                await anyio.sleep(busy.retry_after_s)
+
+    async def _open_somewhere(
+        self, stack: AsyncExitStack, limits: Limits, equipment: Equipment
+    ) -> "RemoteSandbox":
+        candidates = by_load(self._stations, self.isolation) or await self._look_again()
+        trouble: SandboxUnavailableError | None = None
+        for station in candidates:
+            opening = self._opened(station, limits, equipment)
+            try:
+                return await stack.enter_async_context(opening)
+            except (UnreachableError, BrokenOffError) as lost:
+                station.serving = False
+                # That another one has too much to do is the better news: it will have less.
+                trouble = trouble if isinstance(trouble, ExecutorBusyError) else lost
+            except ExecutorBusyError as busy:
+                trouble = busy
+        if trouble is None or isinstance(trouble, BrokenOffError):
+            raise UnreachableError(
+                str(trouble or "no executor can be reached"), hint=trouble.hint if trouble else ""
+            )
+        raise trouble
+
+    async def _look_again(self) -> list[Station]:
+        """Ask those that were gone, for nobody else is there."""
+        trouble: SandboxUnavailableError | None = None
+        for station in self._stations:
+            try:
+                await station.meet()
+            except SandboxUnavailableError as error:
+                trouble = error
+        if (found := by_load(self._stations, self.isolation)) or trouble is None:
+            return found
+        raise trouble
+
+    @asynccontextmanager
+    async def _opened(
+        self, station: Station, limits: Limits, equipment: Equipment
+    ) -> AsyncGenerator["RemoteSandbox"]:
+        sandbox = RemoteSandbox(station, limits, patience_s=self._patience_s)
+        # Counted before it is there, or all that open at once would go to the same executor.
+        station.sandboxes[sandbox.id] = sandbox
+        try:
+            async with open_far(sandbox, equipment):
+                yield sandbox
+        finally:
+            del station.sandboxes[sandbox.id]
+
+
+class RemoteSandbox(FarSandbox):
+    """A sandbox that waits a while when its executor has too much to do."""
+
+    def __init__(self, station: Station, limits: Limits, *, patience_s: float) -> None:
+        super().__init__(station.caller, RemoteBackend.name, limits)
+        self._patience_s = patience_s
+
+    async def run(
+        self, program: Program, *, on_output: OnOutput = ignore_output
+    ) -> ExecutionResult:
+        deadline = anyio.current_time() + self._patience_s
+        while True:
+            try:
+                return await super().run(program, on_output=on_output)
+            except ExecutorBusyError as busy:
+                if anyio.current_time() + busy.retry_after_s > deadline:
+                    raise
+                await anyio.sleep(busy.retry_after_s)
+
+
+@asynccontextmanager
+async def open_remote(settings: RemoteSettings, least: Isolation) -> AsyncGenerator[RemoteBackend]:
+    """Use the executors that are configured; those that do not answer now may do so later.
+
+    Raises:
+        UsageError: If the settings are wrong, or would send a secret unprotected.
+        SandboxUnavailableError: If no executor answers.
+        IsolationUnavailableError: If none that answers isolates as well as is asked for.
+    """
+    access = prepare_access(settings)
+    failure: Exception | None = None
+    async with AsyncExitStack() as stack, anyio.create_task_group() as tasks:
+        try:
+            stations = tuple(
+                [
+                    await _open_station(stack, address, access, settings.connect_s)
+                    for address in settings.addresses
+                ]
+            )
+            isolation = await _meet_all(stations, least)
+            for station in stations:
+                tasks.start_soon(station.look_after)
+            yield RemoteBackend(stations, isolation, patience_s=settings.patience_s)
+        except Exception as error:  # noqa: BLE001 - raised below, where no group wraps it
+            failure = error
+        finally:
+            tasks.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
+
+
+async def _open_station(
+    stack: AsyncExitStack, address: str, access: Access, connect_s: float
+) -> Station:
+    channel = open_channel(address, access)
+    stack.push_async_callback(channel.close)
+    caller = GrpcCaller(channel, address, access, connect_s=connect_s)
+    return Station(caller, channel)
+
+
+async def _meet_all(stations: tuple[Station, ...], least: Isolation) -> Isolation:
+    """Return what all that answer give, and at least what is asked for."""
+    troubles: list[SandboxUnavailableError] = []
+
+    async def meet(station: Station) -> None:
+        try:
+            await station.meet()
+        except SandboxUnavailableError as error:
+            troubles.append(error)
+
+    async with anyio.create_task_group() as meeting:
+        for station in stations:
+            meeting.start_soon(meet, station)
+    found = [station.isolation for station in stations if station.isolation is not None]
+    if not found:
+        raise troubles[0]
+    enough = [isolation for isolation in found if isolation.satisfies(least)]
+    if not enough:
+        best = max(found, key=lambda isolation: isolation.rank)
+        raise IsolationUnavailableError(
+            f"the executors give the isolation {best.value!r}, not {least.value!r}",
+            hint="ask for less with sandbox.isolation, or use others",
+        )
+    return min(enough, key=lambda isolation: isolation.rank)

@@ -1,0 +1,103 @@
+"""Finds out why an executor cannot be reached. gRPC only says that it cannot."""
+
+import socket
+import ssl
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from cryptography import x509
+
+_PATIENCE_S: Final = 3.0
+_PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+"""With which a client of HTTP/2 begins."""
+
+Finding = tuple[str, str]
+"""What is the matter, and what to do about it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """Whom we believe, and who we are, as files."""
+
+    ca: Path | None
+    cert: Path | None
+    key: Path | None
+    server_name: str
+
+
+def diagnose(address: str, identity: Identity) -> Finding:
+    """Try what gRPC has tried, step by step, and say which step fails."""
+    host, _, port = address.rpartition(":")
+    host = host.strip("[]")
+    try:
+        connection = socket.create_connection((host, int(port)), timeout=_PATIENCE_S)
+    except OSError as error:
+        return str(error.strerror or error).lower(), "is the executor running there?"
+    with connection:
+        if identity.ca is None:
+            return _diagnose_plain(connection)
+        return _diagnose_tls(connection, host, identity)
+
+
+def _diagnose_plain(connection: socket.socket) -> Finding:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    # Only to hear whether the other side speaks TLS at all; nothing is sent over it.
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    try:
+        with context.wrap_socket(connection):
+            pass
+    except ssl.SSLError as error:
+        if "WRONG_VERSION_NUMBER" not in str(error):
+            return "it speaks TLS, and we speak plain text", "set sandbox.remote.ca"
+        return "it answers, but not as an executor does", "is something else running there?"
+    except OSError:
+        return "it answers, but not as an executor does", "is something else running there?"
+    return "it speaks TLS, and we speak plain text", "set sandbox.remote.ca"
+
+
+def _diagnose_tls(connection: socket.socket, host: str, identity: Identity) -> Finding:
+    try:
+        context = ssl.create_default_context(cafile=str(identity.ca))
+        context.set_alpn_protocols(["h2"])
+        if identity.cert is not None:
+            context.load_cert_chain(identity.cert, identity.key)
+        with context.wrap_socket(connection, server_hostname=identity.server_name or host) as tls:
+            # In TLS 1.3, what the server thinks of our certificate comes after the handshake.
+            tls.sendall(_PREFACE)
+            if tls.recv(1):
+                return "it answers, but slowly", "ask again"
+    except ssl.SSLCertVerificationError as error:
+        why = error.verify_message
+        return f"its certificate cannot be trusted: {why}", "is sandbox.remote.ca the right one?"
+    except ssl.SSLError as error:
+        if "WRONG_VERSION_NUMBER" in str(error):
+            return "it speaks plain text, and we speak TLS", "unset sandbox.remote.ca"
+    except OSError:
+        pass  # Hung up, as after the handshake.
+    return _hung_up(identity)
+
+
+def _hung_up(identity: Identity) -> Finding:
+    if identity.cert is None:
+        return (
+            "it hung up without a certificate of ours",
+            "set sandbox.remote.cert and sandbox.remote.key",
+        )
+    if ended := _expiry(identity.cert):
+        return f"our certificate has expired on {ended}", "let `assay certs make` make another"
+    return (
+        "it does not take our certificate",
+        "ask whoever runs it who may sign certificates; its log says more",
+    )
+
+
+def _expiry(path: Path) -> str:
+    """Say when our certificate ended; nothing if it has not."""
+    try:
+        ends = x509.load_pem_x509_certificate(path.read_bytes()).not_valid_after_utc
+    except (OSError, ValueError):
+        return ""
+    return f"{ends:%Y-%m-%d %H:%M} UTC" if ends < datetime.now(UTC) else ""
