@@ -3,6 +3,7 @@
 import re
 import time
 from collections.abc import AsyncGenerator
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
@@ -11,10 +12,12 @@ import pytest
 from assay.agent.parts import Parts
 from assay.agent.pursuit import pursue
 from assay.contracts.conversation import Message, ModelFacts, Reply, Request, StopReason, Usage
+from assay.contracts.errors import SandboxUnavailableError
 from assay.contracts.events import Planned, RunEvent
+from assay.contracts.execution import BARE, Equipment, Isolation, Limits
 from assay.contracts.goal import Acceptance, Effort, Goal, MemoryUse, Outcome
 from assay.contracts.lessons import Skill
-from assay.contracts.ports import OnText, SandboxBackend, ignore_text
+from assay.contracts.ports import OnText, Sandbox, SandboxBackend, ignore_text
 from assay.contracts.workspace import Tree, TreeFile
 from assay.memory.database import MEMORY
 from assay.memory.places import current_place
@@ -37,6 +40,8 @@ TEST_URL = (
     "def test_url():\n    assert url('New Shoes') == '/shop/new-shoes'\n\n\n"
     "def test_slug():\n    assert slug('X Y') == 'x-y'\n"
 )
+SANDBOXES_OF_A_RUN = 4
+"""For one attempt that is accepted: to try it out, and three for the independent check."""
 OFFERED = re.compile(r"# Code of earlier goals.*?```python\n(.*?)```", re.DOTALL)
 
 
@@ -80,7 +85,13 @@ class Workshop:
     backend: SandboxBackend
 
     async def carry_out(
-        self, statement: str, tests: str, model: CopyingModel, *, memory: MemoryUse = "all"
+        self,
+        statement: str,
+        tests: str,
+        model: CopyingModel,
+        *,
+        memory: MemoryUse = "all",
+        backend: SandboxBackend | None = None,
     ) -> tuple[Outcome, Planned]:
         events: list[RunEvent] = []
         name = re.search(r"from (\w+) import", tests)
@@ -96,7 +107,7 @@ class Workshop:
                 ),
                 pristine=Tree(files={path: TreeFile(tests.encode())}),
                 model=model,
-                backend=self.backend,
+                backend=backend or self.backend,
                 limits=limits_of(self.settings.agent),
                 journal=MemoryJournal(listeners=(events.append,)),
                 tools=(),
@@ -213,4 +224,39 @@ async def test_nothing_is_kept_of_a_run_in_which_a_proof_was_forged(workshop: Wo
 
     assert outcome.accepted
     assert any(finding.severity == "forgery" for finding in outcome.findings)
+    assert workshop.shelf() == ()
+
+
+@dataclass
+class Failing:
+    """A backend that has as many sandboxes as the run itself needs, and none for its helpers."""
+
+    inner: SandboxBackend
+    name: str = "failing"
+    opened: int = 0
+
+    @property
+    def isolation(self) -> Isolation:
+        return self.inner.isolation
+
+    def open_sandbox(
+        self, limits: Limits, equipment: Equipment = BARE
+    ) -> AbstractAsyncContextManager[Sandbox]:
+        self.opened += 1
+        if self.opened > SANDBOXES_OF_A_RUN:
+            raise SandboxUnavailableError("no more of them", dispatch="never_started")
+        return self.inner.open_sandbox(limits, equipment)
+
+
+async def test_what_was_accepted_stays_so_when_its_helpers_cannot_be_tested(
+    workshop: Workshop,
+) -> None:
+    failing = Failing(workshop.backend)
+
+    outcome, _ = await workshop.carry_out(
+        "Write words.py with slug(title)", TEST_SLUG, CopyingModel((SLUG,)), backend=failing
+    )
+
+    assert outcome.accepted
+    assert failing.opened == SANDBOXES_OF_A_RUN + 1
     assert workshop.shelf() == ()

@@ -5,10 +5,14 @@ offered to a later goal only after the same has been seen again, there and then.
 """
 
 import difflib
+import shlex
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
+from itertools import islice
 from typing import Any, Final
 
+import anyio
 from pydantic import TypeAdapter
 
 from assay.agent.harvesting import skills_in
@@ -17,14 +21,17 @@ from assay.agent.slicing import definition_of
 from assay.agent.state import Attempt, Plan, RunState
 from assay.agent.targets import names_wanted
 from assay.agent.verify.case import Case
+from assay.contracts.errors import SandboxUnavailableError
 from assay.contracts.jsonable import jsonable
 from assay.contracts.lessons import Cue, Skill
 from assay.contracts.verdict import Grade
 from assay.contracts.workspace import Tree, TreeFile, changes_between
 
 _MOST_KEPT: Final = 2
-"""Of one run: each is judged in sandboxes of its own, while a person waits."""
+"""Looked at in one run: each is judged in sandboxes of its own, while a person waits."""
 _TEST_S: Final = 60.0
+_MOST_S: Final = 90.0
+"""For all tests of helpers at one moment; a quarter of the time that is left, if that is less."""
 _ALIKE: Final = 0.8
 _SKILLS: Final = TypeAdapter(tuple[Skill, ...])
 
@@ -47,8 +54,10 @@ async def proven_skills(sitting: Sitting, plan: Plan) -> tuple[Skill, ...]:
                 held.append(skill)
         return {"skills": jsonable(tuple(held))}
 
-    kept = await sitting.once("skills", really)
-    return _SKILLS.validate_python(kept["skills"])
+    with _limited(sitting):
+        kept = await sitting.once("skills", really)
+        return _SKILLS.validate_python(kept["skills"])
+    return ()
 
 
 async def keep_skills(sitting: Sitting, accepted: Attempt) -> None:
@@ -59,16 +68,14 @@ async def keep_skills(sitting: Sitting, accepted: Attempt) -> None:
     if verdict.grade.rank < Grade.CHECKED.rank:
         return
     tree = await parts.journal.load_tree(verdict.tree or accepted.tree)
-    kept = 0
-    for skill in skills_in(parts.pristine, tree, sitting.state.plan.protected):
-        if kept == _MOST_KEPT:
-            break
-        whole = replace(
-            skill, purpose=parts.goal.statement, run=parts.run, grade=verdict.grade.value
-        )
-        if not _is_screened_out(sitting, whole) and await _holds(sitting, whole):
-            await parts.memory.keep(whole)
-            kept += 1
+    found = skills_in(parts.pristine, tree, sitting.state.plan.protected)
+    about = {"purpose": parts.goal.statement, "run": parts.run, "grade": verdict.grade.value}
+    # The files are accepted by now: neither want of time nor of a sandbox may undo that.
+    with _limited(sitting), suppress(SandboxUnavailableError):
+        for skill in islice(found, _MOST_KEPT):
+            whole = replace(skill, **about)
+            if not _is_screened_out(sitting, whole) and await _holds(sitting, whole):
+                await parts.memory.keep(whole)
 
 
 async def judge_skills(sitting: Sitting, state: RunState, accepted: Attempt | None) -> None:
@@ -85,6 +92,12 @@ async def judge_skills(sitting: Sitting, state: RunState, accepted: Attempt | No
             if attempt.reports and await _uses(sitting, attempt, skill):
                 await parts.memory.judge((skill.id,), helped=False)
                 break
+
+
+def _limited(sitting: Sitting) -> anyio.CancelScope:
+    """Stop early enough that the run has time left for what it is about."""
+    left_s = max(0.0, sitting.parts.goal.effort.wall_s - sitting.wall_s)
+    return anyio.move_on_after(min(_MOST_S, left_s / 4))
 
 
 def _is_there(skill: Skill, tree: Tree) -> bool:
@@ -108,7 +121,7 @@ async def _holds(sitting: Sitting, skill: Skill) -> bool:
     whole = test.with_files({skill.path: TreeFile(skill.source.encode())})
     case = Case(
         pristine=test,
-        checks=(f"pytest {skill.test_path}",),
+        checks=(f"pytest {shlex.quote(str(skill.test_path))}",),
         protected=(skill.test_path,),
         check_s=_TEST_S,
     )
