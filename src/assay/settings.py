@@ -18,8 +18,8 @@ from pydantic import Field, SecretStr, ValidationError
 from assay.contracts.errors import UsageError
 from assay.contracts.execution import Isolation
 from assay.executor_settings import ExecutorSettings, RemoteSettings
-from assay.service_settings import McpSettings, ToolSettings
 from assay.setting_kinds import Address, Positive, Seconds, Section, Usd
+from assay.setting_sections import McpSettings, ToolSettings
 
 _PREFIX = "ASSAY_"
 _NESTING = "__"

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from assay.contracts.dialogue import DialogueEvent, ToolAsk, ToolUsed
-from assay.service_settings import ForeignServerSettings, ToolSettings
+from assay.setting_sections import ForeignServerSettings, ToolSettings
 from assay.settings import SandboxSettings, Settings
 from assay.trace.sessions import SessionStore
 from assay.undertaking.conversing import Company, open_conversation

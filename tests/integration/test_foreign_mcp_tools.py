@@ -11,7 +11,7 @@ from pydantic import SecretStr
 
 from assay.contracts.errors import ToolError, UsageError
 from assay.contracts.ports import Tool
-from assay.service_settings import ForeignServerSettings, ToolSettings
+from assay.setting_sections import ForeignServerSettings, ToolSettings
 from assay.settings import Settings, load_settings
 from assay.testing.fake_sandbox import FakeSandbox
 from assay.testing.tool_conformance import TOOL_PROMISES, ToolSubject

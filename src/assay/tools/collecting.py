@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from assay.contracts.errors import UsageError
-from assay.service_settings import Approval
+from assay.setting_sections import Approval
 from assay.tools.declaring import DeclaredTool, load_tool
 from assay.tools.registered import RegisteredTool
 from assay.tools.workspace import WORKSPACE_TOOLS

@@ -24,7 +24,7 @@ from assay.contracts.conversation import ToolSpec
 from assay.contracts.errors import ToolError, UsageError
 from assay.contracts.execution import Command, Program, PythonCode
 from assay.contracts.ports import OnOutput, Sandbox, ignore_output
-from assay.service_settings import Approval
+from assay.setting_sections import Approval
 from assay.tools.arguments import told_to_the_model
 from assay.tools.running import run_program
 from assay.tools.schemas import check_arguments, find_fault, strict

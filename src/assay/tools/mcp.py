@@ -21,7 +21,7 @@ from anyio.abc import TaskGroup, TaskStatus
 from assay.contracts.conversation import ToolSpec
 from assay.contracts.errors import MissingExtraError, ToolError
 from assay.contracts.ports import OnOutput, Sandbox, ignore_output
-from assay.service_settings import ForeignServerSettings
+from assay.setting_sections import ForeignServerSettings
 from assay.tools.registered import RegisteredTool
 from assay.tools.schemas import applicable, check_arguments
 from assay.tools.shortening import cut_middle, readable

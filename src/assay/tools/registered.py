@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from assay.contracts.ports import Tool
-from assay.service_settings import Approval
+from assay.setting_sections import Approval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from assay.contracts.errors import UsageError
 from assay.contracts.execution import BARE, Equipment, Limits
 from assay.contracts.ports import Model, Tool
 from assay.models.factory import Opening
-from assay.service_settings import Approval
+from assay.setting_sections import Approval
 from assay.settings import ChatSettings, Settings
 from assay.tools.registered import RegisteredTool
 from assay.tools.workspace import WORKSPACE_TOOLS

@@ -7,7 +7,7 @@ from typing import Any
 from assay.entrypoints.mcp.configurations import ClientName, command_line, configuration
 from assay.entrypoints.mcp.file_tools import file_tools
 from assay.entrypoints.mcp.program_tools import program_tools
-from assay.service_settings import McpSettings
+from assay.setting_sections import McpSettings
 from tests.support.sources import ROOT
 
 TEXT = (ROOT / "docs" / "reference" / "mcp.md").read_text()

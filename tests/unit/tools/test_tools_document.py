@@ -4,7 +4,7 @@ import re
 import tomllib
 from pathlib import Path
 
-from assay.service_settings import ForeignServerSettings, ToolSettings
+from assay.setting_sections import ForeignServerSettings, ToolSettings
 from assay.tools.declaring import load_tool
 from tests.support.sources import ROOT
 

@@ -17,7 +17,7 @@ from assay.entrypoints.mcp.stdio import serve_stdio
 from assay.entrypoints.mcp.tokens import TOKEN_FILE, load_tokens
 from assay.entrypoints.mcp.tools import AnyTool
 from assay.entrypoints.mcp.workspaces import Workspaces, open_workspaces
-from assay.service_settings import McpSettings
+from assay.setting_sections import McpSettings
 from assay.settings import Settings
 from assay.wiring import open_backend
 

@@ -8,7 +8,6 @@ import atexit
 import builtins
 import errno
 import importlib.util
-import io
 import json
 import linecache
 import os
@@ -46,7 +45,7 @@ _OUR_MODULES: Final = (
             *("cell_code", "descendants", "figures", "heads", "hot_pages", "jail", "keeper"),
             *("kernel", "landlock", "large_pages", "loopback", "mediation", "nursery", "pid1"),
             *("plan", "rehearsal", "removal", "seccomp", "seccomp_policy", "showing", "steward"),
-            *("syscalls", "talk", "tracebacks", "worker", "zygote"),
+            *("streams", "syscalls", "talk", "tracebacks", "worker", "zygote"),
         )
     ),
 )
@@ -363,30 +362,6 @@ def _beyond_us(error: BaseException) -> types.TracebackType | None:
     while frames is not None and frames.tb_frame.f_globals.get("__name__") == __name__:
         frames = frames.tb_next
     return frames
-
-
-def open_streams() -> None:
-    """Give the interpreter streams on descriptors 0 to 2, whatever these will be by then.
-
-    Done once in the zygote: every worker inherits them, unused.
-    """
-    sys.stdin = io.TextIOWrapper(
-        io.BufferedReader(io.FileIO(0, "r", closefd=False)), encoding="utf-8", errors="replace"
-    )
-    # Line by line, so that what a program printed is there when a limit ends it.
-    sys.stdout = io.TextIOWrapper(
-        io.BufferedWriter(io.FileIO(1, "w", closefd=False)),
-        encoding="utf-8",
-        errors="backslashreplace",
-        line_buffering=True,
-    )
-    sys.stderr = io.TextIOWrapper(
-        io.BufferedWriter(io.FileIO(2, "w", closefd=False)),
-        encoding="utf-8",
-        errors="backslashreplace",
-        write_through=True,
-    )
-    sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr
 
 
 def _renew_randomness() -> None:

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import NoReturn
 
-from assay.sandbox.native import jail, kernel, large_pages, rehearsal, steward, worker
+from assay.sandbox.native import jail, kernel, large_pages, rehearsal, steward, streams, worker
 from assay.sandbox.native.mediation import MEDIATED
 from assay.sandbox.native.nursery import Nursery
 from assay.sandbox.native.plan import INNER_ID, JailPlan, plan_from_json
@@ -75,7 +75,7 @@ def _serve(channel: socket.socket, confinement: Confinement, *, bare: bool) -> N
     # For PID 1 of each execution: the kernel shields it only from signals without a handler.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    worker.open_streams()
+    streams.open_streams()
     worker.warm_up()
     gc.collect()
     gc.freeze()

@@ -1,6 +1,7 @@
 """What every sandbox promises, one coroutine per promise, to be run against any backend."""
 
 from assay.testing.conformance import (
+    branches,
     cells,
     disk,
     endings,
@@ -33,6 +34,7 @@ PROMISES: tuple[Promise, ...] = tuple(
         files,
         shared_files,
         cells,
+        branches,
         shown,
         equipment,
     )
