@@ -12,11 +12,13 @@ PYTHON = $(shell for name in python3 python3.11 python3.12 python3.13 python3.14
 # The example that `make run` carries out.
 GOAL := anagrams
 
-.PHONY: help run test check bench bench-agent fix stubs lock clean
+.PHONY: help run test test-backends engine check bench bench-agent fix stubs lock clean
 
 help:
 	@echo 'make run      carry out examples/goals/anagrams with the embedded model, and verify the result'
 	@echo 'make test     run all tests (make test ARGS="-k files" for some)'
+	@echo 'make test-backends   hold Docker and gVisor to both suites (minutes; see make engine)'
+	@echo 'make engine   install and start Docker with gVisor and a base image (Debian, root)'
 	@echo 'make check    formatting, lint, import rules, types, function lengths'
 	@echo 'make bench    measure the sandbox beside others that are installed'
 	@echo 'make bench-agent   measure the controller, then the agent beside one reply of the same model'
@@ -33,6 +35,12 @@ run: $(READY)
 
 test: $(READY)
 	@$(BIN)/pytest $(ARGS)
+
+test-backends: $(READY)
+	@$(BIN)/pytest -m backends $(ARGS)
+
+engine:
+	@.ci/engine
 
 check: $(READY)
 	@$(BIN)/ruff format --check --quiet . || { echo 'hint: run `make fix`'; exit 1; }

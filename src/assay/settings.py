@@ -15,6 +15,7 @@ from typing import Annotated, Any, Final, Literal, cast, get_args
 
 from pydantic import Field, SecretStr, ValidationError
 
+from assay.backend_settings import DockerSettings
 from assay.contracts.errors import UsageError
 from assay.contracts.execution import Isolation
 from assay.executor_settings import ExecutorSettings, RemoteSettings
@@ -70,8 +71,7 @@ def _cache_dir() -> Path:
 
 
 def _state_dir() -> Path:
-    home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(home) / "assay"
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "assay"
 
 
 def _pip_environment() -> dict[str, str]:
@@ -81,7 +81,7 @@ def _pip_environment() -> dict[str, str]:
 class SandboxSettings(Section):
     """How code is isolated."""
 
-    backend: Literal["auto", "native", "remote"] = "auto"
+    backend: Literal["auto", "native", "docker", "docker+runsc", "remote"] = "auto"
     isolation: Isolation | None = None
     """The least that is acceptable; less than this is an error. Unset: the best there is."""
     namespaces: bool = True
@@ -112,8 +112,9 @@ class SandboxSettings(Section):
     )
     """What says where packages come from. An index may have a password, so this is not shown."""
     hosts: tuple[str, ...] = ()
-    """Hosts that programs may reach, `*.example.org:443`. None: no network at all."""
+    """Hosts that programs may reach, `*.example.org:443`; none is no network at all."""
     remote: RemoteSettings = Field(default_factory=RemoteSettings)
+    docker: DockerSettings = Field(default_factory=DockerSettings)
 
 
 class BudgetSettings(Section):
@@ -372,6 +373,9 @@ def _from_environment() -> dict[str, Any]:
         if (value := os.environ.get(name))
     }
     found: dict[str, Any] = {"models": models, "executor": executor}
+    found: dict[str, Any] = {"models": models}
+    if engine := os.environ.get("DOCKER_HOST"):
+        found["sandbox"] = {"docker": {"socket": engine}}
     for name, value in sorted(os.environ.items()):
         if not name.startswith(_PREFIX) or _NESTING not in name or name in _NOT_SETTINGS:
             continue

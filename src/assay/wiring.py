@@ -32,10 +32,13 @@ _LOCAL: Final = "local:"
 
 
 @asynccontextmanager
-async def open_backend(settings: SandboxSettings | None = None) -> AsyncGenerator[SandboxBackend]:
+async def open_backend(
+    settings: SandboxSettings | None = None, *, on_notice: Callable[[str], None] = lambda _: None
+) -> AsyncGenerator[SandboxBackend]:
     """Start a way of isolating, to open many sandboxes from.
 
     Each of them has the packages and hosts that the settings name, besides what it is given.
+    `on_notice` is told what takes long, such as an image that has to be built first.
 
     Raises:
         UsageError: If the settings are wrong.
@@ -43,7 +46,7 @@ async def open_backend(settings: SandboxSettings | None = None) -> AsyncGenerato
     """
     chosen = settings or load_settings().sandbox
     equipment = Equipment(packages=chosen.packages, hosts=chosen.hosts)
-    async with factory.open_backend(chosen) as backend:
+    async with factory.open_backend(chosen, on_notice) as backend:
         yield backend if equipment == BARE else EquippedBackend(backend, equipment)
 
 

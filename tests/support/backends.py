@@ -22,7 +22,7 @@ async def open_native(tier: Tier) -> AsyncGenerator[SandboxBackend]:
     opened: asyncio.Future[SandboxBackend] = asyncio.get_running_loop().create_future()
     done = asyncio.Event()
     # A task of its own: fixtures of a session end in any order, and cancel scopes may not.
-    life = asyncio.create_task(_live(open_backend(settings), opened, done))
+    life = asyncio.create_task(live(open_backend(settings), opened, done))
     try:
         backend = await opened
     except IsolationUnavailableError as refusal:
@@ -35,7 +35,7 @@ async def open_native(tier: Tier) -> AsyncGenerator[SandboxBackend]:
         await life
 
 
-async def _live(
+async def live(
     opening: AbstractAsyncContextManager[SandboxBackend],
     opened: asyncio.Future[SandboxBackend],
     done: asyncio.Event,

@@ -11,10 +11,13 @@ from assay.contracts.errors import ExitCode
 from assay.contracts.execution import Isolation
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from rich.console import Console
 
     from assay.sandbox.native.diagnosis import Finding
-    from assay.sandbox.native.probes import Report
+    from assay.sandbox.native.probes import OnProgress, Report
+    from assay.settings import SandboxSettings
 
 _UNBROKEN: Final = 2000
 _STYLES: Final = {
@@ -68,10 +71,14 @@ def _examine(console: "Console", *, silent: bool) -> "Report":
     # The data stack is looked at by itself; here it would only make the start slow.
     bare = settings.model_copy(update={"preload": ()})
     look = partial(
-        examine,
-        partial(open_backend, bare),
-        wanted=settings.isolation,
-        search_path=settings.search_path,
+        _look,
+        settings,
+        partial(
+            examine,
+            partial(open_backend, bare),
+            wanted=settings.isolation,
+            search_path=settings.search_path,
+        ),
     )
     if silent or not console.is_terminal:
         return anyio.run(look)
@@ -81,6 +88,25 @@ def _examine(console: "Console", *, silent: bool) -> "Report":
             status.update(f"looking at: {name}")
 
         return anyio.run(partial(look, on_progress=tell))
+
+
+async def _look(
+    settings: "SandboxSettings",
+    examine: "Callable[..., Awaitable[Report]]",
+    on_progress: "OnProgress" = lambda _: None,
+) -> "Report":
+    """Look at the machine, and at Docker on it; what is to be proven comes last."""
+    from dataclasses import replace  # noqa: PLC0415
+
+    from assay.sandbox.docker.diagnosis import examine_docker  # noqa: PLC0415
+    from assay.sandbox.factory import docker_options  # noqa: PLC0415
+
+    report = await examine(on_progress=on_progress)
+    on_progress("docker")
+    options = docker_options(settings, gvisor=settings.backend == "docker+runsc")
+    found = await examine_docker(options, needed=settings.backend.startswith("docker"))
+    *others, whole = report.findings
+    return replace(report, findings=(*others, *found, whole))
 
 
 def report_fields(report: "Report") -> dict[str, Any]:

@@ -61,8 +61,12 @@ class _WithProgram(click.Command):
 @command.command(cls=_WithProgram, context_settings={"allow_interspersed_args": False})
 @click.argument("file", required=False)
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
-@click.option("--backend", default=None, help="How to isolate: auto or native.")
-@click.option("--isolation", default=None, help="The least to accept: restricted or isolated.")
+@click.option(
+    "--backend", default=None, help="How to isolate: auto, native, docker or docker+runsc."
+)
+@click.option(
+    "--isolation", default=None, help="The least to accept: restricted, isolated or kernel."
+)
 @click.option("--timeout", "wall_s", type=_SECONDS, help="Seconds before the program is ended.")
 @click.option("--cpu-s", type=_SECONDS, help="Processor seconds, all its processes together.")
 @click.option("--memory-mb", type=_COUNT, help="Memory, all its processes together.")
@@ -128,7 +132,11 @@ async def _run(
 ) -> tuple[ExecutionResult, cli_exchange.HandedBack | None]:
     from assay.wiring import open_backend  # noqa: PLC0415
 
-    async with open_backend(settings) as backend:
+    def tell(notice: str) -> None:
+        if not quiet:
+            click.echo(notice, err=True)
+
+    async with open_backend(settings, on_notice=tell) as backend:
         if settings.isolation is None and backend.isolation.value == "restricted":
             click.echo(
                 "warning: this machine allows `restricted` isolation only; see `assay doctor`",
@@ -263,7 +271,14 @@ def _settings(options: Mapping[str, Any], program: Program) -> "SandboxSettings"
     preload = needed_stages(program, settings.preload)
     hosts = () if options["network"] == "none" else (*settings.hosts, *options["hosts"])
     packages = (*settings.packages, *options["packages"])
-    update = {"preload": preload, "pool_size": 0, "hosts": hosts, "packages": packages}
+    docker = settings.docker.model_copy(update={"spares": 0})
+    update = {
+        "preload": preload,
+        "pool_size": 0,
+        "hosts": hosts,
+        "packages": packages,
+        "docker": docker,
+    }
     return settings.model_copy(update=update)
 
 

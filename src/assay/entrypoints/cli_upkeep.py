@@ -2,19 +2,28 @@
 
 import json
 import time
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from assay.contracts.errors import ExitCode, UsageError
+from assay.contracts.errors import AssayError, ExitCode, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from assay.sandbox.docker.engine import Engine
+    from assay.settings import SandboxSettings
     from assay.testing.selftest import CheckResult, Report, Suite
 
 
 @click.command()
-@click.option("--backend", default="auto", help="Which backend to test: auto or native.")
-@click.option("--isolation", default=None, help="The least to accept: restricted or isolated.")
+@click.option(
+    "--backend", default="auto", help="Which backend to test: auto, native, docker or docker+runsc."
+)
+@click.option(
+    "--isolation", default=None, help="The least to accept: restricted, isolated or kernel."
+)
 @click.option("--suite", "suites", multiple=True, help="conformance or hostile; both if not given.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def selftest(backend: str, isolation: str | None, suites: tuple[str, ...], as_json: bool) -> int:  # noqa: FBT001
@@ -45,7 +54,7 @@ async def _selftest(words: dict[str, Any], suites: tuple[str, ...], quiet: bool)
         settings = load_settings({"sandbox": words}).sandbox
         # What is tested is the sandbox, and not what somebody has allowed theirs.
         bare = settings.model_copy(update={"packages": (), "hosts": ()})
-        async with open_backend(bare) as opened:
+        async with open_backend(bare, on_notice=progress.notice) as opened:
             return await run_suites(opened, suites=chosen, on_result=progress.tell)
 
 
@@ -72,6 +81,9 @@ class _Progress:
 
     def __exit__(self, *failure: object) -> None:
         self._bar.stop()
+
+    def notice(self, sentence: str) -> None:
+        self._bar.console.print(sentence, markup=False, highlight=False)
 
     def tell(self, result: "CheckResult") -> None:
         self._bar.update(self._task, advance=1, description=f"{result.suite}: {result.group}")
@@ -129,43 +141,94 @@ def _print_report(report: "Report") -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
 def list_engines(as_json: bool) -> None:  # noqa: FBT001
     """Show the sandbox engines of this user, running or left behind by a crash."""
+    import anyio  # noqa: PLC0415
+
     from assay.sandbox.native import registry  # noqa: PLC0415
     from assay.settings import load_settings  # noqa: PLC0415
 
+    settings = load_settings().sandbox
     rows = [
         {
+            "backend": "native",
             "engine": record.engine,
             "state": "orphaned" if record.orphaned else "running",
             "owner_pid": record.owner.pid,
             "processes": record.processes(),
             "age_s": round(time.time() - record.since, 1),
         }
-        for record in registry.read_records(load_settings().sandbox.runtime_dir)
+        for record in registry.read_records(settings.runtime_dir)
     ]
+    rows += anyio.run(_container_rows, settings)
     if as_json:
         click.echo(json.dumps(rows))
         return
     if not rows:
         click.echo("no sandbox engine is running, and none was left behind")
     for row in rows:
+        what = f"{row['processes']} processes" if "processes" in row else row["image"]
         click.echo(
             f"{row['engine']}  {row['state']}  owner {row['owner_pid']}  "
-            f"{row['processes']} processes  {row['age_s']:.0f} s"
+            f"{what}  {row['age_s']:.0f} s"
         )
     if any(row["state"] == "orphaned" for row in rows):
         click.echo("hint: `assay sandbox clean` removes what was left behind", err=True)
 
 
+async def _container_rows(settings: "SandboxSettings") -> list[dict[str, Any]]:
+    from assay.sandbox.docker.ownership import list_containers  # noqa: PLC0415
+
+    async with _open_engine(settings) as engine:
+        found = await list_containers(engine) if engine else ()
+    return [
+        {
+            "backend": "docker",
+            "engine": record.name,
+            "state": "running" if record.state == "owned" else record.state,
+            "owner_pid": record.owner.pid,
+            "image": record.image,
+            "age_s": round(time.time() - record.since, 1),
+        }
+        for record in found
+    ]
+
+
+@asynccontextmanager
+async def _open_engine(settings: "SandboxSettings") -> "AsyncGenerator[Engine | None]":
+    """Connect to Docker where it is there; without it there are no containers to speak of."""
+    from assay.sandbox.docker.engine import open_engine  # noqa: PLC0415
+
+    async with AsyncExitStack() as opened:
+        try:
+            engine = await opened.enter_async_context(open_engine(settings.docker.socket))
+        except AssayError:
+            if settings.backend.startswith("docker"):
+                raise
+            engine = None
+        yield engine
+
+
 @click.command()
 def clean() -> None:
     """End and remove what a crash left behind. Running engines are not touched."""
+    import anyio  # noqa: PLC0415
+
     from assay.sandbox.native import registry  # noqa: PLC0415
     from assay.settings import load_settings  # noqa: PLC0415
 
-    runtime_dir = load_settings().sandbox.runtime_dir
+    settings = load_settings().sandbox
+    runtime_dir = settings.runtime_dir
     orphans = [record for record in registry.read_records(runtime_dir) if record.orphaned]
     for record in orphans:
         registry.clean(runtime_dir, record)
-        click.echo(f"removed {record.engine}")
-    if not orphans:
+    removed = [record.engine for record in orphans] + anyio.run(_clean_containers, settings)
+    for name in removed:
+        click.echo(f"removed {name}")
+    if not removed:
         click.echo("nothing was left behind")
+
+
+async def _clean_containers(settings: "SandboxSettings") -> list[str]:
+    from assay.sandbox.docker.ownership import remove_orphans  # noqa: PLC0415
+
+    async with _open_engine(settings) as engine:
+        return [record.name for record in await remove_orphans(engine)] if engine else []

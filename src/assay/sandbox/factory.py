@@ -1,36 +1,92 @@
 """Chooses a way of isolating: the only place that knows them all."""
 
-from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
-from assay.contracts.errors import UsageError
+from assay.contracts.errors import AssayError, IsolationUnavailableError, UsageError
 from assay.contracts.execution import Isolation
 from assay.contracts.ports import SandboxBackend
 from assay.settings import SandboxSettings
 
 if TYPE_CHECKING:
+    from assay.sandbox.docker.backend import DockerOptions
+    from assay.sandbox.docker.recipe import ImagePython
     from assay.sandbox.packages.store import PackageStore
 
-BACKENDS = ("native", "remote")
+BACKENDS = ("native", "docker", "docker+runsc", "remote")
+
+OnNotice = Callable[[str], None]
+"""Told, in a few words, what takes long just now."""
+_Opening = AbstractAsyncContextManager[SandboxBackend]
+
+_MOST: Final = {
+    "auto": Isolation.KERNEL,
+    "native": Isolation.ISOLATED,
+    "docker": Isolation.ISOLATED,
+    "docker+runsc": Isolation.KERNEL,
+}
+"""What each can give, on the machine that suits it best."""
 
 
-def open_backend(settings: SandboxSettings) -> AbstractAsyncContextManager[SandboxBackend]:
+def open_backend(
+    settings: SandboxSettings, on_notice: OnNotice = lambda _: None
+) -> AbstractAsyncContextManager[SandboxBackend]:
     """Open the backend that the settings name, or the best one for this machine.
 
     Raises:
-        UsageError: If no backend can give the isolation asked for on any machine.
+        UsageError: If no such backend can give the isolation asked for on any machine.
         IsolationUnavailableError: On entering, if this machine cannot do it.
     """
+    backend = _backend(settings)
     wanted = settings.isolation or Isolation.RESTRICTED
-    if settings.backend == "remote":
+    if backend == "remote":
         from assay.sandbox.remote.backend import open_remote  # noqa: PLC0415 - loads an extra
 
         return open_remote(settings.remote, wanted)
-    if not Isolation.ISOLATED.satisfies(wanted):
+    if not _MOST[backend].satisfies(wanted):
         raise UsageError(
-            f"no backend here gives the isolation {wanted.value!r}",
-            hint=f"the native backend gives {Isolation.ISOLATED.value!r} at most",
+            f"no backend here gives the isolation {wanted.value!r}"
+            if backend == "auto"
+            else f"the backend {backend!r} cannot give the isolation {wanted.value!r}",
+            hint="native and docker give 'isolated' at most, docker+runsc 'kernel'",
         )
+    if backend == "native":
+        return _open_native(settings, wanted)
+    if backend in {"docker", "docker+runsc"}:
+        return _open_docker(settings, on_notice, gvisor=backend == "docker+runsc")
+    if not Isolation.ISOLATED.satisfies(wanted):
+        return _open_docker(settings, on_notice, gvisor=True)
+    return _open_best(settings, wanted, on_notice)
+
+
+def _backend(settings: SandboxSettings) -> str:
+    if settings.backend == "docker" and settings.docker.runtime:
+        return f"docker+{settings.docker.runtime}"
+    return settings.backend
+
+
+@asynccontextmanager
+async def _open_best(
+    settings: SandboxSettings, wanted: Isolation, on_notice: OnNotice
+) -> AsyncGenerator[SandboxBackend]:
+    """Open the native backend, or Docker where that is refused; never anything that gives less."""
+    async with AsyncExitStack() as opened:
+        try:
+            backend = await opened.enter_async_context(_open_native(settings, wanted))
+        except IsolationUnavailableError as refusal:
+            docker = _open_docker(settings, on_notice, gvisor=bool(settings.docker.runtime))
+            try:
+                backend = await opened.enter_async_context(docker)
+            except AssayError as error:
+                raise IsolationUnavailableError(
+                    f"{refusal}; and Docker will not do either: {error}", hint=refusal.hint
+                ) from error
+        yield backend
+
+
+def _open_native(settings: SandboxSettings, wanted: Isolation) -> _Opening:
     # Imported late: nothing of a backend is needed until it is chosen.
     from assay.sandbox.native.backend import NativeOptions, open_native  # noqa: PLC0415
 
@@ -47,6 +103,47 @@ def open_backend(settings: SandboxSettings) -> AbstractAsyncContextManager[Sandb
         packages=packages,
     )
     return open_native(options)
+
+
+def _open_docker(settings: SandboxSettings, on_notice: OnNotice, *, gvisor: bool) -> _Opening:
+    from assay.sandbox.docker.backend import open_docker  # noqa: PLC0415 - see above
+
+    return open_docker(docker_options(settings, gvisor=gvisor), on_notice)
+
+
+def docker_options(settings: SandboxSettings, *, gvisor: bool) -> "DockerOptions":
+    """Return what the Docker backend is opened with."""
+    from assay.sandbox.docker.backend import GVISOR, DockerOptions  # noqa: PLC0415
+    from assay.sandbox.docker.image import ImageOptions  # noqa: PLC0415
+    from assay.sandbox.docker.recipe import PACKAGES  # noqa: PLC0415
+    from assay.sandbox.packages.target import Target  # noqa: PLC0415
+
+    docker = settings.docker
+    store = build_package_store(settings)
+
+    @asynccontextmanager
+    async def open_packages(python: "ImagePython") -> AsyncGenerator[Path]:
+        target = Target(python=python.version, platform=python.platform)
+        async with store.open_layer((*PACKAGES, *docker.packages), target) as layer:
+            yield layer.folder
+
+    return DockerOptions(
+        socket=docker.socket,
+        runtime=GVISOR if gvisor else "",
+        image=ImageOptions(
+            base=docker.base_image,
+            packages=docker.packages,
+            open_packages=open_packages,
+            locks=settings.packages_dir,
+        ),
+        open_layer=store.open_layer,
+        # Every container imports for itself, so only what is used most, and one worker waiting.
+        preload=settings.preload[:1],
+        pool_size=min(settings.pool_size, 1),
+        spares=docker.spares,
+        cpus=docker.cpus,
+        max_concurrent=settings.max_concurrent,
+    )
 
 
 def build_package_store(settings: SandboxSettings) -> "PackageStore":

@@ -12,7 +12,7 @@ from assay.contracts.errors import AssayError, UsageError
 from assay.contracts.execution import Isolation
 from assay.contracts.ports import SandboxBackend
 from assay.testing.conformance import PROMISES
-from assay.testing.hostile import CASES, HostileCase, check_case
+from assay.testing.hostile import CASES, check_case
 from assay.testing.programs import ExcusedError
 
 Suite = Literal["conformance", "hostile"]
@@ -121,23 +121,11 @@ def _checks_of(suite: Suite, backend: SandboxBackend) -> list[_Check]:
             suite=suite,
             group=case.group,
             name=case.name,
-            excuse=_excuse_of(case, backend.isolation),
+            excuse=case.excuse_for(backend.isolation),
             run=lambda case=case: check_case(case, backend),
         )
         for case in CASES
     ]
-
-
-def _excuse(isolation: Isolation, needs: Isolation) -> str:
-    if isolation.satisfies(needs):
-        return ""
-    return f"needs isolation {needs.value!r}, and this is {isolation.value!r}"
-
-
-def _excuse_of(case: HostileCase, isolation: Isolation) -> str:
-    if excuse := _excuse(isolation, case.needs):
-        return excuse
-    return "" if case.applies_to(isolation) else "what it attacks is not the host's"
 
 
 async def _result_of(check: _Check) -> CheckResult:

@@ -195,7 +195,7 @@ class _Undertaking:
         sandbox = await self._sandbox_settings()
         async with (
             open_model(name, settings=settings.models, opening=opening) as model,
-            open_backend(sandbox) as backend,
+            open_backend(sandbox, on_notice=watching.on_notice) as backend,
             open_memory(
                 commission.memory,
                 settings,

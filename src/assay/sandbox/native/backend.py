@@ -13,14 +13,13 @@ from assay.contracts.execution import BARE, Equipment, Isolation, Limits
 from assay.contracts.ports import Sandbox
 from assay.sandbox.egress.dialing import Outside
 from assay.sandbox.native import registry
-from assay.sandbox.native.equipping import Outfitter
+from assay.sandbox.native.equipping import Layers, Outfitter
 from assay.sandbox.native.layout import build_layout
 from assay.sandbox.native.pool import CellPool
 from assay.sandbox.native.provision import Choice, start_best
 from assay.sandbox.native.sandbox import House, NativeSandbox
 from assay.sandbox.native.shelf import Box, Shelf
 from assay.sandbox.native.stages import installed_stages
-from assay.sandbox.packages.store import PackageStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +40,7 @@ class NativeOptions:
     search_path: tuple[str, ...]
     """Where toolchains are looked for."""
     runtime_dir: Path
-    packages: PackageStore
+    packages: Layers
     outside: Outside = field(default_factory=Outside)
     """How hosts are reached that a sandbox may reach."""
     alone_as: int | None = None

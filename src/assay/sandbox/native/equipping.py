@@ -2,11 +2,12 @@
 
 import os
 import shutil
-from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Protocol
 
 from anyio import to_thread
 
@@ -20,7 +21,6 @@ from assay.sandbox.native.plan import PACKAGES
 from assay.sandbox.native.provision import Running
 from assay.sandbox.native.stages import Stages
 from assay.sandbox.packages.layers import Layer
-from assay.sandbox.packages.store import PackageStore
 from assay.sandbox.packages.target import Target, own_target
 
 
@@ -37,10 +37,23 @@ class Fitting:
 NOTHING = Fitting()
 
 
+class Layers(Protocol):
+    """Where layers of packages come from; see `assay.sandbox.packages.store.PackageStore`."""
+
+    @property
+    def layers_folder(self) -> Path: ...
+
+    def make_folders(self) -> None: ...
+
+    def open_layer(
+        self, packages: Sequence[str], target: Target
+    ) -> AbstractAsyncContextManager[Layer]: ...
+
+
 class Outfitter:
     """Fits sandboxes out; one for each backend."""
 
-    def __init__(self, store: PackageStore, outside: Outside, stages: Stages) -> None:
+    def __init__(self, store: Layers, outside: Outside, stages: Stages) -> None:
         self._store = store
         self._outside = outside
         self._stages = stages
@@ -94,7 +107,7 @@ async def _place(layer: Layer, running: Running) -> str:
     """Return where programs find a layer, having put it there if need be."""
     if running.tier == "namespaces":
         return PACKAGES
-    if running.box_owner is None:
+    if running.box_owner is None or running.tier == "contained":
         return str(layer.folder)
     # Programs run as somebody who cannot enter the folder of the user, so they get a copy.
     place = running.scratch.parent / "layers" / layer.key

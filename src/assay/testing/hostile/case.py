@@ -64,6 +64,7 @@ class Terms:
     group: Group
     needs: Isolation = Isolation.RESTRICTED
     moot_from: Isolation | None = None
+    moot_because: str = "what it attacks is not the host's"
     limits: Limits = TIGHT
     equipment: Equipment = BARE
     endings: frozenset[Reason] = frozenset()
@@ -91,9 +92,19 @@ class HostileCase:
     moot_from: Isolation | None
     """From this isolation on there is nothing to hold: what is attacked is not the host's."""
 
+    moot_because: str
+    """Why so, for whoever reads the report."""
+
     def applies_to(self, isolation: Isolation) -> bool:
-        moot = self.moot_from is not None and isolation.satisfies(self.moot_from)
-        return isolation.satisfies(self.needs) and not moot
+        return not self.excuse_for(isolation)
+
+    def excuse_for(self, isolation: Isolation) -> str:
+        """Say why a backend of this grade is not held to it; empty where it is."""
+        if not isolation.satisfies(self.needs):
+            return f"needs isolation {self.needs.value!r}, and this is {isolation.value!r}"
+        if self.moot_from is not None and isolation.satisfies(self.moot_from):
+            return self.moot_because
+        return ""
 
 
 def build_case(name: str, *, attack: Detector, control: Detector, terms: Terms) -> HostileCase:
@@ -104,6 +115,7 @@ def build_case(name: str, *, attack: Detector, control: Detector, terms: Terms) 
         control=control,
         needs=terms.needs,
         moot_from=terms.moot_from,
+        moot_because=terms.moot_because,
     )
 
 

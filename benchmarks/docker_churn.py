@@ -1,0 +1,119 @@
+"""Opens and closes many Docker sandboxes, kills their owner now and then, and sees what is left.
+
+    python benchmarks/docker_churn.py --sessions 500
+
+Ends with 1 if a container, a volume or a folder is left. Needs what `make engine` sets up.
+"""
+
+import argparse
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import anyio
+
+from assay.contracts.execution import Limits, PythonCode
+from assay.settings import load_settings
+from assay.wiring import open_backend
+
+PATIENCE_S = 60.0
+
+
+async def live(backend_name: str) -> None:
+    """Open and close sessions until killed, telling of each."""
+    words = {"backend": backend_name, "preload": (), "docker": {"spares": 1}}
+    async with open_backend(load_settings({"sandbox": words}).sandbox) as backend:
+        while True:
+            async with backend.open_sandbox(Limits(disk_mb=16)) as sandbox:
+                print("opened", flush=True)
+                result = await sandbox.run(PythonCode(source=b"print(6 * 7)"))
+                if result.stdout != "42\n":
+                    raise SystemExit(f"not what was asked for: {result}")
+            print("closed", flush=True)
+
+
+@contextmanager
+def owner(backend: str, folder: Path) -> Generator[subprocess.Popen[str]]:
+    """A process that has sandboxes open; whatever happens, it is killed at the end."""
+    argv = [sys.executable, __file__, "--live", "--backend", backend]
+    env = {**os.environ, "TMPDIR": str(folder), "ASSAY_RUNTIME_DIR": str(folder / "runtime")}
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env=env) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def churn(sessions: int, backend: str, folder: Path, chance: random.Random) -> list[int]:
+    """Have that many sessions, and kill the owner with a signal that nobody can catch."""
+    done = 0
+    killed: list[int] = []
+    while done < sessions:
+        until = min(sessions, done + chance.randrange(5, 30))
+        with owner(backend, folder) as process:
+            for line in process.stdout or ():
+                done += line == "closed\n"
+                # In the middle of one, as often as between two.
+                if done >= until and chance.random() < 0.5:
+                    break
+            process.send_signal(signal.SIGKILL)
+            killed.append(process.pid)
+        print(f"{done} sessions, {len(killed)} kills", file=sys.stderr, flush=True)
+    return killed
+
+
+def listed(*words: str) -> set[str]:
+    done = subprocess.run(["docker", *words], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+def containers_of(owners: list[int]) -> set[str]:
+    """By whom they were started: others may use the same engine meanwhile."""
+    found: set[str] = set()
+    for pid in owners:
+        label = f"label=dev.assay.owner.pid={pid}"
+        found |= listed("ps", "--all", "--quiet", "--filter", label)
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--sessions", type=int, default=500)
+    parser.add_argument("--backend", default="docker")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--live", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.live:
+        anyio.run(live, options.backend)
+    volumes_before = listed("volume", "ls", "--quiet")
+    chance = random.Random(options.seed)  # noqa: S311 - a repeatable one
+    begun = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        killed = churn(options.sessions, options.backend, Path(folder), chance)
+        took_s = time.monotonic() - begun
+        # They end by themselves: the engine closes their input when their owner is gone.
+        deadline = time.monotonic() + PATIENCE_S
+        while (left := containers_of(killed)) and time.monotonic() < deadline:
+            time.sleep(0.5)
+        found = {
+            "sessions": options.sessions,
+            "kills": len(killed),
+            "seconds": round(took_s, 1),
+            "containers_left": sorted(left),
+            "volumes_left": sorted(listed("volume", "ls", "--quiet") - volumes_before),
+            "folders_left": sorted(str(path) for path in Path(folder).rglob("*")),
+        }
+    print(json.dumps(found))
+    return int(any(found[name] for name in ("containers_left", "volumes_left", "folders_left")))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

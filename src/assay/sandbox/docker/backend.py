@@ -1,0 +1,173 @@
+"""The Docker backend: every sandbox is a container of its own, with our engine inside."""
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import anyio
+
+from assay.contracts.errors import IsolationUnavailableError, SandboxUnavailableError, UsageError
+from assay.contracts.execution import BARE, Equipment, Isolation, Limits
+from assay.contracts.ports import Sandbox
+from assay.sandbox.docker.engine import Engine, EngineError, EngineFacts, open_engine
+from assay.sandbox.docker.equipping import ImageShop, OpenLayer
+from assay.sandbox.docker.guests import Lobby, Spares, build_lobby
+from assay.sandbox.docker.hardening import RUNTIME, USER_ID, ContainerPlan, walls_around
+from assay.sandbox.docker.image import ImageOptions, ensure_image
+from assay.sandbox.docker.inside import Serving
+from assay.sandbox.docker.ownership import remove_orphans
+from assay.sandbox.docker.recipe import SERVICE_COMMAND
+from assay.sandbox.docker.sandbox import DockerSandbox, Seal
+
+GVISOR: Final = "runsc"
+_SEARCH_PATH: Final = ("/usr/local/bin", "/usr/bin", "/bin")
+
+OnNotice = Callable[[str], None]
+"""Told, in a few words, what takes long just now."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DockerOptions:
+    """How one Docker backend is set up."""
+
+    socket: str
+    runtime: str
+    """Empty: the engine's own; `runsc`: gVisor."""
+    image: ImageOptions
+    open_layer: OpenLayer
+    """Has the packages that a sandbox asks for."""
+    preload: tuple[tuple[str, ...], ...]
+    pool_size: int
+    """How many processes wait ready in each container, per stage."""
+    spares: int
+    """How many containers wait ready."""
+    cpus: float
+    max_concurrent: int
+
+    @property
+    def gvisor(self) -> bool:
+        return self.runtime == GVISOR
+
+
+class DockerBackend:
+    """See `assay.contracts.ports.SandboxBackend`."""
+
+    def __init__(
+        self, options: DockerOptions, image: str, facts: EngineFacts, lobby: Lobby
+    ) -> None:
+        self._options = options
+        self.image = image
+        """By its digest."""
+        self._cpus = min(options.cpus, float(facts.processors))
+        self._spares = Spares(lobby, options.spares)
+        self._tasks = lobby.tasks
+        self.name = f"docker+{options.runtime}" if options.runtime else "docker"
+        self.isolation = Isolation.KERNEL if options.gvisor else Isolation.ISOLATED
+        self._shop = ImageShop(lobby.engine, image, options.preload, options.open_layer)
+        self._seal = Seal(backend=self.name, isolation=self.isolation)
+
+    async def start(self) -> None:
+        """Have a container ready, or hear why there will be none.
+
+        Raises:
+            IsolationUnavailableError: If there will be none.
+        """
+        if self._options.spares == 0:
+            return  # nobody asked for one ahead of need
+        guest = self._spares.prepare(self._plan(Limits(), self.image))
+        try:
+            await guest.serving()
+        except SandboxUnavailableError as error:
+            raise IsolationUnavailableError(str(error), hint=error.hint) from error
+        self._tasks.start_soon(self._spares.keep_filled)
+
+    @asynccontextmanager
+    async def open_sandbox(
+        self, limits: Limits, equipment: Equipment = BARE
+    ) -> AsyncGenerator[Sandbox]:
+        if equipment.hosts:
+            raise UsageError(
+                "the Docker backend gives no network",
+                hint="leave out the hosts, or use the native backend",
+            )
+        image = self.image
+        if equipment.packages:
+            image = await self._shop.image_with(equipment.packages)
+        guest = self._spares.take(self._plan(limits, image))
+        try:
+            far = await guest.serving()
+            async with far.open_sandbox(limits, equipment) as sandbox:
+                try:
+                    yield DockerSandbox(sandbox, self._seal)
+                finally:
+                    # Before the far side is asked to close it: this is quicker, and cannot hang.
+                    with anyio.CancelScope(shield=True):
+                        await guest.end()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await guest.end()
+
+    def _plan(self, limits: Limits, image: str) -> ContainerPlan:
+        options = self._options
+        service = Serving(
+            preload=options.preload,
+            pool_size=options.pool_size,
+            max_concurrent=options.max_concurrent,
+            programs_as=USER_ID,
+            runtime_dir=f"{RUNTIME}/engines",
+            search_path=_SEARCH_PATH,
+            gvisor=options.gvisor,
+        )
+        return ContainerPlan(
+            image=image,
+            argv=(*SERVICE_COMMAND, service.to_json()),
+            walls=walls_around(limits),
+            cpus=self._cpus,
+            runtime=options.runtime,
+            gvisor=options.gvisor,
+        )
+
+
+async def check_engine(engine: Engine, options: DockerOptions) -> EngineFacts:
+    """See that an engine has what is needed.
+
+    Raises:
+        EngineError: If it has not, with what to do about it.
+    """
+    facts = await engine.facts()
+    if options.runtime and options.runtime not in facts.runtimes:
+        raise EngineError(
+            f"the Docker engine has no runtime {options.runtime!r}, only "
+            f"{', '.join(facts.runtimes) or 'its own'}",
+            hint="install gVisor and register it in daemon.json, see docs/reference/docker.md",
+        )
+    return facts
+
+
+@asynccontextmanager
+async def open_docker(
+    options: DockerOptions, on_notice: OnNotice = lambda _: None
+) -> AsyncGenerator[DockerBackend]:
+    """Start the Docker backend; leaving the context ends everything it has started.
+
+    Raises:
+        MissingExtraError: If the SDK is not installed.
+        IsolationUnavailableError: If there is no engine, no image, or no container starts.
+    """
+    failure: Exception | None = None
+    async with open_engine(options.socket) as engine:
+        facts = await check_engine(engine, options)
+        await remove_orphans(engine)
+        image = await ensure_image(engine, options.image, on_notice)
+        async with anyio.create_task_group() as tasks:
+            backend = DockerBackend(options, image, facts, build_lobby(engine, tasks))
+            try:
+                await backend.start()
+                yield backend
+            except Exception as error:  # noqa: BLE001 - raised below, where no group wraps it
+                failure = error
+            finally:
+                tasks.cancel_scope.cancel()
+    if failure is not None:
+        raise failure

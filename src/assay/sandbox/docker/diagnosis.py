@@ -1,0 +1,67 @@
+"""What `assay doctor` says of Docker: each part tried, with the cause and what to do about it."""
+
+from assay.contracts.errors import AssayError
+from assay.sandbox.docker.backend import GVISOR, DockerOptions
+from assay.sandbox.docker.engine import Engine, EngineFacts, open_engine
+from assay.sandbox.docker.image import find_image
+from assay.sandbox.docker.ownership import list_containers
+from assay.sandbox.native.diagnosis import Finding
+
+ENGINE = "docker engine"
+RUNTIME = "gVisor runtime"
+IMAGE = "docker image"
+CONTAINERS = "docker containers"
+
+
+async def examine_docker(options: DockerOptions, *, needed: bool) -> tuple[Finding, ...]:
+    """Look at an engine. One that is not there is only remarkable if the settings need it."""
+    try:
+        async with open_engine(options.socket) as engine:
+            facts = await engine.facts()
+            return (
+                _engine(facts),
+                _runtime(facts),
+                await _image(engine, options),
+                await _containers(engine),
+            )
+    except AssayError as error:
+        status = "failed" if needed else "info"
+        fix = error.hint if needed else ""
+        return (Finding(name=ENGINE, status=status, detail=str(error), fix=fix),)
+
+
+def _engine(facts: EngineFacts) -> Finding:
+    told = f"version {facts.version}, {facts.processors} processors, {facts.memory_bytes >> 20} MB"
+    return Finding(name=ENGINE, status="ok", detail=told)
+
+
+def _runtime(facts: EngineFacts) -> Finding:
+    if GVISOR in facts.runtimes:
+        return Finding(name=RUNTIME, status="ok", detail=f"{GVISOR} is registered")
+    return Finding(
+        name=RUNTIME,
+        status="info",
+        detail=f"the engine knows {', '.join(facts.runtimes)} only, so `docker+runsc` is not there",
+    )
+
+
+async def _image(engine: Engine, options: DockerOptions) -> Finding:
+    found = await find_image(engine, options.image)
+    if found.id is not None:
+        return Finding(name=IMAGE, status="ok", detail=f"{found.tag}, {found.id}")
+    if found.tag:
+        told = f"{found.tag} will be built when it is first needed"
+        return Finding(name=IMAGE, status="info", detail=told)
+    return Finding(
+        name=IMAGE,
+        status="info",
+        detail=f"the base image {options.image.base!r} is not there; it is fetched when needed",
+    )
+
+
+async def _containers(engine: Engine) -> Finding:
+    found = await list_containers(engine)
+    left = [record for record in found if record.state == "orphaned"]
+    told = f"{len(found) - len(left)} in use, {len(left)} left behind"
+    fix = "run `assay sandbox clean`" if left else ""
+    return Finding(name=CONTAINERS, status="info", detail=told, fix=fix)
