@@ -1,9 +1,10 @@
 """Kinds of values that settings have."""
 
 import re
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any, cast
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
 
 
 def _http_address(text: str) -> str:
@@ -23,3 +24,17 @@ class Section(BaseModel):
 
     # A key of the wrong shape must not show in a traceback.
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+def secrets_in(section: Section) -> tuple[str, ...]:
+    """Return every secret of these settings, for those who have to keep them out of something."""
+    found: list[str] = []
+    for name in type(section).model_fields:
+        value = getattr(section, name)
+        mapped = isinstance(value, Mapping)
+        for each in cast("Mapping[str, Any]", value).values() if mapped else (value,):
+            if isinstance(each, SecretStr):
+                found.append(each.get_secret_value())
+            elif isinstance(each, Section):
+                found += secrets_in(each)
+    return tuple(found)

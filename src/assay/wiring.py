@@ -1,5 +1,6 @@
 """The composition root: parts are chosen and joined here, and nowhere else."""
 
+import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 
 _LOCAL: Final = "local:"
+_LOG: Final = logging.getLogger(__name__)
 
 
 @asynccontextmanager
@@ -47,6 +49,7 @@ async def open_backend(
     chosen = settings or load_settings().sandbox
     equipment = Equipment(packages=chosen.packages, hosts=chosen.hosts)
     async with factory.open_backend(chosen, on_notice) as backend:
+        _LOG.info("sandboxes can be opened", extra={"backend": backend.name})
         yield backend if equipment == BARE else EquippedBackend(backend, equipment)
 
 

@@ -2,11 +2,15 @@
 
 import importlib
 import sys
-from typing import Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from assay.entrypoints.complaints import run_command
+
+if TYPE_CHECKING:
+    from assay.entrypoints.logs import CommandLog
 
 _COMMANDS: Final = {
     "run": ("cli_run", "run", "Carry out a goal; comes back with code that a check has accepted."),
@@ -50,16 +54,74 @@ class _LateCommands(click.Group):
         module, name, _ = _COMMANDS[cmd_name]
         return getattr(importlib.import_module(f"assay.entrypoints.{module}"), name)
 
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except click.exceptions.Exit:
+            ctx.ensure_object(_Sitting).left_early = True
+            raise
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         del ctx
         with formatter.section("Commands"):
             formatter.write_dl([(name, about) for name, (_, _, about) in _COMMANDS.items()])
 
 
-@click.group(cls=_LateCommands, context_settings={"help_option_names": ["-h", "--help"]})
+@dataclass(slots=True, kw_only=True)
+class _Sitting:
+    """One command line being carried out."""
+
+    words: list[str]
+    log: "CommandLog | None" = None
+    left_early: bool = False
+    """Nothing was done but to show help, which is no news for the log."""
+
+    def note(self, error: Exception) -> None:
+        """Write into the log what has ended it."""
+        if self.log is not None:
+            self.log.failed(error)
+
+
+@click.group(
+    cls=_LateCommands,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    invoke_without_command=True,
+    no_args_is_help=True,
+)
 @click.version_option(package_name="assay", prog_name="assay")
-def cli() -> None:
+@click.option("--verbose", is_flag=True, help="Show the log on the screen too.")
+@click.option("--goal", metavar="GOAL", help="Same as `assay run GOAL`.")
+@click.option("--benchmarks", is_flag=True, help="Same as `assay bench run polyglot`.")
+@click.option("--benchmarks-limit", type=click.IntRange(min=1), help="With --benchmarks: so many.")
+@click.option("--model", help="With --goal or --benchmarks: who answers.")
+@click.pass_context
+def cli(ctx: click.Context, *, verbose: bool, **older: "str | int | bool | None") -> object:
     """A coding agent that hands over only code it has proven."""
+    from assay.entrypoints.logs import CommandLog  # noqa: PLC0415 - not needed for --help
+
+    sitting = ctx.ensure_object(_Sitting)
+    sitting.log = CommandLog(sitting.words, verbose=verbose)
+    named = ctx.invoked_subcommand
+    if not named and not any(older.values()):
+        raise click.UsageError("Missing command.", ctx)
+    if any(older.values()):
+        return _carry_out_older(ctx, older, named)
+    return None
+
+
+def _carry_out_older(
+    ctx: click.Context, older: "dict[str, str | int | bool | None]", named: str | None
+) -> object:
+    """Do what the options of the older tool mean, and say what they are called now."""
+    from assay.entrypoints.older_words import OlderWords, command_for, written  # noqa: PLC0415 - seldom needed
+
+    words = command_for(OlderWords(**older), named)  # pyright: ignore[reportArgumentType] - click has checked them
+    click.echo(f"note: this is now `{written(words)}`", err=True)
+    command = cli.get_command(ctx, words[0])
+    if command is None:
+        raise click.UsageError(f"This installation has no `assay {words[0]}`.", ctx)
+    with command.make_context(words[0], list(words[1:]), parent=ctx) as inner:
+        return command.invoke(inner)
 
 
 def main() -> None:
@@ -69,4 +131,16 @@ def main() -> None:
 
 def run(arguments: list[str]) -> int:
     """Run one command line and return its exit code; every error becomes a line on stderr."""
-    return run_command(cli, arguments, name="assay")
+    sitting = _Sitting(words=arguments)
+    try:
+        code = run_command(cli, arguments, name="assay", obj=sitting, on_error=sitting.note)
+    except Exception as error:
+        sitting.note(error)
+        raise
+    else:
+        if sitting.log is not None and not sitting.left_early:
+            sitting.log.ended(code)
+        return code
+    finally:
+        if sitting.log is not None:
+            sitting.log.close()

@@ -53,9 +53,12 @@ def serve(
     if stdio and (host is not None or port is not None or as_json):
         raise UsageError("--stdio has no address", hint="leave out --host, --port and --json")
     # Never to stdout: over stdio, that is the protocol.
+    screen = logging.StreamHandler(sys.stderr)
+    # On the handler: the log on disk has more than the screen.
+    screen.setLevel(logging.INFO if verbose else logging.WARNING)
     logging.basicConfig(
-        stream=sys.stderr,
-        level=logging.INFO if verbose else logging.WARNING,
+        handlers=[screen],
+        level=screen.level,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
     from assay.settings import load_settings  # noqa: PLC0415 - commands load what they need

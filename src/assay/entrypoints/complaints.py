@@ -2,21 +2,30 @@
 
 import os
 import sys
+from collections.abc import Callable
 
 import click
 
 from assay.contracts.errors import AssayError, ExitCode
 
 
-def run_command(command: click.Command, arguments: list[str], *, name: str) -> int:
-    """Run one command line and return its exit code."""
+def run_command(
+    command: click.Command,
+    arguments: list[str],
+    *,
+    name: str,
+    obj: object = None,
+    on_error: Callable[[AssayError], None] = lambda _: None,
+) -> int:
+    """Run one command line and return its exit code; `obj` is what click calls so."""
     try:
-        outcome = command.main(arguments, prog_name=name, standalone_mode=False)
+        outcome = command.main(arguments, prog_name=name, standalone_mode=False, obj=obj)
     except click.exceptions.Exit as leaving:
         return leaving.exit_code
     except click.UsageError as error:
         return _explain_usage(error, name)
     except AssayError as error:
+        on_error(error)
         hint = error.hint
         if error.exit_code is ExitCode.USAGE:
             hint = hint or f"see `{name} --help`"

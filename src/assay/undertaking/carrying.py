@@ -37,6 +37,7 @@ from assay.undertaking.commission import (
     goal_of,
 )
 from assay.undertaking.limits import limits_of
+from assay.undertaking.noting import note_run
 from assay.undertaking.record import HANDED_OVER, MODEL, PACKAGES, PRISTINE, REPLIES, model_to_json
 from assay.wiring import build_screen, open_backend, open_memory, open_model, pin_packages
 
@@ -94,7 +95,8 @@ async def _work_on(
     tree: Tree | None,
 ) -> Outcome:
     watching.run, watching.folder = run.id, str(run.folder)
-    async with DiskJournal(run.folder, listeners=watching.listeners) as journal:
+    listeners = (*watching.listeners, note_run(run.id))
+    async with DiskJournal(run.folder, listeners=listeners) as journal:
         pristine = await _begun(journal, commission, tree)
         undertaking = _Undertaking(
             run=run,

@@ -22,6 +22,7 @@ from assay.tools.registered import RegisteredTool
 from assay.tools.workspace import WORKSPACE_TOOLS
 from assay.trace.session_record import DialogueListener, SessionRecord
 from assay.trace.sessions import Session
+from assay.undertaking.noting import note_dialogue
 from assay.wiring import build_screen, open_backend, open_model, open_tools
 
 LARGEST_FILE = 256 << 20
@@ -88,7 +89,8 @@ async def open_conversation(
         AssayError: If a part cannot be opened.
     """
     company = company or Company()
-    async with SessionRecord(session.folder, listeners=company.listeners) as record:
+    listeners = (*company.listeners, note_dialogue(session.id))
+    async with SessionRecord(session.folder, listeners=listeners) as record:
         history = history_of(record.events)
         name = model or history.model or settings.models.default
         async with (

@@ -48,6 +48,7 @@ def build_server(name: str, tools: Sequence[AnyTool], workspaces: Workspaces) ->
         tool = by_name.get(params.name)
         if tool is None:
             raise MCPError(types.INVALID_PARAMS, f"there is no tool {params.name[:100]!r}")
+        _LOG.info("a call", extra={"tool": tool.name, "request": str(ctx.request_id)})
         try:
             caller = _caller(ctx)
             wanted = read_arguments(specs[tool.name], tool.arguments, params.arguments or {})
