@@ -23,7 +23,7 @@ from assay.contracts.errors import BudgetExceededError, JournalError, MissingExt
 from assay.contracts.jsonable import jsonable
 
 if TYPE_CHECKING:
-    from langgraph.graph.state import CompiledStateGraph  # pyright: ignore[reportMissingTypeStubs] - typed, without the mark
+    from langgraph.graph.state import CompiledStateGraph, StateGraph  # pyright: ignore[reportMissingTypeStubs] - typed, without the mark
 
 _Work = Callable[[Sitting], Awaitable[RunState]]
 
@@ -79,23 +79,11 @@ async def open_graph(parts: Parts, checkpoints: Path) -> AsyncGenerator[RunGraph
     try:
         from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer  # noqa: PLC0415 - takes a second
         from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver  # noqa: PLC0415 - as above
-        from langgraph.graph import (  # noqa: PLC0415 - as above # pyright: ignore[reportMissingTypeStubs] - as above
-            END,
-            START,
-            StateGraph,
-        )
     except ImportError as error:
         raise MissingExtraError("carrying out a goal", extra="agent") from error
     import sqlite3  # noqa: PLC0415 - with the rest
 
-    graph = StateGraph(_Channels)
-    for name, work in STEPS.items():
-        graph.add_node(name, _node(parts, work))  # pyright: ignore[reportUnknownMemberType] - loosely typed there
-    # Straight on: a run that ended in mid-round passes through the rest of it untouched, which is
-    # cheaper than a choice after each step.
-    for before, after in pairwise((START, *STEPS)):
-        graph.add_edge(before, after)
-    graph.add_conditional_edges("reflect", _again, {"again": "code", "over": END})
+    graph = _assemble(lambda work: _node(parts, work))
     try:
         async with AsyncSqliteSaver.from_conn_string(str(checkpoints)) as saver:
             # Nothing but plain JSON is in the state, so nothing else may be read back.
@@ -112,6 +100,61 @@ async def open_graph(parts: Parts, checkpoints: Path) -> AsyncGenerator[RunGraph
             yield RunGraph(compiled, config)
     except sqlite3.Error as error:
         raise JournalError(f"the checkpoints of the run cannot be used: {error}") from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passage:
+    """One way from step to step, as LangGraph has compiled it."""
+
+    source: str
+    """Empty: where every run begins."""
+    target: str
+    """Empty: where every run ends."""
+    condition: str = ""
+    """Empty if it is always taken."""
+
+
+def describe_passages() -> tuple[Passage, ...]:
+    """Return the ways of the compiled graph, for people who want to see it.
+
+    Raises:
+        MissingExtraError: If LangGraph is not installed.
+    """
+
+    async def stay(state: _Channels) -> _Channels:
+        return state
+
+    drawn = _assemble(lambda _: stay).compile().get_graph()  # pyright: ignore[reportUnknownMemberType] - as above
+    return tuple(
+        Passage(
+            source=edge.source if edge.source in STEPS else "",
+            target=edge.target if edge.target in STEPS else "",
+            condition=str(edge.data) if edge.conditional else "",
+        )
+        for edge in drawn.edges
+    )
+
+
+def _assemble(
+    step_of: Callable[[_Work], _Step],
+) -> "StateGraph[_Channels, None, _Channels, _Channels]":
+    try:
+        from langgraph.graph import (  # noqa: PLC0415 - takes a second # pyright: ignore[reportMissingTypeStubs] - as above
+            END,
+            START,
+            StateGraph,
+        )
+    except ImportError as error:
+        raise MissingExtraError("carrying out a goal", extra="agent") from error
+    graph = StateGraph(_Channels)
+    for name, work in STEPS.items():
+        graph.add_node(name, step_of(work))  # pyright: ignore[reportUnknownMemberType] - loosely typed there
+    # Straight on: a run that ended in mid-round passes through the rest of it untouched, which is
+    # cheaper than a choice after each step.
+    for before, after in pairwise((START, *STEPS)):
+        graph.add_edge(before, after)
+    graph.add_conditional_edges("reflect", _again, {"again": "code", "over": END})
+    return graph
 
 
 def _node(parts: Parts, work: _Work) -> _Step:

@@ -32,6 +32,7 @@ _COMMANDS: Final = {
         "command",
         "Show which models are usable here, fetch one, try one out.",
     ),
+    "map": ("cli_map", "command", "Draw the parts of the system and the graph of the agent."),
     "tools": ("cli_tools", "command", "Show which tools models may use, and check your own."),
     "mcp": ("cli_mcp", "command", "Serve sandboxes to MCP clients."),
     "executor": ("executor", "command", "Run programs for others, over gRPC."),
