@@ -4,11 +4,11 @@ import json
 import logging
 import secrets
 import stat
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from assay.service_settings import ForeignServerSettings
 from pydantic import SecretStr
 
 from assay.contracts.errors import UsageError
@@ -19,7 +19,6 @@ from assay.entrypoints.logs import (
     full_redaction,
     line_of,
 )
-from assay.service_settings import ForeignServerSettings
 from assay.setting_kinds import secrets_in
 from assay.settings import Settings
 
@@ -27,7 +26,7 @@ KEY = "not-shaped-like-a-key-at-all"
 REDACT = full_redaction([KEY])
 
 
-def a_record(message: str = "began", **fields: Any) -> logging.LogRecord:
+def a_record(message: str = "began", **fields: object) -> logging.LogRecord:
     logger = logging.getLogger("assay.tests")
     return logger.makeRecord(logger.name, logging.INFO, "here", 1, message, (), None, extra=fields)
 
@@ -71,10 +70,9 @@ def test_counted_tokens_are_no_secret() -> None:
 
 def test_a_traceback_is_written_without_secrets() -> None:
     record = a_record()
-    try:
+    with pytest.raises(ValueError, match="not-shaped") as raised:
         raise ValueError(f"cannot use {KEY}")
-    except ValueError:
-        record.exc_info = sys.exc_info()
+    record.exc_info = (raised.type, raised.value, raised.tb)
 
     told = written(record)
 

@@ -1,10 +1,11 @@
 """In which row a box stands, and where in its row: arrows point down and cross as little as can be.
 
-Long arrows get a waypoint in each row they pass, so that they go between boxes and not through them.
+Long arrows get a waypoint in each row they pass: they go between boxes, not through them.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 from assay.entrypoints.drawing.picture import Arrow, Picture
@@ -45,7 +46,7 @@ def layered(picture: Picture) -> Layers:
             rows[row].append(waypoint)
             passed.append(waypoint)
         ways.append((arrow, (*passed, arrow.target)))
-    _uncross(rows, [pair for _, passed in ways for pair in zip(passed, passed[1:], strict=False)])
+    _uncross(rows, [pair for _, passed in ways for pair in pairwise(passed)])
     return Layers(rows=tuple(map(tuple, rows)), ways=tuple(ways), back=tuple(back))
 
 

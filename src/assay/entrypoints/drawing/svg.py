@@ -4,6 +4,7 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from html import escape
+from itertools import pairwise
 from typing import Final
 
 from assay.entrypoints.drawing.layers import Layers, is_waypoint, layered
@@ -43,6 +44,12 @@ _STYLE: Final = """
   .label { fill: var(--soft); font-size: 11.5px; paint-order: stroke; stroke: var(--paper);
     stroke-width: 5px; }
 """
+
+_TIP: Final = (
+    '<defs><marker id="tip" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="7" '
+    'markerHeight="7" orient="auto-start-reverse"><path class="tip" d="M0 0 10 5 0 10z"/>'
+    "</marker></defs>"
+)
 
 Point = tuple[float, float]
 
@@ -88,9 +95,7 @@ def to_svg(pictures: Sequence[Picture]) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{title}">',
         f"<title>{title}</title>",
         f"<style>{_STYLE}</style>",
-        '<defs><marker id="tip" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="7" '
-        'markerHeight="7" orient="auto-start-reverse"><path class="tip" d="M0 0 10 5 0 10z"/>'
-        "</marker></defs>",
+        _TIP,
         '<rect class="paper" width="100%" height="100%"/>',
     ]
     return "\n".join([*head, *parts, "</svg>"]) + "\n"
@@ -160,7 +165,7 @@ def _settle(layers: Layers, boxes: dict[str, _Box]) -> None:
     """Move boxes towards what they are joined to, without changing their order."""
     near: dict[str, list[str]] = {}
     for _, passed in layers.ways:
-        for upper, lower in zip(passed, passed[1:], strict=False):
+        for upper, lower in pairwise(passed):
             near.setdefault(upper, []).append(lower)
             near.setdefault(lower, []).append(upper)
     for _ in range(_SWEEPS):
@@ -190,17 +195,17 @@ def _node(node: Node, box: _Box) -> str:
     left, top = box.x - box.width / 2, box.y - box.height / 2
     round_ = box.height / 2 if node.kind == "end" else 8
     baseline = top + _PADDING + _LINE - 4
+    corner = f'x="{left:.1f}" y="{top:.1f}" rx="{round_:.0f}"'
+    size = f'width="{box.width:.1f}" height="{box.height:.1f}"'
+    middle = f'text-anchor="middle" x="{box.x:.1f}"'
+    title = escape(node.title)
     lines = [
-        f'<rect class="box {node.kind}" x="{left:.1f}" y="{top:.1f}" width="{box.width:.1f}" '
-        f'height="{box.height:.1f}" rx="{round_:.0f}"/>',
-        f'<text class="title" text-anchor="middle" x="{box.x:.1f}" y="{baseline:.1f}">'
-        f"{escape(node.title)}</text>",
+        f'<rect class="box {node.kind}" {corner} {size}/>',
+        f'<text class="title" {middle} y="{baseline:.1f}">{title}</text>',
     ]
     for number, line in enumerate(_told(node), 1):
         y = baseline + number * _LINE
-        lines.append(
-            f'<text text-anchor="middle" x="{box.x:.1f}" y="{y:.1f}">{escape(line)}</text>'
-        )
+        lines.append(f'<text {middle} y="{y:.1f}">{escape(line)}</text>')
     return "\n".join(lines)
 
 
