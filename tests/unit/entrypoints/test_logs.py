@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from assay.service_settings import ForeignServerSettings
 from pydantic import SecretStr
 
 from assay.contracts.errors import UsageError
@@ -20,6 +19,7 @@ from assay.entrypoints.logs import (
     line_of,
 )
 from assay.setting_kinds import secrets_in
+from assay.setting_sections import ForeignServerSettings
 from assay.settings import Settings
 
 KEY = "not-shaped-like-a-key-at-all"
