@@ -55,6 +55,25 @@ SOLUTIONS = (
         """,
     ),
     Honest(
+        name="assertions that the tests define themselves",
+        solution="def pairs(n):\n    return [(i, i + 1) for i in range(n)]\n",
+        tests="""
+            import unittest
+            from it import pairs
+            class PairsTest(unittest.TestCase):
+                def test_three(self):
+                    self.assert_chain(pairs(3), length=3)
+                def test_none(self):
+                    self.assert_chain(pairs(0), length=0)
+                def assert_chain(self, chain, length):
+                    self.assert_is_long(chain, length)
+                    for left, right in chain:
+                        self.assertEqual(left + 1, right)
+                def assert_is_long(self, chain, length):
+                    self.assertEqual(len(chain), length)
+        """,
+    ),
+    Honest(
         name="fixtures of all scopes",
         solution="class Stack(list):\n    def top(self):\n        return self[-1]\n",
         tests="""

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -18,6 +18,7 @@ from assay.contracts.errors import BudgetExceededError, MissingExtraError, Packa
 from assay.contracts.events import RunEnded
 from assay.contracts.execution import Equipment
 from assay.contracts.goal import Goal, Outcome
+from assay.contracts.ports import Model, SandboxBackend
 from assay.contracts.workspace import Tree
 from assay.models.factory import Opening, build_meter
 from assay.settings import BudgetSettings, SandboxSettings, Settings
@@ -47,8 +48,18 @@ _CERTIFICATE = "certificate.json"
 _SMALL_ATTEMPTS = 16
 
 
-async def carry_out(commission: Commission, settings: Settings, watching: Watching) -> Outcome:
-    """Begin a run and see it through.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lent:
+    """Parts that somebody else has open and will close, for many runs one after the other."""
+
+    model: Model
+    backend: SandboxBackend
+
+
+async def carry_out(
+    commission: Commission, settings: Settings, watching: Watching, *, lent: Lent | None = None
+) -> Outcome:
+    """Begin a run and see it through, with parts of its own unless some are lent.
 
     Raises:
         UsageError: If the commission cannot be carried out as it is.
@@ -66,7 +77,7 @@ async def carry_out(commission: Commission, settings: Settings, watching: Watchi
     store = RunStore(settings.state_dir)
     run = store.create(request)
     try:
-        return await _work_on(run, commission, settings, watching, tree)
+        return await _work_on(run, commission, settings, watching, tree=tree, lent=lent)
     except (UsageError, MissingExtraError, PackageError):
         if not any(run.folder.glob(f"{CHECKPOINTS}*")):
             # It was asked for wrongly, so there is nothing to go on with.
@@ -75,7 +86,9 @@ async def carry_out(commission: Commission, settings: Settings, watching: Watchi
         raise
 
 
-async def take_up(name: str, settings: Settings, watching: Watching) -> Outcome:
+async def take_up(
+    name: str, settings: Settings, watching: Watching, *, lent: Lent | None = None
+) -> Outcome:
     """Go on with a run that stopped, whatever stopped it.
 
     Raises:
@@ -84,7 +97,7 @@ async def take_up(name: str, settings: Settings, watching: Watching) -> Outcome:
     """
     run = RunStore(settings.state_dir).open(name)
     commission = commission_from_json(run.request.options)
-    return await _work_on(run, commission, settings, watching, None)
+    return await _work_on(run, commission, settings, watching, lent=lent)
 
 
 async def _work_on(
@@ -92,7 +105,9 @@ async def _work_on(
     commission: Commission,
     settings: Settings,
     watching: Watching,
-    tree: Tree | None,
+    *,
+    tree: Tree | None = None,
+    lent: Lent | None = None,
 ) -> Outcome:
     watching.run, watching.folder = run.id, str(run.folder)
     listeners = (*watching.listeners, note_run(run.id))
@@ -105,6 +120,7 @@ async def _work_on(
             settings=settings,
             watching=watching,
             pristine=pristine,
+            lent=lent,
         )
         return await undertaking.see_through()
 
@@ -168,6 +184,7 @@ class _Undertaking:
     settings: Settings
     watching: Watching
     pristine: Tree
+    lent: Lent | None
 
     async def see_through(self) -> Outcome:
         async with self._open_parts() as parts:
@@ -195,9 +212,14 @@ class _Undertaking:
         kept = await self.journal.recall(MODEL)
         name = kept["name"] if kept is not None else commission.model
         sandbox = await self._sandbox_settings()
+        lent = self.lent
         async with (
-            open_model(name, settings=settings.models, opening=opening) as model,
-            open_backend(sandbox, on_notice=watching.on_notice) as backend,
+            nullcontext(lent.model)
+            if lent
+            else open_model(name, settings=settings.models, opening=opening) as model,
+            nullcontext(lent.backend)
+            if lent
+            else open_backend(sandbox, on_notice=watching.on_notice) as backend,
             open_memory(
                 commission.memory,
                 settings,

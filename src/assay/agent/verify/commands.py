@@ -20,6 +20,7 @@ from assay.agent.verify.go import GoRunner
 from assay.agent.verify.invocation import ASSIGNMENT, read_invocation, with_environment
 from assay.agent.verify.jest import JestRunner
 from assay.agent.verify.junit_command import JUnitRunner
+from assay.agent.verify.junit_console import JUnitConsoleRunner
 from assay.agent.verify.node import NodeRunner
 from assay.agent.verify.plain import PlainRunner
 from assay.agent.verify.python_pytest import PytestRunner
@@ -39,6 +40,7 @@ RUNNERS: Final[tuple[Runner, ...]] = (
     GoRunner(),
     CTestRunner(),
     JUnitRunner(),
+    JUnitConsoleRunner(),
 )
 _OPERATORS: Final = frozenset("&|;<>()$`\n{}")
 _IN_DOUBLE_QUOTES: Final = frozenset("$`")

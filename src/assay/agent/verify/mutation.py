@@ -6,7 +6,7 @@ without a change of meaning, so that nobody can tell the two by their looks.
 """
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Final
@@ -81,6 +81,8 @@ class _Turner:
     seed: int
     constants: set[str] = field(default_factory=set[str])
     unsure: set[str] = field(default_factory=set[str])
+    helpers: frozenset[str] = frozenset()
+    """Assertions that the tests define themselves: turned where they are defined, not twice."""
     number: int = 0
     scope: FUNCTION | None = None
     """The function that is being rewritten."""
@@ -91,7 +93,9 @@ class _Turner:
         for node in ast.walk(module):
             if isinstance(node, FUNCTION):
                 self.scope = node
-                only_raising = not any(_is_assertion(inner) for inner in ast.walk(node))
+                only_raising = not any(
+                    _is_assertion(inner, self.helpers) for inner in ast.walk(node)
+                )
                 self._rewrite_body(node, only_raising=only_raising)
         return self.number
 
@@ -110,7 +114,7 @@ class _Turner:
         # Functions and classes within are walked to on their own.
         if isinstance(node, (*FUNCTION.__args__, ast.ClassDef)):
             return [node]
-        if _is_assertion(node):
+        if _is_assertion(node, self.helpers):
             # Its number stands before it, so that reaching it is told even if it fails.
             return [self._tell(), *self._turned(node)]
         if _expects_raise(node):
@@ -193,7 +197,7 @@ class _Turner:
         return node
 
 
-def _is_assertion(node: ast.AST) -> bool:
+def _is_assertion(node: ast.AST, helpers: frozenset[str] = frozenset()) -> bool:
     if isinstance(node, ast.Assert):
         # `assert False` marks a place that is not to be come to.
         return not isinstance(node.test, ast.Constant) or bool(node.test.value)
@@ -202,7 +206,21 @@ def _is_assertion(node: ast.AST) -> bool:
     name = called(node.value)
     if name in _RAISING or name.startswith(("assertRaises", "assertWarns", "assertLogs")):
         return False
+    if name in helpers:
+        return False
     return name.startswith("assert_") or (name.startswith("assert") and name[6:7].isupper())
+
+
+def _own_helpers(modules: Iterable[ast.Module]) -> frozenset[str]:
+    """Names of functions that are called as assertions are, and consist of assertions."""
+    return frozenset(
+        node.name
+        for module in modules
+        for node in ast.walk(module)
+        if isinstance(node, FUNCTION)
+        and node.name.startswith("assert")
+        and any(_is_assertion(inner) for inner in ast.walk(node))
+    )
 
 
 def _is_raising_call(node: ast.AST) -> bool:
@@ -243,6 +261,11 @@ def _certain_numbers(node: ast.AST, words: Words) -> Iterator[str]:
                 pass
 
 
+def _is_rewritten(path: PurePosixPath, protected: tuple[PurePosixPath, ...]) -> bool:
+    below = any(path == root or root in path.parents for root in protected)
+    return below and path.suffix == ".py" and path.name != "conftest.py"
+
+
 def rewrite_tests(
     tree: Tree, protected: tuple[PurePosixPath, ...], *, words: Words, seed: int
 ) -> RewrittenTests:
@@ -253,17 +276,15 @@ def rewrite_tests(
     unsure: set[str] = set()
     within: dict[str, frozenset[str]] = {}
     first = 0
-    for path in sorted(tree.files):
-        if not any(path == root or root in path.parents for root in protected):
-            continue
-        if path.name == "conftest.py":
-            continue
+    paths = [path for path in sorted(tree.files) if _is_rewritten(path, protected)]
+    helpers = _own_helpers(module for path in paths if (module := parse_module(tree, path)))
+    for path in paths:
         last = first
         for versions, turn in ((same, False), (turned, True)):
             module = parse_module(tree, path)
             if module is None:
                 break
-            turner = _Turner(words=words, turn=turn, first=first, seed=seed)
+            turner = _Turner(words=words, turn=turn, first=first, seed=seed, helpers=helpers)
             last = turner.rewrite(module)
             constants |= turner.constants
             unsure |= turner.unsure

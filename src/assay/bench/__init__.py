@@ -1,0 +1,1 @@
+"""Suites of exercises: how many of them a model, or Assay with that model, really solves."""

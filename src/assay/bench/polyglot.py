@@ -1,0 +1,196 @@
+"""The Polyglot benchmark: 225 exercises of Exercism in six languages, from a clone of it.
+
+Each exercise folder names its own files in `.meta/config.json`. Solutions lie in `.meta` and, for
+some, in `.approaches` and `.articles`: none of these is ever part of a workspace.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, Final, get_args
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from assay.bench.clones import commit_of
+from assay.bench.exercise import Exercise, Language, Suite
+from assay.contracts.errors import UsageError
+from assay.contracts.workspace import Tree, TreeFile
+
+COMMIT: Final = "7e0611e77b54e2dea774cdc0aa00cf9f7ed6144f"
+"""The state of the benchmark that the public leaderboard was made with."""
+_HIDDEN: Final = frozenset({".meta", ".docs", ".approaches", ".articles", ".git"})
+_NOT_NEEDED: Final = frozenset({"gradle", "gradlew", "gradlew.bat", ".gradle", "node_modules"})
+_DOCS: Final = ("introduction.md", "instructions.md", "instructions.append.md")
+_NEVER_SOLUTION: Final = frozenset({"CMakeLists.txt", "Cargo.toml"})
+_HINT: Final = "give --dataset a clone of the benchmark, or run `assay bench pull polyglot`"
+
+_DISABLED: Final = re.compile(r"@Disabled\([^)]*\)\s*\n")
+_DISABLED_IN_ANY_WAY: Final = re.compile(r"@Disabled(?:\([^)]*\))?[ \t]*\n?")
+_VERSION: Final = re.compile(r'((?:^[\w-]+|version)\s*=\s*)"[^"]*"', re.MULTILINE)
+_XTEST: Final = re.compile(r"\bxtest\(")
+_SKIPPED_IN_ANY_WAY: Final = re.compile(r"\b(?:x(?=(?:test|it|describe)\()|(?<=test)\.skip(?=\())")
+
+
+class _Files(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    solution: tuple[str, ...]
+    test: tuple[str, ...]
+    example: tuple[str, ...] = ()
+    editor: tuple[str, ...] = ()
+
+
+class _Config(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    files: _Files
+
+
+def load_polyglot(folder: Path, *, strict: bool = False) -> Suite:
+    """Read every exercise of a clone.
+
+    Args:
+        folder: Where the clone is; it may lack languages and exercises.
+        strict: Run tests that the original harness leaves skipped, too.
+
+    Raises:
+        UsageError: If there is no exercise, or one of them is damaged.
+    """
+    exercises = [
+        _load(place, language, strict=strict)
+        for language in get_args(Language)
+        for place in sorted((folder / language / "exercises" / "practice").glob("*"))
+        if (place / ".meta" / "config.json").is_file()
+    ]
+    if not exercises:
+        raise UsageError(f"there is no exercise in {str(folder)!r}", hint=_HINT)
+    return Suite(name="polyglot", source=_source(folder), exercises=tuple(exercises))
+
+
+def _source(folder: Path) -> str:
+    commit = commit_of(folder)
+    if commit is None:
+        return "a folder without a commit"
+    return f"commit {commit}" + ("" if commit == COMMIT else " (not the pinned one)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Folder:
+    """An exercise as it lies on the disk."""
+
+    place: Path
+    language: Language
+    names: _Files
+    files: Mapping[PurePosixPath, TreeFile]
+
+    @property
+    def slug(self) -> str:
+        return self.place.name
+
+    def named(self, names: Iterable[str]) -> dict[PurePosixPath, TreeFile]:
+        return {PurePosixPath(name): self.files[PurePosixPath(name)] for name in names}
+
+
+def _load(place: Path, language: Language, *, strict: bool) -> Exercise:
+    try:
+        config: Any = json.loads((place / ".meta" / "config.json").read_text(encoding="utf-8"))
+        names = _Config.model_validate(config).files
+        folder = _Folder(place=place, language=language, names=names, files=_read(place))
+        return _exercise(folder, strict=strict)
+    except (OSError, ValueError, ValidationError, KeyError) as error:
+        raise UsageError(
+            f"the exercise {language}/{place.name} is damaged: {type(error).__name__}: {error}",
+            hint=_HINT,
+        ) from error
+
+
+def _read(place: Path) -> dict[PurePosixPath, TreeFile]:
+    found: dict[PurePosixPath, TreeFile] = {}
+    for path in sorted(place.rglob("*")):
+        if path.is_symlink() or not path.is_file():
+            continue
+        executable = bool(path.stat().st_mode & 0o100)
+        found[PurePosixPath(path.relative_to(place))] = TreeFile(path.read_bytes(), executable)
+    return found
+
+
+def _exercise(folder: _Folder, *, strict: bool) -> Exercise:
+    solution = tuple(
+        PurePosixPath(name)
+        for name in folder.names.solution
+        if PurePosixPath(name).name not in _NEVER_SOLUTION
+    )
+    # Cases of Go's tests come as files of their own, which hold the answers.
+    cases = [name for name in folder.names.editor if name.endswith("_test.go")]
+    judging = folder.named([*folder.names.test, *cases])
+    tests = {path: _unskipped(path, file, strict=strict) for path, file in judging.items()}
+    workspace = {
+        path: file
+        for path, file in folder.files.items()
+        if path.parts[0] not in _HIDDEN | _NOT_NEEDED and path not in tests
+    }
+    reference, setup = _reference(folder, solution)
+    # CMake names everything after the folder, so the exercise needs one of its name.
+    root = PurePosixPath(folder.slug) if folder.language == "cpp" else PurePosixPath()
+    return Exercise(
+        id=f"{folder.language}/{folder.slug}",
+        language=folder.language,
+        docs=_docs(folder),
+        workspace=_below(root, workspace),
+        solution=tuple(root / path for path in solution),
+        tests=_below(root, tests),
+        reference=_below(root, reference),
+        reference_setup=_below(root, setup),
+        folder=root,
+        # One file per class: a solution may need more of them than there are stubs.
+        allowed=("src/main/java/*.java",) if folder.language == "java" else (),
+    )
+
+
+def _below(root: PurePosixPath, files: Mapping[PurePosixPath, TreeFile]) -> Tree:
+    return Tree(files={root / path: file for path, file in files.items()})
+
+
+def _docs(folder: _Folder) -> str:
+    texts = (folder.files.get(PurePosixPath(".docs", name)) for name in _DOCS)
+    return "".join(file.content.decode() for file in texts if file is not None)
+
+
+def _unskipped(path: PurePosixPath, file: TreeFile, *, strict: bool) -> TreeFile:
+    """Return a test file with the tests switched on that the harness switches on."""
+    text = file.content.decode()
+    if path.suffix == ".java":
+        text = (_DISABLED_IN_ANY_WAY if strict else _DISABLED).sub("", text)
+    elif path.suffix == ".js":
+        text = _SKIPPED_IN_ANY_WAY.sub("", text) if strict else _XTEST.sub("test(", text)
+    return TreeFile(text.encode(), file.executable)
+
+
+_Answer = tuple[dict[PurePosixPath, TreeFile], dict[PurePosixPath, TreeFile]]
+
+
+def _reference(folder: _Folder, solution: tuple[PurePosixPath, ...]) -> _Answer:
+    """Return the reference under the names of the solution, and what it needs besides."""
+    examples = folder.named(folder.names.example)
+    reference: dict[PurePosixPath, TreeFile] = {}
+    setup: dict[PurePosixPath, TreeFile] = {}
+    if folder.language == "java":
+        for path, file in examples.items():
+            reference[PurePosixPath("src/main/java", path.name)] = file
+        return reference, setup
+    by_suffix = {path.suffix: path for path in solution}
+    for path, file in examples.items():
+        if path.suffix in by_suffix:
+            reference[by_suffix[path.suffix]] = file
+    manifest = folder.files.get(PurePosixPath(".meta/Cargo-example.toml"))
+    if manifest is not None:
+        setup[PurePosixPath("Cargo.toml")] = TreeFile(_relaxed(manifest.content.decode()).encode())
+    return reference, setup
+
+
+def _relaxed(manifest: str) -> str:
+    """Let a reference have any version of its crates: what matters is that it compiles."""
+    head, mark, dependencies = manifest.partition("[dependencies]")
+    return head + mark + _VERSION.sub(r'\1"*"', dependencies)

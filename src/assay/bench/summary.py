@@ -1,0 +1,142 @@
+"""Adds up a run: rates with their intervals, what went into them, and what did not."""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from assay.bench.exercise import LANGUAGES, Language
+from assay.bench.result import Result, Status
+from assay.bench.session import ENVIRONMENT, GATE
+from assay.bench.statistics import Rate
+from assay.bench.store import read_results, read_run
+from assay.contracts.conversation import Usage
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """One run, as reports are made of it."""
+
+    folder: Path
+    asked: Mapping[str, Any]
+    environment: Mapping[str, Any]
+    gate: Mapping[str, Mapping[str, Any]]
+    results: tuple[Result, ...]
+
+    @cached_property
+    def counted(self) -> tuple[Result, ...]:
+        return tuple(result for result in self.results if result.counted)
+
+    @property
+    def tasks(self) -> int:
+        """How many results there are when the run is complete."""
+        return self.asked["exercises"] * self.asked["repeat"]
+
+    @property
+    def complete(self) -> bool:
+        return len(self.results) >= self.tasks
+
+    @property
+    def rate(self) -> Rate:
+        """Solved of all that were run."""
+        return _rate(self.counted)
+
+    @property
+    def clean_rate(self) -> Rate:
+        """The same without exercises whose tests reject the reference or accept the stub."""
+        return _rate(result for result in self.counted if self.is_clean(result.exercise))
+
+    def is_clean(self, exercise: str) -> bool:
+        answer = self.gate.get(exercise)
+        return answer is None or (answer["oracle_accepted"] and answer["stub_rejected"])
+
+    def rate_by_try(self, number: int) -> Rate:
+        passed = sum(result.passed_by(number) for result in self.counted)
+        return Rate(successes=passed, trials=len(self.counted))
+
+    @property
+    def rate_by_exit_code(self) -> Rate:
+        """What there would be if exit codes were believed."""
+        believed = sum(
+            any(one.by_exit_code for one in result.tries) or result.passed
+            for result in self.counted
+        )
+        return Rate(successes=believed, trials=len(self.counted))
+
+    @property
+    def languages(self) -> dict[Language, tuple[Result, ...]]:
+        found: dict[Language, tuple[Result, ...]] = {
+            language: tuple(one for one in self.results if one.language == language)
+            for language in LANGUAGES
+        }
+        return {language: results for language, results in found.items() if results}
+
+    @property
+    def curve(self) -> list[float]:
+        """The share that was solved after one attempt, two, and so on; attempts are proposals."""
+        needed = [result.attempts for result in self.counted if result.passed]
+        most = max((result.attempts for result in self.counted), default=0)
+        total = len(self.counted) or 1
+        return [sum(n <= step for n in needed) / total for step in range(1, most + 1)]
+
+    @property
+    def usage(self) -> Usage:
+        return sum((result.usage for result in self.counted), Usage())
+
+    @property
+    def disagreements(self) -> tuple[Result, ...]:
+        """Where the tests ended well and the verifier said no, or the reverse."""
+        return tuple(
+            result
+            for result in self.counted
+            if any(one.by_exit_code != one.passed for one in result.tries)
+        )
+
+    @property
+    def unsteady(self) -> tuple[str, ...]:
+        """Exercises that were solved in some repeats and not in others."""
+        seen: dict[str, set[bool]] = {}
+        for result in self.counted:
+            seen.setdefault(result.exercise, set()).add(result.passed)
+        return tuple(name for name, outcomes in seen.items() if len(outcomes) > 1)
+
+    def count(self, status: Status) -> int:
+        return sum(result.status is status for result in self.results)
+
+    def total(self, of: Callable[[Result], float]) -> float:
+        return sum(of(result) for result in self.counted)
+
+
+def _rate(results: Iterable[Result]) -> Rate:
+    listed = list(results)
+    return Rate(successes=sum(result.passed for result in listed), trials=len(listed))
+
+
+def rate_of(results: Iterable[Result]) -> Rate:
+    """Solved of those that were run."""
+    return _rate(result for result in results if result.counted)
+
+
+def read_summary(folder: Path) -> Summary:
+    """Read the folder of a run.
+
+    Raises:
+        UsageError: If it holds none.
+        JournalError: If a line of it is damaged.
+    """
+    return Summary(
+        folder=folder,
+        asked=read_run(folder),
+        environment=_json(folder / ENVIRONMENT),
+        gate=_json(folder / GATE),
+        results=read_results(folder),
+    )
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}

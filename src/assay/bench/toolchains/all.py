@@ -1,0 +1,103 @@
+"""All toolchains, by language; and what of them is ready here."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from assay.bench.exercise import Exercise, Language
+from assay.bench.toolchains.cpp import CppToolchain
+from assay.bench.toolchains.go import GoToolchain
+from assay.bench.toolchains.java import JavaToolchain
+from assay.bench.toolchains.javascript import JavaScriptToolchain
+from assay.bench.toolchains.kit import Commands, Kit, Place, Toolchain, in_folder
+from assay.bench.toolchains.python import PythonToolchain
+from assay.bench.toolchains.rust import RustToolchain
+from assay.contracts.execution import Command, Limits
+from assay.contracts.ports import SandboxBackend
+from assay.settings import SandboxSettings, Settings
+
+TOOLCHAINS: Final[Mapping[Language, Toolchain]] = {
+    toolchain.language: toolchain
+    for toolchain in (
+        PythonToolchain(),
+        JavaScriptToolchain(),
+        GoToolchain(),
+        RustToolchain(),
+        CppToolchain(),
+        JavaToolchain(),
+    )
+}
+
+
+def place_of(settings: Settings) -> Place:
+    """Return where this machine's parts are looked for and kept."""
+    return Place(
+        cache_dir=settings.bench.cache_dir,
+        search_path=settings.sandbox.search_path,
+        pip_environment=settings.models.pip_environment,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kits:
+    """What is there for each language."""
+
+    found: Mapping[Language, Kit]
+
+    def why_not(self, exercise: Exercise) -> str:
+        """Say why an exercise cannot be run here; empty if it can."""
+        kit = self.found.get(exercise.language)
+        if kit is None:
+            return f"nothing is known about running {exercise.language}"
+        if kit.missing:
+            return f"missing: {', '.join(one.what for one in kit.missing)}"
+        return TOOLCHAINS[exercise.language].lacks(exercise, kit)
+
+    def commands(self, exercise: Exercise) -> Commands:
+        """Return how the tests of an exercise are run here."""
+        if exercise.command:
+            check = in_folder(exercise.folder, exercise.command)
+            return Commands(bare=exercise.command, check=check)
+        language = exercise.language
+        return TOOLCHAINS[language].commands(exercise, self.found[language])
+
+    def sandbox_settings(self, settings: SandboxSettings) -> SandboxSettings:
+        """Return settings of a sandbox in which these languages run."""
+        ready = [kit for kit in self.found.values() if kit.ready]
+        first = [folder for kit in ready for folder in kit.search_path]
+        return settings.model_copy(
+            update={
+                "read_only": (
+                    *settings.read_only,
+                    *(path for kit in ready for path in kit.read_only),
+                ),
+                "search_path": (*first, *settings.search_path),
+                # Tests are processes of their own, and none of these has them loaded.
+                "preload": (),
+            }
+        )
+
+
+def find_kits(place: Place, languages: Iterable[Language]) -> Kits:
+    """Look what is there for these languages."""
+    return Kits(
+        found={
+            language: TOOLCHAINS[language].find(place)
+            for language in dict.fromkeys(languages)
+            if language in TOOLCHAINS
+        }
+    )
+
+
+async def versions_of(backend: SandboxBackend, kits: Kits) -> dict[Language, str]:
+    """Say what is installed for each language that is ready, as a sandbox finds it."""
+    found: dict[Language, str] = {}
+    async with backend.open_sandbox(Limits(memory_mb=2048, processes=256)) as sandbox:
+        for language, kit in kits.found.items():
+            lines: list[str] = []
+            for argv in TOOLCHAINS[language].versions if kit.ready else ():
+                result = await sandbox.run(Command(argv=argv))
+                said = (result.stdout or result.stderr).strip().splitlines()
+                lines.append(said[0].strip() if said else f"{argv[0]}: nothing")
+            found[language] = ", ".join(lines)
+    return found

@@ -1,0 +1,138 @@
+"""Java: javac and the JUnit launcher of Debian, without Gradle, which would fetch from a network.
+
+Debian 12 has an AssertJ that some exercises find too old, so a newer one is taken from the archive
+of the next release: architecture-independent, by its digest. Jars that are in no archive can be put
+into the folder by hand; exercises that need them are not run without.
+"""
+
+import re
+import shutil
+from pathlib import Path
+from typing import Final
+
+import anyio
+
+from assay.bench.exercise import Exercise, Language
+from assay.bench.toolchains.apt import first_on, install_packages, package, run_quietly
+from assay.bench.toolchains.kit import Commands, Kit, Missing, OnNotice, Place, in_folder
+from assay.contracts.errors import AssayError
+from assay.contracts.ports import SandboxBackend
+
+_SHARED: Final = Path("/usr/share/java")
+_JUNIT: Final = (
+    "junit-jupiter-api",
+    "junit-jupiter-engine",
+    "junit-jupiter-params",
+    "junit-platform-commons",
+    "junit-platform-console",
+    "junit-platform-engine",
+    "junit-platform-launcher",
+    "junit-platform-reporting",
+    "opentest4j",
+    "opentest4j-reporting-events",
+    "opentest4j-reporting-schema",
+    "apiguardian-api",
+    "picocli",
+    "univocity-parsers",
+    "byte-buddy",
+)
+_ASSERTJ: Final = "assertj-core-3.26.3.jar"
+_PACKAGE: Final = "pool/main/a/assertj-core/libassertj-core-java_3.26.3-2_all.deb"
+_SHA256: Final = "9db10b36f2dfe11482bba7aefba7003a522dde2747d2332c4ad56f95ebae32d8"
+_FIX: Final = "assay bench toolchains --install"
+_COMES_WITH_JUNIT: Final = frozenset({"junit-bom", "junit-jupiter", "assertj-core"})
+_DEPENDENCY: Final = re.compile(
+    r"""^\s*(?:testI|i)mplementation\s*(?:platform)?\s*\(?\s*["'][\w.-]+:([\w.-]+)""", re.MULTILINE
+)
+_CLASSES: Final = "/tmp/classes"  # noqa: S108 - the sandbox's own
+_QUICK: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
+"""Starting takes most of the time of such short programs."""
+
+
+class JavaToolchain:
+    """See `assay.bench.toolchains.kit.Toolchain`."""
+
+    language: Language = "java"
+    versions: tuple[tuple[str, ...], ...] = (("javac", "--version"),)
+
+    def find(self, place: Place) -> Kit:
+        folder = place.of(self.language)
+        missing: list[Missing] = []
+        if first_on(place.search_path, "javac") is None:
+            missing.append(package("javac", "default-jdk-headless"))
+        if any(not (_SHARED / f"{name}.jar").exists() for name in _JUNIT):
+            missing.append(package("JUnit 5", "junit5 libbyte-buddy-java"))
+        if not (folder / _ASSERTJ).is_file():
+            missing.append(Missing(what="AssertJ 3.26", fix=_FIX))
+        return Kit(
+            language=self.language,
+            folder=folder,
+            missing=tuple(missing),
+            read_only=() if missing else (folder,),
+        )
+
+    async def install(self, place: Place, on_notice: OnNotice) -> None:
+        names: list[str] = []
+        if first_on(place.search_path, "javac") is None:
+            names.append("default-jdk-headless")
+        if any(not (_SHARED / f"{name}.jar").exists() for name in _JUNIT):
+            names.extend(("junit5", "libbyte-buddy-java"))
+        if names:
+            await install_packages(names, on_notice)
+        folder = place.of(self.language)
+        if not (folder / _ASSERTJ).is_file():
+            on_notice("fetching AssertJ 3.26 from Debian's archive")
+            folder.mkdir(parents=True, exist_ok=True)
+            await _fetch_assertj(folder)
+
+    def lacks(self, exercise: Exercise, kit: Kit) -> str:
+        build = exercise.workspace.text(exercise.folder / "build.gradle") or ""
+        wanted = set(_DEPENDENCY.findall(build)) - _COMES_WITH_JUNIT
+        there = {path.name for path in kit.folder.glob("*.jar")}
+        lacking = sorted(
+            name for name in wanted if not any(jar.startswith(f"{name}-") for jar in there)
+        )
+        return f"missing: {', '.join(f'{name}.jar' for name in lacking)}" if lacking else ""
+
+    def commands(self, exercise: Exercise, kit: Kit) -> Commands:
+        jars = [*(str(_SHARED / f"{name}.jar") for name in _JUNIT)]
+        jars.extend(str(path) for path in sorted(kit.folder.glob("*.jar")))
+        quick = " ".join(_QUICK)
+        for_javac = " ".join(f"-J{flag}" for flag in _QUICK)
+        bare = (
+            f"export CLASSPATH={':'.join([_CLASSES, *jars])} && "
+            f"javac {for_javac} -nowarn -d {_CLASSES} src/main/java/*.java src/test/java/*.java && "
+            f"java {quick} org.junit.platform.console.ConsoleLauncher --disable-banner "
+            f"--disable-ansi-colors --details=tree --scan-classpath {_CLASSES}"
+        )
+        return Commands(bare=bare, check=in_folder(exercise.folder, bare))
+
+    async def warm(self, exercise: Exercise, kit: Kit, backend: SandboxBackend) -> None:
+        del exercise, kit, backend
+
+
+async def _fetch_assertj(folder: Path) -> None:
+    hint = f"put {_ASSERTJ} into {folder}"
+    listed = await anyio.run_process(
+        ["apt-get", "indextargets", "--format", "$(REPO_URI)"], check=False
+    )
+    archives = dict.fromkeys(listed.stdout.decode().split())
+    scratch = folder / ".partial"
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir()
+    problem = "apt knows no archive"
+    try:
+        for archive in archives:
+            file = scratch / "assertj.deb"
+            # apt's own, which knows of proxies and checks the digest.
+            command = ["/usr/lib/apt/apt-helper", "download-file"]
+            address = f"{archive.rstrip('/')}/{_PACKAGE}"
+            problem = await run_quietly([*command, address, str(file), f"SHA256:{_SHA256}"])
+            if not problem:
+                problem = await run_quietly(["dpkg-deb", "-x", str(file), str(scratch)])
+            if not problem:
+                (scratch / "usr/share/java" / _ASSERTJ).replace(folder / _ASSERTJ)
+                return
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    raise AssayError(f"AssertJ cannot be fetched: {problem}", hint=hint)

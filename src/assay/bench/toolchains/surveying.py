@@ -1,0 +1,62 @@
+"""For which languages tests can be run here, found out by asking in a sandbox."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from assay.bench.exercise import Language
+from assay.bench.toolchains.all import TOOLCHAINS, find_kits, place_of, versions_of
+from assay.bench.toolchains.kit import Kit, OnNotice
+from assay.settings import Settings
+from assay.wiring import open_backend
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """One language."""
+
+    language: Language
+    kit: Kit
+    version: str
+
+    @property
+    def ready(self) -> bool:
+        return self.kit.ready
+
+    @property
+    def words(self) -> str:
+        if self.ready:
+            return f"ready    {self.version}"
+        return f"not run  missing: {', '.join(one.what for one in self.kit.missing)}"
+
+    @property
+    def fixes(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(f"         {one.fix}" for one in self.kit.missing))
+
+    def fields(self) -> dict[str, Any]:
+        """Return everything for machines."""
+        missing = [{"what": one.what, "fix": one.fix} for one in self.kit.missing]
+        return {"ready": self.ready, "version": self.version, "missing": missing}
+
+
+async def survey(
+    settings: Settings, languages: Iterable[Language], *, install: bool, on_notice: OnNotice
+) -> tuple[Found, ...]:
+    """Look what is there, install what is not if that is wanted, and ask for versions.
+
+    Raises:
+        AssayError: If something cannot be installed; the hint says what a person can do.
+    """
+    place = place_of(settings)
+    wanted = tuple(languages)
+    if install:
+        for language in wanted:
+            if not TOOLCHAINS[language].find(place).ready:
+                await TOOLCHAINS[language].install(place, on_notice)
+    kits = find_kits(place, wanted)
+    async with open_backend(kits.sandbox_settings(settings.sandbox)) as backend:
+        versions = await versions_of(backend, kits)
+    return tuple(
+        Found(language=language, kit=kit, version=versions.get(language, ""))
+        for language, kit in kits.found.items()
+    )

@@ -1,0 +1,44 @@
+"""Ends work cleanly when the person has had enough of it."""
+
+import signal
+from collections.abc import Awaitable, Callable
+from typing import cast
+
+import anyio
+
+
+async def until_interrupted(work: Callable[[], Awaitable[None]]) -> bool:
+    """Do something to its end; SIGINT and SIGTERM end it, and False is returned.
+
+    Raises:
+        Exception: What the work raises, out of any group that it was raised in.
+    """
+    done = False
+    failures: list[Exception] = []
+
+    async def carry_out() -> None:
+        nonlocal done
+        try:
+            await work()
+            done = True
+        except Exception as error:  # noqa: BLE001 - raised below, where no group wraps it
+            failures.append(_innermost(error))
+        tasks.cancel_scope.cancel()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(carry_out)
+        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+            async for _ in signals:
+                tasks.cancel_scope.cancel()
+                break
+    if failures:
+        raise failures[0]
+    return done
+
+
+def _innermost(error: Exception) -> Exception:
+    """Return what was raised first, out of the groups around it."""
+    if isinstance(error, ExceptionGroup):
+        inner = cast("ExceptionGroup[Exception]", error).exceptions  # Of what kind, nobody can see.
+        return _innermost(inner[0])
+    return error
