@@ -58,14 +58,13 @@ async def open_player(
 
 
 def _scripted(kind: Literal["oracle", "stub"]) -> Player:
-    @asynccontextmanager
-    async def player(exercise: Exercise, replies: Path) -> AsyncGenerator[Model]:
-        del replies
+    def player(exercise: Exercise, replies: Path) -> AbstractAsyncContextManager[Model]:
         files = exercise.stub
         if kind == ORACLE:
             files = files.with_files(exercise.reference.files)
         said = Said(text=as_reply(files), repeat=True)
-        yield ScriptedModel(Script(said=(said,), facts=_FACTS), name=kind)
+        model = ScriptedModel(Script(said=(said,), facts=_FACTS), name=kind)
+        return _remembering(model)(exercise, replies)
 
     return player
 

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from assay.bench.clones import commit_of
 from assay.bench.exercise import Exercise, Language, Suite
+from assay.bench.old_crates import relaxed
 from assay.contracts.errors import UsageError
 from assay.contracts.workspace import Tree, TreeFile
 
@@ -28,7 +29,6 @@ _HINT: Final = "give --dataset a clone of the benchmark, or run `assay bench pul
 
 _DISABLED: Final = re.compile(r"@Disabled\([^)]*\)\s*\n")
 _DISABLED_IN_ANY_WAY: Final = re.compile(r"@Disabled(?:\([^)]*\))?[ \t]*\n?")
-_VERSION: Final = re.compile(r'((?:^[\w-]+|version)\s*=\s*)"[^"]*"', re.MULTILINE)
 _XTEST: Final = re.compile(r"\bxtest\(")
 _SKIPPED_IN_ANY_WAY: Final = re.compile(r"\b(?:x(?=(?:test|it|describe)\()|(?<=test)\.skip(?=\())")
 
@@ -122,6 +122,8 @@ def _exercise(folder: _Folder, *, strict: bool) -> Exercise:
         for name in folder.names.solution
         if PurePosixPath(name).name not in _NEVER_SOLUTION
     )
+    # All of them must be there, or it is no exercise.
+    folder.named(str(path) for path in solution)
     # Cases of Go's tests come as files of their own, which hold the answers.
     cases = [name for name in folder.names.editor if name.endswith("_test.go")]
     judging = folder.named([*folder.names.test, *cases])
@@ -186,11 +188,6 @@ def _reference(folder: _Folder, solution: tuple[PurePosixPath, ...]) -> _Answer:
             reference[by_suffix[path.suffix]] = file
     manifest = folder.files.get(PurePosixPath(".meta/Cargo-example.toml"))
     if manifest is not None:
-        setup[PurePosixPath("Cargo.toml")] = TreeFile(_relaxed(manifest.content.decode()).encode())
+        for path, text in relaxed(manifest.content.decode()).items():
+            setup[path] = TreeFile(text.encode())
     return reference, setup
-
-
-def _relaxed(manifest: str) -> str:
-    """Let a reference have any version of its crates: what matters is that it compiles."""
-    head, mark, dependencies = manifest.partition("[dependencies]")
-    return head + mark + _VERSION.sub(r'\1"*"', dependencies)

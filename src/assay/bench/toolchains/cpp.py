@@ -113,7 +113,7 @@ class CppToolchain:
         limits = Limits(wall_s=180, cpu_s=180, memory_mb=2048, processes=256, disk_mb=1024)
         bare = self.commands(exercise, kit).bare.rpartition(" && ")[0]
         async with backend.open_sandbox(limits) as sandbox:
-            await write_tree(sandbox, exercise.workspace)
+            await write_tree(sandbox, exercise.pristine)
             await sandbox.make_directory(_OBJECTS)
             # Only this object: nothing of a solution takes part.
             build = f"{bare} && make -C {_BUILD} {_MAIN}.o"

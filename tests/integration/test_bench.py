@@ -1,0 +1,238 @@
+"""Benchmarks in real sandboxes: who passes and who does not, who sees what, and what is counted."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from assay.bench.exercise import Exercise, Track
+from assay.bench.folder_suite import load_folder
+from assay.bench.judging import Judge
+from assay.bench.players import open_player
+from assay.bench.result import Status
+from assay.bench.running import Rules, Runner, Task
+from assay.bench.session import BenchOrder, BenchWatching, ask_gate, open_bench
+from assay.bench.store import open_store
+from assay.bench.toolchains.all import Kits
+from assay.bench.toolchains.kit import Kit, Missing
+from assay.contracts.conversation import ModelFacts, Reply, Request
+from assay.contracts.errors import ModelUnavailableError, UsageError
+from assay.contracts.goal import Effort
+from assay.contracts.ports import Model, OnText, ignore_text
+from assay.models.factory import Opening
+from tests.support.benches import bench_settings, measure, requests_in, results_in
+from tests.support.exercises import SECRET, simple_suite
+from tests.support.undertakings import SMALL, a_script
+
+RIGHT = "```python\ndef add(a, b):\n    return a + b\n```"
+WRONG = "```python\ndef add(a, b):\n    return a - b\n```"
+FORGED = (
+    "```python\nimport unittest\n\n\ndef always(self, *arguments):\n    pass\n\n\n"
+    "unittest.TestCase.assertEqual = always\n\n\ndef add(a, b):\n    return 0\n```"
+)
+
+
+@pytest.mark.parametrize("track", ["blind", "agentic"])
+async def test_the_oracle_solves_and_the_stub_does_not(tmp_path: Path, track: Track) -> None:
+    suite = str(simple_suite(tmp_path / "suite", 2))
+    effort = Effort(attempts=1)
+    oracle = await measure(tmp_path, "o", suite=suite, model="oracle", track=track, effort=effort)
+    stub = await measure(tmp_path, "s", suite=suite, model="stub", track=track, effort=effort)
+    assert [result.status for result in oracle.results] == [Status.PASSED, Status.PASSED]
+    assert [result.status for result in stub.results] == [Status.FAILED, Status.FAILED]
+    assert all(one.proven for result in oracle.results for one in result.tries)
+
+
+async def test_blind_hides_the_tests_and_tells_their_whole_output_after_a_try(
+    tmp_path: Path,
+) -> None:
+    suite = str(simple_suite(tmp_path / "suite", 1))
+    model = a_script(tmp_path, [WRONG, RIGHT], SMALL)
+    summary = await measure(tmp_path, "out", suite=suite, model=model)
+    (result,) = summary.results
+    assert [one.passed for one in result.tries] == [False, True]
+    first, second = requests_in(tmp_path / "out")
+    assert "Add two numbers." in first
+    assert "def add(a, b)" in first
+    assert "assertEqual" not in first
+    assert "test_hidden_number" not in first
+    assert "test_hidden_number" in second
+    assert "See the testing errors above." in second
+    assert summary.rate_by_try(1).successes == 0
+    assert summary.rate_by_try(2).successes == 1
+
+
+async def test_a_single_try_is_a_single_try(tmp_path: Path) -> None:
+    suite = str(simple_suite(tmp_path / "suite", 1))
+    model = a_script(tmp_path, [WRONG, RIGHT], SMALL)
+    summary = await measure(tmp_path, "out", suite=suite, model=model, tries=1)
+    assert [result.status for result in summary.results] == [Status.FAILED]
+    assert len(requests_in(tmp_path / "out")) == 1
+
+
+async def test_a_reply_that_cannot_be_used_is_asked_for_again_and_counted(tmp_path: Path) -> None:
+    suite = str(simple_suite(tmp_path / "suite", 1))
+    model = a_script(tmp_path, ["I would rather not.", RIGHT], SMALL)
+    (result,) = (await measure(tmp_path, "out", suite=suite, model=model)).results
+    assert result.passed
+    assert result.malformed == 1
+    assert len(result.tries) == 1
+
+
+@pytest.mark.parametrize("track", ["blind", "blind+exec", "agentic"])
+async def test_no_track_shows_the_reference(tmp_path: Path, track: Track) -> None:
+    suite = str(simple_suite(tmp_path / "suite", 1))
+    model = a_script(tmp_path, [{"text": WRONG, "repeat": True}], SMALL)
+    order = {"track": track, "effort": Effort(attempts=2), "model": model, "suite": suite}
+    await measure(tmp_path, "out", **order)
+    told = requests_in(tmp_path / "out")
+    assert told
+    assert not any(SECRET in request for request in told)
+    kept = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
+    assert not [path for path in kept if SECRET.encode() in path.read_bytes()]
+    # The detector can fire: tests are in what is told first, where the track says so.
+    assert ("self.assertEqual(add(2000" in told[0]) is (track == "agentic")
+
+
+async def test_what_is_forged_is_not_solved_though_the_exit_code_says_so(tmp_path: Path) -> None:
+    suite = str(simple_suite(tmp_path / "suite", 1))
+    model = a_script(tmp_path, [{"text": FORGED, "repeat": True}], SMALL)
+    summary = await measure(tmp_path, "out", suite=suite, model=model)
+    (result,) = summary.results
+    assert result.status is Status.TAMPERED
+    assert result.tries[0].by_exit_code
+    assert summary.disagreements == (result,)
+    believed = await measure(tmp_path, "believed", suite=suite, model=model, proof=False)
+    assert believed.results[0].passed
+
+
+async def test_the_gate_finds_a_wrong_reference_and_keeps_its_answers(tmp_path: Path) -> None:
+    suite = str(simple_suite(tmp_path / "suite", 2, wrong=(1,)))
+    order = BenchOrder(suite=suite)
+    settings = bench_settings(tmp_path)
+    answers = []
+    await ask_gate(order, settings, BenchWatching(), answers, {})
+    assert {one.exercise: one.oracle_accepted for one in answers} == {
+        "python/adding-0": True,
+        "python/adding-1": False,
+    }
+    assert all(one.stub_rejected for one in answers)
+    kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "cache/gate").iterdir()}
+    again = []
+    await ask_gate(order, settings, BenchWatching(), again, {})
+    assert {one.exercise: one for one in again} == {one.exercise: one for one in answers}
+    assert {path: path.stat().st_mtime_ns for path in kept} == kept
+
+
+async def test_a_run_that_is_done_again_asks_nobody_twice(tmp_path: Path) -> None:
+    suite = str(simple_suite(tmp_path / "suite", 1))
+    model = a_script(tmp_path, [WRONG, RIGHT], SMALL)
+    await measure(tmp_path, "out", suite=suite, model=model)
+    before = results_in(tmp_path / "out")
+    (tmp_path / "out" / "results.jsonl").unlink()
+    # The script has been said; were anything asked anew, it would begin from its first line.
+    await measure(tmp_path, "out", suite=suite, model=model)
+    assert results_in(tmp_path / "out") == before
+
+
+async def test_a_replay_comes_out_the_same(tmp_path: Path) -> None:
+    suite = str(simple_suite(tmp_path / "suite", 2, wrong=(1,)))
+    await measure(tmp_path, "first", suite=suite, model="oracle")
+    model = f"recorded:{tmp_path / 'first'}"
+    await measure(tmp_path, "again", suite=suite, model=model)
+    assert results_in(tmp_path / "again") == results_in(tmp_path / "first")
+
+
+async def test_another_order_does_not_go_on_in_the_same_folder(tmp_path: Path) -> None:
+    suite = str(simple_suite(tmp_path / "suite", 1))
+    await measure(tmp_path, "out", suite=suite, model="stub", tries=1)
+    with pytest.raises(UsageError, match="tries"):
+        await measure(tmp_path, "out", suite=suite, model="stub", tries=2)
+
+
+@dataclass
+class Unreachable:
+    """A model that answers nobody."""
+
+    name: str = "unreachable"
+    facts: ModelFacts = field(
+        default_factory=lambda: ModelFacts(
+            context_tokens=1000, max_output_tokens=100, tool_calls=False, price=None
+        )
+    )
+    asked: int = 0
+
+    async def reply(self, request: Request, *, on_text: OnText = ignore_text) -> Reply:
+        del request, on_text
+        self.asked += 1
+        raise ModelUnavailableError("nobody is there")
+
+
+@asynccontextmanager
+async def a_runner(folder: Path, model: Model, kits: Kits | None = None) -> AsyncGenerator[Runner]:
+    @asynccontextmanager
+    async def player(exercise: Exercise, replies: Path) -> AsyncGenerator[Model]:
+        del exercise, replies
+        yield model
+
+    settings = bench_settings(folder)
+    exercises = load_folder(folder / "suite").exercises
+    async with (
+        open_bench(BenchOrder(suite="suite"), settings, exercises) as bench,
+        open_store(folder / "out", {}) as store,
+    ):
+        judge: Judge = bench.judge
+        yield Runner(
+            rules=Rules(track="blind", tries=2, effort=Effort(), jobs=1),
+            store=store,
+            player=player,
+            judge=judge,
+            kits=kits or bench.kits,
+            gate={},
+            settings=settings,
+            pause_s=0.0,
+        )
+
+
+def tasks_in(folder: Path) -> tuple[Task, ...]:
+    exercises = load_folder(folder / "suite").exercises
+    return tuple(Task(exercise=exercise, repeat=1) for exercise in exercises)
+
+
+async def test_what_fails_for_other_reasons_is_tried_again_and_counted_apart(
+    tmp_path: Path,
+) -> None:
+    simple_suite(tmp_path / "suite", 1)
+    model = Unreachable()
+    async with a_runner(tmp_path, model) as runner:
+        await runner.run(tasks_in(tmp_path))
+        (result,) = runner.store.read().values()
+        assert result.status is Status.INFRASTRUCTURE
+        assert not result.counted
+        assert (result.retries, model.asked) == (2, 3)
+        # It is done again by the next run, and the newer result counts.
+        async with open_player("oracle", runner.settings.models, Opening()) as (_, player):
+            healthy = Runner(**{**_fields(runner), "player": player})
+            await healthy.run(tasks_in(tmp_path))
+        (result,) = runner.store.read().values()
+        assert result.passed
+
+
+def _fields(runner: Runner) -> dict[str, object]:
+    return {name: getattr(runner, name) for name in Runner.__dataclass_fields__}
+
+
+async def test_a_language_that_cannot_run_here_is_not_run_and_not_failed(tmp_path: Path) -> None:
+    simple_suite(tmp_path / "suite", 1)
+    missing = (Missing(what="pytest", fix="install it"),)
+    kit = Kit(language="python", folder=tmp_path, missing=missing)
+    model = Unreachable()
+    async with a_runner(tmp_path, model, Kits(found={"python": kit})) as runner:
+        await runner.run(tasks_in(tmp_path))
+        (result,) = runner.store.read().values()
+    assert result.status is Status.NOT_RUN
+    assert result.reason == "missing: pytest"
+    assert not result.counted
+    assert model.asked == 0
