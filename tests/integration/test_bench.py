@@ -119,7 +119,7 @@ async def test_the_gate_finds_a_wrong_reference_and_keeps_its_answers(tmp_path: 
         "python/adding-1": False,
     }
     assert all(one.stub_rejected for one in answers)
-    kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "cache/gate").iterdir()}
+    kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "cache/bench/gate").iterdir()}
     again = []
     await ask_gate(order, settings, BenchWatching(), again, {})
     assert {one.exercise: one for one in again} == {one.exercise: one for one in answers}

@@ -6,7 +6,7 @@ from typing import Any
 
 from assay.bench.session import BenchOrder, BenchWatching, run_bench
 from assay.bench.summary import Summary, read_summary
-from assay.settings import BenchSettings, Settings
+from assay.settings import ModelSettings, Settings
 from tests.support.undertakings import settings_in
 
 TIMES = frozenset({"model_s", "wall_s", "tests_s", "cpu_s"})
@@ -14,8 +14,8 @@ TIMES = frozenset({"model_s", "wall_s", "tests_s", "cpu_s"})
 
 def bench_settings(folder: Path) -> Settings:
     """Keep everything of a benchmark in one folder."""
-    bench = BenchSettings(cache_dir=folder / "cache")
-    return settings_in(folder).model_copy(update={"bench": bench})
+    models = ModelSettings(cache_dir=folder / "cache")
+    return settings_in(folder).model_copy(update={"models": models})
 
 
 async def measure(folder: Path, out: str, **order: Any) -> Summary:  # noqa: ANN401 - fields of an order
@@ -35,22 +35,16 @@ def requests_in(folder: Path) -> list[str]:
     ]
 
 
-def without_times(fields: Any) -> Any:  # noqa: ANN401 - JSON
-    """Return decoded JSON without what differs from run to run."""
-    match fields:
-        case dict():
-            return {
-                name: without_times(value) for name, value in fields.items() if name not in TIMES
-            }
-        case list():
-            return [without_times(value) for value in fields]
-        case _:
-            return fields
+def without_times(line: str) -> dict[str, Any]:
+    """Return a result without what differs from run to run."""
+    fields: dict[str, Any] = json.loads(line)
+    for part in (fields, *fields["tries"]):
+        for name in TIMES & part.keys():
+            del part[name]
+    return fields
 
 
-def results_in(folder: Path) -> list[Any]:
+def results_in(folder: Path) -> list[dict[str, Any]]:
     """Return the results of a run, sorted, without times."""
     lines = (folder / "results.jsonl").read_text().splitlines()
-    return sorted(
-        (without_times(json.loads(line)) for line in lines), key=lambda one: one["exercise"]
-    )
+    return sorted(map(without_times, lines), key=lambda one: one["exercise"])

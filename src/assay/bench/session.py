@@ -128,7 +128,7 @@ def load(order: BenchOrder, settings: Settings) -> Suite:
     return load_suite(
         order.suite,
         dataset=order.dataset,
-        cache_dir=settings.bench.cache_dir,
+        cache_dir=place_of(settings).cache_dir,
         strict=order.strict,
     )
 
@@ -224,7 +224,7 @@ async def open_bench(
             judge=judge,
             kits=kits,
             versions=await versions_of(backend, kits),
-            folder=settings.bench.cache_dir / "gate",
+            folder=place_of(settings).cache_dir / "gate",
         )
 
 

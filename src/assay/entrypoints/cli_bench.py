@@ -1,7 +1,6 @@
 """`assay bench`: suites of exercises, run honestly, reported with intervals, and compared."""
 
 import json
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -9,17 +8,24 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from assay.contracts.errors import ExitCode, UsageError
+from assay.contracts.errors import ExitCode
+from assay.entrypoints.cli_bench_results import (
+    command_line,
+    compare,
+    finished,
+    print_summary,
+    replay,
+    report,
+    summary_fields,
+)
+from assay.entrypoints.cli_bench_setup import pull, read_languages, toolchains
 
 if TYPE_CHECKING:
-    from assay.bench.comparing import Comparison
     from assay.bench.gate import GateResult
     from assay.bench.session import BenchOrder
-    from assay.bench.summary import Summary
     from assay.settings import Settings
 
 _FOLDER: Final = click.Path(file_okay=False, path_type=Path)
-_LANGUAGES: Final = ("python", "javascript", "go", "rust", "cpp", "java")
 _TRACKS: Final = ("blind", "blind+exec", "agentic")
 
 _Options = dict[str, Any]
@@ -115,7 +121,7 @@ def run(suite: str, **options: Any) -> int:  # noqa: ANN401 - click's options, t
     out: Path = options["out"] or _default_folder(order, settings)
     _check_extra()
     with open_bench_progress(silent=options["as_json"]) as watching:
-        done = _until_interrupted(partial(run_bench, order, settings, out, watching))
+        done = finished(partial(run_bench, order, settings, out, watching))
     if not done:
         click.echo(f"interrupted; the same command goes on: results are in {out}", err=True)
         return ExitCode.INTERRUPTED
@@ -135,29 +141,14 @@ def _conclude(out: Path, *, as_json: bool) -> int:
     from assay.bench.summary import read_summary  # noqa: PLC0415
 
     summary = read_summary(out)
-    written = write_reports(summary, out, _command_line())
+    written = write_reports(summary, out, command_line())
     if as_json:
-        click.echo(json.dumps(_fields(summary)))
+        click.echo(json.dumps(summary_fields(summary)))
     else:
-        _print_summary(summary)
+        print_summary(summary)
         for path in written:
             click.echo(str(path))
     return ExitCode.INFRASTRUCTURE if summary.count(Status.INFRASTRUCTURE) else ExitCode.ACCEPTED
-
-
-def _command_line() -> str:
-    import shlex  # noqa: PLC0415
-
-    return shlex.join(["assay", *sys.argv[1:]])
-
-
-def _until_interrupted(work: Callable[[], Any]) -> bool:
-    """Do it to its end; False if it was interrupted. What is done is on the disk either way."""
-    import anyio  # noqa: PLC0415
-
-    from assay.entrypoints.interrupting import until_interrupted  # noqa: PLC0415
-
-    return anyio.run(until_interrupted, work)
 
 
 def _overrides(options: _Options) -> dict[str, Any]:
@@ -174,7 +165,7 @@ def _order(suite: str, settings: "Settings", options: _Options) -> "BenchOrder":
     from assay.contracts.goal import Effort  # noqa: PLC0415
 
     selection = Selection(
-        languages=_languages(options["languages"]),
+        languages=read_languages(options["languages"]),
         names=options["only"],
         limit=options["limit"],
         shard=read_shard(options["shard"]),
@@ -197,53 +188,10 @@ def _order(suite: str, settings: "Settings", options: _Options) -> "BenchOrder":
     )
 
 
-def _languages(text: str) -> tuple[Any, ...]:
-    named = tuple(word.strip() for word in text.split(",") if word.strip())
-    for word in named:
-        if word not in _LANGUAGES:
-            raise UsageError(
-                f"there is no language {word!r}", hint=f"choose from: {', '.join(_LANGUAGES)}"
-            )
-    return named
-
-
 def _default_folder(order: "BenchOrder", settings: "Settings") -> Path:
     model = "".join(letter if letter.isalnum() else "-" for letter in order.model).strip("-")
     suite = Path(order.suite).name
     return settings.state_dir / "bench" / f"{suite}--{order.track}--{model}"
-
-
-def _fields(summary: "Summary") -> dict[str, Any]:
-    from assay.bench.leaderboard import leaderboard_entry  # noqa: PLC0415
-    from assay.bench.result import Status  # noqa: PLC0415
-
-    return {
-        "folder": str(summary.folder),
-        "complete": summary.complete,
-        "solved": summary.rate.successes,
-        "counted": summary.rate.trials,
-        "interval": summary.rate.interval,
-        "statuses": {status.value: summary.count(status) for status in Status},
-        "leaderboard": leaderboard_entry(summary, _command_line()),
-    }
-
-
-def _print_summary(summary: "Summary") -> None:
-    from rich.table import Table  # noqa: PLC0415
-
-    from assay.bench.markdown_report import rate_cells  # noqa: PLC0415
-    from assay.bench.summary import rate_of  # noqa: PLC0415
-    from assay.entrypoints.render.view import open_console  # noqa: PLC0415
-
-    asked = summary.asked
-    shown = Table("language", "solved", "rate", "95 % interval", "not run", title=None)
-    for language, results in summary.languages.items():
-        not_run = sum(not result.counted for result in results)
-        shown.add_row(language, *rate_cells(rate_of(results)), str(not_run) if not_run else "")
-    shown.add_row("all", *rate_cells(summary.rate), "", style="bold")
-    console = open_console()
-    console.print(f"{asked['suite']}, {asked['model']}, track {asked['track']}", markup=False)
-    console.print(shown)
 
 
 @command.command()
@@ -267,7 +215,7 @@ def gate(suite: str, **options: Any) -> int:  # noqa: ANN401 - as above
     not_run: dict[str, str] = {}
     with open_bench_progress(silent=options["as_json"]) as watching:
         ask = partial(ask_gate, order, settings, watching, answers, not_run)
-        if not _until_interrupted(ask):
+        if not finished(ask):
             return ExitCode.INTERRUPTED
     answers.sort(key=lambda answer: answer.exercise)
     if options["as_json"]:
@@ -318,115 +266,5 @@ def list_exercises(suite: str, **options: Any) -> None:  # noqa: ANN401 - as abo
         click.echo(f"{exercise.id}  (not run here: {why_not})" if why_not else exercise.id)
 
 
-@command.command()
-@click.argument("suite", type=click.Choice(["polyglot"]))
-@click.option("--from", "url", help="Another address of the repository, or a folder with a clone.")
-@click.option("--commit", help="Another commit than the pinned one.")
-@click.option("--to", type=_FOLDER, help="Where it goes.  [default: the cache]")
-def pull(suite: str, *, url: str | None, commit: str | None, to: Path | None) -> None:
-    """Get the exercises of SUITE by git, at the pinned commit."""
-    import anyio  # noqa: PLC0415
-
-    from assay.bench.clones import pull as pull_clone  # noqa: PLC0415
-    from assay.bench.suites import POLYGLOT_COMMIT, POLYGLOT_URL, pulled_to  # noqa: PLC0415
-    from assay.settings import load_settings  # noqa: PLC0415
-
-    folder = to or pulled_to(suite, load_settings().bench.cache_dir)
-    wanted = commit or POLYGLOT_COMMIT
-    tell = partial(click.echo, err=True)
-    fetched = anyio.run(pull_clone, url or POLYGLOT_URL, wanted, folder, tell)
-    said = "is now" if fetched else "was already"
-    click.echo(f"{suite} {said} at commit {wanted} in {folder}")
-
-
-@command.command()
-@click.option("--languages", default="", help="Only these, with commas between.")
-@click.option("--install", is_flag=True, help="Fetch and install what is missing.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def toolchains(*, languages: str, install: bool, as_json: bool) -> int:
-    """Show for which languages tests can be run here, in a sandbox, and what is missing."""
-    import anyio  # noqa: PLC0415
-
-    from assay.bench.toolchains.surveying import survey  # noqa: PLC0415
-    from assay.settings import load_settings  # noqa: PLC0415
-
-    tell = partial(click.echo, err=True)
-    wanted = _languages(languages) or _LANGUAGES
-    found = anyio.run(partial(survey, load_settings(), wanted, install=install, on_notice=tell))
-    if as_json:
-        click.echo(json.dumps({one.language: one.fields() for one in found}))
-    else:
-        for one in found:
-            click.echo(f"{one.language:11} {one.words}")
-            for fix in one.fixes:
-                click.echo(f"{'':11} {fix}")
-    ready = all(one.ready for one in found)
-    return ExitCode.ACCEPTED if ready else ExitCode.INFRASTRUCTURE
-
-
-@command.command()
-@click.argument("folder", type=_FOLDER)
-@click.option("--to", type=_FOLDER, help="Where reports go.  [default: FOLDER]")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def report(folder: Path, *, to: Path | None, as_json: bool) -> None:
-    """Write the reports of the run in FOLDER again: Markdown, HTML, and the leaderboard's YAML."""
-    from assay.bench.reporting import write_reports  # noqa: PLC0415
-    from assay.bench.summary import read_summary  # noqa: PLC0415
-
-    summary = read_summary(folder)
-    place = to or folder
-    place.mkdir(parents=True, exist_ok=True)
-    written = write_reports(summary, place, _command_line())
-    if as_json:
-        click.echo(json.dumps(_fields(summary)))
-        return
-    _print_summary(summary)
-    for path in written:
-        click.echo(str(path))
-
-
-@command.command()
-@click.argument("a", type=_FOLDER)
-@click.argument("b", type=_FOLDER)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def compare(a: Path, b: Path, *, as_json: bool) -> None:
-    """Lay two runs side by side: what flipped, and McNemar's exact test."""
-    from assay.bench.comparing import compare as compare_runs  # noqa: PLC0415
-    from assay.bench.summary import read_summary  # noqa: PLC0415
-
-    _print_comparison(compare_runs(read_summary(a), read_summary(b)), as_json=as_json)
-
-
-def _print_comparison(comparison: "Comparison", *, as_json: bool) -> None:
-    if as_json:
-        click.echo(json.dumps(comparison.fields()))
-    else:
-        click.echo(comparison.as_markdown(), nl=False)
-
-
-@command.command()
-@click.argument("folder", type=_FOLDER)
-@click.option("--dataset", type=click.Path(path_type=Path), help="Where the exercises are now.")
-@click.option("--out", type=_FOLDER, required=True, help="Where the results of the replay go.")
-@click.option("--jobs", type=int, default=1, show_default=True, help="Exercises at once.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def replay(folder: Path, **options: Any) -> int:  # noqa: ANN401 - as above
-    """Do the run in FOLDER again without a model, from what was said then, and compare.
-
-    Everything else is done anew. Exit code 1 if an exercise ends differently.
-    """
-    from assay.bench.comparing import compare as compare_runs  # noqa: PLC0415
-    from assay.bench.session import order_of, run_bench  # noqa: PLC0415
-    from assay.bench.summary import read_summary  # noqa: PLC0415
-    from assay.entrypoints.bench_progress import open_bench_progress  # noqa: PLC0415
-    from assay.settings import load_settings  # noqa: PLC0415
-
-    settings = load_settings()
-    order = order_of(folder, dataset=options["dataset"], jobs=options["jobs"])
-    with open_bench_progress(silent=options["as_json"]) as watching:
-        if not _until_interrupted(partial(run_bench, order, settings, options["out"], watching)):
-            return ExitCode.INTERRUPTED
-    comparison = compare_runs(read_summary(folder), read_summary(options["out"]))
-    _print_comparison(comparison, as_json=options["as_json"])
-    same = not comparison.gained and not comparison.lost and not comparison.left_out
-    return ExitCode.ACCEPTED if same else ExitCode.NOT_ACCEPTED
+for subcommand in (compare, pull, replay, report, toolchains):
+    command.add_command(subcommand)

@@ -1,7 +1,6 @@
 """`assay run`: a goal in, proven code and a certificate out. And `assay resume`, `assay replay`."""
 
 import json
-import signal
 import sys
 from collections.abc import Callable, Coroutine
 from contextlib import ExitStack, closing, nullcontext
@@ -187,6 +186,7 @@ def _watched(
     """Show a run while it goes on, and how it ended."""
     import anyio  # noqa: PLC0415
 
+    from assay.entrypoints.interrupting import until_interrupted  # noqa: PLC0415
     from assay.undertaking.commission import Watching  # noqa: PLC0415
 
     with ExitStack() as stack:
@@ -201,7 +201,7 @@ def _watched(
             on_progress=stage.opening.on_progress,
         )
         try:
-            outcome = anyio.run(_until_interrupted, partial(carry, watching))
+            outcome = anyio.run(until_interrupted, partial(carry, watching))
         except AssayError as error:
             stage.close()
             _say_how_to_go_on(error, watching, as_json=options["as_json"])
@@ -230,32 +230,6 @@ class _Stage:
 
     def close(self) -> None:
         self._shown.close()
-
-
-async def _until_interrupted(carry: Callable[[], Coroutine[Any, Any, Outcome]]) -> Outcome | None:
-    """Carry out a run; SIGINT and SIGTERM end it cleanly, with None."""
-    import anyio  # noqa: PLC0415
-
-    outcome: Outcome | None = None
-    failure: Exception | None = None
-
-    async def work() -> None:
-        nonlocal outcome, failure
-        try:
-            outcome = await carry()
-        except Exception as error:  # noqa: BLE001 - raised below, where no group wraps it
-            failure = error
-        tasks.cancel_scope.cancel()
-
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(work)
-        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-            async for _ in signals:
-                tasks.cancel_scope.cancel()
-                break
-    if failure is not None:
-        raise failure
-    return outcome
 
 
 def _event_writer(path: Path, stack: ExitStack) -> Callable[[RunEvent], None]:

@@ -1,26 +1,26 @@
 """Ends work cleanly when the person has had enough of it."""
 
 import signal
-from collections.abc import Awaitable, Callable
-from typing import cast
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar, cast
 
 import anyio
 
+Value = TypeVar("Value")
 
-async def until_interrupted(work: Callable[[], Awaitable[None]]) -> bool:
-    """Do something to its end; SIGINT and SIGTERM end it, and False is returned.
 
-    Raises:
-        Exception: What the work raises, out of any group that it was raised in.
+async def until_interrupted(work: Callable[[], Coroutine[Any, Any, Value]]) -> Value | None:
+    """Do something to its end; SIGINT and SIGTERM end it cleanly, with None.
+
+    What the work raises is raised out of any group that it was raised in.
     """
-    done = False
+    value: Value | None = None
     failures: list[Exception] = []
 
     async def carry_out() -> None:
-        nonlocal done
+        nonlocal value
         try:
-            await work()
-            done = True
+            value = await work()
         except Exception as error:  # noqa: BLE001 - raised below, where no group wraps it
             failures.append(_innermost(error))
         tasks.cancel_scope.cancel()
@@ -33,7 +33,7 @@ async def until_interrupted(work: Callable[[], Awaitable[None]]) -> bool:
                 break
     if failures:
         raise failures[0]
-    return done
+    return value
 
 
 def _innermost(error: Exception) -> Exception:

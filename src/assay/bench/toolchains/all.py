@@ -32,7 +32,7 @@ TOOLCHAINS: Final[Mapping[Language, Toolchain]] = {
 def place_of(settings: Settings) -> Place:
     """Return where this machine's parts are looked for and kept."""
     return Place(
-        cache_dir=settings.bench.cache_dir,
+        cache_dir=settings.models.cache_dir / "bench",
         search_path=settings.sandbox.search_path,
         pip_environment=settings.models.pip_environment,
     )
