@@ -13,7 +13,7 @@ from assay.agent.dialogue.notebook import Notebook
 from assay.agent.dialogue.observing import describe, keep_shown, keep_written, look_around
 from assay.agent.dialogue.previews import preview
 from assay.agent.dialogue.reading import Said, read_reply
-from assay.agent.dialogue.telling import observed, opening
+from assay.agent.dialogue.telling import CELL_BEGINS, observed, opening
 from assay.agent.shortening import shortened
 from assay.agent.trimming import trim
 from assay.contracts.conversation import Message, Reply, Request, ToolCall, Usage
@@ -90,6 +90,8 @@ class _Sitting:
     step: int = 0
     failures: int = 0
     """In a row."""
+    mending: bool = False
+    """A small model says something made up rather than to try again, unless it is led to."""
     last_code: str = ""
 
 
@@ -226,6 +228,7 @@ class Dialogue:
             messages=shortened(sitting.messages, facts),
             tools=tuple(tool.spec for tool in self._tools.values()),
             temperature=0.0 if facts.local else None,
+            prefill=CELL_BEGINS if facts.led_by_prefill and sitting.mending else "",
         )
         sitting.step += 1
 
@@ -245,11 +248,14 @@ class Dialogue:
         ended = await self._carried_out(sitting, said.code)
         self._tell(ended)
         sitting.failures = sitting.failures + 1 if ended.failed else 0
-        told = [observed(ended.observation, small=self.model.facts.local)]
+        told = [observed(ended.observation, failed=ended.failed, small=self.model.facts.local)]
+        sitting.mending = self.model.facts.local and ended.failed
         if sitting.failures > self._manners.repairs:
             told.append(user(_STUCK))
+            sitting.mending = False
         elif step + 1 >= self._manners.steps:
             told.append(user(_TIRED))
+            sitting.mending = False
         elif repeated:
             told.append(user(_AGAIN))
         self._hear(sitting, Message(role="assistant", text=said.as_written), *told)

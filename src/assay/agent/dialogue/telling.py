@@ -17,6 +17,9 @@ _OBSERVATION_CHARS: Final = 2_000
 """Of what a cell printed in an earlier turn."""
 _LINE_CHARS: Final = 240
 _NAMES: Final = 40
+_ANSWER: Final = "If this answers the question, say the answer in plain words without code."
+_MEND: Final = "The cell failed. Write all of it again, corrected, as one ```python block."
+CELL_BEGINS: Final = "```python\n"
 _EXAMPLE: Final = (
     user("How many rows does planets.csv have?"),
     Message(role="assistant", text='```python\nprint(len(pd.read_csv("planets.csv")))\n```'),
@@ -56,12 +59,10 @@ def opening(history: History, facts: ModelFacts) -> tuple[Message, ...]:
     return (first, *example, *earlier, *recent, user(now.message))
 
 
-def observed(observation: str, *, small: bool) -> Message:
-    """Tell what came of a cell, and what is expected next."""
-    after = (
-        "If this answers the question, say the answer in plain words without code." if small else ""
-    )
-    return user(f"Output of the cell:\n{observation}\n\n{after}".rstrip())
+def observed(observation: str, *, failed: bool, small: bool) -> Message:
+    """Tell what came of a cell, and, to a model that needs it, what is expected next."""
+    following = (_MEND if failed else _ANSWER) if small else ""
+    return user(f"Output of the cell:\n{observation}\n\n{following}".rstrip())
 
 
 def _system(history: History, *, small: bool) -> str:
