@@ -86,10 +86,10 @@ class _Keeper:
         kernel.set_dumpable(dumpable=False)
         # A cell that signals everybody must reach neither this process nor a waiting head.
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - {signal.SIGCHLD})
-        self._bell, bell = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._bell, self._rope = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._talks[self._bell] = self._hear_bell
         signal.signal(signal.SIGCHLD, _only_ring)
-        signal.set_wakeup_fd(bell, warn_on_full_buffer=False)
+        signal.set_wakeup_fd(self._rope, warn_on_full_buffer=False)
         self._events = select.poll()
         for descriptor in self._talks:
             self._events.register(descriptor, select.POLLIN)
@@ -137,6 +137,9 @@ class _Keeper:
         ours, theirs = socket.socketpair()
         head = os.fork()
         if head == 0:
+            # Only the keeper may speak of how a cell ended, so only the keeper has these.
+            os.close(reports)
+            ours.close()
             self._become_head(heads.Outlets(stdout, stderr, answers), theirs)
         theirs.close()
         _close([stdout, stderr, answers])
@@ -149,7 +152,7 @@ class _Keeper:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             self._orders.close()
-            os.close(self._bell)
+            _close([self._bell, self._rope])
             kernel.set_dumpable(dumpable=True)
             self._settle()
             heads.live(theirs, outlets)
@@ -236,7 +239,8 @@ class _Keeper:
                 raise TalkError("what no head says")
 
     def _heed_birth(self, line: _Line, pid: int) -> None:
-        if parent_of(pid) not in (line.head, self._pid) or pid in self._known():
+        # Nobody's, if it is dead and buried by now.
+        if parent_of(pid) not in (line.head, self._pid, 0) or pid in self._known():
             raise TalkError("of a process that is not its own")
         if line.branches:
             branch = line.branches.pop(0)

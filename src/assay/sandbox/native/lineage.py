@@ -83,7 +83,7 @@ class Lineage:
             except BlockingIOError:
                 return None
             if not piece:
-                return {"gone": "its processes are dead"}
+                return {"gone": "its processes are dead", "keeper": "dead"}
             self._reported += piece
         line, end, rest = self._reported.partition(b"\n")
         if not end:
@@ -163,6 +163,9 @@ class CellRun:
         report = self._report or {}
         if "gone" in report:
             self._lineage.gone = str(report["gone"])[:300]
+            if report.get("keeper") == "dead":
+                # Nobody is left who would end what it kept.
+                self._cell.kill()
         return CellEnding(
             ending=Ending(
                 report=_translate(report),

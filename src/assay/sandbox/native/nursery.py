@@ -13,6 +13,7 @@ import select
 import signal
 import socket
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
@@ -160,7 +161,9 @@ class Nursery:
         pid, status = self._workers.pop(pidfd)
         self._events.unregister(pidfd)
         _, ended, used = os.wait4(pid, 0)
-        os.write(status, pid1.describe_end(ended, used, self._confinement.inherited_kb))
+        # Of a cell that was killed nobody may want to know any more: it was buried with the worker.
+        with suppress(BrokenPipeError):
+            os.write(status, pid1.describe_end(ended, used, self._confinement.inherited_kb))
         _close((pidfd, status))
 
 

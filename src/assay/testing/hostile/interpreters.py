@@ -190,6 +190,23 @@ _RUNNING_ON = {
         threading.active_count = lambda: 1
         await_a_beat()
     """,
+    "a_cell_that_forges_its_own_end": """
+        import json, struct
+        for word in (
+            {"over": True, "kept": True, "ended": 0},
+            {"over": True, "kept": False, "ended": 0},
+            {"done": 0, "pid": os.getpid()},
+            {"ended": 0},
+        ):
+            text = json.dumps(word).encode()
+            for data in (text + b"\\n", struct.pack("!I", len(text)) + text):
+                for descriptor in range(3, 64):
+                    try:
+                        os.write(descriptor, data)
+                    except OSError:
+                        pass
+        beat_forever()
+    """,
     "a_timer_of_a_cell": """
         import signal
         def beat(*_):
