@@ -10,11 +10,13 @@ from assay.contracts.errors import (
     MissingExtraError,
     SandboxUnavailableError,
 )
-from assay.contracts.execution import BARE, Equipment, ExecutionResult, Isolation, Limits, Program
-from assay.contracts.ports import OnOutput, Sandbox, ignore_output
+from assay.contracts.execution import BARE, Equipment, Isolation, Limits
+from assay.contracts.ports import Sandbox
 from assay.executor_settings import RemoteSettings
 from assay.sandbox.relay.caller import BrokenOffError, UnreachableError
-from assay.sandbox.relay.far import FarSandbox, open_far
+from assay.sandbox.relay.far import open_far
+from assay.sandbox.remote.cache import CachingSandbox, ResultCache
+from assay.sandbox.remote.sandbox import NAME, RemoteSandbox
 from assay.wire.failures import ExecutorBusyError
 
 try:
@@ -28,14 +30,15 @@ except ImportError as missing:
 class RemoteBackend:
     """See `assay.contracts.ports.SandboxBackend`."""
 
-    name = "remote"
+    name = NAME
 
     def __init__(
-        self, stations: tuple[Station, ...], isolation: Isolation, *, patience_s: float
+        self, stations: tuple[Station, ...], isolation: Isolation, settings: RemoteSettings
     ) -> None:
         self.isolation = isolation
         self._stations = stations
-        self._patience_s = patience_s
+        self._patience_s = settings.patience_s
+        self._cache = ResultCache(settings.cache_entries) if settings.cache else None
 
     @asynccontextmanager
     async def open_sandbox(
@@ -46,7 +49,7 @@ class RemoteBackend:
 
     async def _open(
         self, stack: AsyncExitStack, limits: Limits, equipment: Equipment
-    ) -> "RemoteSandbox":
+    ) -> RemoteSandbox:
         """Open a sandbox with the first executor that will, asking again while all are busy."""
         deadline = anyio.current_time() + self._patience_s
         while True:
@@ -59,7 +62,7 @@ class RemoteBackend:
 
     async def _open_somewhere(
         self, stack: AsyncExitStack, limits: Limits, equipment: Equipment
-    ) -> "RemoteSandbox":
+    ) -> RemoteSandbox:
         candidates = by_load(self._stations, self.isolation) or await self._look_again()
         trouble: SandboxUnavailableError | None = None
         for station in candidates:
@@ -93,8 +96,8 @@ class RemoteBackend:
     @asynccontextmanager
     async def _opened(
         self, station: Station, limits: Limits, equipment: Equipment
-    ) -> AsyncGenerator["RemoteSandbox"]:
-        sandbox = RemoteSandbox(station, limits, patience_s=self._patience_s)
+    ) -> AsyncGenerator[RemoteSandbox]:
+        sandbox = self._build(station, limits)
         # Counted before it is there, or all that open at once would go to the same executor.
         station.sandboxes[sandbox.id] = sandbox
         try:
@@ -103,25 +106,16 @@ class RemoteBackend:
         finally:
             del station.sandboxes[sandbox.id]
 
-
-class RemoteSandbox(FarSandbox):
-    """A sandbox that waits a while when its executor has too much to do."""
-
-    def __init__(self, station: Station, limits: Limits, *, patience_s: float) -> None:
-        super().__init__(station.caller, RemoteBackend.name, limits)
-        self._patience_s = patience_s
-
-    async def run(
-        self, program: Program, *, on_output: OnOutput = ignore_output
-    ) -> ExecutionResult:
-        deadline = anyio.current_time() + self._patience_s
-        while True:
-            try:
-                return await super().run(program, on_output=on_output)
-            except ExecutorBusyError as busy:
-                if anyio.current_time() + busy.retry_after_s > deadline:
-                    raise
-                await anyio.sleep(busy.retry_after_s)
+    def _build(self, station: Station, limits: Limits) -> RemoteSandbox:
+        if self._cache is None:
+            return RemoteSandbox(station.caller, limits, patience_s=self._patience_s)
+        return CachingSandbox(
+            station.caller,
+            limits,
+            self._cache,
+            digest=station.digest,
+            patience_s=self._patience_s,
+        )
 
 
 @asynccontextmanager
@@ -146,7 +140,7 @@ async def open_remote(settings: RemoteSettings, least: Isolation) -> AsyncGenera
             isolation = await _meet_all(stations, least)
             for station in stations:
                 tasks.start_soon(station.look_after)
-            yield RemoteBackend(stations, isolation, patience_s=settings.patience_s)
+            yield RemoteBackend(stations, isolation, settings)
         except Exception as error:  # noqa: BLE001 - raised below, where no group wraps it
             failure = error
         finally:

@@ -1,0 +1,31 @@
+"""A sandbox of an executor that waits a while when its executor has too much to do."""
+
+import anyio
+
+from assay.contracts.execution import ExecutionResult, Limits, Program
+from assay.contracts.ports import OnOutput, ignore_output
+from assay.sandbox.relay.caller import Caller
+from assay.sandbox.relay.far import FarSandbox
+from assay.wire.failures import ExecutorBusyError
+
+NAME = "remote"
+
+
+class RemoteSandbox(FarSandbox):
+    """Asks again when nothing was begun, and only then."""
+
+    def __init__(self, caller: Caller, limits: Limits, *, patience_s: float) -> None:
+        super().__init__(caller, NAME, limits)
+        self._patience_s = patience_s
+
+    async def run(
+        self, program: Program, *, on_output: OnOutput = ignore_output
+    ) -> ExecutionResult:
+        deadline = anyio.current_time() + self._patience_s
+        while True:
+            try:
+                return await super().run(program, on_output=on_output)
+            except ExecutorBusyError as busy:
+                if anyio.current_time() + busy.retry_after_s > deadline:
+                    raise
+                await anyio.sleep(busy.retry_after_s)
