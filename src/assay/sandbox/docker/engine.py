@@ -238,8 +238,10 @@ def plain_socket(held: Any) -> socket.socket:  # noqa: ANN401 - what the SDK has
         return found
     if not isinstance(found, socket.socket):
         raise EngineError("this kind of connection to the engine is not supported")
-    # A copy: the SDK closes its own when it throws the answer away.
+    # A copy: the SDK closes its own when it throws the answer away, or never.
     copy = found.dup()
+    held.close()
+    found.close()
     copy.setblocking(False)  # noqa: FBT003
     return copy
 

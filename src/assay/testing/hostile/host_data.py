@@ -22,6 +22,19 @@ from assay.testing.programs import describe, python, run_alone
 _TERMS = Terms(group="host_data")
 _APART = replace(_TERMS, needs=Isolation.ISOLATED)
 _SHARED_KERNEL = replace(_TERMS, moot_from=Isolation.KERNEL)
+_OF_AN_IMAGE = frozenset({"logs_and_spools_are_not_listed"})
+_DEVICES = frozenset({"file_systems_and_tunnels_cannot_be_made", "consoles_cannot_be_written"})
+
+
+def _terms(name: str) -> Terms:
+    if name in _OF_AN_IMAGE:
+        because = "the files of such a backend are those of an image"
+        return replace(_TERMS, moot_from=Isolation.KERNEL, moot_because=because)
+    if name in _DEVICES:
+        because = "the devices are those of a kernel that is not the host's"
+        return replace(_TERMS, moot_from=Isolation.KERNEL, moot_because=because)
+    return _TERMS
+
 
 _UNREADABLE = {
     "the_password_hashes_are_unreadable": "['/etc/shadow', '/etc/gshadow', '/etc/shadow-']",
@@ -93,7 +106,7 @@ _UNLISTED = {
 
 UNLISTED = tuple(
     probing(name, detector=LIST_ANY, attack=f"TARGETS = {targets}", control=LIST_CONTROL,
-            terms=_TERMS)
+            terms=_terms(name))
     for name, targets in _UNLISTED.items()
 )  # fmt: skip
 
@@ -132,7 +145,7 @@ UNWRITABLE = tuple(
         detector=OPEN_ANY_FOR_WRITING,
         attack=f"TARGETS = {targets}",
         control=READ_CONTROL,
-        terms=_TERMS,
+        terms=_terms(name),
     )
     for name, targets in _UNWRITABLE.items()
 )

@@ -20,6 +20,11 @@ from assay.testing.programs import (
 
 _TERMS = Terms(group="processes")
 _APART = replace(_TERMS, needs=Isolation.ISOLATED)
+_SHARED_KERNEL = replace(
+    _TERMS,
+    moot_from=Isolation.KERNEL,
+    moot_because="processes and priorities are those of a kernel that is not the host's",
+)
 
 VISIBLE = probing(
     "processes_of_the_host_are_not_visible",
@@ -43,7 +48,7 @@ VISIBLE = probing(
         while MARK not in open(f"/proc/{child.pid}/cmdline").read():
             pass  # its new command line appears a moment after the exec
     """,
-    terms=_APART,
+    terms=replace(_SHARED_KERNEL, needs=Isolation.ISOLATED),
 )
 
 SIGNALLING = probing(
@@ -91,6 +96,8 @@ MEMORY = probing(
     terms=_TERMS,
 )
 
+_TOLD_BY_GVISOR = frozenset({"environ", "maps", "fd", "fdinfo", "auxv"})
+"""Everybody may read these there; the first process is a container's init, without a secret."""
 _PRIVATE = ("environ", "maps", "fd", "fdinfo", "cwd", "root", "exe", "auxv", "stack", "syscall")
 
 PRIVATE_FILES = tuple(
@@ -114,7 +121,7 @@ PRIVATE_FILES = tuple(
             open("planted", "w").write("permitted")
             TARGET = "planted"
         """,
-        terms=_TERMS,
+        terms=_SHARED_KERNEL if name in _TOLD_BY_GVISOR else _TERMS,
     )
     for name in _PRIVATE
 )
@@ -124,7 +131,7 @@ PARENT_DESCRIPTORS = probing(
     detector=LIST_ANY,
     attack="TARGETS = [f'/proc/{pid}/fd' for pid in (1, os.getppid(), CANARY['pid'])]",
     control=LIST_CONTROL,
-    terms=_TERMS,
+    terms=_SHARED_KERNEL,
 )
 
 _ADVANTAGES = {
@@ -140,8 +147,18 @@ _ADVANTAGES = {
     ),
 }
 
+_WITHOUT_EFFECT_IN_GVISOR = frozenset(
+    {"protection_from_the_memory_killer_is_refused", "a_higher_priority_is_refused"}
+)
+
 ADVANTAGES = tuple(
-    probing(name, detector=CALL, attack=f"ACT = {act}", control=CALL_CONTROL, terms=_TERMS)
+    probing(
+        name,
+        detector=CALL,
+        attack=f"ACT = {act}",
+        control=CALL_CONTROL,
+        terms=_SHARED_KERNEL if name in _WITHOUT_EFFECT_IN_GVISOR else _TERMS,
+    )
     for name, act in _ADVANTAGES.items()
 )
 

@@ -1,0 +1,87 @@
+"""Containers on the real engine: what is left of them, and what works around them."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+from assay.contracts.errors import ExitCode
+from assay.contracts.execution import Isolation, Limits, PythonCode
+from assay.wiring import open_backend
+from tests.support.docker import Kind, docker_settings, require_docker
+from tests.support.sources import ROOT
+
+ASSAY = (sys.executable, "-m", "assay")
+DOCKER = shutil.which("docker") or ""
+EXPECTED = {"docker": Isolation.ISOLATED, "docker+runsc": Isolation.KERNEL}
+
+
+@pytest.mark.parametrize("kind", ["docker", "docker+runsc"])
+@pytest.mark.timeout(600)  # The image may have to be built first.
+async def test_a_program_and_its_files_go_into_a_container_and_come_back(kind: Kind) -> None:
+    require_docker(kind)
+    settings = docker_settings(kind, spares=0).model_copy(update={"preload": ()})
+
+    async with open_backend(settings) as backend, backend.open_sandbox(Limits()) as sandbox:
+        await sandbox.write_file(PurePosixPath("data/in.txt"), b"6 7")
+        source = b"a, b = open('data/in.txt').read().split()\nopen('out', 'w').write(a + b)"
+        result = await sandbox.run(PythonCode(source=source))
+        assert result.succeeded, result
+        assert await sandbox.read_file(PurePosixPath("out")) == b"67"
+
+    assert result.backend == kind
+    assert result.isolation is EXPECTED[kind]
+
+
+@pytest.mark.timeout(900)
+def test_nothing_is_left_when_owners_are_killed() -> None:
+    require_docker()
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "benchmarks" / "docker_churn.py"), "--sessions", "12"],
+        capture_output=True,
+        text=True,
+        timeout=800,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(done.stdout)
+    assert found["kills"] >= 1
+    assert found["containers_left"] == found["volumes_left"] == found["folders_left"] == []
+
+
+@pytest.mark.timeout(600)
+def test_an_image_without_python_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
+    require_docker()
+    nothing = subprocess.run(
+        [DOCKER, "import", "-", "assay-test-empty"],
+        input=bytes(10240),
+        capture_output=True,
+        timeout=60,
+        check=True,
+    )
+    try:
+        done = subprocess.run(
+            [*ASSAY, "sandbox", "run", "--backend", "docker", "--", "true"],
+            env={
+                **os.environ,
+                "ASSAY_SANDBOX__DOCKER__BASE_IMAGE": "assay-test-empty",
+                "ASSAY_SANDBOX__PACKAGES_DIR": str(tmp_path),
+            },
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+    finally:
+        subprocess.run(
+            [DOCKER, "rmi", nothing.stdout.decode().strip()], capture_output=True, check=True
+        )
+
+    assert done.returncode == ExitCode.INFRASTRUCTURE
+    assert "has no Python" in done.stderr
+    assert "sandbox.docker.base_image" in done.stderr
