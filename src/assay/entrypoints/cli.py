@@ -26,7 +26,7 @@ _COMMANDS: Final = {
     "doctor": (
         "cli_doctor",
         "command",
-        "Prove what this machine can isolate, and name what is missing.",
+        "Prove what works here, isolation first, and name what is missing.",
     ),
     "models": (
         "cli_models",

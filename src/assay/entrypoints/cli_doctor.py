@@ -1,4 +1,4 @@
-"""`assay doctor`: shows what this machine can isolate, why not more, and what to do about it."""
+"""`assay doctor`: shows what works here, why not more, and what to do about it."""
 
 import json
 from collections.abc import Iterable
@@ -15,9 +15,10 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from assay.entrypoints.checkup.sections import Sections
     from assay.sandbox.native.diagnosis import Finding
     from assay.sandbox.native.probes import OnProgress, Report
-    from assay.settings import SandboxSettings
+    from assay.settings import SandboxSettings, Settings
 
 _UNBROKEN: Final = 2000
 _STYLES: Final = {
@@ -42,6 +43,7 @@ def command(*, as_json: bool) -> int:
     """Prove what this machine can isolate, and name what is missing.
 
     Every part of the sandbox is tried in a process of its own, then a program is run in the whole.
+    Keys, models, services, extras, toolchains and folders are looked at besides; no key is shown.
     The exit code is 0 if programs can be isolated here, and 4 if not.
     """
     from rich.console import Console  # noqa: PLC0415 - so that --help need not load it
@@ -50,15 +52,15 @@ def command(*, as_json: bool) -> int:
     if not console.is_terminal:
         # Where nobody looks at the width, a finding is a line.
         console.width = _UNBROKEN
-    report = _examine(console, silent=as_json)
+    report, sections = _examine(console, silent=as_json)
     if as_json:
-        click.echo(json.dumps(report_fields(report)))
+        click.echo(json.dumps(report_fields(report, sections)))
     else:
-        show(report, console)
+        show(report, console, sections)
     return ExitCode.ACCEPTED if report.proof else ExitCode.INFRASTRUCTURE
 
 
-def _examine(console: "Console", *, silent: bool) -> "Report":
+def _examine(console: "Console", *, silent: bool) -> tuple["Report", "Sections"]:
     from functools import partial  # noqa: PLC0415
 
     import anyio  # noqa: PLC0415
@@ -67,12 +69,13 @@ def _examine(console: "Console", *, silent: bool) -> "Report":
     from assay.settings import load_settings  # noqa: PLC0415
     from assay.wiring import open_backend  # noqa: PLC0415
 
-    settings = load_settings().sandbox
+    everything = load_settings()
+    settings = everything.sandbox
     # The data stack is looked at by itself; here it would only make the start slow.
     bare = settings.model_copy(update={"preload": ()})
     look = partial(
-        _look,
-        settings,
+        _look_at_all,
+        everything,
         partial(
             examine,
             partial(open_backend, bare),
@@ -88,6 +91,27 @@ def _examine(console: "Console", *, silent: bool) -> "Report":
             status.update(f"looking at: {name}")
 
         return anyio.run(partial(look, on_progress=tell))
+
+
+async def _look_at_all(
+    settings: "Settings",
+    examine: "Callable[..., Awaitable[Report]]",
+    on_progress: "OnProgress" = lambda _: None,
+) -> tuple["Report", "Sections"]:
+    """Look at what isolates, and meanwhile at everything else."""
+    import anyio  # noqa: PLC0415
+
+    from assay.entrypoints.checkup.sections import look_at_everything  # noqa: PLC0415
+
+    sections: Sections = {}
+
+    async def look_around() -> None:
+        sections.update(await look_at_everything(settings))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(look_around)
+        report = await _look(settings.sandbox, examine, on_progress)
+    return report, sections
 
 
 async def _look(
@@ -109,7 +133,7 @@ async def _look(
     return replace(report, findings=(*others, *found, whole))
 
 
-def report_fields(report: "Report") -> dict[str, Any]:
+def report_fields(report: "Report", sections: "Sections | None" = None) -> dict[str, Any]:
     """The report as JSON has it; names are kept from version to version."""
     proof = report.proof
     return {
@@ -120,21 +144,23 @@ def report_fields(report: "Report") -> dict[str, Any]:
         "native": report.native.value if report.native else None,
         "limits_kept_by": report.limits_kept_by,
         "findings": [asdict(finding) for finding in report.findings],
+        "checks": {
+            name: [asdict(finding) for finding in findings]
+            for name, findings in (sections or {}).items()
+        },
     }
 
 
-def show(report: "Report", console: "Console") -> None:
-    """Print the findings as a table, then what to do, then the verdict."""
-    from rich.table import Table  # noqa: PLC0415
+def show(report: "Report", console: "Console", sections: "Sections | None" = None) -> None:
+    """Print the findings as tables, then what to do, then the verdict."""
     from rich.text import Text  # noqa: PLC0415
 
-    table = Table.grid(padding=(0, 2))
-    for finding in report.findings:
-        status = Text(finding.status.replace("_", " "), style=_STYLES[finding.status])
-        told = ": ".join(filter(None, (finding.detail, finding.cause)))
-        table.add_row(finding.name, status, Text(told, overflow="fold"))
-    console.print(table)
-    advice = fixes(report.findings)
+    _show_table("isolation" if sections else "", report.findings, console)
+    for name, findings in (sections or {}).items():
+        _show_table(name, findings, console)
+    others = [each for findings in (sections or {}).values() for each in findings]
+    # What somebody may have left out on purpose is no reason for advice.
+    advice = fixes([*report.findings, *(each for each in others if each.status != "info")])
     if advice:
         console.print("\nWhat would help:")
     for fix, names in advice.items():
@@ -143,6 +169,20 @@ def show(report: "Report", console: "Console") -> None:
     console.print()
     for line in verdict(report):
         console.print(Text(line, style="bold"), soft_wrap=True)
+
+
+def _show_table(title: str, findings: Iterable["Finding"], console: "Console") -> None:
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    if title:
+        console.print(Text(f"\n{title}", style="bold"))
+    table = Table.grid(padding=(0, 2))
+    for finding in findings:
+        status = Text(finding.status.replace("_", " "), style=_STYLES[finding.status])
+        told = ": ".join(filter(None, (finding.detail, finding.cause)))
+        table.add_row(Text(finding.name), status, Text(told, overflow="fold"))
+    console.print(table)
 
 
 def fixes(findings: Iterable["Finding"]) -> dict[str, list[str]]:

@@ -1,0 +1,1 @@
+"""What `assay doctor` looks at besides isolation: keys, models, services, extras, folders."""
