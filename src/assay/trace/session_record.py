@@ -91,6 +91,12 @@ class SessionRecord:
         """Write an event down for good unless it only passes by, then tell everyone who listens."""
         if not isinstance(event, _PASSING):
             fields = {"at": self._clock(), "event": event_to_json(event)}
+            if not (self.folder / EVENTS).exists():
+                # What is written into a file that has no name any more is lost.
+                raise JournalError(
+                    f"the session's folder {str(self.folder)!r} was removed while it was open",
+                    hint="`assay chat` begins another session",
+                )
             try:
                 self._lines.append_durably(line_of(fields))
             except OSError as error:

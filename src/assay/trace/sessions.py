@@ -90,7 +90,7 @@ class SessionStore:
         ]
         if not chosen:
             raise UsageError(
-                f"there is no session {name!r}", hint="`assay chat --list` shows them all"
+                f"there is no session {name!r}", hint="`assay sessions list` shows them all"
             )
         if name and len(chosen) > 1:
             raise UsageError(
@@ -121,7 +121,12 @@ class SessionStore:
             raise UsageError(
                 f"the session {session.id!r} is open elsewhere", hint="close it there first"
             )
-        shutil.rmtree(session.folder)
+        try:
+            shutil.rmtree(session.folder)
+        except OSError as error:
+            raise JournalError(
+                f"the session {session.id!r} cannot be removed: {error.strerror}"
+            ) from error
         return session
 
     def _write_about(self, place: Path, *, title: str, created_at: float) -> None:

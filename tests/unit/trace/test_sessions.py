@@ -1,4 +1,5 @@
 import json
+import shutil
 from pathlib import Path, PurePosixPath
 
 import pytest
@@ -182,3 +183,22 @@ def test_markdown_has_the_same_and_links_pictures() -> None:
     assert "```python\nplot()\n```" in text
     assert "![figure-1.png](artifacts/figure-1.png)" in text
     assert text.rstrip().endswith("There.")
+
+
+async def test_a_session_that_was_removed_while_open_says_so(session: Session) -> None:
+    async with SessionRecord(session.folder) as record:
+        record.emit(TurnBegan(turn=1, message="hello"))
+        shutil.rmtree(session.folder)
+
+        with pytest.raises(JournalError, match="was removed while it was open"):
+            record.emit(TurnBegan(turn=2, message="again"))
+
+
+def test_a_session_that_is_not_there_leads_to_the_list(
+    store: SessionStore, session: Session
+) -> None:
+    del session
+    with pytest.raises(UsageError) as refused:
+        store.open("nosuch")
+
+    assert "assay sessions list" in refused.value.hint

@@ -206,12 +206,16 @@ def write_export(path: Path, history: History, session: Path) -> None:
         UsageError: If it is of no such kind, or cannot be written.
     """
     folder = session / ARTIFACTS
-    if path.suffix == ".ipynb":
-        text = to_notebook(history, lambda artifact: (folder / artifact.name).read_bytes())
-    elif path.suffix == ".md":
-        text = to_markdown(history, artifacts=folder)
-    else:
+    if path.suffix not in {".ipynb", ".md"}:
         raise UsageError(f"{str(path)!r} says no kind of file", hint="end it in .ipynb or in .md")
+    try:
+        text = (
+            to_markdown(history, artifacts=folder)
+            if path.suffix == ".md"
+            else to_notebook(history, lambda artifact: (folder / artifact.name).read_bytes())
+        )
+    except OSError as error:
+        raise UsageError(f"a figure of the session cannot be read: {error}") from error
     try:
         path.write_text(text, encoding="utf-8", errors="backslashreplace")
     except OSError as error:

@@ -126,7 +126,10 @@ class _Room:
             self._view.close()
         question = f"Use {one_line(ask.tool)} with {one_line(ask.arguments, 400)}? [y/N] "
         self._console.print(Text(question, style="yellow"))
-        answer = await self._reader.read()
+        try:
+            answer = await self._reader.read()
+        except KeyboardInterrupt:
+            return False
         return (answer or "").strip().lower() in {"y", "yes"}
 
     async def _show_figures(self, conversation: Conversation) -> None:
@@ -139,7 +142,10 @@ class _Room:
         for figure in waiting:
             if figure.media_type != "image/png":
                 continue
-            png = (conversation.record.folder / ARTIFACTS / figure.name).read_bytes()
+            try:
+                png = (conversation.record.folder / ARTIFACTS / figure.name).read_bytes()
+            except OSError:
+                continue  # Removed meanwhile; its name was shown.
             for sequence in await self._sequences(kind, png, conversation):
                 sys.stdout.buffer.write(sequence)
             sys.stdout.buffer.write(b"\n")

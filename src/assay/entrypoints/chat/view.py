@@ -146,7 +146,8 @@ def _sentence(event: FileLoaded | StateRebuilt | ModelChosen | TurnUndone) -> st
         case FileLoaded():
             return f"{one_line(event.path)} is in the workspace.\n{plain(event.about)}"
         case StateRebuilt():
-            again = f"{event.cells} cells were run again to restore its variables"
+            cells = "1 cell was" if event.cells == 1 else f"{event.cells} cells were"
+            again = f"{cells} run again to restore its variables"
             failed = f"; {event.failed} of them fail now" if event.failed else ""
             return f"The interpreter was started anew ({event.why}): {again}{failed}."
         case ModelChosen():
