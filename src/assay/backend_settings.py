@@ -1,10 +1,11 @@
 """What can be set for single ways of isolating; see `assay.settings`, where they come together."""
 
+from pathlib import PurePosixPath
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field, SecretStr
 
-from assay.setting_kinds import Section
+from assay.setting_kinds import Address, Section
 
 
 class DockerSettings(Section):
@@ -22,3 +23,27 @@ class DockerSettings(Section):
     """How many containers wait ready."""
     cpus: Annotated[float, Field(gt=0, le=1024)] = 2.0
     """Processors that a container may use."""
+
+
+def _absolute(path: PurePosixPath) -> PurePosixPath:
+    if not path.is_absolute() or ".." in path.parts or not path.name:
+        raise ValueError("an absolute path is needed")
+    return path
+
+
+class E2BSettings(Section):
+    """Virtual machines at E2B."""
+
+    api_key: SecretStr | None = Field(default=None, repr=False)
+    """From `E2B_API_KEY`, or from the file of keys. Not for the settings file."""
+    template: Annotated[str, Field(min_length=1)] = "code-interpreter-v1"
+    timeout_s: Annotated[float, Field(ge=30, le=86_400)] = 300.0
+    """How long a sandbox lives on at most when nobody looks after it any more."""
+    user: Annotated[str, Field(min_length=1)] = "user"
+    """Whose rights programs have in it."""
+    workspace: Annotated[PurePosixPath, AfterValidator(_absolute)] = PurePosixPath("/app")
+    domain: str = ""
+    """Of a service of one's own; unset: that of E2B."""
+    api_url: Address | None = None
+    """Unset: follows from the domain."""
+    sandbox_url: Address | None = None

@@ -1,4 +1,4 @@
-"""Settings of what Assay serves to others, and of the tools that others give to it."""
+"""Settings of what Assay serves to others, of tools, of what is remembered and warned of."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -76,3 +76,43 @@ class ToolSettings(Section):
         default_factory=dict[ServerName, ForeignServerSettings]
     )
     """Foreign MCP servers, by a short name that their tools begin with."""
+
+
+class ScreeningSettings(Section):
+    """What the screen names in code, besides its own list, and what it lets pass."""
+
+    deny_imports: tuple[str, ...] = ()
+    deny_calls: tuple[str, ...] = ()
+    allow: tuple[str, ...] = ()
+    """Names of either kind that are all right here."""
+
+
+class MemorySettings(Section):
+    """Where failures are kept, and how they are compared."""
+
+    store: Literal["sqlite", "chroma"] = "sqlite"
+    chroma_url: Address | None = None
+    """A Chroma server; unset: a folder beside the runs."""
+    embedding_model: str = ""
+    """Asked for vectors; empty: words are hashed, and nobody is asked. `local:FILE.gguf`, or
+    `local:` and the name of a model that was fetched: run on this machine."""
+    embedding_url: Address | None = None
+    """An OpenAI-compatible endpoint; unset: `models.base_url`."""
+
+
+class ChatSettings(Section):
+    """How a conversation is led."""
+
+    steps: Positive = 8
+    """Cells and tools per turn, before the model has to answer."""
+    repairs: Positive = 3
+    """Cells that fail one after the other, before the model has to say what is wrong."""
+    cell_s: Seconds = 120.0
+    """For one cell."""
+    memory_mb: Positive = 2048
+    """For all variables of a session together."""
+    disk_mb: Positive = 1024
+    policy: Literal["off", "warn", "block"] = "warn"
+    """What happens to code that the screen has something against."""
+    figures: Literal["auto", "kitty", "iterm", "sixel", "file"] = "auto"
+    """How the terminal shows pictures; `file` only says where they are."""

@@ -15,12 +15,18 @@ from typing import Annotated, Any, Final, Literal, cast, get_args
 
 from pydantic import Field, SecretStr, ValidationError
 
-from assay.backend_settings import DockerSettings
+from assay.backend_settings import DockerSettings, E2BSettings
 from assay.contracts.errors import UsageError
 from assay.contracts.execution import Isolation
 from assay.executor_settings import ExecutorSettings, RemoteSettings
 from assay.setting_kinds import Address, Positive, Seconds, Section, Usd
-from assay.setting_sections import McpSettings, ToolSettings
+from assay.setting_sections import (
+    ChatSettings,
+    McpSettings,
+    MemorySettings,
+    ScreeningSettings,
+    ToolSettings,
+)
 
 _PREFIX = "ASSAY_"
 _NESTING = "__"
@@ -39,8 +45,10 @@ KeyVariable = Literal[
 ]
 """Where keys are looked for; the last is for `models.base_url`."""
 KEY_VARIABLES: Final[tuple[KeyVariable, ...]] = get_args(KeyVariable)
+_E2B_KEY: Final = "E2B_API_KEY"
 _NEVER_QUOTED: Final = frozenset(
-    {_KEYS, "base_url", "base_urls", "pip_environment", "index_environment", "env", "headers"}
+    {_KEYS, "api_key", "base_url", "base_urls", "pip_environment", "index_environment"}
+    | {"env", "headers"}
 )
 """Settings that hold a secret, or would if they were filled in wrongly."""
 _FOR_PIP: Final = re.compile(
@@ -81,7 +89,7 @@ def _pip_environment() -> dict[str, str]:
 class SandboxSettings(Section):
     """How code is isolated."""
 
-    backend: Literal["auto", "native", "docker", "docker+runsc", "remote"] = "auto"
+    backend: Literal["auto", "native", "docker", "docker+runsc", "e2b", "remote"] = "auto"
     isolation: Isolation | None = None
     """The least that is acceptable; less than this is an error. Unset: the best there is."""
     namespaces: bool = True
@@ -115,6 +123,7 @@ class SandboxSettings(Section):
     """Hosts that programs may reach, `*.example.org:443`; none is no network at all."""
     remote: RemoteSettings = Field(default_factory=RemoteSettings)
     docker: DockerSettings = Field(default_factory=DockerSettings)
+    e2b: E2BSettings = Field(default_factory=E2BSettings)
 
 
 class BudgetSettings(Section):
@@ -183,46 +192,6 @@ class AgentSettings(Section):
     """What happens to code that the screen has something against."""
     memory: Literal["off", "plan", "action", "all"] = "all"
     """When lessons of earlier failures are recalled."""
-
-
-class ChatSettings(Section):
-    """How a conversation is led."""
-
-    steps: Positive = 8
-    """Cells and tools per turn, before the model has to answer."""
-    repairs: Positive = 3
-    """Cells that fail one after the other, before the model has to say what is wrong."""
-    cell_s: Seconds = 120.0
-    """For one cell."""
-    memory_mb: Positive = 2048
-    """For all variables of a session together."""
-    disk_mb: Positive = 1024
-    policy: Literal["off", "warn", "block"] = "warn"
-    """What happens to code that the screen has something against."""
-    figures: Literal["auto", "kitty", "iterm", "sixel", "file"] = "auto"
-    """How the terminal shows pictures; `file` only says where they are."""
-
-
-class ScreeningSettings(Section):
-    """What the screen names in code, besides its own list, and what it lets pass."""
-
-    deny_imports: tuple[str, ...] = ()
-    deny_calls: tuple[str, ...] = ()
-    allow: tuple[str, ...] = ()
-    """Names of either kind that are all right here."""
-
-
-class MemorySettings(Section):
-    """Where failures are kept, and how they are compared."""
-
-    store: Literal["sqlite", "chroma"] = "sqlite"
-    chroma_url: Address | None = None
-    """A Chroma server; unset: a folder beside the runs."""
-    embedding_model: str = ""
-    """Asked for vectors; empty: words are hashed, and nobody is asked. `local:FILE.gguf`, or
-    `local:` and the name of a model that was fetched: run on this machine."""
-    embedding_url: Address | None = None
-    """An OpenAI-compatible endpoint; unset: `models.base_url`."""
 
 
 class Settings(Section):
@@ -310,13 +279,22 @@ def _from_file() -> dict[str, Any]:
         return {}
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UsageError(f"cannot read the settings file {str(path)!r}: {error}") from error
-    models = found.get("models")
-    if isinstance(models, dict) and _KEYS in models:
+    if _holds_keys(found):
         raise UsageError(
             f"keys do not belong into {str(path)!r}, which others may read",
             hint=f"write them into {str(_credentials_file())!r}, as in docs/reference/models.md",
         )
     return found
+
+
+def _holds_keys(found: Mapping[str, Any]) -> bool:
+    for path in (("models", _KEYS), ("sandbox", "e2b", "api_key")):
+        place: Any = found
+        for name in path:
+            place = cast("Any", place).get(name) if isinstance(place, dict) else None
+        if place is not None:
+            return True
+    return False
 
 
 def _credentials_file() -> Path:
@@ -340,12 +318,21 @@ def _from_credentials() -> dict[str, Any]:
         raise UsageError(
             f"{str(path)!r} is not TOML", hint='write lines like OPENAI_API_KEY = "…"'
         ) from None
-    if unknown := [name for name in found if name not in KEY_VARIABLES]:
+    known = (*KEY_VARIABLES, _E2B_KEY)
+    if unknown := [name for name in found if name not in known]:
         raise UsageError(
-            f"{str(path)!r}: there is no key {unknown[0]!r}",
-            hint=f"known are {', '.join(KEY_VARIABLES)}",
+            f"{str(path)!r}: there is no key {unknown[0]!r}", hint=f"known are {', '.join(known)}"
         )
-    return {"models": {_KEYS: found}}
+    return _placed(found)
+
+
+def _placed(keys: Mapping[str, Any]) -> dict[str, Any]:
+    """Put keys where they are used."""
+    of_models = {name: key for name, key in keys.items() if name != _E2B_KEY}
+    placed: dict[str, Any] = {"models": {_KEYS: of_models}}
+    if _E2B_KEY in keys:
+        placed["sandbox"] = {"e2b": {"api_key": keys[_E2B_KEY]}}
+    return placed
 
 
 def _check_private(path: Path, status: os.stat_result) -> None:
@@ -361,21 +348,19 @@ def _check_private(path: Path, status: os.stat_result) -> None:
 
 
 def _from_environment() -> dict[str, Any]:
-    models: dict[str, Any] = {
-        _KEYS: {name: key for name in KEY_VARIABLES if (key := os.environ.get(name, "").strip())}
-    }
+    known = (*KEY_VARIABLES, _E2B_KEY)
+    found = _placed({name: key for name in known if (key := os.environ.get(name, "").strip())})
+    models: dict[str, Any] = found["models"]
     for name, setting in _MODEL_VARIABLES.items():
         if value := os.environ.get(name):
             models[setting] = value
-    executor = {
+    found["executor"] = {
         setting: value
         for name, setting in _EXECUTOR_VARIABLES.items()
         if (value := os.environ.get(name))
     }
-    found: dict[str, Any] = {"models": models, "executor": executor}
-    found: dict[str, Any] = {"models": models}
     if engine := os.environ.get("DOCKER_HOST"):
-        found["sandbox"] = {"docker": {"socket": engine}}
+        found.setdefault("sandbox", {})["docker"] = {"socket": engine}
     for name, value in sorted(os.environ.items()):
         if not name.startswith(_PREFIX) or _NESTING not in name or name in _NOT_SETTINGS:
             continue

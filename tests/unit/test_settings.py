@@ -218,3 +218,28 @@ def test_toolchains_are_looked_for_along_the_search_path_of_the_caller(
     monkeypatch.setenv("PATH", "/a:/b")
 
     assert load_settings().sandbox.search_path == ("/a", "/b")
+
+
+def test_the_key_of_e2b_comes_from_its_variable_and_is_never_shown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("E2B_API_KEY", "e2b_secret")
+
+    e2b = load_settings().sandbox.e2b
+
+    assert e2b.api_key is not None
+    assert e2b.api_key.get_secret_value() == "e2b_secret"
+    assert "e2b_secret" not in repr(load_settings())
+
+
+def test_the_key_of_e2b_does_not_belong_into_the_settings_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text('[sandbox.e2b]\napi_key = "e2b_secret"\n')
+    monkeypatch.setenv("ASSAY_CONFIG", str(path))
+
+    with pytest.raises(UsageError, match="keys do not belong") as refusal:
+        load_settings()
+
+    assert "e2b_secret" not in str(refusal.value)

@@ -62,7 +62,7 @@ class _WithProgram(click.Command):
 @click.argument("file", required=False)
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 @click.option(
-    "--backend", default=None, help="How to isolate: auto, native, docker or docker+runsc."
+    "--backend", default=None, help="How to isolate: auto, native, docker, docker+runsc, e2b."
 )
 @click.option(
     "--isolation", default=None, help="The least to accept: restricted, isolated or kernel."

@@ -137,10 +137,25 @@ def _print_report(report: "Report") -> None:
     )
 
 
+_WHERE = click.option(
+    "--backend",
+    type=click.Choice(["here", "e2b"]),
+    default="here",
+    show_default=True,
+    help="Whose to look at: engines and containers of this machine, or sandboxes at E2B.",
+)
+
+
 @click.command(name="list")
+@_WHERE
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
-def list_engines(as_json: bool) -> None:  # noqa: FBT001
-    """Show the sandbox engines of this user, running or left behind by a crash."""
+def list_engines(backend: str, as_json: bool) -> None:  # noqa: FBT001
+    """Show what runs, or was left behind by a crash: engines of this user, or sandboxes at E2B."""
+    if backend == "e2b":
+        from assay.entrypoints import cli_e2b  # noqa: PLC0415 - loads its SDK
+
+        cli_e2b.list_sandboxes(as_json=as_json)
+        return
     import anyio  # noqa: PLC0415
 
     from assay.sandbox.native import registry  # noqa: PLC0415
@@ -208,8 +223,17 @@ async def _open_engine(settings: "SandboxSettings") -> "AsyncGenerator[Engine | 
 
 
 @click.command()
-def clean() -> None:
-    """End and remove what a crash left behind. Running engines are not touched."""
+@_WHERE
+@click.option("--all", "everything", is_flag=True, help="E2B: also those of running owners.")
+def clean(backend: str, everything: bool) -> None:  # noqa: FBT001
+    """End and remove what a crash left behind. What has a running owner is not touched."""
+    if backend == "e2b":
+        from assay.entrypoints import cli_e2b  # noqa: PLC0415 - loads its SDK
+
+        cli_e2b.clean(everything=everything)
+        return
+    if everything:
+        raise UsageError("--all is for --backend e2b", hint="leave it out")
     import anyio  # noqa: PLC0415
 
     from assay.sandbox.native import registry  # noqa: PLC0415

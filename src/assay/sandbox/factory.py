@@ -11,11 +11,13 @@ from assay.contracts.ports import SandboxBackend
 from assay.settings import SandboxSettings
 
 if TYPE_CHECKING:
+    from assay.backend_settings import E2BSettings
     from assay.sandbox.docker.backend import DockerOptions
     from assay.sandbox.docker.recipe import ImagePython
+    from assay.sandbox.e2b.machine import E2BOptions
     from assay.sandbox.packages.store import PackageStore
 
-BACKENDS = ("native", "docker", "docker+runsc", "remote")
+BACKENDS = ("native", "docker", "docker+runsc", "e2b", "remote")
 
 OnNotice = Callable[[str], None]
 """Told, in a few words, what takes long just now."""
@@ -26,6 +28,7 @@ _MOST: Final = {
     "native": Isolation.ISOLATED,
     "docker": Isolation.ISOLATED,
     "docker+runsc": Isolation.KERNEL,
+    "e2b": Isolation.MACHINE,
 }
 """What each can give, on the machine that suits it best."""
 
@@ -50,8 +53,12 @@ def open_backend(
             f"no backend here gives the isolation {wanted.value!r}"
             if backend == "auto"
             else f"the backend {backend!r} cannot give the isolation {wanted.value!r}",
-            hint="native and docker give 'isolated' at most, docker+runsc 'kernel'",
+            hint="native and docker give 'isolated' at most, docker+runsc 'kernel', e2b 'machine'",
         )
+    if backend == "e2b":
+        from assay.sandbox.e2b.backend import open_e2b  # noqa: PLC0415 - loads an extra
+
+        return open_e2b(e2b_options(settings.e2b))
     if backend == "native":
         return _open_native(settings, wanted)
     if backend in {"docker", "docker+runsc"}:
@@ -170,3 +177,19 @@ async def resolve_packages(settings: SandboxSettings) -> tuple[str, ...]:
     store = build_package_store(settings)
     async with store.open_layer(settings.packages, target) as layer:
         return layer.pins
+
+
+def e2b_options(settings: "E2BSettings") -> "E2BOptions":
+    """Return what the E2B backend is opened with; the key is in it."""
+    from assay.sandbox.e2b.machine import E2BOptions  # noqa: PLC0415 - see above
+
+    return E2BOptions(
+        api_key=settings.api_key.get_secret_value() if settings.api_key else "",
+        template=settings.template,
+        timeout_s=settings.timeout_s,
+        domain=settings.domain,
+        api_url=settings.api_url or "",
+        sandbox_url=settings.sandbox_url or "",
+        user=settings.user,
+        workspace=settings.workspace,
+    )

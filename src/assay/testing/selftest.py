@@ -12,6 +12,7 @@ from assay.contracts.errors import AssayError, UsageError
 from assay.contracts.execution import Isolation
 from assay.contracts.ports import SandboxBackend
 from assay.testing.conformance import PROMISES
+from assay.testing.excuses import excuse_of
 from assay.testing.hostile import CASES, check_case
 from assay.testing.programs import ExcusedError
 
@@ -111,7 +112,7 @@ def _checks_of(suite: Suite, backend: SandboxBackend) -> list[_Check]:
                 suite=suite,
                 group=promise.group,
                 name=promise.name,
-                excuse=promise.excuse(backend),
+                excuse=promise.excuse(backend) or excuse_of(backend.name, promise.name),
                 run=lambda promise=promise: promise(backend),
             )
             for promise in PROMISES

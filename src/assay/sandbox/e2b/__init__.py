@@ -1,0 +1,1 @@
+"""Sandboxes in virtual machines of E2B, through its official SDK."""

@@ -1,0 +1,94 @@
+"""Packs what has to be inside the virtual machine, and says how it is put there."""
+
+import base64
+import io
+import shlex
+import zipfile
+from functools import cache
+from importlib.resources import files
+from typing import Final
+
+_MODULES: Final = (
+    "contracts/errors.py",
+    "contracts/execution.py",
+    "sandbox/output.py",
+    "sandbox/native/disk_use.py",
+    "sandbox/native/files.py",
+    "sandbox/native/kernel.py",
+    "sandbox/native/removal.py",
+    "sandbox/native/syscalls.py",
+    "sandbox/native/watch.py",
+    "sandbox/e2b/far_run.py",
+    "sandbox/e2b/far_side.py",
+    "sandbox/e2b/main_program.py",
+)
+_PACKAGES: Final = ("", "contracts/", "sandbox/", "sandbox/native/", "sandbox/e2b/")
+_START: Final = "from assay.sandbox.e2b.far_side import main\nmain()\n"
+
+_UNPACK: Final = """
+import base64, io, json, os, pwd, sys, zipfile
+state, workspace, user, packed = sys.argv[1:]
+try:
+    if sys.version_info < (3, 11):
+        raise SystemExit(json.dumps({"trouble": "old_python"}))
+    os.makedirs(state + "/far", mode=0o755)
+    zipfile.ZipFile(io.BytesIO(base64.b64decode(packed))).extractall(state + "/far")
+    ours = os.geteuid() == 0 and user != "root"
+    for path in (workspace, state + "/tmp"):
+        os.makedirs(path, exist_ok=True)
+        if ours:
+            account = pwd.getpwnam(user)
+            os.chown(path, account.pw_uid, account.pw_gid)
+    if os.listdir(workspace):
+        raise SystemExit(json.dumps({"trouble": "not_empty"}))
+except KeyError:
+    raise SystemExit(json.dumps({"trouble": "no_user"}))
+except OSError as error:
+    raise SystemExit(json.dumps({"trouble": "refused", "why": str(error)}))
+print(json.dumps({"python": sys.executable}), flush=True)
+os.execv(sys.executable, [sys.executable, "-ESs", state + "/far", "serve", state + "/socket"])
+"""
+"""Answers in one line, and stays until the one that stays is there."""
+
+_ASK = """
+import os, sys
+try:
+    # Not the module around it, which takes longer to load than all the rest.
+    import _socket
+    asking = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    asking.connect(sys.argv[1] + "/socket")
+except (ImportError, OSError):
+    os.execv(sys.executable, [sys.executable, "-ESs", sys.argv[1] + "/far", *sys.argv[2:]])
+words = (" ".join(sys.argv[2:]) + "\\n").encode()
+output = (1).to_bytes(4, sys.byteorder)
+sent = asking.sendmsg([words], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, output)])
+asking.sendall(words[sent:])
+asking.recv(1)
+"""
+
+
+def setup_command(*, state: str, workspace: str, user: str) -> str:
+    """Return the command that makes a fresh machine ready."""
+    words = ("python3", "-ISE", "-c", _UNPACK, state, workspace, user, packed())
+    return "exec " + shlex.join(words) + " 2>&1"
+
+
+def act_command(*, python: str, state: str, act: str, request: str) -> str:
+    """Return the command that has one act done."""
+    return "exec " + shlex.join((python, "-ISE", f"{state}/far/ask.py", state, act, request))
+
+
+@cache
+def packed() -> str:
+    """Return the modules as a zip archive in base64."""
+    buffer = io.BytesIO()
+    package = files("assay")
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for folder in _PACKAGES:
+            # Empty: the real ones bring in more than is needed.
+            archive.writestr(f"assay/{folder}__init__.py", "")
+        for name in _MODULES:
+            archive.writestr(f"assay/{name}", package.joinpath(name).read_bytes())
+        archive.writestr("__main__.py", _START)
+        archive.writestr("ask.py", _ASK)
+    return base64.b64encode(buffer.getvalue()).decode()

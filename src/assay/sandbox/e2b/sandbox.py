@@ -1,0 +1,330 @@
+"""One E2B sandbox: programs and files by way of what we put into its virtual machine."""
+
+import asyncio
+import base64
+import json
+import secrets
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import asdict, replace
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+
+from assay.contracts.errors import AssayError, SandboxUnavailableError, WorkspaceFullError
+from assay.contracts.execution import (
+    ExecutionResult,
+    FileInfo,
+    Isolation,
+    Limits,
+    OutputChunk,
+    Program,
+    PythonCode,
+    Timings,
+)
+from assay.contracts.ports import Interpreter, OnOutput, ignore_output
+from assay.sandbox.e2b.bundle import act_command
+from assay.sandbox.e2b.failures import explain, gone
+from assay.sandbox.e2b.frames import Frame, FrameReader, data_of, ending_of, entry_of, refusal_of
+from assay.sandbox.e2b.machine import Machine
+from assay.sandbox.native.cgroups import GroupUsage
+from assay.sandbox.native.conclusion import Evidence, conclude
+from assay.sandbox.output import Capture
+
+if TYPE_CHECKING:
+    from e2b import AsyncCommandHandle
+
+_INLINE: Final = 8_000
+"""How much of each fits on a command line; more is uploaded first."""
+_LONG: Final = {"stdin", "source", "content"}
+_AT_ONCE: Final = 8
+_GRACE_S: Final = 20.0
+"""How much longer than its limit a program may take before the whole machine is ended."""
+_ENDING_S: Final = 15.0
+_MOST_ENTRIES: Final = 500_000
+
+
+class E2BSandbox:
+    """See `assay.contracts.ports.Sandbox`."""
+
+    def __init__(self, machine: Machine, limits: Limits) -> None:
+        self.limits = limits
+        self._machine = machine
+        self._turns = anyio.Semaphore(_AT_ONCE)
+        self._running: dict[str, _Conversation] = {}
+        self._interpreters: list[Interpreter] = []
+        self._open = True
+
+    async def run(
+        self, program: Program, *, on_output: OnOutput = ignore_output
+    ) -> ExecutionResult:
+        limits = self._limits_for(program)
+        arrived = time.perf_counter()
+        async with self._turns:
+            served = time.perf_counter()
+            self._check_open()
+            name = secrets.token_hex(8)
+            request = self._machine.places() | _request_of(program, limits)
+            request["cancel"] = self._machine.in_state(f"cancel-{name}")
+            execution = _Execution(limits, on_output)
+            conversation = await self._begin("run", request, execution.hear)
+            prepared = time.perf_counter()
+            self._running[name] = conversation
+            try:
+                await self._await_end(name, conversation, limits)
+            finally:
+                self._running.pop(name, None)
+        timings = Timings(queue_s=served - arrived, prepare_s=prepared - served, run_s=0.0)
+        return execution.conclude(timings)
+
+    async def _await_end(self, name: str, conversation: "_Conversation", limits: Limits) -> None:
+        try:
+            with anyio.fail_after(limits.wall_s + _GRACE_S):
+                await conversation.over()
+        except TimeoutError:
+            await self._machine.end()
+            raise SandboxUnavailableError(
+                "the sandbox did not end a program in time, and was ended itself",
+                dispatch="outcome_unknown",
+            ) from None
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await self._end_now(name, conversation)
+            raise
+        if conversation.failure is None and conversation.told_end:
+            return
+        if not self._open:
+            raise gone("outcome_unknown") from conversation.failure
+        if conversation.failure is not None and conversation.of_ours:
+            # The listener failed, or what came made no sense: end the program before telling.
+            with anyio.CancelScope(shield=True):
+                await self._end_now(name, conversation)
+            raise conversation.failure
+        raise await self._lost(conversation.failure) from conversation.failure
+
+    async def _end_now(self, name: str, conversation: "_Conversation") -> None:
+        """End one program and wait until it is; failing that, end the machine it runs in."""
+        conversation.go_on_unheard()
+        with anyio.move_on_after(_ENDING_S), suppress(Exception):
+            await self._machine.put(self._machine.in_state(f"cancel-{name}"), b"")
+            await conversation.over()
+            if conversation.told_end:
+                return
+        await self._machine.end()
+
+    async def _lost(self, failure: BaseException | None) -> AssayError:
+        """Say why there is no end of a program; whatever still runs of it is ended first."""
+        running = await self._machine.is_running()
+        with anyio.CancelScope(shield=True):
+            await self._machine.end()
+        if running and isinstance(failure, Exception):
+            return explain(failure, dispatch="outcome_unknown", address=self._machine.address)
+        return gone("outcome_unknown")
+
+    def _limits_for(self, program: Program) -> Limits:
+        if program.timeout_s is None or program.timeout_s >= self.limits.wall_s:
+            return self.limits
+        return replace(self.limits, wall_s=program.timeout_s)
+
+    async def _begin(self, act: str, request: Frame, hear: Any) -> "_Conversation":  # noqa: ANN401 - a callable
+        for name in _LONG & request.keys():
+            content: bytes = request[name]
+            if len(content) <= _INLINE:
+                request[name] = base64.b64encode(content).decode()
+                continue
+            path = self._machine.in_state(f"in-{secrets.token_hex(8)}")
+            await self._machine.put(path, content)
+            request[name] = f"@{path}"
+        packed = base64.b64encode(json.dumps(request).encode()).decode()
+        command = act_command(
+            python=self._machine.python, state=self._machine.state, act=act, request=packed
+        )
+        conversation = _Conversation(hear)
+        conversation.start(await self._machine.start(command, conversation.feed))
+        return conversation
+
+    async def _ask(self, act: str, **words: Any) -> list[Frame]:  # noqa: ANN401 - JSON
+        """Have something done to the files, and return the frames of its answer."""
+        self._check_open()
+        frames: list[Frame] = []
+        request = self._machine.places() | {"disk_mb": self.limits.disk_mb} | words
+        conversation = await self._begin(act, request, frames.append)
+        with anyio.fail_after(_GRACE_S + 60):
+            await conversation.over()
+        if isinstance(conversation.failure, Exception):
+            raise explain(
+                conversation.failure, dispatch="never_started", address=self._machine.address
+            ) from conversation.failure
+        if not frames:
+            raise gone("never_started")
+        if frames[-1].get("frame") == "refused":
+            raise refusal_of(frames[-1])
+        return frames[:-1]
+
+    def _check_open(self) -> None:
+        if not self._open:
+            raise SandboxUnavailableError("the sandbox is closed", dispatch="never_started")
+
+    @asynccontextmanager
+    async def open_interpreter(self) -> AsyncGenerator[Interpreter]:
+        self._check_open()
+        from assay.sandbox.e2b.interpreter import open_interpreter  # noqa: PLC0415 - few need one
+
+        async with open_interpreter(self._machine, self.limits) as interpreter:
+            self._interpreters.append(interpreter)
+            try:
+                yield interpreter
+            finally:
+                self._interpreters.remove(interpreter)
+
+    async def cancel(self) -> None:
+        for interpreter in tuple(self._interpreters):
+            await interpreter.interrupt()
+        for name in tuple(self._running):
+            await self._machine.put(self._machine.in_state(f"cancel-{name}"), b"")
+
+    async def close(self) -> None:
+        """End the machine, and with it whatever runs in it."""
+        self._open = False
+        await self._machine.end()
+        for conversation in tuple(self._running.values()):
+            conversation.abandon()
+
+    async def write_file(
+        self, path: PurePosixPath, content: bytes, *, executable: bool = False
+    ) -> None:
+        self._check_open()
+        if len(content) > self.limits.disk_mb << 20:
+            raise WorkspaceFullError(f"{str(path)!r}: no space left in the workspace")
+        await self._ask("write", path=str(path), content=content, executable=executable)
+
+    async def read_file(self, path: PurePosixPath, *, max_bytes: int = 64 << 20) -> bytes:
+        frames = await self._ask("read", path=str(path), max_bytes=max_bytes)
+        return b"".join(map(data_of, frames))[:max_bytes]
+
+    async def list_files(self, path: PurePosixPath = PurePosixPath()) -> tuple[FileInfo, ...]:
+        frames = await self._ask("list", path=str(path))
+        return tuple(map(entry_of, frames[:_MOST_ENTRIES]))
+
+    async def make_directory(self, path: PurePosixPath) -> None:
+        await self._ask("make", path=str(path))
+
+    async def remove_path(self, path: PurePosixPath) -> None:
+        await self._ask("remove", path=str(path))
+
+
+def _request_of(program: Program, limits: Limits) -> Frame:
+    request: Frame = {
+        "cwd": str(program.cwd),
+        "env": dict(program.env),
+        "limits": asdict(limits),
+        "stdin": program.stdin,
+    }
+    if isinstance(program, PythonCode):
+        argv = [program.filename, *program.args]
+        return request | {"argv": argv, "source": program.source}
+    return request | {"argv": list(program.argv)}
+
+
+class _Conversation:
+    """One command of ours in the machine, from its first frame to its end."""
+
+    def __init__(self, hear: Any) -> None:  # noqa: ANN401 - a callable
+        self._hear = hear
+        self._reader = FrameReader(self._take)
+        self._task: asyncio.Future[Any] | None = None
+        self._over = asyncio.Event()
+        self._heard = True
+        self.failure: BaseException | None = None
+        self.of_ours = False
+        self.told_end = False
+
+    def start(self, handle: "AsyncCommandHandle[None]") -> None:
+        # A future of its own: being cancelled while waiting must not end the listening.
+        self._task = asyncio.ensure_future(handle.wait())
+        self._task.add_done_callback(lambda _: self._over.set())
+
+    def feed(self, text: str) -> None:
+        if self.of_ours and self._heard:
+            return
+        try:
+            self._reader.feed(text)
+        except BaseException as error:  # noqa: BLE001 - told to whoever waits, not to the SDK
+            if self.failure is None:
+                self.failure, self.of_ours = error, True
+            self._over.set()
+
+    def _take(self, frame: Frame) -> None:
+        if frame.get("frame") == "end":
+            self.told_end = True
+        if self._heard:
+            self._hear(frame)
+
+    def go_on_unheard(self) -> None:
+        """Only wait for the end; nobody listens any more."""
+        self._heard = False
+        if self._task is None or not self._task.done():
+            self._over.clear()
+
+    async def over(self) -> None:
+        """Wait until the command has ended, or failed; `failure` says how."""
+        await self._over.wait()
+        if self.failure is None and self._task is not None and self._task.done():
+            self.failure = _failure_of(self._task)
+
+    def abandon(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+
+def _failure_of(task: "asyncio.Future[Any]") -> BaseException | None:
+    if task.cancelled():
+        return gone("outcome_unknown")
+    return task.exception()
+
+
+class _Execution:
+    """What a program has written so far, and how it ended."""
+
+    def __init__(self, limits: Limits, on_output: OnOutput) -> None:
+        self._limits = limits
+        self._on_output = on_output
+        self._stdout = Capture(limits.output_bytes)
+        self._stderr = Capture(limits.output_bytes)
+        self._end: Frame | None = None
+
+    def hear(self, frame: Frame) -> None:
+        match frame.get("frame"):
+            case "stdout":
+                data = data_of(frame)
+                self._stdout.add(data)
+                self._on_output(OutputChunk(stream="stdout", data=data))
+            case "stderr":
+                data = data_of(frame)
+                self._stderr.add(data)
+                self._on_output(OutputChunk(stream="stderr", data=data))
+            case "end":
+                self._end = frame
+            case _:
+                pass
+
+    def conclude(self, timings: Timings) -> ExecutionResult:
+        """Decide how it went.
+
+        Raises:
+            SandboxUnavailableError: If its end was never told.
+        """
+        if self._end is None:
+            raise gone("outcome_unknown")
+        ending, disk_full = ending_of(self._end, self._stdout, self._stderr)
+        evidence = Evidence(
+            ending=ending,
+            usage=GroupUsage(),
+            limits=self._limits,
+            disk_full=disk_full,
+            timings=replace(timings, run_s=ending.duration_s),
+            isolation=Isolation.MACHINE,
+        )
+        return replace(conclude(evidence), backend="e2b")

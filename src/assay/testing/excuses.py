@@ -1,0 +1,66 @@
+"""What a backend does not promise although its isolation would have it so, and why."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+_ONE_MACHINE: Final = "executions of one sandbox share its machine, and see each other in it"
+_WATCHED_DISK: Final = "room is watched and not refused: who takes too much is ended"
+_NO_ROLLING_BACK: Final = "the service interrupts a cell, and cannot undo what it did"
+_OWN_INTERPRETER: Final = "how cells end and what they show is up to the service's own interpreter"
+_DENIALS: Final = "the service denies connections without telling which"
+_PER_USER: Final = "processes are counted per user: one too many may be ended instead of refused"
+
+EXCUSES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
+    {
+        "e2b": MappingProxyType(
+            {
+                "executions_that_overlap_do_not_see_each_other": _ONE_MACHINE,
+                "a_program_that_copes_with_a_full_disk_ends_well": _WATCHED_DISK,
+                "temporary_files_share_the_room": _WATCHED_DISK,
+                "a_full_workspace_refuses_directories_and_can_be_emptied": _WATCHED_DISK,
+                "a_program_that_copes_with_a_limit_ends_well": _PER_USER,
+                "a_cell_that_takes_too_long_is_lost_alone": _NO_ROLLING_BACK,
+                "a_cell_that_crashes_is_lost_alone": _NO_ROLLING_BACK,
+                "a_cell_that_leaves_at_once_is_rolled_back": _NO_ROLLING_BACK,
+                "a_cell_that_burns_the_processor_is_lost_alone": _NO_ROLLING_BACK,
+                "a_cell_that_takes_all_memory_is_lost_alone": _NO_ROLLING_BACK,
+                "memory_counts_for_all_cells_together": _NO_ROLLING_BACK,
+                "an_interrupted_cell_is_lost_alone": _NO_ROLLING_BACK,
+                "a_cancelled_task_ends_its_cell": _NO_ROLLING_BACK,
+                "files_of_a_lost_cell_stay": _NO_ROLLING_BACK,
+                "an_interpreter_that_kills_itself_is_gone_and_says_so": _OWN_INTERPRETER,
+                "a_call_to_exit_ends_the_cell_and_not_the_interpreter": _OWN_INTERPRETER,
+                "what_a_cell_starts_ends_with_it": _OWN_INTERPRETER,
+                "threads_end_with_their_cell": _OWN_INTERPRETER,
+                **dict.fromkeys(
+                    (
+                        "the_value_of_the_last_expression_is_shown",
+                        "nothing_is_shown_for_none_statements_and_semicolons",
+                        "things_are_displayed_on_the_way_and_in_order",
+                        "objects_are_shown_in_every_form_they_have",
+                        "a_form_that_fails_is_not_the_cells_failure",
+                        "data_is_shown_as_json_too",
+                        "long_text_is_cut_and_large_forms_are_left_out",
+                        "a_cell_that_shows_too_much_hands_over_some_of_it",
+                        "a_traceback_leaves_out_frames_of_libraries",
+                        "a_traceback_shows_lines_of_this_and_earlier_cells",
+                        "exceptions_that_cannot_be_told_are_told_all_the_same",
+                        "a_cell_may_await",
+                        "figures_are_shown_without_being_saved",
+                    ),
+                    _OWN_INTERPRETER,
+                ),
+                "a_name_that_is_not_on_the_list_is_denied_and_told": _DENIALS,
+                "an_address_that_is_not_on_the_list_is_denied_and_told": _DENIALS,
+                "what_is_denied_is_told_once": _DENIALS,
+            }
+        )
+    }
+)
+"""By backend and by the name of the promise. Everything here is in the backend's documentation."""
+
+
+def excuse_of(backend: str, promise: str) -> str:
+    """Return why a backend does not promise this; empty if it does."""
+    return EXCUSES.get(backend, {}).get(promise, "")

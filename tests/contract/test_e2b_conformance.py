@@ -1,0 +1,37 @@
+"""The E2B backend keeps the promises of every sandbox, on a service that speaks E2B's protocol."""
+
+from assay.testing.conformance import PROMISES
+from assay.testing.excuses import EXCUSES
+from assay.testing.selftest import CheckResult, run_suites
+from tests.support.e2b_service.opening import open_backend_on_stand_in
+
+OF_THE_STAND_IN = {
+    # Nobody is root in a stand-in machine, so that its workspace is not where it is at E2B.
+    "the_workspace_has_its_agreed_place",
+    # Nor has it a loopback device.
+    "programs_of_a_sandbox_with_hosts_talk_among_themselves",
+}
+"""What fails because the machines are not those of E2B."""
+
+
+async def test_the_e2b_backend_keeps_what_the_service_can_keep() -> None:
+    broken: list[CheckResult] = []
+
+    def note(result: CheckResult) -> None:
+        if result.status == "failed":
+            broken.append(result)
+
+    async with open_backend_on_stand_in() as backend:
+        report = await run_suites(backend, suites=["conformance"], on_result=note, checks_at_once=4)
+
+    assert [one for one in broken if one.name not in OF_THE_STAND_IN] == []
+    assert {one.name for one in broken} == OF_THE_STAND_IN
+    assert report.count("passed") >= 140
+
+
+def test_only_promises_are_excused() -> None:
+    known = {promise.name for promise in PROMISES}
+
+    for excuses in EXCUSES.values():
+        assert excuses.keys() <= known
+        assert all(excuses.values())

@@ -1,0 +1,1 @@
+"""A service that speaks E2B's protocol, for tests: its machines are native sandboxes."""
