@@ -104,14 +104,15 @@ async def _look_at_all(
     from assay.entrypoints.checkup.sections import look_at_everything  # noqa: PLC0415
 
     sections: Sections = {}
+    reports: list[Report] = []
 
     async def look_around() -> None:
         sections.update(await look_at_everything(settings))
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(look_around)
-        report = await _look(settings.sandbox, examine, on_progress)
-    return report, sections
+        reports.append(await _look(settings.sandbox, examine, on_progress))
+    return reports[0], sections
 
 
 async def _look(
