@@ -86,6 +86,31 @@ def test_the_session_at_the_top_is_a_real_one(tmp_path: Path) -> None:
             assert re.search(pattern_of(output), shown + "\n"), shown
 
 
+CELLS = (
+    'planets = pd.read_csv("planets.csv")\nprint(planets["mass"].mean())',
+    'planets.plot.bar(x="planet", y="mass")',
+)
+ANSWERS = ("The mean mass is 0.641 Earths.", "Here is the chart.")
+
+
+def test_the_conversation_is_a_real_one(tmp_path: Path) -> None:
+    (block,) = [block for _, block in BLOCKS if "assay chat --file" in block]
+    (make, _), *turns = session_of(block)
+    run_in_shell(make, cwd=tmp_path)
+
+    for (command, output), cell, answer in zip(turns, CELLS, ANSWERS, strict=True):
+        script = tmp_path / "script.jsonl"
+        replies = ({"text": f"```python\n{cell}\n```"}, {"text": answer})
+        script.write_text("\n".join(json.dumps(line) for line in replies))
+        shown = run_in_shell(
+            f"{command} --model scripted:{script}",
+            cwd=tmp_path,
+            XDG_STATE_HOME=str(tmp_path / "state"),
+        )
+
+        assert re.search(pattern_of(output), shown + "\n"), shown
+
+
 @pytest.mark.parametrize("example", [code for language, code in BLOCKS if language == "python"])
 def test_a_python_example_can_be_read_and_names_what_there_is(example: str) -> None:
     compile(example, "README.md", "exec")
