@@ -13,14 +13,6 @@ from tests.support.exercises import POLYGLOT, polyglot_clone
 from tests.support.requirements import require
 
 CATCH = Path("/usr/include/catch2/catch.hpp")
-COMPONENTS = {
-    "python": "pytest",
-    "javascript": "jest",
-    "go": "go-1.21",
-    "rust": "crates",
-    "cpp": "catch2",
-    "java": "java",
-}
 
 
 def settings_for(folder: Path) -> Settings:
@@ -41,7 +33,7 @@ async def test_the_reference_is_accepted_and_the_stub_rejected(name: str, tmp_pa
     catch = catch_header() if language == "cpp" else ""
     missing = ", ".join(one.what for one in kit.missing) or "catch.hpp"
     there = kit.ready and (language != "cpp" or bool(catch))
-    require(COMPONENTS[language], available=there, why=f"{missing} is missing")
+    require(f"bench-{language}", available=there, why=f"{missing} is missing")
     clone = polyglot_clone(tmp_path / "clone", catch=catch)
     order = BenchOrder(suite="polyglot", dataset=clone, selection=Selection(names=(name,)))
     answers: list[GateResult] = []

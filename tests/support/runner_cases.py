@@ -8,6 +8,7 @@ from assay.agent.verify.cargo import CargoRunner
 from assay.agent.verify.ctest import CTestRunner
 from assay.agent.verify.go import GoRunner
 from assay.agent.verify.jest import JestRunner
+from assay.agent.verify.junit_console import JUnitConsoleRunner
 from assay.agent.verify.node import NodeRunner
 from assay.agent.verify.runner import Runner
 
@@ -270,4 +271,62 @@ CTEST = RunnerCase(
     passed=frozenset({"adds", "adds more"}),
 )
 
-CASES = (NODE, JEST, CARGO, GO, CTEST)
+_JARS = ":".join(
+    f"/usr/share/java/{name}.jar"
+    for name in (
+        "junit-jupiter-api", "junit-jupiter-engine", "junit-platform-commons",
+        "junit-platform-console", "junit-platform-engine", "junit-platform-launcher",
+        "junit-platform-reporting", "opentest4j", "opentest4j-reporting-events",
+        "apiguardian-api", "picocli",
+    )
+)  # fmt: skip
+_JAVA = (
+    f"export CLASSPATH=/tmp/classes:{_JARS} && "
+    "javac -d /tmp/classes src/main/java/*.java src/test/java/*.java && "
+    "java -XX:TieredStopAtLevel=1 org.junit.platform.console.ConsoleLauncher "
+    "--scan-classpath /tmp/classes"
+)
+_HALT = "Runtime.getRuntime().halt(0);"
+JUNIT = RunnerCase(
+    runner=JUnitConsoleRunner(),
+    component="java",
+    probe="javac --version && test -e /usr/share/java/junit-platform-console.jar",
+    command=_JAVA,
+    plain=_JAVA,
+    test="src/test/java/AddTest.java",
+    target="src/main/java/Add.java",
+    files={
+        "src/test/java/AddTest.java": (
+            "import static org.junit.jupiter.api.Assertions.assertEquals;\n"
+            "import org.junit.jupiter.api.Test;\n\npublic class AddTest {\n"
+            "    @Test\n    public void adds() {\n"
+            "        assertEquals(3, Add.add(1, 2));\n    }\n\n"
+            "    @Test\n    void addsMore() {\n        assertEquals(4, Add.add(2, 2));\n    }\n}\n"
+        )
+    },
+    right="class Add {\n    static int add(int a, int b) { return a + b; }\n}\n",
+    wrong="class Add {\n    static int add(int a, int b) { return a - b; }\n}\n",
+    lies={
+        "halts": (
+            f"class Add {{ static {{ {_HALT} }}\n"
+            "    static int add(int a, int b) { return 9; }\n}\n"
+        ),
+        "exits in a test": (
+            "class Add { static int add(int a, int b) { System.exit(0); return 9; } }\n"
+        ),
+        "writes a report": (
+            "import java.nio.file.*;\n\nclass Add {\n    static int add(int a, int b) {\n"
+            '        try {\n            Path place = Path.of("/tmp/junit-reports");\n'
+            "            Files.createDirectories(place);\n"
+            '            Files.writeString(place.resolve("TEST-junit-jupiter.xml"), '
+            '"<?xml version=\\"1.0\\"?><testsuite><testcase classname=\\"AddTest\\" '
+            'name=\\"adds()\\"/><testcase classname=\\"AddTest\\" name=\\"addsMore()\\"/>'
+            '</testsuite>");\n'
+            f"        }} catch (java.io.IOException error) {{ }}\n        {_HALT}\n"
+            "        return 9;\n    }\n}\n"
+        ),
+    },
+    passed=frozenset({"AddTest::adds()", "AddTest::addsMore()"}),
+)
+
+CASES = (NODE, JEST, CARGO, GO, CTEST, JUNIT)

@@ -88,7 +88,7 @@ class Gate:
             oracle_accepted=accepted,
             stub_rejected=not stub.passed,
             provable=provable,
-            reason="" if accepted else _why(oracle),
+            reason="" if accepted else oracle.reason,
             tests=oracle.tests_total,
             oracle_s=oracle.tests_s,
             stub_s=stub.tests_s,
@@ -108,13 +108,6 @@ class Gate:
 
 def _has_no_tests(oracle: Judgement) -> bool:
     return oracle.by_exit_code and not oracle.tests_total and _NO_TEST in oracle.reason
-
-
-def _why(oracle: Judgement) -> str:
-    if oracle.by_exit_code:
-        return oracle.reason
-    lines = [line.strip() for line in oracle.output.splitlines() if line.strip()]
-    return f"{oracle.reason}: {lines[-1][:200] if lines else 'nothing was printed'}"
 
 
 def _keep(path: Path, result: GateResult) -> None:

@@ -24,6 +24,12 @@ from assay.contracts.workspace import Tree
 
 TIMED_OUT: Final = "Tests timed out!"
 _DURATION: Final = re.compile(r"\bin \d+\.\d+s\b")
+_TELLING: Final = re.compile(
+    # pytest, rustc, javac and g++, jest, go, libtest, Catch
+    r"E +\S|error(\[|:)|\S+\.(java|cpp|h|go):\d+.*(error|undefined|:)|●|panic: |thread '.*panicked"
+    r"|\S+:\d+: FAILED:|(Syntax|Indentation|Type|Reference|Name)Error\b|--- FAIL"
+)
+_MOST_LINE: Final = 160
 _MOST_OUTPUT: Final = 4 << 20
 _NO_TEST: Final = "no test was carried out"
 
@@ -105,11 +111,12 @@ class Judge:
             result = await sandbox.run(program, on_output=keep)
         output = TIMED_OUT if result.timed_out else _cleaned(bytes(kept), exercise)
         ending = "" if result.reason is Reason.COMPLETED else f", {result.reason.value}"
+        telling = telling_line(output)
         return Judgement(
             passed=result.succeeded,
             by_exit_code=result.succeeded,
             proven=False,
-            reason="" if result.succeeded else f"the tests failed{ending}",
+            reason="" if result.succeeded else f"the tests failed{ending}: {telling}",
             output=output,
             timed_out=result.timed_out,
             tests_s=result.duration_s,
@@ -149,6 +156,13 @@ def _weighed(bare: Judgement, verdict: Verdict, *, provable: bool) -> Judgement:
         tests_passed=sum(test.passed for test in tests),
         tests_total=len(tests),
     )
+
+
+def telling_line(output: str) -> str:
+    """Return the line of a test's output that says most about why it failed."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    telling = next((line for line in lines if _TELLING.match(line)), lines[-1] if lines else "")
+    return telling[:_MOST_LINE] or "nothing was printed"
 
 
 def _cleaned(output: bytes, exercise: Exercise) -> str:

@@ -11,6 +11,7 @@ import yaml
 
 from assay.bench.comparing import compare
 from assay.bench.exercise import Language, Track
+from assay.bench.judging import telling_line
 from assay.bench.leaderboard import as_yaml, leaderboard_entry
 from assay.bench.reporting import REPORTS, write_reports
 from assay.bench.result import RESULT, Result, Status, Try
@@ -177,3 +178,18 @@ def test_different_suites_are_not_compared(tmp_path: Path) -> None:
     after = a_run(tmp_path / "b", [a_result("one", [True])], suite="other")
     with pytest.raises(UsageError, match="different suites"):
         compare(before, after)
+
+
+@pytest.mark.parametrize(
+    ("output", "told"),
+    [
+        ("collected 1 item\nE   AssertionError: 4 != 5\n1 failed", "E   AssertionError: 4 != 5"),
+        ("Compiling x\nerror[E0425]: cannot find `y`\nwarning: build failed", "error[E0425]: "),
+        ("src/main/java/A.java:3: error: ';' expected\n1 error", "src/main/java/A.java:3: error"),
+        ("FAIL ./a.spec.js\n  ● adding > small\n", "● adding > small"),
+        ("something else\nlast words\n", "last words"),
+        ("", "nothing was printed"),
+    ],
+)
+def test_the_line_that_says_most_is_told(output: str, told: str) -> None:
+    assert telling_line(output).startswith(told)

@@ -14,7 +14,7 @@ from assay.agent.verify.evidence import Account, conclude, with_doubt
 from assay.agent.verify.junit import read_junit
 from assay.agent.verify.planting import Plan, new_canary_name, planted, read_texts
 from assay.agent.verify.runner import CheckOrder, Observation
-from assay.contracts.execution import Command
+from assay.contracts.execution import WORKSPACE, Command
 from assay.contracts.ports import OnOutput, Sandbox, ignore_output
 from assay.contracts.verdict import Grade, TestResult
 from assay.contracts.workspace import Tree
@@ -75,6 +75,11 @@ class JUnitConsoleRunner:
                 ),
                 on_output=on_output,
             )
+        # Compiled, they would be found again by the next run.
+        classes = " -o ".join(f"-name '{path.stem}*.class'" for path in plan.files)
+        if classes:
+            remove = f"find {WORKSPACE} /tmp \\( {classes} \\) -delete"
+            await sandbox.run(Command(argv=("sh", "-c", remove)))
         kept = bytearray()
         await sandbox.run(
             Command(argv=("sh", "-c", _READ)), on_output=lambda chunk: kept.extend(chunk.data)

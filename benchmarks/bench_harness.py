@@ -1,0 +1,160 @@
+"""What the benchmark harness adds to the bare test commands, on the same exercises.
+
+    python benchmarks/bench_harness.py SUITE [--dataset PATH] [--languages python,go] [--rounds 3]
+
+For each exercise, in turns: the bare command by itself in a sandbox that holds the files, and the
+same exercise done by the harness with the model `oracle`, its verdict by exit code: reading the
+reply, fresh sandboxes, copying, recording, results on disk. Both run the same tests once, in the
+same kind of sandbox. Prints the ratio of the sums, and, apart from it, what the proof costs on top.
+"""
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+
+import anyio
+
+from assay.agent.snapshots import write_tree
+from assay.bench.exercise import Exercise
+from assay.bench.judging import Judge
+from assay.bench.players import open_player
+from assay.bench.running import Rules, Runner, Task
+from assay.bench.selecting import Selection
+from assay.bench.session import Bench, BenchOrder, load, open_bench
+from assay.bench.store import open_store
+from assay.contracts.execution import Command
+from assay.contracts.goal import Effort
+from assay.models.factory import Opening
+from assay.settings import Settings, load_settings
+
+
+async def timed(work: Callable[[], Awaitable[None]]) -> float:
+    begun = time.perf_counter()
+    await work()
+    return time.perf_counter() - begun
+
+
+class Side:
+    """One way of running the tests of an exercise."""
+
+    def __init__(self, bench: Bench, settings: Settings, scratch: Path) -> None:
+        self.bench = bench
+        self.settings = settings
+        self.scratch = scratch
+        self.runs = 0
+
+    async def bare(self, exercise: Exercise) -> float:
+        """Time the command alone: the files are there already."""
+        commands = self.bench.kits.commands(exercise)
+        tree = exercise.pristine.with_files(exercise.reference_setup.files)
+        async with self.bench.judge.backend.open_sandbox(self.bench.judge.limits) as sandbox:
+            await write_tree(sandbox, tree.with_files(exercise.reference.files))
+            argv = ("bash", "-c", commands.bare)
+            result = await sandbox.run(Command(argv=argv, cwd=exercise.folder))
+            if not result.succeeded:
+                raise SystemExit(f"{exercise.id}: the bare command failed\n{result.stdout}")
+            return result.duration_s
+
+    async def harness(self, exercise: Exercise, *, proof: bool) -> float:
+        """Time the whole exercise, from the request to the line in the results."""
+        self.runs += 1
+        judge: Judge = replace(self.bench.judge, proof=proof)
+        given = exercise.workspace.with_files(exercise.reference_setup.files)
+        task = Task(exercise=replace(exercise, workspace=given), repeat=1)
+        async with (
+            open_player("oracle", self.settings.models, Opening()) as (_, player),
+            open_store(self.scratch / str(self.runs), {}) as store,
+        ):
+            runner = Runner(
+                rules=Rules(track="blind", tries=1, effort=Effort(), jobs=1),
+                store=store,
+                player=player,
+                judge=judge,
+                kits=self.bench.kits,
+                gate={},
+                settings=self.settings,
+            )
+
+            async def work() -> None:
+                await runner.run((task,))
+
+            spent = await timed(work)
+            (result,) = store.read().values()
+        if not result.tries or not result.tries[0].by_exit_code:
+            raise SystemExit(f"{exercise.id}: the harness says {result.status}: {result.reason}")
+        return spent
+
+
+async def compare(order: BenchOrder, rounds: int) -> None:
+    settings = load_settings()
+    exercises = order.selection.of(load(order, settings))
+    sums: dict[str, list[float]] = {}
+    with tempfile.TemporaryDirectory(prefix="assay-harness-") as scratch:
+        async with open_bench(order, settings, exercises) as bench:
+            side = Side(bench, settings, Path(scratch))
+            for exercise in exercises:
+                if why_not := bench.kits.why_not(exercise):
+                    print(f"{exercise.id:32} not run: {why_not}")
+                    continue
+                times = await one_exercise(side, exercise, rounds)
+                row = [statistics.median(values) for values in times]
+                sums.setdefault(exercise.language, [0.0, 0.0, 0.0])
+                for place, value in enumerate(row):
+                    sums[exercise.language][place] += value
+                bare, harness, proof = row
+                print(
+                    f"{exercise.id:32} bare {bare:6.2f} s   harness {harness:6.2f} s "
+                    f"({harness / bare:5.2f})   with proof {proof:6.2f} s ({proof / bare:5.2f})",
+                    flush=True,
+                )
+    report(sums)
+
+
+async def one_exercise(side: Side, exercise: Exercise, rounds: int) -> list[list[float]]:
+    """Return the times of bare command, harness and harness with proof, taken in turns."""
+    times: list[list[float]] = [[], [], []]
+    for _ in range(rounds):
+        times[0].append(await side.bare(exercise))
+        times[1].append(await side.harness(exercise, proof=False))
+        times[2].append(await side.harness(exercise, proof=True))
+    return times
+
+
+def report(sums: dict[str, list[float]]) -> None:
+    print()
+    total = [sum(values[place] for values in sums.values()) for place in range(3)]
+    for name, (bare, harness, proof) in [*sums.items(), ("all", total)]:
+        print(
+            f"{name:12} bare {bare:7.2f} s   harness {harness:7.2f} s, "
+            f"{100 * (harness / bare - 1):+5.1f} %   "
+            f"with proof {proof:7.2f} s, {proof / bare:4.2f} times"
+        )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("suite")
+    parser.add_argument("--dataset", type=Path)
+    parser.add_argument("--languages", default="")
+    parser.add_argument("--limit", type=int)
+    parser.add_argument("--rounds", type=int, default=3)
+    arguments = parser.parse_args()
+    languages = tuple(word for word in arguments.languages.split(",") if word)
+    order = BenchOrder(
+        suite=arguments.suite,
+        dataset=arguments.dataset,
+        selection=Selection(languages=languages, limit=arguments.limit),  # pyright: ignore[reportArgumentType] - typed by a person
+    )
+    anyio.run(compare, order, arguments.rounds)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

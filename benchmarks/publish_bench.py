@@ -1,0 +1,133 @@
+"""Makes docs/benchmarks/bench.md from the folders of finished runs.
+
+    python benchmarks/publish_bench.py RUNS [--to docs/benchmarks/bench.md]
+
+RUNS holds `humaneval-single`, `humaneval-agentic`, `python-single` and `python-agentic`, each a
+folder that `assay bench run` wrote: the model asked once, and Assay with the same model.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from assay.bench.comparing import compare
+from assay.bench.markdown_report import rate_cells, table
+from assay.bench.result import Status
+from assay.bench.summary import Summary, read_summary
+
+SUITES = {
+    "humaneval": ("HumanEval", "humaneval --dataset HumanEval.jsonl.gz"),
+    "python": (
+        "Polyglot, Python exercises of the development set",
+        "polyglot --dataset CLONE --languages python",
+    ),
+}
+HEAD = """\
+# What the embedded model solves alone, and with Assay
+
+The same model, asked once with docs and stub only (track `blind`, one try, temperature 0), and at
+work in Assay with the tests in sight (track `agentic`). The two are different tracks: the first is
+what a single reply is worth, the second what the same model comes to when its proposals are run and
+judged. Both are judged by the same verifier in fresh sandboxes without network; memory was off, so
+that no exercise could help another. Intervals are Wilson's, 95 %; the p-value is McNemar's, exact.
+
+This page is made by `python benchmarks/publish_bench.py RUNS` from the runs' own folders.
+"""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("runs", type=Path)
+    parser.add_argument("--to", type=Path, default=Path("docs/benchmarks/bench.md"))
+    arguments = parser.parse_args()
+    parts = [HEAD]
+    for name, (title, words) in SUITES.items():
+        single = read_summary(arguments.runs / f"{name}-single")
+        agentic = read_summary(arguments.runs / f"{name}-agentic")
+        parts.append(section(title, words, single, agentic))
+    parts.append(where(single))
+    arguments.to.write_text("\n".join(parts), "utf-8")
+    print(arguments.to)
+    return 0
+
+
+def section(title: str, words: str, single: Summary, agentic: Summary) -> str:
+    for summary in (single, agentic):
+        if not summary.complete:
+            print(
+                f"{summary.folder}: only {len(summary.results)} of {summary.tasks}", file=sys.stderr
+            )
+    attempts = agentic.asked["attempts"]
+    found = compare(single, agentic)
+    rows = [
+        ("asked once", *rate_cells(single.rate), *effort(single)),
+        ("Assay", *rate_cells(agentic.rate), *effort(agentic)),
+    ]
+    commands = (
+        f"```console\n$ assay bench run {words} --model local --tries 1\n"
+        f"$ assay bench run {words} --model local --track agentic --attempts {attempts}\n```"
+    )
+    flips = (
+        f"Assay solved {len(found.gained)} that one reply did not, and one reply solved "
+        f"{len(found.lost)} that Assay did not; p = {found.p_value:.3g}."
+    )
+    head = ("", "solved", "rate", "95 % interval", "tokens written", "seconds each")
+    return "\n\n".join(
+        (
+            f"## {title}",
+            f"{single.tasks} exercises, {single.asked['source']}; model {single.asked['model']}."
+            + incomplete(single, agentic),
+            commands,
+            table(head, rows),
+            flips,
+            "### What Assay did not solve, and why",
+            failures(agentic),
+            "### What one reply did not solve, and why",
+            failures(single),
+        )
+    )
+
+
+def incomplete(*summaries: Summary) -> str:
+    if all(summary.complete for summary in summaries):
+        return ""
+    done = " and ".join(f"{len(one.results)} of {one.tasks}" for one in summaries)
+    return f" **Not complete: {done} are done.**"
+
+
+def effort(summary: Summary) -> tuple[str, str]:
+    n = len(summary.counted) or 1
+    seconds = summary.total(lambda result: result.wall_s) / n
+    return f"{summary.usage.output_tokens}", f"{seconds:.0f}"
+
+
+def failures(summary: Summary) -> str:
+    counts = ", ".join(
+        f"{summary.count(status)} {status.value}"
+        for status in Status
+        if summary.count(status) and status is not Status.PASSED
+    )
+    rows = [
+        (result.exercise, result.status.value, " ".join(result.reason.split())[:150])
+        for result in summary.results
+        if not result.passed
+    ]
+    if not rows:
+        return "Nothing."
+    return f"{counts}.\n\n" + table(("exercise", "status", "why"), rows)
+
+
+def where(summary: Summary) -> str:
+    environment = summary.environment
+    return (
+        f"## Where\n\nAssay {environment.get('assay')}, sandbox {environment.get('backend')} "
+        f"({environment.get('isolation')}), {environment.get('python')}, "
+        f"{environment.get('toolchains', {}).get('python', '')}, {environment.get('machine')}, "
+        f"two processors shared with other work, which the seconds show and the rates do not.\n"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
