@@ -1,9 +1,13 @@
 """The E2B backend keeps the promises of every sandbox, on a service that speaks E2B's protocol."""
 
+import pytest
+
 from assay.testing.conformance import PROMISES
 from assay.testing.excuses import EXCUSES
 from assay.testing.selftest import CheckResult, run_suites
 from tests.support.e2b_service.opening import open_backend_on_stand_in
+
+pytestmark = pytest.mark.backends
 
 OF_THE_STAND_IN = {
     # Nobody is root in a stand-in machine, so that its workspace is not where it is at E2B.

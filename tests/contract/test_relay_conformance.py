@@ -1,8 +1,12 @@
 """A backend behind a relay keeps every promise that it keeps by itself."""
 
+import pytest
+
 from assay.testing.selftest import CheckResult, run_suites
 from tests.support.backends import open_native
 from tests.support.relays import open_relayed
+
+pytestmark = pytest.mark.backends
 
 
 async def test_a_relayed_backend_keeps_every_promise() -> None:

@@ -2,9 +2,13 @@
 
 from pathlib import Path
 
+import pytest
+
 from assay.testing.selftest import CheckResult, run_suites
 from tests.support.backends import open_native
 from tests.support.executors import make_certificates, open_client, open_served
+
+pytestmark = pytest.mark.backends
 
 
 async def test_a_remote_backend_keeps_every_promise(tmp_path: Path) -> None:

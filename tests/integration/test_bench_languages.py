@@ -12,6 +12,8 @@ from assay.settings import SandboxSettings, Settings, load_settings
 from tests.support.exercises import POLYGLOT, polyglot_clone
 from tests.support.requirements import require
 
+pytestmark = pytest.mark.backends
+
 CATCH = Path("/usr/include/catch2/catch.hpp")
 
 

@@ -15,6 +15,8 @@ from assay.wiring import open_backend
 from tests.support.docker import Kind, docker_settings, require_docker
 from tests.support.sources import ROOT
 
+pytestmark = pytest.mark.backends
+
 ASSAY = (sys.executable, "-m", "assay")
 DOCKER = shutil.which("docker") or ""
 EXPECTED = {"docker": Isolation.ISOLATED, "docker+runsc": Isolation.KERNEL}

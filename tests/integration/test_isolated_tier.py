@@ -9,6 +9,8 @@ from tests.support.ordinary_user import OrdinaryUser
 from tests.support.requirements import require
 from tests.support.selftests import WITHIN_S, promised_at, run_selftest
 
+pytestmark = pytest.mark.backends
+
 NEVER_FEWER_THAN = 450
 
 

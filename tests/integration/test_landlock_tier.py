@@ -10,6 +10,8 @@ from tests.support.ordinary_user import OrdinaryUser
 from tests.support.requirements import require
 from tests.support.selftests import WITHIN_S, promised_at, run_selftest
 
+pytestmark = pytest.mark.backends
+
 SAFE_LANDLOCK = 6
 NEVER_FEWER_THAN = 430
 

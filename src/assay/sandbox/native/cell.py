@@ -48,14 +48,6 @@ class Descriptor:
             return data[:0]
         return data
 
-    def end_writing(self) -> None:
-        """Let the other end of a socket see that no more will come."""
-        end = socket.socket(fileno=self.number)
-        try:
-            end.shutdown(socket.SHUT_WR)
-        finally:
-            end.detach()
-
     def close(self) -> None:
         if self.number >= 0:
             os.close(self.number)
@@ -100,8 +92,9 @@ class Cell:
     pid: int | None = None
     """The number of PID 1, where `pidfd` is only readable like one."""
     outlets: tuple[int, ...] = ()
-    """Our own copies of the ends that the program writes its output to. While we have them, no
-    stream can end, and we are not woken for that just before we are told how the program ended."""
+    """Our own copies of the ends that the program writes its output to. While we have one, that
+    stream cannot end, and we are not woken for that just before we are told how the program ended.
+    Where the worker is not a child of PID 1, the end of stderr is a hint; see `leaving.py`."""
 
     listeners: tuple[int, ...] = ()
     """Where the connections of the program end, if its sandbox may reach some hosts."""

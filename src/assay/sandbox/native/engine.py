@@ -93,8 +93,9 @@ class Engine:
             raise
         finally:
             close_all(entries)
-        program, to_stdin, *outlets, told = pipes.theirs
-        close_all((program, to_stdin, told))
+        # The end of stderr is a hint of workers that are no children of PID 1, see `leaving.py`.
+        outlets = pipes.theirs[2:4] if worker is None else pipes.theirs[2:3]
+        close_all({*pipes.theirs} - {*outlets})
         go, stdin, stdout, stderr, status = pipes.ours
         return Cell(
             slot=slot,
@@ -108,7 +109,7 @@ class Engine:
             status=status,
             group=group,
             ending_signal=signal.SIGTERM if self._tier == "landlock" else signal.SIGKILL,
-            outlets=tuple(outlets),
+            outlets=outlets,
             listeners=tuple(listeners),
         )
 

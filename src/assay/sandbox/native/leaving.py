@@ -3,7 +3,7 @@
 Whoever waits for a process is told of its end when all of it is gone, and giving back the memory of
 an interpreter with its libraries takes longer than most programs run. But a process that has begun
 to leave never runs another instruction of its own, and its exit code is settled by then. The worker
-closes a descriptor just before it leaves. That is only a hint, which a program could give as well:
+closes its stderr just before it leaves. That is only a hint, which a program could give as well:
 what counts is what the kernel says of the process.
 """
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import select
 import time
 from collections.abc import Callable
@@ -25,6 +26,8 @@ _FIRST_LOOK_S: Final = 0.01
 _LOOK_EVERY_S: Final = 0.025
 _LARGEST_STATUS: Final = 4096
 _WORKER_AND_PID1: Final = 2
+_LOOKS: Final = 12
+"""A fifth of a millisecond; waiting for the next event would take far longer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,10 +95,10 @@ class Supervision:
         """Wait for everything at once, in one task: small programs spend their time here."""
         with closing(select.epoll()) as events:
             self._events = events
-            self._feed(self._cell.go, memoryview(request), self._expect_hint)
-            self._feed(self._cell.stdin, memoryview(stdin), self._cell.stdin.close)
+            self._feed(self._cell.go, memoryview(request))
+            self._feed(self._cell.stdin, memoryview(stdin))
             self._on(self._cell.stdout.number, partial(self._pump, "stdout"))
-            self._on(self._cell.stderr.number, partial(self._pump, "stderr"))
+            self._on(self._cell.stderr.number, self._hear_stderr)
             self._on(self._cell.status.number, self._read_status)
             self._deadline = time.monotonic() + self._limits.wall_s
             self._next_look = time.monotonic() + _FIRST_LOOK_S
@@ -116,27 +119,34 @@ class Supervision:
         del self._handlers[number]
         self._events.unregister(number)
 
-    def _feed(self, pipe: Descriptor, data: memoryview, then: Callable[[], None]) -> None:
-        """Write what fits, the rest when there is room again, and then do what comes then."""
+    def _feed(self, pipe: Descriptor, data: memoryview) -> None:
+        """Write what fits, the rest when there is room again, and then close."""
         number = pipe.number
         rest = pipe.write_some(data)
         if number in self._handlers:
             self._off(number)
         if rest:
-            self._on(number, partial(self._feed, pipe, rest, then), select.EPOLLOUT)
+            self._on(number, partial(self._feed, pipe, rest), select.EPOLLOUT)
         else:
-            then()
+            pipe.close()
 
-    def _expect_hint(self) -> None:
-        """End the request, and listen for a worker that is about to leave."""
-        self._cell.go.end_writing()
-        if self._watch_worker is not None:
-            self._on(self._cell.go.number, self._look_for_the_end)
+    def _hear_stderr(self) -> None:
+        """Take what is there; its end, where it has one, is the hint of a worker that leaves."""
+        if not self._pump("stderr"):
+            self._off(self._cell.stderr.number)
+            self._look_for_the_end()
 
     def _look_for_the_end(self) -> None:
-        self._off(self._cell.go.number)
-        pid = self._watch_worker
-        ended = None if pid is None else leaving.wait_status(pid)
+        """Look whether the worker leaves; it is a few steps behind its hint, so more than once."""
+        if self._watch_worker is None:
+            return
+        ended = None
+        for _ in range(_LOOKS):
+            # It may be waiting for the very processor that its hint has given to us.
+            os.sched_yield()
+            ended = leaving.wait_status(self._watch_worker)
+            if ended is not None:
+                break
         # Whoever has forked leaves it to the end of all processes.
         if ended is not None and self._cell.group.processes() == _WORKER_AND_PID1:
             self._report |= {"ended": ended}

@@ -31,6 +31,7 @@ NOT_FOUND: Final = 127
 NOT_RUNNABLE: Final = 126
 _INTERRUPTED: Final = -int(signal.SIGINT)
 """In place of an exit code, which is never negative."""
+_STDERR: Final = 2
 _LOWEST_OPEN: Final = 3
 _HIGHEST_OPEN: Final = 1 << 16
 _CHUNK: Final = 1 << 16
@@ -98,7 +99,7 @@ def serve(descriptors: Descriptors, confinement: Confinement) -> NoReturn:
     """Lock in, report readiness, then become the program that arrives. Never returns."""
     # Kept aside, since a program may replace them.
     leave, interrupt = os._exit, partial(_interrupt, signal.signal, os.kill)
-    run = partial(_run_python, partial(_hint, os.close, descriptors.go))
+    run = partial(_run_python, partial(_hint, os.close))
     try:
         _take_descriptors(descriptors, confinement.line)
         _settle_in()
@@ -107,9 +108,9 @@ def serve(descriptors: Descriptors, confinement: Confinement) -> NoReturn:
         header, source = _read_request(descriptors.go)
         if header.get("kind") == "interpreter":
             _become_keeper(header, descriptors, confinement)
+        os.close(descriptors.go)
         if not header:
             leave(0)
-        os.set_inheritable(descriptors.go, False)
         _prepare(header, confinement)
     except BaseException as error:  # noqa: BLE001 - whatever it was, PID 1 and the supervisor must know
         _report(descriptors.status, "setup_failed", repr(error))
@@ -134,10 +135,10 @@ def _interrupt(set_action: Callable[..., object], send: Callable[..., object]) -
     send(os.getpid(), signal.SIGINT)
 
 
-def _hint(close: Callable[[int], object], go: int) -> None:
+def _hint(close: Callable[[int], object]) -> None:
     """Let the supervisor look now whether we are leaving; see `leaving.py`."""
     with suppress(OSError):
-        close(go)
+        close(_STDERR)
 
 
 def _report(status: int, what: str, detail: str) -> None:
