@@ -102,6 +102,11 @@ def main() -> int:
         # They end by themselves: the engine closes their input when their owner is gone.
         deadline = time.monotonic() + PATIENCE_S
         while (left := containers_of(killed)) and time.monotonic() < deadline:
+            # One that was made and not yet started when its owner died has no input to be closed;
+            # the next backend that opens removes it, or this.
+            subprocess.run(
+                [sys.executable, "-m", "assay", "sandbox", "clean"], check=True, stdout=2
+            )
             time.sleep(0.5)
         found = {
             "sessions": options.sessions,

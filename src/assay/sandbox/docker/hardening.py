@@ -21,6 +21,8 @@ _AT_ONCE: Final = 4
 """So many executions may use all they are allowed at the same time."""
 _RUNTIME_MB: Final = 16
 _OPEN_FILES: Final = 8192
+_GVISOR_THREADS: Final = 4096
+"""gVisor dies when the host refuses it a thread, and has some for each process of a program."""
 _GVISOR_CAPABILITIES: Final = ("SETUID", "SETGID")
 """In gVisor, whose kernel this is about and not the host's: our service is its root, without any
 other right, so that programs can be somebody else than the service."""
@@ -100,7 +102,7 @@ def _host_config(plan: ContainerPlan) -> dict[str, Any]:
         "Init": True,
         "Memory": memory_bytes,
         "MemorySwap": memory_bytes,
-        "PidsLimit": walls.processes,
+        "PidsLimit": walls.processes + (_GVISOR_THREADS if plan.gvisor else 0),
         "NanoCpus": int(plan.cpus * 1e9),
         "OomScoreAdj": 500,
         "Ulimits": [
