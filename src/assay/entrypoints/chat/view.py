@@ -138,7 +138,9 @@ class ChatView:
             self._show_figure(artifact)
         if artifact.source != "table":
             place = self._folder / artifact.name
-            self._console.print(Text(f"    {artifact.source}: {place}", style="dim"))
+            self._console.print(
+                Text(f"    {artifact.source}: {place}", style="dim"), soft_wrap=True
+            )
 
 
 def _sentence(event: FileLoaded | StateRebuilt | ModelChosen | TurnUndone) -> str:
