@@ -34,7 +34,7 @@ run: $(READY)
 	@$(BIN)/assay verify build/run/.assay/*.certificate.json
 
 test: $(READY)
-	@$(BIN)/pytest $(ARGS)
+	@$(BIN)/pytest --numprocesses auto --dist loadfile $(ARGS)
 
 test-backends: $(READY)
 	@$(BIN)/pytest -m backends $(ARGS)

@@ -12,7 +12,7 @@ from tests.support.docker import KINDS, Kind, open_docker_backend
 pytestmark = pytest.mark.backends
 
 
-@pytest.fixture(scope="session", params=KINDS)
+@pytest.fixture(scope="module", params=KINDS)
 async def backend(request: pytest.FixtureRequest) -> AsyncGenerator[SandboxBackend]:
     kind: Kind = request.param
     async with open_docker_backend(kind, spares=2) as opened:

@@ -123,7 +123,7 @@ async def test_a_running_engine_is_in_the_list(tmp_path: Path) -> None:
         text = run("sandbox", "list", runtime_dir=settings.runtime_dir).stdout
 
     (row,) = rows
-    assert row.keys() == {"engine", "state", "owner_pid", "processes", "age_s"}
+    assert row.keys() == {"backend", "engine", "state", "owner_pid", "processes", "age_s"}
     assert (row["state"], row["processes"]) == ("running", 3)
     assert text.startswith(f"{row['engine']}  running  owner {row['owner_pid']}  3 processes")
 

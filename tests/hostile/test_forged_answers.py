@@ -305,7 +305,7 @@ exports.add = () => 0;
 )  # fmt: skip
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 async def backend() -> AsyncGenerator[SandboxBackend]:
     async with open_native("namespaces") as opened:
         yield opened

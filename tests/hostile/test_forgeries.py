@@ -493,7 +493,7 @@ FORGERIES = (
 )  # fmt: skip
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 async def backend() -> AsyncGenerator[SandboxBackend]:
     async with open_native("namespaces") as opened:
         yield opened

@@ -512,7 +512,7 @@ SOLUTIONS = (
 )  # fmt: skip
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 async def backend() -> AsyncGenerator[SandboxBackend]:
     async with open_native("namespaces") as opened:
         yield opened

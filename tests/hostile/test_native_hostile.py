@@ -11,7 +11,7 @@ from tests.support.backends import TIERS, Tier, open_native
 from tests.support.requirements import require
 
 
-@pytest.fixture(scope="session", params=TIERS)
+@pytest.fixture(scope="module", params=TIERS)
 async def backend(request: pytest.FixtureRequest) -> AsyncGenerator[SandboxBackend]:
     tier: Tier = request.param
     async with open_native(tier) as opened:

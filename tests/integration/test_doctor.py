@@ -52,7 +52,8 @@ def report_of(process: subprocess.CompletedProcess[str]) -> dict[str, Any]:
 def without_namespaces(limit: str, *argv: str, root: bool) -> tuple[str, ...]:
     """A command in a user namespace that may make no further namespaces of a kind."""
     ids = ("--map-root-user",) if root else ("--map-current-user", "--keep-caps")
-    return ("unshare", "--user", *ids, "sh", "-c", LOWER_LIMIT, limit, *argv)
+    without_docker = ("env", "ASSAY_SANDBOX__BACKEND=native")
+    return (*without_docker, "unshare", "--user", *ids, "sh", "-c", LOWER_LIMIT, limit, *argv)
 
 
 @pytest.fixture(scope="module")
