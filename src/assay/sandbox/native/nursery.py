@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
-from assay.sandbox.native import jail, kernel, loopback, pid1, worker
+from assay.sandbox.native import jail, kernel, loopback, pid1, sleeper, worker
 from assay.sandbox.native.identity import clone_with_root
 from assay.sandbox.native.pid1 import NAMESPACES, Vacancy
 from assay.sandbox.native.worker import Confinement, Descriptors
@@ -40,6 +40,7 @@ class Nursery:
         self._events = select.poll()
         self._events.register(channel, select.POLLIN)
         self._spare_network = False
+        self._sleeper = sleeper.open_program() if self._jailed else None
         self._newest = 0
         """The number of the PID 1 made last, for a supervisor that has no pidfd of it."""
         # Nobody else waits for what is made here, so the dead go by themselves; see `_join`.
@@ -125,7 +126,7 @@ class Nursery:
         if pid == 0:
             self._channel.close()
             _close((opener, *listeners))
-            vacancy = Vacancy(gate=gate, ready=ready, status=status)
+            vacancy = Vacancy(gate=gate, ready=ready, status=status, sleeper=self._sleeper)
             confinement = self._confinement_for(order)
             pid1.keep_vacant(f"{jail.SLOTS}/{order['slot']}", vacancy, cgroups, confinement)
         names = ("pid", *(name for name, _ in NAMESPACES))

@@ -14,15 +14,13 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final, NoReturn
 
-from assay.sandbox.native import jail, kernel, mediation, worker
+from assay.sandbox.native import jail, kernel, mediation, sleeper, worker
 from assay.sandbox.native.descendants import children_of, descendants_of
 from assay.sandbox.native.identity import become
 from assay.sandbox.native.plan import HOSTNAME, INNER_ID
 from assay.sandbox.native.worker import Confinement, Descriptors
 
 _SETUP_FAILED: Final = 125
-_LOWEST_OPEN: Final = 3
-_HIGHEST_OPEN: Final = 1 << 16
 NAMESPACES: Final = (
     ("net", kernel.CLONE_NEWNET),  # first: it was made by the zygote and belongs to it
     ("user", kernel.CLONE_NEWUSER),  # gives the right to join the others, which belong to it
@@ -95,6 +93,8 @@ class Vacancy:
     ready: int
     """Tells the worker that it can move in."""
     status: int
+    sleeper: int | None = None
+    """The program to become then; see `sleeper.py`."""
 
 
 def keep_vacant(
@@ -103,8 +103,6 @@ def keep_vacant(
     """Make a cell for a worker that comes from elsewhere, and keep it until it is killed."""
     try:
         kernel.die_with_parent(signal.SIGKILL)
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         _join(cgroups)
         kernel.map_own_ids(INNER_ID, INNER_ID, INNER_ID)
         jail.enter_execution_root(slot, confinement.layer)
@@ -112,14 +110,11 @@ def keep_vacant(
         os.read(vacancy.gate, 1)
         kernel.set_dumpable(dumpable=False)
         lock(confinement)
-        os.write(vacancy.ready, b"1")
     except BaseException as error:  # noqa: BLE001 - nothing of ours may run on past this process
         os.write(vacancy.status, json.dumps({"setup_failed": repr(error)}).encode() + b"\n")
         os._exit(_SETUP_FAILED)
-    os.closerange(_LOWEST_OPEN, _HIGHEST_OPEN)
-    while True:
-        signal.sigwait({signal.SIGCHLD})
-        _reap_the_dead()
+    # Whatever ends in here goes by itself: as in the zygote, nobody asks how children ended.
+    sleeper.sleep(vacancy.sleeper, vacancy.ready)
 
 
 def move_in(

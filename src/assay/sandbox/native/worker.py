@@ -45,8 +45,8 @@ _OUR_MODULES: Final = (
         for name in (
             *("cell_code", "descendants", "figures", "heads", "hot_pages", "jail", "keeper"),
             *("kernel", "landlock", "large_pages", "loopback", "mediation", "nursery", "pid1"),
-            *("plan", "rehearsal", "removal", "seccomp", "seccomp_policy", "showing", "steward"),
-            *("streams", "syscalls", "talk", "tracebacks", "worker", "zygote"),
+            *("plan", "rehearsal", "removal", "seccomp", "seccomp_policy", "showing", "sleeper"),
+            *("steward", "streams", "syscalls", "talk", "tracebacks", "worker", "zygote"),
         )
     ),
 )
