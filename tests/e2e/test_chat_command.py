@@ -179,6 +179,7 @@ def test_what_was_said_before_a_kill_is_there_after_it(home: Path) -> None:
         (("chat", "hi", "--session", "nobody"), "no sessions yet"),
         (("chat", "hi", "--model", "nonsense:x"), "nonsense"),
         (("chat", "hi", "--file", "missing.csv", "--model", "SCRIPT"), "no file 'missing.csv'"),
+        (("chat", "hi", "--file", "/dev/zero", "--model", "SCRIPT"), "a device or a pipe"),
         (("chat", " ", "--model", "SCRIPT"), "message is empty"),
         (("sessions", "delete", "nobody", "--yes"), "no sessions yet"),
         (("sessions", "export", "nobody", "x.md"), "no sessions yet"),

@@ -168,6 +168,8 @@ def read_upload(source: Path) -> bytes:
     """
     if source.is_dir():
         raise UsageError(f"{str(source)!r} is a folder", hint="name a file")
+    if source.exists() and not source.is_file():
+        raise UsageError(f"{str(source)!r} is a device or a pipe", hint="name a file")
     try:
         if source.stat().st_size > LARGEST_FILE:
             raise UsageError(

@@ -3,6 +3,7 @@
 import signal
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +18,7 @@ from assay.entrypoints.chat import figures
 from assay.entrypoints.chat.commands import COMMANDS, Desk, GoTo, Leave, Next, obey
 from assay.entrypoints.chat.prompting import Reader, open_reader
 from assay.entrypoints.chat.view import ChatView
+from assay.entrypoints.interrupting import until_interrupted
 from assay.entrypoints.progress import open_progress
 from assay.entrypoints.render.text import one_line
 from assay.settings import Settings, terminal_graphics
@@ -112,11 +114,15 @@ class _Room:
             if not message.strip():
                 continue
             if message.lstrip().startswith("/"):
-                if (following := await obey(message.strip(), desk)) is not None:
+                if (following := await self._obey(message.strip(), desk)) is not None:
                     return following
             else:
                 await take_turn(conversation, message)
                 await self._show_figures(conversation)
+
+    async def _obey(self, words: str, desk: Desk) -> Next:
+        """Carry out a command; Ctrl-C ends it and not the conversation."""
+        return await until_interrupted(partial(obey, words, desk))
 
     async def _approve(self, ask: ToolAsk) -> bool:
         """Ask about a tool; nobody there to ask means no."""
