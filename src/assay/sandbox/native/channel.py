@@ -44,8 +44,7 @@ class Channel:
         async with self._turn:
             # An answer left unread would be taken for that of the next question.
             with anyio.CancelScope(shield=True):
-                if self._broken:
-                    raise ChannelClosedError("the other side is gone")
+                self._must_be_open()
                 await self._send(json.dumps(question).encode(), descriptors)
                 return await self.hear()
         raise AssertionError("nobody cancels a scope that is shielded and not handed out")
@@ -57,8 +56,7 @@ class Channel:
             ChannelClosedError: If nothing can be sent any more.
         """
         async with self._turn:
-            if self._broken:
-                raise ChannelClosedError("the other side is gone")
+            self._must_be_open()
             await self._send(json.dumps(message).encode(), ())
 
     def hung_up(self) -> bool:
@@ -71,6 +69,7 @@ class Channel:
 
     async def hear(self, *, within_s: float = _ANSWER_WITHIN_S) -> Answer:
         """Wait for one message; raises like `ask`."""
+        self._must_be_open()
         try:
             with anyio.fail_after(within_s):
                 await anyio.wait_readable(self._end)
@@ -79,6 +78,10 @@ class Channel:
             self._broken = True
             raise ChannelClosedError(str(error)) from error
         return self._understand(message, received)
+
+    def _must_be_open(self) -> None:
+        if self._broken:
+            raise ChannelClosedError("the other side is gone")
 
     def _understand(self, message: bytes, received: list[int]) -> Answer:
         try:

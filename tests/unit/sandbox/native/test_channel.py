@@ -262,3 +262,11 @@ async def test_a_question_waits_while_the_other_side_is_too_busy_to_take_it() ->
             answer, _ = await channel.ask({"number": 1})
 
     assert answer == {"heard": {"number": 1}}
+
+
+async def test_nothing_is_heard_on_a_closed_channel() -> None:
+    with a_channel() as (channel, _):
+        channel.close()
+
+        with pytest.raises(ChannelClosedError):
+            await channel.hear()
