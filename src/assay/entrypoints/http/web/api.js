@@ -1,0 +1,162 @@
+/** The HTTP API: requests with the key, answers as JSON, failures as `Problem`. */
+
+import { askForKey } from "./key_dialog.js";
+
+const KEY = "assay.key";
+let keyInMemory = null;
+
+export function apiKey() {
+  try {
+    return sessionStorage.getItem(KEY) ?? keyInMemory;
+  } catch {
+    return keyInMemory;
+  }
+}
+
+/** Kept for this tab only, until it is closed. */
+export function setApiKey(key) {
+  keyInMemory = key || null;
+  try {
+    if (key) sessionStorage.setItem(KEY, key);
+    else sessionStorage.removeItem(KEY);
+  } catch {
+    // Storage may be refused; the key then lasts as long as the page.
+  }
+}
+
+/** What the server, or the way to it, has against a request. */
+export class Problem extends Error {
+  constructor({ title, status = 0, detail = "", hint = "", type = "", request_id = "" }, retryAfterS = null) {
+    super(detail || title || "the request failed");
+    this.title = title || "The request failed";
+    this.status = status;
+    this.detail = detail === title ? "" : detail;
+    this.hint = hint ?? "";
+    this.type = type;
+    this.requestId = request_id ?? "";
+    /** Seconds after which it may be tried again; null if the server did not say. */
+    this.retryAfterS = retryAfterS;
+  }
+
+  static unreachable() {
+    return new Problem({
+      title: "The server does not answer",
+      detail: "It may be restarting, or the network may be down.",
+      hint: "Nothing that was finished is lost. This page goes on by itself once the server is back.",
+    });
+  }
+}
+
+export const urlOf = (path) => new URL(path.replace(/^\//, ""), document.baseURI).href;
+
+export function headersWithKey(more = {}) {
+  const key = apiKey();
+  return key ? { ...more, Authorization: `Bearer ${key}` } : more;
+}
+
+/** Read what a refused request says. */
+export async function problemOf(response) {
+  const after = Number.parseFloat(response.headers.get("Retry-After") ?? "");
+  let said = {};
+  try {
+    said = await response.json();
+  } catch {
+    // Something else than Assay answered, such as a proxy.
+  }
+  const title = typeof said.title === "string" ? said.title : `The server answered ${response.status}`;
+  return new Problem(
+    { ...said, title, status: response.status, request_id: said.request_id ?? response.headers.get("X-Request-Id") },
+    Number.isFinite(after) ? after : null,
+  );
+}
+
+/**
+ * @param {string} method
+ * @param {string} path from the root of the API
+ * @param {{json?: any, body?: BodyInit, headers?: Record<string, string>, signal?: AbortSignal}} [options]
+ * @returns {Promise<Response>}
+ */
+export async function request(method, path, options = {}) {
+  const { json, signal } = options;
+  for (;;) {
+    const used = apiKey();
+    const headers = headersWithKey({ Accept: "application/json", ...options.headers });
+    if (json !== undefined) headers["Content-Type"] = "application/json";
+    let response;
+    try {
+      const body = json === undefined ? options.body : JSON.stringify(json);
+      response = await fetch(urlOf(path), { method, headers, body, signal, credentials: "omit", cache: "no-store" });
+    } catch (error) {
+      if (signal?.aborted) throw error;
+      throw Problem.unreachable();
+    }
+    if (response.ok) return response;
+    const problem = await problemOf(response);
+    if (response.status !== 401 || !(await anotherKey(used, problem))) throw problem;
+  }
+}
+
+/** Ask the person, once for all requests that wait; true if there is another key to try. */
+export async function anotherKey(used, problem) {
+  if (apiKey() !== used) return true;
+  const key = await askForKey(used ? problem.detail || "This key is not known." : "");
+  if (key) setApiKey(key);
+  return Boolean(key);
+}
+
+async function asJson(response) {
+  return response.status === 204 ? null : response.json();
+}
+
+export const get = async (path, signal) => asJson(await request("GET", path, { signal }));
+export const post = async (path, json = {}) => asJson(await request("POST", path, { json }));
+export const patch = async (path, json) => asJson(await request("PATCH", path, { json }));
+export const remove = (path) => request("DELETE", path);
+export const getBlob = async (path, signal) =>
+  (await request("GET", path, { signal, headers: { Accept: "*/*" } })).blob();
+
+/** Encode each part of a path, so that a name with `?` or `#` stays a name. */
+export const encodePath = (path) => path.split("/").map(encodeURIComponent).join("/");
+
+/**
+ * Send a file, and tell how much of it has left. `fetch` cannot tell, so this is the older way.
+ *
+ * @param {string} path
+ * @param {Blob} file
+ * @param {(share: number) => void} onProgress
+ * @param {AbortSignal} [signal]
+ */
+export function upload(path, file, onProgress, signal) {
+  return new Promise((resolve, reject) => {
+    const sending = new XMLHttpRequest();
+    sending.open("PUT", urlOf(path));
+    for (const [name, value] of Object.entries(headersWithKey())) sending.setRequestHeader(name, value);
+    sending.setRequestHeader("Content-Type", "application/octet-stream");
+    sending.upload.addEventListener("progress", (event) => onProgress(event.loaded / (event.total || 1)));
+    sending.addEventListener("load", async () => {
+      const headers = new Headers();
+      for (const name of ["Retry-After", "X-Request-Id"]) {
+        const value = sending.getResponseHeader(name);
+        if (value) headers.set(name, value);
+      }
+      const response = new Response(sending.responseText || "{}", { status: sending.status, headers });
+      if (response.ok) resolve(await response.json());
+      else reject(await problemOf(response));
+    });
+    sending.addEventListener("error", () => reject(Problem.unreachable()));
+    sending.addEventListener("abort", () => reject(new DOMException("cancelled", "AbortError")));
+    signal?.addEventListener("abort", () => sending.abort());
+    sending.send(file);
+  });
+}
+
+/** Fetch with the key, then hand the browser a file: a plain link could not carry the key. */
+export async function download(path, name) {
+  const blob = await getBlob(path);
+  const address = URL.createObjectURL(new Blob([blob], { type: "application/octet-stream" }));
+  const link = document.createElement("a");
+  link.href = address;
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(address), 10_000);
+}

@@ -1,0 +1,224 @@
+/** A conversation: its events in the order in which they happen, and a place to write. */
+
+import { get, post } from "./api.js";
+import { Composer, dropZone } from "./composer.js";
+import { conversationHead } from "./conversation_head.js";
+import { fill, h, perFrame } from "./dom.js";
+import { oneLine, plural, sumUsage } from "./format.js";
+import { icon } from "./icons.js";
+import { announce, complain, connection, problemBox } from "./notices.js";
+import { renameSession } from "./session_actions.js";
+import { refreshSessions } from "./signals.js";
+import { follow } from "./stream.js";
+import { Turn, aside } from "./turn.js";
+import { send } from "./uploads.js";
+
+const NEAR_THE_END = 120;
+const QUIET_MS = 1500;
+
+class Conversation {
+  #turns = [];
+  #undoing = false;
+  #heard = 0;
+  #pinned = true;
+  #model = "";
+
+  constructor(id, signal) {
+    this.id = id;
+    this.signal = signal;
+    this.log = h("div", { class: "log", role: "log", "aria-label": "Conversation", "aria-live": "off" });
+    this.composer = new Composer(
+      { onSend: (text) => this.say(text), onStop: () => this.stop(), onFiles: (files) => this.load(files) },
+      { placeholder: "Ask, or say what to compute", beside: h("span", { class: "composer-hint" }, "Enter sends, Shift+Enter makes a new line") },
+    );
+    this.head = conversationHead({ onUndo: () => this.undo(), onRename: (title) => this.rename(title), id });
+    this.below = h("button", { type: "button", class: "below", hidden: true, onclick: () => this.toEnd(true) }, "Newest below");
+    this.scroll = h("div", { class: "scroll" }, this.log);
+    this.notice = h("div", { class: "notice" });
+    this.element = h("section", { class: "conversation" }, this.head.element, this.scroll,
+      h("div", { class: "dock" }, this.below, this.notice, this.composer.element));
+    this.toEnd = perFrame((force) => this.#scrollToEnd(force));
+    this.scroll.addEventListener("scroll", () => this.#scrolled(), { passive: true });
+    dropZone(this.element, (files) => this.load(files));
+  }
+
+  get #turn() {
+    return this.#turns.at(-1);
+  }
+
+  get busy() {
+    return Boolean(this.#turn && !this.#turn.ended);
+  }
+
+  async say(text) {
+    try {
+      fill(this.notice);
+      this.#pinned = true;
+      await post(`v1/sessions/${this.id}/turns`, { message: text });
+      return true;
+    } catch (error) {
+      fill(this.notice, problemBox(error, () => {
+        fill(this.notice);
+        this.composer.submit();
+      }));
+      return false;
+    }
+  }
+
+  async stop() {
+    if (!this.busy) return;
+    announce("Stopping.");
+    await post(`v1/sessions/${this.id}/cancel`).catch(complain);
+  }
+
+  async undo() {
+    this.#undoing = true;
+    await post(`v1/sessions/${this.id}/undo`).catch((error) => {
+      this.#undoing = false;
+      complain(error);
+    });
+  }
+
+  async rename(title) {
+    const session = await renameSession(this.id, title);
+    if (session) this.describe(session);
+  }
+
+  load(files) {
+    for (const file of files) {
+      const ending = new AbortController();
+      const chip = this.composer.chip(file, () => ending.abort());
+      send(this.id, file, chip, ending.signal);
+    }
+  }
+
+  describe(session) {
+    document.title = `${session.title || "Conversation"} · Assay`;
+    this.#model = session.model || this.#model;
+    this.head.describe({ title: session.title, model: this.#model });
+  }
+
+  /** @param {import("./stream.js").StreamEvent} event */
+  take({ kind, data }) {
+    this.#heard = Date.now();
+    const turn = this.#turn;
+    const acts = {
+      turn_began: () => this.#begin(data),
+      speech_arrived: () => turn?.speech(data),
+      cell_began: () => turn?.cellBegan(data),
+      cell_printed: () => turn?.printed(data),
+      cell_ended: () => turn?.cellEnded(data),
+      tool_used: () => turn?.tool(data),
+      turn_ended: () => this.#end(data),
+      turn_undone: () => this.#undone(data),
+      file_loaded: () => this.#between(aside(`${data.path} is in the workspace.`, data.about)),
+      state_rebuilt: () => this.#between(aside(rebuilt(data))),
+      model_chosen: () => this.#choose(data.model),
+    };
+    acts[kind]?.();
+    this.composer.busy = this.busy;
+    this.toEnd();
+  }
+
+  #begin(data) {
+    this.log.querySelector(".blank")?.remove();
+    const turn = new Turn(this.id, data, this.signal);
+    this.#turns.push(turn);
+    this.log.append(turn.element);
+    this.#account();
+    refreshSessions();
+  }
+
+  #end(data) {
+    this.#turn?.end(data);
+    this.#account();
+    announce(data.status === "answered" ? `Answer: ${oneLine(data.text, 300)}` : "The turn ended without an answer.");
+    refreshSessions();
+  }
+
+  #undone({ turn: number }) {
+    const index = this.#turns.findIndex((each) => each.number === number);
+    if (index >= 0) {
+      const [gone] = this.#turns.splice(index, 1);
+      gone.element.replaceWith(aside(`Turn ${number} was undone.`));
+      if (this.#undoing && !this.composer.text.value) this.composer.put(gone.message);
+    }
+    this.#undoing = false;
+    this.#account();
+  }
+
+  /** What happens during a turn stands within it. */
+  #between(element) {
+    this.log.querySelector(".blank")?.remove();
+    if (this.busy) this.#turn.note(element);
+    else this.log.append(element);
+  }
+
+  #choose(model) {
+    if (this.#model && this.#model !== model && this.#turns.length) this.#between(aside(`${model} answers from here on.`));
+    this.#model = model;
+    this.head.describe({ model });
+  }
+
+  #account() {
+    this.head.account(sumUsage(this.#turns.map((turn) => turn.usage)), this.#turns.length);
+  }
+
+  #scrolled() {
+    const left = this.scroll.scrollHeight - this.scroll.scrollTop - this.scroll.clientHeight;
+    this.#pinned = left < NEAR_THE_END;
+    this.below.hidden = this.#pinned;
+  }
+
+  #scrollToEnd(force) {
+    if (!this.#pinned && !force) {
+      this.below.hidden = false;
+      return;
+    }
+    this.scroll.scrollTop = this.scroll.scrollHeight;
+  }
+
+  /** @param {any} state of the connection */
+  connected(state) {
+    connection(state);
+    if (state.state === "refused") return void fill(this.log, problemBox(state.problem));
+    if (state.state !== "live") return;
+    if (state.resumed) this.#turn?.skipped();
+    this.refresh();
+  }
+
+  /** A server that was killed has forgotten the turn: then nothing more will come of it. */
+  async refresh() {
+    try {
+      this.describe(await get(`v1/sessions/${this.id}`, this.signal));
+      await new Promise((resolve) => setTimeout(resolve, QUIET_MS));
+      if (this.signal.aborted || !this.busy || Date.now() - this.#heard < QUIET_MS) return;
+      const session = await get(`v1/sessions/${this.id}`, this.signal);
+      if (session.busy || !this.busy) return;
+      this.#turn.cutOff();
+      this.composer.busy = false;
+    } catch {
+      // The stream tells of what matters.
+    }
+  }
+}
+
+function rebuilt({ why, cells, failed }) {
+  const again = cells ? ` ${plural(cells, "cell was", "cells were")} run again to restore its variables` : "";
+  const now = failed ? `; ${failed} of them fail now` : "";
+  return `The interpreter was started anew (${why}).${again}${now}${again ? "." : ""}`;
+}
+
+const blank = () => h("div", { class: "blank" }, icon("chat"), h("p", {}, "Nothing was said here yet. Write below, or drop a file to begin with."));
+
+/** @param {HTMLElement} main @param {string} id @param {AbortSignal} signal */
+export function showConversation(main, id, signal) {
+  const view = new Conversation(id, signal);
+  view.log.append(blank());
+  fill(main, view.element);
+  if (!window.matchMedia("(pointer: coarse)").matches) view.composer.text.focus();
+  const path = `v1/sessions/${id}/events`;
+  follow(path, { onEvent: (event) => view.take(event), onState: (state) => view.connected(state) }, signal);
+  signal.addEventListener("abort", () => connection({ state: "left" }));
+  return { escape: () => view.stop() };
+}

@@ -1,0 +1,133 @@
+/**
+ * The test lattice as a picture: a row for each test, a column for each attempt. Shapes say how a
+ * test ended, so that it can be read without colours; what was won and what was lost again is framed.
+ */
+
+import { tableOf } from "./blocks.js";
+import { h, s } from "./dom.js";
+import { plural } from "./format.js";
+import { icon } from "./icons.js";
+
+const CELL = 30;
+const HEAD = 26;
+const LETTER = 7.3;
+const MOST_ROWS = 80;
+
+/** @typedef {{tests: string[], attempts: number[], cells: Array<Array<string | null>>}} Lattice cells by test, then attempt */
+
+/** What became of a test from one attempt to the next. Pure. */
+export function turnOf(before, now) {
+  if (before === undefined || before === null || now === null) return "";
+  if (now === "passed" && before !== "passed") return "gain";
+  return before === "passed" && now !== "passed" ? "loss" : "";
+}
+
+/** Cells may come by attempt or by test: the picture wants them by test. Pure. */
+export function byTest({ tests, attempts, cells }) {
+  const straight = cells.length === tests.length && cells.every((row) => row.length === attempts.length);
+  const turned = tests.map((_, test) => attempts.map((__, attempt) => cells[attempt]?.[test] ?? null));
+  return { tests, attempts, cells: straight ? cells : turned };
+}
+
+/** The end of a test's name says more than its beginning. Pure. */
+export function shortName(test, most) {
+  if (test.length <= most) return test;
+  const own = test.includes("::") ? test.slice(test.lastIndexOf("::") + 2) : test;
+  return own.length <= most ? own : `…${own.slice(own.length - most + 1)}`;
+}
+
+function shape(status, x, y) {
+  const put = (tag, attributes) => s(tag, { ...attributes, transform: `translate(${x} ${y})` });
+  switch (status) {
+    case "passed":
+      return put("circle", { r: "7", class: "l-passed" });
+    case "failed":
+      return put("path", { d: "M-5.5-5.5 5.5 5.5M5.5-5.5-5.5 5.5", class: "l-failed" });
+    case "error":
+      return put("path", { d: "M0-7 7.5 6h-15z", class: "l-error" });
+    case "skipped":
+      return put("path", { d: "M-6 0h12", class: "l-skipped" });
+    default:
+      return put("circle", { r: "1.6", class: "l-none" });
+  }
+}
+
+const WORDS = { gain: ", won", loss: ", lost again" };
+
+function row(lattice, test, width, y) {
+  const { tests, attempts, cells } = lattice;
+  const parts = [s("text", { class: "l-name", x: String(width - 10), y: String(y + 4), "text-anchor": "end" },
+    shortName(tests[test], Math.floor((width - 16) / LETTER)), s("title", {}, tests[test]))];
+  attempts.forEach((attempt, column) => {
+    const status = cells[test][column];
+    const turn = turnOf(cells[test][column - 1], status);
+    const x = width + column * CELL + CELL / 2;
+    const title = s("title", {}, `${tests[test]}\nattempt ${attempt}: ${status ?? "not reported"}${WORDS[turn] ?? ""}`);
+    const frame = s("rect", { class: `l-cell ${turn}`, x: String(x - 12), y: String(y - 12), width: "24", height: "24", rx: "6" });
+    parts.push(s("g", { class: "l-spot" }, title, frame, shape(status, x, y)));
+  });
+  return s("g", {}, parts);
+}
+
+function picture(lattice, available) {
+  const { tests, attempts } = lattice;
+  const longest = Math.max(...tests.map((test) => test.length)) * LETTER + 20;
+  const width = Math.max(110, Math.min(longest, available - attempts.length * CELL - 8));
+  const height = HEAD + tests.length * CELL + 4;
+  const total = Math.ceil(width + attempts.length * CELL + 8);
+  const heads = attempts.map((attempt, column) =>
+    s("text", { class: "l-head", x: String(width + column * CELL + CELL / 2), y: "16", "text-anchor": "middle" }, String(attempt)));
+  const rows = tests.map((_, test) => row(lattice, test, width, HEAD + test * CELL + CELL / 2));
+  return s("svg", {
+    class: "lattice", width: String(total), height: String(height), viewBox: `0 0 ${total} ${height}`,
+    role: "img", "aria-label": summary(lattice),
+  }, heads, rows);
+}
+
+/** In words. Pure. @param {Lattice} lattice */
+export function summary({ tests, attempts, cells }) {
+  const last = cells.filter((row) => row.at(-1) === "passed").length;
+  const turns = cells.flatMap((row) => row.map((status, column) => turnOf(row[column - 1], status)));
+  const [won, lost] = ["gain", "loss"].map((kind) => turns.filter((turn) => turn === kind).length);
+  const changes = won || lost ? `; ${won} won and ${lost} lost again on the way` : "";
+  return `${plural(tests.length, "test")} over ${plural(attempts.length, "attempt")}: ${last} of ${tests.length} passed in the last${changes}`;
+}
+
+const LEGEND = [["passed", "passed"], ["failed", "failed"], ["error", "error"], ["skipped", "skipped"], [null, "not reported"]];
+
+function legend() {
+  const sample = (status) => s("svg", { width: "18", height: "18", viewBox: "-9 -9 18 18", "aria-hidden": "true" }, shape(status, 0, 0));
+  const frame = (kind) => s("svg", { width: "18", height: "18", viewBox: "-9 -9 18 18", "aria-hidden": "true" },
+    s("rect", { class: `l-cell ${kind}`, x: "-8", y: "-8", width: "16", height: "16", rx: "4" }));
+  return h("ul", { class: "legend" },
+    LEGEND.map(([status, name]) => h("li", {}, sample(status), name)),
+    h("li", {}, frame("gain"), "won"), h("li", {}, frame("loss"), "lost again"));
+}
+
+/** With many tests, those that were ever in doubt come first. Pure. */
+export function chosenRows(lattice, most) {
+  if (lattice.tests.length <= most) return lattice;
+  const order = lattice.tests.map((_, index) => index);
+  const doubt = (index) => lattice.cells[index].filter((status) => status !== "passed").length;
+  const kept = order.sort((one, other) => doubt(other) - doubt(one) || one - other).slice(0, most);
+  return { ...lattice, tests: kept.map((index) => lattice.tests[index]), cells: kept.map((index) => lattice.cells[index]) };
+}
+
+/** @param {Lattice} given @param {AbortSignal} signal */
+export function latticeView(given, signal) {
+  const lattice = byTest(given);
+  if (!lattice.tests.length || !lattice.attempts.length) {
+    return h("p", { class: "quiet" }, "No test has been run yet. Each attempt will add a column here.");
+  }
+  const shown = chosenRows(lattice, MOST_ROWS);
+  const box = h("div", { class: "lattice-box", tabindex: "0", role: "region", "aria-label": "Tests over attempts" });
+  const watcher = new ResizeObserver(() => box.replaceChildren(picture(shown, box.clientWidth)));
+  watcher.observe(box);
+  signal.addEventListener("abort", () => watcher.disconnect());
+  const hidden = lattice.tests.length - shown.tests.length;
+  const table = h("details", { class: "as-table" }, h("summary", {}, icon("chevron"), "As a table"),
+    tableOf({ head: ["Test", ...lattice.attempts.map((attempt) => `Attempt ${attempt}`)], index: 1,
+      rows: lattice.tests.map((test, index) => [test, ...lattice.cells[index].map((status) => status ?? "—")]) }));
+  return h("div", {}, h("p", { class: "lattice-words" }, summary(lattice)), box,
+    hidden ? h("p", { class: "quiet" }, `${plural(hidden, "more test")} in the table below`) : null, legend(), table);
+}

@@ -1,0 +1,34 @@
+/** Which model shall answer. */
+
+import { get } from "./api.js";
+import { fresh, h } from "./dom.js";
+import { keep, kept } from "./theme.js";
+
+const NAME = "assay.model";
+let listed = null;
+
+/** The names that can be asked for; the server's own choice is the empty one. */
+export async function listModels() {
+  listed ??= get("v1/models").then(
+    ({ data }) => data.map(({ id }) => id).filter((id) => id.startsWith("assay:")).map((id) => id.slice("assay:".length)),
+  );
+  try {
+    return await listed;
+  } catch {
+    listed = null;
+    return [];
+  }
+}
+
+/** @param {string} automatic how the server's own choice is called here */
+export function modelChoice(automatic) {
+  const id = fresh("model");
+  const usual = h("option", { value: "" }, automatic);
+  const select = h("select", { id, "aria-label": "Model", class: "select" }, usual);
+  listModels().then((models) => {
+    const before = kept(NAME);
+    select.append(...models.map((model) => h("option", { value: model, selected: model === before }, model)));
+  });
+  select.addEventListener("change", () => keep(NAME, select.value));
+  return { element: select, get value() { return select.value || undefined; } };
+}

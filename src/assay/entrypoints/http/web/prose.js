@@ -1,0 +1,97 @@
+/** Markdown as elements, built one by one. Links lead to http and https only; pictures to nowhere. */
+
+import { add, fill, h } from "./dom.js";
+import { codeBlock, tableOf } from "./blocks.js";
+import { parseInline, safeAddress } from "./inline.js";
+import { parseBlocks } from "./markdown.js";
+
+const LONGEST = 200_000;
+const TAGS = { strong: "strong", em: "em", del: "del" };
+
+function inline(parts) {
+  return parts.map((part) => {
+    if (typeof part === "string") return withBreaks(part);
+    if (part.kind === "code") return h("code", {}, part.text);
+    if (part.kind === "break") return h("br");
+    if (part.kind === "link") return link(part.href, inline(part.children));
+    // A picture from elsewhere would tell others that it was looked at: its address is only named.
+    if (part.kind === "image") return link(part.href, [part.text || part.href]);
+    return h(TAGS[part.kind], {}, inline(part.children));
+  });
+}
+
+function withBreaks(text) {
+  return text.split(/ {2,}\n/).flatMap((line, index) => (index ? [h("br"), line] : [line]));
+}
+
+function link(address, children) {
+  const safe = safeAddress(address);
+  if (!safe) return h("span", { class: "dead-link", title: "this link leads nowhere safe" }, children);
+  return h("a", { href: safe, rel: "noopener noreferrer nofollow", target: "_blank" }, children);
+}
+
+const text = (source) => inline(parseInline(source));
+
+function block(each) {
+  switch (each.kind) {
+    case "heading":
+      // The page has its own first and second level.
+      return h(`h${Math.min(6, each.level + 2)}`, { class: `level-${each.level}` }, text(each.text));
+    case "rule":
+      return h("hr");
+    case "code":
+      return codeBlock(each.text, each.language);
+    case "quote":
+      return h("blockquote", {}, each.blocks.map(block));
+    case "list":
+      return list(each);
+    case "table":
+      return tableOf({ head: each.head.map(text), rows: each.rows.map((row) => row.map(text)), align: each.align });
+    default:
+      return h("p", {}, text(each.text));
+  }
+}
+
+function list({ ordered, start, loose, items }) {
+  const made = items.map(({ done, blocks }) => {
+    const tight = !loose && blocks[0]?.kind === "paragraph";
+    const inside = tight ? [text(blocks[0].text), blocks.slice(1).map(block)] : blocks.map(block);
+    const box = done === null ? null : h("input", { type: "checkbox", checked: done, disabled: true, "aria-label": done ? "done" : "to do" });
+    return h("li", { class: box ? "task" : null }, box, inside);
+  });
+  return ordered ? h("ol", { start: start === 1 ? null : start }, made) : h("ul", {}, made);
+}
+
+/** @param {string} source @returns {HTMLElement} */
+export function prose(source) {
+  return new Prose().show(source).element;
+}
+
+/** Text that grows: what has not changed since the last time stays as it is. */
+export class Prose {
+  #sources = [];
+
+  constructor() {
+    this.element = h("div", { class: "prose" });
+  }
+
+  show(source) {
+    const blocks = parseBlocks(source.slice(0, LONGEST));
+    const sources = blocks.map((each) => each.source);
+    let same = 0;
+    while (same < sources.length && sources[same] === this.#sources[same]) same += 1;
+    while (this.element.childNodes.length > same) this.element.lastChild.remove();
+    add(this.element, blocks.slice(same).map(block));
+    this.#sources = sources;
+    if (source.length > LONGEST) this.element.append(this.#rest(source));
+    return this;
+  }
+
+  /** What is too long to be laid out is there on request, as it came. */
+  #rest(source) {
+    const button = h("button", { type: "button", class: "button small" }, "Show the rest as plain text");
+    const place = h("div", {}, button);
+    button.addEventListener("click", () => fill(place, h("pre", { class: "plain-rest" }, source.slice(LONGEST))));
+    return place;
+  }
+}

@@ -1,0 +1,207 @@
+/** One run: how it stands, its tests over attempts, what was tried, what was changed, what it cost. */
+
+import { download, get, post, remove } from "./api.js";
+import { Attempt } from "./attempts.js";
+import { budgetView } from "./budget.js";
+import { diffView } from "./diff.js";
+import { fill, h, perFrame } from "./dom.js";
+import { oneLine } from "./format.js";
+import { icon } from "./icons.js";
+import { latticeView } from "./lattice.js";
+import { menu, menuButton } from "./menu.js";
+import { announce, complain, confirmed, connection, problemBox } from "./notices.js";
+import { RunLog } from "./run_log.js";
+import { sidebarButton } from "./signals.js";
+import { MEANINGS, canResume, isOver, statusBadge, statusWord } from "./statuses.js";
+import { follow } from "./stream.js";
+
+const PATIENCE_MS = 250;
+const PASSING = new Set(["text_arrived", "output_arrived"]);
+
+const card = (title, ...inside) => h("section", { class: "card", "aria-label": title }, h("h2", {}, title), inside);
+
+class Run {
+  #attempts = new Map();
+  #waiting = null;
+  #status = "";
+  #following = false;
+
+  constructor(id, signal) {
+    this.id = id;
+    this.signal = signal;
+    this.title = h("h1", { class: "head-title" }, "Run");
+    this.status = h("span", { class: "head-status" });
+    this.actions = h("span", { class: "head-actions" });
+    this.outcome = h("div", {});
+    this.lattice = h("div", {});
+    this.attempts = h("div", { class: "attempts" });
+    this.changes = h("div", {}, h("p", { class: "quiet" }, "What is changed will be shown here."));
+    this.budget = h("div", {});
+    this.plan = h("div", {}, h("p", { class: "quiet" }, "Not planned yet."));
+    this.asked = h("div", {});
+    this.events = new RunLog();
+    this.element = this.#layout();
+    this.drawBudget = perFrame((budget) => fill(this.budget, budgetView(budget)));
+  }
+
+  #layout() {
+    return h(
+      "section", { class: "page run" },
+      h("header", { class: "head" }, sidebarButton(), h("div", { class: "head-words" }, this.title, h("div", { class: "head-facts" }, this.status)), this.actions),
+      h("div", { class: "run-body" },
+        h("div", { class: "run-main" }, this.outcome, card("Tests over attempts", this.lattice), card("Attempts", this.attempts), card("Changes", this.changes), card("Events", this.events.element)),
+        h("div", { class: "run-side" }, card("Budget", this.budget), card("Plan", this.plan), card("Asked for", this.asked))),
+    );
+  }
+
+  /** @param {any} run as the server describes it */
+  describe(run) {
+    const goal = oneLine(run.goal, 160);
+    document.title = `${goal} · Assay`;
+    this.title.textContent = goal;
+    this.title.title = run.goal;
+    fill(this.status, statusBadge(run.status, run.grade), h("span", { class: "quiet" }, run.model ?? ""));
+    fill(this.plan, planView(run.plan ?? [], isOver(run.status)));
+    if (run.lattice) fill(this.lattice, latticeView(run.lattice, this.signal));
+    if (run.budget) this.drawBudget(run.budget);
+    fill(this.asked, h("p", { class: "goal-text" }, run.goal), (run.checks ?? run.check ?? []).map((check) => h("p", {}, h("code", {}, check))));
+    fill(this.actions, this.#buttons(run));
+    if (isOver(run.status)) {
+      fill(this.outcome, this.#outcome(run));
+      if (this.#status !== run.status) this.#finish(run);
+    } else fill(this.outcome);
+    this.#status = run.status;
+    this.follow();
+  }
+
+  #buttons(run) {
+    const more = menu("More", [menuButton("trash", "Delete this run", () => this.delete(), "danger")]);
+    if (!isOver(run.status)) return [h("button", { type: "button", class: "button small", onclick: () => this.cancel() }, icon("stop"), "Stop"), more];
+    const again = canResume(run.status) ? h("button", { type: "button", class: "button small", onclick: () => this.resume() }, icon("retry"), "Resume") : null;
+    return [again, more];
+  }
+
+  #outcome(run) {
+    const good = run.status === "accepted";
+    const word = statusWord(run.status, run.grade);
+    const save = () => download(`v1/runs/${this.id}/certificate`, `${this.id}.certificate.json`).catch(complain);
+    return h(
+      "div", { class: `outcome ${good ? "good" : "bad"}` }, icon(good ? "seal" : "warning"),
+      h("div", { class: "outcome-words" }, h("h2", {}, word), run.reason ? h("p", {}, run.reason) : null,
+        run.error ? h("p", {}, typeof run.error === "string" ? run.error : run.error.detail ?? run.error.title) : null,
+        h("p", { class: "quiet" }, MEANINGS[run.grade] ?? MEANINGS[run.status] ?? "")),
+      run.certificate ? h("button", { type: "button", class: "button primary", onclick: save }, icon("download"), "Certificate") : null,
+    );
+  }
+
+  async #finish(run) {
+    if (this.#status) announce(`The run is over: ${statusWord(run.status, run.grade)}.`);
+    try {
+      const { diff } = await get(`v1/runs/${this.id}/diff`, this.signal);
+      fill(this.changes, diffView(diff));
+    } catch (error) {
+      if (error.status !== 404 && !this.signal.aborted) fill(this.changes, problemBox(error));
+    }
+  }
+
+  async load() {
+    try {
+      this.describe(await get(`v1/runs/${this.id}`, this.signal));
+    } catch (error) {
+      if (!this.signal.aborted && !this.#status) fill(this.outcome, problemBox(error, () => this.load()));
+    }
+  }
+
+  /** Many events come at once; one look at the whole will do. */
+  loadSoon() {
+    clearTimeout(this.#waiting);
+    this.#waiting = setTimeout(() => !this.signal.aborted && this.load(), PATIENCE_MS);
+  }
+
+  follow() {
+    if (this.#following) return;
+    this.#following = true;
+    const onState = (state) => {
+      connection(state);
+      if (state.state === "live" && state.resumed) this.loadSoon();
+      if (state.state === "ended") this.#following = isOver(this.#status) ? this.#following : false;
+      if (state.state === "ended" || state.state === "refused") this.loadSoon();
+    };
+    follow(`v1/runs/${this.id}/events`, { onEvent: (event) => this.take(event), onState }, this.signal);
+  }
+
+  #attempt(number, move) {
+    let attempt = this.#attempts.get(number);
+    if (!attempt) {
+      attempt = new Attempt(number, move);
+      this.#attempts.set(number, attempt);
+      this.attempts.append(attempt.element);
+    }
+    return attempt;
+  }
+
+  /** @param {import("./stream.js").StreamEvent} event */
+  take({ kind, data }) {
+    const attempt = data.attempt === undefined ? null : this.#attempt(data.attempt, data.move);
+    const acts = {
+      attempt_started: () => this.#attempts.get(0)?.says("done", "calm"),
+      text_arrived: () => attempt.arrived(data.text, false),
+      output_arrived: () => attempt.arrived(data.text, true),
+      model_replied: () => attempt.replied(data),
+      tool_answered: () => attempt.tool(data),
+      checks_written: () => this.#attempt(0).checks(data),
+      files_changed: () => this.#changed(attempt, data),
+      screened: () => attempt.screened(data),
+      executed: () => attempt.executed(data),
+      verified: () => attempt.verified(data),
+      rolled_back: () => attempt.rolledBack(data),
+      reflected: () => attempt.reflected(data),
+    };
+    acts[kind]?.();
+    if (PASSING.has(kind)) return;
+    this.events.take(kind, data);
+    this.loadSoon();
+  }
+
+  #changed(attempt, data) {
+    attempt.changed(data);
+    if (!isOver(this.#status)) fill(this.changes, h("p", { class: "quiet" }, `As attempt ${data.attempt} has it:`), diffView(data.diff));
+  }
+
+  async cancel() {
+    await post(`v1/runs/${this.id}/cancel`).then(() => this.loadSoon()).catch(complain);
+  }
+
+  async resume() {
+    try {
+      await post(`v1/runs/${this.id}/resume`);
+      this.#following = false;
+      this.#status = "running";
+      this.loadSoon();
+    } catch (error) {
+      complain(error);
+    }
+  }
+
+  async delete() {
+    const text = "Its events, files and certificate go away. This cannot be undone.";
+    if (!(await confirmed({ title: "Delete this run?", text, action: "Delete", danger: true }))) return;
+    await remove(`v1/runs/${this.id}`).then(() => { location.hash = "#/runs"; }).catch(complain);
+  }
+}
+
+function planView(plan, over) {
+  if (!plan.length) return h("p", { class: "quiet" }, over ? "There was no plan." : "Not planned yet.");
+  const steps = plan.map(({ text, done }) => h("li", { class: done ? "done" : null }, h("span", { class: "plan-box", role: "img", "aria-label": done ? "done" : "to do" }, done ? icon("check") : null), h("span", {}, text)));
+  return h("ol", { class: "plan" }, steps);
+}
+
+/** @param {HTMLElement} main @param {string} id @param {AbortSignal} signal */
+export function showRun(main, id, signal) {
+  const view = new Run(id, signal);
+  fill(main, view.element);
+  view.load();
+  signal.addEventListener("abort", () => connection({ state: "left" }));
+  return {};
+}
+

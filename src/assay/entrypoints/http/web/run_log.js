@@ -1,0 +1,45 @@
+/** Every event of a run, one line each, for those who want to know exactly. */
+
+import { h } from "./dom.js";
+import { icon } from "./icons.js";
+import { oneLine, plural, usageLine } from "./format.js";
+
+const MOST = 2000;
+
+const SENTENCES = {
+  run_started: ({ model, backend, isolation }) => `started with ${model}, programs ${isolation} by ${backend}`,
+  run_resumed: () => "resumed",
+  planned: ({ steps, checks }) => `${plural(steps.length, "step")}; decided by ${checks.join(", ") || "checks to be written"}`,
+  checks_written: ({ paths }) => paths.join(", "),
+  attempt_started: ({ attempt, move }) => `attempt ${attempt}, ${move}`,
+  model_replied: ({ attempt, text, calls, usage }) => `attempt ${attempt}: ${calls.join(", ") || oneLine(text, 80)} (${usageLine(usage)})`,
+  tool_answered: ({ tool, summary }) => `${tool} ${summary}`,
+  files_changed: ({ changes }) => changes.map(({ path, kind }) => `${path} ${kind}`).join(", "),
+  screened: ({ findings, blocked }) => `${plural(findings.length, "finding")}${blocked ? ", blocked" : ""}`,
+  executed: ({ reports }) => reports.map(({ command, passed }) => `${command}: ${passed ? "passed" : "not passed"}`).join("; "),
+  verified: ({ verdict }) => verdict.reason,
+  rolled_back: ({ attempt, to_attempt: to }) => `from attempt ${attempt} to ${to}`,
+  reflected: ({ lesson, next_move: next }) => `${oneLine(lesson, 100)}${next ? `; next: ${next}` : ""}`,
+  budget_used: ({ share, usage }) => `${Math.round(share * 100)} %, ${usageLine(usage)}`,
+  run_ended: ({ outcome }) => outcome.reason,
+};
+
+export class RunLog {
+  constructor() {
+    this.count = h("span", { class: "quiet" }, "none yet");
+    this.list = h("ol", { class: "events" });
+    this.element = h("details", { class: "events-box" }, h("summary", {}, icon("chevron"), "Log ", this.count), this.list);
+  }
+
+  take(kind, data) {
+    if (this.list.children.length >= MOST) this.list.firstChild.remove();
+    let said = "";
+    try {
+      said = SENTENCES[kind]?.(data) ?? "";
+    } catch {
+      // An event of a later version, told by its name alone.
+    }
+    this.list.append(h("li", {}, h("code", {}, kind), " ", oneLine(said, 220)));
+    this.count.textContent = `(${plural(this.list.children.length, "event")})`;
+  }
+}
