@@ -19,6 +19,7 @@ from assay.backend_settings import DockerSettings, E2BSettings
 from assay.contracts.errors import UsageError
 from assay.contracts.execution import Isolation
 from assay.executor_settings import ExecutorSettings, RemoteSettings
+from assay.serve_settings import ServeSettings
 from assay.setting_kinds import Address, Positive, Seconds, Section, Usd
 from assay.setting_sections import (
     ChatSettings,
@@ -48,7 +49,7 @@ KEY_VARIABLES: Final[tuple[KeyVariable, ...]] = get_args(KeyVariable)
 _E2B_KEY: Final = "E2B_API_KEY"
 _NEVER_QUOTED: Final = frozenset(
     {_KEYS, "api_key", "base_url", "base_urls", "pip_environment", "index_environment"}
-    | {"env", "headers"}
+    | {"env", "headers", "database"}
 )
 """Settings that hold a secret, or would if they were filled in wrongly."""
 _FOR_PIP: Final = re.compile(
@@ -208,6 +209,7 @@ class Settings(Section):
     config_dir: Path = Field(default_factory=lambda: _config_file().parent)
     """Where the settings file is, and a folder `tools` with tools of one's own."""
     executor: ExecutorSettings = Field(default_factory=ExecutorSettings)
+    serve: ServeSettings = Field(default_factory=ServeSettings)
     state_dir: Path = Field(default_factory=_state_dir)
     """Where runs, sessions, keys and memories are kept."""
 

@@ -21,6 +21,8 @@ _COMMANDS: Final = {
     "verify": ("cli_verify", "verify", "Run the proof of a certificate again."),
     "chat": ("cli_chat", "chat", "Talk with an agent that can run code."),
     "sessions": ("cli_chat", "sessions", "Look after conversations."),
+    "serve": ("cli_serve", "command", "Serve the HTTP API and the web page."),
+    "keys": ("cli_keys", "command", "Look after who may use `assay serve`."),
     "bench": ("cli_bench", "command", "Measure models, and Assay, on suites of exercises."),
     "memory": ("cli_memory", "command", "Look after what earlier failures taught."),
     "doctor": (

@@ -183,6 +183,17 @@ class OnScreen(logging.Formatter):
         return f"{when} {record.levelname.lower()} {source}: {text}"
 
 
+class InLines(logging.Formatter):
+    """A record as a line of JSON, for whoever collects what services write."""
+
+    def __init__(self, redact: Redact) -> None:
+        super().__init__()
+        self._redact = redact
+
+    def format(self, record: logging.LogRecord) -> str:
+        return line_of(record, self._redact).decode().rstrip()
+
+
 class CommandLog:
     """The log of one command, from its first word to its exit code."""
 

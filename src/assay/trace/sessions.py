@@ -82,12 +82,12 @@ class SessionStore:
             UsageError: If there is none, or more than one.
             JournalError: If it cannot be read.
         """
+        if _NAME.fullmatch(name) and _is_session(self.folder / name):
+            return _readable(self._read(self.folder / name))
         sessions = self.list()
         if not sessions:
             raise UsageError("there are no sessions yet", hint="`assay chat` begins one")
-        chosen = [session for session in sessions if session.id == name] or [
-            session for session in sessions if session.id.startswith(name)
-        ]
+        chosen = [session for session in sessions if session.id.startswith(name)]
         if not chosen:
             raise UsageError(
                 f"there is no session {name!r}", hint="`assay sessions list` shows them all"
@@ -97,9 +97,7 @@ class SessionStore:
                 f"{name!r} begins the names of {len(chosen)} sessions",
                 hint="give more of it: " + ", ".join(session.id for session in chosen[:4]),
             )
-        if chosen[0].trouble:
-            raise JournalError(f"the session {chosen[0].id!r} cannot be read: {chosen[0].trouble}")
-        return chosen[0]
+        return _readable(chosen[0])
 
     def rename(self, name: str, title: str) -> Session:
         """Give one another title; raises like `open`."""
@@ -157,6 +155,12 @@ class SessionStore:
             in_use=lock.is_held(place),
             trouble=trouble,
         )
+
+
+def _readable(session: Session) -> Session:
+    if session.trouble:
+        raise JournalError(f"the session {session.id!r} cannot be read: {session.trouble}")
+    return session
 
 
 def _is_session(place: Path) -> bool:

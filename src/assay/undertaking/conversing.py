@@ -1,7 +1,12 @@
 """Opens a conversation: joins a session on disk, a notebook, a model and tools."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    nullcontext,
+)
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -14,7 +19,7 @@ from assay.contracts.dialogue import FileLoaded
 from assay.contracts.dialogue_history import history_of
 from assay.contracts.errors import UsageError
 from assay.contracts.execution import BARE, Equipment, Limits
-from assay.contracts.ports import Model, Tool
+from assay.contracts.ports import Model, SandboxBackend, Tool
 from assay.models.factory import Opening
 from assay.setting_sections import Approval
 from assay.settings import ChatSettings, Settings
@@ -44,6 +49,15 @@ class Company:
     """The folder that is worked in, which may have tools of its own."""
     on_notice: Callable[[str], None] = lambda _: None
     """Told in one line what had to be left out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """Parts that somebody else has open and will close, for many conversations at once."""
+
+    backend: SandboxBackend
+    tools: tuple[RegisteredTool, ...]
+    open_model: Callable[[str, Opening], AbstractAsyncContextManager[Model]]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -80,8 +94,11 @@ async def open_conversation(
     *,
     model: str = "",
     equipment: Equipment = BARE,
+    shared: Shared | None = None,
 ) -> AsyncGenerator[Conversation]:
     """Open a session to talk in; what it holds is rebuilt when it is first needed.
+
+    It has parts of its own unless some are shared with it.
 
     Raises:
         UsageError: If it is open elsewhere, or a setting is wrong.
@@ -94,38 +111,47 @@ async def open_conversation(
         history = history_of(record.events)
         name = model or history.model or settings.models.default
         async with (
-            open_tools(settings, project=company.project, on_notice=company.on_notice) as found,
-            open_backend(settings.sandbox) as backend,
+            nullcontext(shared) if shared else _open_parts(settings, company) as parts,
             open_seats() as tasks,
         ):
             seat: Seat[Model] = Seat(tasks)
 
             async def change_model(name: str) -> Model:
                 with company.preparing() as opening:
-                    return await seat.take(
-                        open_model(name, settings=settings.models, opening=opening)
-                    )
+                    return await seat.take(parts.open_model(name, opening))
 
             chosen = await change_model(name)
             notebook = Notebook(
-                backend=backend,
+                backend=parts.backend,
                 limits=limits_of_chat(settings.chat),
                 seat=Seat(tasks),
                 equipment=equipment,
             )
-            parts = DialogueParts(
+            joined = DialogueParts(
                 notebook=notebook,
                 record=record,
                 screen=build_screen(settings.screening),
-                tools=tools_for(chosen, found),
-                manners=manners_of(settings.chat, found),
+                tools=tools_for(chosen, parts.tools),
+                manners=manners_of(settings.chat, parts.tools),
                 approve=company.approve,
             )
-            dialogue = Dialogue(parts, chosen, history)
+            dialogue = Dialogue(joined, chosen, history)
             dialogue.choose(chosen)
             yield Conversation(
                 session=session, dialogue=dialogue, record=record, change_model=change_model
             )
+
+
+@asynccontextmanager
+async def _open_parts(settings: Settings, company: Company) -> AsyncGenerator[Shared]:
+    def model_named(name: str, opening: Opening) -> AbstractAsyncContextManager[Model]:
+        return open_model(name, settings=settings.models, opening=opening)
+
+    async with (
+        open_tools(settings, project=company.project, on_notice=company.on_notice) as found,
+        open_backend(settings.sandbox) as backend,
+    ):
+        yield Shared(backend=backend, tools=found, open_model=model_named)
 
 
 def limits_of_chat(chat: ChatSettings) -> Limits:

@@ -7,7 +7,6 @@ import socket
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
-from ipaddress import ip_address
 from typing import Any, Final
 
 import anyio
@@ -22,6 +21,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from assay.contracts.errors import UsageError
+from assay.entrypoints.listening import QuietServer, is_loopback, url_of
 from assay.entrypoints.mcp.tokens import Tokens
 
 PATH: Final = "/mcp"
@@ -59,34 +59,7 @@ class Listening:
 
     @property
     def url(self) -> str:
-        host, port = self.address
-        return f"http://{f'[{host}]' if ':' in host else host}:{port}{PATH}"
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """Take a port.
-
-    Raises:
-        UsageError: If the address is not one of this machine, or taken.
-    """
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        taken = socket.socket(family, kind, protocol)
-    except OSError as error:
-        raise UsageError(f"{host!r} is not an address: {error.strerror}") from error
-    try:
-        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        taken.bind(address)
-        taken.listen(128)
-    except OSError as error:
-        taken.close()
-        raise UsageError(
-            f"cannot listen on {host}:{port}: {error.strerror}",
-            hint="choose another with --port; 0 takes any that is free",
-        ) from error
-    return taken
+        return url_of(self.socket) + PATH
 
 
 def check_reachable(host: str, policy: HttpPolicy) -> None:
@@ -95,7 +68,7 @@ def check_reachable(host: str, policy: HttpPolicy) -> None:
     Raises:
         UsageError: If it would be.
     """
-    if _is_loopback(host):
+    if is_loopback(host):
         return
     if not policy.tokens:
         raise UsageError(
@@ -107,13 +80,6 @@ def check_reachable(host: str, policy: HttpPolicy) -> None:
             "say under which names the servers are reached, so that others can be refused",
             hint='set mcp.hosts, for example to ["tools.example.org:*"]',
         )
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 async def serve_http(listening: Sequence[Listening], policy: HttpPolicy) -> None:
@@ -135,19 +101,11 @@ async def serve_http(listening: Sequence[Listening], policy: HttpPolicy) -> None
             timeout_graceful_shutdown=_DRAIN_S,
             ws="none",
         )
-        server = _Quiet(config)
+        server = QuietServer(config)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_stop_on_signal, server, gate)
             await server.serve(sockets=[each.socket for each in listening])
             tasks.cancel_scope.cancel()
-
-
-class _Quiet(uvicorn.Server):
-    """Leaves signals to us: uvicorn would raise them again, before the sandboxes are gone."""
-
-    @contextmanager
-    def capture_signals(self) -> Generator[None]:
-        yield
 
 
 async def _stop_on_signal(server: uvicorn.Server, gate: "_Gate") -> None:
@@ -171,7 +129,7 @@ async def _drain(server: uvicorn.Server, gate: "_Gate") -> None:
 def _manager(each: Listening, policy: HttpPolicy) -> StreamableHTTPSessionManager:
     host, port = each.address
     own = {f"[{host}]:{port}" if ":" in host else f"{host}:{port}"}
-    if _is_loopback(host):
+    if is_loopback(host):
         own |= {f"127.0.0.1:{port}", f"localhost:{port}", f"[::1]:{port}"}
     return StreamableHTTPSessionManager(
         each.server,

@@ -9,8 +9,9 @@ import anyio
 
 from assay.contracts.execution import Equipment, Limits
 from assay.contracts.ports import Sandbox
+from assay.entrypoints.listening import listen
 from assay.entrypoints.mcp.file_tools import file_tools
-from assay.entrypoints.mcp.http import HttpPolicy, Listening, check_reachable, listen, serve_http
+from assay.entrypoints.mcp.http import HttpPolicy, Listening, check_reachable, serve_http
 from assay.entrypoints.mcp.program_tools import program_tools
 from assay.entrypoints.mcp.server import build_server
 from assay.entrypoints.mcp.stdio import serve_stdio

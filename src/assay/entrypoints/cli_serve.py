@@ -1,0 +1,61 @@
+"""`assay serve`: the HTTP API and the web page."""
+
+import json
+import logging
+import sys
+from typing import Any
+
+import click
+
+from assay.contracts.errors import ExitCode, MissingExtraError
+
+
+@click.command(name="serve")
+@click.option("--host", help="Address to listen on.  [default: 127.0.0.1]")
+@click.option("--port", type=click.IntRange(0, 65535), help="[default: 8000; 0 for a free one]")
+@click.option("--model", help="Who answers: `auto`, `local`, PROVIDER[:MODEL] …")
+@click.option("--backend", help="Where code runs. Default: the best there is here.")
+@click.option("--require-keys", is_flag=True, default=None, help="Let nobody in without a key.")
+@click.option("--json", "as_json", is_flag=True, help="Print where we listen as a JSON object.")
+@click.option("--log-json", is_flag=True, help="Write the log to stderr too, as JSON lines.")
+def command(*, as_json: bool, log_json: bool, **given: Any) -> int:  # noqa: ANN401 - settings, checked as such
+    """Serve conversations and runs over HTTP, with a web page, until told to end.
+
+    SIGTERM and Ctrl-C let turns come to their end first, for `serve.drain_s`; a second one does
+    not. Runs are taken up again by the next start. Without keys, only this machine is served.
+    """
+    import anyio  # noqa: PLC0415 - commands load what they need
+
+    from assay.settings import load_settings  # noqa: PLC0415
+
+    if log_json:
+        _log_in_lines()
+    words = ("host", "port", "require_keys")
+    settings = load_settings(
+        {
+            "serve": {word: given[word] for word in words},
+            "models": {"default": given["model"]},
+            "sandbox": {"backend": given["backend"]},
+        }
+    )
+    try:
+        from assay.entrypoints.http.serving import serve  # noqa: PLC0415
+    except ImportError as error:
+        raise MissingExtraError("the HTTP API", extra="serve") from error
+
+    def announce(url: str, backend: str) -> None:
+        if as_json:
+            click.echo(json.dumps({"url": url, "backend": backend}))
+            sys.stdout.flush()
+        click.echo(f"listening on {url} (backend {backend}); Ctrl-C ends it", err=True)
+
+    anyio.run(serve, settings, announce)
+    return ExitCode.ACCEPTED
+
+
+def _log_in_lines() -> None:
+    from assay.entrypoints.logs import InLines, pattern_redaction  # noqa: PLC0415
+
+    screen = logging.StreamHandler(sys.stderr)
+    screen.setFormatter(InLines(pattern_redaction()))
+    logging.getLogger("assay").addHandler(screen)

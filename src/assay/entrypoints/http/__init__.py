@@ -1,0 +1,1 @@
+"""The HTTP API of `assay serve`, and the web page beside it."""

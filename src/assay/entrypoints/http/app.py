@@ -1,0 +1,69 @@
+"""The application: every resource, every translation of an error, one guard in front of it all."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.types import ASGIApp
+
+from assay.contracts.errors import AssayError
+from assay.entrypoints.http import about, chat, health, page, reference, sessions
+from assay.entrypoints.http.guarding import Answered, Guard, GuardRules
+from assay.entrypoints.http.problems import (
+    on_assay_error,
+    on_http_error,
+    on_mistake,
+    on_wrong_request,
+)
+from assay.hosting.hosting import Hosting
+
+_ABOUT: Final = (
+    "A coding agent that hands over only code it has proven. Errors are "
+    "`application/problem+json`; every answer names its request in `X-Request-Id`."
+)
+
+
+def create_app(hosting: Hosting) -> FastAPI:
+    """Build the application in front of a service."""
+    app = FastAPI(title="Assay", version="1", description=_ABOUT, docs_url=None, redoc_url=None)
+    app.state.hosting = hosting
+    for module in (about, sessions, chat, health, reference, page):
+        app.include_router(module.router)
+    app.add_exception_handler(AssayError, on_assay_error)
+    app.add_exception_handler(RequestValidationError, on_wrong_request)
+    app.add_exception_handler(HTTPException, on_http_error)
+    app.add_exception_handler(Exception, on_mistake)
+
+    def openapi() -> dict[str, Any]:
+        return reference.describe(app)
+
+    app.openapi = openapi
+    # Now, and not while somebody waits: it takes a third of a second.
+    app.openapi()
+    return app
+
+
+def guarded(app: FastAPI, on_answered: Callable[[Answered], None]) -> ASGIApp:
+    """Put the guard in front of an application, and CORS between them where it is asked for."""
+    hosting: Hosting = app.state.hosting
+    serve = hosting.settings.serve
+    rules = GuardRules(
+        names=serve.names,
+        origins=serve.origins,
+        body_bytes=serve.body_bytes,
+        upload_bytes=serve.upload_bytes,
+        patience_s=serve.patience_s,
+    )
+    inner: ASGIApp = app
+    if serve.origins:
+        inner = CORSMiddleware(
+            app,
+            allow_origins=serve.origins,
+            allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
+            allow_headers=["Authorization", "Content-Type", "Last-Event-ID", "X-Request-Id"],
+            expose_headers=["X-Request-Id", "Retry-After"],
+        )
+    return Guard(inner, rules, on_answered)

@@ -1,0 +1,99 @@
+"""Serves until told to end: then nothing new is taken, and what is under way gets its time."""
+
+import logging
+import signal
+import socket
+from collections.abc import Callable
+from typing import Final
+
+import anyio
+import uvicorn
+
+from assay.contracts.errors import UsageError
+from assay.entrypoints.http.app import create_app, guarded
+from assay.entrypoints.http.guarding import Answered
+from assay.entrypoints.listening import QuietServer, is_loopback, listen, url_of
+from assay.hosting.hosting import Hosting, open_hosting
+from assay.hosting.store import open_store
+from assay.settings import Settings
+
+_LOG: Final = logging.getLogger("assay.http")
+_KEEP_ALIVE_S: Final = 15
+Announce = Callable[[str, str], None]
+"""Told where it is served and how code is isolated."""
+
+
+async def serve(settings: Settings, announce: Announce) -> None:
+    """Serve until SIGINT or SIGTERM; the second one does not wait.
+
+    Raises:
+        UsageError: If it would be open to others without keys, or the port is taken.
+        AssayError: If a part of the service cannot be opened.
+    """
+    await check_reachable(settings)
+    taken = listen(settings.serve.host, settings.serve.port)
+    open_to_local = is_loopback(settings.serve.host) and not settings.serve.require_keys
+    with taken:
+        async with open_hosting(settings, open_to_local=open_to_local) as hosting:
+            announce(url_of(taken), hosting.backend)
+            await _answer(hosting, taken)
+
+
+async def check_reachable(settings: Settings) -> None:
+    """Refuse to be open to other machines without keys.
+
+    Raises:
+        UsageError: If it would be.
+    """
+    if is_loopback(settings.serve.host):
+        return
+    database = settings.serve.database
+    async with open_store(
+        settings.state_dir, database.get_secret_value() if database else ""
+    ) as store:
+        if not await store.has_keys():
+            raise UsageError(
+                f"anybody who reaches {settings.serve.host} could run programs here",
+                hint="make a key first: `assay keys create NAME --role admin`",
+            )
+
+
+async def _answer(hosting: Hosting, taken: socket.socket) -> None:
+    serve = hosting.settings.serve
+    config = uvicorn.Config(
+        guarded(create_app(hosting), _ignore),
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        limit_concurrency=serve.connections,
+        timeout_keep_alive=_KEEP_ALIVE_S,
+        timeout_graceful_shutdown=max(1, round(serve.drain_s)),
+        ws="none",
+    )
+    server = QuietServer(config)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_end_on_signal, server, hosting)
+        await server.serve(sockets=[taken])
+        tasks.cancel_scope.cancel()
+
+
+async def _end_on_signal(server: uvicorn.Server, hosting: Hosting) -> None:
+    async with anyio.create_task_group() as tasks:
+        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+            async for _ in signals:
+                if hosting.draining:
+                    server.force_exit = server.should_exit = True
+                    return
+                _LOG.info("ending")
+                tasks.start_soon(_drain, server, hosting)
+
+
+async def _drain(server: uvicorn.Server, hosting: Hosting) -> None:
+    """Let turns come to their end, then answer no more."""
+    await hosting.drain()
+    server.should_exit = True
+
+
+def _ignore(answered: Answered) -> None:
+    del answered

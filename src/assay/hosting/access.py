@@ -1,0 +1,142 @@
+"""Who sends a request: keys, made once and kept as digests, and whoever sits at this machine."""
+
+import hashlib
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from assay.contracts.errors import UsageError
+from assay.hosting.places import check_user
+from assay.hosting.records import LOCAL, Caller, KeyRecord, Quota, Role
+from assay.hosting.refusing import RefusedError
+from assay.hosting.store import Store
+from assay.serve_settings import QuotaSettings
+
+_PREFIX: Final = "assay_"
+_KEY_BYTES: Final = 32
+_ID_BYTES: Final = 6
+_LONGEST_NAME: Final = 80
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewKey:
+    """What a key is to be."""
+
+    user: str
+    name: str
+    role: Role = "user"
+    requests_per_minute: int | None = None
+    """None, here and below: as the settings say."""
+    runs: int | None = None
+    tokens_per_day: int | None = None
+    usd_per_day: float | None = None
+
+
+class Keys:
+    """Makes keys, and tells whose they are."""
+
+    def __init__(self, store: Store, clock: Callable[[], float] = time.time) -> None:
+        self._store = store
+        self._clock = clock
+
+    async def create(self, new: NewKey) -> tuple[KeyRecord, str]:
+        """Make a key; it is returned this once, and kept as a digest.
+
+        Raises:
+            UsageError: If a name is not one.
+        """
+        name = new.name.strip()
+        if not name or len(name) > _LONGEST_NAME or not name.isprintable():
+            raise UsageError(
+                f"not a name for a key: {new.name!r}", hint=f"up to {_LONGEST_NAME} characters"
+            )
+        record = KeyRecord(
+            id=secrets.token_hex(_ID_BYTES),
+            user=check_user(new.user),
+            name=name,
+            role=new.role,
+            created_at=self._clock(),
+            requests_per_minute=new.requests_per_minute,
+            runs=new.runs,
+            tokens_per_day=new.tokens_per_day,
+            usd_per_day=new.usd_per_day,
+        )
+        key = _PREFIX + secrets.token_urlsafe(_KEY_BYTES)
+        await self._store.add_key(record, digest_of(key))
+        return record, key
+
+    async def list(self) -> tuple[KeyRecord, ...]:
+        return await self._store.keys()
+
+    async def revoke(self, key_id: str) -> None:
+        """Let a key work no more, from its next request on.
+
+        Raises:
+            RefusedError: If there is none of that id that works.
+        """
+        if not await self._store.revoke_key(key_id, self._clock()):
+            raise RefusedError(
+                f"there is no key {key_id!r} that works",
+                why="not-found",
+                hint="`assay keys list` shows them",
+            )
+
+
+class Access:
+    """Tells callers apart, deny by default."""
+
+    def __init__(self, store: Store, quota: QuotaSettings, *, open_to_local: bool) -> None:
+        self._store = store
+        self._quota = quota
+        self._open_to_local = open_to_local
+        """Whether nobody needs a key as long as there is none."""
+
+    async def identify(self, authorization: str) -> Caller:
+        """Return who sends this header.
+
+        Raises:
+            RefusedError: If it has no key that works, and one is needed.
+        """
+        key = _bearer(authorization)
+        found = await self._store.key_with(digest_of(key)) if key else None
+        if found is not None:
+            return self._holder(found)
+        if self._open_to_local and not await self._store.has_keys():
+            quota = Quota(**self._quota.model_dump())
+            return Caller(
+                user=LOCAL, role="admin", key_id=LOCAL, key_name="", quota=quota, by_key=False
+            )
+        raise RefusedError(
+            "this key does not work" if key else "a key is needed",
+            why="unauthorized",
+            hint="send `Authorization: Bearer KEY`; `assay keys create` makes one",
+        )
+
+    def _holder(self, key: KeyRecord) -> Caller:
+        usual = self._quota
+        quota = Quota(
+            requests_per_minute=key.requests_per_minute or usual.requests_per_minute,
+            runs=key.runs or usual.runs,
+            tokens_per_day=key.tokens_per_day or usual.tokens_per_day,
+            usd_per_day=usual.usd_per_day if key.usd_per_day is None else key.usd_per_day,
+        )
+        return Caller(
+            user=key.user,
+            role=key.role,
+            key_id=key.id,
+            key_name=key.name,
+            quota=quota,
+            by_key=True,
+        )
+
+
+def digest_of(key: str) -> str:
+    """Return what is kept of a key. It is random and long, so that one digest is enough."""
+    return hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _bearer(header: str) -> str:
+    scheme, _, key = header.partition(" ")
+    return key.strip() if scheme.lower() == "bearer" else ""

@@ -1,0 +1,382 @@
+"""The conversations of all users: opened on need, shared by requests, closed when idle."""
+
+import logging
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import Final, TypeVar, get_args
+
+import anyio
+import anyio.abc
+from anyio import to_thread
+
+from assay.contracts.conversation import Usage
+from assay.contracts.dialogue import (
+    DialogueEvent,
+    FileLoaded,
+    PassingSpeech,
+    TurnBegan,
+    TurnEnded,
+    TurnUndone,
+)
+from assay.contracts.dialogue_history import Turn
+from assay.contracts.errors import AssayError, JournalError
+from assay.hosting.feeding import FeedKey, Feeds
+from assay.hosting.feeds import Feed
+from assay.hosting.places import settings_of
+from assay.hosting.records import Page, SessionRow
+from assay.hosting.refusing import RefusedError, not_found
+from assay.hosting.store import Store
+from assay.hosting.talks import Order, Talk
+from assay.settings import Settings
+from assay.trace.session_record import SessionRecord
+from assay.trace.sessions import Session, SessionStore
+from assay.undertaking.conversing import Company, Conversation, Shared, open_conversation
+
+T = TypeVar("T")
+Listener = Callable[[str, DialogueEvent], None]
+"""Told of every event, with the id of its session."""
+OnUsage = Callable[[Usage], Awaitable[None]]
+
+_LOG: Final = logging.getLogger(__name__)
+_PASSING: Final = get_args(PassingSpeech)
+_WAIT_FOR_ROOM_S: Final = 120.0
+_TITLE_CHARS: Final = 80
+_CUT_OFF: Final = "The service ended while this turn was under way."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begun:
+    """A turn that is under way."""
+
+    turn: int
+    order: Order[TurnEnded]
+    conversation: Conversation
+    before: Usage
+    """What the session had taken until then."""
+
+    async def finish(self) -> Turn:
+        """Return the turn with all that came of it, when it has come to its end."""
+        await self.order.wait()
+        turns = self.conversation.dialogue.history.turns
+        return next(turn for turn in turns if turn.number == self.turn)
+
+
+class Conversations:
+    """Everything that requests do to conversations. Each is asked for by its user, and no other."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        shared: Shared,
+        feeds: Feeds,
+        tasks: anyio.abc.TaskGroup,
+        listener: Listener,
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._shared = shared
+        self._feeds = feeds
+        self._tasks = tasks
+        self._listener = listener
+        self._talks: dict[FeedKey, Talk] = {}
+        self._opening = anyio.Lock()
+        self._freed = anyio.Event()
+
+    @property
+    def open_count(self) -> int:
+        return len(self._talks)
+
+    @property
+    def busy_count(self) -> int:
+        return sum(talk.busy for talk in self._talks.values())
+
+    async def create(self, user: str, title: str = "", model: str = "") -> SessionRow:
+        """Begin a session; raises `JournalError` if it cannot be written."""
+        session = await to_thread.run_sync(self._sessions(user).create, title)
+        row = SessionRow(
+            id=session.id,
+            user=user,
+            title=title,
+            created_at=session.created_at,
+            updated_at=session.created_at,
+            model=model,
+        )
+        await self._store.put_session(row)
+        return row
+
+    async def list(self, user: str, page: Page) -> tuple[SessionRow, ...]:
+        return await self._store.sessions(user, page)
+
+    async def find(self, user: str, session_id: str) -> SessionRow:
+        """Return a session of this user.
+
+        Raises:
+            RefusedError: If they have none of that name.
+        """
+        row = await self._store.session(user, session_id)
+        if row is None:
+            raise not_found("session", session_id)
+        talk = self._talks.get(_key(user, session_id))
+        return replace(row, busy=talk is not None and talk.busy)
+
+    async def rename(self, user: str, session_id: str, title: str) -> SessionRow:
+        row = await self.find(user, session_id)
+        await to_thread.run_sync(self._sessions(user).rename, session_id, title)
+        row = replace(row, title=title)
+        await self._store.put_session(row)
+        return row
+
+    async def delete(self, user: str, session_id: str) -> None:
+        """Remove a session with all its files.
+
+        Raises:
+            RefusedError: If there is none, or a turn of it is under way.
+        """
+        await self.find(user, session_id)
+        key = _key(user, session_id)
+        async with self._opening:
+            if talk := self._talks.get(key):
+                if talk.busy:
+                    raise RefusedError("a turn of this session is under way", why="busy")
+                talk.close()
+                await talk.ended.wait()
+            await to_thread.run_sync(self._sessions(user).delete, session_id)
+            await self._store.delete_session(user, session_id)
+        self._feeds.close(key)
+
+    async def begin_turn(
+        self, user: str, session_id: str, message: str, on_usage: OnUsage
+    ) -> Begun:
+        """Let the model answer a message; returns when the turn has begun.
+
+        Raises:
+            RefusedError: If there is no such session, or another turn of it is under way.
+            AssayError: If a part that it needs cannot be opened.
+        """
+        row = await self.find(user, session_id)
+        talk, conversation = await self._open(user, row)
+        before = conversation.dialogue.history
+
+        async def take(conversation: Conversation) -> TurnEnded:
+            await self._store.put_session(
+                replace(
+                    row,
+                    title=row.title or " ".join(message.split())[:_TITLE_CHARS],
+                    turns=before.begun + 1,
+                    updated_at=time.time(),
+                    model=conversation.dialogue.model.name,
+                    busy=True,
+                )
+            )
+            try:
+                return await conversation.dialogue.say(message)
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await self._settle(user, session_id, conversation, before.usage, on_usage)
+
+        order = talk.give(take)
+        return Begun(
+            turn=before.begun + 1, order=order, conversation=conversation, before=before.usage
+        )
+
+    async def load(
+        self, user: str, session_id: str, path: PurePosixPath, content: bytes
+    ) -> FileLoaded:
+        """Put a file into the workspace of a session; raises like `begin_turn`."""
+        return await self._do(
+            user, session_id, lambda conversation: conversation.dialogue.load(path, content)
+        )
+
+    async def undo(self, user: str, session_id: str) -> TurnUndone:
+        """Take the last turn back; raises like `begin_turn`."""
+        return await self._do(user, session_id, lambda conversation: conversation.dialogue.undo())
+
+    async def interrupt(self, user: str, session_id: str) -> bool:
+        """End the turn that is under way; False if there is none.
+
+        Raises:
+            RefusedError: If there is no such session.
+        """
+        await self.find(user, session_id)
+        talk = self._talks.get(_key(user, session_id))
+        if talk is None or not talk.busy:
+            return False
+        talk.interrupt()
+        return True
+
+    @asynccontextmanager
+    async def feed(self, user: str, session_id: str) -> AsyncGenerator[Feed]:
+        """Have the events of a session.
+
+        Raises:
+            RefusedError: If there is no such session.
+        """
+        folder = await self.folder(user, session_id)
+        async with self._feeds.hold(_key(user, session_id), folder) as feed:
+            yield feed
+
+    async def folder(self, user: str, session_id: str) -> Path:
+        """Return where a session lies.
+
+        Raises:
+            RefusedError: If there is none.
+        """
+        row = await self.find(user, session_id)
+        return self._sessions(user).folder / row.id
+
+    async def recover(self) -> None:
+        """Write down of each turn that a crash has cut off that it was."""
+        for row in await self._store.busy_sessions():
+            with suppress(AssayError):
+                place = SessionStore(settings_of(self._settings, row.user).state_dir)
+                session = await to_thread.run_sync(place.open, row.id)
+                async with SessionRecord(session.folder) as record:
+                    begun = any(_begins(event, row.turns) for event in record.events)
+                    if begun and not any(_ends(event, row.turns) for event in record.events):
+                        record.emit(_cut_off(row.turns))
+            await self._store.put_session(replace(row, busy=False))
+
+    async def drain(self, within_s: float) -> None:
+        """Let turns come to their end for a while, then end them; all is closed afterwards."""
+        with anyio.move_on_after(within_s):
+            while self.busy_count:
+                await self._next_freed()
+        for talk in tuple(self._talks.values()):
+            talk.interrupt()
+            talk.close()
+        with anyio.move_on_after(within_s + 5):
+            for talk in tuple(self._talks.values()):
+                await talk.ended.wait()
+
+    def _sessions(self, user: str) -> SessionStore:
+        return SessionStore(settings_of(self._settings, user).state_dir)
+
+    async def _do(
+        self, user: str, session_id: str, work: Callable[[Conversation], Awaitable[T]]
+    ) -> T:
+        row = await self.find(user, session_id)
+        talk, _ = await self._open(user, row)
+        value = await talk.give(work).wait()
+        await self._store.put_session(replace(row, updated_at=time.time()))
+        return value
+
+    async def _settle(
+        self,
+        user: str,
+        session_id: str,
+        conversation: Conversation,
+        before: Usage,
+        on_usage: OnUsage,
+    ) -> None:
+        """Note after a turn what it took, and that the session is free again."""
+        after = conversation.dialogue.history.usage
+        try:
+            await on_usage(difference(before, after))
+            if row := await self._store.session(user, session_id):
+                await self._store.put_session(replace(row, updated_at=time.time(), busy=False))
+        except JournalError as error:
+            _LOG.error("a turn could not be noted: %s", error)
+        self._freed.set()
+
+    async def _open(self, user: str, row: SessionRow) -> tuple[Talk, Conversation]:
+        """Return the conversation of a session, opened if it is not."""
+        key = _key(user, row.id)
+        while True:
+            talk = self._talks.get(key) or await self._begin(key, row)
+            if conversation := await talk.opened():
+                return talk, conversation
+            await talk.ended.wait()
+
+    async def _begin(self, key: FeedKey, row: SessionRow) -> Talk:
+        # One after the other, so that all who wait for the same get the same.
+        async with self._opening:
+            if talk := self._talks.get(key):
+                return talk
+            await self._make_room()
+            session = await to_thread.run_sync(self._sessions(key.user).open, row.id)
+            opening = partial(self._opened, key, session, row.model)
+            talk = Talk(opening, self._settings.serve.idle_s)
+            self._talks[key] = talk
+            self._tasks.start_soon(self._live, key, talk)
+            return talk
+
+    async def _live(self, key: FeedKey, talk: Talk) -> None:
+        try:
+            await talk.live()
+        finally:
+            del self._talks[key]
+            self._freed.set()
+
+    @asynccontextmanager
+    async def _opened(
+        self, key: FeedKey, session: Session, model: str
+    ) -> AsyncGenerator[Conversation]:
+        async with AsyncExitStack() as stack:
+            feed = await stack.enter_async_context(self._feeds.hold(key, session.folder))
+
+            def hear(event: DialogueEvent) -> None:
+                feed.tell(event, kept=not isinstance(event, _PASSING))
+                self._listener(session.id, event)
+
+            yield await stack.enter_async_context(
+                open_conversation(
+                    session,
+                    settings_of(self._settings, key.user),
+                    Company(listeners=(hear,), on_notice=_LOG.info),
+                    model=model,
+                    shared=self._shared,
+                )
+            )
+
+    async def _make_room(self) -> None:
+        """Close what was unused for longest, if too many are open."""
+        with anyio.move_on_after(_WAIT_FOR_ROOM_S) as waiting:
+            while len(self._talks) >= self._settings.serve.conversations:
+                idle = [talk for talk in self._talks.values() if not talk.busy]
+                if idle:
+                    oldest = min(idle, key=lambda talk: talk.last_used)
+                    oldest.close()
+                    await oldest.ended.wait()
+                else:
+                    await self._next_freed()
+        if waiting.cancelled_caught:
+            raise RefusedError(
+                "too many conversations are under way", why="overloaded", retry_after_s=10
+            )
+
+    async def _next_freed(self) -> None:
+        await self._freed.wait()
+        self._freed = anyio.Event()
+
+
+def difference(before: Usage, after: Usage) -> Usage:
+    """Return what was used between two counts."""
+    known = before.cost_usd is not None and after.cost_usd is not None
+    return Usage(
+        input_tokens=after.input_tokens - before.input_tokens,
+        cached_input_tokens=after.cached_input_tokens - before.cached_input_tokens,
+        output_tokens=after.output_tokens - before.output_tokens,
+        calls=after.calls - before.calls,
+        cost_usd=(after.cost_usd or 0.0) - (before.cost_usd or 0.0) if known else None,
+    )
+
+
+def _key(user: str, session_id: str) -> FeedKey:
+    return FeedKey(kind="session", user=user, id=session_id)
+
+
+def _cut_off(turn: int) -> TurnEnded:
+    return TurnEnded(turn=turn, status="interrupted", text=_CUT_OFF, usage=Usage())
+
+
+def _begins(event: DialogueEvent, turn: int) -> bool:
+    return isinstance(event, TurnBegan) and event.turn == turn
+
+
+def _ends(event: DialogueEvent, turn: int) -> bool:
+    return isinstance(event, TurnEnded) and event.turn == turn

@@ -1,0 +1,92 @@
+"""Parts that all users share: one sandbox backend, the tools, the embedded model."""
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import TYPE_CHECKING
+
+import anyio
+
+from assay.agent.dialogue.seats import Seat, open_seats
+from assay.contracts.errors import UsageError
+from assay.contracts.ports import Model
+from assay.models.choosing import choose, understand
+from assay.settings import Settings
+from assay.undertaking.conversing import Shared
+from assay.wiring import open_backend, open_model, open_tools
+
+if TYPE_CHECKING:
+    from anyio.abc import TaskGroup
+
+    from assay.models.factory import Opening
+
+
+@asynccontextmanager
+async def open_shared(
+    settings: Settings, on_notice: Callable[[str], None]
+) -> AsyncGenerator[Shared]:
+    """Open what is shared, until the service ends.
+
+    Raises:
+        IsolationUnavailableError: If this machine cannot isolate as the settings ask.
+        MissingExtraError: If a part is not installed.
+    """
+    async with (
+        open_backend(settings.sandbox, on_notice=on_notice) as backend,
+        open_tools(settings, on_notice=on_notice) as tools,
+        open_seats() as tasks,
+    ):
+        models = _Models(settings, tasks)
+        yield Shared(backend=backend, tools=tools, open_model=models.open)
+
+
+class _Models:
+    """Opens a model for each who asks, but the embedded one once for all: it fills the memory."""
+
+    def __init__(self, settings: Settings, tasks: "TaskGroup") -> None:
+        self._settings = settings.models
+        self._tasks = tasks
+        self._embedded: dict[str, Model] = {}
+        self._opening = anyio.Lock()
+
+    @asynccontextmanager
+    async def open(self, name: str, opening: "Opening") -> AsyncGenerator[Model]:
+        chosen = understand(name, self._settings)
+        if chosen.kind == "auto":
+            name = (await choose(self._settings)).name
+            chosen = understand(name, self._settings)
+        if chosen.kind == "local":
+            yield await self._shared(name, opening)
+            return
+        async with open_model(name, settings=self._settings, opening=opening) as model:
+            yield model
+
+    async def _shared(self, name: str, opening: "Opening") -> Model:
+        async with self._opening:
+            if name not in self._embedded:
+                seat: Seat[Model] = Seat(self._tasks)
+                opened: AbstractAsyncContextManager[Model] = open_model(
+                    name, settings=self._settings, opening=opening
+                )
+                self._embedded[name] = await seat.take(opened)
+            return self._embedded[name]
+
+
+def check_model(name: str, settings: Settings) -> str:
+    """Return the name of a model that somebody over the network may ask for.
+
+    Raises:
+        UsageError: If there is none of that name, or it is not offered.
+    """
+    offered = (settings.models.default, *settings.serve.models)
+    if not name or name in offered:
+        return name
+    if settings.serve.models:
+        raise UsageError(f"the model {name!r} is not offered here", hint=_choices(offered))
+    if understand(name, settings.models).kind not in {"auto", "local", "provider"}:
+        # Others are files of this machine.
+        raise UsageError(f"the model {name!r} is not offered here", hint=_choices(offered))
+    return name
+
+
+def _choices(offered: tuple[str, ...]) -> str:
+    return f"offered are {', '.join(dict.fromkeys(offered))}"

@@ -1,0 +1,141 @@
+"""What the service keeps of people, keys, sessions and runs, as values."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+Role = Literal["admin", "user", "read-only"]
+LOCAL: str = "local"
+"""Who asks where no key is needed: whoever sits at this machine."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quota:
+    """What a key may use; None is no cap."""
+
+    requests_per_minute: int
+    runs: int
+    """Unfinished at once."""
+    tokens_per_day: int | None = None
+    usd_per_day: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyRecord:
+    """A key without the key: that is shown once, and kept as a digest."""
+
+    id: str
+    user: str
+    name: str
+    role: Role
+    created_at: float
+    """Seconds since the epoch, as everywhere."""
+    revoked_at: float | None = None
+    last_used_at: float | None = None
+    requests_per_minute: int | None = None
+    runs: int | None = None
+    tokens_per_day: int | None = None
+    usd_per_day: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Used:
+    """What a key has used on one day."""
+
+    requests: int = 0
+    tokens: int = 0
+    cost_usd: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """Who sends a request, and what they may do."""
+
+    user: str
+    role: Role
+    key_id: str
+    """Under which usage is counted."""
+    key_name: str
+    quota: Quota
+    by_key: bool
+
+    @property
+    def may_write(self) -> bool:
+        return self.role != "read-only"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionRow:
+    """A conversation in a list; what was said is in its folder."""
+
+    id: str
+    user: str
+    title: str
+    created_at: float
+    updated_at: float
+    turns: int = 0
+    model: str = ""
+    busy: bool = False
+    """A turn is under way, or was when the process died."""
+
+
+RunState = Literal[
+    "queued",
+    "running",
+    "accepted",
+    "not_accepted",
+    "out_of_budget",
+    "tampered",
+    "interrupted",
+    "failed",
+    "cancelled",
+]
+UNFINISHED: tuple[RunState, ...] = ("queued", "running")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRow:
+    """A run in a list; what happened is in its folder."""
+
+    id: str
+    user: str
+    key_id: str
+    goal: str
+    status: RunState
+    model: str
+    created_at: float
+    ended_at: float | None = None
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditEntry:
+    """Something that somebody did, or tried to do."""
+
+    id: str
+    at: float
+    user: str
+    key_id: str
+    action: str
+    """What was done, as `session.create`."""
+    target: str
+    """To what, by its id."""
+    outcome: str
+    """`done`, or why not."""
+    request_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """Which part of a list is wanted: what is older than `before`, the newest first."""
+
+    limit: int = 50
+    before: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usages:
+    """What is to be added to what keys have used."""
+
+    key_id: str
+    day: str
+    used: Used = field(default_factory=Used)

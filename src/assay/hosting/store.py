@@ -1,0 +1,284 @@
+"""What the service keeps in its database: keys, usage, lists of sessions and runs, an audit log."""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import astuple, fields
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from assay.contracts.errors import UsageError
+from assay.hosting.database import Database, Statements, open_database
+from assay.hosting.records import (
+    UNFINISHED,
+    AuditEntry,
+    KeyRecord,
+    Page,
+    RunRow,
+    RunState,
+    SessionRow,
+    Usages,
+    Used,
+)
+
+_VERSION: Final = 1
+_SCHEMA: Final = (
+    "CREATE TABLE IF NOT EXISTS assay_version (version INTEGER NOT NULL)",
+    """CREATE TABLE IF NOT EXISTS assay_keys (
+        id TEXT PRIMARY KEY, user_id TEXT NOT NULL, name TEXT NOT NULL, role TEXT NOT NULL,
+        created_at DOUBLE PRECISION NOT NULL, revoked_at DOUBLE PRECISION,
+        last_used_at DOUBLE PRECISION, requests_per_minute BIGINT, runs BIGINT,
+        tokens_per_day BIGINT, usd_per_day DOUBLE PRECISION, digest TEXT NOT NULL UNIQUE)""",
+    """CREATE TABLE IF NOT EXISTS assay_usage (
+        key_id TEXT NOT NULL, day TEXT NOT NULL, requests BIGINT NOT NULL, tokens BIGINT NOT NULL,
+        cost_usd DOUBLE PRECISION NOT NULL, PRIMARY KEY (key_id, day))""",
+    """CREATE TABLE IF NOT EXISTS assay_sessions (
+        id TEXT NOT NULL, user_id TEXT NOT NULL, title TEXT NOT NULL,
+        created_at DOUBLE PRECISION NOT NULL, updated_at DOUBLE PRECISION NOT NULL,
+        turns BIGINT NOT NULL, model TEXT NOT NULL, busy INTEGER NOT NULL,
+        PRIMARY KEY (user_id, id))""",
+    "CREATE INDEX IF NOT EXISTS assay_sessions_new ON assay_sessions (user_id, updated_at)",
+    """CREATE TABLE IF NOT EXISTS assay_runs (
+        id TEXT NOT NULL, user_id TEXT NOT NULL, key_id TEXT NOT NULL, goal TEXT NOT NULL,
+        status TEXT NOT NULL, model TEXT NOT NULL, created_at DOUBLE PRECISION NOT NULL,
+        ended_at DOUBLE PRECISION, error TEXT NOT NULL, PRIMARY KEY (user_id, id))""",
+    "CREATE INDEX IF NOT EXISTS assay_runs_new ON assay_runs (user_id, created_at)",
+    """CREATE TABLE IF NOT EXISTS assay_threads (
+        user_id TEXT NOT NULL, digest TEXT NOT NULL, session_id TEXT NOT NULL,
+        PRIMARY KEY (user_id, digest))""",
+    """CREATE TABLE IF NOT EXISTS assay_audit (
+        id TEXT PRIMARY KEY, at DOUBLE PRECISION NOT NULL, user_id TEXT NOT NULL,
+        key_id TEXT NOT NULL, action TEXT NOT NULL, target TEXT NOT NULL, outcome TEXT NOT NULL,
+        request_id TEXT NOT NULL)""",
+    "CREATE INDEX IF NOT EXISTS assay_audit_at ON assay_audit (at)",
+)
+_KEY: Final = (
+    "id, user_id, name, role, created_at, revoked_at, last_used_at, "
+    "requests_per_minute, runs, tokens_per_day, usd_per_day"
+)
+_SESSION: Final = "id, user_id, title, created_at, updated_at, turns, model, busy"
+_RUN: Final = "id, user_id, key_id, goal, status, model, created_at, ended_at, error"
+_AUDIT: Final = "id, at, user_id, key_id, action, target, outcome, request_id"
+_LAST: Final = 1e18
+"""Later than any moment."""
+
+R = TypeVar("R", KeyRecord, SessionRow, RunRow, AuditEntry)
+
+
+class Store:
+    """Everything is asked for by user, so that nobody finds what is another's."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def prepare(self) -> None:
+        """Make the tables that are not there yet.
+
+        Raises:
+            UsageError: If a newer version has made them.
+        """
+
+        def prepare(statements: Statements) -> None:
+            for sql in _SCHEMA:
+                statements.run(sql)
+            found = statements.rows("SELECT version FROM assay_version")
+            if not found:
+                statements.run("INSERT INTO assay_version VALUES (?)", (_VERSION,))
+            elif found[0][0] > _VERSION:
+                raise UsageError(
+                    "a newer version of Assay has written this database",
+                    hint="use that version, or another database",
+                )
+
+        await self._database.do(prepare)
+
+    async def check(self) -> None:
+        """Raise `JournalError` if the database does not answer."""
+        await self._rows("SELECT 1")
+
+    async def add_key(self, key: KeyRecord, digest: str) -> None:
+        columns = f"INSERT INTO assay_keys ({_KEY}, digest) VALUES ({_marks(12)})"
+        await self._run(columns, (*astuple(key), digest))
+
+    async def keys(self) -> tuple[KeyRecord, ...]:
+        sql = f"SELECT {_KEY} FROM assay_keys ORDER BY created_at, id"
+        return _all(KeyRecord, await self._rows(sql))
+
+    async def has_keys(self) -> bool:
+        """Whether there is a key that works."""
+        return bool(await self._rows("SELECT 1 FROM assay_keys WHERE revoked_at IS NULL LIMIT 1"))
+
+    async def key_with(self, digest: str) -> KeyRecord | None:
+        """Return the key of this digest, unless it is revoked."""
+        sql = f"SELECT {_KEY} FROM assay_keys WHERE digest = ? AND revoked_at IS NULL"
+        return _first(KeyRecord, await self._rows(sql, (digest,)))
+
+    async def revoke_key(self, key_id: str, at: float) -> bool:
+        """Whether there was such a key that still worked."""
+        sql = "UPDATE assay_keys SET revoked_at = ? WHERE id = ? AND revoked_at IS NULL"
+        return await self._run(sql, (at, key_id)) > 0
+
+    async def add_usage(self, added: Sequence[Usages], *, seen_at: float) -> None:
+        """Count what was used."""
+
+        def add(statements: Statements) -> None:
+            for each in added:
+                used = each.used
+                statements.run(
+                    "INSERT INTO assay_usage VALUES (?, ?, ?, ?, ?) "
+                    "ON CONFLICT (key_id, day) DO UPDATE SET "
+                    "requests = assay_usage.requests + excluded.requests, "
+                    "tokens = assay_usage.tokens + excluded.tokens, "
+                    "cost_usd = assay_usage.cost_usd + excluded.cost_usd",
+                    (each.key_id, each.day, used.requests, used.tokens, used.cost_usd),
+                )
+                seen = "UPDATE assay_keys SET last_used_at = ? WHERE id = ?"
+                statements.run(seen, (seen_at, each.key_id))
+
+        await self._database.do(add)
+
+    async def usage(self, key_id: str, day: str) -> Used:
+        sql = "SELECT requests, tokens, cost_usd FROM assay_usage WHERE key_id = ? AND day = ?"
+        found = await self._rows(sql, (key_id, day))
+        if not found:
+            return Used()
+        requests, tokens, cost_usd = found[0]
+        return Used(requests=requests, tokens=tokens, cost_usd=cost_usd)
+
+    async def put_session(self, row: SessionRow) -> None:
+        await self._run(
+            f"INSERT INTO assay_sessions ({_SESSION}) VALUES ({_marks(8)}) "
+            "ON CONFLICT (user_id, id) DO UPDATE SET title = excluded.title, "
+            "updated_at = excluded.updated_at, turns = excluded.turns, model = excluded.model, "
+            "busy = excluded.busy",
+            (*astuple(row)[:-1], int(row.busy)),
+        )
+
+    async def session(self, user: str, session_id: str) -> SessionRow | None:
+        sql = f"SELECT {_SESSION} FROM assay_sessions WHERE user_id = ? AND id = ?"
+        return _first(SessionRow, await self._rows(sql, (user, session_id)))
+
+    async def sessions(self, user: str, page: Page) -> tuple[SessionRow, ...]:
+        """Return a part of the list, the one used last first."""
+        sql = (
+            f"SELECT {_SESSION} FROM assay_sessions WHERE user_id = ? AND updated_at < ? "
+            "ORDER BY updated_at DESC, id LIMIT ?"
+        )
+        values = (user, _LAST if page.before is None else page.before, page.limit)
+        return _all(SessionRow, await self._rows(sql, values))
+
+    async def busy_sessions(self) -> tuple[SessionRow, ...]:
+        """Return all sessions, of all users, whose turn has not come to its end."""
+        sql = f"SELECT {_SESSION} FROM assay_sessions WHERE busy <> 0"
+        return _all(SessionRow, await self._rows(sql))
+
+    async def delete_session(self, user: str, session_id: str) -> bool:
+        def delete(statements: Statements) -> bool:
+            thread = "DELETE FROM assay_threads WHERE user_id = ? AND session_id = ?"
+            statements.run(thread, (user, session_id))
+            sql = "DELETE FROM assay_sessions WHERE user_id = ? AND id = ?"
+            return statements.run(sql, (user, session_id)) > 0
+
+        return await self._database.do(delete)
+
+    async def put_run(self, row: RunRow) -> None:
+        await self._run(
+            f"INSERT INTO assay_runs ({_RUN}) VALUES ({_marks(9)}) "
+            "ON CONFLICT (user_id, id) DO UPDATE SET status = excluded.status, "
+            "model = excluded.model, ended_at = excluded.ended_at, error = excluded.error",
+            astuple(row),
+        )
+
+    async def run(self, user: str, run_id: str) -> RunRow | None:
+        sql = f"SELECT {_RUN} FROM assay_runs WHERE user_id = ? AND id = ?"
+        return _first(RunRow, await self._rows(sql, (user, run_id)))
+
+    async def runs(self, user: str, page: Page) -> tuple[RunRow, ...]:
+        """Return a part of the list, the newest first."""
+        sql = (
+            f"SELECT {_RUN} FROM assay_runs WHERE user_id = ? AND created_at < ? "
+            "ORDER BY created_at DESC, id LIMIT ?"
+        )
+        values = (user, _LAST if page.before is None else page.before, page.limit)
+        return _all(RunRow, await self._rows(sql, values))
+
+    async def unfinished_runs(self) -> tuple[RunRow, ...]:
+        """Return all runs, of all users, that have not come to their end, the oldest first."""
+        sql = f"SELECT {_RUN} FROM assay_runs WHERE status IN (?, ?) ORDER BY created_at, id"
+        return _all(RunRow, await self._rows(sql, UNFINISHED))
+
+    async def count_unfinished(self, key_id: str) -> int:
+        sql = "SELECT COUNT(*) FROM assay_runs WHERE key_id = ? AND status IN (?, ?)"
+        return int((await self._rows(sql, (key_id, *UNFINISHED)))[0][0])
+
+    async def delete_run(self, user: str, run_id: str) -> bool:
+        sql = "DELETE FROM assay_runs WHERE user_id = ? AND id = ?"
+        return await self._run(sql, (user, run_id)) > 0
+
+    async def put_thread(self, user: str, digest: str, session_id: str) -> None:
+        """Remember in which session a conversation goes on that is known by its words alone."""
+        await self._run(
+            "INSERT INTO assay_threads VALUES (?, ?, ?) "
+            "ON CONFLICT (user_id, digest) DO UPDATE SET session_id = excluded.session_id",
+            (user, digest, session_id),
+        )
+
+    async def thread(self, user: str, digest: str) -> str | None:
+        sql = "SELECT session_id FROM assay_threads WHERE user_id = ? AND digest = ?"
+        found = await self._rows(sql, (user, digest))
+        return found[0][0] if found else None
+
+    async def add_audit(self, entry: AuditEntry) -> None:
+        sql = f"INSERT INTO assay_audit ({_AUDIT}) VALUES ({_marks(8)})"
+        await self._run(sql, astuple(entry))
+
+    async def audit(self, page: Page) -> tuple[AuditEntry, ...]:
+        """Return a part of the log, the newest first."""
+        sql = f"SELECT {_AUDIT} FROM assay_audit WHERE at < ? ORDER BY at DESC, id LIMIT ?"
+        values = (_LAST if page.before is None else page.before, page.limit)
+        return _all(AuditEntry, await self._rows(sql, values))
+
+    async def _run(self, sql: str, values: Sequence[object] = ()) -> int:
+        return await self._database.do(lambda statements: statements.run(sql, values))
+
+    async def _rows(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        return await self._database.do(lambda statements: statements.rows(sql, values))
+
+
+@asynccontextmanager
+async def open_store(state_dir: Path, url: str = "") -> AsyncGenerator[Store]:
+    """Open what the service keeps, in a file of the folder or on the server of the URL.
+
+    Raises:
+        JournalError: If it cannot be reached.
+        UsageError: If a newer version has written it.
+        MissingExtraError: If the library for PostgreSQL is not installed.
+    """
+    async with open_database(state_dir / "serve.sqlite", url) as database:
+        store = Store(database)
+        await store.prepare()
+        yield store
+
+
+def finished(status: RunState) -> bool:
+    """Whether a run of this state has come to its end, for now or for good."""
+    return status not in UNFINISHED
+
+
+def _marks(count: int) -> str:
+    return ", ".join("?" * count)
+
+
+def _all(kind: type[R], rows: list[tuple[Any, ...]]) -> tuple[R, ...]:
+    """Build values from rows whose columns stand in the order of the fields."""
+    names = [field.name for field in fields(kind)]
+    return tuple(kind(**_typed(dict(zip(names, row, strict=True)))) for row in rows)
+
+
+def _first(kind: type[R], rows: list[tuple[Any, ...]]) -> R | None:
+    return _all(kind, rows[:1])[0] if rows else None
+
+
+def _typed(columns: dict[str, Any]) -> dict[str, Any]:
+    if "busy" in columns:
+        columns["busy"] = bool(columns["busy"])
+    return columns
