@@ -1,4 +1,4 @@
-"""The gate of a sandbox in a real network namespace, with a world of our own behind it."""
+"""The gate of a sandbox in a network namespace, also in a container, with a world of our own."""
 
 from collections.abc import AsyncGenerator
 from pathlib import Path
@@ -8,9 +8,10 @@ import pytest
 
 from assay.contracts.errors import IsolationUnavailableError, UsageError
 from assay.contracts.execution import Command, Denial, Equipment, ExecutionResult, Limits
-from assay.sandbox.native.backend import NativeBackend
+from assay.contracts.ports import SandboxBackend
+from tests.support.docker import require_docker
 from tests.support.native import open_own, python
-from tests.support.outside import World, open_world
+from tests.support.outside import World, open_world, open_world_of_containers
 from tests.support.requirements import require
 
 GOOD, BETTER = "93.184.216.34", "1.1.1.1"
@@ -40,8 +41,15 @@ def world() -> World:
     return World(names=names)
 
 
-@pytest.fixture
-async def backend(runtime_dir: Path, world: World) -> AsyncGenerator[NativeBackend]:
+@pytest.fixture(params=["native", pytest.param("docker", marks=pytest.mark.backends)])
+async def backend(
+    request: pytest.FixtureRequest, runtime_dir: Path, world: World
+) -> AsyncGenerator[SandboxBackend]:
+    if request.param == "docker":
+        require_docker()
+        async with open_world_of_containers(world) as opened:
+            yield opened
+        return
     try:
         async with open_world(runtime_dir, world) as opened:
             yield opened
@@ -49,14 +57,14 @@ async def backend(runtime_dir: Path, world: World) -> AsyncGenerator[NativeBacke
         require("namespaces", available=False, why=str(refusal))
 
 
-async def talk(backend: NativeBackend, hosts: tuple[str, ...], *places: str) -> ExecutionResult:
+async def talk(backend: SandboxBackend, hosts: tuple[str, ...], *places: str) -> ExecutionResult:
     async with backend.open_sandbox(Limits(), Equipment(hosts=hosts)) as sandbox:
         with anyio.fail_after(60):
             return await sandbox.run(Command(argv=("python3", "-c", TALK, *places)))
 
 
 async def test_a_host_on_the_list_is_reached_and_others_are_told(
-    backend: NativeBackend, world: World
+    backend: SandboxBackend, world: World
 ) -> None:
     result = await talk(backend, ("good.org",), "good.org:443", "other.org:443")
 
@@ -66,7 +74,7 @@ async def test_a_host_on_the_list_is_reached_and_others_are_told(
     assert result.denials == (Denial(host="other.org", port=None, why="not on the list of hosts"),)
 
 
-async def test_names_that_lead_inside_are_denied(backend: NativeBackend, world: World) -> None:
+async def test_names_that_lead_inside_are_denied(backend: SandboxBackend, world: World) -> None:
     hosts = ("rebound.org", "metadata.org", "mixed.org")
 
     result = await talk(backend, hosts, *(f"{host}:80" for host in hosts))
@@ -76,7 +84,7 @@ async def test_names_that_lead_inside_are_denied(backend: NativeBackend, world: 
 
 
 async def test_an_address_does_not_stand_for_a_host_on_the_list(
-    backend: NativeBackend, world: World
+    backend: SandboxBackend, world: World
 ) -> None:
     result = await talk(backend, ("good.org",), f"{GOOD}:443", "good.org:22")
 
@@ -87,13 +95,13 @@ async def test_an_address_does_not_stand_for_a_host_on_the_list(
     assert world.connected == []
 
 
-async def test_each_name_leads_to_its_own_host(backend: NativeBackend, world: World) -> None:
+async def test_each_name_leads_to_its_own_host(backend: SandboxBackend, world: World) -> None:
     await talk(backend, ("*.org",), "good.org:443", "other.org:80", "good.org:80")
 
     assert world.connected == [(GOOD, 443), (BETTER, 80), (GOOD, 80)]
 
 
-async def test_no_more_connections_than_a_sandbox_may_have(backend: NativeBackend) -> None:
+async def test_no_more_connections_than_a_sandbox_may_have(backend: SandboxBackend) -> None:
     crowd = python(
         """
 import socket
@@ -118,7 +126,7 @@ print(len(held), refused)
     assert after.stdout == "good.org:443 hello\n", "those of an execution end with it"
 
 
-async def test_large_answers_arrive_whole(backend: NativeBackend) -> None:
+async def test_large_answers_arrive_whole(backend: SandboxBackend) -> None:
     exchange = python(
         """
 import hashlib, os, socket, threading
@@ -142,7 +150,7 @@ print(back == data)
 
 
 async def test_cells_of_an_interpreter_reach_hosts_and_are_told_what_not(
-    backend: NativeBackend,
+    backend: SandboxBackend,
 ) -> None:
     cells = [
         "import socket",
@@ -161,7 +169,7 @@ async def test_cells_of_an_interpreter_reach_hosts_and_are_told_what_not(
     assert [len(execution.denials) for execution in executions] == [0, 0, 1, 0]
 
 
-async def test_sandboxes_without_hosts_beside_one_have_no_network(backend: NativeBackend) -> None:
+async def test_sandboxes_without_hosts_beside_one_have_no_network(backend: SandboxBackend) -> None:
     try_it = python("import socket\ntry: socket.socket()\nexcept OSError as e: print(e.errno)")
     async with (
         backend.open_sandbox(Limits(), Equipment(hosts=("good.org",))) as one,

@@ -2,17 +2,20 @@
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import anyio
 import anyio.abc
 
 from assay.contracts.execution import Isolation
+from assay.contracts.ports import SandboxBackend
+from assay.sandbox.docker.backend import open_docker
 from assay.sandbox.egress.dialing import Outside
-from assay.sandbox.factory import build_package_store
-from assay.sandbox.native.backend import NativeBackend, NativeOptions, open_native
+from assay.sandbox.factory import build_package_store, docker_options
+from assay.sandbox.native.backend import NativeOptions, open_native
 from assay.settings import SandboxSettings
+from tests.support.docker import docker_settings
 
 
 @dataclass(kw_only=True)
@@ -41,9 +44,32 @@ class World:
             except (anyio.BrokenResourceError, anyio.ClosedResourceError):
                 return
 
+    @property
+    def outside(self) -> Outside:
+        return Outside(look_up=self.look_up, connect=self.connect)
+
 
 @asynccontextmanager
-async def open_world(runtime_dir: Path, world: World) -> AsyncGenerator[NativeBackend]:
+async def _serving(world: World) -> AsyncGenerator[None]:
+    listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
+    world.port = listener.extra(anyio.abc.SocketAttribute.local_port)  # noqa: S610 - anyio's
+    async with listener, anyio.create_task_group() as tasks:
+        tasks.start_soon(listener.serve, world.serve)
+        yield
+        tasks.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def open_world_of_containers(world: World) -> AsyncGenerator[SandboxBackend]:
+    """Open a Docker backend whose gates lead into this world."""
+    settings = docker_settings("docker", spares=0).model_copy(update={"preload": ()})
+    options = replace(docker_options(settings, gvisor=False), outside=world.outside)
+    async with _serving(world), open_docker(options) as backend:
+        yield backend
+
+
+@asynccontextmanager
+async def open_world(runtime_dir: Path, world: World) -> AsyncGenerator[SandboxBackend]:
     """Open a native backend whose gate leads into this world."""
     settings = SandboxSettings(packages_dir=runtime_dir.with_name("packages"))
     options = NativeOptions(
@@ -56,12 +82,7 @@ async def open_world(runtime_dir: Path, world: World) -> AsyncGenerator[NativeBa
         search_path=("/usr/bin", "/bin"),
         runtime_dir=runtime_dir,
         packages=build_package_store(settings),
-        outside=Outside(look_up=world.look_up, connect=world.connect),
+        outside=world.outside,
     )
-    listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
-    world.port = listener.extra(anyio.abc.SocketAttribute.local_port)  # noqa: S610 - anyio's
-    async with listener, anyio.create_task_group() as tasks:
-        tasks.start_soon(listener.serve, world.serve)
-        async with open_native(options) as backend:
-            yield backend
-        tasks.cancel_scope.cancel()
+    async with _serving(world), open_native(options) as backend:
+        yield backend

@@ -5,6 +5,7 @@ from typing import Final, Generic, TypeVar
 
 from google.protobuf.message import Message
 
+from assay.wire import egress_pb2
 from assay.wire import executor_pb2 as pb
 
 Request = TypeVar("Request", bound=Message)
@@ -13,7 +14,7 @@ Response = TypeVar("Response", bound=Message)
 
 @dataclass(frozen=True, slots=True)
 class Method(Generic[Request, Response]):
-    """One method of the service `assay.executor.v1.Executor`."""
+    """One method: of the service `assay.executor.v1.Executor`, or asked by a sandbox."""
 
     name: str
     request: type[Request]
@@ -83,3 +84,15 @@ METHODS: Final = (
     RUN_CELL,
     INTERRUPT_CELL,
 )
+
+LOOK_UP: Final = Method("LookUp", egress_pb2.LookUpRequest, egress_pb2.LookUpResponse)
+DIAL: Final = Method(
+    "Dial",
+    egress_pb2.DialRequest,
+    egress_pb2.DialResponse,
+    streams_requests=True,
+    streams_responses=True,
+)
+
+EGRESS_METHODS: Final = (LOOK_UP, DIAL)
+"""What a sandbox asks of the side that decides which hosts it may reach."""

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from assay.wire import executor_pb2 as assay_dot_wire_dot_executor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16\x61ssay/wire/relay.proto\x12\x0e\x61ssay.relay.v1\x1a\x19\x61ssay/wire/executor.proto\"\xd7\x02\n\x05\x46rame\x12\x0c\n\x04\x63\x61ll\x18\x01 \x01(\x04\x12&\n\x05hello\x18\x02 \x01(\x0b\x32\x15.assay.relay.v1.HelloH\x00\x12&\n\x05\x62\x65gin\x18\x03 \x01(\x0b\x32\x15.assay.relay.v1.BeginH\x00\x12*\n\x07\x63ontent\x18\x04 \x01(\x0b\x32\x17.assay.relay.v1.ContentH\x00\x12\"\n\x03\x65nd\x18\x05 \x01(\x0b\x32\x13.assay.relay.v1.EndH\x00\x12$\n\x04stop\x18\x06 \x01(\x0b\x32\x14.assay.relay.v1.StopH\x00\x12&\n\x05grant\x18\x07 \x01(\x0b\x32\x15.assay.relay.v1.GrantH\x00\x12$\n\x04ping\x18\x08 \x01(\x0b\x32\x14.assay.relay.v1.PingH\x00\x12$\n\x04pong\x18\t \x01(\x0b\x32\x14.assay.relay.v1.PongH\x00\x42\x06\n\x04\x62ody\"\x18\n\x05Hello\x12\x0f\n\x07version\x18\x01 \x01(\r\"\x17\n\x05\x42\x65gin\x12\x0e\n\x06method\x18\x01 \x01(\t\"%\n\x07\x43ontent\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\x0c\n\x04more\x18\x02 \x01(\x08\"C\n\x03\x45nd\x12\x30\n\x07\x66\x61ilure\x18\x01 \x01(\x0b\x32\x1a.assay.executor.v1.FailureH\x00\x88\x01\x01\x42\n\n\x08_failure\"\x06\n\x04Stop\"\x17\n\x05Grant\x12\x0e\n\x06\x66rames\x18\x01 \x01(\r\"\x06\n\x04Ping\"\x06\n\x04Pongb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16\x61ssay/wire/relay.proto\x12\x0e\x61ssay.relay.v1\x1a\x19\x61ssay/wire/executor.proto\"\xe5\x02\n\x05\x46rame\x12\x0c\n\x04\x63\x61ll\x18\x01 \x01(\x04\x12\x0c\n\x04\x62\x61\x63k\x18\n \x01(\x08\x12&\n\x05hello\x18\x02 \x01(\x0b\x32\x15.assay.relay.v1.HelloH\x00\x12&\n\x05\x62\x65gin\x18\x03 \x01(\x0b\x32\x15.assay.relay.v1.BeginH\x00\x12*\n\x07\x63ontent\x18\x04 \x01(\x0b\x32\x17.assay.relay.v1.ContentH\x00\x12\"\n\x03\x65nd\x18\x05 \x01(\x0b\x32\x13.assay.relay.v1.EndH\x00\x12$\n\x04stop\x18\x06 \x01(\x0b\x32\x14.assay.relay.v1.StopH\x00\x12&\n\x05grant\x18\x07 \x01(\x0b\x32\x15.assay.relay.v1.GrantH\x00\x12$\n\x04ping\x18\x08 \x01(\x0b\x32\x14.assay.relay.v1.PingH\x00\x12$\n\x04pong\x18\t \x01(\x0b\x32\x14.assay.relay.v1.PongH\x00\x42\x06\n\x04\x62ody\"\x18\n\x05Hello\x12\x0f\n\x07version\x18\x01 \x01(\r\"\x17\n\x05\x42\x65gin\x12\x0e\n\x06method\x18\x01 \x01(\t\"%\n\x07\x43ontent\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\x0c\n\x04more\x18\x02 \x01(\x08\"C\n\x03\x45nd\x12\x30\n\x07\x66\x61ilure\x18\x01 \x01(\x0b\x32\x1a.assay.executor.v1.FailureH\x00\x88\x01\x01\x42\n\n\x08_failure\"\x06\n\x04Stop\"\x17\n\x05Grant\x12\x0e\n\x06\x66rames\x18\x01 \x01(\r\"\x06\n\x04Ping\"\x06\n\x04Pongb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,21 +33,21 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'assay.wire.relay_pb2', _glo
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_FRAME']._serialized_start=70
-  _globals['_FRAME']._serialized_end=413
-  _globals['_HELLO']._serialized_start=415
-  _globals['_HELLO']._serialized_end=439
-  _globals['_BEGIN']._serialized_start=441
-  _globals['_BEGIN']._serialized_end=464
-  _globals['_CONTENT']._serialized_start=466
-  _globals['_CONTENT']._serialized_end=503
-  _globals['_END']._serialized_start=505
-  _globals['_END']._serialized_end=572
-  _globals['_STOP']._serialized_start=574
-  _globals['_STOP']._serialized_end=580
-  _globals['_GRANT']._serialized_start=582
-  _globals['_GRANT']._serialized_end=605
-  _globals['_PING']._serialized_start=607
-  _globals['_PING']._serialized_end=613
-  _globals['_PONG']._serialized_start=615
-  _globals['_PONG']._serialized_end=621
+  _globals['_FRAME']._serialized_end=427
+  _globals['_HELLO']._serialized_start=429
+  _globals['_HELLO']._serialized_end=453
+  _globals['_BEGIN']._serialized_start=455
+  _globals['_BEGIN']._serialized_end=478
+  _globals['_CONTENT']._serialized_start=480
+  _globals['_CONTENT']._serialized_end=517
+  _globals['_END']._serialized_start=519
+  _globals['_END']._serialized_end=586
+  _globals['_STOP']._serialized_start=588
+  _globals['_STOP']._serialized_end=594
+  _globals['_GRANT']._serialized_start=596
+  _globals['_GRANT']._serialized_end=619
+  _globals['_PING']._serialized_start=621
+  _globals['_PING']._serialized_end=627
+  _globals['_PONG']._serialized_start=629
+  _globals['_PONG']._serialized_end=635
 # @@protoc_insertion_point(module_scope)

@@ -7,8 +7,9 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Frame(_message.Message):
-    __slots__ = ("call", "hello", "begin", "content", "end", "stop", "grant", "ping", "pong")
+    __slots__ = ("call", "back", "hello", "begin", "content", "end", "stop", "grant", "ping", "pong")
     CALL_FIELD_NUMBER: _ClassVar[int]
+    BACK_FIELD_NUMBER: _ClassVar[int]
     HELLO_FIELD_NUMBER: _ClassVar[int]
     BEGIN_FIELD_NUMBER: _ClassVar[int]
     CONTENT_FIELD_NUMBER: _ClassVar[int]
@@ -18,6 +19,7 @@ class Frame(_message.Message):
     PING_FIELD_NUMBER: _ClassVar[int]
     PONG_FIELD_NUMBER: _ClassVar[int]
     call: int
+    back: bool
     hello: Hello
     begin: Begin
     content: Content
@@ -26,7 +28,7 @@ class Frame(_message.Message):
     grant: Grant
     ping: Ping
     pong: Pong
-    def __init__(self, call: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., begin: _Optional[_Union[Begin, _Mapping]] = ..., content: _Optional[_Union[Content, _Mapping]] = ..., end: _Optional[_Union[End, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., grant: _Optional[_Union[Grant, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., pong: _Optional[_Union[Pong, _Mapping]] = ...) -> None: ...
+    def __init__(self, call: _Optional[int] = ..., back: _Optional[bool] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., begin: _Optional[_Union[Begin, _Mapping]] = ..., content: _Optional[_Union[Content, _Mapping]] = ..., end: _Optional[_Union[End, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., grant: _Optional[_Union[Grant, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., pong: _Optional[_Union[Pong, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("version",)

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import anyio
@@ -19,6 +19,8 @@ from assay.sandbox.docker.inside import Serving
 from assay.sandbox.docker.ownership import remove_orphans
 from assay.sandbox.docker.recipe import SERVICE_COMMAND
 from assay.sandbox.docker.sandbox import DockerSandbox, Seal
+from assay.sandbox.egress.dialing import Outside, WayOut
+from assay.sandbox.egress.policy import Policy, parse_policy
 
 GVISOR: Final = "runsc"
 _SEARCH_PATH: Final = ("/usr/local/bin", "/usr/bin", "/bin")
@@ -37,6 +39,8 @@ class DockerOptions:
     image: ImageOptions
     open_layer: OpenLayer
     """Has the packages that a sandbox asks for."""
+    outside: WayOut = field(default_factory=Outside)
+    """How hosts are reached that a sandbox may reach."""
     preload: tuple[tuple[str, ...], ...]
     pool_size: int
     """How many processes wait ready in each container, per stage."""
@@ -86,15 +90,13 @@ class DockerBackend:
     async def open_sandbox(
         self, limits: Limits, equipment: Equipment = BARE
     ) -> AsyncGenerator[Sandbox]:
-        if equipment.hosts:
-            raise UsageError(
-                "the Docker backend gives no network",
-                hint="leave out the hosts, or use the native backend",
-            )
+        policy = self._policy(equipment)
         image = self.image
         if equipment.packages:
             image = await self._shop.image_with(equipment.packages)
-        guest = self._spares.take(self._plan(limits, image))
+        guest = self._spares.take(self._plan(limits, image, hosts=policy is not None))
+        if policy is not None:
+            guest.outlet.open(self._options.outside.dialer(policy))
         try:
             far = await guest.serving()
             async with far.open_sandbox(limits, equipment) as sandbox:
@@ -108,7 +110,18 @@ class DockerBackend:
             with anyio.CancelScope(shield=True):
                 await guest.end()
 
-    def _plan(self, limits: Limits, image: str) -> ContainerPlan:
+    def _policy(self, equipment: Equipment) -> Policy | None:
+        if not equipment.hosts:
+            return None
+        if self._options.gvisor:
+            raise UsageError(
+                "no hosts can be allowed on gVisor: its kernel does not let every address of a "
+                "network lead to the gate",
+                hint="leave out the hosts, or use `docker` or `native`",
+            )
+        return parse_policy(equipment.hosts)
+
+    def _plan(self, limits: Limits, image: str, *, hosts: bool = False) -> ContainerPlan:
         options = self._options
         service = Serving(
             preload=options.preload,
@@ -126,6 +139,7 @@ class DockerBackend:
             cpus=self._cpus,
             runtime=options.runtime,
             gvisor=options.gvisor,
+            hosts=hosts,
         )
 
 

@@ -1,5 +1,6 @@
 """Containers that serve: each has a task for its life, and a few wait ready ahead of need."""
 
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,6 +13,7 @@ from assay.sandbox.docker.engine import Engine, EngineError
 from assay.sandbox.docker.hardening import ContainerPlan, container_config
 from assay.sandbox.relay.client import open_relay
 from assay.sandbox.relay.far import FarBackend
+from assay.sandbox.relay.outlet import Outlet
 
 _GREETING_S: Final = 120.0
 _STARTS_AT_ONCE: Final = 4
@@ -23,6 +25,8 @@ class Guest:
 
     def __init__(self, plan: ContainerPlan) -> None:
         self.plan = plan
+        self.outlet = Outlet()
+        """The way to hosts, which is closed at first."""
         self._ready = anyio.Event()
         self._released = anyio.Event()
         self._dead = anyio.Event()
@@ -53,7 +57,7 @@ class Guest:
 
     async def _serve(self, container: Container) -> None:
         try:
-            async with open_relay(container.stream, greeting_s=_GREETING_S) as far:
+            async with _open_relay(container, self.outlet) as far:
                 self._far = far
                 self._ready.set()
                 await self._released.wait()
@@ -84,6 +88,10 @@ class Guest:
         """Have the container killed; when this returns, nothing in it runs."""
         self._released.set()
         await self._dead.wait()
+
+
+def _open_relay(container: Container, outlet: Outlet) -> AbstractAsyncContextManager[FarBackend]:
+    return open_relay(container.stream, greeting_s=_GREETING_S, answer_back=outlet.answer)
 
 
 async def _end(engine: Engine, container: Container) -> None:

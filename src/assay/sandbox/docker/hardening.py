@@ -57,6 +57,8 @@ class ContainerPlan:
     runtime: str
     """Empty: the engine's own default."""
     gvisor: bool = False
+    hosts: bool = False
+    """Whether programs may reach some hosts: not from here, but through a gate inside."""
 
 
 def container_config(plan: ContainerPlan) -> dict[str, Any]:
@@ -94,7 +96,10 @@ def _host_config(plan: ContainerPlan) -> dict[str, Any]:
         "ReadonlyRootfs": True,
         "CapDrop": ["ALL"],
         "CapAdd": list(_GVISOR_CAPABILITIES) if plan.gvisor else [],
-        "SecurityOpt": ["no-new-privileges:true", f"seccomp={json.dumps(build_profile())}"],
+        "SecurityOpt": [
+            "no-new-privileges:true",
+            f"seccomp={json.dumps(build_profile(routes=plan.hosts))}",
+        ],
         # The engine inside mounts a /proc of its own for each execution, which the kernel allows
         # only to those who see all of theirs. Nobody in here is root, which is what guards it.
         "MaskedPaths": [],

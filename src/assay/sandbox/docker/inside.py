@@ -21,6 +21,7 @@ from assay.contracts.execution import Isolation
 from assay.sandbox.native.backend import NativeOptions, open_native
 from assay.sandbox.packages.layers import Layer, read_layer
 from assay.sandbox.packages.target import Target
+from assay.sandbox.relay.far_dialing import NearSide
 from assay.sandbox.relay.server import serve_relay
 
 SHIPPED_LAYERS: Final = "/opt/assay/layers"
@@ -127,6 +128,7 @@ def in_gvisor() -> bool:
 
 
 async def _serve(options: Serving, stream: anyio.abc.ByteStream) -> None:
+    near_side = NearSide()
     native = NativeOptions(
         least=Isolation.RESTRICTED,
         namespaces=not options.gvisor,
@@ -137,10 +139,11 @@ async def _serve(options: Serving, stream: anyio.abc.ByteStream) -> None:
         search_path=options.search_path,
         runtime_dir=Path(options.runtime_dir),
         packages=ShippedLayers(),
+        outside=near_side,
         alone_as=options.programs_as,
     )
     async with open_native(native) as backend:
-        await serve_relay(backend, stream)
+        await serve_relay(backend, stream, on_caller=near_side.attach)
 
 
 def main() -> NoReturn:

@@ -18,14 +18,18 @@ _ENGINE: Final = """
 has none, and a program in one is filtered again."""
 _FAMILIES: Final = (1, 2, 10)
 """AF_UNIX, AF_INET, AF_INET6: not netlink, packet, vsock, bluetooth, …"""
+_NETLINK: Final = 16
+_NETLINK_ROUTE: Final = 0
+"""The engine makes every address of a program's network its own, which takes a route; packet
+filters, audit and whatever else is behind netlink stay out of reach."""
 _PERSONALITIES: Final = (0, 0x0008, 0x20000, 0x20008, 0x0040000, 0xFFFFFFFF)
 _ARCHITECTURES: Final = {"x86_64": "SCMP_ARCH_X86_64", "aarch64": "SCMP_ARCH_AARCH64"}
 _ENOSYS: Final = 38
 _EPERM: Final = 1
 
 
-def build_profile(machine: str = platform.machine()) -> dict[str, Any]:
-    """Return the profile as Docker reads it."""
+def build_profile(machine: str = platform.machine(), *, routes: bool = False) -> dict[str, Any]:
+    """Return the profile as Docker reads it; with `routes`, the engine inside may set some."""
     policy = build_policy(network=True)
     hidden = policy.hidden - set(_ENGINE.split())
     engine = set(_ENGINE.split()) - {"personality"}
@@ -41,12 +45,15 @@ def build_profile(machine: str = platform.machine()) -> dict[str, Any]:
                 "action": "SCMP_ACT_ERRNO",
                 "errnoRet": _ENOSYS,
             },
-            *(_when("socket", 0, family) for family in _FAMILIES),
-            *(_when("personality", 0, value) for value in _PERSONALITIES),
+            *(_when("socket", (0, family)) for family in _FAMILIES),
+            *([_when("socket", (0, _NETLINK), (2, _NETLINK_ROUTE))] if routes else ()),
+            *(_when("personality", (0, value)) for value in _PERSONALITIES),
         ],
     }
 
 
-def _when(name: str, argument: int, value: int) -> dict[str, Any]:
-    condition = {"index": argument, "value": value, "op": "SCMP_CMP_EQ"}
-    return {"names": [name], "action": "SCMP_ACT_ALLOW", "args": [condition]}
+def _when(name: str, *conditions: tuple[int, int]) -> dict[str, Any]:
+    arguments = [
+        {"index": index, "value": value, "op": "SCMP_CMP_EQ"} for index, value in conditions
+    ]
+    return {"names": [name], "action": "SCMP_ACT_ALLOW", "args": arguments}

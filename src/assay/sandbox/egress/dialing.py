@@ -8,7 +8,7 @@ import socket
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 import anyio
 import anyio.abc
@@ -52,6 +52,33 @@ async def connect(address: str, port: int) -> anyio.abc.ByteStream:
     return await anyio.connect_tcp(address, port)
 
 
+class Dialing(Protocol):
+    """Reaches hosts for one sandbox, those that it may reach."""
+
+    @property
+    def policy(self) -> Policy: ...
+
+    async def addresses(self, host: str) -> tuple[str, ...]:
+        """Return the addresses of a host that one may connect to.
+
+        Raises:
+            DeniedError: If the host is not on the list, or all its addresses are out of reach.
+            NoSuchHostError: If it does not exist.
+            OSError: If that cannot be found out.
+        """
+        ...
+
+    async def dial(self, host: str, port: int) -> anyio.abc.ByteStream:
+        """Connect to a port of a host; raises like `addresses`."""
+        ...
+
+
+class WayOut(Protocol):
+    """Where sandboxes of one backend get to the world, if they get there."""
+
+    def dialer(self, policy: Policy) -> Dialing: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outside:
     """How the world beyond the gate is reached. What may be reached is decided elsewhere."""
@@ -59,10 +86,13 @@ class Outside:
     look_up: Resolve = look_up
     connect: Connect = connect
 
+    def dialer(self, policy: Policy) -> "Dialer":
+        return Dialer(policy=policy, outside=self)
+
 
 @dataclass(slots=True, kw_only=True)
 class Dialer:
-    """Reaches hosts for one sandbox."""
+    """See `Dialing`: from this machine."""
 
     policy: Policy
     outside: Outside
@@ -73,13 +103,6 @@ class Dialer:
     )
 
     async def addresses(self, host: str) -> tuple[str, ...]:
-        """Return the addresses of a host that one may connect to.
-
-        Raises:
-            DeniedError: If the host is not on the list, or all its addresses are out of reach.
-            NoSuchHostError: If it does not exist.
-            OSError: If that cannot be found out.
-        """
         if not is_host_name(host) and not _is_address(host):
             raise DeniedError("not a name of a host")
         if not self.policy.names(host):
@@ -103,7 +126,6 @@ class Dialer:
         return good
 
     async def dial(self, host: str, port: int) -> anyio.abc.ByteStream:
-        """Connect to a port of a host; raises like `addresses`."""
         if self.policy.names(host) and not self.policy.allows(host, port):
             raise DeniedError("not with this port on the list of hosts")
         failure = OSError("no address answers")

@@ -20,7 +20,7 @@ import anyio
 import anyio.abc
 
 from assay.contracts.execution import Denial
-from assay.sandbox.egress.dialing import DeniedError, Dialer, NoSuchHostError
+from assay.sandbox.egress.dialing import DeniedError, Dialing, NoSuchHostError
 from assay.sandbox.egress.forwarding import Allowance, carry
 from assay.sandbox.egress.names import Outcome, Question, build_answer, parse_question
 
@@ -42,7 +42,7 @@ _ABORT: Final = struct.pack("ii", 1, 0)
 class Egress:
     """What all executions of one sandbox share: whom they may reach, and how much."""
 
-    dialer: Dialer
+    dialer: Dialing
     allowance: Allowance = field(default_factory=Allowance)
     _addresses: dict[str, str] = field(default_factory=dict[str, str])
     _names: dict[str, str] = field(default_factory=dict[str, str])

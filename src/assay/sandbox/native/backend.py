@@ -11,7 +11,7 @@ import anyio.abc
 from assay.contracts.errors import SandboxUnavailableError
 from assay.contracts.execution import BARE, Equipment, Isolation, Limits
 from assay.contracts.ports import Sandbox
-from assay.sandbox.egress.dialing import Outside
+from assay.sandbox.egress.dialing import Outside, WayOut
 from assay.sandbox.native import registry
 from assay.sandbox.native.equipping import Layers, Outfitter
 from assay.sandbox.native.layout import build_layout
@@ -41,7 +41,7 @@ class NativeOptions:
     """Where toolchains are looked for."""
     runtime_dir: Path
     packages: Layers
-    outside: Outside = field(default_factory=Outside)
+    outside: WayOut = field(default_factory=Outside)
     """How hosts are reached that a sandbox may reach."""
     alone_as: int | None = None
     """The uid of programs, where a container holds this backend, one sandbox, and nothing else."""

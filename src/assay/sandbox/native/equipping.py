@@ -13,7 +13,7 @@ from anyio import to_thread
 
 from assay.contracts.errors import UsageError
 from assay.contracts.execution import BARE, Equipment
-from assay.sandbox.egress.dialing import Dialer, Outside
+from assay.sandbox.egress.dialing import WayOut
 from assay.sandbox.egress.gate import Egress
 from assay.sandbox.egress.policy import parse_policy
 from assay.sandbox.native.cell import PLAIN, Fit
@@ -53,7 +53,7 @@ class Layers(Protocol):
 class Outfitter:
     """Fits sandboxes out; one for each backend."""
 
-    def __init__(self, store: Layers, outside: Outside, stages: Stages) -> None:
+    def __init__(self, store: Layers, outside: WayOut, stages: Stages) -> None:
         self._store = store
         self._outside = outside
         self._stages = stages
@@ -100,7 +100,7 @@ class Outfitter:
                 "machine gives it none",
                 hint="see `assay doctor`; without hosts there is no network at all",
             )
-        return Egress(dialer=Dialer(policy=policy, outside=self._outside))
+        return Egress(dialer=self._outside.dialer(policy))
 
 
 async def _place(layer: Layer, running: Running) -> str:

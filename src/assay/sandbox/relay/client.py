@@ -1,31 +1,35 @@
 """The near half of a relay: a backend at the other end of a stream of bytes."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Generator
-from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
-from typing import Any, Final
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Final
 
 import anyio
 import anyio.abc
 
 from assay.contracts.errors import SandboxUnavailableError
-from assay.sandbox.relay.exchange import Exchange
+from assay.sandbox.relay.calls import RelayCaller
+from assay.sandbox.relay.desk import Answer, Desk
 from assay.sandbox.relay.far import FarBackend
 from assay.sandbox.relay.link import Link, LinkBrokenError
 from assay.wire import executor_pb2, methods
 from assay.wire import relay_pb2 as pb
-from assay.wire.methods import Method, Request, Response
+from assay.wire.methods import EGRESS_METHODS
 from assay.wire.plain import MessageError
 
 _PING_S: Final = 15.0
 _SILENCE_S: Final = 60.0
-_MOST_CALLS: Final = 4000
+_MOST_CALLS_BACK: Final = 256
 
 
 @asynccontextmanager
 async def open_relay(
-    stream: anyio.abc.ByteStream, *, greeting_s: float = 60.0
+    stream: anyio.abc.ByteStream, *, greeting_s: float = 60.0, answer_back: Answer | None = None
 ) -> AsyncGenerator[FarBackend]:
     """Use the backend at the other end of a stream; leaving the context closes the stream.
+
+    What the other side asks of this one is answered by `answer_back`; without it, asking breaks the
+    rules.
 
     Raises:
         SandboxUnavailableError: If nobody answers there, or not as a relay does.
@@ -34,7 +38,15 @@ async def open_relay(
     caller = RelayCaller(link)
     failure: Exception | None = None
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(caller.run)
+        desk = _desk_for(answer_back, link, tasks)
+
+        async def run() -> None:
+            try:
+                await link.run(lambda frame: (desk if frame.back else caller).take(frame))
+            finally:
+                caller.lose()
+
+        tasks.start_soon(run)
         try:
             backend = await _greet(link, caller, greeting_s)
             tasks.start_soon(_keep_alive, link)
@@ -48,7 +60,20 @@ async def open_relay(
         raise failure
 
 
-async def _greet(link: Link, caller: "RelayCaller", greeting_s: float) -> FarBackend:
+class _NoDesk:
+    """Where nobody may ask."""
+
+    def take(self, frame: pb.Frame) -> None:
+        raise MessageError(f"call {frame.call} asks where nobody answers")
+
+
+def _desk_for(answer: Answer | None, link: Link, tasks: anyio.abc.TaskGroup) -> Desk | _NoDesk:
+    if answer is None:
+        return _NoDesk()
+    return Desk(link, answer, tasks, methods=EGRESS_METHODS, most=_MOST_CALLS_BACK, back=True)
+
+
+async def _greet(link: Link, caller: RelayCaller, greeting_s: float) -> FarBackend:
     try:
         with anyio.fail_after(greeting_s):
             await link.greet()
@@ -65,117 +90,3 @@ async def _greet(link: Link, caller: "RelayCaller", greeting_s: float) -> FarBac
 
 async def _keep_alive(link: Link) -> None:
     await link.keep_alive(every_s=_PING_S, silence_s=_SILENCE_S)
-
-
-class RelayCaller:
-    """See `assay.sandbox.relay.caller.Caller`."""
-
-    def __init__(self, link: Link) -> None:
-        self._link = link
-        self._last_call = 0
-        self._calls: dict[int, Exchange | None] = {}
-        """None stands for a call that was given up here and has not ended there."""
-
-    async def run(self) -> None:
-        """Carry frames until the link ends; then every call that waits is told."""
-        try:
-            await self._link.run(self._take)
-        finally:
-            for exchange in self._calls.values():
-                if exchange is not None:
-                    exchange.lose()
-
-    def distrust(self, why: str) -> None:
-        self._link.end(f"the other side sent what it could not: {why}")
-
-    async def ask(
-        self, method: Method[Request, Response], *requests: Request, timeout_s: float | None = None
-    ) -> Response:
-        try:
-            with anyio.fail_after(timeout_s):
-                async with self._call(method, requests) as answers:
-                    async for answer in answers:
-                        return answer
-        except TimeoutError as error:
-            raise SandboxUnavailableError(
-                f"no answer to {method.name} within {timeout_s:g} s", dispatch="outcome_unknown"
-            ) from error
-        self.distrust(f"no answer to {method.name}")
-        raise self._broken(sent=True)
-
-    @asynccontextmanager
-    async def stream(
-        self, method: Method[Request, Response], request: Request
-    ) -> AsyncGenerator[AsyncIterator[Response]]:
-        async with self._call(method, (request,)) as answers:
-            yield answers
-
-    @asynccontextmanager
-    async def _call(
-        self, method: Method[Request, Response], requests: tuple[Request, ...]
-    ) -> AsyncGenerator[AsyncIterator[Response]]:
-        if len(self._calls) >= _MOST_CALLS:
-            raise SandboxUnavailableError("too many calls at once", dispatch="never_started")
-        self._last_call += 1
-        exchange = Exchange(self._link, self._last_call, asks=True)
-        self._calls[exchange.call] = exchange
-        try:
-            with self._translating(exchange):
-                await self._send(method, exchange, requests)
-                async with aclosing(exchange.receive(method.response)) as answers:
-                    yield answers
-        finally:
-            await self._give_up(exchange)
-
-    async def _send(
-        self, method: Method[Any, Any], exchange: Exchange, requests: tuple[Any, ...]
-    ) -> None:
-        begin = pb.Frame(call=exchange.call, begin=pb.Begin(method=method.name))
-        last = len(requests) - 1
-        for number, request in enumerate(requests):
-            first = (begin,) if number == 0 else ()
-            await exchange.send(request, *first, last=number == last)
-
-    async def _give_up(self, exchange: Exchange) -> None:
-        if exchange.call not in self._calls:
-            return
-        self._calls[exchange.call] = None
-        with anyio.CancelScope(shield=True), suppress(LinkBrokenError):
-            await self._link.send(pb.Frame(call=exchange.call, stop=pb.Stop()))
-
-    @contextmanager
-    def _translating(self, exchange: Exchange) -> Generator[None]:
-        try:
-            yield
-        except MessageError as error:
-            self.distrust(str(error))
-            raise self._broken(sent=True) from error
-        except LinkBrokenError as error:
-            raise self._broken(sent=exchange.sent) from error
-
-    def _broken(self, *, sent: bool) -> SandboxUnavailableError:
-        return SandboxUnavailableError(
-            f"the sandbox is gone: {self._link.why}",
-            dispatch="outcome_unknown" if sent else "never_started",
-        )
-
-    def _take(self, frame: pb.Frame) -> None:
-        if frame.call not in self._calls:
-            # A grant may cross the end of its call.
-            if frame.WhichOneof("body") == "grant" and 0 < frame.call <= self._last_call:
-                return
-            raise MessageError(f"there is no call {frame.call}")
-        exchange = self._calls[frame.call]
-        match frame.WhichOneof("body"):
-            case "content":
-                if exchange is not None:
-                    exchange.take_content(frame.content)
-            case "end":
-                del self._calls[frame.call]
-                if exchange is not None:
-                    exchange.take_end(frame.end)
-            case "grant":
-                if exchange is not None:
-                    exchange.take_grant(frame.grant)
-            case other:
-                raise MessageError(f"{other} is not for a client")

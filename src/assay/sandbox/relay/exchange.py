@@ -22,9 +22,10 @@ _GRANTED_AT_ONCE: Final = WINDOW_FRAMES // 2
 class Exchange:
     """The frames of one call, both ways."""
 
-    def __init__(self, link: Link, call: int, *, asks: bool) -> None:
+    def __init__(self, link: Link, call: int, *, asks: bool, back: bool = False) -> None:
         self.call = call
         self._asks = asks
+        self._back = back
         self._link = link
         self._window = WINDOW_FRAMES
         self._granted = anyio.Event()
@@ -88,14 +89,15 @@ class Exchange:
             self._window -= 1
             end = begin + CHUNK_BYTES
             content = relay_pb2.Content(data=body[begin:end], more=end < len(body))
-            frames.append(relay_pb2.Frame(call=self.call, content=content))
+            frames.append(relay_pb2.Frame(call=self.call, back=self._back, content=content))
         if last:
-            frames.append(relay_pb2.Frame(call=self.call, end=relay_pb2.End()))
+            frames.append(relay_pb2.Frame(call=self.call, back=self._back, end=relay_pb2.End()))
         await self._flush(frames)
 
     async def end(self, failure: executor_pb2.Failure | None = None) -> None:
         """Say that nothing more comes from this side."""
-        await self._link.send(relay_pb2.Frame(call=self.call, end=relay_pb2.End(failure=failure)))
+        end = relay_pb2.End(failure=failure)
+        await self._link.send(relay_pb2.Frame(call=self.call, back=self._back, end=end))
 
     async def _flush(self, frames: list[relay_pb2.Frame]) -> None:
         if self._lost:
@@ -140,7 +142,8 @@ class Exchange:
             self._taken = 0
             if not self._ended:
                 grant = relay_pb2.Grant(frames=_GRANTED_AT_ONCE)
-                await self._link.send(relay_pb2.Frame(call=self.call, grant=grant))
+                frame = relay_pb2.Frame(call=self.call, back=self._back, grant=grant)
+                await self._link.send(frame)
         return self._inbox.popleft()
 
 

@@ -104,3 +104,13 @@ def test_only_plain_families_of_sockets_can_be_opened() -> None:
 
     assert sorted(rule["args"][0]["value"] for rule in sockets) == [1, 2, 10]
     assert "socket" not in allowed_by(build_profile())
+
+
+def test_of_netlink_only_routes_are_added_and_only_where_hosts_are_allowed() -> None:
+    plain = build_profile()["syscalls"]
+
+    (added,) = [rule for rule in build_profile(routes=True)["syscalls"] if rule not in plain]
+
+    assert added["names"] == ["socket"]
+    assert [(one["index"], one["value"]) for one in added["args"]] == [(0, 16), (2, 0)]
+    assert all(one["op"] == "SCMP_CMP_EQ" for one in added["args"])
