@@ -70,6 +70,17 @@ async def test_without_an_engine_the_hint_is_to_install_one(tmp_path: Path) -> N
     assert "install Docker" in error.hint
 
 
+@pytest.mark.parametrize("address", ["http://[", "tcp://", "nonsense://x", "tcp://127.0.0.1:1"])
+async def test_an_address_that_leads_nowhere_is_an_error_and_no_crash(
+    address: str, tmp_path: Path
+) -> None:
+    error = await refusal(options(address, tmp_path))
+
+    assert address in str(error)
+    assert error.hint
+    assert error.exit_code == ExitCode.INFRASTRUCTURE
+
+
 async def test_a_stopped_engine_is_told_from_a_missing_one(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as left_behind:
         left_behind.bind(str(tmp_path / "docker.sock"))

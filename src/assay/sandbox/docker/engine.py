@@ -258,6 +258,8 @@ def explained(address: str) -> Generator[None]:
         raise refusal(str(error.explanation or error), int(error.status_code or 0)) from error
     except (docker.errors.DockerException, requests.exceptions.RequestException) as error:
         raise _no_answer(address, error) from error
+    except ValueError as error:  # an address that the SDK cannot even take apart
+        raise _no_answer(address, error) from error
 
 
 def refusal(told: str, status: int) -> EngineError:
