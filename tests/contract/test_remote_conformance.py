@@ -1,30 +1,34 @@
 """A backend behind an executor with mutual TLS keeps every promise that it keeps by itself."""
 
-from pathlib import Path
+from collections.abc import AsyncGenerator
 
 import pytest
 
-from assay.testing.selftest import CheckResult, run_suites
-from tests.support.backends import open_native
-from tests.support.executors import make_certificates, open_client, open_served
+from assay.contracts.ports import SandboxBackend
+from assay.testing.conformance import PROMISES, Promise
+from assay.testing.programs import ExcusedError
+from tests.support.backends import TIERS, Tier
+from tests.support.executors import open_native_far_away
+from tests.support.requirements import require
 
 pytestmark = pytest.mark.backends
 
 
-async def test_a_remote_backend_keeps_every_promise(tmp_path: Path) -> None:
-    certificates = make_certificates(tmp_path / "certs")
-    broken: list[CheckResult] = []
+@pytest.fixture(scope="module", params=TIERS)
+async def backend(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncGenerator[SandboxBackend]:
+    tier: Tier = request.param
+    async with open_native_far_away(tier, tmp_path_factory.mktemp("executor")) as opened:
+        yield opened
 
-    def note(result: CheckResult) -> None:
-        if result.status == "failed":
-            broken.append(result)
 
-    async with (
-        open_native("namespaces") as native,
-        open_served(native, tmp_path, **certificates.server()) as executor,
-        open_client(executor.port, **certificates.client("alice")) as remote,
-    ):
-        report = await run_suites(remote, suites=["conformance"], on_result=note, checks_at_once=6)
+@pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise.name)
+async def test_remote_keeps(promise: Promise, backend: SandboxBackend) -> None:
+    if excuse := promise.excuse(backend):
+        pytest.skip(excuse)
 
-    assert broken == []
-    assert report.count("passed") > 100
+    try:
+        await promise(backend)
+    except ExcusedError as excuse:
+        require("package-index", available=False, why=str(excuse))

@@ -12,7 +12,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from assay.contracts.errors import SandboxUnavailableError, UsageError, WorkspaceFileNotFoundError
 from assay.contracts.execution import Command, ExecutionResult, Limits, Program, PythonCode
-from assay.contracts.ports import SandboxBackend
+from assay.contracts.ports import OnOutput, SandboxBackend, ignore_output
 from assay.sandbox.executor.serving import Executor
 from assay.sandbox.executor.tokens import add_token
 from assay.testing.fake_sandbox import FakeBackend, FakeSandbox, answer_with
@@ -376,6 +376,31 @@ async def test_an_executor_that_drains_does_not_wait_for_ever(tmp_path: Path) ->
 
         assert not await executor.drain(0.05)
         tasks.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("on_output", [ignore_output, lambda _: None], ids=["whole", "streamed"])
+async def test_whoever_gives_up_goes_on_and_the_program_does_not(
+    on_output: OnOutput, tmp_path: Path
+) -> None:
+    slow = SlowSandbox()
+    async with (
+        open_served(OneSandbox(slow), tmp_path) as executor,
+        open_client(executor.port) as remote,
+        remote.open_sandbox(Limits()) as sandbox,
+        anyio.create_task_group() as tasks,
+    ):
+        patience = anyio.CancelScope()
+
+        async def lose_patience() -> None:
+            await slow.begun.wait()
+            patience.cancel()
+
+        tasks.start_soon(lose_patience)
+        with patience:
+            await sandbox.run(LS, on_output=on_output)
+
+        assert patience.cancelled_caught
+        assert slow.killed.is_set()
 
 
 async def test_a_stream_that_broke_is_picked_up_where_it_broke(tmp_path: Path) -> None:

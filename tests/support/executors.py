@@ -1,5 +1,6 @@
 """Executors for tests: in this process, with certificates and tokens of their own."""
 
+import asyncio
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -20,6 +21,7 @@ from assay.sandbox.executor.certificates import (
 )
 from assay.sandbox.executor.serving import Executor, ExecutorPlan, open_executor
 from assay.sandbox.remote.backend import open_remote
+from tests.support.backends import Tier, live, open_native
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +77,37 @@ async def open_client(*ports: int, **settings: object) -> AsyncGenerator[Sandbox
     remote = RemoteSettings.model_validate(given)
     async with open_remote(remote, Isolation.NONE) as backend:
         yield backend
+
+
+@asynccontextmanager
+async def open_native_far_away(tier: Tier, folder: Path) -> AsyncGenerator[SandboxBackend]:
+    """Open a backend that leads through mutual TLS to a native one, and outlives single tests.
+
+    The executor is in this process, so that all that a program could find there is there: the
+    attacks look for what is in the memory, the environment and the files of whoever serves.
+    """
+    certificates = make_certificates(folder / "certs")
+    opened: asyncio.Future[SandboxBackend] = asyncio.get_running_loop().create_future()
+    done = asyncio.Event()
+    async with open_native(tier) as native:
+        opening = _served_and_used(native, folder, certificates)
+        life = asyncio.create_task(live(opening, opened, done))
+        try:
+            yield await opened
+        finally:
+            done.set()
+            await life
+
+
+@asynccontextmanager
+async def _served_and_used(
+    native: SandboxBackend, folder: Path, certificates: "Certificates"
+) -> AsyncGenerator[SandboxBackend]:
+    async with (
+        open_served(native, folder, **certificates.server()) as executor,
+        open_client(executor.port, **certificates.client("alice")) as remote,
+    ):
+        yield remote
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,11 +1,12 @@
 """Calls the methods of one executor over gRPC, and tells what became of a call that broke."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Generator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final
 
 import anyio
+import anyio.lowlevel
 import anyio.to_thread
 import grpc
 import grpc.aio
@@ -53,7 +54,7 @@ class GrpcCaller:
         await self.connect()
         call = self._multi_callable(method)
         content = _each(requests) if method.streams_requests else requests[0]
-        with self._translating():
+        async with self._translating():
             return await call(content, timeout=timeout_s, metadata=self._access.metadata)
 
     @asynccontextmanager
@@ -63,7 +64,7 @@ class GrpcCaller:
         await self.connect()
         call = self._multi_callable(method)(request, metadata=self._access.metadata)
         try:
-            with self._translating():
+            async with self._translating():
                 yield aiter(call)
         finally:
             call.cancel()
@@ -104,12 +105,16 @@ class GrpcCaller:
             )
         return self._methods[method.name]
 
-    @contextmanager
-    def _translating(self) -> Generator[None]:
+    @asynccontextmanager
+    async def _translating(self) -> AsyncGenerator[None]:
         try:
             yield
         except grpc.aio.AioRpcError as error:
             raise self._explained(error) from error
+        except anyio.get_cancelled_exc_class():
+            # gRPC makes a cancellation of its own out of ours, and no scope would know it again.
+            await anyio.lowlevel.checkpoint_if_cancelled()
+            raise
 
     def _explained(self, error: grpc.aio.AioRpcError) -> AssayError:
         told = f"the executor {self.address}: {error.details() or error.code().name}"
