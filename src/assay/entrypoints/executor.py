@@ -4,6 +4,7 @@ import json
 import logging
 import signal
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,8 @@ from assay.contracts.errors import ExitCode
 from assay.entrypoints.complaints import run_command
 
 if TYPE_CHECKING:
+    from assay.contracts.execution import Isolation
+    from assay.executor_settings import RemoteSettings
     from assay.sandbox.executor.serving import Executor
     from assay.settings import Settings
 
@@ -73,6 +76,7 @@ def serve(*, as_json: bool, verbose: bool, **given: Any) -> int:  # noqa: ANN401
 async def _serve(settings: "Settings", as_json: bool) -> int:  # noqa: FBT001 - anyio.run hands over by position
     import anyio  # noqa: PLC0415
 
+    from assay.sandbox.executor.handshakes import overhearing  # noqa: PLC0415
     from assay.sandbox.executor.serving import ExecutorPlan, open_executor  # noqa: PLC0415
     from assay.sandbox.factory import open_backend  # noqa: PLC0415
 
@@ -86,16 +90,24 @@ async def _serve(settings: "Settings", as_json: bool) -> int:  # noqa: FBT001 - 
             open_backend(settings.sandbox) as backend,
             open_executor(backend, plan) as executor,
         ):
-            _announce(executor, plan.settings.host, backend.name, as_json=as_json)
-            async for _ in signals:
-                break
-            _tell(f"ending; what runs has {settings.executor.drain_s:g} s")
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(_drain, executor, settings.executor.drain_s, tasks.cancel_scope)
-                async for _ in signals:
-                    _tell("ending at once")
-                    tasks.cancel_scope.cancel()
+            with overhearing(executor.note_handshake):
+                _announce(executor, plan.settings.host, backend.name, as_json=as_json)
+                await _serve_until_told(executor, signals, settings.executor.drain_s)
     return ExitCode.ACCEPTED
+
+
+async def _serve_until_told(
+    executor: "Executor", signals: AsyncIterator[signal.Signals], drain_s: float
+) -> None:
+    import anyio  # noqa: PLC0415
+
+    await anext(signals)
+    _tell(f"ending; what runs has {drain_s:g} s")
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_drain, executor, drain_s, tasks.cancel_scope)
+        async for _ in signals:
+            _tell("ending at once")
+            tasks.cancel_scope.cancel()
 
 
 async def _drain(executor: "Executor", within_s: float, waiting: Any) -> None:  # noqa: ANN401 - a scope of anyio, loaded late
@@ -142,3 +154,33 @@ def token(name: str, token_file: Path | None, *, as_json: bool) -> None:
     made = add_token(path, name)
     click.echo(json.dumps({"name": name, "token": made, "file": str(path)}) if as_json else made)
     _tell(f"its digest is in {path}; this is the only time it is shown")
+
+
+@command.command()
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def check(*, as_json: bool) -> int:
+    """Ask the executors of `sandbox.remote` whether they serve, and how they isolate."""
+    import anyio  # noqa: PLC0415 - commands load what they need
+
+    from assay.settings import load_settings  # noqa: PLC0415
+
+    found = anyio.run(_check, load_settings().sandbox.remote)
+    if as_json:
+        click.echo(json.dumps({address: isolation.value for address, isolation in found.items()}))
+    else:
+        for address, isolation in found.items():
+            click.echo(f"{address}: {isolation.value}")
+    return ExitCode.ACCEPTED
+
+
+async def _check(settings: "RemoteSettings") -> "dict[str, Isolation]":
+    """Ask each of them by itself; the first that does not answer is the error."""
+    from assay.contracts.execution import Isolation  # noqa: PLC0415
+    from assay.sandbox.remote.backend import open_remote  # noqa: PLC0415
+
+    found: dict[str, Isolation] = {}
+    for address in settings.addresses or ("",):
+        alone = settings.model_copy(update={"addresses": (address,) if address else ()})
+        async with open_remote(alone, Isolation.NONE) as backend:
+            found[address] = backend.isolation
+    return found

@@ -180,10 +180,11 @@ class Answering:
     def _watched(self, method: Method[Any, Any], context: Context) -> Generator["_Call"]:
         call = _Call(method.name, context)
         began = time.perf_counter()
-        with self._tracing.span(method.name, context.invocation_metadata() or ()):
+        with self._tracing.span(method.name, context.invocation_metadata() or ()) as note_status:
             try:
                 yield call
             finally:
+                note_status(call.status)
                 self._watcher.note_call(method.name, call.status, time.perf_counter() - began)
 
 

@@ -84,6 +84,10 @@ class Executor:
         self.description = credentials.describe()
         await self._server.start()
 
+    def note_handshake(self, why: str) -> None:
+        """Write down that somebody did not come as far as to ask; from any thread."""
+        self._admission.watcher.note_stranger("unknown", "handshake", why)
+
     async def drain(self, within_s: float) -> bool:
         """Let nothing in any more, and wait for what runs; returns whether all of it ended."""
         await self._health.end()

@@ -1,10 +1,17 @@
 """Traces of calls for OpenTelemetry, where an endpoint is configured; otherwise nothing."""
 
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from assay.contracts.errors import MissingExtraError
+from assay.wire.statuses import SERVICE
+
+_EXPORT_S: Final = 3.0
+"""With all that is tried again: how long a collector that is gone keeps an executor from ending."""
+
+NoteStatus = Callable[[str], None]
+"""Takes the name of the status that a call was answered with."""
 
 
 class Tracing(Protocol):
@@ -12,7 +19,7 @@ class Tracing(Protocol):
 
     def span(
         self, method: str, metadata: Iterable[tuple[str, str | bytes]]
-    ) -> AbstractContextManager[Any]: ...
+    ) -> AbstractContextManager[NoteStatus]: ...
 
 
 class NoTracing:
@@ -20,9 +27,13 @@ class NoTracing:
 
     def span(
         self, method: str, metadata: Iterable[tuple[str, str | bytes]]
-    ) -> AbstractContextManager[Any]:
+    ) -> AbstractContextManager[NoteStatus]:
         del method, metadata
-        return nullcontext()
+        return nullcontext(_ignore)
+
+
+def _ignore(_: str) -> None:
+    pass
 
 
 @contextmanager
@@ -47,7 +58,8 @@ def open_tracing(endpoint: str | None) -> Generator[Tracing]:
     provider = TracerProvider(
         resource=Resource.create({"service.name": "assay-executor"}), shutdown_on_exit=False
     )
-    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=endpoint)))
+    exporter = OTLPSpanExporter(endpoint=endpoint, timeout=_EXPORT_S)
+    provider.add_span_processor(BatchSpanProcessor(exporter))
     try:
         yield _OpenTelemetry(provider)
     finally:
@@ -59,22 +71,28 @@ class _OpenTelemetry:
         self._tracer = provider.get_tracer("assay.executor")
 
     @contextmanager
-    def span(self, method: str, metadata: Iterable[tuple[str, str | bytes]]) -> Generator[None]:
-        from opentelemetry.trace import SpanKind  # noqa: PLC0415 - an extra
+    def span(
+        self, method: str, metadata: Iterable[tuple[str, str | bytes]]
+    ) -> Generator[NoteStatus]:
+        from opentelemetry.trace import SpanKind, StatusCode  # noqa: PLC0415 - an extra
         from opentelemetry.trace.propagation.tracecontext import (  # noqa: PLC0415
             TraceContextTextMapPropagator,
         )
 
         carrier = {name: value for name, value in metadata if isinstance(value, str)}
         parent = TraceContextTextMapPropagator().extract(carrier)
+        about = {"rpc.system": "grpc", "rpc.service": SERVICE, "rpc.method": method}
         # Not made the current one: a generator may be resumed elsewhere.
         span = self._tracer.start_span(
-            f"assay.executor.v1.Executor/{method}", context=parent, kind=SpanKind.SERVER
+            f"{SERVICE}/{method}", context=parent, kind=SpanKind.SERVER, attributes=about
         )
+
+        def note(status: str) -> None:
+            span.set_attribute("rpc.grpc.status", status)
+            if status != "OK":
+                span.set_status(StatusCode.ERROR, status)
+
         try:
-            yield
-        except Exception as error:
-            span.record_exception(error)
-            raise
+            yield note
         finally:
             span.end()

@@ -1,0 +1,104 @@
+"""Hears of handshakes that failed. gRPC tells only stderr of them, so that is where we listen.
+
+Everything that is written there goes on to where it went before; what gRPC says about a handshake
+is said in our words, and to whoever keeps count. The address of the other side is not in it.
+"""
+
+import os
+import re
+import select
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import Final
+
+_STDERR: Final = 2
+_CHUNK_BYTES: Final = 1 << 16
+_LONGEST_LINE: Final = 1 << 16
+_JOIN_S: Final = 5.0
+_FAILED: Final = re.compile(
+    rb"Handshake failed with error SSL_ERROR_\w+: error:[0-9a-f]+:[^:]*:\w*:(?P<code>\w+)"
+    rb"(?:: (?P<detail>[ -~]{0,200}))?"
+)
+_REASONS: Final = {
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "no certificate was shown",
+    "WRONG_VERSION_NUMBER": "what came was not TLS",
+    "HTTP_REQUEST": "what came was not TLS",
+    "CERTIFICATE_VERIFY_FAILED": "the certificate was not accepted",
+}
+
+Tell = Callable[[str], None]
+"""Takes the reason, in a thread of its own."""
+
+
+def failure_in(line: bytes) -> str:
+    """Return why a handshake failed, if that is what a line of gRPC's log says."""
+    found = _FAILED.search(line)
+    if found is None:
+        return ""
+    code = found["code"].decode()
+    reason = _REASONS.get(code, f"the handshake failed: {code}")
+    if code == "CERTIFICATE_VERIFY_FAILED" and found["detail"]:
+        return f"{reason}: {found['detail'].decode().strip()}"
+    return reason
+
+
+@contextmanager
+def overhearing(tell: Tell) -> Generator[None]:
+    """Listen to what this process writes to stderr, and tell of each handshake that failed.
+
+    For a process that is an executor and nothing else: its stderr is a pipe meanwhile.
+    """
+    before = os.dup(_STDERR)
+    reading, writing = os.pipe()
+    waking, wake = os.pipe()
+    os.dup2(writing, _STDERR)
+    os.close(writing)
+    listening = threading.Thread(
+        target=_listen, args=(reading, waking, before, tell), name="stderr", daemon=True
+    )
+    listening.start()
+    try:
+        yield
+    finally:
+        os.dup2(before, _STDERR)
+        # Processes that we started may hold the pipe open, so that its end need not come.
+        os.close(wake)
+        listening.join(_JOIN_S)
+        for descriptor in (reading, waking, before):
+            os.close(descriptor)
+
+
+def _listen(reading: int, waking: int, onward: int, tell: Tell) -> None:
+    rest = b""
+    ending = False
+    while not ending:
+        ready, _, _ = select.select([reading, waking], [], [])
+        ending = waking in ready and reading not in ready
+        if reading not in ready:
+            continue
+        chunk = os.read(reading, _CHUNK_BYTES)
+        if not chunk:
+            break
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            _hand_on(line + b"\n", onward, tell)
+        if len(rest) > _LONGEST_LINE:
+            _hand_on(rest, onward, tell)
+            rest = b""
+    if rest:
+        _hand_on(rest, onward, tell)
+
+
+def _hand_on(line: bytes, onward: int, tell: Tell) -> None:
+    try:
+        if why := failure_in(line):
+            line = f"refused a connection: {why}\n".encode()
+            tell(why)
+    except OSError as error:
+        line += f"and could not write that down: {error}\n".encode()
+    try:
+        while line:
+            line = line[os.write(onward, line) :]
+    except OSError:
+        return  # Nobody reads it any more; whoever writes must not be stopped by that.

@@ -1,0 +1,94 @@
+"""Whoever is not let in by an executor is told why, and it is written down with the reason."""
+
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+
+import anyio
+import pytest
+
+from assay.contracts.errors import SandboxUnavailableError
+from assay.sandbox.executor.tokens import add_token
+from tests.support.executors import make_certificates, open_client, open_process
+
+NO_TLS = "what came was not TLS"
+
+
+def token_file(folder: Path, token: str) -> Path:
+    path = folder / f"token-{len(token)}"
+    path.write_text(token)
+    path.chmod(0o600)
+    return path
+
+
+async def _refusal(port: int, **settings: object) -> str:
+    with anyio.fail_after(60), pytest.raises(SandboxUnavailableError) as caught:
+        async with open_client(port, **settings):
+            pass
+    assert caught.value.dispatch == "never_started"
+    assert caught.value.hint
+    return str(caught.value)
+
+
+async def test_each_way_of_not_getting_in_is_told_and_written_down(tmp_path: Path) -> None:
+    certificates = make_certificates(tmp_path / "certs")
+    foreign = {**make_certificates(tmp_path / "foreign").client("mallory"), "ca": certificates.ca}
+    alice = certificates.client("alice")
+    token = add_token(tmp_path / "tokens", "alice")
+    place = tmp_path / "executor"
+    async with open_process(
+        place, **certificates.server(), token_file=tmp_path / "tokens"
+    ) as executor:
+        told = {
+            "none": await _refusal(executor.port, ca=certificates.ca),
+            "foreign": await _refusal(executor.port, **foreign),
+            "expired": await _refusal(executor.port, **certificates.client("late", days=0)),
+            "plain": await _refusal(executor.port),
+            "token": await _refusal(
+                executor.port, **alice, token_file=token_file(tmp_path, token + "!")
+            ),
+        }
+        async with open_client(
+            executor.port, **alice, token_file=token_file(tmp_path, token)
+        ) as remote:
+            assert remote.isolation.value != "none"
+        executor.process.terminate()
+        with anyio.fail_after(60):
+            await executor.process.wait()
+
+    assert "without a certificate of ours" in told["none"]
+    assert "does not take our certificate" in told["foreign"]
+    assert "our certificate has expired" in told["expired"]
+    assert "it speaks TLS, and we speak plain text" in told["plain"]
+    assert "does not know this token" in told["token"]
+    log = (place / ".local/state/assay/executor/audit.jsonl").read_text().splitlines()
+    refused = Counter(entry["why"] for entry in map(json.loads, log) if entry["event"] == "refused")
+    assert refused.keys() >= {
+        "no certificate was shown",
+        "the certificate was not accepted: unable to get local issuer certificate",
+        "the certificate was not accepted: certificate has expired",
+        NO_TLS,
+        "the executor does not know this token",
+    }
+    assert token not in "".join(log)
+
+
+async def test_executors_are_asked_whether_they_serve(tmp_path: Path) -> None:
+    certificates = make_certificates(tmp_path / "certs")
+    client = certificates.client("alice")
+    async with open_process(tmp_path / "executor", **certificates.server()) as executor:
+        environment = {
+            "HOME": str(tmp_path),
+            "ASSAY_SANDBOX__REMOTE__ADDRESSES": f"localhost:{executor.port}",
+            **{f"ASSAY_SANDBOX__REMOTE__{name.upper()}": str(at) for name, at in client.items()},
+        }
+        asked = [sys.executable, "-m", "assay", "executor", "check", "--json"]
+        well = await anyio.run_process(asked, env=environment, check=False)
+        del environment["ASSAY_SANDBOX__REMOTE__CERT"], environment["ASSAY_SANDBOX__REMOTE__KEY"]
+        badly = await anyio.run_process(asked, env=environment, check=False)
+
+    assert json.loads(well.stdout) == {f"localhost:{executor.port}": "isolated"}, well.stderr
+    assert badly.returncode == 4
+    assert b"certificate" in badly.stderr
+    assert b"hint" in badly.stderr
