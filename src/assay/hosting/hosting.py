@@ -19,6 +19,7 @@ from assay.hosting.feeding import Feeds
 from assay.hosting.lending import open_shared
 from assay.hosting.quotas import Quotas
 from assay.hosting.records import AuditEntry, Caller
+from assay.hosting.runs import Runs
 from assay.hosting.store import Store, open_store
 from assay.hosting.watching import NOBODY, Watcher
 from assay.settings import Settings
@@ -39,6 +40,7 @@ class Hosting:
     quotas: Quotas
     feeds: Feeds
     conversations: Conversations
+    runs: Runs
     backend: str
     """By name."""
     draining: bool = False
@@ -80,7 +82,9 @@ class Hosting:
         """Let what is under way come to its end, for as long as the settings allow."""
         self.draining = True
         self.feeds.close_all()
-        await self.conversations.drain(self.settings.serve.drain_s)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self.runs.drain)
+            await self.conversations.drain(self.settings.serve.drain_s)
         await self.quotas.flush()
 
     async def flush_now_and_then(self) -> None:
@@ -113,6 +117,8 @@ async def open_hosting(
     ):
         feeds, quotas = Feeds(), Quotas(store)
         conversations = Conversations(settings, store, shared, feeds, tasks, watcher.dialogue_event)
+        runs = Runs(settings, store, shared.backend, feeds, quotas, tasks)
+        runs.listener = watcher.run_event
         hosting = Hosting(
             settings=settings,
             store=store,
@@ -121,8 +127,10 @@ async def open_hosting(
             quotas=quotas,
             feeds=feeds,
             conversations=conversations,
+            runs=runs,
             backend=shared.backend.name,
         )
         await conversations.recover()
+        await runs.recover()
         tasks.start_soon(hosting.flush_now_and_then)
         yield hosting

@@ -52,8 +52,9 @@ _SMALL_ATTEMPTS = 16
 class Lent:
     """Parts that somebody else has open and will close, for many runs one after the other."""
 
-    model: Model
     backend: SandboxBackend
+    model: Model | None = None
+    """None: each run opens its own."""
 
 
 async def carry_out(
@@ -65,6 +66,30 @@ async def carry_out(
         UsageError: If the commission cannot be carried out as it is.
         AssayError: If a part of Assay fails; what was reached is kept, and can be taken up again.
     """
+    store = RunStore(settings.state_dir)
+    run, tree = await _entered(commission, store)
+    try:
+        return await _work_on(run, commission, settings, watching, tree=tree, lent=lent)
+    except (UsageError, MissingExtraError, PackageError):
+        if not any(run.folder.glob(f"{CHECKPOINTS}*")):
+            # It was asked for wrongly, so there is nothing to go on with.
+            store.delete(run.id)
+            watching.run = ""
+        raise
+
+
+async def enter(commission: Commission, settings: Settings) -> Run:
+    """Write a run down without beginning it: `take_up` does, now or in another process.
+
+    Raises:
+        UsageError: If the commission cannot be carried out as it is.
+        JournalError: If it cannot be written.
+    """
+    run, _ = await _entered(commission, RunStore(settings.state_dir))
+    return run
+
+
+async def _entered(commission: Commission, store: RunStore) -> tuple[Run, Tree]:
     tree = await _untouched(commission)
     # It may be taken up from another folder than this one.
     place = commission.workspace.absolute() if commission.workspace else None
@@ -74,16 +99,7 @@ async def carry_out(
         model=commission.model,
         options=commission_to_json(replace(commission, workspace=place)),
     )
-    store = RunStore(settings.state_dir)
-    run = store.create(request)
-    try:
-        return await _work_on(run, commission, settings, watching, tree=tree, lent=lent)
-    except (UsageError, MissingExtraError, PackageError):
-        if not any(run.folder.glob(f"{CHECKPOINTS}*")):
-            # It was asked for wrongly, so there is nothing to go on with.
-            store.delete(run.id)
-            watching.run = ""
-        raise
+    return store.create(request), tree
 
 
 async def take_up(
@@ -215,7 +231,7 @@ class _Undertaking:
         lent = self.lent
         async with (
             nullcontext(lent.model)
-            if lent
+            if lent and lent.model
             else open_model(name, settings=settings.models, opening=opening) as model,
             nullcontext(lent.backend)
             if lent

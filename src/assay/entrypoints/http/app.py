@@ -10,7 +10,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
 from assay.contracts.errors import AssayError
-from assay.entrypoints.http import about, chat, health, page, reference, sessions
+from assay.entrypoints.http import about, chat, health, page, reference, runs, sessions
 from assay.entrypoints.http.guarding import Answered, Guard, GuardRules
 from assay.entrypoints.http.problems import (
     on_assay_error,
@@ -30,7 +30,7 @@ def create_app(hosting: Hosting) -> FastAPI:
     """Build the application in front of a service."""
     app = FastAPI(title="Assay", version="1", description=_ABOUT, docs_url=None, redoc_url=None)
     app.state.hosting = hosting
-    for module in (about, sessions, chat, health, reference, page):
+    for module in (about, sessions, runs, chat, health, reference, page):
         app.include_router(module.router)
     app.add_exception_handler(AssayError, on_assay_error)
     app.add_exception_handler(RequestValidationError, on_wrong_request)

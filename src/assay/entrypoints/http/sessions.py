@@ -33,6 +33,7 @@ from assay.entrypoints.http.streaming import (
     After,
     EventStream,
     Follow,
+    Following,
     LastEventId,
     place_of,
     stream,
@@ -132,7 +133,8 @@ async def follow_session(
     """Follow what happens in a conversation, from the beginning or after an event."""
     opening = house.conversations.feed(caller.user, session_id)
     feed = await opening.__aenter__()
-    return stream(opening, feed, place_of(after, last_event_id), follow=follow, end=False)
+    place = place_of(after, last_event_id)
+    return stream(Following(opening=opening, feed=feed, after=place, follow=follow))
 
 
 @router.get("/{session_id}/files")

@@ -1,7 +1,8 @@
 """Events as a stream that a browser or a script can follow: `text/event-stream`, with resume."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, aclosing
+from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 import anyio
@@ -49,24 +50,34 @@ def place_of(after: int | None, last: str | None) -> int:
     return int(last) if last and last.isdecimal() and len(last) < 16 else 0  # noqa: PLR2004 - below 2**53
 
 
-def stream(
-    opening: AbstractAsyncContextManager[Feed], feed: Feed, after: int, *, follow: bool, end: bool
-) -> EventStream:
-    """Answer with a feed that was opened before, so that what is not there is said in time.
-
-    With `end`, the stream says that it has come to its end.
-    """
-    return EventStream(_lines(opening, feed, after, follow=follow, end=end))
+async def never() -> bool:
+    """Be asked whether it has come to its end, for what has none."""
+    return False
 
 
-async def _lines(
-    opening: AbstractAsyncContextManager[Feed], feed: Feed, after: int, *, follow: bool, end: bool
-) -> AsyncGenerator[str]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Following:
+    """A feed that was opened before, so that what is not there is said in time."""
+
+    opening: AbstractAsyncContextManager[Feed]
+    feed: Feed
+    after: int
+    follow: bool
+    has_ended: Callable[[], Awaitable[bool]] = never
+    """Asked at the end of the stream, which says so if there is nothing to come."""
+
+
+def stream(following: Following) -> EventStream:
+    """Answer with a feed."""
+    return EventStream(_lines(following))
+
+
+async def _lines(following: Following) -> AsyncGenerator[str]:
     send, receive = anyio.create_memory_object_stream[Told | None](_AHEAD)
     try:
         yield ": assay\n\n"
         async with anyio.create_task_group() as tasks, receive:
-            tasks.start_soon(_pump, feed, after, follow, send)
+            tasks.start_soon(_pump, following, send)
             while True:
                 told: Told | None = None
                 with anyio.move_on_after(_EVERY_S) as waiting:
@@ -79,20 +90,16 @@ async def _lines(
                 elif told is not None:
                     yield _line(told)
             tasks.cancel_scope.cancel()
-        if end:
+        if await following.has_ended():
             yield "event: end\ndata: {}\n\n"
     finally:
         with anyio.CancelScope(shield=True):
-            await opening.__aexit__(None, None, None)
+            await following.opening.__aexit__(None, None, None)
 
 
-async def _pump(
-    feed: Feed,
-    after: int,
-    follow: bool,  # noqa: FBT001 - start_soon hands over by position
-    send: MemoryObjectSendStream[Told | None],
-) -> None:
-    async with send, aclosing(feed.listen(after, follow=follow)) as heard:
+async def _pump(following: Following, send: MemoryObjectSendStream[Told | None]) -> None:
+    events = following.feed.listen(following.after, follow=following.follow)
+    async with send, aclosing(events) as heard:
         async for told in heard:
             await send.send(told)
 

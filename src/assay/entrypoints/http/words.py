@@ -12,7 +12,8 @@ _LONGEST_PATH: Final = 1024
 _LONGEST_NAME_BYTES: Final = 255
 
 
-def _writable(text: str) -> str:
+def writable(text: str) -> str:
+    """Return text that can be kept anywhere; raises `ValueError` for other text."""
     # A half character has no UTF-8, and a zero is the end of the text for some databases.
     if "\x00" in text or any("\ud800" <= letter <= "\udfff" for letter in text):
         raise ValueError("this has characters that cannot be written down")
@@ -25,18 +26,18 @@ def _said(text: str) -> str:
     return text
 
 
-Line = Annotated[str, StringConstraints(max_length=200), AfterValidator(_writable)]
+Line = Annotated[str, StringConstraints(max_length=200), AfterValidator(writable)]
 """A title, a name."""
 Message = Annotated[
     str,
     StringConstraints(min_length=1, max_length=200_000, pattern=r"\S"),
-    AfterValidator(_writable),
+    AfterValidator(writable),
     AfterValidator(_said),
 ]
 ModelName = Annotated[
     str,
     StringConstraints(max_length=200),
-    AfterValidator(_writable),
+    AfterValidator(writable),
     Field(description="`auto`, `local`, `PROVIDER:MODEL`; empty: as the service is set up"),
 ]
 Name = Annotated[str, Path(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$", examples=["brisk-otter-4f2a"])]

@@ -1,0 +1,333 @@
+"""The runs of all users: worked on in the background, and taken up again after a restart."""
+
+import logging
+import secrets
+import shutil
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import Final, get_args
+
+import anyio
+import anyio.abc
+from anyio import to_thread
+
+from assay.contracts.conversation import Usage
+from assay.contracts.diffs import unified_diff
+from assay.contracts.errors import AssayError, JournalError, UsageError
+from assay.contracts.events import Passing, RunEvent
+from assay.contracts.goal import Outcome
+from assay.contracts.ports import SandboxBackend
+from assay.contracts.workspace import Tree
+from assay.hosting.conversations import difference
+from assay.hosting.feeding import FeedKey, Feeds
+from assay.hosting.feeds import Feed
+from assay.hosting.places import settings_of
+from assay.hosting.progress import Progress, progress_of
+from assay.hosting.quotas import Quotas
+from assay.hosting.records import UNFINISHED, Caller, Page, RunRow, RunState
+from assay.hosting.refusing import RefusedError, not_found
+from assay.hosting.store import Store
+from assay.settings import Settings
+from assay.trace.blobs import BlobStore
+from assay.trace.journal import read_events
+from assay.trace.private_files import make_folder, write_file
+from assay.trace.runs import RunStore
+from assay.undertaking.carrying import Lent, enter, take_up
+from assay.undertaking.commission import Commission, Watching, commission_from_json
+
+_LOG: Final = logging.getLogger(__name__)
+_PASSING: Final = get_args(Passing)
+_WORKSPACES: Final = "workspaces"
+
+Listener = Callable[[str, RunEvent], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """A run that somebody asks for."""
+
+    commission: Commission
+    """Without its workspace."""
+    files: dict[PurePosixPath, bytes]
+
+
+class Runs:
+    """Everything that requests do to runs. Each is asked for by its user, and no other."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        backend: SandboxBackend,
+        feeds: Feeds,
+        quotas: Quotas,
+        tasks: anyio.abc.TaskGroup,
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._backend = backend
+        self._feeds = feeds
+        self._quotas = quotas
+        self._tasks = tasks
+        self._turns = anyio.Semaphore(settings.serve.runs)
+        self._scopes: dict[FeedKey, anyio.CancelScope] = {}
+        self._ended: dict[FeedKey, anyio.Event] = {}
+        self._ending = False
+        self.listener: Listener = lambda _run, _event: None
+
+    @property
+    def unfinished_count(self) -> int:
+        return len(self._scopes)
+
+    async def create(self, caller: Caller, wanted: Wanted) -> RunRow:
+        """Write a run down and have it worked on.
+
+        Raises:
+            RefusedError: If the caller may not have another one.
+            UsageError: If it cannot be carried out as it was asked for.
+        """
+        await self._quotas.check_spending(caller)
+        await self._quotas.check_runs(caller)
+        settings = settings_of(self._settings, caller.user)
+        workspace = settings.state_dir / _WORKSPACES / secrets.token_hex(8)
+        await to_thread.run_sync(_write_files, workspace, wanted.files)
+        commission = replace(wanted.commission, workspace=workspace)
+        try:
+            run = await enter(commission, settings)
+        except AssayError:
+            await to_thread.run_sync(_remove, workspace)
+            raise
+        row = RunRow(
+            id=run.id,
+            user=caller.user,
+            key_id=caller.key_id,
+            goal=commission.statement,
+            status="queued",
+            model=commission.model,
+            created_at=run.created_at,
+        )
+        await self._store.put_run(row)
+        self._start(row)
+        return row
+
+    async def list(self, user: str, page: Page) -> tuple[RunRow, ...]:
+        return await self._store.runs(user, page)
+
+    async def find(self, user: str, run_id: str) -> RunRow:
+        """Return a run of this user.
+
+        Raises:
+            RefusedError: If they have none of that name.
+        """
+        row = await self._store.run(user, run_id)
+        if row is None:
+            raise not_found("run", run_id)
+        return row
+
+    async def progress(self, row: RunRow) -> Progress:
+        """Return how far a run has come; raises `JournalError` if it cannot be read."""
+        return await to_thread.run_sync(_progress, self._folder(row))
+
+    async def asked(self, row: RunRow) -> Commission:
+        """Return what was asked for; raises `JournalError` if it cannot be read."""
+        store = RunStore(settings_of(self._settings, row.user).state_dir)
+        run = await to_thread.run_sync(store.open, row.id)
+        return commission_from_json(run.request.options)
+
+    async def tree(self, row: RunRow) -> Tree:
+        """Return the files of a run as they are now."""
+        return (await to_thread.run_sync(_trees, self._folder(row)))[1]
+
+    async def diff(self, row: RunRow) -> str:
+        """Return what a run has changed."""
+
+        def read() -> str:
+            return unified_diff(*_trees(self._folder(row)))
+
+        return await to_thread.run_sync(read)
+
+    async def certificate(self, row: RunRow) -> bytes:
+        """Return the certificate of an accepted run, as it was written.
+
+        Raises:
+            RefusedError: If it has none.
+        """
+        outcome = (await self.progress(row)).outcome
+        if outcome is None or not outcome.certificate:
+            raise RefusedError(f"the run {row.id!r} has no certificate", why="not-found")
+        try:
+            return await anyio.Path(outcome.certificate).read_bytes()
+        except OSError as error:
+            raise JournalError(f"the certificate cannot be read: {error.strerror}") from error
+
+    async def cancel(self, user: str, run_id: str) -> bool:
+        """Stop a run, which can be resumed; False if it was not being worked on.
+
+        Raises:
+            RefusedError: If there is no such run.
+        """
+        row = await self.find(user, run_id)
+        key = _key(row)
+        if key not in self._scopes:
+            return False
+        self._scopes[key].cancel()
+        await self._ended[key].wait()
+        return True
+
+    async def resume(self, caller: Caller, run_id: str) -> RunRow:
+        """Go on with a run that stopped.
+
+        Raises:
+            RefusedError: If there is no such run, or nothing to go on with.
+        """
+        row = await self.find(caller.user, run_id)
+        if row.status not in {"cancelled", "failed", "out_of_budget", "interrupted"}:
+            raise RefusedError(f"the run {run_id!r} is {row.status}", why="busy")
+        await self._quotas.check_spending(caller)
+        await self._quotas.check_runs(caller)
+        row = replace(row, status="queued", ended_at=None, error="", key_id=caller.key_id)
+        await self._store.put_run(row)
+        self._start(row)
+        return row
+
+    async def delete(self, user: str, run_id: str) -> None:
+        """Remove a run and all that was kept of it.
+
+        Raises:
+            RefusedError: If there is none, or it is being worked on.
+        """
+        row = await self.find(user, run_id)
+        if row.status in UNFINISHED:
+            raise RefusedError("this run is being worked on", why="busy", hint="cancel it first")
+        store = RunStore(settings_of(self._settings, user).state_dir)
+
+        def remove() -> None:
+            with suppress(AssayError):
+                workspace = store.open(run_id).request.workspace
+                _remove(Path(workspace))
+            if (store.folder / run_id).is_dir():
+                store.delete(run_id)
+
+        await to_thread.run_sync(remove)
+        await self._store.delete_run(user, run_id)
+        self._feeds.close(_key(row))
+
+    @asynccontextmanager
+    async def feed(self, row: RunRow) -> AsyncGenerator[Feed]:
+        """Have the events of a run."""
+        async with self._feeds.hold(_key(row), self._folder(row)) as feed:
+            yield feed
+
+    async def recover(self) -> None:
+        """Go on with every run that was not finished when the last process ended."""
+        for row in await self._store.unfinished_runs():
+            self._start(row)
+
+    async def drain(self) -> None:
+        """Stop all work where it stands; the next process goes on from there."""
+        self._ending = True
+        for scope in self._scopes.values():
+            scope.cancel()
+        for ended in tuple(self._ended.values()):
+            await ended.wait()
+
+    def _folder(self, row: RunRow) -> Path:
+        return RunStore(settings_of(self._settings, row.user).state_dir).folder / row.id
+
+    def _start(self, row: RunRow) -> None:
+        key = _key(row)
+        self._scopes[key], self._ended[key] = anyio.CancelScope(), anyio.Event()
+        self._tasks.start_soon(self._work, row, key)
+
+    async def _work(self, row: RunRow, key: FeedKey) -> None:
+        final: RunRow | None = replace(row, status="cancelled", ended_at=time.time())
+        try:
+            with self._scopes[key]:
+                async with self._turns:
+                    row = replace(row, status="running")
+                    await self._store.put_run(row)
+                    final = await self._carried_out(row, key)
+            final = None if self._ending and final and final.status == "cancelled" else final
+            if final is not None:
+                await self._store.put_run(replace(final, ended_at=time.time()))
+        except AssayError as error:
+            _LOG.error("a run could not be noted: %s", error)
+        finally:
+            ended = self._ended.pop(key)
+            del self._scopes[key]
+            ended.set()
+            self._feeds.close(key)
+
+    async def _carried_out(self, row: RunRow, key: FeedKey) -> RunRow:
+        """Work on a run to its end, and return how it ended."""
+        settings = settings_of(self._settings, row.user)
+        before = (await self._usage(row)) or Usage()
+        try:
+            async with self._feeds.hold(key, self._folder(row)) as feed:
+                watching = Watching(listeners=(partial(self._hear, row.id, feed),))
+                lent = Lent(backend=self._backend)
+                outcome = await take_up(row.id, settings, watching, lent=lent)
+                return replace(row, status=_state_of(outcome), error="")
+        except AssayError as error:
+            hint = f" ({error.hint})" if error.hint else ""
+            return replace(row, status="failed", error=f"{error}{hint}")
+        except Exception as error:  # noqa: BLE001 - a mistake of ours in one run ends that run alone
+            _LOG.critical("%s", error, exc_info=error)
+            return replace(row, status="failed", error="Assay made a mistake; its log says more")
+        finally:
+            with anyio.CancelScope(shield=True):
+                if after := await self._usage(row):
+                    await self._quotas.add(row.key_id, difference(before, after))
+
+    def _hear(self, run: str, feed: Feed, event: RunEvent) -> None:
+        feed.tell(event, kept=not isinstance(event, _PASSING))
+        self.listener(run, event)
+
+    async def _usage(self, row: RunRow) -> Usage | None:
+        try:
+            return (await self.progress(row)).usage
+        except JournalError:
+            return None
+
+
+def _key(row: RunRow) -> FeedKey:
+    return FeedKey(kind="run", user=row.user, id=row.id)
+
+
+def _state_of(outcome: Outcome) -> RunState:
+    return outcome.status.value
+
+
+def _progress(folder: Path) -> Progress:
+    return progress_of(recorded.event for recorded in read_events(folder))
+
+
+def _trees(folder: Path) -> tuple[Tree, Tree]:
+    """Return the files as they were, and as they are now."""
+    progress, blobs = _progress(folder), BlobStore(folder)
+    if not progress.pristine:
+        return Tree(), Tree()
+    return blobs.load(progress.pristine), blobs.load(progress.tree)
+
+
+def _write_files(workspace: Path, files: dict[PurePosixPath, bytes]) -> None:
+    try:
+        make_folder(workspace)
+        for path, content in files.items():
+            make_folder((workspace / path).parent)
+            write_file(workspace / path, content)
+    except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
+        _remove(workspace)
+        raise UsageError("a path of these files is a file and a folder at once") from error
+    except OSError as error:
+        _remove(workspace)
+        raise JournalError(f"the files of the run cannot be written: {error.strerror}") from error
+
+
+def _remove(workspace: Path) -> None:
+    if workspace.parent.name == _WORKSPACES:
+        shutil.rmtree(workspace, ignore_errors=True)
