@@ -17,6 +17,7 @@ from assay.hosting.access import Access, Keys
 from assay.hosting.conversations import Begun, Conversations
 from assay.hosting.feeding import Feeds
 from assay.hosting.lending import open_shared
+from assay.hosting.memories import Memories
 from assay.hosting.quotas import Quotas
 from assay.hosting.records import AuditEntry, Caller
 from assay.hosting.runs import Runs
@@ -41,6 +42,7 @@ class Hosting:
     feeds: Feeds
     conversations: Conversations
     runs: Runs
+    memories: Memories
     backend: str
     """By name."""
     draining: bool = False
@@ -128,6 +130,7 @@ async def open_hosting(
             feeds=feeds,
             conversations=conversations,
             runs=runs,
+            memories=Memories(settings),
             backend=shared.backend.name,
         )
         await conversations.recover()

@@ -225,45 +225,48 @@ def read_certificate(path: Path) -> Certificate:
         JournalError: If it was changed after it was signed.
         MissingExtraError: If the library for signatures is not installed.
     """
-    fields = _fields(path)
-    kind = fields.get("format")
-    if not isinstance(kind, str) or not kind.startswith(_KIND):
-        raise UsageError(f"{str(path)!r} is not a certificate of Assay")
-    if kind != FORMAT:
-        raise UsageError(
-            f"{str(path)!r} has the format {kind!r}; this version of Assay knows {FORMAT!r}",
-            hint="use the version of Assay that made it, or a later one",
-        )
-    key, signature = fields.get("key"), fields.get("signature")
-    if not isinstance(key, str) or not isinstance(signature, str):
-        raise _tampered(path)
-    if not is_signed_by(key, signature, canonical(fields)):
-        raise _tampered(path)
-    try:
-        certificate = _adapter().validate_python(fields)
-    except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise UsageError(
-            f"{str(path)!r} is no whole certificate: {place}: {first['msg']}"
-        ) from error
-    return certificate
-
-
-def _fields(path: Path) -> dict[str, Any]:
     try:
         with path.open("rb") as file:
             content = file.read(_LARGEST_BYTES + 1)
     except OSError as error:
         raise UsageError(f"cannot read {str(path)!r}: {error.strerror}") from error
+    return certificate_of(content, repr(str(path)))
+
+
+def certificate_of(content: bytes, name: str) -> Certificate:
+    """Return the certificate that these bytes are; raises as `read_certificate` does."""
+    fields = _fields(content, name)
+    kind = fields.get("format")
+    if not isinstance(kind, str) or not kind.startswith(_KIND):
+        raise UsageError(f"{name} is not a certificate of Assay")
+    if kind != FORMAT:
+        raise UsageError(
+            f"{name} has the format {kind!r}; this version of Assay knows {FORMAT!r}",
+            hint="use the version of Assay that made it, or a later one",
+        )
+    key, signature = fields.get("key"), fields.get("signature")
+    if not isinstance(key, str) or not isinstance(signature, str):
+        raise _tampered(name)
+    if not is_signed_by(key, signature, canonical(fields)):
+        raise _tampered(name)
+    try:
+        certificate = _adapter().validate_python(fields)
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise UsageError(f"{name} is no whole certificate: {place}: {first['msg']}") from error
+    return certificate
+
+
+def _fields(content: bytes, name: str) -> dict[str, Any]:
     if len(content) > _LARGEST_BYTES:
-        raise UsageError(f"{str(path)!r} is too large for a certificate")
+        raise UsageError(f"{name} is too large for a certificate")
     try:
         found = json.loads(content, object_pairs_hook=_once, parse_constant=_refuse)
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{str(path)!r} is not a certificate: it is not JSON") from error
+        raise UsageError(f"{name} is not a certificate: it is not JSON") from error
     if not isinstance(found, dict):
-        raise UsageError(f"{str(path)!r} is not a certificate of Assay")
+        raise UsageError(f"{name} is not a certificate of Assay")
     return cast("dict[str, Any]", found)
 
 
@@ -279,9 +282,9 @@ def _refuse(constant: str) -> float:
     raise ValueError(f"{constant} is not JSON")
 
 
-def _tampered(path: Path) -> JournalError:
+def _tampered(name: str) -> JournalError:
     return JournalError(
-        f"the certificate {str(path)!r} was changed after it was signed",
+        f"the certificate {name} was changed after it was signed",
         hint="do not trust it; ask for the original",
     )
 

@@ -10,8 +10,22 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
 from assay.contracts.errors import AssayError
-from assay.entrypoints.http import about, chat, health, page, reference, runs, sessions
+from assay.entrypoints.http import (
+    about,
+    certificates,
+    chat,
+    completions,
+    health,
+    keys,
+    memory,
+    metrics,
+    page,
+    reference,
+    runs,
+    sessions,
+)
 from assay.entrypoints.http.guarding import Answered, Guard, GuardRules
+from assay.entrypoints.http.metrics import Metrics
 from assay.entrypoints.http.problems import (
     on_assay_error,
     on_http_error,
@@ -26,11 +40,14 @@ _ABOUT: Final = (
 )
 
 
-def create_app(hosting: Hosting) -> FastAPI:
+def create_app(hosting: Hosting, counted: Metrics) -> FastAPI:
     """Build the application in front of a service."""
     app = FastAPI(title="Assay", version="1", description=_ABOUT, docs_url=None, redoc_url=None)
     app.state.hosting = hosting
-    for module in (about, sessions, runs, chat, health, reference, page):
+    app.state.metrics = counted
+    for module in (about, sessions, runs, certificates, memory, chat, completions, keys):
+        app.include_router(module.router)
+    for module in (health, metrics, reference, page):
         app.include_router(module.router)
     app.add_exception_handler(AssayError, on_assay_error)
     app.add_exception_handler(RequestValidationError, on_wrong_request)

@@ -8,10 +8,15 @@ from typing import Final
 
 import anyio
 import uvicorn
+from starlette.types import ASGIApp
 
+from assay.contracts.dialogue import DialogueEvent
 from assay.contracts.errors import UsageError
+from assay.contracts.events import RunEvent
 from assay.entrypoints.http.app import create_app, guarded
 from assay.entrypoints.http.guarding import Answered
+from assay.entrypoints.http.metrics import Metrics
+from assay.entrypoints.http.tracing import Tracing, open_tracing
 from assay.entrypoints.listening import QuietServer, is_loopback, listen, url_of
 from assay.hosting.hosting import Hosting, open_hosting
 from assay.hosting.store import open_store
@@ -19,6 +24,27 @@ from assay.settings import Settings
 
 _LOG: Final = logging.getLogger("assay.http")
 _KEEP_ALIVE_S: Final = 15
+
+
+class Watchers:
+    """Tells everybody who watches."""
+
+    def __init__(self, *watchers: Metrics | Tracing) -> None:
+        self._watchers = watchers
+
+    def dialogue_event(self, session: str, event: DialogueEvent) -> None:
+        for watcher in self._watchers:
+            watcher.dialogue_event(session, event)
+
+    def run_event(self, run: str, event: RunEvent) -> None:
+        for watcher in self._watchers:
+            watcher.run_event(run, event)
+
+    def answered(self, answered: Answered) -> None:
+        for watcher in self._watchers:
+            watcher.answered(answered)
+
+
 Announce = Callable[[str, str], None]
 """Told where it is served and how code is isolated."""
 
@@ -33,10 +59,14 @@ async def serve(settings: Settings, announce: Announce) -> None:
     await check_reachable(settings)
     taken = listen(settings.serve.host, settings.serve.port)
     open_to_local = is_loopback(settings.serve.host) and not settings.serve.require_keys
-    with taken:
-        async with open_hosting(settings, open_to_local=open_to_local) as hosting:
+    traced = open_tracing(settings.serve.otlp_endpoint, content=settings.serve.trace_content)
+    with taken, traced as tracing:
+        metrics = Metrics()
+        watchers = Watchers(metrics, *([tracing] if tracing else []))
+        async with open_hosting(settings, open_to_local=open_to_local, watcher=watchers) as hosting:
+            app = guarded(create_app(hosting, metrics), watchers.answered)
             announce(url_of(taken), hosting.backend)
-            await _answer(hosting, taken)
+            await _answer(hosting, app, metrics, taken)
 
 
 async def check_reachable(settings: Settings) -> None:
@@ -58,10 +88,10 @@ async def check_reachable(settings: Settings) -> None:
             )
 
 
-async def _answer(hosting: Hosting, taken: socket.socket) -> None:
+async def _answer(hosting: Hosting, app: ASGIApp, metrics: Metrics, taken: socket.socket) -> None:
     serve = hosting.settings.serve
     config = uvicorn.Config(
-        guarded(create_app(hosting), _ignore),
+        app,
         lifespan="off",
         log_config=None,
         access_log=False,
@@ -74,6 +104,7 @@ async def _answer(hosting: Hosting, taken: socket.socket) -> None:
     server = QuietServer(config)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_end_on_signal, server, hosting)
+        tasks.start_soon(metrics.watch_loop)
         await server.serve(sockets=[taken])
         tasks.cancel_scope.cancel()
 
@@ -93,7 +124,3 @@ async def _drain(server: uvicorn.Server, hosting: Hosting) -> None:
     """Let turns come to their end, then answer no more."""
     await hosting.drain()
     server.should_exit = True
-
-
-def _ignore(answered: Answered) -> None:
-    del answered

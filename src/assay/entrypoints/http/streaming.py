@@ -23,13 +23,18 @@ Follow = Annotated[bool, Query(description="Whether to wait for what happens nex
 LastEventId = Annotated[
     str | None, Header(alias="Last-Event-ID", description="As `after`, sent by browsers")
 ]
+EVENT: Final[dict[str, Any]] = {
+    "type": "object",
+    "properties": {name: {"type": "string"} for name in ("id", "event", "data")},
+    "required": ["data"],
+}
 STREAMED: Final[dict[int | str, dict[str, Any]]] = {
     200: {
         "description": "Server-sent events: `id` is the number of a kept event, `event` its kind, "
         "`data` its fields as JSON.",
         "content": {
             "text/event-stream": {
-                "schema": {"type": "string"},
+                "schema": EVENT,
                 "example": 'id: 1\nevent: turn_began\ndata: {"turn": 1, "message": "hello"}\n\n',
             }
         },
