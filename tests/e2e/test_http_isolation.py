@@ -7,11 +7,10 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.eventually import eventually
 from tests.support.http_routes import Operation, operations
-from tests.support.served import GOAL, RIGHT, SMALL, Served, key_for, served
+from tests.support.served import GOAL, RIGHT, SMALL, Served, events, key_for, served
 
-SECRET = "seven-blue-herons"
+WORDS = "seven-blue-herons"
 BODIES: dict[str, Any] = {
     "PATCH /v1/sessions/{session_id}": {"title": "taken"},
     "POST /v1/sessions/{session_id}/turns": {"message": "hello"},
@@ -55,15 +54,15 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Generator[Two]:
         service.client(keys["ada"]) as ada,
         service.client(keys["ben"]) as ben,
     ):
-        session = ada.post("/v1/sessions", json={"title": SECRET}).json()["id"]
-        ada.put(f"/v1/sessions/{session}/files/{SECRET}.txt", content=SECRET.encode())
-        run = ada.post("/v1/runs", json={**GOAL, "goal": f"{SECRET}: write calc.py"}).json()["id"]
-        eventually(lambda: ada.get(f"/v1/runs/{run}").json()["status"] == "accepted", 60)
+        session = ada.post("/v1/sessions", json={"title": WORDS}).json()["id"]
+        ada.put(f"/v1/sessions/{session}/files/{WORDS}.txt", content=WORDS.encode())
+        run = ada.post("/v1/runs", json={**GOAL, "goal": f"{WORDS}: write calc.py"}).json()["id"]
+        assert events(ada, f"/v1/runs/{run}/events")[-1][1] == "end"
         names = {
             "session_id": session,
             "run_id": run,
-            "path": f"{SECRET}.txt",
-            "name": f"{SECRET}.png",
+            "path": f"{WORDS}.txt",
+            "name": f"{WORDS}.png",
             "record_id": "0" * 12,
             "key_id": "0" * 12,
         }
@@ -137,7 +136,7 @@ def test_nobody_gets_in_without_a_key(operation: Operation, two: Two) -> None:
 def test_no_list_names_what_is_anothers(operation: Operation, two: Two) -> None:
     answer = ask(two.ben, operation, two.names)
     assert answer.status_code == 200
-    for name in (SECRET, two.names["session_id"], two.names["run_id"], "ada"):
+    for name in (WORDS, two.names["session_id"], two.names["run_id"], "ada"):
         assert name not in answer.text
 
 
@@ -151,8 +150,8 @@ def test_every_operation_has_a_case() -> None:
 
 def test_what_was_refused_changed_nothing(two: Two) -> None:
     session, run = two.names["session_id"], two.names["run_id"]
-    assert two.ada.get(f"/v1/sessions/{session}").json()["title"] == SECRET
-    assert two.ada.get(f"/v1/sessions/{session}/files/{SECRET}.txt").text == SECRET
+    assert two.ada.get(f"/v1/sessions/{session}").json()["title"] == WORDS
+    assert two.ada.get(f"/v1/sessions/{session}/files/{WORDS}.txt").text == WORDS
     assert two.ada.get(f"/v1/runs/{run}").json()["status"] == "accepted"
 
 

@@ -3,7 +3,7 @@
 import json
 import os
 import signal
-import subprocess
+import subprocess  # noqa: TID251 - the command is looked at from outside
 import sys
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -35,7 +35,7 @@ def script(path: Path, lines: Sequence[dict[str, Any]]) -> str:
 def environment(folder: Path, more: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return what the process finds: a state folder of its own, and no pool."""
     state = {"XDG_STATE_HOME": str(folder / "state"), "ASSAY_SANDBOX__POOL_SIZE": "0"}
-    return {**os.environ, **state, "NO_COLOR": "1", **(more or {})}
+    return {**os.environ, **state, "NO_COLOR": "1", **(more or {})}  # noqa: TID251 - as above
 
 
 def key_for(folder: Path, name: str, *words: str, more: Mapping[str, str] | None = None) -> str:
