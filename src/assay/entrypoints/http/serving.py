@@ -16,6 +16,7 @@ from assay.contracts.events import RunEvent
 from assay.entrypoints.http.app import create_app, guarded
 from assay.entrypoints.http.guarding import Answered
 from assay.entrypoints.http.metrics import Metrics
+from assay.entrypoints.http.patience import impatient
 from assay.entrypoints.http.tracing import Tracing, open_tracing
 from assay.entrypoints.listening import QuietServer, is_loopback, listen, url_of
 from assay.hosting.hosting import Hosting, open_hosting
@@ -92,6 +93,7 @@ async def _answer(hosting: Hosting, app: ASGIApp, metrics: Metrics, taken: socke
     serve = hosting.settings.serve
     config = uvicorn.Config(
         app,
+        http=impatient(serve.patience_s),
         lifespan="off",
         log_config=None,
         access_log=False,
