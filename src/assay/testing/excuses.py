@@ -9,6 +9,10 @@ _WATCHED_DISK: Final = "room is watched and not refused: who takes too much is e
 _NO_ROLLING_BACK: Final = "the service interrupts a cell, and cannot undo what it did"
 _OWN_INTERPRETER: Final = "how cells end and what they show is up to the service's own interpreter"
 _DENIALS: Final = "the service denies connections without telling which"
+_NO_REFUSING: Final = "gVisor refuses no process: one too many is noticed, and the program ended"
+_ONE_PROC: Final = "gVisor has one /proc for all of a container: others can be seen, not touched"
+_SEEN_BY_LOOKING: Final = "gVisor tells no peak: a program that ends before a look has used nothing"
+_TWO_ROOMS: Final = "workspace and temporary files are file systems of their own, watched together"
 _PER_USER: Final = "processes are counted per user: one too many may be ended instead of refused"
 
 EXCUSES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
@@ -55,7 +59,17 @@ EXCUSES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
                 "an_address_that_is_not_on_the_list_is_denied_and_told": _DENIALS,
                 "what_is_denied_is_told_once": _DENIALS,
             }
-        )
+        ),
+        "docker+runsc": MappingProxyType(
+            {
+                "executions_that_overlap_do_not_see_each_other": _ONE_PROC,
+                "a_program_that_copes_with_a_limit_ends_well": _NO_REFUSING,
+                "peak_memory_follows_the_use": _SEEN_BY_LOOKING,
+                "a_program_that_copes_with_a_full_disk_ends_well": _TWO_ROOMS,
+                "temporary_files_share_the_room": _TWO_ROOMS,
+                "a_full_workspace_refuses_directories_and_can_be_emptied": _TWO_ROOMS,
+            }
+        ),
     }
 )
 """By backend and by the name of the promise. Everything here is in the backend's documentation."""

@@ -92,7 +92,7 @@ def _host_config(plan: ContainerPlan) -> dict[str, Any]:
         "AutoRemove": True,
         "Runtime": plan.runtime,
         "NetworkMode": "none",
-        "IpcMode": "none",  # and so no /dev/shm, which nobody would empty between executions
+        "IpcMode": "none",  # and so no /dev/shm that nobody would count
         "ReadonlyRootfs": True,
         "CapDrop": ["ALL"],
         "CapAdd": list(_GVISOR_CAPABILITIES) if plan.gvisor else [],
@@ -127,7 +127,8 @@ def _tmpfs() -> dict[str, str]:
 def _gvisor_tmpfs(walls: Walls) -> dict[str, str]:
     """The engine inside cannot mount: the files of its sandbox are here."""
     files = _mount(walls.disk_mb, USER_ID, mode="0755")
-    return {RUNTIME: _mount(_RUNTIME_MB, 0), str(WORKSPACE): files, "/tmp": files}  # noqa: S108
+    temporary = dict.fromkeys(("/tmp", "/dev/shm"), files)  # noqa: S108 - of the container
+    return {RUNTIME: _mount(_RUNTIME_MB, 0), str(WORKSPACE): files, **temporary}
 
 
 def _mount(size_mb: int, owner: int, mode: str = "0700") -> str:

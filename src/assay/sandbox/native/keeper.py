@@ -19,16 +19,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn
 
 from assay.sandbox.native import heads, kernel, talk
-from assay.sandbox.native.descendants import (
-    children_of,
-    descendants_of,
-    is_alive,
-    is_stopped,
-    parent_of,
-    pause,
-    send_signal,
-    set_oom_score,
-)
+from assay.sandbox.native.descendants import pause, send_signal
+from assay.sandbox.native.relatives import open_relatives
 from assay.sandbox.native.talk import Listener, Message, TalkError
 
 _LARGEST_WORD: Final = 4096
@@ -81,8 +73,8 @@ class _Keeper:
         self._lines: dict[int, _Line] = {}
         self._talks: dict[int, Callable[[], None]] = {orders.fileno(): self._obey}
         self._dead: list[int] = []
-        kernel.adopt_orphans()
-        set_oom_score(self._pid, 0)
+        self._relatives = open_relatives()
+        self._relatives.rank(self._pid, 0)
         kernel.set_dumpable(dumpable=False)
         # A cell that signals everybody must reach neither this process nor a waiting head.
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - {signal.SIGCHLD})
@@ -166,12 +158,12 @@ class _Keeper:
         line.busy, line.cell, line.doomed = True, 0, None
         line.cell_post = _post(ours)
         # Orphans of a cell come to us, unless cells of several lines could be running: then each
-        # keeps its own.
+        # keeps its own, where that can be.
         word = {
             "do": "run",
             "source": order["source"],
             "number": order["number"],
-            "adopt": len(self._lines) > 1,
+            "adopt": self._relatives.adopts and len(self._lines) > 1,
         }
         self._tell(line, word, theirs.fileno())
         theirs.close()
@@ -240,7 +232,8 @@ class _Keeper:
 
     def _heed_birth(self, line: _Line, pid: int) -> None:
         # Nobody's, if it is dead and buried by now.
-        if parent_of(pid) not in (line.head, self._pid, 0) or pid in self._known():
+        own = self._relatives.is_child(pid, line.head, self._pid, 0)
+        if not own or pid in self._known():
             raise TalkError("of a process that is not its own")
         if line.branches:
             branch = line.branches.pop(0)
@@ -252,7 +245,7 @@ class _Keeper:
         if line.cell_post is None or line.cell:
             raise TalkError("of a cell that nobody asked for")
         line.cell = pid
-        set_oom_score(pid, 1000)
+        self._relatives.rank(pid, 1000)
         post = line.cell_post
         self._listen(post, lambda: self._hear_cell(line, post))
         if line.doomed is not None:
@@ -269,7 +262,7 @@ class _Keeper:
     def _heed_cell(self, line: _Line, post: _Post, message: Message) -> None:
         match message:
             case {"done": int(code), "pid": int(pid)} if post is line.cell_post:
-                if pid != line.cell and parent_of(pid) != line.cell:
+                if pid != line.cell and not self._relatives.is_child(pid, line.cell):
                     raise TalkError("of a process that is not its own")
                 self._keep_cell(line, post, pid, code & 0xFF)
             case _:
@@ -285,7 +278,7 @@ class _Keeper:
         self._listen_to_head(line)
         self._stop(line)
         self._clear(*([] if pid == cell else [cell]), below=(pid,), spare=former)
-        set_oom_score(pid, 0)
+        self._relatives.rank(pid, 0)
         _report(line, {"over": True, "kept": True, "ended": code << 8})
         # Only now: that it takes its leave costs time, for which nobody has to wait.
         send_signal(former, signal.SIGKILL)
@@ -298,10 +291,8 @@ class _Keeper:
         """End some processes and all that descends from them, and all whose parents are gone."""
         for look in range(1 << 30):
             known = self._known() - set(roots) | {spare}
-            strays = [pid for pid in children_of(self._pid) if pid not in known]
-            tops = [*roots, *strays]
-            found = [*tops, *descendants_of(*tops, *below)]
-            victims = [pid for pid in found if pid not in known and is_alive(pid)]
+            alone = not any(line.busy and line.cell not in roots for line in self._lines.values())
+            victims = self._relatives.find(roots, below, known, alone=alone)
             if not victims:
                 return
             # Stopped first, so that nothing forks away while it is being killed.
@@ -313,14 +304,14 @@ class _Keeper:
 
     def _rest(self, line: _Line) -> None:
         self._stop(line)
-        set_oom_score(line.head, 0)
+        self._relatives.rank(line.head, 0)
 
     def _stop(self, line: _Line) -> None:
         """Have a head stand still until it is needed: whatever it says, nothing of it runs on."""
         send_signal(line.head, signal.SIGSTOP)
         until = time.monotonic() + _STOP_WITHIN_S
         for look in range(1 << 30):
-            if not line.head or is_stopped(line.head) or time.monotonic() > until:
+            if not line.head or self._relatives.has_stopped(line.head) or time.monotonic() > until:
                 return
             pause(look)
 

@@ -73,7 +73,7 @@ def _limit(cell: Cell, limits: Limits) -> None:
 def places_of(tier: Tier, folder: Path | None) -> tuple[Path, ...]:
     """Where the files of a sandbox are, if nothing but us keeps them within their limit."""
     if tier == "contained":
-        return Path(WORKSPACE), Path(TEMPORARY)
+        return Path(WORKSPACE), Path(TEMPORARY), Path("/dev/shm")  # noqa: S108 - of the container
     return () if folder is None else (folder,)
 
 

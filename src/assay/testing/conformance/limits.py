@@ -279,7 +279,7 @@ async def open_files_are_limited(backend: SandboxBackend) -> None:
 
 @promise
 async def a_sandbox_survives_every_limit(backend: SandboxBackend) -> None:
-    limits = replace(ORDINARY, cpu_s=0.5, memory_mb=128, output_bytes=5000)
+    limits = replace(ORDINARY, cpu_s=1.5, memory_mb=128, output_bytes=5000)
     endings = (
         (replace(_SLEEP, timeout_s=0.3), Reason.TIMED_OUT),
         (python(_BURN), Reason.CPU_TIME),

@@ -1,0 +1,59 @@
+"""A keeper finds what cells have left, also where the kernel does not list its processes."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Generator
+
+import pytest
+
+from assay.sandbox.native.relatives import ListedRelatives, NumberedRelatives
+
+WAIT = [sys.executable, "-c", "import sys; sys.stdin.read()"]
+
+
+@pytest.fixture
+def child() -> Generator[int]:
+    with subprocess.Popen(WAIT, stdin=subprocess.PIPE, start_new_session=True) as process:
+        yield process.pid
+        process.kill()
+
+
+def strangers() -> tuple[NumberedRelatives, set[int]]:
+    """Whoever runs on this machine besides: here the numbers are not ours alone."""
+    relatives = NumberedRelatives()
+    return relatives, set(relatives.find((), (), set(), alone=True))
+
+
+def test_every_number_that_is_in_use_is_found_once() -> None:
+    relatives, others = strangers()
+    with subprocess.Popen(WAIT, stdin=subprocess.PIPE) as process:
+        found = set(relatives.find((), (), set(), alone=True))
+        again = set(relatives.find((), (), set(), alone=True))
+        process.kill()
+
+    assert process.pid in found - others
+    assert process.pid not in again, "who was found is killed, and only has to be buried"
+    assert os.getpid() not in found | others
+
+
+def test_who_is_known_is_not_found(child: int) -> None:
+    assert child not in NumberedRelatives().find((), (), {child}, alone=True)
+
+
+def test_beside_others_only_the_session_of_the_roots_is_looked_at(child: int) -> None:
+    with subprocess.Popen(WAIT, stdin=subprocess.PIPE, start_new_session=True) as other:
+        found = NumberedRelatives().find((child,), (), set(), alone=False)
+        other.kill()
+
+    assert child in found
+    assert other.pid not in found
+
+
+def test_listed_relatives_are_the_roots_and_what_is_below(child: int) -> None:
+    relatives = ListedRelatives()
+
+    assert child in relatives.find((child,), (), set(), alone=True)
+    assert child in relatives.find((), (), set(), alone=True), "a stray is our child"
+    assert relatives.is_child(child, os.getpid())
+    assert not relatives.is_child(child, child)
