@@ -1,15 +1,13 @@
 """Containers on the real engine: what is left of them, and what works around them."""
 
 import json
-import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
 import pytest
 
-from assay.contracts.errors import ExitCode
 from assay.contracts.execution import Isolation, Limits, PythonCode
 from assay.wiring import open_backend
 from tests.support.docker import Kind, docker_settings, require_docker
@@ -54,36 +52,3 @@ def test_nothing_is_left_when_owners_are_killed() -> None:
     found = json.loads(done.stdout)
     assert found["kills"] >= 1
     assert found["containers_left"] == found["volumes_left"] == found["folders_left"] == []
-
-
-@pytest.mark.timeout(600)
-def test_an_image_without_python_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
-    require_docker()
-    nothing = subprocess.run(
-        [DOCKER, "import", "-", "assay-test-empty"],
-        input=bytes(10240),
-        capture_output=True,
-        timeout=60,
-        check=True,
-    )
-    try:
-        done = subprocess.run(
-            [*ASSAY, "sandbox", "run", "--backend", "docker", "--", "true"],
-            env={
-                **os.environ,
-                "ASSAY_SANDBOX__DOCKER__BASE_IMAGE": "assay-test-empty",
-                "ASSAY_SANDBOX__PACKAGES_DIR": str(tmp_path),
-            },
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-    finally:
-        subprocess.run(
-            [DOCKER, "rmi", nothing.stdout.decode().strip()], capture_output=True, check=True
-        )
-
-    assert done.returncode == ExitCode.INFRASTRUCTURE
-    assert "has no Python" in done.stderr
-    assert "sandbox.docker.base_image" in done.stderr

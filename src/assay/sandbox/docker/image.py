@@ -125,6 +125,8 @@ async def base_python(engine: Engine, base: str) -> ImagePython:
             version=f"{major}.{minor}", machine=str(fields["machine"]), libc=str(fields["libc"])
         )
     except (EngineError, ValueError, KeyError, TypeError) as error:
+        if isinstance(error, EngineError) and error.hint:
+            raise  # It is not the image: the disk is full, or the engine gone.
         raise EngineError(f"the base image {base!r} has no Python: {error}", hint=hint) from error
     if (major, minor) < _OLDEST:
         raise EngineError(f"the base image {base!r} has Python {found.version}", hint=hint)
@@ -194,7 +196,7 @@ async def build_image(engine: Engine, tag: str, context: BinaryIO, on_notice: On
 def _unbuilt(tag: str, error: EngineError, lines: list[str]) -> EngineError:
     told = " | ".join(line.strip() for line in lines[-_LAST_LINES:])
     return EngineError(
-        f"the image {tag!r} cannot be built: {error}; it ended with: {told}",
+        f"the image {tag!r} cannot be built: {error}{f'; it ended with: {told}' if told else ''}",
         hint=error.hint or "set sandbox.docker.base_image to another image, or repair this one",
     )
 
