@@ -37,7 +37,7 @@ test: $(READY)
 	@$(BIN)/pytest --numprocesses auto --dist loadfile $(ARGS)
 
 test-backends: $(READY)
-	@$(BIN)/pytest -m backends $(ARGS)
+	@$(BIN)/pytest -m backends --numprocesses auto --dist loadfile $(ARGS)
 
 engine:
 	@.ci/engine

@@ -168,11 +168,23 @@ async def test_a_key_is_kept_as_a_digest_and_ends_when_it_is_revoked(
         await keys.revoke(record.id)
         with pytest.raises(RefusedError):
             await keys.revoke(record.id)
-        # With the last key gone, whoever sits at the machine may come in again.
-        assert (await access.identify(f"Bearer {key}")).user == "local"
-        locked = Access(store, QuotaSettings(), open_to_local=False)
+        # Once there was a key, the service never opens again by itself.
+        for header in ("", f"Bearer {key}"):
+            with pytest.raises(RefusedError):
+                await access.identify(header)
+
+
+async def test_where_keys_are_required_nobody_comes_in_before_there_is_one(tmp_path: Path) -> None:
+    async with opened(tmp_path, "") as store:
         with pytest.raises(RefusedError):
-            await locked.identify("")
+            await Access(store, QuotaSettings(), open_to_local=False).identify("")
+
+
+async def test_a_key_whose_own_cap_is_nothing_gets_nothing(tmp_path: Path) -> None:
+    async with opened(tmp_path, "") as store:
+        _, key = await Keys(store).create(NewKey(user="ada", name="x", usd_per_day=0.0))
+        access = Access(store, QuotaSettings(usd_per_day=5.0), open_to_local=False)
+        assert (await access.identify(f"Bearer {key}")).quota.usd_per_day == 0.0
 
 
 @pytest.mark.parametrize("name", ["", "..", "a/b", "Ada", "a" * 65, "-a", "ü"])

@@ -91,7 +91,7 @@ class Access:
         self._store = store
         self._quota = quota
         self._open_to_local = open_to_local
-        """Whether nobody needs a key as long as there is none."""
+        """Whether nobody needs a key as long as none was ever made."""
 
     async def identify(self, authorization: str) -> Caller:
         """Return who sends this header.
@@ -115,13 +115,9 @@ class Access:
         )
 
     def _holder(self, key: KeyRecord) -> Caller:
-        usual = self._quota
-        quota = Quota(
-            requests_per_minute=key.requests_per_minute or usual.requests_per_minute,
-            runs=key.runs or usual.runs,
-            tokens_per_day=key.tokens_per_day or usual.tokens_per_day,
-            usd_per_day=usual.usd_per_day if key.usd_per_day is None else key.usd_per_day,
-        )
+        usual = self._quota.model_dump()
+        own = {name: getattr(key, name) for name in usual}
+        quota = Quota(**(usual | {name: value for name, value in own.items() if value is not None}))
         return Caller(
             user=key.user,
             role=key.role,
