@@ -1,0 +1,58 @@
+"""kill -9 of the service under load, and a new start: nothing that was finished is lost."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.eventually import eventually
+from tests.support.leftovers import engine_of
+from tests.support.served import GOAL, RIGHT, SMALL, events, script, served
+
+SLEEP = "```python\nimport time\nprint('asleep', flush=True)\ntime.sleep(600)\n```"
+ANSWER = {"text": f"```python\n{RIGHT}```"}
+QUICK: list[dict[str, Any]] = [SMALL, ANSWER]
+SLOW: list[dict[str, Any]] = [SMALL, {**ANSWER, "delay_s": 60}]
+
+
+@pytest.mark.timeout(300)
+async def test_after_a_kill_results_are_there_runs_go_on_and_no_sandbox_is_left(
+    tmp_path: Path,
+) -> None:
+    more = {"ASSAY_RUNTIME_DIR": str(tmp_path / "runtime"), "ASSAY_SERVE__RUNS": "1"}
+    lines = tmp_path / "script.jsonl"
+    with served(tmp_path, QUICK, more=more) as service, service.client() as client:
+        done = client.post("/v1/runs", json=GOAL).json()["id"]
+        assert events(client, f"/v1/runs/{done}/events")[-1][1] == "end"
+        script(lines, [{"text": "Noted."}])
+        talk = client.post("/chat", json={"message": "remember this"}).json()["session_id"]
+        script(lines, SLOW)
+        unfinished = [client.post("/v1/runs", json=GOAL).json()["id"] for _ in range(2)]
+        assert await eventually(
+            lambda: client.get(f"/v1/runs/{unfinished[0]}").json()["attempts"] != [], within_s=60
+        )
+        script(lines, [{"text": SLEEP}])
+        cut = client.post("/v1/sessions", json={}).json()["id"]
+        with (
+            service.client() as listener,
+            listener.stream("GET", f"/v1/sessions/{cut}/events") as stream,
+        ):
+            client.post(f"/v1/sessions/{cut}/turns", json={"message": "sleep"})
+            assert any(line == "event: cell_printed" for line in stream.iter_lines())
+            engine = engine_of(tmp_path / "runtime")
+            service.process.kill()
+            service.process.wait(30)
+    assert await eventually(engine.is_gone, within_s=60), engine.left()
+
+    with served(tmp_path, QUICK, more=more) as service, service.client() as client:
+        assert client.get(f"/v1/runs/{done}").json()["status"] == "accepted"
+        assert client.get(f"/v1/runs/{done}/certificate").json()["run"] == done
+        kept = events(client, f"/v1/sessions/{talk}/events", follow="false")[-1]
+        assert kept[2]["text"] == "Noted."
+        for run in unfinished:
+            assert events(client, f"/v1/runs/{run}/events")[-1][1] == "end"
+            assert client.get(f"/v1/runs/{run}").json()["status"] == "accepted"
+        told = events(client, f"/v1/sessions/{cut}/events", follow="false")
+        assert (told[-1][1], told[-1][2]["status"]) == ("turn_ended", "interrupted")
+        assert not client.get(f"/v1/sessions/{cut}").json()["busy"]
+        assert service.stop() == 0
