@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import assay
+from tests.support.served import served
 from tests.support.sources import ROOT
 
 README = (ROOT / "README.md").read_text()
@@ -90,6 +91,7 @@ CELLS = (
     'planets = pd.read_csv("planets.csv")\nprint(planets["mass"].mean())',
     'planets.plot.bar(x="planet", y="mass")',
 )
+OVER_HTTP = "It is 18446744073709551616."
 ANSWERS = ("The mean mass is 0.641 Earths.", "Here is the chart.")
 
 
@@ -109,6 +111,16 @@ def test_the_conversation_is_a_real_one(tmp_path: Path) -> None:
         )
 
         assert re.search(pattern_of(output), shown + "\n"), shown
+
+
+def test_the_answer_over_http_is_a_real_one(tmp_path: Path) -> None:
+    (block,) = [block for _, block in BLOCKS if "assay serve &" in block]
+    _, (command, output) = session_of(block)
+    replies = ({"text": "I compute it.\n```python\nprint(2 ** 64)\n```"}, {"text": OVER_HTTP})
+    with served(tmp_path, replies) as service:
+        shown = run_in_shell(command.replace("localhost:8000", service.url))
+
+    assert shown.startswith(output.partition("…")[0])
 
 
 @pytest.mark.parametrize("example", [code for language, code in BLOCKS if language == "python"])
