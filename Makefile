@@ -9,21 +9,26 @@ UV    := $(BIN)/uv
 PYTHON = $(shell for name in python3 python3.11 python3.12 python3.13 python3.14; do \
 	$$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$name && break; done)
 
+# What images are built on: any with Python 3.11 or newer.
+BASE_IMAGE := python:3.11-slim
+
 # The example that `make run` carries out.
 GOAL := anagrams
 
-.PHONY: help run test test-backends engine check bench bench-agent fix stubs lock clean
+.PHONY: help run test test-backends engine images secrets check bench bench-agent fix stubs lock clean
 
 help:
 	@echo 'make run      carry out examples/goals/anagrams with the embedded model, and verify the result'
 	@echo 'make test     run all tests (make test ARGS="-k files" for some)'
 	@echo 'make test-backends   hold Docker and gVisor to both suites (minutes; see make engine)'
 	@echo 'make engine   install and start Docker with gVisor and a base image (Debian, root)'
+	@echo 'make images   build the images of compose.yaml (BASE_IMAGE=... for another base)'
+	@echo 'make secrets  certificates and tokens for compose.yaml, in deploy/secrets'
 	@echo 'make check    formatting, lint, import rules, types, function lengths'
 	@echo 'make bench    measure the sandbox beside others that are installed'
 	@echo 'make bench-agent   measure the controller, then the agent beside one reply of the same model'
 	@echo 'make fix      format, and repair what the linter can repair'
-	@echo 'make stubs    write the Python code of src/assay/wire/*.proto anew'
+	@echo 'make stubs    write anew what is generated: src/assay/wire/*_pb2*, deploy/seccomp.json'
 	@echo 'make lock     write requirements.lock anew (ARGS=--upgrade for newer versions)'
 	@echo 'make clean    remove what the other targets made'
 
@@ -41,6 +46,15 @@ test-backends: $(READY)
 
 engine:
 	@.ci/engine
+
+images: $(READY)
+	@$(BIN)/python deploy/wheels.py --pip '$(PYTHON) -m pip' $(BASE_IMAGE)
+	@for name in executor mcp; do \
+		docker build --quiet --network none --file deploy/$$name.Dockerfile \
+			--build-arg BASE_IMAGE=$(BASE_IMAGE) --tag assay-$$name build/images || exit 1; done
+
+secrets: $(READY)
+	@ASSAY=$(BIN)/assay deploy/secrets.sh
 
 check: $(READY)
 	@$(BIN)/ruff format --check --quiet . || { echo 'hint: run `make fix`'; exit 1; }
@@ -63,6 +77,8 @@ fix: $(READY)
 stubs: $(READY)
 	@$(BIN)/python -m grpc_tools.protoc -I src --python_out=src --pyi_out=src src/assay/wire/*.proto
 	@$(BIN)/python -m grpc_tools.protoc -I src --grpc_python_out=src src/assay/wire/executor.proto
+	@$(BIN)/python -c 'import json; from assay.sandbox.docker.seccomp_profile import build_profile; \
+		print(json.dumps(build_profile("x86_64"), indent=1))' > deploy/seccomp.json
 
 lock: $(READY)
 	@$(UV) pip compile pyproject.toml --group dev --extra all --universal --python-version 3.11 \

@@ -1,24 +1,46 @@
-# An executor, and nothing else of Assay that needs a model: no agent, no provider's library.
+# An executor, and nothing else of Assay: no agent, no model, no library of a provider.
 #
-#   docker build -f deploy/executor.Dockerfile -t assay-executor .
-#   docker run --rm -p 50051:50051 -v "$PWD/certs:/certs:ro" --security-opt seccomp=unconfined \
-#     assay-executor --cert /certs/server.crt --key /certs/server.key --client-ca /certs/ca.crt
+#   make images                            # gathers wheels with pip, then builds this and the others
+#   make images BASE_IMAGE=python:3.12-slim
 #
-# The native backend makes namespaces of its own, which the usual seccomp profile of a container
-# refuses; without them it falls back to Landlock, and says so in every result.
+# Built without a network, from the wheels in its context (deploy/wheels.py). compose.yaml shows how
+# to start it so that programs are kept apart from it and from each other.
+ARG BASE_IMAGE=python:3.11-slim
 
-FROM python:3.11-slim AS build
-WORKDIR /src
-COPY pyproject.toml README.md LICENSE ./
-COPY src ./src
-RUN python -m venv /opt/assay && /opt/assay/bin/pip install --no-cache-dir '.[executor,packages,data]'
+FROM ${BASE_IMAGE} AS build
+COPY wheels /wheels
+# uv is taken out of its wheel: not every base image has an installer.
+RUN python3 -m zipfile -e /wheels/uv-*.whl /uv && chmod +x /uv/uv-*.data/scripts/uv \
+ && mv /uv/uv-*.data/scripts/uv /usr/local/bin/uv && python3 -m venv --without-pip /opt/assay
+ENV VIRTUAL_ENV=/opt/assay UV_NO_CACHE=1 UV_COMPILE_BYTECODE=1
+# Of what is in the wheels, only what this image needs; it stays in the engine's cache.
+RUN uv pip install --quiet --no-index --find-links /wheels \
+      anyio click pydantic rich cryptography grpcio grpcio-health-checking grpcio-reflection \
+      opentelemetry-exporter-otlp-proto-http opentelemetry-sdk prometheus-client protobuf uv \
+      matplotlib numpy pandas scikit-learn
+COPY own /own
+RUN uv pip install --quiet --no-index --find-links /wheels --find-links /own 'assay[executor,packages,data]' \
+ && cd /opt/assay/lib/python3*/site-packages/assay \
+ && find . -mindepth 1 -maxdepth 1 ! -name contracts ! -name sandbox ! -name wire ! -name entrypoints \
+      ! -name '__*' ! -name '*setting*' -exec rm -r {} + \
+ && find entrypoints -mindepth 1 -maxdepth 1 ! -name __init__.py ! -name complaints.py \
+      ! -name executor.py -exec rm -r {} + \
+ && rm /opt/assay/bin/assay && python3 -m compileall -qq . \
+ && /opt/assay/bin/assay-executor serve --help
 
-FROM python:3.11-slim
+FROM ${BASE_IMAGE}
+LABEL org.opencontainers.image.title=assay-executor
 COPY --from=build /opt/assay /opt/assay
-RUN useradd --create-home --uid 10001 assay
-USER assay
-ENV PATH=/opt/assay/bin:$PATH PYTHONUNBUFFERED=1
+# For whoever it runs as: the audit log, and what it keeps of packages.
+RUN mkdir -m 1777 /var/lib/assay
+ENV PATH=/opt/assay/bin:/usr/local/bin:/usr/bin:/bin \
+    HOME=/var/lib/assay \
+    ASSAY_RUNTIME_DIR=/run/assay \
+    PYTHONUNBUFFERED=1
+USER 10001:10001
+WORKDIR /
 EXPOSE 50051
-# Reached from outside the container, it starts only with TLS, and tokens or client certificates.
-ENTRYPOINT ["assay-executor", "serve", "--host", "0.0.0.0"]
 STOPSIGNAL SIGTERM
+# Reached from outside, it starts only with TLS, and tokens or client certificates.
+ENTRYPOINT ["assay-executor"]
+CMD ["serve", "--host", "0.0.0.0"]

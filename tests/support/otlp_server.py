@@ -5,7 +5,6 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
@@ -19,8 +18,8 @@ class Collector:
     """What has arrived."""
 
     endpoint: str
-    spans: list[Span] = field(default_factory=list)
-    services: set[str] = field(default_factory=set)
+    spans: list[Span] = field(default_factory=list[Span])
+    services: set[str] = field(default_factory=set[str])
 
     def take(self, body: bytes) -> None:
         for of_resource in ExportTraceServiceRequest.FromString(body).resource_spans:
@@ -57,7 +56,7 @@ def open_collector() -> Generator[Collector]:
             self.end_headers()
             self.wfile.write(answer)
 
-        def log_message(self, *_: Any) -> None:  # noqa: ANN401 - of the library
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's name
             """Say nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)

@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -7,6 +8,8 @@ from assay.contracts.execution import Limits
 from assay.sandbox.docker.hardening import ContainerPlan, container_config, walls_around
 from assay.sandbox.docker.seccomp_profile import build_profile
 from assay.sandbox.native.seccomp_policy import build_policy
+
+ROOT = Path(__file__).parents[4]
 
 
 def config(*, runtime: str = "", limits: Limits | None = None) -> dict[str, Any]:
@@ -114,3 +117,9 @@ def test_of_netlink_only_routes_are_added_and_only_where_hosts_are_allowed() -> 
     assert added["names"] == ["socket"]
     assert [(one["index"], one["value"]) for one in added["args"]] == [(0, 16), (2, 0)]
     assert all(one["op"] == "SCMP_CMP_EQ" for one in added["args"])
+
+
+def test_the_profile_that_compose_reads_is_this_one() -> None:
+    written = json.loads((ROOT / "deploy/seccomp.json").read_text())
+
+    assert written == build_profile("x86_64"), "run `make stubs`, which writes it anew"
