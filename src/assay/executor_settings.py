@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, Field
 
-from assay.setting_kinds import Address, Positive, Seconds, Section
+from assay.setting_kinds import Address, Positive, Seconds, Section, WithCommas
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 Host = Annotated[str, Field(min_length=1)]
@@ -16,11 +16,6 @@ def _host_and_port(text: str) -> str:
     if not host or "/" in text or not port.isdecimal() or not 0 < int(port) <= 65535:  # noqa: PLR2004 - the last port
         raise ValueError("an address is needed, as in executor.example.org:50051")
     return text
-
-
-def _split(value: object) -> object:
-    # A variable of the environment holds a list as people write one.
-    return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
 
 
 ExecutorAddress = Annotated[str, AfterValidator(_host_and_port)]
@@ -69,7 +64,7 @@ class ExecutorSettings(Section):
 class RemoteSettings(Section):
     """Which executors run programs for the backend `remote`, and how they are reached."""
 
-    addresses: Annotated[tuple[ExecutorAddress, ...], BeforeValidator(_split)] = ()
+    addresses: Annotated[tuple[ExecutorAddress, ...], WithCommas] = ()
     """One or several, `executor.example.org:50051`; sandboxes are spread over them."""
     ca: Path | None = None
     """Who signed the certificates of the executors. Unset: plain text, on this machine only."""

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, cast
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
 
 
 def _http_address(text: str) -> str:
@@ -13,10 +13,18 @@ def _http_address(text: str) -> str:
     return text
 
 
+def _split(value: object) -> object:
+    # A variable of the environment holds a list as people write one.
+    return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
+
+
 Positive = Annotated[int, Field(gt=0)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Usd = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Address = Annotated[str, AfterValidator(_http_address)]
+WithCommas = BeforeValidator(_split)
+"""For a list that may also be given as one text: `a, b`."""
+Words = Annotated[tuple[str, ...], WithCommas]
 
 
 class Section(BaseModel):

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, SecretStr, StringConstraints, model_validator
 
-from assay.setting_kinds import Address, Positive, Seconds, Section
+from assay.setting_kinds import Address, Positive, Seconds, Section, Words
 
 Approval = Literal["allow", "ask", "deny"]
 """Whether a tool may be used: without asking, after asking a person, or not at all."""
@@ -17,9 +17,9 @@ ServerName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,23}$")
 class McpSettings(Section):
     """What clients of the MCP servers may do."""
 
-    hosts: tuple[str, ...] = ()
+    hosts: Words = ()
     """Names the servers are reached by, besides their own address: `tools.example.org:*`."""
-    origins: tuple[str, ...] = ()
+    origins: Words = ()
     """Web pages that may call them. None, unless named."""
     token_file: Path | None = None
     """Hashes of tokens; unset: `mcp-tokens` in `state_dir`. Where there are any, one is needed."""
@@ -35,9 +35,9 @@ class McpSettings(Section):
     """Kept of each stream of a run."""
     file_bytes: Positive = 4 << 20
     """The largest file that can be read or written at once."""
-    packages: tuple[str, ...] = ()
+    packages: Words = ()
     """Python packages that programs find."""
-    network: tuple[str, ...] = ()
+    network: Words = ()
     """Hosts that programs may reach."""
 
 

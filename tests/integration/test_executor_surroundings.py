@@ -1,0 +1,174 @@
+"""What an executor says of itself, where sandboxes go when there are several, and its settings."""
+
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+import anyio
+import grpc.aio
+import httpx2
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from assay.contracts.errors import UsageError
+from assay.contracts.execution import BARE, Command, Equipment, Isolation, Limits
+from assay.contracts.ports import Sandbox
+from assay.sandbox.executor.serving import Executor
+from assay.settings import load_settings
+from assay.testing.fake_sandbox import FakeBackend
+from assay.wire.failures import ExecutorBusyError
+from tests.support.executors import make_certificates, open_client, open_served
+from tests.support.slow_sandboxes import OneSandbox, SlowSandbox
+
+LS = Command(argv=("ls",))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counting:
+    """A backend that counts what it opens."""
+
+    inner: FakeBackend = field(default_factory=FakeBackend)
+    name: str = "fake"
+    isolation: Isolation = Isolation.NONE
+    opened: list[Limits] = field(default_factory=list)
+
+    def open_sandbox(
+        self, limits: Limits, equipment: Equipment = BARE
+    ) -> AbstractAsyncContextManager[Sandbox]:
+        self.opened.append(limits)
+        return self.inner.open_sandbox(limits, equipment)
+
+
+async def _services(executor: Executor) -> set[str]:
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{executor.port}") as channel:
+        stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+        asked = reflection_pb2.ServerReflectionRequest(list_services="")
+        answers = [answer async for answer in stub.ServerReflectionInfo(iter([asked]))]
+    return {service.name for service in answers[0].list_services_response.service}
+
+
+async def test_reflection_says_what_there_is_unless_it_is_switched_off(tmp_path: Path) -> None:
+    async with open_served(FakeBackend(), tmp_path) as executor:
+        services = await _services(executor)
+    async with open_served(FakeBackend(), tmp_path, reflection=False) as executor:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await _services(executor)
+
+    assert services >= {"assay.executor.v1.Executor", "grpc.health.v1.Health"}
+    assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+async def test_numbers_are_served_for_prometheus(tmp_path: Path, free_tcp_port: int) -> None:
+    async with (
+        open_served(FakeBackend(), tmp_path, metrics_port=free_tcp_port) as executor,
+        open_client(executor.port) as remote,
+        httpx2.AsyncClient() as http,
+    ):
+        async with remote.open_sandbox(Limits()) as sandbox:
+            await sandbox.run(LS)
+            address = f"http://127.0.0.1:{executor.metrics_port}/metrics"
+            during = (await http.get(address)).text
+        after = (await http.get(address)).text
+
+    assert 'assay_executions_total{outcome="completed"} 1.0' in during
+    assert "assay_sandboxes_open 1.0" in during
+    assert "assay_sandboxes_open 0.0" in after
+
+
+async def test_a_queue_that_is_full_turns_away_with_the_time_to_come_back(tmp_path: Path) -> None:
+    slow = SlowSandbox()
+    async with (
+        open_served(OneSandbox(slow), tmp_path, waiting=1, client_executions=1) as executor,
+        open_client(executor.port, patience_s=0.0) as remote,
+        remote.open_sandbox(Limits()) as sandbox,
+        anyio.create_task_group() as tasks,
+    ):
+        tasks.start_soon(sandbox.run, LS)
+        await slow.begun.wait()
+        refusals: list[ExecutorBusyError] = []
+        done = anyio.Event()
+
+        async def run_one_more() -> None:
+            try:
+                await sandbox.run(LS)
+            except ExecutorBusyError as busy:
+                refusals.append(busy)
+                done.set()
+
+        # One of these waits, and the other finds the queue full.
+        tasks.start_soon(run_one_more)
+        tasks.start_soon(run_one_more)
+        with anyio.fail_after(20):
+            await done.wait()
+        slow.go_on.set()
+
+    assert len(refusals) == 1
+    assert refusals[0].retry_after_s > 0
+    assert refusals[0].dispatch == "never_started"
+    assert len(slow.programs) == 2
+
+
+async def test_sandboxes_are_spread_over_executors_and_stay_where_they_are(tmp_path: Path) -> None:
+    backends = [Counting() for _ in range(3)]
+    async with (
+        open_served(backends[0], tmp_path / "0") as first,
+        open_served(backends[1], tmp_path / "1") as second,
+        open_served(backends[2], tmp_path / "2") as third,
+        open_client(first.port, second.port, third.port) as remote,
+        remote.open_sandbox(Limits()) as one,
+        remote.open_sandbox(Limits()) as two,
+        remote.open_sandbox(Limits()) as three,
+    ):
+        for number, sandbox in enumerate((one, two, three)):
+            await sandbox.write_file(PurePosixPath("whose"), str(number).encode())
+        for _ in range(3):
+            for number, sandbox in enumerate((one, two, three)):
+                assert await sandbox.read_file(PurePosixPath("whose")) == str(number).encode()
+
+        assert [len(backend.opened) for backend in backends] == [1, 1, 1]
+
+
+async def test_an_executor_that_ends_is_asked_no_more(tmp_path: Path) -> None:
+    staying, leaving = Counting(), Counting()
+    async with (
+        open_served(staying, tmp_path / "0") as stays,
+        open_served(leaving, tmp_path / "1") as leaves,
+        open_client(stays.port, leaves.port) as remote,
+    ):
+        await leaves.drain(1)
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{leaves.port}") as channel:
+            stub = health_pb2_grpc.HealthStub(channel)
+            told = await stub.Check(health_pb2.HealthCheckRequest())
+        for _ in range(4):
+            async with remote.open_sandbox(Limits()) as sandbox:
+                await sandbox.run(LS)
+
+    assert told.status == health_pb2.HealthCheckResponse.NOT_SERVING
+    assert len(staying.opened) == 4
+    assert leaving.opened == []
+
+
+async def test_names_that_other_servers_know_are_understood(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificates = make_certificates(tmp_path / "certs")
+    monkeypatch.setenv("GRPC_USE_SECURE", "true")
+    with pytest.raises(UsageError, match="no certificate"):
+        async with open_served(FakeBackend(), tmp_path, **_executor_settings()):
+            pass
+    monkeypatch.setenv("GRPC_CERT_FILE", str(certificates.folder / "server.crt"))
+    monkeypatch.setenv("GRPC_KEY_FILE", str(certificates.folder / "server.key"))
+
+    async with (
+        open_served(FakeBackend(), tmp_path, **_executor_settings()) as executor,
+        open_client(executor.port, ca=certificates.ca) as remote,
+        remote.open_sandbox(Limits()) as sandbox,
+    ):
+        assert executor.description == "TLS"
+        assert (await sandbox.run(LS)).succeeded
+
+
+def _executor_settings() -> dict[str, object]:
+    settings = load_settings().executor
+    return {"secure": settings.secure, "cert": settings.cert, "key": settings.key}
