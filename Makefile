@@ -49,7 +49,7 @@ engine:
 
 images: $(READY)
 	@$(BIN)/python deploy/wheels.py --pip '$(PYTHON) -m pip' $(BASE_IMAGE)
-	@for name in executor mcp; do \
+	@for name in executor mcp api; do \
 		docker build --quiet --network none --file deploy/$$name.Dockerfile \
 			--build-arg BASE_IMAGE=$(BASE_IMAGE) --tag assay-$$name build/images || exit 1; done
 

@@ -38,11 +38,19 @@ if [ ! -e "$folder/operator.mcp-token" ]; then
     quietly "$assay" mcp token operator 3>"$folder/operator.mcp-token"
 fi
 
+if [ ! -e "$folder/provider.keys" ]; then
+    cat >"$folder/provider.keys" <<'KEYS'
+# Keys of model providers for the API, one per line, and where other models are.
+#ANTHROPIC_API_KEY=...
+#ASSAY_BASE_URL=http://models.example.org/v1
+KEYS
+fi
+
 user=$(id -u) group=$(id -g)
 if [ "$user" -eq 0 ]; then
     user=10001 group=10001
     for name in server.key executor-tokens mcp-tokens \
-        client-health.key client-mcp.key client-api.key health.token mcp.token api.token; do
+        client-health.key client-mcp.key client-api.key health.token mcp.token api.token provider.keys; do
         chown "$user:$group" "$folder/$name"
     done
     chmod 711 "$folder"

@@ -25,7 +25,12 @@ ROOT: Final = Path(__file__).parents[1]
 CONTEXT: Final = ROOT / "build" / "images"
 WHEELS: Final = CONTEXT / "wheels"
 OWN: Final = CONTEXT / "own"
-EXTRAS: Final = ("executor", "packages", "data", "mcp")
+EXTRAS: Final = (
+    *("executor", "packages", "data"),
+    "mcp",
+    *("serve", "agent", "chat", "openai", "anthropic", "gemini"),
+)
+"""Of all images together."""
 _ASK_VERSION: Final = "import sys; print('%d.%d' % sys.version_info[:2])"
 
 
@@ -117,6 +122,7 @@ def main() -> None:
     version = python_of(given.base_image)
     fetch(closure("assay", EXTRAS), version, given.pip.split())
     build_own()
+    shutil.copy(ROOT / "deploy" / "with_keys.sh", CONTEXT)
     print(f"{len(list(WHEELS.glob('*.whl')))} wheels for Python {version}")
 
 

@@ -1,10 +1,12 @@
 """What an executor says of itself, where sandboxes go when there are several, and its settings."""
 
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path, PurePosixPath
 
 import anyio
+import anyio.abc
 import grpc.aio
 import httpx2
 import pytest
@@ -147,6 +149,42 @@ async def test_an_executor_that_ends_is_asked_no_more(tmp_path: Path) -> None:
     assert told.status == health_pb2.HealthCheckResponse.NOT_SERVING
     assert len(staying.opened) == 4
     assert leaving.opened == []
+
+
+async def test_an_executor_that_is_far_away_is_reached(tmp_path: Path) -> None:
+    certificates = make_certificates(tmp_path / "certs")
+    async with (
+        open_served(FakeBackend(), tmp_path, **certificates.server()) as executor,
+        await anyio.create_tcp_listener(local_host="127.0.0.1") as listener,
+        anyio.create_task_group() as tasks,
+    ):
+        port = listener.extra(anyio.abc.SocketAttribute.local_port)  # noqa: S610 - not Django
+        tasks.start_soon(listener.serve, partial(_delay, to_port=executor.port))
+        async with (
+            open_client(port, **certificates.client("alice")) as remote,
+            remote.open_sandbox(Limits()) as sandbox,
+        ):
+            assert (await sandbox.run(LS)).succeeded
+        tasks.cancel_scope.cancel()
+
+
+async def _delay(near: anyio.abc.SocketStream, *, to_port: int) -> None:
+    """Carry a connection on, as slowly as to the other side of the world."""
+    async with (
+        near,
+        await anyio.connect_tcp("127.0.0.1", to_port) as far,
+        anyio.create_task_group() as tasks,
+    ):
+        tasks.start_soon(_carry, near, far)
+        tasks.start_soon(_carry, far, near)
+
+
+async def _carry(source: anyio.abc.SocketStream, sink: anyio.abc.SocketStream) -> None:
+    with suppress(anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
+        while True:
+            piece = await source.receive()
+            await anyio.sleep(0.1)  # the distance
+            await sink.send(piece)
 
 
 async def test_names_that_other_servers_know_are_understood(

@@ -21,8 +21,9 @@ _OPTIONS: Final = (
     ("grpc.enable_retries", 0),
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),
+    # Despite its name how long one attempt may take, handshake and all: some are far away.
+    ("grpc.min_reconnect_backoff_ms", 20_000),
     # An executor that is gone without a word is noticed in a quarter of a minute.
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),

@@ -1,0 +1,40 @@
+# The HTTP API and the web page: agent and models, but no program is ever run in here; those are an
+# executor's. The model that runs on one's own machine is not in it; use one over the network.
+#
+#   make images
+#
+# Built without a network, from the wheels in its context (deploy/wheels.py).
+ARG BASE_IMAGE=python:3.11-slim
+
+FROM ${BASE_IMAGE} AS build
+COPY wheels /wheels
+# uv is taken out of its wheel: not every base image has an installer.
+RUN python3 -m zipfile -e /wheels/uv-*.whl /uv && chmod +x /uv/uv-*.data/scripts/uv \
+ && mv /uv/uv-*.data/scripts/uv /usr/local/bin/uv && python3 -m venv --without-pip /opt/assay
+ENV VIRTUAL_ENV=/opt/assay UV_NO_CACHE=1 UV_COMPILE_BYTECODE=1
+# Of what is in the wheels, only what this image needs; it stays in the engine's cache.
+RUN uv pip install --quiet --no-index --find-links /wheels \
+      anyio click pydantic rich cryptography grpcio grpcio-health-checking protobuf \
+      fastapi fastapi-offline limits opentelemetry-exporter-otlp-proto-http opentelemetry-sdk prometheus-client \
+      python-multipart 'uvicorn[standard]' langgraph langgraph-checkpoint-sqlite pytest \
+      openai anthropic google-genai genai-prices jsonschema prompt-toolkit pyyaml
+COPY own /own
+RUN uv pip install --quiet --no-index --find-links /wheels --find-links /own \
+      'assay[serve,agent,chat,openai,anthropic,gemini,executor]' \
+ && /opt/assay/bin/assay serve --help
+
+FROM ${BASE_IMAGE}
+LABEL org.opencontainers.image.title=assay-api
+COPY --from=build /opt/assay /opt/assay
+COPY with_keys.sh /opt/assay/bin/with-keys
+# For whoever it runs as: conversations, runs, and digests of the keys of users.
+RUN mkdir -m 1777 /var/lib/assay
+ENV PATH=/opt/assay/bin:/usr/local/bin:/usr/bin:/bin \
+    HOME=/var/lib/assay \
+    PYTHONUNBUFFERED=1
+USER 10001:10001
+WORKDIR /
+EXPOSE 8000
+STOPSIGNAL SIGTERM
+ENTRYPOINT ["with-keys", "assay"]
+CMD ["serve", "--host", "0.0.0.0"]
