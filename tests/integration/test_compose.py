@@ -16,7 +16,7 @@ from tests.support.mcp_servers import http_client, values
 
 # Images may have to be built first.
 pytestmark = [pytest.mark.backends, pytest.mark.timeout(1200)]
-SERVICES = ("executor", "mcp")
+SERVICES = ("executor", "mcp", "api")
 PROBE = """
 import os, socket
 seen = []
@@ -139,6 +139,19 @@ async def test_the_mcp_servers_have_programs_run_by_the_executor(deployment: Dep
     assert refused.status_code == 401
 
 
+async def test_the_api_lets_in_who_has_a_key(deployment: Deployment) -> None:
+    address = f"http://127.0.0.1:{deployment.ports['ASSAY_API_PORT']}"
+    async with httpx2.AsyncClient(base_url=address, timeout=60) as http:
+        ready = await http.get("/readyz")
+        stranger = await http.get("/v1/sessions")
+        headers = {"Authorization": f"Bearer {deployment.api_key}"}
+        known = await http.get("/v1/sessions", headers=headers)
+
+    assert ready.status_code == 200
+    assert stranger.status_code == 401
+    assert known.status_code == 200, known.text
+
+
 async def test_what_was_executed_is_in_the_audit_log(deployment: Deployment) -> None:
     async with open_executor(deployment) as remote:
         await run_python(remote, "secret = 'hunter2'")
@@ -187,6 +200,7 @@ async def test_with_room_for_namespaces_programs_are_isolated(deployment: Deploy
         *(f"--user={owner}", "--security-opt=no-new-privileges:true", "--pids-limit=2048"),
         f"--security-opt=seccomp={ROOT / 'deploy/seccomp.json'}",
         *("--security-opt=systempaths=unconfined", f"--publish=127.0.0.1:{port}:50051"),
+        f"--network={deployment.project}_edge",
         *(f"--tmpfs=/run/assay:exec,mode=0700,uid={owner}", "--tmpfs=/tmp:exec,mode=1777"),
         *(f"--tmpfs=/var/lib/assay:mode=0700,uid={owner}", f"--volume={secrets}:/certs:ro"),
         *("--env=ASSAY_SANDBOX__ISOLATION=isolated", "--memory=3g"),

@@ -7,7 +7,7 @@ import socket
 import subprocess  # noqa: TID251 - the engine is asked from outside
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ PORTS: tuple[str, ...] = (
     "ASSAY_METRICS_PORT",
     "ASSAY_MCP_FILES_PORT",
     "ASSAY_MCP_PROGRAMS_PORT",
+    "ASSAY_API_PORT",
 )
 
 
@@ -47,9 +48,10 @@ class Deployment:
     secrets: Path
     ports: dict[str, int]
     environment: dict[str, str]
+    api_key: str = ""
 
-    def compose(self, *words: str) -> None:
-        """Have compose do something.
+    def compose(self, *words: str) -> str:
+        """Have compose do something; returns what it says.
 
         Raises:
             AssertionError: If it does not.
@@ -57,6 +59,7 @@ class Deployment:
         command = [*compose_command(), "--project-name", self.project, *words]
         done = _run(command, env=self.environment)
         assert done.returncode == 0, f"{' '.join(words)}: {done.stdout}{done.stderr}"
+        return done.stdout
 
     def container(self, service: str) -> dict[str, Any]:
         """What the engine says of the one container of a service."""
@@ -130,8 +133,11 @@ def open_deployment(folder: Path) -> Generator[Deployment]:
         },
     )
     try:
+        # As a person would do it: nobody gets in before there is a key.
+        making = ("keys", "create", "tester", "--role", "admin")
+        key = deployment.compose("run", "--rm", "--no-deps", "-T", "api", *making)
         deployment.compose("up", "--detach")
-        yield deployment
+        yield replace(deployment, api_key=key.split()[-1])
     finally:
         deployment.compose("down", "--volumes")
 
