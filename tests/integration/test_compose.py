@@ -8,7 +8,6 @@ import pytest
 
 from assay.contracts.execution import Isolation, Limits, PythonCode
 from assay.contracts.ports import SandboxBackend
-from assay.testing.selftest import CheckResult, run_suites
 from tests.support.compose import ROOT, Deployment, docker, free_ports, logs_of, open_deployment
 from tests.support.eventually import eventually
 from tests.support.executors import open_client
@@ -107,20 +106,6 @@ async def test_a_program_runs_over_mutual_tls_with_a_token(deployment: Deploymen
 async def test_a_program_in_the_container_reaches_nothing_of_it(deployment: Deployment) -> None:
     async with open_executor(deployment) as remote:
         assert await run_python(remote, PROBE) == "[]\n"
-
-
-async def test_the_executor_of_the_container_keeps_its_promises(deployment: Deployment) -> None:
-    broken: list[CheckResult] = []
-
-    def note(result: CheckResult) -> None:
-        if result.status == "failed":
-            broken.append(result)
-
-    async with open_executor(deployment) as remote:
-        report = await run_suites(remote, suites=["conformance"], on_result=note, checks_at_once=4)
-
-    assert broken == []
-    assert report.count("passed") > 100
 
 
 async def test_the_mcp_servers_have_programs_run_by_the_executor(deployment: Deployment) -> None:
