@@ -1,30 +1,36 @@
 """Docker, and gVisor on it, keep every promise they make."""
 
-from collections.abc import AsyncGenerator
-
 import pytest
 
-from assay.contracts.ports import SandboxBackend
-from assay.testing.conformance import PROMISES, Promise
-from assay.testing.programs import ExcusedError
+from assay.testing.selftest import NOT_HERE, CheckResult, run_suites
 from tests.support.docker import KINDS, Kind, open_docker_backend
 
 pytestmark = pytest.mark.backends
 
-
-@pytest.fixture(scope="module", params=KINDS)
-async def backend(request: pytest.FixtureRequest) -> AsyncGenerator[SandboxBackend]:
-    kind: Kind = request.param
-    async with open_docker_backend(kind, spares=2) as opened:
-        yield opened
+AT_ONCE = 4
+NO_HOSTS_ON_GVISOR = "no hosts can be allowed on gVisor"
 
 
-@pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise.name)
-async def test_docker_keeps(promise: Promise, backend: SandboxBackend) -> None:
-    if excuse := promise.excuse(backend):
-        pytest.skip(excuse)
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("kind", KINDS)
+async def test_docker_keeps_every_promise(kind: Kind) -> None:
+    broken: list[CheckResult] = []
 
-    try:
-        await promise(backend)
-    except ExcusedError as excuse:
-        pytest.skip(str(excuse))
+    def note(result: CheckResult) -> None:
+        if result.status == "failed":
+            broken.append(result)
+
+    async with open_docker_backend(kind, spares=AT_ONCE) as backend:
+        report = await run_suites(
+            backend, suites=["conformance"], on_result=note, checks_at_once=AT_ONCE
+        )
+
+    assert broken == []
+    assert report.count("passed") > 190
+    unexpected = [
+        result
+        for result in report.results
+        if result.detail.startswith(NOT_HERE)
+        and not (kind == "docker+runsc" and NO_HOSTS_ON_GVISOR in result.detail)
+    ]
+    assert unexpected == [], "packages and hosts can be had here"

@@ -1,30 +1,30 @@
 """Docker, and gVisor on it, hold against every attack, and every detector can fire."""
 
-from collections.abc import AsyncGenerator
-
 import pytest
 
-from assay.contracts.ports import SandboxBackend
-from assay.testing.hostile import CASES, HostileCase, check_case
-from assay.testing.programs import ExcusedError
+from assay.testing.selftest import CheckResult, run_suites
 from tests.support.docker import KINDS, Kind, open_docker_backend
+from tests.support.recycling import recycling
 
 pytestmark = pytest.mark.backends
 
-
-@pytest.fixture(scope="module", params=KINDS)
-async def backend(request: pytest.FixtureRequest) -> AsyncGenerator[SandboxBackend]:
-    kind: Kind = request.param
-    async with open_docker_backend(kind, spares=2) as opened:
-        yield opened
+AT_ONCE = 3
+NEVER_FEWER_THAN = {"docker": 350, "docker+runsc": 200}
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.group}:{case.name}")
-async def test_docker_holds(case: HostileCase, backend: SandboxBackend) -> None:
-    if excuse := case.excuse_for(backend.isolation):
-        pytest.skip(excuse)
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("kind", KINDS)
+async def test_docker_holds_against_every_attack(kind: Kind) -> None:
+    broken: list[CheckResult] = []
 
-    try:
-        await check_case(case, backend)
-    except ExcusedError as excuse:
-        pytest.skip(str(excuse))
+    def note(result: CheckResult) -> None:
+        if result.status == "failed":
+            broken.append(result)
+
+    async with open_docker_backend(kind, spares=1) as backend, recycling(backend) as recycled:
+        report = await run_suites(
+            recycled, suites=["hostile"], on_result=note, checks_at_once=AT_ONCE
+        )
+
+    assert broken == []
+    assert report.count("passed") > NEVER_FEWER_THAN[kind]

@@ -1,0 +1,102 @@
+"""A backend whose sandboxes are used many times, for suites that would start a thousand containers.
+
+A sandbox that was given back is emptied and handed out again. What one case leaves behind in a
+container, a process or a spoilt engine, meets the next one: that is more than a fresh container
+asks for, not less.
+"""
+
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+
+import anyio
+
+from assay.contracts.errors import AssayError
+from assay.contracts.execution import BARE, Equipment, Limits, PythonCode
+from assay.contracts.ports import Sandbox, SandboxBackend
+
+USES = 40
+"""Then it is time for a fresh one."""
+_EMPTY = PythonCode(
+    source=b"""
+import os, shutil
+for folder in ("/tmp", "/var/tmp", "/dev/shm"):
+    for name in os.listdir(folder) if os.path.isdir(folder) else ():
+        path = os.path.join(folder, name)
+        folder_itself = os.path.isdir(path) and not os.path.islink(path)
+        try:
+            (shutil.rmtree if folder_itself else os.remove)(path)
+        except OSError:
+            pass
+print("well")
+"""
+)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Kept:
+    sandbox: Sandbox
+    kind: tuple[Limits, Equipment]
+    life: AsyncExitStack
+    uses: int = 0
+
+
+class RecyclingBackend:
+    """See `assay.contracts.ports.SandboxBackend`."""
+
+    def __init__(self, backend: SandboxBackend, held: AsyncExitStack) -> None:
+        self._backend = backend
+        self._held = held
+        self._idle: list[_Kept] = []
+        self.name = backend.name
+        self.isolation = backend.isolation
+
+    @asynccontextmanager
+    async def open_sandbox(
+        self, limits: Limits, equipment: Equipment = BARE
+    ) -> AsyncGenerator[Sandbox]:
+        kept = self._find((limits, equipment)) or await self._open(limits, equipment)
+        try:
+            yield kept.sandbox
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._give_back(kept)
+
+    def _find(self, kind: tuple[Limits, Equipment]) -> _Kept | None:
+        for kept in self._idle:
+            if kept.kind == kind:
+                self._idle.remove(kept)
+                return kept
+        return None
+
+    async def _open(self, limits: Limits, equipment: Equipment) -> _Kept:
+        life = await self._held.enter_async_context(AsyncExitStack())
+        opening = self._backend.open_sandbox(limits, equipment)
+        sandbox = await life.enter_async_context(opening)
+        return _Kept(sandbox=sandbox, kind=(limits, equipment), life=life)
+
+    async def _give_back(self, kept: _Kept) -> None:
+        kept.uses += 1
+        if kept.uses < USES and await _emptied(kept.sandbox):
+            self._idle.append(kept)
+        else:
+            await kept.life.aclose()
+
+
+async def _emptied(sandbox: Sandbox) -> bool:
+    """Whether a sandbox is as good as new; one that is not well is not."""
+    try:
+        await sandbox.cancel()
+        for file in await sandbox.list_files():
+            if len(file.path.parts) == 1:
+                await sandbox.remove_path(file.path)
+        return (await sandbox.run(_EMPTY)).stdout == "well\n"
+    except AssayError:
+        return False
+
+
+@asynccontextmanager
+async def recycling(backend: SandboxBackend) -> AsyncGenerator[RecyclingBackend]:
+    """Use the sandboxes of a backend many times; all of them are closed at the end."""
+    async with AsyncExitStack() as held:
+        yield RecyclingBackend(backend, held)
