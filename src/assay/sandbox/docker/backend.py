@@ -135,7 +135,7 @@ class DockerBackend:
         return ContainerPlan(
             image=image,
             argv=(*SERVICE_COMMAND, service.to_json()),
-            walls=walls_around(limits),
+            walls=walls_around(limits, files=options.gvisor),
             cpus=self._cpus,
             runtime=options.runtime,
             gvisor=options.gvisor,

@@ -19,6 +19,8 @@ _ENGINE_MB: Final = 640
 _ENGINE_PROCESSES: Final = 160
 _AT_ONCE: Final = 4
 """So many executions may use all they are allowed at the same time."""
+_MEMORY_STEP_MB: Final = 1024
+_PROCESSES_STEP: Final = 256
 _RUNTIME_MB: Final = 16
 _OPEN_FILES: Final = 8192
 _GVISOR_THREADS: Final = 4096
@@ -35,15 +37,25 @@ class Walls:
     memory_mb: int
     processes: int
     disk_mb: int
+    """0 where the engine inside makes the file system of its sandbox."""
 
 
-def walls_around(limits: Limits) -> Walls:
-    """Draw them so wide that the limits inside are what programs meet."""
+def walls_around(limits: Limits, *, files: bool = True) -> Walls:
+    """Draw them so wide that the limits inside are what programs meet.
+
+    In round numbers, so that a container that waits ready suits sandboxes of many sizes. `files`:
+    whether those of the sandbox are in a file system that comes with the container.
+    """
+    memory_mb = _ENGINE_MB + limits.disk_mb + _AT_ONCE * limits.memory_mb
     return Walls(
-        memory_mb=_ENGINE_MB + limits.disk_mb + _AT_ONCE * limits.memory_mb,
-        processes=_ENGINE_PROCESSES + _AT_ONCE * limits.processes,
-        disk_mb=limits.disk_mb,
+        memory_mb=_round_up(memory_mb, _MEMORY_STEP_MB),
+        processes=_round_up(_ENGINE_PROCESSES + _AT_ONCE * limits.processes, _PROCESSES_STEP),
+        disk_mb=limits.disk_mb if files else 0,
     )
+
+
+def _round_up(number: int, step: int) -> int:
+    return -(-number // step) * step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

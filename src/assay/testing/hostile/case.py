@@ -72,6 +72,11 @@ class Terms:
     by_command: bool = False
     """Run the attacker as a program of its own instead of in the ready-made interpreter."""
 
+    def against_the_hosts_kernel(self) -> "Terms":
+        """Be about memory of the kernel: with one of its own, a sandbox takes it from itself."""
+        because = "it is taken from the sandbox's own kernel, within the walls of the container"
+        return replace(self, moot_from=Isolation.KERNEL, moot_because=because)
+
     def within(self, limits: Limits) -> "Terms":
         return replace(self, limits=limits)
 

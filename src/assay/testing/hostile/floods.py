@@ -131,7 +131,7 @@ def one_more(number):
 """,
         many=5000,
         few=4,
-        terms=_TERMS.ending(Reason.DISK_FULL, Reason.OUT_OF_MEMORY),
+        terms=_TERMS.ending(Reason.DISK_FULL, Reason.OUT_OF_MEMORY).against_the_hosts_kernel(),
     ),
     _Flood(
         name="a_flood_of_queued_signals_is_stopped",

@@ -192,7 +192,7 @@ def take():
 """,
         much=512,
         little=1,
-        terms=_TERMS.within(replace(TIGHT, open_files=2000)),
+        terms=_TERMS.within(replace(TIGHT, open_files=2000)).against_the_hosts_kernel(),
     ),
     Greed(
         name="a_decompression_bomb_cannot_take_all_memory",

@@ -70,6 +70,14 @@ def test_walls_stand_outside_of_the_limits() -> None:
     assert walls.disk_mb == limits.disk_mb
 
 
+def test_a_container_that_waits_suits_sandboxes_of_many_sizes() -> None:
+    small = Limits(memory_mb=128, processes=16, disk_mb=16)
+    ordinary = Limits(memory_mb=256, processes=20, disk_mb=32)
+
+    assert walls_around(small, files=False) == walls_around(ordinary, files=False)
+    assert walls_around(small) != walls_around(ordinary), "gVisor's file systems have their size"
+
+
 def allowed_by(profile: dict[str, Any]) -> set[str]:
     return {
         name
