@@ -162,7 +162,7 @@ async def _runs(arena: Arena) -> Finding:
         run = partial(interpreter.run_cell, source, on_output=lambda _: running.set())
         tasks.start_soon(run)
         await running.wait()
-        found.append(await beats_go_on(sandbox))
+        found.append(await beats_go_on(sandbox, within_s=5.0))
         await interpreter.interrupt()
     return Finding(breached=found == [True], evidence=str(found))
 
@@ -245,9 +245,10 @@ def search(needle):
         if needle in open(name, "rb").read():
             yield name
     # Not listed: where there is no pid namespace, not every /proc may be.
+    own = {str(os.getpid()), os.readlink("/proc/self")}  # as we count, and as /proc does
     for pid in range(1, os.getpid() + 500):
         try:
-            if pid != os.getpid():
+            if str(pid) not in own:
                 yield from [pid for held in hold(pid) if needle in held]
         except (OSError, ValueError, OverflowError):
             pass

@@ -238,7 +238,7 @@ async def _goes_on(arena: Arena) -> Finding:
         tasks.start_soon(partial(sandbox.run, python(BEAT_AND_SAY_SO), on_output=hear))
         with anyio.fail_after(10):
             await beating.wait()
-        goes_on = await beats_go_on(sandbox)
+        goes_on = await beats_go_on(sandbox, within_s=5.0)
         await sandbox.cancel()
         return Finding(breached=goes_on, evidence="something goes on")
     raise AssertionError("the sandbox swallowed an error")
