@@ -7,7 +7,7 @@ from assay.testing.excuses import EXCUSES
 from assay.testing.selftest import CheckResult, run_suites
 from tests.support.e2b_service.opening import open_backend_on_stand_in
 
-pytestmark = pytest.mark.backends
+pytestmark = [pytest.mark.backends, pytest.mark.timeout(600)]
 
 OF_THE_STAND_IN = {
     # Nobody is root in a stand-in machine, so that its workspace is not where it is at E2B.

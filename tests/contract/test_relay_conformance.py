@@ -6,7 +6,7 @@ from assay.testing.selftest import CheckResult, run_suites
 from tests.support.backends import open_native
 from tests.support.relays import open_relayed
 
-pytestmark = pytest.mark.backends
+pytestmark = [pytest.mark.backends, pytest.mark.timeout(600)]
 
 
 async def test_a_relayed_backend_keeps_every_promise() -> None:

@@ -11,7 +11,7 @@ from tests.support.backends import TIERS, Tier
 from tests.support.executors import open_native_far_away
 from tests.support.requirements import require
 
-pytestmark = pytest.mark.backends
+pytestmark = [pytest.mark.backends, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module", params=TIERS)

@@ -63,6 +63,9 @@ class CellWatch:
 
     def __init__(self, watch: Watch, *, own_processes: int) -> None:
         watch.forget_peaks()
+        if isinstance(watch, ProcessWatch):
+            # All the others begin with what the keeper had.
+            watch.leave_out_the_first(copies=own_processes)
         self._watch = watch
         self._own_processes = own_processes
         """Of ours, not of the cell's: they do not count."""
@@ -115,7 +118,19 @@ class ProcessWatch:
         self._most = 0
         self._on_disk = self._nameless = 0
         self._disk_due = 0.0
-        self._inherited = sum(_fair_bytes(pid) for pid in self._program())
+        self._at_first = frozenset(self._program())
+        self._left_out: frozenset[int] = frozenset()
+        self._copies = 1
+        """How many processes hold what the first had, where that cannot be told."""
+        self._inherited = sum(_fair_bytes(pid) for pid in self._at_first)
+
+    def leave_out_the_first(self, *, copies: int) -> None:
+        """Do not count the memory of whoever was there first: it keeps an interpreter, for us.
+
+        It hides from its cells, and so from us as well if we are nobody special: each page that it
+        shares with them would be counted in full.
+        """
+        self._left_out, self._copies = self._at_first, copies
 
     def look(self) -> Sample:
         pids = self._program()
@@ -128,7 +143,7 @@ class ProcessWatch:
                 # Over already: a crowd grows for as long as it is looked at.
                 break
         else:
-            self._look_at_memory(pids)
+            self._look_at_memory([pid for pid in pids if pid not in self._left_out])
             self._look_at_disk(pids)
         self._most = max(self._most, threads)
         return Sample(
@@ -188,7 +203,8 @@ class ContainedWatch(ProcessWatch):
 
     def _look_at_memory(self, pids: list[int]) -> None:
         grown = max(0, _anonymous_bytes() - self._before)
-        held = max(0, sum(_resident_bytes(pid) for pid in pids) - self._inherited)
+        resident = sum(_resident_bytes(pid) for pid in pids)
+        held = max(0, resident - self._inherited * self._copies)
         self._peak_bytes = max(self._peak_bytes, min(grown, held))
 
 
