@@ -7,7 +7,7 @@ from tests.support.docker import KINDS, Kind, open_docker_backend
 
 pytestmark = pytest.mark.backends
 
-AT_ONCE = 4
+AT_ONCE = 2
 NO_HOSTS_ON_GVISOR = "no hosts can be allowed on gVisor"
 
 

@@ -8,8 +8,8 @@ from tests.support.recycling import recycling
 
 pytestmark = pytest.mark.backends
 
-AT_ONCE = 3
-NEVER_FEWER_THAN = {"docker": 350, "docker+runsc": 200}
+AT_ONCE = 2
+NEVER_FEWER_THAN = {"docker": 350, "docker+runsc": 230}
 
 
 @pytest.mark.timeout(900)
