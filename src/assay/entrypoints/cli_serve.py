@@ -26,6 +26,7 @@ def command(*, as_json: bool, log_json: bool, **given: Any) -> int:  # noqa: ANN
     """
     import anyio  # noqa: PLC0415 - commands load what they need
 
+    from assay.entrypoints.logs import written_beside  # noqa: PLC0415
     from assay.settings import load_settings  # noqa: PLC0415
 
     if log_json:
@@ -49,7 +50,8 @@ def command(*, as_json: bool, log_json: bool, **given: Any) -> int:  # noqa: ANN
             sys.stdout.flush()
         click.echo(f"listening on {url} (backend {backend}); Ctrl-C ends it", err=True)
 
-    anyio.run(serve, settings, announce)
+    with written_beside():
+        anyio.run(serve, settings, announce)
     return ExitCode.ACCEPTED
 
 

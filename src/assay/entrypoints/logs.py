@@ -10,9 +10,12 @@ import shlex
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
+from logging.handlers import QueueHandler, QueueListener
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any, Final, cast
 
 from assay.contracts.errors import AssayError
@@ -242,6 +245,32 @@ class CommandLog:
 
 
 _PACKAGE: Final = logging.getLogger("assay")
+
+
+class _Untouched(QueueHandler):
+    def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
+        # It stays in this process, so that nothing of it has to be made into text first.
+        return record
+
+
+@contextmanager
+def written_beside() -> Generator[None]:
+    """Have the log written by a thread of its own: an event loop does not wait for a disk."""
+    handlers = tuple(_PACKAGE.handlers)
+    records: SimpleQueue[Any] = SimpleQueue()
+    door = _Untouched(records)
+    writer = QueueListener(records, *handlers, respect_handler_level=True)
+    for handler in handlers:
+        _PACKAGE.removeHandler(handler)
+    _PACKAGE.addHandler(door)
+    writer.start()
+    try:
+        yield
+    finally:
+        writer.stop()
+        _PACKAGE.removeHandler(door)
+        for handler in handlers:
+            _PACKAGE.addHandler(handler)
 
 
 def pattern_redaction() -> Redact:

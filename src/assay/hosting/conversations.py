@@ -188,9 +188,13 @@ class Conversations:
         self, user: str, session_id: str, path: PurePosixPath, content: bytes
     ) -> FileLoaded:
         """Put a file into the workspace of a session; raises like `begin_turn`."""
-        return await self._do(
-            user, session_id, lambda conversation: conversation.dialogue.load(path, content)
-        )
+
+        async def load(conversation: Conversation) -> FileLoaded:
+            loaded = await conversation.dialogue.load(path, content)
+            await conversation.record.settle()
+            return loaded
+
+        return await self._do(user, session_id, load)
 
     async def undo(self, user: str, session_id: str) -> TurnUndone:
         """Take the last turn back; raises like `begin_turn`."""
@@ -276,6 +280,7 @@ class Conversations:
         """Note after a turn what it took, and that the session is free again."""
         after = conversation.dialogue.history.usage
         try:
+            await conversation.record.settle()
             await on_usage(difference(before, after))
             if row := await self._store.session(user, session_id):
                 await self._store.put_session(replace(row, updated_at=time.time(), busy=False))

@@ -22,6 +22,7 @@ from assay.hosting.quotas import Quotas
 from assay.hosting.records import AuditEntry, Caller
 from assay.hosting.runs import Runs
 from assay.hosting.store import Store, open_store
+from assay.hosting.warming import warm_up
 from assay.hosting.watching import NOBODY, Watcher
 from assay.settings import Settings
 
@@ -133,6 +134,7 @@ async def open_hosting(
             memories=Memories(settings),
             backend=shared.backend.name,
         )
+        await warm_up()
         await conversations.recover()
         await runs.recover()
         tasks.start_soon(hosting.flush_now_and_then)

@@ -9,6 +9,7 @@ import anyio
 from assay.agent.dialogue.seats import Seat, open_seats
 from assay.contracts.errors import UsageError
 from assay.contracts.ports import Model
+from assay.hosting.warming import load_provider
 from assay.models.choosing import choose, understand
 from assay.settings import Settings
 from assay.undertaking.conversing import Shared
@@ -57,6 +58,8 @@ class _Models:
         if chosen.kind == "local":
             yield await self._shared(name, opening)
             return
+        if chosen.provider is not None:
+            await load_provider(chosen.provider)
         async with open_model(name, settings=self._settings, opening=opening) as model:
             yield model
 

@@ -56,9 +56,18 @@ class LineFile:
 
     def append_durably(self, line: bytes) -> None:
         """Add a line that is durable when this returns; after an `OSError` it is not there."""
+        self._append(line, sync=True)
+
+    def append_at_once(self, line: bytes) -> None:
+        """Add a line that a crash of ours does not lose, and that `sync` makes durable."""
+        self._append(line, sync=False)
+        self._unsynced = True
+
+    def _append(self, line: bytes, *, sync: bool) -> None:
         try:
             write_all(self._descriptor, line)
-            os.fdatasync(self._descriptor)
+            if sync:
+                os.fdatasync(self._descriptor)
         except OSError:
             os.truncate(self._descriptor, self._size)
             raise

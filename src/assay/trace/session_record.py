@@ -52,12 +52,15 @@ class SessionRecord:
         *,
         listeners: tuple[DialogueListener, ...] = (),
         clock: Callable[[], float] = time.time,
+        sync_later: bool = False,
     ) -> None:
         self.folder = folder
         self.events: tuple[DialogueEvent, ...] = ()
         """What had happened when it was opened."""
         self._listeners = listeners
         self._clock = clock
+        self._sync_later = sync_later
+        """Whether `emit` leaves it to `settle`, beside the event loop, to make events durable."""
         self._life = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -98,14 +101,31 @@ class SessionRecord:
                     hint="`assay chat` begins another session",
                 )
             try:
-                self._lines.append_durably(line_of(fields))
+                if self._sync_later:
+                    self._lines.append_at_once(line_of(fields))
+                else:
+                    self._lines.append_durably(line_of(fields))
             except OSError as error:
-                raise JournalError(
-                    f"the session cannot be written down: {error.strerror}",
-                    hint=f"make room on the disk that has {str(self.folder)!r}",
-                ) from error
+                raise self._unwritten(error) from error
         for listener in self._listeners:
             listener(event)
+
+    async def settle(self) -> None:
+        """Make all events durable.
+
+        Raises:
+            JournalError: If that cannot be done.
+        """
+        try:
+            await to_thread.run_sync(self._lines.sync)
+        except OSError as error:
+            raise self._unwritten(error) from error
+
+    def _unwritten(self, error: OSError) -> JournalError:
+        return JournalError(
+            f"the session cannot be written down: {error.strerror}",
+            hint=f"make room on the disk that has {str(self.folder)!r}",
+        )
 
     async def keep_file(self, path: PurePosixPath, content: bytes) -> None:
         """Keep a file that a person put into the workspace."""

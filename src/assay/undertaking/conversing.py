@@ -107,7 +107,10 @@ async def open_conversation(
     """
     company = company or Company()
     listeners = (*company.listeners, note_dialogue(session.id))
-    async with SessionRecord(session.folder, listeners=listeners) as record:
+    # Where many talk at once, none of them waits for the disk of another.
+    async with SessionRecord(
+        session.folder, listeners=listeners, sync_later=shared is not None
+    ) as record:
         history = history_of(record.events)
         name = model or history.model or settings.models.default
         async with (
