@@ -16,6 +16,8 @@ class Operation:
 
     method: str
     path: str
+    takes_something: bool
+    """Whether there is anything in a request that could be wrong."""
 
     def __str__(self) -> str:
         return f"{self.method} {self.path}"
@@ -26,8 +28,8 @@ def operations() -> tuple[Operation, ...]:
     """Return all that the OpenAPI document names."""
     document = create_app(cast("Any", None), Metrics()).openapi()
     return tuple(
-        Operation(method.upper(), path)
+        Operation(method.upper(), path, bool(fields.keys() & {"parameters", "requestBody"}))
         for path, item in document["paths"].items()
-        for method in item
+        for method, fields in item.items()
         if method in METHODS
     )

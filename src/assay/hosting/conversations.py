@@ -141,6 +141,7 @@ class Conversations:
         key = _key(user, session_id)
         async with self._opening:
             if talk := self._talks.get(key):
+                await talk.settled()
                 if talk.busy:
                     raise RefusedError("a turn of this session is under way", why="busy")
                 talk.close()
@@ -176,6 +177,8 @@ class Conversations:
             try:
                 return await conversation.dialogue.say(message)
             finally:
+                # Who hears that the turn has ended may begin the next one at once.
+                talk.settling = True
                 with anyio.CancelScope(shield=True):
                     await self._settle(user, session_id, conversation, before.usage, on_usage)
 
@@ -293,7 +296,9 @@ class Conversations:
         key = _key(user, row.id)
         while True:
             talk = self._talks.get(key) or await self._begin(key, row)
-            if conversation := await talk.opened():
+            conversation = await talk.opened()
+            await talk.settled()
+            if conversation is not None and not talk.closing:
                 return talk, conversation
             await talk.ended.wait()
 

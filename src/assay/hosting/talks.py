@@ -49,11 +49,18 @@ class Talk:
         self._ready = anyio.Event()
         self.ended = anyio.Event()
         self.closing = False
+        self.settling = False
+        """What was ordered is done, and is being written down."""
         self.last_used = time.monotonic()
 
     @property
     def busy(self) -> bool:
-        return self._order is not None
+        return self._order is not None and not self.settling
+
+    async def settled(self) -> None:
+        """Wait for what is done already, and is only being written down."""
+        if self._order is not None and self.settling:
+            await self._order.done.wait()
 
     async def opened(self) -> Conversation | None:
         """Wait until it is open, or raise why it cannot be; None if it has ended meanwhile."""
@@ -129,4 +136,5 @@ class Talk:
         finally:
             self.last_used = time.monotonic()
             self._order = None
+            self.settling = False
             order.done.set()
