@@ -12,6 +12,7 @@ from pathlib import PurePosixPath
 import anyio
 
 from assay.contracts.errors import FileTooLargeError, WorkspaceError
+from assay.contracts.execution import Isolation
 from assay.contracts.ports import Sandbox
 from assay.testing.hostile.case import TIGHT, Arena, Finding, HostileCase, Terms, build_case
 from assay.testing.programs import describe, python
@@ -295,14 +296,6 @@ _AWKWARD = {
             except OSError:
                 pass
     """,
-    "deep_directories_do_not_break_the_host": """
-        os.mkdir("trap")
-        os.chdir("trap")
-        for _ in range(2000):
-            os.mkdir("deeper-and-deeper")
-            os.chdir("deeper-and-deeper")
-        open("bottom", "w").close()
-    """,
     "many_entries_do_not_break_the_host": """
         os.mkdir("trap")
         try:
@@ -341,6 +334,28 @@ AWKWARD = tuple(
         terms=_TERMS,
     )
     for name, trap in _AWKWARD.items()
+)
+
+DEEP = build_case(
+    "deep_directories_do_not_break_the_host",
+    attack=partial(
+        _breaks,
+        trap="""
+            os.mkdir("trap")
+            os.chdir("trap")
+            for _ in range(2000):
+                os.mkdir("deeper-and-deeper")
+                os.chdir("deeper-and-deeper")
+            open("bottom", "w").close()
+        """,
+        use=_use_all,
+    ),
+    control=_never_returns,
+    terms=replace(
+        _TERMS,
+        moot_from=Isolation.KERNEL,
+        moot_because="without openat2 every step is walked: the sandbox keeps itself busy",
+    ),
 )
 
 HUGE = build_case(

@@ -97,7 +97,7 @@ def take():
             if os.fork():
                 os._exit(0)
             os.setsid()
-            while time.process_time() < AMOUNT / 10:
+            while time.process_time() < AMOUNT / 100:
                 pass
             os.write(writer, b".")
             os._exit(0)
@@ -105,7 +105,7 @@ def take():
     os.close(writer)
     return len(os.read(reader, 1) + os.read(reader, 1) + os.read(reader, 1)) == 3
 """,
-        much=30,
+        much=300,
         little=1,
         terms=_METERED,
     ),
