@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, SecretStr
 
-from assay.setting_kinds import Address, Positive, Seconds, Section, Usd
+from assay.setting_kinds import Address, Positive, Seconds, Section, Usd, Words
 
 
 def _database_url(url: SecretStr) -> SecretStr:
@@ -33,16 +33,16 @@ class ServeSettings(Section):
     host: Annotated[str, Field(min_length=1)] = "127.0.0.1"
     """Where to listen. Anything but this machine needs keys."""
     port: Annotated[int, Field(ge=0, le=65535)] = 8000
-    names: tuple[str, ...] = ()
+    names: Words = ()
     """Names it is reached by, besides addresses in numbers: `assay.example.org`."""
-    origins: tuple[str, ...] = ()
+    origins: Words = ()
     """Foreign web pages that may call it: `https://notes.example.org`. None, unless named."""
     require_keys: bool = False
     """Whether a key is needed although there is none yet."""
     database: DatabaseUrl | None = None
     """A PostgreSQL server; unset: `serve.sqlite` in `state_dir`."""
     quota: QuotaSettings = Field(default_factory=QuotaSettings)
-    models: tuple[str, ...] = ()
+    models: Words = ()
     """Models that may be asked for, by name; empty: `models.default` and every provider's."""
     conversations: Positive = 256
     """Open at once; the one unused for longest is closed for another, and opened again on need."""

@@ -7,6 +7,7 @@ checkpoints then need no class of ours to be read, and reading one can call noth
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypedDict
@@ -66,6 +67,19 @@ class RunGraph:
         begin: Any = None if started is not None else {"state": jsonable(RunState())}
         last = await self.compiled.ainvoke(begin, self.config, durability="sync")  # pyright: ignore[reportArgumentType, reportUnknownMemberType] - as above
         return STATE.validate_python(last["state"])
+
+
+def load_library() -> None:
+    """Import LangGraph now, which takes a second that a service has only before it serves.
+
+    Raises:
+        MissingExtraError: If it is not installed.
+    """
+    try:
+        for name in ("graph", "checkpoint.sqlite.aio", "checkpoint.serde.jsonplus"):
+            import_module(f"langgraph.{name}")
+    except ImportError as error:
+        raise MissingExtraError("carrying out a goal", extra="agent") from error
 
 
 @asynccontextmanager

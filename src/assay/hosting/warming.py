@@ -10,12 +10,12 @@ from typing import Final
 
 from anyio import to_thread
 
-from assay.contracts.errors import AssayError, JournalError
+from assay.agent.graph import load_library
+from assay.contracts.errors import AssayError, JournalError, MissingExtraError
 from assay.models.catalogue import Provider, Wire
 from assay.trace.codec import dialogue_from_json, event_from_json, goal_from_json
 
 _PARTS: Final = (
-    "assay.agent.graph",
     "assay.memory.forgiving_memory",
     "assay.memory.places",
     "assay.memory.stored_memory",
@@ -42,6 +42,8 @@ async def load_provider(provider: Provider) -> None:
 def _load() -> None:
     for name in _PARTS:
         _import(name)
+    with suppress(MissingExtraError):
+        load_library()
     # What reads events is built when the first one is read.
     for read in (dialogue_from_json, event_from_json, goal_from_json):
         with suppress(JournalError):
