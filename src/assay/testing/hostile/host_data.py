@@ -19,6 +19,8 @@ from assay.testing.hostile.case import TIGHT, Arena, Finding, Terms, build_case
 from assay.testing.hostile.probe import probing
 from assay.testing.programs import describe, python, run_alone
 
+_PATIENT = replace(TIGHT, wall_s=30.0, cpu_s=30.0)
+"""For whoever looks through all files and processes there are."""
 _TERMS = Terms(group="host_data")
 _APART = replace(_TERMS, needs=Isolation.ISOLATED)
 _SHARED_KERNEL = replace(_TERMS, moot_from=Isolation.KERNEL)
@@ -282,7 +284,7 @@ async def _environments(arena: Arena, *, given: bool) -> Finding:
     """Look for variables of the host in every environment that a program can read."""
     secret = arena.canaries.secret
     program = replace(python(_DUMP_ENVIRONMENTS), env={"ASSAY_CANARY": secret} if given else {})
-    result = await run_alone(arena.backend, program, TIGHT)
+    result = await run_alone(arena.backend, program, _PATIENT)
     assert result.succeeded, f"nothing was tested: {describe(result)}"
     seen = set(json.loads(result.stdout))
     leaked = {name for name, value in _host_variables() if f"{name}={value}" in seen}
@@ -351,8 +353,8 @@ async def _other_workspace(arena: Arena, *, own: bool) -> Finding:
     """Put a file into one sandbox, and let another search the whole file system for it."""
     name = arena.canaries.secret
     async with (
-        arena.backend.open_sandbox(TIGHT) as one,
-        arena.backend.open_sandbox(TIGHT) as other,
+        arena.backend.open_sandbox(_PATIENT) as one,
+        arena.backend.open_sandbox(_PATIENT) as other,
     ):
         owner = other if own else one
         await owner.write_file(PurePosixPath(name), b"")
