@@ -25,7 +25,7 @@ export class Composer {
       "aria-keyshortcuts": "Control+Enter Meta+Enter",
     });
     this.chips = h("ul", { class: "pending", "aria-label": "Files", hidden: true });
-    this.picker = h("input", { type: "file", id: picker, class: "unseen", multiple: true, tabindex: "-1", "aria-label": "Choose files" });
+    this.picker = h("input", { type: "file", id: picker, class: "unseen", multiple: true, tabindex: "-1", "aria-hidden": "true" });
     this.attach = h("button", { type: "button", class: "icon-button", "aria-label": "Add files", title: "Add files, or drop them here", onclick: () => this.picker.click() }, icon("clip"));
     this.button = h("button", { type: "submit", class: "send" });
     this.element = h(

@@ -21,6 +21,7 @@ class Conversation {
   #undoing = false;
   #heard = 0;
   #pinned = true;
+  #top = 0;
   #model = "";
 
   constructor(id, signal) {
@@ -39,6 +40,9 @@ class Conversation {
       h("div", { class: "dock" }, this.below, this.notice, this.composer.element));
     this.toEnd = perFrame((force) => this.#scrollToEnd(force));
     this.scroll.addEventListener("scroll", () => this.#scrolled(), { passive: true });
+    const growing = new ResizeObserver(() => this.toEnd());
+    growing.observe(this.log);
+    signal.addEventListener("abort", () => growing.disconnect());
     dropZone(this.element, (files) => this.load(files));
   }
 
@@ -122,7 +126,7 @@ class Conversation {
 
   #begin(data) {
     this.log.querySelector(".blank")?.remove();
-    const turn = new Turn(this.id, data, this.signal);
+    const turn = new Turn(this.id, data, { signal: this.signal, onAgain: (message) => this.composer.put(message) });
     this.#turns.push(turn);
     this.log.append(turn.element);
     this.#account();
@@ -165,8 +169,11 @@ class Conversation {
   }
 
   #scrolled() {
-    const left = this.scroll.scrollHeight - this.scroll.scrollTop - this.scroll.clientHeight;
-    this.#pinned = left < NEAR_THE_END;
+    const { scrollTop, scrollHeight, clientHeight } = this.scroll;
+    const near = scrollHeight - scrollTop - clientHeight < NEAR_THE_END;
+    // Only a person scrolls upwards; what grows below, such as a picture that arrives, does not.
+    if (near || scrollTop < this.#top) this.#pinned = near;
+    this.#top = scrollTop;
     this.below.hidden = this.#pinned;
   }
 

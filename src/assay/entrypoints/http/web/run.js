@@ -22,7 +22,9 @@ const card = (title, ...inside) => h("section", { class: "card", "aria-label": t
 
 class Run {
   #attempts = new Map();
+  #drawn = new Map();
   #waiting = null;
+  #ticking = null;
   #status = "";
   #following = false;
 
@@ -60,18 +62,37 @@ class Run {
     document.title = `${goal} · Assay`;
     this.title.textContent = goal;
     this.title.title = run.goal;
-    fill(this.status, statusBadge(run.status, run.grade), h("span", { class: "quiet" }, run.model ?? ""));
-    fill(this.plan, planView(run.plan ?? [], isOver(run.status)));
-    if (run.lattice) fill(this.lattice, latticeView(run.lattice, this.signal));
-    if (run.budget) this.drawBudget(run.budget);
-    fill(this.asked, h("p", { class: "goal-text" }, run.goal), (run.checks ?? run.check ?? []).map((check) => h("p", {}, h("code", {}, check))));
-    fill(this.actions, this.#buttons(run));
-    if (isOver(run.status)) {
-      fill(this.outcome, this.#outcome(run));
-      if (this.#status !== run.status) this.#finish(run);
-    } else fill(this.outcome);
+    this.#draw(this.status, [run.status, run.grade, run.model], () => [statusBadge(run.status, run.grade), h("span", { class: "quiet" }, run.model)]);
+    this.#draw(this.plan, [run.plan, isOver(run.status)], () => planView(run.plan, isOver(run.status)));
+    this.#draw(this.lattice, run.lattice, () => latticeView(run.lattice, this.signal));
+    this.#draw(this.asked, [run.goal, run.checks], () => [h("p", { class: "goal-text" }, run.goal), run.checks.map((check) => h("p", {}, h("code", {}, check)))]);
+    this.#draw(this.actions, run.status, () => this.#buttons(run));
+    this.#draw(this.outcome, [run.status, run.reason, run.certificate, run.error], () => (isOver(run.status) ? this.#outcome(run) : null));
+    this.#clock(run);
+    if (isOver(run.status) && this.#status !== run.status) this.#finish(run);
     this.#status = run.status;
     this.follow();
+  }
+
+  /** Only what has changed: whoever has a menu open or the focus in a table keeps it. */
+  #draw(place, facts, make) {
+    const told = JSON.stringify(facts);
+    if (this.#drawn.get(place) === told) return;
+    this.#drawn.set(place, told);
+    fill(place, make());
+  }
+
+  /** Between two looks at the run, time goes on by itself. */
+  #clock(run) {
+    clearInterval(this.#ticking);
+    this.drawBudget(run.budget);
+    if (run.status !== "running") return;
+    const { used, limit } = run.budget.wall_s;
+    const since = Date.now();
+    this.#ticking = setInterval(() => {
+      if (this.signal.aborted) return void clearInterval(this.#ticking);
+      this.drawBudget({ ...run.budget, wall_s: { used: used + (Date.now() - since) / 1000, limit } });
+    }, 1000);
   }
 
   #buttons(run) {
@@ -88,7 +109,7 @@ class Run {
     return h(
       "div", { class: `outcome ${good ? "good" : "bad"}` }, icon(good ? "seal" : "warning"),
       h("div", { class: "outcome-words" }, h("h2", {}, word), run.reason ? h("p", {}, run.reason) : null,
-        run.error ? h("p", {}, typeof run.error === "string" ? run.error : run.error.detail ?? run.error.title) : null,
+        run.error && run.error !== run.reason ? h("p", {}, run.error) : null,
         h("p", { class: "quiet" }, MEANINGS[run.grade] ?? MEANINGS[run.status] ?? "")),
       run.certificate ? h("button", { type: "button", class: "button primary", onclick: save }, icon("download"), "Certificate") : null,
     );
@@ -134,10 +155,18 @@ class Run {
     let attempt = this.#attempts.get(number);
     if (!attempt) {
       attempt = new Attempt(number, move);
+      if (!isOver(this.#status)) this.#unfold(attempt);
       this.#attempts.set(number, attempt);
       this.attempts.append(attempt.element);
     }
     return attempt;
+  }
+
+  /** What goes on is open; what it replaces is closed again, unless the person opened it. */
+  #unfold(attempt) {
+    const before = [...this.#attempts.values()].at(-1);
+    if (before) before.element.open = false;
+    attempt.element.open = true;
   }
 
   /** @param {import("./stream.js").StreamEvent} event */

@@ -94,7 +94,7 @@ export function runForm() {
 
 function filePickers(take) {
   const picker = (label, glyph, more) => {
-    const input = h("input", { type: "file", class: "unseen", multiple: true, tabindex: "-1", "aria-label": label, ...more });
+    const input = h("input", { type: "file", class: "unseen", multiple: true, tabindex: "-1", "aria-hidden": "true", ...more });
     input.addEventListener("change", () => take([...input.files]));
     return [h("button", { type: "button", class: "button small", onclick: () => input.click() }, icon(glyph), label), input];
   };

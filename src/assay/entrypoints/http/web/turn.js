@@ -17,18 +17,24 @@ const ENDINGS = {
 
 export class Turn {
   #session;
+  #again;
   #signal;
   #live = null;
   #said = "";
   #usages = [];
   #cell = null;
 
-  /** @param {string} session @param {{turn: number, message: string}} began @param {AbortSignal} signal */
-  constructor(session, { turn, message }, signal) {
+  /**
+   * @param {string} session
+   * @param {{turn: number, message: string}} began
+   * @param {{signal: AbortSignal, onAgain: (message: string) => void}} life
+   */
+  constructor(session, { turn, message }, { signal, onAgain }) {
     this.number = turn;
     this.message = message;
     this.ended = false;
     this.#session = session;
+    this.#again = () => onAgain(message);
     this.#signal = signal;
     this.steps = h("div", { class: "steps" });
     this.element = h(
@@ -103,14 +109,13 @@ export class Turn {
     this.#wait("Thinking");
   }
 
-  /** @param {any} event @param {any} [more] to stand beside its cost */
   end(event) {
     this.#usages.push(event.usage);
     this.#settle();
     this.ended = true;
     this.steps.querySelectorAll(".running").forEach((cell) => cell.classList.remove("running"));
     const answered = event.status === "answered";
-    if (!answered) this.steps.append(ending(ENDINGS[event.status] ?? event.status, event.text, event.status));
+    if (!answered) this.steps.append(ending(ENDINGS[event.status] ?? event.status, event.text, event.status, this.#again));
     else {
       this.steps.append(h("div", { class: "step answer" }, h("span", { class: "unseen" }, "Answer: "), prose(event.text)));
     }
@@ -123,7 +128,7 @@ export class Turn {
   cutOff() {
     this.#settle();
     this.ended = true;
-    this.steps.append(ending("Cut off.", "The server was stopped while this was going on. Ask again to go on from here.", "interrupted"));
+    this.steps.append(ending("Cut off.", "The server was stopped while this was going on.", "interrupted", this.#again));
   }
 
   note(element) {
@@ -188,9 +193,10 @@ const label = (text) => h("span", { class: "step-label" }, text);
 
 const waiting = (doing) => h("div", { class: "waiting-line" }, h("span", { class: "dots", "aria-hidden": "true" }, h("i"), h("i"), h("i")), doing);
 
-function ending(title, text, kind) {
+function ending(title, text, kind, again) {
   const said = text && text !== title ? h("p", {}, text) : null;
-  return h("div", { class: `step ending ${kind}` }, icon(kind === "interrupted" ? "stop" : "warning"), h("div", {}, h("strong", {}, title), said));
+  return h("div", { class: `step ending ${kind}` }, icon(kind === "interrupted" ? "stop" : "warning"), h("div", {}, h("strong", {}, title), said),
+    h("button", { type: "button", class: "button small", onclick: again }, "Ask again"));
 }
 
 /** Something that happened between turns. */
