@@ -1,0 +1,275 @@
+"""The web page for everybody: by keyboard, with a screen reader, on a phone, light and dark."""
+
+import re
+from collections.abc import Generator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.support.chromium import open_window
+from tests.support.keyed_chat import serve_keyed
+from tests.support.web_server import WebServer, serve_web
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+CODE = """I look **closely**.
+
+```python
+import matplotlib.pyplot as plt
+
+def area(r):  # a comment
+    return 3.14 * r ** 2
+
+plt.plot([1, 2, 3])
+print('a line of output that is rather long, ' * 6, area(2), None)
+```"""
+ANSWER = """## Heading
+
+A [link](https://example.org), `code`, and a list:
+
+- one
+- two
+
+> quoted
+
+| a wide column | another wide column | yet another one | and one more |
+|---|---|---|---|
+| 1 | 2 | 3 | 4 |
+"""
+ORDER = [
+    "New conversation",
+    "Runs",
+    "Search conversations",
+    "Settings",
+    "Undo the last turn",
+    "More",
+    "Message",
+    "Add files",
+    "Send",
+]
+SIZES = {"wide": (1280, 860), "phone": (360, 740)}
+
+CONTRAST = r"""() => {
+  const canvas = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
+  const rgba = (colour) => {
+    canvas.clearRect(0, 0, 1, 1);
+    canvas.fillStyle = colour;
+    canvas.fillRect(0, 0, 1, 1);
+    const [r, g, b, a] = canvas.getImageData(0, 0, 1, 1).data;
+    return [r, g, b, a / 255];
+  };
+  const over = (top, below) =>
+    [0, 1, 2].map((i) => top[i] * top[3] + below[i] * (1 - top[3])).concat(1);
+  const light = ([r, g, b]) => {
+    const part = (c) => ((c /= 255) <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * part(r) + 0.7152 * part(g) + 0.0722 * part(b);
+  };
+  const ground = (element) => {
+    const layers = [];
+    for (let at = element; at; at = at.parentElement) {
+      layers.push(rgba(getComputedStyle(at).backgroundColor));
+    }
+    return layers.reverse().reduce((below, top) => over(top, below), [255, 255, 255, 1]);
+  };
+  const found = [];
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  for (let node; (node = walker.nextNode()); ) {
+    const element = node.parentElement;
+    const shown = element.checkVisibility({ visibilityProperty: true, opacityProperty: true });
+    if (!node.data.trim() || !shown) continue;
+    if (element.closest(".unseen, option, :disabled")) continue;
+    const below = ground(element);
+    const style = getComputedStyle(element);
+    const colour = over(rgba(element.closest("svg") ? style.fill : style.color), below);
+    const [a, b] = [light(colour), light(below)].sort((x, y) => y - x);
+    found.push([(a + 0.05) / (b + 0.05), node.data.trim().slice(0, 40), `${element.className}`]);
+  }
+  return found;
+}"""
+
+NAMELESS = r"""() => {
+  const named = (element) => {
+    const own = element.getAttribute("aria-label") || element.title || element.alt;
+    const by = document.getElementById(element.getAttribute("aria-labelledby"));
+    const texts = [own, element.innerText, by?.innerText, element.labels?.[0]?.innerText];
+    return texts.some((text) => text?.trim());
+  };
+  const wanted = `button, a[href], input, select, textarea, dialog, img, nav, aside,
+    [role=img], [role=menu], [role=region]`;
+  const seen = (element) => element.checkVisibility({ visibilityProperty: true });
+  const told = (element) => seen(element) && !element.closest("[aria-hidden=true]");
+  return [...document.querySelectorAll(wanted)]
+    .filter((element) => told(element) && !named(element))
+    .map((element) => element.outerHTML.slice(0, 120));
+}"""
+
+FOCUS = r"""() => {
+  const element = document.activeElement;
+  const style = getComputedStyle(element);
+  const ring = style.outlineStyle !== "none" || element.matches(".composer textarea");
+  const box = element.getBoundingClientRect();
+  const words = element.innerText || element.placeholder || element.tagName;
+  return { name: element.getAttribute("aria-label") || words,
+    ring, seen: box.width > 0 && box.height > 0, body: element === document.body };
+}"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[WebServer]:
+    home = tmp_path_factory.mktemp("home")
+    with (
+        serve_keyed({"zebra": [CODE, ANSWER], "": ["Good day."]}) as chat,
+        serve_web(home, base_url=chat.base_url) as started,
+    ):
+        yield started
+
+
+@pytest.fixture(scope="module")
+def session(browser: "Browser", server: WebServer, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A conversation with a little of everything, to be looked at."""
+    with open_window(browser, server.url, tmp_path_factory.mktemp("shots")) as window:
+        window.page.goto(server.url)
+        ask(window.page, "Take a look at this zebra")
+        window.page.locator(".answer table").wait_for()
+        return window.page.url
+
+
+def ask(page: "Page", message: str) -> None:
+    page.get_by_role("textbox", name="Message").fill(message)
+    page.get_by_role("textbox", name="Message").press("Control+Enter")
+
+
+def places(server: WebServer, session: str) -> dict[str, tuple[str, str]]:
+    """Every view, and what shows that it is there."""
+    return {
+        "home": (server.url, ".home .idea"),
+        "conversation": (session, ".exhibit img"),
+        "runs": (f"{server.url}#/runs", ".run-list .blank"),
+        "settings": (f"{server.url}#/settings", ".facts"),
+    }
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", list(SIZES))
+def test_every_view_can_be_read_and_fits(
+    browser: "Browser", server: WebServer, session: str, tmp_path: Path, scheme: str, size: str
+) -> None:
+    width, height = SIZES[size]
+    look: dict[str, Any] = {
+        "viewport": {"width": width, "height": height},
+        "color_scheme": scheme,
+        "has_touch": size == "phone",
+        "reduced_motion": "reduce",
+    }
+    with open_window(browser, server.url, tmp_path, **look) as window:
+        page = window.page
+        for name, (address, sign) in places(server, session).items():
+            page.goto(address)
+            page.locator(sign).first.wait_for()
+            contrasts = page.evaluate(CONTRAST)
+            assert len(contrasts) > 5
+            assert [each for each in contrasts if each[0] < 4.5] == [], name
+            assert page.evaluate(NAMELESS) == [], name
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, name
+            window.shoot(f"{name}-{scheme}-{size}")
+        page.goto(session)
+        page.keyboard.press("Control+k")
+        page.get_by_role("searchbox").wait_for()
+        assert page.evaluate(NAMELESS) == []
+
+
+def test_the_detectors_can_fire(browser: "Browser", server: WebServer, tmp_path: Path) -> None:
+    with open_window(browser, server.url, tmp_path) as window:
+        page = window.page
+        page.goto(server.url)
+        page.locator(".idea").first.wait_for()
+        page.evaluate("document.querySelector('.home-lead').style.color = '#bbb'")
+        page.evaluate("document.querySelector('.send').removeAttribute('title')")
+        page.evaluate("document.querySelector('.send').removeAttribute('aria-label')")
+        assert min(page.evaluate(CONTRAST))[0] < 4.5
+        assert len(page.evaluate(NAMELESS)) == 1
+
+
+def test_the_focus_goes_through_the_page_in_order_and_is_seen(
+    browser: "Browser", server: WebServer, session: str, tmp_path: Path
+) -> None:
+    with open_window(browser, server.url, tmp_path) as window:
+        page = window.page
+        page.goto(session)
+        page.locator(".exhibit img").wait_for()
+        page.get_by_role("link", name="Skip to the content").focus()
+        assert [name for name in tab_through(page) if name in ORDER] == ORDER
+
+
+def tab_through(page: "Page") -> list[str]:
+    """Press Tab until the page is through, and return the names of what had the focus."""
+    seen: list[str] = []
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        focus = page.evaluate(FOCUS)
+        if focus["body"]:
+            break
+        assert focus["ring"], focus
+        assert focus["seen"], focus
+        seen.append(re.sub(r"\s+", " ", focus["name"]).strip())
+    return seen
+
+
+def test_keys_do_what_the_list_of_keys_says(
+    browser: "Browser", server: WebServer, session: str, tmp_path: Path
+) -> None:
+    with open_window(browser, server.url, tmp_path) as window:
+        page = window.page
+        page.goto(session)
+        page.locator(".exhibit img").wait_for()
+        page.evaluate("document.activeElement.blur()")
+        page.keyboard.press("n")
+        page.locator(".home").wait_for()
+        page.keyboard.type("hello by keyboard")
+        page.keyboard.press("Enter")
+        expect(page.locator(".answer")).to_contain_text("Good day")
+        page.get_by_role("button", name="More").press("Enter")
+        page.keyboard.press("ArrowDown")
+        assert "Export as notebook" in page.evaluate(FOCUS)["name"]
+        page.keyboard.press("Escape")
+        assert page.evaluate(FOCUS)["name"] == "More"
+        page.keyboard.press("?")
+        expect(page.get_by_role("dialog", name="Keyboard")).to_be_visible()
+        page.keyboard.press("Escape")
+        page.keyboard.press("t")
+        assert page.evaluate("document.documentElement.dataset.theme") == "light"
+        page.keyboard.press("t")
+        assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+        page.keyboard.press("r")
+        page.locator(".run-form").wait_for()
+
+
+def test_colours_are_remembered(browser: "Browser", server: WebServer, tmp_path: Path) -> None:
+    with open_window(browser, server.url, tmp_path) as window:
+        page = window.page
+        page.goto(f"{server.url}#/settings")
+        page.get_by_role("radio", name="Dark").check()
+        dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        page.reload()
+        expect(page.get_by_role("radio", name="Dark")).to_be_checked()
+        assert page.evaluate("getComputedStyle(document.body).backgroundColor") == dark
+        page.get_by_role("radio", name="Light").check()
+        assert page.evaluate("getComputedStyle(document.body).backgroundColor") != dark
+
+
+def test_the_list_opens_and_closes_on_a_phone(
+    browser: "Browser", server: WebServer, tmp_path: Path
+) -> None:
+    phone = {"viewport": {"width": 360, "height": 740}, "has_touch": True, "is_mobile": True}
+    with open_window(browser, server.url, tmp_path, **phone) as window:
+        page = window.page
+        page.goto(server.url)
+        expect(page.get_by_role("searchbox")).not_to_be_visible()
+        page.get_by_role("button", name="Show conversations and runs").click()
+        expect(page.get_by_role("searchbox")).to_be_focused()
+        window.shoot("side-phone")
+        page.keyboard.press("Escape")
+        expect(page.get_by_role("searchbox")).not_to_be_visible()
