@@ -7,7 +7,9 @@ from assay.testing.hostile.case import TIGHT, Terms
 from assay.testing.hostile.greed import Greed
 
 _TIMED = Terms(group="resources", limits=replace(TIGHT, wall_s=1.5)).ending(Reason.TIMED_OUT)
-_METERED = Terms(group="resources", limits=replace(TIGHT, cpu_s=1.0)).ending(Reason.CPU_TIME)
+_METERED = Terms(group="resources", limits=replace(TIGHT, cpu_s=1.0, wall_s=30.0)).ending(
+    Reason.CPU_TIME
+)
 _ROOMY = Terms(group="resources").ending(Reason.DISK_FULL, Reason.OUT_OF_MEMORY)
 
 _TIME = (
