@@ -27,6 +27,8 @@ _BROKEN: Final = frozenset(
 )
 """What gRPC says when it cannot tell what became of a call."""
 
+_FIRST_LOOK_S: Final = 0.001
+_LAST_LOOK_S: Final = 0.05
 _AGAIN_S: Final = 1.2
 """How long to wait for a connection that could not be made before; a little more than gRPC does."""
 
@@ -81,10 +83,14 @@ class GrpcCaller:
         # A channel that has failed stays so until it succeeds, however often it tries.
         failed = state is grpc.ChannelConnectivity.TRANSIENT_FAILURE
         with anyio.move_on_after(min(self._connect_s, _AGAIN_S) if failed else self._connect_s):
+            pause_s = _FIRST_LOOK_S
             while state is not grpc.ChannelConnectivity.READY:
-                await self._channel.wait_for_state_change(state)
+                # gRPC can wait for a change, and keeps a wait that was given up: its answer comes
+                # when the channel is gone, and perhaps the loop.
+                await anyio.sleep(pause_s)
+                pause_s = min(2 * pause_s, _LAST_LOOK_S)
                 state = self._channel.get_state(try_to_connect=True)
-                if state is grpc.ChannelConnectivity.TRANSIENT_FAILURE:
+                if state is grpc.ChannelConnectivity.TRANSIENT_FAILURE and not failed:
                     break
         if state is not grpc.ChannelConnectivity.READY:
             look = partial(diagnose, self.address, self._access.identity)
