@@ -27,6 +27,7 @@ class Run {
   #ticking = null;
   #status = "";
   #following = false;
+  #seen = 0;
 
   constructor(id, signal) {
     this.id = id;
@@ -170,7 +171,10 @@ class Run {
   }
 
   /** @param {import("./stream.js").StreamEvent} event */
-  take({ kind, data }) {
+  take({ id, kind, data }) {
+    // A run that goes on is followed anew, from its beginning: what was seen is not shown again.
+    if (id !== null && id <= this.#seen) return;
+    this.#seen = id ?? this.#seen;
     const attempt = data.attempt === undefined ? null : this.#attempt(data.attempt, data.move);
     const acts = {
       attempt_started: () => this.#attempts.get(0)?.says("done", "calm"),
