@@ -23,6 +23,7 @@ export class Turn {
   #said = "";
   #usages = [];
   #cell = null;
+  #cut = null;
 
   /**
    * @param {string} session
@@ -112,6 +113,8 @@ export class Turn {
   end(event) {
     this.#usages.push(event.usage);
     this.#settle();
+    // The server has told after all how it ended.
+    this.#cut?.remove();
     this.ended = true;
     this.steps.querySelectorAll(".running").forEach((cell) => cell.classList.remove("running"));
     const answered = event.status === "answered";
@@ -128,7 +131,8 @@ export class Turn {
   cutOff() {
     this.#settle();
     this.ended = true;
-    this.steps.append(ending("Cut off.", "The server was stopped while this was going on.", "interrupted", this.#again));
+    this.#cut = ending("Cut off.", "The server was stopped while this was going on.", "interrupted", this.#again);
+    this.steps.append(this.#cut);
   }
 
   note(element) {
