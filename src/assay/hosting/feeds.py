@@ -6,7 +6,7 @@ those of the lines: a listener can go on after the last one it saw, also after a
 
 import json
 from collections import deque
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,14 +30,16 @@ class Told:
 
     number: int
     """0 for what only passes by."""
+    after: int
+    """The number of the last one that was kept before."""
     kind: str
     data: str
     """The fields of the event, as JSON."""
 
 
 class _Listener:
-    def __init__(self) -> None:
-        self.waiting: deque[Told] = deque()
+    def __init__(self, missed: Iterable[Told]) -> None:
+        self.waiting: deque[Told] = deque(missed)
         self.lost = False
         """It was too slow: what it has not heard is to be read from disk, as far as it is kept."""
         self._news = anyio.Event()
@@ -64,6 +66,8 @@ class Feed:
         self._folder = folder
         self._kept = kept
         self._listeners: set[_Listener] = set()
+        self._passing: deque[Told] = deque(maxlen=_MOST_WAITING // 2)
+        """Since the last one that was kept, for whoever comes in now."""
         self.closed = False
 
     @property
@@ -74,10 +78,13 @@ class Feed:
         """Tell of an event; it was written down already if it is kept."""
         if kept:
             self._kept += 1
-        if self._listeners:
-            told = told_of(event, self._kept if kept else 0)
-            for listener in self._listeners:
-                listener.hear(told)
+            self._passing.clear()
+            told = told_of(event, self._kept)
+        else:
+            told = told_of(event, 0, after=self._kept)
+            self._passing.append(told)
+        for listener in self._listeners:
+            listener.hear(told)
 
     def close(self) -> None:
         """Let everybody who listens leave after what there is."""
@@ -104,10 +111,9 @@ class Feed:
                 while not listener.lost:
                     while listener.waiting and not listener.lost:
                         told = listener.waiting.popleft()
-                        if not told.number:
-                            yield told
-                        elif told.number > sent:
-                            sent = told.number
+                        # What has passed may have been kept, and told as a whole, meanwhile.
+                        if told.number > sent or (not told.number and told.after >= sent):
+                            sent = max(sent, told.number)
                             yield told
                     if self.closed and not listener.waiting:
                         return
@@ -116,7 +122,7 @@ class Feed:
 
     @contextmanager
     def _listening(self) -> Generator[_Listener]:
-        listener = _Listener()
+        listener = _Listener(self._passing)
         self._listeners.add(listener)
         try:
             yield listener
@@ -124,9 +130,9 @@ class Feed:
             self._listeners.discard(listener)
 
 
-def told_of(event: Any, number: int) -> Told:  # noqa: ANN401 - as above
+def told_of(event: Any, number: int, *, after: int = 0) -> Told:  # noqa: ANN401 - as above
     """Return an event as listeners get it."""
-    return _told(event_to_json(event), number)
+    return _told(event_to_json(event), number, after)
 
 
 def count_kept(folder: Path) -> int:
@@ -141,7 +147,7 @@ def count_kept(folder: Path) -> int:
 def _read_after(folder: Path, number: int) -> list[Told]:
     lines = _lines(folder)
     return [
-        _told(fields_of(line)["event"], place)
+        _told(fields_of(line)["event"], place, place - 1)
         for place, line in enumerate(lines[number:], number + 1)
     ]
 
@@ -153,6 +159,6 @@ def _lines(folder: Path) -> list[bytes]:
         raise JournalError(f"the record cannot be read: {error.strerror}") from error
 
 
-def _told(fields: dict[str, Any], number: int) -> Told:
+def _told(fields: dict[str, Any], number: int, after: int) -> Told:
     # Half of a surrogate pair is escaped this way: there is no UTF-8 for it.
-    return Told(number=number, kind=str(fields["kind"]), data=json.dumps(fields))
+    return Told(number=number, after=after, kind=str(fields["kind"]), data=json.dumps(fields))

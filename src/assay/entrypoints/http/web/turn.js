@@ -139,11 +139,9 @@ export class Turn {
     this.steps.append(element);
   }
 
-  /** After a connection was lost, pieces are missing: begin the passing text anew. */
+  /** After a connection was lost the server tells again what the step has said so far. */
   skipped() {
-    if (!this.#said) return;
-    this.#said = "… ";
-    this.#live?.draw?.();
+    this.#said = "";
   }
 
   #thought(text) {
