@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from assay.sandbox.native import jail, kernel, large_pages, rehearsal, steward, streams, worker
 from assay.sandbox.native.mediation import MEDIATED
@@ -22,6 +22,8 @@ from assay.sandbox.native.nursery import Nursery
 from assay.sandbox.native.plan import INNER_ID, JailPlan, plan_from_json
 from assay.sandbox.native.seccomp import PreparedFilter, build_asking_filter
 from assay.sandbox.native.worker import Confinement
+
+_PYTHON_IGNORES: Final = frozenset({signal.SIGPIPE, signal.SIGXFSZ})
 
 
 def main(plan_descriptor: int, mounts: int, *orders: int) -> NoReturn:
@@ -31,6 +33,7 @@ def main(plan_descriptor: int, mounts: int, *orders: int) -> NoReturn:
     modules of its stage on top, and serves on its own channel: a program gets the smallest that
     has what it needs, since the cost of a fork and of an exit grows with what is loaded.
     """
+    _forget_ignored_signals()
     plan = plan_from_json(_read_all(plan_descriptor))
     os.close(plan_descriptor)
     boxes = _take_places(plan)
@@ -56,6 +59,13 @@ def main(plan_descriptor: int, mounts: int, *orders: int) -> NoReturn:
             _preload(stage)
     _close([channel for channel in orders if channel != own])
     _serve(socket.socket(fileno=own), confinement, bare=own == orders[0])
+
+
+def _forget_ignored_signals() -> None:
+    """Whoever started us in the background may have had some ignored; programs must not inherit it."""
+    for number in signal.valid_signals():
+        if number not in _PYTHON_IGNORES and signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _take_places(plan: JailPlan) -> steward.Boxes:
