@@ -62,7 +62,7 @@ def main(plan_descriptor: int, mounts: int, *orders: int) -> NoReturn:
 
 
 def _forget_ignored_signals() -> None:
-    """Whoever started us in the background may have had some ignored; programs must not inherit it."""
+    """Undo what a shell does to those it starts in the background: programs must not inherit it."""
     for number in signal.valid_signals():
         if number not in _PYTHON_IGNORES and signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
