@@ -136,12 +136,15 @@ class Engine:
             timeout=_BUILD_PATIENCE_S,
             use_config_proxy=False,
         )
+        failure = ""
+        # To its end also after an error: a stream that is left halfway keeps its connection open.
         for part in told:
-            if "error" in part:
-                raise refusal(str(part["error"]), 0)
+            failure = failure or str(part.get("error", ""))
             for line in str(part.get("stream", "")).splitlines():
                 if line.strip():
                     on_line(line)
+        if failure:
+            raise refusal(failure, 0)
 
     async def remove_dangling_images(self, label: str) -> None:
         """Remove what a failed build has left without a name."""
