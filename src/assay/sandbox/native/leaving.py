@@ -42,7 +42,7 @@ def wait_status(pid: int) -> int | None:
 def _stat(pid: int) -> list[bytes]:
     try:
         descriptor = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # gone, or going at this very moment
         return []
     try:
         return os.read(descriptor, 4096).rpartition(b")")[2].split()

@@ -1,6 +1,9 @@
+import errno
 import os
 import signal
 import sys
+
+import pytest
 
 from assay.sandbox.native.leaving import may_be_seen, wait_status
 
@@ -35,6 +38,17 @@ def test_nobody_has_not_ended_and_cannot_be_seen() -> None:
     os.waitpid(pid, 0)
     assert wait_status(pid) is None
     assert not may_be_seen(pid)
+
+
+def test_a_process_that_goes_while_it_is_looked_at_has_not_ended_yet(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def go(*_: object) -> int:
+        raise ProcessLookupError(errno.ESRCH, "no such process")
+
+    monkeypatch.setattr(os, "open", go)
+    assert wait_status(1) is None
+    assert not may_be_seen(1)
 
 
 def test_ones_own_process_can_be_seen() -> None:
