@@ -2,9 +2,13 @@
 
 import gc
 import os
+from collections.abc import Generator
 
 import hypothesis
 import pytest
+
+from tests.support.postgres import find_postgres, postgres
+from tests.support.requirements import require
 
 # A child that a test forks must have neither the threads nor the garbage of gRPC, which other
 # tests of the same process have used: its handlers start threads there, and its objects cannot be
@@ -21,3 +25,27 @@ hypothesis.settings.load_profile("assay")
 def anyio_backend() -> str:
     """Run asynchronous tests on the loop the product runs on."""
     return "asyncio"
+
+
+@pytest.fixture(scope="module")
+def postgres_server() -> Generator[str]:
+    """Start a PostgreSQL server."""
+    programs = find_postgres()
+    require("postgres", available=programs is not None, why="there is no PostgreSQL here")
+    assert programs is not None
+    with postgres(programs) as url:
+        yield url
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest) -> str:
+    """Choose where the service keeps its lists: in a file, or in an empty database of a server."""
+    if request.param == "sqlite":
+        return ""
+    import psycopg  # noqa: PLC0415 - not in every environment that tests run in
+
+    found: str = request.getfixturevalue("postgres_server")
+    with psycopg.connect(found) as connection:
+        connection.execute("DROP SCHEMA public CASCADE")
+        connection.execute("CREATE SCHEMA public")
+    return found

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.support.eventually import eventually
@@ -15,11 +16,31 @@ QUICK: list[dict[str, Any]] = [SMALL, ANSWER]
 SLOW: list[dict[str, Any]] = [SMALL, {**ANSWER, "delay_s": 60}]
 
 
+def asleep(client: httpx.Client) -> str:
+    """Begin a turn whose code sleeps; returns its session."""
+    session = client.post("/v1/sessions", json={}).json()["id"]
+    client.post(f"/v1/sessions/{session}/turns", json={"message": "sleep"})
+    with client.stream("GET", f"/v1/sessions/{session}/events") as stream:
+        assert any(line == "event: cell_printed" for line in stream.iter_lines())
+    return session
+
+
+def tokens_counted(client: httpx.Client) -> int:
+    return client.get("/v1/me").json()["usage"]["tokens"]
+
+
+def tokens_told(client: httpx.Client, runs: list[str], turn: dict[str, Any]) -> int:
+    of_runs = sum(client.get(f"/v1/runs/{run}").json()["budget"]["tokens"]["used"] for run in runs)
+    return of_runs + turn["usage"]["input_tokens"] + turn["usage"]["output_tokens"]
+
+
 @pytest.mark.timeout(300)
 async def test_after_a_kill_results_are_there_runs_go_on_and_no_sandbox_is_left(
-    tmp_path: Path,
+    tmp_path: Path, url: str
 ) -> None:
     more = {"ASSAY_RUNTIME_DIR": str(tmp_path / "runtime"), "ASSAY_SERVE__RUNS": "1"}
+    if url:
+        more["ASSAY_SERVE__DATABASE"] = url
     lines = tmp_path / "script.jsonl"
     with served(tmp_path, QUICK, more=more) as service, service.client() as client:
         done = client.post("/v1/runs", json=GOAL).json()["id"]
@@ -32,16 +53,10 @@ async def test_after_a_kill_results_are_there_runs_go_on_and_no_sandbox_is_left(
             lambda: client.get(f"/v1/runs/{unfinished[0]}").json()["attempts"] != [], within_s=60
         )
         script(lines, [{"text": SLEEP}])
-        cut = client.post("/v1/sessions", json={}).json()["id"]
-        with (
-            service.client() as listener,
-            listener.stream("GET", f"/v1/sessions/{cut}/events") as stream,
-        ):
-            client.post(f"/v1/sessions/{cut}/turns", json={"message": "sleep"})
-            assert any(line == "event: cell_printed" for line in stream.iter_lines())
-            engine = engine_of(tmp_path / "runtime")
-            service.process.kill()
-            service.process.wait(30)
+        cut = asleep(client)
+        engine = engine_of(tmp_path / "runtime")
+        service.process.kill()
+        service.process.wait(30)
     assert await eventually(engine.is_gone, within_s=60), engine.left()
 
     with served(tmp_path, QUICK, more=more) as service, service.client() as client:
@@ -55,4 +70,5 @@ async def test_after_a_kill_results_are_there_runs_go_on_and_no_sandbox_is_left(
         told = events(client, f"/v1/sessions/{cut}/events", follow="false")
         assert (told[-1][1], told[-1][2]["status"]) == ("turn_ended", "interrupted")
         assert not client.get(f"/v1/sessions/{cut}").json()["busy"]
+        assert tokens_counted(client) == tokens_told(client, [done, *unfinished], kept[2])
         assert service.stop() == 0

@@ -1,7 +1,7 @@
 """What the service keeps in its database: the same on SQLite and on a real PostgreSQL server."""
 
 import sqlite3
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -18,8 +18,6 @@ from assay.hosting.records import AuditEntry, Page, RunRow, SessionRow, Usages, 
 from assay.hosting.refusing import RefusedError
 from assay.hosting.store import Store, open_store
 from assay.serve_settings import QuotaSettings
-from tests.support.postgres import find_postgres, postgres
-from tests.support.requirements import require
 
 SESSION = SessionRow(id="calm-owl-1", user="ada", title="ü", created_at=1.5, updated_at=1.5)
 RUN = RunRow(
@@ -31,26 +29,6 @@ RUN = RunRow(
     model="auto",
     created_at=2.5,
 )
-
-
-@pytest.fixture(scope="module")
-def server() -> Generator[str]:
-    programs = find_postgres()
-    require("postgres", available=programs is not None, why="there is no PostgreSQL here")
-    assert programs is not None
-    with postgres(programs) as url:
-        yield url
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def url(request: pytest.FixtureRequest) -> str:
-    if request.param == "sqlite":
-        return ""
-    found: str = request.getfixturevalue("server")
-    with psycopg.connect(found) as connection:
-        connection.execute("DROP SCHEMA public CASCADE")
-        connection.execute("CREATE SCHEMA public")
-    return found
 
 
 @asynccontextmanager
@@ -238,9 +216,9 @@ async def test_a_newer_database_is_refused(tmp_path: Path) -> None:
             pass
 
 
-async def test_a_server_that_went_away_is_found_again(server: str, tmp_path: Path) -> None:
-    async with opened(tmp_path, server) as store:
-        with psycopg.connect(server, autocommit=True) as other:
+async def test_a_server_that_went_away_is_found_again(postgres_server: str, tmp_path: Path) -> None:
+    async with opened(tmp_path, postgres_server) as store:
+        with psycopg.connect(postgres_server, autocommit=True) as other:
             other.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
                 "WHERE pid <> pg_backend_pid() AND datname = 'postgres'"

@@ -105,6 +105,9 @@ class RunRow:
     created_at: float
     ended_at: float | None = None
     error: str = ""
+    tokens: int = 0
+    """Counted to the quota of its key so far; `cost_usd` as well."""
+    cost_usd: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -244,16 +244,17 @@ class Runs:
         self._tasks.start_soon(self._work, row, key)
 
     async def _work(self, row: RunRow, key: FeedKey) -> None:
-        final: RunRow | None = replace(row, status="cancelled", ended_at=time.time())
+        final = replace(row, status="cancelled")
         try:
             with self._scopes[key]:
                 async with self._turns:
                     row = replace(row, status="running")
                     await self._store.put_run(row)
                     final = await self._carried_out(row, key)
-            final = None if self._ending and final and final.status == "cancelled" else final
-            if final is not None:
-                await self._store.put_run(replace(final, ended_at=time.time()))
+            # What is stopped because the service ends goes on when it is there again.
+            goes_on = self._ending and final.status == "cancelled"
+            final = row if goes_on else replace(final, ended_at=time.time())
+            await self._store.put_run(await self._counted(final))
         except AssayError as error:
             _LOG.error("a run could not be noted: %s", error)
         finally:
@@ -265,7 +266,6 @@ class Runs:
     async def _carried_out(self, row: RunRow, key: FeedKey) -> RunRow:
         """Work on a run to its end, and return how it ended."""
         settings = settings_of(self._settings, row.user)
-        before = (await self._usage(row)) or Usage()
         try:
             async with self._feeds.hold(key, self._folder(row)) as feed:
                 watching = Watching(listeners=(partial(self._hear, row.id, feed),))
@@ -278,20 +278,21 @@ class Runs:
         except Exception as error:  # noqa: BLE001 - a mistake of ours in one run ends that run alone
             _LOG.critical("%s", error, exc_info=error)
             return replace(row, status="failed", error="Assay made a mistake; its log says more")
-        finally:
-            with anyio.CancelScope(shield=True):
-                if after := await self._usage(row):
-                    await self._quotas.add(row.key_id, difference(before, after))
 
     def _hear(self, run: str, feed: Feed, event: RunEvent) -> None:
         feed.tell(event, kept=not isinstance(event, _PASSING))
         self.listener(run, event)
 
-    async def _usage(self, row: RunRow) -> Usage | None:
+    async def _counted(self, row: RunRow) -> RunRow:
+        """Count to the quota what a run has used since it was counted last, a crash or not."""
         try:
-            return (await self.progress(row)).usage
+            usage = (await self.progress(row)).usage
         except JournalError:
-            return None
+            return row
+        before = Usage(input_tokens=row.tokens, cost_usd=row.cost_usd)
+        await self._quotas.add(row.key_id, difference(before, usage))
+        tokens = usage.input_tokens + usage.output_tokens
+        return replace(row, tokens=tokens, cost_usd=usage.cost_usd or row.cost_usd)
 
 
 def _key(row: RunRow) -> FeedKey:

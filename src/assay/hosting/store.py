@@ -40,7 +40,8 @@ _SCHEMA: Final = (
     """CREATE TABLE IF NOT EXISTS assay_runs (
         id TEXT NOT NULL, user_id TEXT NOT NULL, key_id TEXT NOT NULL, goal TEXT NOT NULL,
         status TEXT NOT NULL, model TEXT NOT NULL, created_at DOUBLE PRECISION NOT NULL,
-        ended_at DOUBLE PRECISION, error TEXT NOT NULL, PRIMARY KEY (user_id, id))""",
+        ended_at DOUBLE PRECISION, error TEXT NOT NULL, tokens BIGINT NOT NULL,
+        cost_usd DOUBLE PRECISION NOT NULL, PRIMARY KEY (user_id, id))""",
     "CREATE INDEX IF NOT EXISTS assay_runs_new ON assay_runs (user_id, created_at)",
     """CREATE TABLE IF NOT EXISTS assay_threads (
         user_id TEXT NOT NULL, digest TEXT NOT NULL, session_id TEXT NOT NULL,
@@ -56,7 +57,9 @@ _KEY: Final = (
     "requests_per_minute, runs, tokens_per_day, usd_per_day"
 )
 _SESSION: Final = "id, user_id, title, created_at, updated_at, turns, model, busy"
-_RUN: Final = "id, user_id, key_id, goal, status, model, created_at, ended_at, error"
+_RUN: Final = (
+    "id, user_id, key_id, goal, status, model, created_at, ended_at, error, tokens, cost_usd"
+)
 _AUDIT: Final = "id, at, user_id, key_id, action, target, outcome, request_id"
 _LAST: Final = 1e18
 """Later than any moment."""
@@ -182,9 +185,10 @@ class Store:
 
     async def put_run(self, row: RunRow) -> None:
         await self._run(
-            f"INSERT INTO assay_runs ({_RUN}) VALUES ({_marks(9)}) "
+            f"INSERT INTO assay_runs ({_RUN}) VALUES ({_marks(11)}) "
             "ON CONFLICT (user_id, id) DO UPDATE SET status = excluded.status, "
-            "model = excluded.model, ended_at = excluded.ended_at, error = excluded.error",
+            "key_id = excluded.key_id, model = excluded.model, ended_at = excluded.ended_at, "
+            "error = excluded.error, tokens = excluded.tokens, cost_usd = excluded.cost_usd",
             astuple(row),
         )
 

@@ -157,10 +157,10 @@ class LatticeShape(BaseModel):
 
 
 class UsedOf(BaseModel):
-    """How much was used, of how much; null is no cap."""
+    """How much was used, of how much."""
 
-    used: float
-    limit: float | None
+    used: float | None = Field(description="Null where nobody knows, as without a known price")
+    limit: float | None = Field(description="Null is no cap")
 
 
 class BudgetShape(BaseModel):
@@ -217,7 +217,7 @@ def details_of(row: RunRow, progress: Progress, asked: Commission) -> RunDetails
         budget=BudgetShape(
             attempts=UsedOf(used=len(progress.attempts), limit=effort.attempts),
             tokens=UsedOf(used=usage.input_tokens + usage.output_tokens, limit=asked.budget_tokens),
-            usd=UsedOf(used=usage.cost_usd or 0.0, limit=asked.budget_usd),
+            usd=UsedOf(used=usage.cost_usd, limit=asked.budget_usd),
             wall_s=UsedOf(used=progress.wall_s, limit=effort.wall_s),
         ),
         grade=outcome.grade.value if outcome and outcome.grade else None,

@@ -10,16 +10,9 @@ const KINDS = [
   ["usd", "Money", money],
 ];
 
-/** The server may say `{used, limit}` or a plain number. */
-function pair(budget, name) {
-  const said = budget?.[name];
-  if (typeof said === "number") return { used: said, limit: null };
-  return said && typeof said === "object" ? { used: said.used ?? 0, limit: said.limit ?? null } : null;
-}
-
 /** The share of whichever limit is nearest. Pure. */
 export function nearest(budget) {
-  const shares = KINDS.map(([name]) => pair(budget, name)).filter((each) => each?.limit).map(({ used, limit }) => used / limit);
+  const shares = KINDS.map(([name]) => budget?.[name]).filter((each) => each?.limit).map(({ used, limit }) => used / limit);
   return Math.min(1, Math.max(0, ...shares));
 }
 
@@ -27,7 +20,7 @@ export function nearest(budget) {
 export function budgetView(budget) {
   const share = nearest(budget);
   const rows = KINDS.map(([name, title, format]) => {
-    const known = pair(budget, name);
+    const known = budget?.[name];
     if (!known) return null;
     const said = `${format(known.used)}${known.limit ? ` of ${format(known.limit)}` : ""}`;
     const bar = known.limit ? h("progress", { max: "1", value: Math.min(1, known.used / known.limit), "aria-label": `${title}: ${said}`, class: level(known.used / known.limit) }) : null;
