@@ -58,6 +58,8 @@ class Answered:
     """The template, so that it has few values; empty if there is none."""
     status: int
     duration_s: float
+    caller_trace: str = ""
+    """Where it stands in the trace of who asked, as in the header `traceparent`."""
 
 
 class Guard:
@@ -146,7 +148,13 @@ class Guard:
         route: Any = scope.get("route")
         template = str(getattr(route, "path", "")) if route else ""
         self._on_answered(
-            Answered(method=scope["method"], route=template, status=status, duration_s=duration_s)
+            Answered(
+                method=scope["method"],
+                route=template,
+                status=status,
+                duration_s=duration_s,
+                caller_trace=Headers(scope=scope).get("traceparent", ""),
+            )
         )
         state: Mapping[str, Any] = scope.get("state", {})
         fields = {

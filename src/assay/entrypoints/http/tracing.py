@@ -16,6 +16,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import Span, SpanKind, StatusCode, set_span_in_context
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from assay.contracts.conversation import Usage
 from assay.contracts.dialogue import (
@@ -41,6 +42,7 @@ from assay.entrypoints.http.guarding import Answered
 
 _AGENT: Final = "assay"
 _MOST_MODELS: Final = 10_000
+_W3C: Final = TraceContextTextMapPropagator()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -77,6 +79,7 @@ class Tracing:
         now = time.time_ns()
         span = self._tracer.start_span(
             f"{answered.method} {answered.route}".strip(),
+            context=_W3C.extract({"traceparent": answered.caller_trace}),
             kind=SpanKind.SERVER,
             start_time=now - int(answered.duration_s * 1e9),
             attributes={
