@@ -336,6 +336,7 @@ def test_it_refuses_to_be_open_to_others_without_keys(tmp_path: Path) -> None:
 
 def test_metrics_count_without_naming_anybody(client: httpx.Client) -> None:
     session = client.post("/chat", json={"message": "hi"}).json()["session_id"]
+    client.get(f"/v1/sessions/{session}")
     text = client.get("/metrics").text
     assert 'assay_turns_total{status="answered"}' in text
     assert 'route="/v1/sessions/{session_id}' in text

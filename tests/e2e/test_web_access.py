@@ -1,16 +1,16 @@
 """The web page for everybody: by keyboard, with a screen reader, on a phone, light and dark."""
 
 import re
-from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import pytest
 from playwright.sync_api import expect
 
-from tests.support.chromium import open_window
-from tests.support.keyed_chat import serve_keyed
-from tests.support.web_server import WebServer, serve_web
+from tests.support.chromium import ask, open_window
+from tests.support.served import GOAL, WRONG
+from tests.support.web_server import WebServer
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -39,6 +39,11 @@ A [link](https://example.org), `code`, and a list:
 |---|---|---|---|
 | 1 | 2 | 3 | 4 |
 """
+REPLIES = {
+    "zebra": [CODE, ANSWER],
+    "calc.py": ["1. Write calc.py.", f"```python calc.py\n{WRONG}```", "That is all."],
+    "": ["Good day."],
+}
 ORDER = [
     "New conversation",
     "Runs",
@@ -118,16 +123,6 @@ FOCUS = r"""() => {
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[WebServer]:
-    home = tmp_path_factory.mktemp("home")
-    with (
-        serve_keyed({"zebra": [CODE, ANSWER], "": ["Good day."]}) as chat,
-        serve_web(home, base_url=chat.base_url) as started,
-    ):
-        yield started
-
-
-@pytest.fixture(scope="module")
 def session(browser: "Browser", server: WebServer, tmp_path_factory: pytest.TempPathFactory) -> str:
     """A conversation with a little of everything, to be looked at."""
     with open_window(browser, server.url, tmp_path_factory.mktemp("shots")) as window:
@@ -137,17 +132,24 @@ def session(browser: "Browser", server: WebServer, tmp_path_factory: pytest.Temp
         return window.page.url
 
 
-def ask(page: "Page", message: str) -> None:
-    page.get_by_role("textbox", name="Message").fill(message)
-    page.get_by_role("textbox", name="Message").press("Control+Enter")
+@pytest.fixture(scope="module")
+def run(server: WebServer) -> str:
+    """A run that was not accepted, to be looked at."""
+    asked = {**GOAL, "budget": {"attempts": 1}}
+    with httpx.Client(base_url=server.url, trust_env=False, timeout=60) as client:
+        found = client.post("/v1/runs", json=asked).json()["id"]
+        client.get(f"/v1/runs/{found}/events")
+    return f"{server.url}#/r/{found}"
 
 
-def places(server: WebServer, session: str) -> dict[str, tuple[str, str]]:
+@pytest.fixture(scope="module")
+def places(server: WebServer, session: str, run: str) -> dict[str, tuple[str, str]]:
     """Every view, and what shows that it is there."""
     return {
         "home": (server.url, ".home .idea"),
         "conversation": (session, ".exhibit img"),
-        "runs": (f"{server.url}#/runs", ".run-list .blank"),
+        "runs": (f"{server.url}#/runs", ".run-list .row"),
+        "run": (run, ".outcome"),
         "settings": (f"{server.url}#/settings", ".facts"),
     }
 
@@ -155,7 +157,12 @@ def places(server: WebServer, session: str) -> dict[str, tuple[str, str]]:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("size", list(SIZES))
 def test_every_view_can_be_read_and_fits(
-    browser: "Browser", server: WebServer, session: str, tmp_path: Path, scheme: str, size: str
+    browser: "Browser",
+    server: WebServer,
+    places: dict[str, tuple[str, str]],
+    tmp_path: Path,
+    scheme: str,
+    size: str,
 ) -> None:
     width, height = SIZES[size]
     look: dict[str, Any] = {
@@ -166,7 +173,7 @@ def test_every_view_can_be_read_and_fits(
     }
     with open_window(browser, server.url, tmp_path, **look) as window:
         page = window.page
-        for name, (address, sign) in places(server, session).items():
+        for name, (address, sign) in places.items():
             page.goto(address)
             page.locator(sign).first.wait_for()
             contrasts = page.evaluate(CONTRAST)
@@ -175,7 +182,7 @@ def test_every_view_can_be_read_and_fits(
             assert page.evaluate(NAMELESS) == [], name
             assert page.evaluate("document.documentElement.scrollWidth") <= width, name
             window.shoot(f"{name}-{scheme}-{size}")
-        page.goto(session)
+        page.goto(places["conversation"][0])
         page.keyboard.press("Control+k")
         page.get_by_role("searchbox").wait_for()
         assert page.evaluate(NAMELESS) == []
@@ -202,6 +209,20 @@ def test_the_focus_goes_through_the_page_in_order_and_is_seen(
         page.locator(".exhibit img").wait_for()
         page.get_by_role("link", name="Skip to the content").focus()
         assert [name for name in tab_through(page) if name in ORDER] == ORDER
+
+
+def test_the_focus_stays_where_it_is_when_the_list_is_drawn_anew(
+    browser: "Browser", server: WebServer, session: str, tmp_path: Path
+) -> None:
+    with open_window(browser, server.url, tmp_path) as window:
+        page = window.page
+        page.goto(session)
+        link = page.locator(".session a[aria-current]")
+        link.focus()
+        page.evaluate("document.activeElement.dataset.before = 'yes'")
+        page.evaluate("document.dispatchEvent(new CustomEvent('assay:sessions'))")
+        expect(page.locator("[data-before]")).to_have_count(0)
+        expect(link).to_be_focused()
 
 
 def tab_through(page: "Page") -> list[str]:

@@ -2,16 +2,14 @@
 
 import json
 import re
-from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest
 from playwright.sync_api import expect
 
-from tests.support.chromium import Window, open_window
-from tests.support.keyed_chat import HOLD, KeyedChat, serve_keyed
-from tests.support.web_server import WebServer, serve_web
+from tests.support.chromium import Window, ask, open_window
+from tests.support.keyed_chat import HOLD, KeyedChat
+from tests.support.web_server import WebServer
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -46,30 +44,6 @@ REPLIES = {
     "greeting": ["Good day."],
 }
 CSV = b"region,price\nnorth,10\nsouth,20\neast,33\n"
-
-
-@pytest.fixture(scope="module")
-def chat() -> Generator[KeyedChat]:
-    with serve_keyed(REPLIES) as served:
-        yield served
-
-
-@pytest.fixture(scope="module")
-def server(chat: KeyedChat, tmp_path_factory: pytest.TempPathFactory) -> Generator[WebServer]:
-    with serve_web(tmp_path_factory.mktemp("home"), base_url=chat.base_url) as started:
-        yield started
-
-
-@pytest.fixture
-def window(browser: "Browser", server: WebServer, tmp_path: Path) -> Generator[Window]:
-    with open_window(browser, server.url, tmp_path) as opened:
-        opened.page.goto(server.url)
-        yield opened
-
-
-def ask(page: "Page", message: str) -> None:
-    page.get_by_role("textbox", name="Message").fill(message)
-    page.get_by_role("textbox", name="Message").press("Control+Enter")
 
 
 def answers(page: "Page") -> list[str]:
@@ -218,3 +192,9 @@ def test_two_windows_show_the_same_conversation(
         ask(other.page, "greeting once more")
         for each in (window, other):
             expect(each.page.locator(".answer")).to_have_count(2)
+
+
+def test_where_nobody_has_begun_a_run_the_page_says_so(window: Window, server: WebServer) -> None:
+    window.page.goto(f"{server.url}#/runs")
+    expect(window.page.locator(".run-list .blank")).to_contain_text("No run yet")
+    window.shoot("runs-empty")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import expect
 
-from tests.support.chromium import Window, open_window
+from tests.support.chromium import Window, ask, open_window
 from tests.support.keyed_chat import serve_keyed
 from tests.support.web_server import WebServer, serve_web
 
@@ -51,11 +51,6 @@ def new_key(server: WebServer, name: str, *words: str) -> str:
 def enter(page: "Page", key: str) -> None:
     page.get_by_label("API key").fill(key)
     page.get_by_role("button", name="Use this key").click()
-
-
-def ask(page: "Page", message: str) -> None:
-    page.get_by_role("textbox", name="Message").fill(message)
-    page.get_by_role("textbox", name="Message").press("Control+Enter")
 
 
 def test_a_key_is_asked_for_once_and_kept_for_the_tab_alone(

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import expect
 
-from tests.support.chromium import Window, open_window
-from tests.support.keyed_chat import KeyedChat, serve_keyed
-from tests.support.web_server import WebServer, serve_web
+from tests.support.chromium import Window, ask, open_window
+from tests.support.web_server import WebServer
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -72,29 +71,14 @@ REPLIES = {
 }
 
 
-@pytest.fixture(scope="module")
-def chat() -> Generator[KeyedChat]:
-    with serve_keyed(REPLIES) as served:
-        yield served
-
-
-@pytest.fixture(scope="module")
-def server(chat: KeyedChat, tmp_path_factory: pytest.TempPathFactory) -> Generator[WebServer]:
-    with serve_web(tmp_path_factory.mktemp("home"), base_url=chat.base_url) as started:
-        yield started
-
-
 @pytest.fixture
-def window(browser: "Browser", server: WebServer, tmp_path: Path) -> Generator[Window]:
-    with open_window(browser, server.url, tmp_path) as opened:
-        opened.page.goto(server.url)
-        yield opened
-        assert opened.page.evaluate("window.hurt") is None
+def window(window: Window) -> Generator[Window]:
+    yield window
+    assert window.page.evaluate("window.hurt") is None
 
 
-def ask(page: "Page", message: str) -> None:
-    page.get_by_role("textbox", name="Message").fill(message)
-    page.get_by_role("textbox", name="Message").press("Control+Enter")
+def ask_and_wait(page: "Page", message: str) -> None:
+    ask(page, message)
     page.locator(".turn-foot").last.wait_for()
 
 
@@ -103,7 +87,7 @@ FOREIGN = "main :is(script, iframe, object, embed, style, base, meta, link, form
 
 def test_what_is_said_and_printed_is_text(window: Window) -> None:
     page = window.page
-    ask(page, "said")
+    ask_and_wait(page, "said")
     expect(page.locator(FOREIGN)).to_have_count(0)
     expect(page.locator("main img")).to_have_count(0)
     said = page.locator(".answer").inner_text()
@@ -137,7 +121,7 @@ def be_hurt(browser: "Browser", url: str, folder: Path) -> None:
 
 def test_html_that_a_program_shows_becomes_a_plain_table(window: Window) -> None:
     page = window.page
-    ask(page, "shown")
+    ask_and_wait(page, "shown")
     expect(page.locator(".table-exhibit td")).to_have_text("cell")
     assert page.locator(".table-exhibit th").inner_text() == "a"
     expect(page.locator(FOREIGN)).to_have_count(0)
@@ -145,24 +129,24 @@ def test_html_that_a_program_shows_becomes_a_plain_table(window: Window) -> None
 
 def test_files_with_hostile_names_and_content_are_only_offered(window: Window) -> None:
     page = window.page
-    ask(page, "written")
+    ask_and_wait(page, "written")
     expect(page.locator(".chip")).to_have_count(3)
     expect(page.locator(".exhibit img")).to_have_count(0)
 
 
 def test_a_flood_of_output_leaves_the_page_in_working_order(window: Window) -> None:
     page = window.page
-    ask(page, "flood")
+    ask_and_wait(page, "flood")
     assert page.evaluate("document.querySelectorAll('*').length") < 20_000
     assert len(page.locator(".observation").inner_text()) < 30_000
     page.get_by_role("button", name="Show the rest as plain text").click()
     expect(page.locator(".plain-rest")).to_have_count(1)
-    ask(page, "escapes")
+    ask_and_wait(page, "escapes")
 
 
 def test_titles_are_text_wherever_they_stand(window: Window) -> None:
     page = window.page
-    ask(page, "<u>title</u><img src=x onerror=window.hurt=1>")
+    ask_and_wait(page, "<u>title</u><img src=x onerror=window.hurt=1>")
     expect(page.locator(".session a[aria-current]")).to_contain_text("<u>title</u>")
     expect(page.locator(".head-title")).to_contain_text("<u>title</u>")
     expect(page.locator("main :is(u, img)")).to_have_count(0)

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import expect
 
-from tests.support.chromium import Window, open_window
+from tests.support.chromium import Window, ask
 from tests.support.keyed_chat import HOLD, KeyedChat, serve_keyed
 from tests.support.web_server import WebServer, serve_web
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    pass
 
 REPLIES = {
     "remember": ["```python\nkept = 41\n```", "Kept."],
@@ -33,18 +33,6 @@ def chat() -> Generator[KeyedChat]:
 def server(chat: KeyedChat, tmp_path: Path) -> Generator[WebServer]:
     with serve_web(tmp_path, base_url=chat.base_url) as started:
         yield started
-
-
-@pytest.fixture
-def window(browser: "Browser", server: WebServer, tmp_path: Path) -> Generator[Window]:
-    with open_window(browser, server.url, tmp_path) as opened:
-        opened.page.goto(server.url)
-        yield opened
-
-
-def ask(page: "Page", message: str) -> None:
-    page.get_by_role("textbox", name="Message").fill(message)
-    page.get_by_role("textbox", name="Message").press("Control+Enter")
 
 
 def test_a_conversation_goes_on_after_the_server_was_restarted(

@@ -2,19 +2,18 @@
 
 import json
 import urllib.request
-from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from playwright.sync_api import expect
 
-from tests.support.chromium import Window, open_window
-from tests.support.keyed_chat import HOLD, KeyedChat, serve_keyed
-from tests.support.web_server import WebServer, serve_web
+from tests.support.chromium import Window
+from tests.support.keyed_chat import HOLD, KeyedChat
+from tests.support.web_server import WebServer
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Page
 
 TESTS = """\
 from calc import add, double
@@ -57,23 +56,10 @@ REPLIES = {
 }
 
 
-@pytest.fixture(scope="module")
-def chat() -> Generator[KeyedChat]:
-    with serve_keyed(REPLIES) as served:
-        yield served
-
-
-@pytest.fixture(scope="module")
-def server(chat: KeyedChat, tmp_path_factory: pytest.TempPathFactory) -> Generator[WebServer]:
-    with serve_web(tmp_path_factory.mktemp("home"), base_url=chat.base_url) as started:
-        yield started
-
-
 @pytest.fixture
-def window(browser: "Browser", server: WebServer, tmp_path: Path) -> Generator[Window]:
-    with open_window(browser, server.url, tmp_path) as opened:
-        opened.page.goto(f"{server.url}#/runs")
-        yield opened
+def window(window: Window, server: WebServer) -> Window:
+    window.page.goto(f"{server.url}#/runs")
+    return window
 
 
 def begin(page: "Page", goal: str, attempts: str = "") -> None:
@@ -88,8 +74,6 @@ def begin(page: "Page", goal: str, attempts: str = "") -> None:
 
 def test_a_run_from_its_goal_to_its_certificate(window: Window, server: WebServer) -> None:
     page = window.page
-    expect(page.locator(".run-list .blank")).to_contain_text("No run yet")
-    window.shoot("runs-empty")
     begin(page, "Write calc.py, a calculator, so that the tests pass.")
     page.locator(".outcome.good").wait_for(timeout=PROOF_MS)
     expect(page.locator(".outcome h2")).to_have_text("Proven")

@@ -57,6 +57,12 @@ class Window:
             self.complaints.append(f"request to {request.url}")
 
 
+def ask(page: "Page", message: str) -> None:
+    """Send a message of a conversation."""
+    page.get_by_role("textbox", name="Message").fill(message)
+    page.get_by_role("textbox", name="Message").press("Control+Enter")
+
+
 @contextmanager
 def open_browser() -> "Generator[Browser]":
     """Start Chromium, if it is here."""

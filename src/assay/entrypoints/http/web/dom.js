@@ -54,6 +54,15 @@ export function fill(element, ...children) {
   return add(element, ...children);
 }
 
+const nameOf = (element) => `${element.tagName} ${element.getAttribute("href") ?? element.getAttribute("aria-label") ?? element.textContent}`;
+
+/** The same, and the focus stays on what has the name of what it was on. */
+export function refill(element, ...children) {
+  const held = element.contains(document.activeElement) ? nameOf(document.activeElement) : null;
+  fill(element, ...children);
+  if (held) [...element.querySelectorAll("a, button")].find((each) => nameOf(each) === held)?.focus();
+}
+
 let count = 0;
 /** An id that no other element has. */
 export const fresh = (stem) => `${stem}-${++count}`;

@@ -1,7 +1,7 @@
 /** The list of conversations: newest first, by day, searchable. */
 
 import { get } from "./api.js";
-import { fill, h } from "./dom.js";
+import { h, refill } from "./dom.js";
 import { dayOf } from "./format.js";
 import { icon } from "./icons.js";
 import { deleteSession, renameSession } from "./session_actions.js";
@@ -15,7 +15,7 @@ export function sessionList() {
   const search = h("input", { type: "search", id: "search", placeholder: "Search conversations", "aria-label": "Search conversations", autocomplete: "off", spellcheck: "false" });
   const list = h("nav", { class: "sessions", "aria-label": "Conversations" });
   const state = { sessions: [], complete: true, problem: null };
-  const draw = () => fill(list, drawn(state, search.value.trim().toLowerCase(), older));
+  const draw = () => refill(list, drawn(state, search.value.trim().toLowerCase(), older));
 
   async function load(before = null) {
     try {
