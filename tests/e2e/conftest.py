@@ -1,4 +1,4 @@
-"""What the tests of the web page share: browser and server of a module, window of a test.
+"""What tests of the whole share; those of the web page a browser, a server and a window.
 
 A module says in `REPLIES` what its model answers.
 """
@@ -15,6 +15,14 @@ from tests.support.web_server import WebServer, serve_web
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_libraries_ahead() -> Generator[None]:
+    """Start commands that load no libraries ahead: hundreds of them would do so in vain."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ASSAY_SANDBOX__PRELOAD", "[]")
+        yield
 
 
 @pytest.fixture(scope="module")
