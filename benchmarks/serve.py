@@ -5,11 +5,18 @@
 Starts the service with a scripted model and lets each client talk, over and over, until the time is
 up, in one session after the other. Every turn runs a cell in the sandbox of its session. Prints one
 JSON object at the end.
+
+How long the event loop was blocked is measured step by step: the longest that one of its callbacks
+took, without the time in which the machine gave the processor to others, as the kernel counts it.
+Clients, service and sandboxes share the processors, so that the lag, which has all of that in it
+and the wait for other callbacks, says more about the machine.
 """
 
 import argparse
+import asyncio.events
 import json
 import os
+import runpy
 import statistics
 import subprocess
 import sys
@@ -22,9 +29,37 @@ from typing import Any
 import anyio
 import httpx
 
+WORTH_TELLING_MS = 20
 TURNS = 20
 """Of one session."""
 CELL = "```python\nx = globals().get('x', 0) + 1\nprint(x)\n```"
+
+
+def waited_ns() -> int:
+    """How long this thread was ready to run and did not, since it began."""
+    return int(Path("/proc/thread-self/schedstat").read_text().split()[1])
+
+
+def serve_timed(report: Path) -> None:
+    """Be `assay`, and write down at the end how long the longest steps of the event loop took."""
+    plain = asyncio.events.Handle._run  # noqa: SLF001 - nobody else is asked for every step
+    steps: list[tuple[float, float, float, str]] = []
+
+    def timed(handle: asyncio.events.Handle) -> None:
+        before, began = waited_ns(), time.monotonic()
+        plain(handle)
+        took_ms = (time.monotonic() - began) * 1000
+        if took_ms > WORTH_TELLING_MS:
+            waited_ms = (waited_ns() - before) / 1e6
+            of = getattr(getattr(handle, "_callback", None), "__self__", handle)
+            steps.append((took_ms - waited_ms, waited_ms, began, repr(of)[:200]))
+
+    asyncio.events.Handle._run = timed  # noqa: SLF001 - see above
+    sys.argv = ["assay", *sys.argv[3:]]
+    try:
+        runpy.run_module("assay", run_name="__main__", alter_sys=True)
+    finally:
+        report.write_text(json.dumps(sorted(steps, reverse=True)))
 
 
 @dataclass
@@ -134,7 +169,17 @@ def main() -> int:
             "XDG_STATE_HOME": scratch,
             "ASSAY_SERVE__QUOTA__REQUESTS_PER_MINUTE": "1000000",
         }
-        command = [sys.executable, "-m", "assay", "serve", "--port", "0", "--json"]
+        steps = Path(scratch) / "steps.json"
+        command = [
+            sys.executable,
+            __file__,
+            "--timed",
+            str(steps),
+            "serve",
+            "--port",
+            "0",
+            "--json",
+        ]
         service = subprocess.Popen(
             [*command, "--model", f"scripted:{path}"],
             env=environment,
@@ -149,9 +194,17 @@ def main() -> int:
         finally:
             service.terminate()
             service.wait(120)
+        told["longest_steps_ms"] = [
+            {"took": round(took, 1), "waited_besides": round(waited, 1), "of": of}
+            for took, waited, at, of in json.loads(steps.read_text())
+            if at >= began
+        ][:5]
     print(json.dumps(told, indent=2))
     return 1 if tally.lost else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    if sys.argv[1:2] == ["--timed"]:
+        serve_timed(Path(sys.argv[2]))
+    else:
+        sys.exit(main())
