@@ -19,6 +19,8 @@ from assay.sandbox.native.removal import remove_tree
 
 _TRIES: Final = 50
 _PAUSE_MS: Final = 20
+_GIVES_WAY: Final = 5
+"""How much nicer programs are than those who watch over them, and who serve others meanwhile."""
 
 
 def main() -> NoReturn:
@@ -84,6 +86,7 @@ def _become_zygote(
 ) -> NoReturn:
     try:
         kernel.die_with_parent(signal.SIGKILL)
+        os.nice(_GIVES_WAY)
         if plan.tier == "namespaces":
             if plan.drop_to_id is None:
                 kernel.map_own_ids(INNER_ID, *outer)
