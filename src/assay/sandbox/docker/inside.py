@@ -143,7 +143,9 @@ async def _serve(options: Serving, stream: anyio.abc.ByteStream) -> None:
         alone_as=options.programs_as,
     )
     async with open_native(native) as backend:
-        await serve_relay(backend, stream, on_caller=near_side.attach)
+        why = await serve_relay(backend, stream, on_caller=near_side.attach)
+    # Heard by whoever finds the connection ended, and does not know why.
+    _complain(why)
 
 
 def main() -> NoReturn:
@@ -164,6 +166,10 @@ def main() -> NoReturn:
 
 
 def _give_up(why: str) -> NoReturn:
+    _complain(why)
+    os._exit(COULD_NOT_SERVE)
+
+
+def _complain(why: str) -> None:
     with suppress(OSError):
         os.write(2, f"{why}\n".encode())
-    os._exit(COULD_NOT_SERVE)

@@ -62,7 +62,8 @@ except (ImportError, OSError):
 words = (" ".join(sys.argv[2:]) + "\\n").encode()
 output = (1).to_bytes(4, sys.byteorder)
 sent = asking.sendmsg([words], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, output)])
-asking.sendall(words[sent:])
+if sent < len(words):  # sending nothing fails where the answer was given already
+    asking.sendall(words[sent:])
 asking.recv(1)
 """
 

@@ -103,7 +103,9 @@ class Exchange:
         if self._lost:
             raise LinkBrokenError(self._link.why)
         if frames:
-            await self._link.send(*frames)
+            # A call begins or does not: of one that may have, nobody could say whether to stop it.
+            with anyio.CancelScope(shield=self._asks and not self.sent):
+                await self._link.send(*frames)
             self.sent = True
             frames.clear()
 

@@ -26,8 +26,11 @@ async def serve_relay(
     stream: anyio.abc.ByteStream,
     *,
     on_caller: OnCaller = lambda _: None,
-) -> None:
-    """Serve one client until its stream ends; what it has opened ends with it."""
+) -> str:
+    """Serve one client until its stream ends; what it has opened ends with it.
+
+    Returns why it ended, in words.
+    """
     link = Link(stream)
     back = RelayCaller(link, back=True)
     on_caller(back)
@@ -51,6 +54,7 @@ async def serve_relay(
         finally:
             back.lose()
         tasks.cancel_scope.cancel()
+    return link.why
 
 
 @asynccontextmanager

@@ -7,6 +7,7 @@ from pathlib import PurePosixPath
 import anyio
 import anyio.abc
 import pytest
+from anyio.lowlevel import checkpoint
 
 from assay.contracts.errors import (
     FileTooLargeError,
@@ -136,6 +137,20 @@ async def test_cancelling_a_run_ends_it_on_the_far_side_first() -> None:
                 tasks.cancel_scope.cancel()
 
             assert slow.killed.is_set()
+
+
+async def test_calls_that_are_cancelled_while_they_begin_leave_the_others_alone() -> None:
+    last = PurePosixPath("last")
+    async with open_relayed(FakeBackend()) as relayed, relayed.open_sandbox(Limits()) as sandbox:
+        for _ in range(20):
+            async with anyio.create_task_group() as tasks:
+                for number in range(5):
+                    tasks.start_soon(sandbox.write_file, PurePosixPath(f"{number}"), b"")
+                await checkpoint()
+                tasks.cancel_scope.cancel()
+
+        await sandbox.write_file(last, b"still here")
+        assert await sandbox.read_file(last) == b"still here"
 
 
 async def test_what_a_client_leaves_behind_is_ended_with_its_connection() -> None:
