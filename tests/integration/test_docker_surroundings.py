@@ -72,10 +72,10 @@ def an_image(name: str, dockerfile: str) -> Generator[str]:
         docker("rmi", name)
 
 
-async def test_a_full_disk_is_called_that_and_nothing_is_half_made(tmp_path: Path) -> None:
+async def test_a_full_disk_is_called_that_and_nothing_is_half_made() -> None:
     base = base_image()
     require("root", available=os.geteuid() == 0, why="only root mounts and starts engines")
-    async with open_second_engine(tmp_path) as engine:
+    async with open_second_engine() as engine:
         engine.load(base)
 
         done = run_assay(DOCKER_HOST=engine.address)

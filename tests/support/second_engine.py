@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess  # noqa: TID251 - starts the engine
+import tempfile
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -49,8 +50,16 @@ def _do(*argv: str) -> None:
 
 
 @asynccontextmanager
-async def open_second_engine(folder: Path) -> AsyncGenerator[SecondEngine]:
+async def open_second_engine() -> AsyncGenerator[SecondEngine]:
     """Start an engine; leaving the context ends it and frees its disk. Needs root."""
+    # Not below a folder of pytest's: addresses of sockets must be short.
+    with tempfile.TemporaryDirectory(prefix="assay-engine-") as name:
+        async with _engine_in(Path(name)) as engine:
+            yield engine
+
+
+@asynccontextmanager
+async def _engine_in(folder: Path) -> AsyncGenerator[SecondEngine]:
     data = folder / "data"
     data.mkdir()
     _do("mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(data))
