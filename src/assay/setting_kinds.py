@@ -18,6 +18,12 @@ def _split(value: object) -> object:
     return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
 
 
+def _split_twice(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    return [_split(part) for part in value.split(";") if part.strip()]
+
+
 Positive = Annotated[int, Field(gt=0)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Usd = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -25,6 +31,8 @@ Address = Annotated[str, AfterValidator(_http_address)]
 WithCommas = BeforeValidator(_split)
 """For a list that may also be given as one text: `a, b`."""
 Words = Annotated[tuple[str, ...], WithCommas]
+WordGroups = Annotated[tuple[tuple[str, ...], ...], BeforeValidator(_split_twice)]
+"""Lists in a list, which may also be given as one text: `a, b; c`."""
 
 
 class Section(BaseModel):

@@ -20,7 +20,7 @@ from assay.contracts.errors import UsageError
 from assay.contracts.execution import Isolation
 from assay.executor_settings import ExecutorSettings, RemoteSettings
 from assay.serve_settings import ServeSettings
-from assay.setting_kinds import Address, Positive, Seconds, Section, Usd
+from assay.setting_kinds import Address, Positive, Seconds, Section, Usd, WordGroups
 from assay.setting_sections import (
     ChatSettings,
     McpSettings,
@@ -95,7 +95,7 @@ class SandboxSettings(Section):
     """The least that is acceptable; less than this is an error. Unset: the best there is."""
     namespaces: bool = True
     """Whether the native backend may use namespaces; without them it has Landlock alone."""
-    preload: tuple[tuple[str, ...], ...] = (
+    preload: WordGroups = (
         ("numpy", "pandas"),
         ("matplotlib.pyplot", "sklearn"),
     )

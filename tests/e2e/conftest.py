@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def _no_libraries_ahead() -> Generator[None]:
     """Start commands that load no libraries ahead: hundreds of them would do so in vain."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ASSAY_SANDBOX__PRELOAD", "[]")
+        patch.setenv("ASSAY_SANDBOX__PRELOAD", "")
         yield
 
 

@@ -51,6 +51,23 @@ def test_a_flag_wins_over_a_variable_over_the_file_over_the_default(
     assert found == [3, 5, 7, 9]
 
 
+@pytest.mark.parametrize(
+    ("text", "stages"),
+    [
+        ("", ()),
+        ("numpy", (("numpy",),)),
+        ("numpy, pandas; sklearn", (("numpy", "pandas"), ("sklearn",))),
+    ],
+)
+@pytest.mark.usefixtures("home")
+def test_stages_may_be_one_text(
+    text: str, stages: tuple[tuple[str, ...], ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ASSAY_SANDBOX__PRELOAD", text)
+
+    assert load_settings().sandbox.preload == stages
+
+
 def test_what_one_source_leaves_out_another_may_say(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
