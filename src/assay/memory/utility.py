@@ -20,7 +20,10 @@ def wilson_bounds(successes: int, trials: int) -> tuple[float, float]:
     centre = rate + _Z**2 / (2 * trials)
     spread = _Z * math.sqrt(rate * (1 - rate) / trials + _Z**2 / (4 * trials**2))
     scale = 1 + _Z**2 / trials
-    return max(0.0, (centre - spread) / scale), min(1.0, (centre + spread) / scale)
+    # Exact at both ends, where rounding would leave a trace of doubt.
+    low = 0.0 if successes == 0 else max(0.0, (centre - spread) / scale)
+    high = 1.0 if successes == trials else min(1.0, (centre + spread) / scale)
+    return low, high
 
 
 def worth(helped: int, harmed: int) -> float:

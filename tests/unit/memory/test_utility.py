@@ -4,6 +4,7 @@ from hypothesis import strategies as st
 
 from assay.memory.utility import is_harmful, wilson_bounds, worth
 
+ROUNDING = 1e-12
 COUNTS = st.integers(min_value=0, max_value=10_000)
 
 
@@ -27,7 +28,9 @@ def test_the_rate_lies_in_its_interval(helped: int, harmed: int) -> None:
 @given(COUNTS, COUNTS)
 def test_help_never_lowers_what_a_lesson_is_worth(helped: int, harmed: int) -> None:
     if helped + harmed:
-        assert worth(helped + 1, harmed) >= worth(helped, harmed) >= worth(helped, harmed + 1)
+        known = worth(helped, harmed)
+        assert worth(helped + 1, harmed) >= known - ROUNDING
+        assert known >= worth(helped, harmed + 1) - ROUNDING
 
 
 def test_much_help_is_worth_more_than_a_little_at_the_same_rate() -> None:
