@@ -13,6 +13,7 @@ import pytest
 from assay.contracts.conversation import Usage
 from assay.contracts.errors import JournalError, UsageError
 from assay.hosting.access import Access, Keys, NewKey, digest_of
+from assay.hosting.database import open_database
 from assay.hosting.quotas import Quotas
 from assay.hosting.records import AuditEntry, Page, RunRow, SessionRow, Usages, Used
 from assay.hosting.refusing import RefusedError
@@ -203,6 +204,28 @@ async def test_requests_of_a_key_have_an_end(tmp_path: Path) -> None:
         assert (await quotas.used(caller)).requests == 3
         await quotas.flush()
         assert (await quotas.used(caller)).requests == 3
+
+
+async def test_what_the_first_version_has_written_is_read_and_kept(
+    tmp_path: Path, url: str
+) -> None:
+    older = (
+        "ALTER TABLE assay_runs DROP COLUMN tokens",
+        "ALTER TABLE assay_runs DROP COLUMN cost_usd",
+        "UPDATE assay_version SET version = 1",
+    )
+    async with open_database(tmp_path / "serve.sqlite", url) as database:
+        store = Store(database)
+        await store.prepare()
+        await store.put_run(RUN)
+        for sql in older:
+            await database.do(lambda statements, sql=sql: statements.run(sql))
+    for _ in range(2):
+        async with opened(tmp_path, url) as store:
+            assert await store.run(RUN.user, RUN.id) == RUN
+            await store.put_run(replace(RUN, tokens=7, cost_usd=0.5))
+            assert await store.run(RUN.user, RUN.id) == replace(RUN, tokens=7, cost_usd=0.5)
+            await store.put_run(RUN)
 
 
 async def test_a_newer_database_is_refused(tmp_path: Path) -> None:

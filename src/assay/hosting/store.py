@@ -14,13 +14,12 @@ from assay.hosting.records import (
     KeyRecord,
     Page,
     RunRow,
-    RunState,
     SessionRow,
     Usages,
     Used,
 )
 
-_VERSION: Final = 1
+_VERSION: Final = 2
 _SCHEMA: Final = (
     "CREATE TABLE IF NOT EXISTS assay_version (version INTEGER NOT NULL)",
     """CREATE TABLE IF NOT EXISTS assay_keys (
@@ -52,6 +51,13 @@ _SCHEMA: Final = (
         request_id TEXT NOT NULL)""",
     "CREATE INDEX IF NOT EXISTS assay_audit_at ON assay_audit (at)",
 )
+_SINCE: Final = {
+    2: (
+        "ALTER TABLE assay_runs ADD COLUMN tokens BIGINT NOT NULL DEFAULT 0",
+        "ALTER TABLE assay_runs ADD COLUMN cost_usd DOUBLE PRECISION NOT NULL DEFAULT 0",
+    )
+}
+"""What each version has changed in the tables of the one before it."""
 _KEY: Final = (
     "id, user_id, name, role, created_at, revoked_at, last_used_at, "
     "requests_per_minute, runs, tokens_per_day, usd_per_day"
@@ -74,7 +80,7 @@ class Store:
         self._database = database
 
     async def prepare(self) -> None:
-        """Make the tables that are not there yet.
+        """Make the tables that are not there yet, and bring older ones up to date.
 
         Raises:
             UsageError: If a newer version has made them.
@@ -91,6 +97,8 @@ class Store:
                     "a newer version of Assay has written this database",
                     hint="use that version, or another database",
                 )
+            elif found[0][0] < _VERSION:
+                _bring_up_to_date(statements, found[0][0])
 
         await self._database.do(prepare)
 
@@ -263,9 +271,11 @@ async def open_store(state_dir: Path, url: str = "") -> AsyncGenerator[Store]:
         yield store
 
 
-def finished(status: RunState) -> bool:
-    """Whether a run of this state has come to its end, for now or for good."""
-    return status not in UNFINISHED
+def _bring_up_to_date(statements: Statements, version: int) -> None:
+    for number in range(version + 1, _VERSION + 1):
+        for sql in _SINCE[number]:
+            statements.run(sql)
+    statements.run("UPDATE assay_version SET version = ?", (_VERSION,))
 
 
 def _marks(count: int) -> str:
