@@ -8,7 +8,7 @@ import httpx
 import pytest
 from playwright.sync_api import expect
 
-from tests.support.chromium import ask, open_window
+from tests.support.chromium import Window, ask, open_window
 from tests.support.served import GOAL, WRONG
 from tests.support.web_server import WebServer
 
@@ -200,29 +200,25 @@ def test_the_detectors_can_fire(browser: "Browser", server: WebServer, tmp_path:
         assert len(page.evaluate(NAMELESS)) == 1
 
 
-def test_the_focus_goes_through_the_page_in_order_and_is_seen(
-    browser: "Browser", server: WebServer, session: str, tmp_path: Path
-) -> None:
-    with open_window(browser, server.url, tmp_path) as window:
-        page = window.page
-        page.goto(session)
-        page.locator(".exhibit img").wait_for()
-        page.get_by_role("link", name="Skip to the content").focus()
-        assert [name for name in tab_through(page) if name in ORDER] == ORDER
+def test_the_focus_goes_through_the_page_in_order_and_is_seen(window: Window, session: str) -> None:
+    page = window.page
+    page.goto(session)
+    page.locator(".exhibit img").wait_for()
+    page.get_by_role("link", name="Skip to the content").focus()
+    assert [name for name in tab_through(page) if name in ORDER] == ORDER
 
 
 def test_the_focus_stays_where_it_is_when_the_list_is_drawn_anew(
-    browser: "Browser", server: WebServer, session: str, tmp_path: Path
+    window: Window, session: str
 ) -> None:
-    with open_window(browser, server.url, tmp_path) as window:
-        page = window.page
-        page.goto(session)
-        link = page.locator(".session a[aria-current]")
-        link.focus()
-        page.evaluate("document.activeElement.dataset.before = 'yes'")
-        page.evaluate("document.dispatchEvent(new CustomEvent('assay:sessions'))")
-        expect(page.locator("[data-before]")).to_have_count(0)
-        expect(link).to_be_focused()
+    page = window.page
+    page.goto(session)
+    link = page.locator(".session a[aria-current]")
+    link.focus()
+    page.evaluate("document.activeElement.dataset.before = 'yes'")
+    page.evaluate("document.dispatchEvent(new CustomEvent('assay:sessions'))")
+    expect(page.locator("[data-before]")).to_have_count(0)
+    expect(link).to_be_focused()
 
 
 def tab_through(page: "Page") -> list[str]:
@@ -239,33 +235,30 @@ def tab_through(page: "Page") -> list[str]:
     return seen
 
 
-def test_keys_do_what_the_list_of_keys_says(
-    browser: "Browser", server: WebServer, session: str, tmp_path: Path
-) -> None:
-    with open_window(browser, server.url, tmp_path) as window:
-        page = window.page
-        page.goto(session)
-        page.locator(".exhibit img").wait_for()
-        page.evaluate("document.activeElement.blur()")
-        page.keyboard.press("n")
-        page.locator(".home").wait_for()
-        page.keyboard.type("hello by keyboard")
-        page.keyboard.press("Enter")
-        expect(page.locator(".answer")).to_contain_text("Good day")
-        page.get_by_role("button", name="More").press("Enter")
-        page.keyboard.press("ArrowDown")
-        assert "Export as notebook" in page.evaluate(FOCUS)["name"]
-        page.keyboard.press("Escape")
-        assert page.evaluate(FOCUS)["name"] == "More"
-        page.keyboard.press("?")
-        expect(page.get_by_role("dialog", name="Keyboard")).to_be_visible()
-        page.keyboard.press("Escape")
-        page.keyboard.press("t")
-        assert page.evaluate("document.documentElement.dataset.theme") == "light"
-        page.keyboard.press("t")
-        assert page.evaluate("document.documentElement.dataset.theme") == "dark"
-        page.keyboard.press("r")
-        page.locator(".run-form").wait_for()
+def test_keys_do_what_the_list_of_keys_says(window: Window, session: str) -> None:
+    page = window.page
+    page.goto(session)
+    page.locator(".exhibit img").wait_for()
+    page.evaluate("document.activeElement.blur()")
+    page.keyboard.press("n")
+    page.locator(".home").wait_for()
+    page.keyboard.type("hello by keyboard")
+    page.keyboard.press("Enter")
+    expect(page.locator(".answer")).to_contain_text("Good day")
+    page.get_by_role("button", name="More").press("Enter")
+    page.keyboard.press("ArrowDown")
+    assert "Export as notebook" in page.evaluate(FOCUS)["name"]
+    page.keyboard.press("Escape")
+    assert page.evaluate(FOCUS)["name"] == "More"
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog", name="Keyboard")).to_be_visible()
+    page.keyboard.press("Escape")
+    page.keyboard.press("t")
+    assert page.evaluate("document.documentElement.dataset.theme") == "light"
+    page.keyboard.press("t")
+    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+    page.keyboard.press("r")
+    page.locator(".run-form").wait_for()
 
 
 def test_colours_are_remembered(browser: "Browser", server: WebServer, tmp_path: Path) -> None:
