@@ -27,6 +27,7 @@ from assay.settings import Settings
 _LOG: Final = logging.getLogger("assay.http")
 _KEEP_ALIVE_S: Final = 15
 _SELDOM: Final = 1000
+"""Passes over what is younger, before one over everything."""
 
 
 class Watchers:
