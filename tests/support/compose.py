@@ -17,6 +17,7 @@ from tests.support.docker import require_docker
 from tests.support.requirements import require
 
 ROOT = Path(__file__).parents[2]
+SERVICES = ("executor", "mcp", "api")
 PORTS: tuple[str, ...] = (
     "ASSAY_EXECUTOR_PORT",
     "ASSAY_METRICS_PORT",
@@ -66,6 +67,10 @@ class Deployment:
         found = self.left("container", f"label=com.docker.compose.service={service}")
         assert len(found) == 1, found
         return json.loads(docker("inspect", found[0]))[0]
+
+    def is_well(self, service: str) -> bool:
+        """Whether the health check of a service has passed: an open port alone says nothing."""
+        return self.container(service)["State"]["Health"]["Status"] == "healthy"
 
     def left(self, kind: str, *filters: str) -> list[str]:
         """The containers, networks or volumes of this project."""
