@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import anyio
 import pytest
@@ -13,6 +13,7 @@ from assay.contracts.errors import SandboxUnavailableError
 from assay.contracts.execution import Limits
 from assay.contracts.interpreting import CellResult
 from assay.sandbox.native import registry
+from tests.support.eventually import eventually
 from tests.support.native import open_own, python
 from tests.support.sources import ROOT
 
@@ -81,3 +82,60 @@ async def test_an_idle_interpreter_takes_no_turn(tmp_path: Path) -> None:
             assert (await one.run_cell("1")).succeeded
             assert (await two.run_cell("1")).succeeded
             assert (await sandbox.run(python("print(1)"))).succeeded
+
+
+_WAITS_FOR_A_FILE = """
+import os
+with open("/proc/self/comm", "w") as name:
+    name.write("about-to-end")
+print(flush=True)
+while not os.path.exists("go"):
+    pass
+"""
+
+
+async def test_a_cell_that_is_ended_when_it_is_just_done_is_lost_alone(tmp_path: Path) -> None:
+    results: list[CellResult] = []
+    running = anyio.Event()
+    async with (
+        open_own(tmp_path) as backend,
+        backend.open_sandbox(Limits()) as sandbox,
+        sandbox.open_interpreter() as interpreter,
+    ):
+        await interpreter.run_cell("x = 'kept'")
+
+        async def run() -> None:
+            cell = interpreter.run_cell(_WAITS_FOR_A_FILE, on_output=lambda _: running.set())
+            results.append(await cell)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(run)
+            await running.wait()
+            cell = _find_process("about-to-end")
+            keeper = _parent(_parent(cell))
+            os.kill(keeper, signal.SIGSTOP)
+            await sandbox.write_file(PurePosixPath("go"), b"")
+            assert await eventually(lambda: _stat(cell)[0] == "S")
+            await interpreter.interrupt()
+            # It hears of the end that is wanted and of the end that has come at the same time.
+            os.kill(keeper, signal.SIGCONT)
+
+        assert results[0].execution.reason.value == "cancelled"
+        assert results[0].state == "rolled_back"
+        (shown,) = (await interpreter.run_cell("x")).outputs
+        assert shown.text == "'kept'"
+
+
+def _find_process(name: str) -> int:
+    (found,) = (
+        path for path in Path("/proc").glob("[0-9]*/comm") if path.read_text() == f"{name}\n"
+    )
+    return int(found.parent.name)
+
+
+def _parent(pid: int) -> int:
+    return int(_stat(pid)[1])
+
+
+def _stat(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

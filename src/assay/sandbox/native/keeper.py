@@ -262,6 +262,9 @@ class _Keeper:
     def _heed_cell(self, line: _Line, post: _Post, message: Message) -> None:
         match message:
             case {"done": int(code), "pid": int(pid)} if post is line.cell_post:
+                if line.doomed is not None:
+                    # Too late: it has been ended, as its head will tell.
+                    return
                 if pid != line.cell and not self._relatives.is_child(pid, line.cell):
                     raise TalkError("of a process that is not its own")
                 self._keep_cell(line, post, pid, code & 0xFF)

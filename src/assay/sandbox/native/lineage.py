@@ -166,16 +166,18 @@ class CellRun:
             if report.get("keeper") == "dead":
                 # Nobody is left who would end what it kept.
                 self._cell.kill()
+        kept = report.get("kept") is True
         return CellEnding(
             ending=Ending(
                 report=_translate(report),
-                killed_for=self._killed_for,
+                # A cell that is kept was over before it could be ended.
+                killed_for=None if kept else self._killed_for,
                 stdout=self._captures["stdout"],
                 stderr=self._captures["stderr"],
                 sample=self._sample,
                 duration_s=time.perf_counter() - started,
             ),
-            kept=report.get("kept") is True,
+            kept=kept,
             answers=bytes(self._answers),
         )
 
