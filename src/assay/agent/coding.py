@@ -12,6 +12,7 @@ from assay.agent.parts import Sitting
 from assay.agent.recombining import recombine
 from assay.agent.repairing import repair_function
 from assay.agent.state import Attempt, RunState, Step
+from assay.agent.trimming import cut_middle
 from assay.agent.workshop import work_on
 from assay.contracts.diffs import unified_diff
 from assay.contracts.errors import AssayError, ModelRefusedError
@@ -20,6 +21,7 @@ from assay.contracts.lessons import Cue
 from assay.contracts.workspace import Tree, changes_between
 
 _HARD_TESTS = 3
+_HARD_TEST_CHARS = 1500
 _REPAIR = "Find the cause, and correct it. The tests are right."
 
 
@@ -123,7 +125,7 @@ async def hard_tests(sitting: Sitting, best: Attempt) -> str:
     failing = [test for report in best.reports for test in report.tests if not test.passed]
     sources = dict.fromkeys(source_of(test.id, tree) for test in failing)
     shown = [source for source in sources if source][:_HARD_TESTS]
-    tests = "\n\n\n".join(shown)
+    tests = "\n\n\n".join(cut_middle(each, max_chars=_HARD_TEST_CHARS) for each in shown)
     if shown:
         said = f"Earlier attempts failed these tests:\n```python\n{tests}\n```"
     elif failing:

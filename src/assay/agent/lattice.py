@@ -33,19 +33,22 @@ def gain(before: Attempt, after: Attempt) -> Gain:
 
 
 def better(one: Attempt, other: Attempt | None) -> bool:
-    """Whether an attempt is further than the best so far: more tests passed, fewer broken."""
+    """Whether an attempt is further than the best so far: more tests passed, fewer broken.
+
+    One that could not be judged is not, nor is one with fewer failures because it ran no tests.
+    """
+    if not one.reports:
+        return False
     if other is None:
-        return bool(one.reports) and not one.tampered
+        return not one.tampered
     return _rank(one) > _rank(other)
 
 
-def _rank(attempt: Attempt) -> tuple[bool, bool, int, int]:
-    failing = sum(
-        test.status in {TestStatus.FAILED, TestStatus.ERROR}
-        for report in attempt.reports
-        for test in report.tests
-    )
-    return (not attempt.tampered, attempt.all_passed, len(attempt.passed), -failing)
+def _rank(attempt: Attempt) -> tuple[bool, bool, int, bool, int]:
+    tests = [test for report in attempt.reports for test in report.tests]
+    failing = sum(test.status in {TestStatus.FAILED, TestStatus.ERROR} for test in tests)
+    passed = len(attempt.passed)
+    return (not attempt.tampered, attempt.all_passed, passed, bool(tests), -failing)
 
 
 def statuses_of(attempt: Attempt | None) -> Mapping[str, TestStatus]:

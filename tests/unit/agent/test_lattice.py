@@ -2,7 +2,7 @@ from dataclasses import replace
 
 from assay.agent.lattice import better, gain, row_of, statuses_of
 from assay.contracts.verdict import CheckReport, Finding, TestStatus, Trick
-from tests.support.attempts import an_attempt
+from tests.support.attempts import a_report, an_attempt
 
 FORGED = Finding(trick=Trick.EARLY_EXIT, severity="forgery", explanation="it left early")
 
@@ -21,6 +21,17 @@ def test_the_first_that_ran_is_better_than_none() -> None:
 
 def test_what_never_ran_is_not_better_than_none() -> None:
     assert not better(an_attempt(1), None)
+
+
+def test_what_never_ran_is_not_better_than_what_failed_everything() -> None:
+    assert not better(an_attempt(2), an_attempt(1, failed="ab"))
+
+
+def test_to_run_no_test_is_not_better_than_to_fail_them() -> None:
+    without_tests = replace(an_attempt(2), reports=(replace(a_report({}), passed=False),))
+
+    assert not better(without_tests, an_attempt(1, failed="ab"))
+    assert better(an_attempt(1, failed="ab"), without_tests)
 
 
 def test_a_forged_attempt_is_never_the_best() -> None:
