@@ -15,11 +15,12 @@ BASE_IMAGE := python:3.11-slim
 # The example that `make run` carries out.
 GOAL := anagrams
 
-.PHONY: help run test test-backends engine images secrets check bench bench-agent fix stubs lock clean
+.PHONY: help run test test-slow test-backends engine images secrets check bench bench-agent fix stubs lock clean
 
 help:
 	@echo 'make run      carry out examples/goals/anagrams with the embedded model, and verify the result'
-	@echo 'make test     run all tests (make test ARGS="-k files" for some)'
+	@echo 'make test     run the tests (make test ARGS="-k files" for some)'
+	@echo 'make test-slow   those that take long: kills at every point, every forgery that we know'
 	@echo 'make test-backends   hold Docker and gVisor to both suites (minutes; see make engine)'
 	@echo 'make engine   install and start Docker with gVisor and a base image (Debian, root)'
 	@echo 'make images   build the images of compose.yaml (BASE_IMAGE=... for another base)'
@@ -40,6 +41,9 @@ run: $(READY)
 
 test: $(READY)
 	@$(BIN)/pytest --numprocesses auto --dist loadfile $(ARGS)
+
+test-slow: $(READY)
+	@$(BIN)/pytest -m slow --numprocesses auto --dist loadfile $(ARGS)
 
 test-backends: $(READY)
 	@$(BIN)/pytest -m backends --numprocesses auto --dist loadfile $(ARGS)

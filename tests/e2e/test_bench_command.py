@@ -60,6 +60,7 @@ def has_begun(results: Path) -> bool:
     return results.exists() and results.read_bytes().count(b"\n") >= 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("track", ["blind", "agentic"])
 def test_a_run_killed_in_the_middle_ends_as_one_that_was_not(tmp_path: Path, track: str) -> None:
     suite = simple_suite(tmp_path / "suite", EXERCISES, wrong=(0, 2))

@@ -196,6 +196,7 @@ def test_bad_input_is_one_line_with_a_hint(
     assert "Traceback" not in ended.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)  # the model shares the processors with whatever else runs
 def test_a_whole_conversation_with_the_embedded_model(home: Path) -> None:
     require("local-model", available=find_spec("xllamacpp") is not None, why="not installed")

@@ -128,6 +128,7 @@ async def test_a_running_engine_is_in_the_list(tmp_path: Path) -> None:
     assert text.startswith(f"{row['engine']}  running  owner {row['owner_pid']}  3 processes")
 
 
+@pytest.mark.slow
 def test_the_self_test_reports_every_promise(tmp_path: Path) -> None:
     done = run(
         "sandbox", "selftest", "--suite", "conformance", "--json", runtime_dir=tmp_path / "runtime"

@@ -34,6 +34,7 @@ def tokens_told(client: httpx.Client, runs: list[str], turn: dict[str, Any]) -> 
     return of_runs + turn["usage"]["input_tokens"] + turn["usage"]["output_tokens"]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 async def test_after_a_kill_results_are_there_runs_go_on_and_no_sandbox_is_left(
     tmp_path: Path, url: str

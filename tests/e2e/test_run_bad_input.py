@@ -158,6 +158,7 @@ def test_events_that_cannot_be_written_do_not_end_the_run(
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_workspace_that_is_taken_away_is_not_made_again(
     tmp_path: Path, workspace: Path, model: str
 ) -> None:

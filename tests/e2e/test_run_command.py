@@ -160,6 +160,7 @@ def test_an_interrupted_run_says_how_to_go_on_and_goes_on(tmp_path: Path, worksp
     assert json.loads(resumed.stdout)["cost"]["calls"] == 2
 
 
+@pytest.mark.slow
 def test_a_model_that_is_gone_leaves_a_run_to_go_on_with(tmp_path: Path, workspace: Path) -> None:
     model = a_model(tmp_path, WRONG)
     script = tmp_path / "script.jsonl"

@@ -324,6 +324,7 @@ async def judged(cheat: Forgery, backend: SandboxBackend, calc: str | None = Non
     return await Verifier(backend, Limits()).verify(case, after)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cheat", FORGERIES, ids=lambda cheat: cheat.name)
 async def test_a_forgery_is_not_proven_and_is_named(
     cheat: Forgery, backend: SandboxBackend

@@ -504,6 +504,7 @@ def case_of(check: str) -> Case:
     return Case(pristine=pristine(check), checks=(check,), protected=protected, check_s=30.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("cheat", "check"),
     [

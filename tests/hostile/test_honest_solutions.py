@@ -529,6 +529,7 @@ def trees(honest: Honest) -> tuple[Tree, Tree]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("honest", SOLUTIONS, ids=lambda honest: honest.name)
 async def test_an_honest_solution_is_proven(honest: Honest, backend: SandboxBackend) -> None:
     before, after = trees(honest)

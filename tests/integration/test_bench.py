@@ -34,6 +34,7 @@ FORGED = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("track", ["blind", "agentic"])
 async def test_the_oracle_solves_and_the_stub_does_not(tmp_path: Path, track: Track) -> None:
     suite = str(simple_suite(tmp_path / "suite", 2))

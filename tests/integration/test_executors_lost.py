@@ -5,6 +5,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import anyio
+import pytest
 
 from assay.contracts.errors import SandboxUnavailableError
 from assay.contracts.execution import Limits, OutputChunk, PythonCode
@@ -21,6 +22,7 @@ WORKERS = 9
 ROUNDS = 6
 
 
+@pytest.mark.slow
 async def test_one_of_three_executors_is_killed_under_load(tmp_path: Path) -> None:
     certificates = make_certificates(tmp_path / "certs")
     seen: Counter[str] = Counter()

@@ -62,6 +62,7 @@ def at_rest(runtime_dir: Path) -> bool:
     return len(engine.processes) == AT_REST and engine.slots() in {0, POOL_SIZE}
 
 
+@pytest.mark.slow
 async def test_a_thousand_executions_leave_the_engine_as_it_was_and_then_nothing(
     runtime_dir: Path,
 ) -> None:

@@ -60,6 +60,7 @@ async def test_goals_in_other_words_are_alike_and_others_are_not(
     assert "month" in found[0].text
 
 
+@pytest.mark.slow
 async def test_a_text_that_is_too_long_is_read_as_far_as_it_can_be(weights_file: Path) -> None:
     async with open_local_embedding(weights_file) as local:
         long, empty = await local.vectors(["{[(" * 3_000, ""])

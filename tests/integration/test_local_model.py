@@ -132,6 +132,7 @@ COUNTING = asking("Count from 1 to 900, separated by commas.", max_output_tokens
 """Takes long: whoever gets to the end of it was not interrupted."""
 
 
+@pytest.mark.slow
 async def test_it_writes_code_that_runs(shared: LocalModel) -> None:
     request = asking(
         "Write a Python function add(a, b) that returns the sum.",

@@ -90,6 +90,7 @@ def write_until_killed(path: Path, steps: int) -> int:
     return told[-1]
 
 
+@pytest.mark.slow
 async def test_four_processes_that_write_at_once_lose_nothing(tmp_path: Path) -> None:
     path = tmp_path / "memory.sqlite"
 
@@ -107,6 +108,7 @@ async def test_four_processes_that_write_at_once_lose_nothing(tmp_path: Path) ->
     assert sum(record.helped for record in records.values()) == 12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [1, 5, 17])
 async def test_a_killed_writer_loses_at_most_what_it_was_writing(
     tmp_path: Path, steps: int

@@ -164,6 +164,7 @@ async def workshop(tmp_path: Path) -> AsyncGenerator[Workshop]:
         yield Workshop(folder=tmp_path, settings=settings, backend=backend)
 
 
+@pytest.mark.slow
 async def test_a_later_goal_makes_use_of_a_helper_that_was_tested_again(workshop: Workshop) -> None:
     assert (await workshop.first_goal()).accepted
     (kept,) = workshop.shelf()

@@ -98,6 +98,7 @@ def check_everything(folder: Path, outcome: Outcome) -> None:
     assert outcome.usage.calls == len(SCRIPT)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_a_run_that_is_killed_at_any_event_ends_as_it_would_have(tmp_path: Path) -> None:
     number, killed = 1, True

@@ -122,6 +122,7 @@ async def test_what_cannot_be_read_fails_and_says_where(case: RunnerCase, tmp_pa
     assert any(case.target in text for text in told)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=named)
 async def test_a_lie_that_deceives_an_exit_code_is_seen(
     case: RunnerCase, tmp_path: Path, subtests: pytest.Subtests
