@@ -10,12 +10,18 @@ from textwrap import dedent
 
 import anyio
 
-from assay.contracts.errors import SandboxUnavailableError
-from assay.contracts.execution import Reason
+from assay.contracts.errors import SandboxUnavailableError, WorkspaceFileNotFoundError
+from assay.contracts.execution import OutputChunk, Reason
 from assay.contracts.interpreting import CellResult
 from assay.contracts.ports import Interpreter
 from assay.testing.hostile.case import TIGHT, Arena, Finding, Terms, build_case
-from assay.testing.programs import HEARTBEAT, beats_go_on, describe, python
+from assay.testing.programs import (
+    BEAT_AND_SAY_SO,
+    HEARTBEAT,
+    beats_go_on,
+    describe,
+    python,
+)
 from assay.testing.sessions import describe_cell, open_session
 
 _TERMS = Terms(group="protocol")
@@ -42,6 +48,10 @@ async def _run(interpreter: Interpreter, source: str) -> CellResult | SandboxUna
             return await interpreter.run_cell(dedent(source))
         except SandboxUnavailableError as error:
             return error
+
+
+def _ending(result: CellResult | SandboxUnavailableError) -> str:
+    return describe_cell(result) if isinstance(result, CellResult) else str(result)
 
 
 def _size(result: CellResult) -> int:
@@ -144,27 +154,39 @@ async def _runs_on(arena: Arena, *, source: str) -> Finding:
         arena.backend.open_sandbox(TIGHT) as sandbox,
         sandbox.open_interpreter() as interpreter,
     ):
-        await _run(interpreter, f"{HEARTBEAT}\n{dedent(source)}")
-        beating = await beats_go_on(sandbox)
+        ended = await _run(interpreter, f"{HEARTBEAT}\n{dedent(source)}")
+        try:
+            beating = await beats_go_on(sandbox)
+        except WorkspaceFileNotFoundError as error:
+            raise AssertionError(f"nothing ever beat: {_ending(ended)}") from error
     return Finding(breached=beating, evidence="it beats" if beating else "all is quiet")
 
 
 async def _runs(arena: Arena) -> Finding:
     """The same of a cell that is not over."""
-    found: list[bool] = []
+    ended: list[CellResult] = []
+    beating = False
     async with (
         arena.backend.open_sandbox(TIGHT) as sandbox,
         sandbox.open_interpreter() as interpreter,
         anyio.create_task_group() as tasks,
     ):
         running = anyio.Event()
-        source = f"{HEARTBEAT}\nopen('beats', 'w').write('.')\nprint(flush=True)\nbeat_forever()"
-        run = partial(interpreter.run_cell, source, on_output=lambda _: running.set())
+
+        def hear(chunk: OutputChunk) -> None:
+            if b"ready" in chunk.data:
+                running.set()
+
+        async def run() -> None:
+            ended.append(await interpreter.run_cell(BEAT_AND_SAY_SO, on_output=hear))
+            running.set()
+
         tasks.start_soon(run)
         await running.wait()
-        found.append(await beats_go_on(sandbox, within_s=5.0))
+        assert not ended, f"nothing ever beat: {_ending(ended[0])}"
+        beating = await beats_go_on(sandbox, within_s=5.0)
         await interpreter.interrupt()
-    return Finding(breached=found == [True], evidence=str(found))
+    return Finding(breached=beating, evidence="it beats" if beating else "all is quiet")
 
 
 _RUNNING_ON = {
