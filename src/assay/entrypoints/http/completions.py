@@ -17,11 +17,10 @@ from fastapi import APIRouter, Request
 from fastapi.responses import StreamingResponse
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from assay.contracts.dialogue import CellEnded
 from assay.contracts.dialogue_history import Turn
 from assay.entrypoints.http.callers import House, Writer
+from assay.entrypoints.http.completion_text import Telling, whole_text
 from assay.entrypoints.http.problems import documented, request_id
-from assay.entrypoints.http.session_shapes import text_of
 from assay.entrypoints.http.streaming import EVENT
 from assay.entrypoints.http.words import writable
 from assay.hosting.conversations import Begun, difference
@@ -32,7 +31,6 @@ from assay.hosting.records import Caller
 router = APIRouter(prefix="/v1/chat", tags=["chat"])
 
 _OURS: Final = "assay"
-_SHOWN_CHARS: Final = 4000
 Text = Annotated[str, AfterValidator(writable), Field(max_length=500_000)]
 
 
@@ -154,7 +152,7 @@ async def complete(
     if asked.stream:
         return StreamingResponse(_chunks(going), media_type="text/event-stream")
     turn = await begun.finish()
-    answer = _whole(turn)
+    answer = whole_text(turn)
     await going.remember(answer)
     usage = difference(begun.before, begun.conversation.dialogue.history.usage)
     return Completion(
@@ -195,8 +193,9 @@ async def _session(
 
 
 async def _chunks(going: _Going) -> AsyncGenerator[str]:
-    """Answer in pieces: each cell when it begins, its output when it ends, then the answer."""
-    sent: list[str] = []
+    """Answer in pieces: words as they come, each cell when it begins, its output when it ends."""
+    telling, sent = Telling(), ""
+    ours = False
     yield _chunk(going, {"role": "assistant", "content": ""})
     turn_number, conversations = going.begun.turn, going.house.conversations
     async with (
@@ -207,16 +206,17 @@ async def _chunks(going: _Going) -> AsyncGenerator[str]:
             if told is None:
                 continue
             event: dict[str, Any] = json.loads(told.data)
-            if event.get("turn") != turn_number:
+            # Words that pass by do not say of which turn they are.
+            ours = event.get("turn", turn_number if ours else 0) == turn_number
+            if not ours:
                 continue
-            if piece := _piece(event):
-                text = ("\n\n" if sent else "") + piece
-                sent.append(text)
-                yield _chunk(going, {"content": text})
+            if piece := telling.hear(event):
+                sent += piece
+                yield _chunk(going, {"content": piece})
             if told.kind == "turn_ended":
                 break
     turn = await going.begun.finish()
-    await going.remember("".join(sent))
+    await going.remember(sent)
     yield _chunk(going, {}, finish=_reason(turn))
     yield "data: [DONE]\n\n"
 
@@ -230,56 +230,6 @@ def _chunk(going: _Going, delta: dict[str, str], *, finish: str | None = None) -
         "choices": [{"index": 0, "delta": delta, "finish_reason": finish}],
     }
     return f"data: {json.dumps(fields)}\n\n"
-
-
-def _whole(turn: Turn) -> str:
-    """Return a turn as the pieces of it would have been sent."""
-    pieces: list[str] = []
-    thoughts = iter(turn.thoughts)
-    for step in turn.steps:
-        if isinstance(step, CellEnded):
-            pieces.append(_begun(next(thoughts, ""), step.code))
-            pieces.append(_fenced("text", step.observation))
-        else:
-            pieces.append(_used(step.thought, step.tool, step.answer))
-    pieces.append(text_of(turn.answer))
-    return "\n\n".join(piece for piece in pieces if piece)
-
-
-def _piece(event: dict[str, Any]) -> str:
-    match event["kind"]:
-        case "cell_began":
-            return _begun(event["thought"], event["code"])
-        case "cell_ended":
-            return _fenced("text", event["observation"])
-        case "tool_used":
-            return _used(event["thought"], event["tool"], event["answer"])
-        case "turn_ended":
-            return text_of(event["text"])
-        case _:
-            return ""
-
-
-def _begun(thought: str, code: str) -> str:
-    cell = _fenced("python", code)
-    return text_of(f"{thought}\n\n{cell}" if thought else cell)
-
-
-def _used(thought: str, tool: str, answer: str) -> str:
-    told = f"*Used `{tool}`:*\n\n{_fenced('text', answer)}"
-    return text_of(f"{thought}\n\n{told}" if thought else told)
-
-
-def _fenced(language: str, text: str) -> str:
-    if not text.strip():
-        return ""
-    text = text_of(text.rstrip())
-    if len(text) > _SHOWN_CHARS:
-        text = text[:_SHOWN_CHARS] + "\n…"
-    fence = "```"
-    while fence in text:
-        fence += "`"
-    return f"{fence}{language}\n{text}\n{fence}"
 
 
 def _reason(turn: Turn) -> Literal["stop", "length"]:
