@@ -14,7 +14,7 @@ from assay.contracts.ports import Sandbox
 from assay.sandbox.egress.dialing import Outside, WayOut
 from assay.sandbox.native import registry
 from assay.sandbox.native.equipping import Layers, Outfitter
-from assay.sandbox.native.layout import build_layout
+from assay.sandbox.native.layout import Layout, build_layout
 from assay.sandbox.native.pool import CellPool
 from assay.sandbox.native.provision import Choice, start_best
 from assay.sandbox.native.sandbox import House, NativeSandbox
@@ -52,10 +52,10 @@ class NativeBackend:
 
     name = "native"
 
-    def __init__(self, options: NativeOptions, tasks: anyio.abc.TaskGroup) -> None:
+    def __init__(self, options: NativeOptions, layout: Layout, tasks: anyio.abc.TaskGroup) -> None:
         self._options = options
         self._tasks = tasks
-        self._layout = build_layout(options.search_path, options.read_only)
+        self._layout = layout
         self._stages = installed_stages(options.preload)
         self._outfitter = Outfitter(options.packages, options.outside, self._stages)
         self._turns = anyio.Semaphore(options.max_concurrent)
@@ -143,10 +143,12 @@ async def open_native(options: NativeOptions) -> AsyncGenerator[NativeBackend]:
 
     Raises:
         IsolationUnavailableError: If this machine does not allow it.
+        UsageError: If something that should be readable is not, or cannot be seen inside.
     """
+    layout = build_layout(options.search_path, options.read_only)
     failure: Exception | None = None
     async with anyio.create_task_group() as tasks:
-        backend = NativeBackend(options, tasks)
+        backend = NativeBackend(options, layout, tasks)
         try:
             await backend.start()
             yield backend

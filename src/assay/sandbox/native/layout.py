@@ -24,6 +24,7 @@ VENV: Final = f"{HOME}/venv"
 LIBRARY: Final = f"{HOME}/lib"
 INTERPRETER: Final = f"{VENV}/bin/python3"
 
+_OWN_FOLDERS: Final = ("/tmp", "/proc", "/dev", WORKSPACE)  # noqa: S108 - the jail's own
 _SYSTEM_FOLDERS: Final = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _ETC: Final = (
     "alternatives",
@@ -58,14 +59,9 @@ def build_layout(search_path: Sequence[str], extra_read_only: Sequence[Path] = (
     """Look at this machine and interpreter once; pure data comes out.
 
     Raises:
-        UsageError: If something that should be readable is not there.
+        UsageError: If something that should be readable is not there, or cannot be seen inside.
     """
-    for path in extra_read_only:
-        if not path.is_absolute() or not path.exists():
-            raise UsageError(
-                f"setting sandbox.read_only: {str(path)!r} is not there",
-                hint="name existing files or folders by their absolute paths",
-            )
+    _check_readable(extra_read_only)
     toolchains = find_toolchains(search_path)
     binds = [
         ("/usr", "/usr"),
@@ -90,6 +86,22 @@ def build_layout(search_path: Sequence[str], extra_read_only: Sequence[Path] = (
         },
         readable=tuple(dict.fromkeys((*(source for source, _ in binds), *own_parts))),
     )
+
+
+def _check_readable(paths: Sequence[Path]) -> None:
+    for path in paths:
+        if not path.is_absolute() or not path.exists():
+            raise UsageError(
+                f"setting sandbox.read_only: {str(path)!r} is not there",
+                hint="name existing files or folders by their absolute paths",
+            )
+        for folder in _OWN_FOLDERS:
+            if path.is_relative_to(folder):
+                raise UsageError(
+                    f"setting sandbox.read_only: {str(path)!r} cannot be seen in a sandbox, "
+                    f"which has a {folder} of its own",
+                    hint="keep it elsewhere; what we install ourselves is below XDG_CACHE_HOME",
+                )
 
 
 def _environment(first_folders: Iterable[str]) -> dict[str, str]:
