@@ -29,7 +29,8 @@ The same model, asked once with docs and stub only (track `blind`, one try, temp
 work in Assay with the tests in sight (track `agentic`). The two are different tracks: the first is
 what a single reply is worth, the second what the same model comes to when its proposals are run and
 judged. Both are judged by the same verifier in fresh sandboxes without network; memory was off, so
-that no exercise could help another. Intervals are Wilson's, 95 %; the p-value is McNemar's, exact.
+that no exercise could help another. The gate came first, by itself: it accepted the reference and
+rejected the stub of every exercise. Intervals are Wilson's, 95 %; the p-value is McNemar's, exact.
 
 This page is made by `python benchmarks/publish_bench.py RUNS` from the runs' own folders.
 """
@@ -66,8 +67,10 @@ def section(title: str, words: str, single: Summary, agentic: Summary) -> str:
         ("Assay", *rate_cells(agentic.rate), *effort(agentic)),
     ]
     commands = (
-        f"```console\n$ assay bench run {words} --model local --tries 1\n"
-        f"$ assay bench run {words} --model local --track agentic --attempts {attempts}\n```"
+        f"```console\n$ assay bench gate {words}\n"
+        f"$ assay bench run {words} --no-gate --model local --tries 1\n"
+        f"$ assay bench run {words} --no-gate --model local --track agentic "
+        f"--attempts {attempts}\n```"
     )
     flips = (
         f"Assay solved {len(found.gained)} that one reply did not, and one reply solved "
