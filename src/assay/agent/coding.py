@@ -102,7 +102,7 @@ async def feedback_on(sitting: Sitting, step: Step, number: int) -> str:
     if earlier is None or step.move == "sample":
         return ""
     if step.move == "hinted":
-        return await hard_tests(sitting, earlier)
+        return hint_of(earlier, await sitting.parts.journal.load_tree(state.plan.pristine))
     last = state.attempts[-1]
     said: list[str] = []
     if last.number != earlier.number:
@@ -119,9 +119,8 @@ async def feedback_on(sitting: Sitting, step: Step, number: int) -> str:
     return "\n\n".join([*(part for part in said if part), _REPAIR])
 
 
-async def hard_tests(sitting: Sitting, best: Attempt) -> str:
+def hint_of(best: Attempt, tree: Tree) -> str:
     """Show the tests that even the best attempt fails, without showing how it fails them."""
-    tree = await sitting.parts.journal.load_tree(sitting.state.plan.pristine)
     failing = [test for report in best.reports for test in report.tests if not test.passed]
     sources = dict.fromkeys(source_of(test.id, tree) for test in failing)
     shown = [source for source in sources if source][:_HARD_TESTS]
