@@ -212,12 +212,14 @@ async def test_what_the_first_version_has_written_is_read_and_kept(
     older = (
         "ALTER TABLE assay_runs DROP COLUMN tokens",
         "ALTER TABLE assay_runs DROP COLUMN cost_usd",
+        "ALTER TABLE assay_sessions DROP COLUMN key_id",
         "UPDATE assay_version SET version = 1",
     )
     async with open_database(tmp_path / "serve.sqlite", url) as database:
         store = Store(database)
         await store.prepare()
         await store.put_run(RUN)
+        await store.put_session(SESSION)
         for sql in older:
             await database.do(lambda statements, sql=sql: statements.run(sql))
     for _ in range(2):
@@ -226,6 +228,10 @@ async def test_what_the_first_version_has_written_is_read_and_kept(
             await store.put_run(replace(RUN, tokens=7, cost_usd=0.5))
             assert await store.run(RUN.user, RUN.id) == replace(RUN, tokens=7, cost_usd=0.5)
             await store.put_run(RUN)
+            assert await store.session(SESSION.user, SESSION.id) == SESSION
+            await store.put_session(replace(SESSION, key_id="abc"))
+            assert await store.session(SESSION.user, SESSION.id) == replace(SESSION, key_id="abc")
+            await store.put_session(SESSION)
 
 
 async def test_a_newer_database_is_refused(tmp_path: Path) -> None:

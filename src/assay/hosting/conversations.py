@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,9 +15,11 @@ from anyio import to_thread
 
 from assay.contracts.conversation import Usage
 from assay.contracts.dialogue import (
+    CellBegan,
     DialogueEvent,
     FileLoaded,
     PassingSpeech,
+    ToolUsed,
     TurnBegan,
     TurnEnded,
     TurnUndone,
@@ -27,7 +29,8 @@ from assay.contracts.errors import AssayError, JournalError
 from assay.hosting.feeding import FeedKey, Feeds
 from assay.hosting.feeds import Feed
 from assay.hosting.places import settings_of
-from assay.hosting.records import Page, SessionRow
+from assay.hosting.quotas import Quotas
+from assay.hosting.records import Caller, Page, SessionRow
 from assay.hosting.refusing import RefusedError, not_found
 from assay.hosting.store import Store
 from assay.hosting.talks import Order, Talk
@@ -39,7 +42,6 @@ from assay.undertaking.conversing import Company, Conversation, Shared, open_con
 T = TypeVar("T")
 Listener = Callable[[str, DialogueEvent], None]
 """Told of every event, with the id of its session."""
-OnUsage = Callable[[Usage], Awaitable[None]]
 
 _LOG: Final = logging.getLogger(__name__)
 _PASSING: Final = get_args(PassingSpeech)
@@ -74,15 +76,16 @@ class Conversations:
         store: Store,
         shared: Shared,
         feeds: Feeds,
+        quotas: Quotas,
         tasks: anyio.abc.TaskGroup,
-        listener: Listener,
     ) -> None:
         self._settings = settings
         self._store = store
         self._shared = shared
         self._feeds = feeds
+        self._quotas = quotas
         self._tasks = tasks
-        self._listener = listener
+        self.listener: Listener = lambda _session, _event: None
         self._talks: dict[FeedKey, Talk] = {}
         self._opening = anyio.Lock()
         self._freed = anyio.Event()
@@ -150,17 +153,15 @@ class Conversations:
             await self._store.delete_session(user, session_id)
         self._feeds.close(key)
 
-    async def begin_turn(
-        self, user: str, session_id: str, message: str, on_usage: OnUsage
-    ) -> Begun:
+    async def begin_turn(self, caller: Caller, session_id: str, message: str) -> Begun:
         """Let the model answer a message; returns when the turn has begun.
 
         Raises:
             RefusedError: If there is no such session, or another turn of it is under way.
             AssayError: If a part that it needs cannot be opened.
         """
-        row = await self.find(user, session_id)
-        talk, conversation = await self._open(user, row)
+        row = replace(await self.find(caller.user, session_id), key_id=caller.key_id)
+        talk, conversation = await self._open(caller.user, row)
         before = conversation.dialogue.history
 
         async def take(conversation: Conversation) -> TurnEnded:
@@ -180,7 +181,7 @@ class Conversations:
                 # Who hears that the turn has ended may begin the next one at once.
                 talk.settling = True
                 with anyio.CancelScope(shield=True):
-                    await self._settle(user, session_id, conversation, before.usage, on_usage)
+                    await self._settle(row, conversation, before.usage)
 
         order = talk.give(take)
         return Begun(
@@ -237,7 +238,7 @@ class Conversations:
         return self._sessions(user).folder / row.id
 
     async def recover(self) -> None:
-        """Write down of each turn that a crash has cut off that it was."""
+        """Write down of each turn that a crash has cut off that it was, and what it took."""
         for row in await self._store.busy_sessions():
             with suppress(AssayError):
                 place = SessionStore(settings_of(self._settings, row.user).state_dir)
@@ -246,6 +247,7 @@ class Conversations:
                     begun = any(_begins(event, row.turns) for event in record.events)
                     if begun and not any(_ends(event, row.turns) for event in record.events):
                         record.emit(_cut_off(row.turns))
+                    await self._quotas.add(row.key_id, _usage_of(record.events, row.turns))
             await self._store.put_session(replace(row, busy=False))
 
     async def drain(self, within_s: float) -> None:
@@ -272,21 +274,14 @@ class Conversations:
         await self._store.put_session(replace(row, updated_at=time.time()))
         return value
 
-    async def _settle(
-        self,
-        user: str,
-        session_id: str,
-        conversation: Conversation,
-        before: Usage,
-        on_usage: OnUsage,
-    ) -> None:
+    async def _settle(self, row: SessionRow, conversation: Conversation, before: Usage) -> None:
         """Note after a turn what it took, and that the session is free again."""
         after = conversation.dialogue.history.usage
         try:
             await conversation.record.settle()
-            await on_usage(difference(before, after))
-            if row := await self._store.session(user, session_id):
-                await self._store.put_session(replace(row, updated_at=time.time(), busy=False))
+            await self._quotas.add(row.key_id, difference(before, after))
+            if now := await self._store.session(row.user, row.id):
+                await self._store.put_session(replace(now, updated_at=time.time(), busy=False))
         except JournalError as error:
             _LOG.error("a turn could not be noted: %s", error)
         self._freed.set()
@@ -331,7 +326,7 @@ class Conversations:
 
             def hear(event: DialogueEvent) -> None:
                 feed.tell(event, kept=not isinstance(event, _PASSING))
-                self._listener(session.id, event)
+                self.listener(session.id, event)
 
             yield await stack.enter_async_context(
                 open_conversation(
@@ -382,6 +377,11 @@ def _key(user: str, session_id: str) -> FeedKey:
 
 def _cut_off(turn: int) -> TurnEnded:
     return TurnEnded(turn=turn, status="interrupted", text=_CUT_OFF, usage=Usage())
+
+
+def _usage_of(events: Iterable[DialogueEvent], turn: int) -> Usage:
+    steps = (event for event in events if isinstance(event, CellBegan | ToolUsed | TurnEnded))
+    return sum((step.usage for step in steps if step.turn == turn), Usage())
 
 
 def _begins(event: DialogueEvent, turn: int) -> bool:

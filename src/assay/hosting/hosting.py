@@ -6,7 +6,6 @@ import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
 import anyio
@@ -56,8 +55,7 @@ class Hosting:
             AssayError: As it raises them.
         """
         await self.quotas.check_spending(caller)
-        count = partial(self.quotas.add, caller.key_id)
-        return await self.conversations.begin_turn(caller.user, session_id, message, count)
+        return await self.conversations.begin_turn(caller, session_id, message)
 
     async def audit(
         self, caller: Caller, action: str, target: str = "", *, outcome: str = "done", request: str
@@ -119,7 +117,8 @@ async def open_hosting(
         open_seats() as tasks,
     ):
         feeds, quotas = Feeds(), Quotas(store)
-        conversations = Conversations(settings, store, shared, feeds, tasks, watcher.dialogue_event)
+        conversations = Conversations(settings, store, shared, feeds, quotas, tasks)
+        conversations.listener = watcher.dialogue_event
         runs = Runs(settings, store, shared.backend, feeds, quotas, tasks)
         runs.listener = watcher.run_event
         hosting = Hosting(

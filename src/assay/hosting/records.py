@@ -74,6 +74,8 @@ class SessionRow:
     updated_at: float
     turns: int = 0
     model: str = ""
+    key_id: str = ""
+    """Of whoever asked for the last turn."""
     busy: bool = False
     """A turn is under way, or was when the process died."""
 

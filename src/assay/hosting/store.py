@@ -33,7 +33,7 @@ _SCHEMA: Final = (
     """CREATE TABLE IF NOT EXISTS assay_sessions (
         id TEXT NOT NULL, user_id TEXT NOT NULL, title TEXT NOT NULL,
         created_at DOUBLE PRECISION NOT NULL, updated_at DOUBLE PRECISION NOT NULL,
-        turns BIGINT NOT NULL, model TEXT NOT NULL, busy INTEGER NOT NULL,
+        turns BIGINT NOT NULL, model TEXT NOT NULL, key_id TEXT NOT NULL, busy INTEGER NOT NULL,
         PRIMARY KEY (user_id, id))""",
     "CREATE INDEX IF NOT EXISTS assay_sessions_new ON assay_sessions (user_id, updated_at)",
     """CREATE TABLE IF NOT EXISTS assay_runs (
@@ -55,6 +55,7 @@ _SINCE: Final = {
     2: (
         "ALTER TABLE assay_runs ADD COLUMN tokens BIGINT NOT NULL DEFAULT 0",
         "ALTER TABLE assay_runs ADD COLUMN cost_usd DOUBLE PRECISION NOT NULL DEFAULT 0",
+        "ALTER TABLE assay_sessions ADD COLUMN key_id TEXT NOT NULL DEFAULT ''",
     )
 }
 """What each version has changed in the tables of the one before it."""
@@ -62,7 +63,7 @@ _KEY: Final = (
     "id, user_id, name, role, created_at, revoked_at, last_used_at, "
     "requests_per_minute, runs, tokens_per_day, usd_per_day"
 )
-_SESSION: Final = "id, user_id, title, created_at, updated_at, turns, model, busy"
+_SESSION: Final = "id, user_id, title, created_at, updated_at, turns, model, key_id, busy"
 _RUN: Final = (
     "id, user_id, key_id, goal, status, model, created_at, ended_at, error, tokens, cost_usd"
 )
@@ -157,10 +158,10 @@ class Store:
 
     async def put_session(self, row: SessionRow) -> None:
         await self._run(
-            f"INSERT INTO assay_sessions ({_SESSION}) VALUES ({_marks(8)}) "
+            f"INSERT INTO assay_sessions ({_SESSION}) VALUES ({_marks(9)}) "
             "ON CONFLICT (user_id, id) DO UPDATE SET title = excluded.title, "
             "updated_at = excluded.updated_at, turns = excluded.turns, model = excluded.model, "
-            "busy = excluded.busy",
+            "key_id = excluded.key_id, busy = excluded.busy",
             (*astuple(row)[:-1], int(row.busy)),
         )
 
