@@ -7,14 +7,17 @@ folder that `assay bench run` wrote: the model asked once, and Assay with the sa
 """
 
 import argparse
+import re
 import sys
+from collections import Counter
 from pathlib import Path
 
 from assay.bench.comparing import compare
 from assay.bench.markdown_report import rate_cells, table
-from assay.bench.result import Status
+from assay.bench.result import Result, Status
 from assay.bench.summary import Summary, read_summary
 
+ERROR = re.compile(r"\b[A-Z]\w*(?:Error|Exception)\b")
 SUITES = {
     "humaneval": ("HumanEval", "humaneval --dataset HumanEval.jsonl.gz"),
     "python": (
@@ -49,7 +52,7 @@ def main() -> int:
         agentic = read_summary(arguments.runs / f"{name}-agentic")
         parts.append(section(title, words, single, agentic))
     parts.append(where(single))
-    arguments.to.write_text("\n".join(parts), "utf-8")
+    arguments.to.write_text("\n\n".join(part.strip() for part in parts) + "\n", "utf-8")
     print(arguments.to)
     return 0
 
@@ -112,14 +115,29 @@ def failures(summary: Summary) -> str:
         for status in Status
         if summary.count(status) and status is not Status.PASSED
     )
-    rows = [
-        (result.exercise, result.status.value, " ".join(result.reason.split())[:150])
-        for result in summary.results
-        if not result.passed
-    ]
-    if not rows:
+    failed = [result for result in summary.results if not result.passed]
+    if not failed:
         return "Nothing."
-    return f"{counts}.\n\n" + table(("exercise", "status", "why"), rows)
+    kinds = Counter(kind_of(result) for result in failed)
+    told = ", ".join(f"{kind} {count}" for kind, count in kinds.most_common())
+    rows = [(result.exercise, result.status.value, why(result)) for result in failed]
+    return f"{counts}. {told}.\n\n" + table(("exercise", "status", "why"), rows)
+
+
+def why(result: Result) -> str:
+    """Return how far it came, and what was wrong with what was handed in last."""
+    last = result.tries[-1].reason if result.tries else ""
+    said = result.reason if not last or last in result.reason else f"{result.reason}; {last}"
+    return " ".join(said.replace("the tests failed: E ", "").split())[:150]
+
+
+def kind_of(result: Result) -> str:
+    if result.tries and result.tries[-1].timed_out:
+        return "too slow"
+    last = result.tries[-1].reason if result.tries else result.reason
+    if found := ERROR.search(last):
+        return "wrong answer" if found[0] == "AssertionError" else found[0]
+    return "wrong answer" if "assert" in last else "other"
 
 
 def where(summary: Summary) -> str:
