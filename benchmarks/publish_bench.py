@@ -1,6 +1,6 @@
 """Makes docs/benchmarks/bench.md from the folders of finished runs.
 
-    python benchmarks/publish_bench.py RUNS [--to docs/benchmarks/bench.md]
+    python benchmarks/publish_bench.py RUNS [--remark TEXT] [--to docs/benchmarks/bench.md]
 
 RUNS holds `humaneval-single`, `humaneval-agentic`, `python-single` and `python-agentic`, each a
 folder that `assay bench run` wrote: the model asked once, and Assay with the same model.
@@ -32,7 +32,7 @@ The same model, asked once with docs and stub only (track `blind`, one try, temp
 work in Assay with the tests in sight (track `agentic`). The two are different tracks: the first is
 what a single reply is worth, the second what the same model comes to when its proposals are run and
 judged. Both are judged by the same verifier in fresh sandboxes without network; memory was off, so
-that no exercise could help another. The gate came first, by itself: it accepted the reference and
+that no exercise could help another. The gate was asked by itself: it accepted the reference and
 rejected the stub of every exercise. Intervals are Wilson's, 95 %; the p-value is McNemar's, exact.
 
 This page is made by `python benchmarks/publish_bench.py RUNS` from the runs' own folders.
@@ -45,6 +45,7 @@ def main() -> int:
     )
     parser.add_argument("runs", type=Path)
     parser.add_argument("--to", type=Path, default=Path("docs/benchmarks/bench.md"))
+    parser.add_argument("--remark", default="", help="what else a reader has to know of the runs")
     arguments = parser.parse_args()
     parts = [HEAD]
     for name, (title, words) in SUITES.items():
@@ -52,7 +53,8 @@ def main() -> int:
         agentic = read_summary(arguments.runs / f"{name}-agentic")
         parts.append(section(title, words, single, agentic))
     parts.append(where(single))
-    arguments.to.write_text("\n\n".join(part.strip() for part in parts) + "\n", "utf-8")
+    parts.append(arguments.remark)
+    arguments.to.write_text("\n\n".join(part.strip() for part in parts if part) + "\n", "utf-8")
     print(arguments.to)
     return 0
 
