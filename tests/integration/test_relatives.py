@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Generator
 
 import pytest
@@ -35,6 +36,20 @@ def test_every_number_that_is_in_use_is_found_once() -> None:
     assert process.pid in found - others
     assert process.pid not in again, "who was found is killed, and only has to be buried"
     assert os.getpid() not in found | others
+
+
+def test_a_thread_of_the_keeper_is_not_a_stranger() -> None:
+    """One that lingers would be killed for what cells have left, and the keeper with it."""
+    go_on = threading.Event()
+    lingering = threading.Thread(target=go_on.wait)
+    lingering.start()
+    try:
+        _, others = strangers()
+    finally:
+        go_on.set()
+        lingering.join()
+
+    assert lingering.native_id not in others
 
 
 def test_who_is_known_is_not_found(child: int) -> None:

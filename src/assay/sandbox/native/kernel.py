@@ -119,6 +119,15 @@ def clone_without_mounts() -> tuple[int, int]:
     return pid, ends
 
 
+def is_own_thread(number: int) -> bool:
+    """Whether a number is that of a thread of this very process, as its own is."""
+    try:
+        _syscall("tgkill", *(ctypes.c_int(word) for word in (os.getpid(), number, 0)))
+    except OSError:
+        return False
+    return True
+
+
 def unshare(namespaces: int) -> None:
     _check(_libc.unshare(ctypes.c_int(namespaces)), "unshare")
 

@@ -96,10 +96,10 @@ class NumberedRelatives:
     def find(
         self, roots: Collection[int], below: Collection[int], known: set[int], *, alone: bool
     ) -> list[int]:
-        # The newest is a thread of ours that may not be quite gone.
-        ours = {self._me, newest := _newest_number()}
-        numbers = range(_FIRST_PID, self._end_of_numbers(newest))
-        there = {pid for pid in numbers if _exists(pid)} - ours
+        numbers = range(_FIRST_PID, self._end_of_numbers(_newest_number()))
+        # Threads of ours that are not quite gone have numbers too: whoever ends one ends us. To be
+        # asked about second: a number whose thread went in between reaches nobody.
+        there = {pid for pid in numbers if _exists(pid) and not kernel.is_own_thread(pid)}
         self._found &= there
         strange = there - known - self._found
         if not alone:
