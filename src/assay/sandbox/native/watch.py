@@ -3,7 +3,7 @@
 import os
 import stat
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -64,8 +64,7 @@ class CellWatch:
     def __init__(self, watch: Watch, *, own_processes: int) -> None:
         watch.forget_peaks()
         if isinstance(watch, ProcessWatch):
-            # All the others begin with what the keeper had.
-            watch.leave_out_the_first(copies=own_processes)
+            watch.leave_out_the_first()
         self._watch = watch
         self._own_processes = own_processes
         """Of ours, not of the cell's: they do not count."""
@@ -120,17 +119,15 @@ class ProcessWatch:
         self._disk_due = 0.0
         self._at_first = frozenset(self._program())
         self._left_out: frozenset[int] = frozenset()
-        self._copies = 1
-        """How many processes hold what the first had, where that cannot be told."""
         self._inherited = sum(_fair_bytes(pid) for pid in self._at_first)
 
-    def leave_out_the_first(self, *, copies: int) -> None:
+    def leave_out_the_first(self) -> None:
         """Do not count the memory of whoever was there first: it keeps an interpreter, for us.
 
         It hides from its cells, and so from us as well if we are nobody special: each page that it
         shares with them would be counted in full.
         """
-        self._left_out, self._copies = self._at_first, copies
+        self._left_out = self._at_first
 
     def look(self) -> Sample:
         pids = self._program()
@@ -185,8 +182,10 @@ class ProcessWatch:
 class ContainedWatch(ProcessWatch):
     """The same in gVisor, which does not tell whose a page is that several processes hold.
 
-    It does tell how much memory all programs hold together, each page once: nobody can have taken
-    more than that has grown.
+    Each copy of the first process begins with all that this had, which nobody has to pay for. What
+    the program itself has made and shared among its processes would be counted for each: but
+    gVisor does tell how much memory all programs hold together, each page once, and nobody can have
+    taken more than that has grown.
     """
 
     def __init__(
@@ -200,12 +199,35 @@ class ContainedWatch(ProcessWatch):
     ) -> None:
         self._before = _anonymous_bytes()
         super().__init__(cell, memory_bytes, places, processes=processes, act_as=act_as)
+        self._begins_with = _largest_by_command(self._at_first)
+
+    def leave_out_the_first(self) -> None:
+        if not self._left_out:
+            # No cell has run yet: what waits for the first holds nothing of the program either.
+            self._begins_with = _largest_by_command(self._program())
+        super().leave_out_the_first()
 
     def _look_at_memory(self, pids: list[int]) -> None:
-        grown = max(0, _anonymous_bytes() - self._before)
-        resident = sum(_resident_bytes(pid) for pid in pids)
-        held = max(0, resident - self._inherited * self._copies)
-        self._peak_bytes = max(self._peak_bytes, min(grown, held))
+        held = sum(self._taken_bytes(pid) for pid in pids)
+        if held > self._peak_bytes:
+            grown = max(0, _anonymous_bytes() - self._before)
+            self._peak_bytes = max(self._peak_bytes, min(grown, held))
+
+    def _taken_bytes(self, pid: int) -> int:
+        """What a process holds beyond what it began with: nothing, if it is another program."""
+        # In this order: whoever has no name any more because it is ending holds nothing either.
+        begun_with = self._begins_with.get(_command_line(pid), 0)
+        return max(0, _resident_bytes(pid) - begun_with)
+
+
+def _largest_by_command(pids: Iterable[int]) -> dict[bytes, int]:
+    return dict(sorted((_command_line(pid), _resident_bytes(pid)) for pid in pids))
+
+
+def _command_line(pid: int) -> bytes:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b""
 
 
 def _anonymous_bytes() -> int:

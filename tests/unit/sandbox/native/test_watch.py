@@ -2,15 +2,19 @@ import ctypes
 import os
 import select
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
-from assay.sandbox.native import kernel, registry, syscalls
+import pytest
+
+from assay.sandbox.native import kernel, registry, syscalls, watch
 from assay.sandbox.native.cell import Cell, close_all, lay_pipes
 from assay.sandbox.native.cgroups import ControlGroup, NoGroup
 from assay.sandbox.native.watch import (
+    ContainedWatch,
     GroupWatch,
     ProcessWatch,
     Sample,
@@ -70,20 +74,31 @@ def start_threads(number: int) -> None:
         threading.Thread(target=threading.Event().wait, daemon=True).start()
 
 
-def test_memory_that_the_program_takes_is_seen() -> None:
+@contextmanager
+def a_cell_that_waits(act: Callable[[], object]) -> Generator[tuple[Cell, Callable[[], None]]]:
+    """A cell, and what has its program do something and returns when it is done."""
     reader, writer = os.pipe()
 
-    def hold_when_told(*_: object) -> None:
-        hold(40)
+    def act_when_told(*_: object) -> None:
+        act()
         os.write(writer, b"+")
 
-    with a_cell(program=lambda: signal.signal(signal.SIGUSR1, hold_when_told)) as cell:
-        watch = ProcessWatch(cell, 20 * MEGABYTE)
-        before = watch.look()
-        os.kill(process_tree(cell.host_pids()[0])[1], signal.SIGUSR1)
-        os.read(reader, 1)
-        after = watch.look()
+    with a_cell(program=lambda: signal.signal(signal.SIGUSR1, act_when_told)) as cell:
+
+        def tell() -> None:
+            os.kill(process_tree(cell.host_pids()[0])[1], signal.SIGUSR1)
+            os.read(reader, 1)
+
+        yield cell, tell
     close_all((reader, writer))
+
+
+def test_memory_that_the_program_takes_is_seen() -> None:
+    with a_cell_that_waits(lambda: hold(40)) as (cell, tell):
+        looking = ProcessWatch(cell, 20 * MEGABYTE)
+        before = looking.look()
+        tell()
+        after = looking.look()
 
     assert before.memory_bytes < 20 * MEGABYTE
     assert 35 * MEGABYTE < after.memory_bytes < 100 * MEGABYTE
@@ -95,6 +110,75 @@ def test_what_was_held_before_the_program_began_is_not_the_programs() -> None:
         sample = ProcessWatch(cell, 20 * MEGABYTE).look()
 
     assert sample.memory_bytes < 20 * MEGABYTE
+
+
+def have_children(number: int, prepare: Callable[[], object]) -> None:
+    for _ in range(number):
+        have_a_child(prepare)
+
+
+def contained_memory(
+    monkeypatch: pytest.MonkeyPatch, act: Callable[[], object], *, grown_mb: int
+) -> float:
+    """What is counted in gVisor for something that a program does, in MB."""
+    with a_cell_that_waits(act) as (cell, tell):
+        monkeypatch.setattr(watch, "_anonymous_bytes", lambda: 100 * MEGABYTE)
+        contained = ContainedWatch(cell, 20 * MEGABYTE)
+        tell()
+        monkeypatch.setattr(watch, "_anonymous_bytes", lambda: (100 + grown_mb) * MEGABYTE)
+        return contained.look().memory_bytes / MEGABYTE
+
+
+def test_in_gvisor_copies_of_the_program_pay_for_what_they_take_themselves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    KEPT.append(bytearray(b"x" * (20 * MEGABYTE)))  # every process below begins with it
+    try:
+        idle = contained_memory(monkeypatch, lambda: have_children(5, int), grown_mb=1000)
+        busy = contained_memory(
+            monkeypatch, lambda: have_children(5, lambda: hold(10)), grown_mb=1000
+        )
+    finally:
+        KEPT.clear()
+
+    assert idle < 20
+    assert 50 <= busy < 130
+
+
+def test_in_gvisor_another_program_pays_for_all_it_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    ready, tell = os.pipe()
+    source = f"""
+import os, signal
+kept = bytearray(b"x" * {30 * MEGABYTE})
+os.write({tell}, b"+")
+signal.pause()
+"""
+
+    def become_another() -> None:
+        if os.fork() == 0:
+            kernel.die_with_parent(signal.SIGKILL)
+            os.set_inheritable(tell, True)
+            os.execv(sys.executable, [sys.executable, "-c", source])  # noqa: S606
+        os.read(ready, 1)
+
+    KEPT.append(bytearray(b"x" * (30 * MEGABYTE)))
+    try:
+        counted = contained_memory(monkeypatch, become_another, grown_mb=1000)
+    finally:
+        KEPT.clear()
+        close_all((ready, tell))
+
+    assert counted > 30
+
+
+def test_in_gvisor_nobody_has_taken_more_than_all_hold_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def share() -> None:
+        hold(40)
+        have_children(3, int)
+
+    assert contained_memory(monkeypatch, share, grown_mb=45) == 45
 
 
 def test_processor_time_of_the_program_is_seen() -> None:
