@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, SecretStr
 
-from assay.setting_kinds import Address, Section
+from assay.setting_kinds import Address, Packages, Section
 
 
 class DockerSettings(Section):
@@ -15,7 +15,7 @@ class DockerSettings(Section):
     """A path, or an address as in DOCKER_HOST, which is used if nothing is said here."""
     base_image: Annotated[str, Field(pattern=r"^[\w./:@-]+$")] = "python:3.12-slim"
     """What `assay-python` is built on; Python 3.11 or newer has to be in it."""
-    packages: tuple[str, ...] = ()
+    packages: Packages = ()
     """Python packages that are installed in it besides the usual ones."""
     runtime: Literal["", "runsc"] = ""
     """`runsc` is gVisor, and the same as the backend `docker+runsc`."""

@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, cast
+from pathlib import Path
+from typing import Annotated, Any, Final, cast
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
 
@@ -15,7 +16,9 @@ def _http_address(text: str) -> str:
 
 def _split(value: object) -> object:
     # A variable of the environment holds a list as people write one.
-    return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
+    if not isinstance(value, str):
+        return value
+    return [part.strip() for part in value.split(",") if part.strip()]
 
 
 def _split_twice(value: object) -> object:
@@ -24,6 +27,15 @@ def _split_twice(value: object) -> object:
     return [_split(part) for part in value.split(";") if part.strip()]
 
 
+def _split_between_packages(value: object) -> object:
+    """Not at the commas that are within one: `requests[socks,http2]>=2,<3`."""
+    if not isinstance(value, str):
+        return value
+    return [part.strip() for part in _NEXT_PACKAGE.split(value) if part.strip()]
+
+
+_NEXT_PACKAGE: Final = re.compile(r",(?=\s*\w)(?![^\[]*\])")
+
 Positive = Annotated[int, Field(gt=0)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Usd = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -31,6 +43,8 @@ Address = Annotated[str, AfterValidator(_http_address)]
 WithCommas = BeforeValidator(_split)
 """For a list that may also be given as one text: `a, b`."""
 Words = Annotated[tuple[str, ...], WithCommas]
+Paths = Annotated[tuple[Path, ...], WithCommas]
+Packages = Annotated[tuple[str, ...], BeforeValidator(_split_between_packages)]
 WordGroups = Annotated[tuple[tuple[str, ...], ...], BeforeValidator(_split_twice)]
 """Lists in a list, which may also be given as one text: `a, b; c`."""
 

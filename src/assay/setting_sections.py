@@ -81,9 +81,9 @@ class ToolSettings(Section):
 class ScreeningSettings(Section):
     """What the screen names in code, besides its own list, and what it lets pass."""
 
-    deny_imports: tuple[str, ...] = ()
-    deny_calls: tuple[str, ...] = ()
-    allow: tuple[str, ...] = ()
+    deny_imports: Words = ()
+    deny_calls: Words = ()
+    allow: Words = ()
     """Names of either kind that are all right here."""
 
 

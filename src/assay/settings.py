@@ -20,7 +20,17 @@ from assay.contracts.errors import UsageError
 from assay.contracts.execution import Isolation
 from assay.executor_settings import ExecutorSettings, RemoteSettings
 from assay.serve_settings import ServeSettings
-from assay.setting_kinds import Address, Positive, Seconds, Section, Usd, WordGroups
+from assay.setting_kinds import (
+    Address,
+    Packages,
+    Paths,
+    Positive,
+    Seconds,
+    Section,
+    Usd,
+    WordGroups,
+    Words,
+)
 from assay.setting_sections import (
     ChatSettings,
     McpSettings,
@@ -104,13 +114,13 @@ class SandboxSettings(Section):
     """How many processes wait ready for a program, per stage."""
     max_concurrent: Positive = 32
     """Executions at once; more wait their turn."""
-    read_only: tuple[Path, ...] = ()
+    read_only: Paths = ()
     """More of this machine that programs may read, at the same path."""
     runtime_dir: Path = Field(default_factory=_runtime_dir)
     """Where running engines are written down, so that a crash can be cleaned up."""
     search_path: tuple[str, ...] = Field(default_factory=lambda: tuple(os.get_exec_path()))
     """Where to look for toolchains to offer."""
-    packages: tuple[str, ...] = ()
+    packages: Packages = ()
     """Python packages that programs find, besides those of this interpreter: `requests==2.32.*`."""
     packages_dir: Path = Field(default_factory=lambda: _cache_dir() / "packages")
     """Where fetched packages are kept."""
@@ -120,7 +130,7 @@ class SandboxSettings(Section):
         default_factory=_pip_environment, repr=False, exclude=True
     )
     """What says where packages come from. An index may have a password, so this is not shown."""
-    hosts: tuple[str, ...] = ()
+    hosts: Words = ()
     """Hosts that programs may reach, `*.example.org:443`; none is no network at all."""
     remote: RemoteSettings = Field(default_factory=RemoteSettings)
     docker: DockerSettings = Field(default_factory=DockerSettings)

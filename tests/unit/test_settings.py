@@ -68,6 +68,26 @@ def test_stages_may_be_one_text(
     assert load_settings().sandbox.preload == stages
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "values"),
+    [
+        ("hosts", "a.example, *.b.example:443", ("a.example", "*.b.example:443")),
+        ("hosts", "", ()),
+        ("read_only", "/opt/data, /srv/models", (Path("/opt/data"), Path("/srv/models"))),
+        ("packages", "requests>=2,<3, attrs", ("requests>=2,<3", "attrs")),
+        ("packages", "httpx[http2,socks]==0.28.*,attrs", ("httpx[http2,socks]==0.28.*", "attrs")),
+        ("packages", "", ()),
+    ],
+)
+@pytest.mark.usefixtures("home")
+def test_a_list_may_be_one_text(
+    name: str, text: str, values: tuple[object, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(f"ASSAY_SANDBOX__{name.upper()}", text)
+
+    assert getattr(load_settings().sandbox, name) == values
+
+
 def test_what_one_source_leaves_out_another_may_say(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
