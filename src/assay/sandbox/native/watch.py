@@ -21,6 +21,8 @@ _STATE, _PARENT, _USER_TIME, _SYSTEM_TIME = 0, 1, 11, 12
 _NO_LIMIT: Final = 1 << 22
 _TELLS_CHILDREN: Final = os.path.exists(f"/proc/self/task/{os.getpid()}/children")
 """Linux does; gVisor does not, and knows fewer kinds of memory too."""
+_LONGEST_COMMAND: Final = 4096
+"""As much as is looked at: a program may have given itself a very long one."""
 _PAUSES_PER_LOOK: Final = 3
 """How much longer than looking at a disk took it is left alone after."""
 
@@ -225,8 +227,8 @@ def _largest_by_command(pids: Iterable[int]) -> dict[bytes, int]:
 
 
 def _command_line(pid: int) -> bytes:
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    with suppress(OSError), open(f"/proc/{pid}/cmdline", "rb", buffering=0) as file:
+        return file.read(_LONGEST_COMMAND)
     return b""
 
 
