@@ -23,6 +23,17 @@ from assay.contracts.ports import OnOutput, Sandbox, SandboxBackend, ignore_outp
 ORDINARY = Limits(wall_s=30.0, cpu_s=20.0, memory_mb=256, disk_mb=32)
 """Enough for any program that is not about a limit, and an end for one that hangs."""
 
+TEN_THAT_WAIT = """
+import os, time
+for _ in range(10):
+    if os.fork() == 0:
+        time.sleep(0.5)
+        os._exit(0)
+for _ in range(10):
+    os.wait()
+"""
+"""Processes that begin with what the program has, and take nothing themselves."""
+
 _SHOWN_CHARACTERS = 600
 
 Refusal = TypeVar("Refusal", bound=AssayError)

@@ -10,7 +10,15 @@ from assay.contracts.execution import OutputChunk, Reason
 from assay.contracts.interpreting import CellResult
 from assay.contracts.ports import Interpreter, SandboxBackend
 from assay.testing.conformance.promise import promise
-from assay.testing.programs import HEARTBEAT, ORDINARY, beats_go_on, python, refused, run_well
+from assay.testing.programs import (
+    HEARTBEAT,
+    ORDINARY,
+    TEN_THAT_WAIT,
+    beats_go_on,
+    python,
+    refused,
+    run_well,
+)
 from assay.testing.sessions import describe_cell, open_session, run_in, value_in
 
 _FOREVER = "import time\nprint('ready', flush=True)\nx = 'lost'\nwhile True:\n    time.sleep(0.01)"
@@ -121,6 +129,13 @@ async def memory_counts_for_all_cells_together(backend: SandboxBackend) -> None:
 
         assert Reason.OUT_OF_MEMORY in endings, str(endings)
         assert endings[0] is Reason.COMPLETED, str(endings)
+
+
+@promise
+async def many_small_processes_of_a_cell_need_little_memory(backend: SandboxBackend) -> None:
+    limits = replace(ORDINARY, memory_mb=128, processes=32)
+    async with open_session(backend, limits) as interpreter:
+        await run_in(interpreter, TEN_THAT_WAIT)
 
 
 @promise

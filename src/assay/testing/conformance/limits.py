@@ -8,6 +8,7 @@ from assay.testing.conformance.promise import promise
 from assay.testing.programs import (
     HEARTBEAT,
     ORDINARY,
+    TEN_THAT_WAIT,
     beats_go_on,
     describe,
     python,
@@ -176,6 +177,15 @@ async def memory_within_the_limit_can_be_used(backend: SandboxBackend) -> None:
     result = await run_alone(backend, python(source), replace(ORDINARY, memory_mb=128))
 
     assert result.stdout == "held 64\n", describe(result)
+    assert result.limits_hit == (), describe(result)
+
+
+@promise
+async def many_small_processes_need_little_memory(backend: SandboxBackend) -> None:
+    limits = replace(ORDINARY, memory_mb=128, processes=32)
+    result = await run_alone(backend, python(TEN_THAT_WAIT), limits)
+
+    assert result.succeeded, describe(result)
     assert result.limits_hit == (), describe(result)
 
 
