@@ -1,4 +1,5 @@
 import ctypes
+import mmap
 import os
 import select
 import signal
@@ -25,7 +26,7 @@ from tests.support.children import a_child, a_zombie, have_a_child
 from tests.support.eventually import eventually
 
 MEGABYTE = 1 << 20
-KEPT: list[bytearray] = []
+KEPT: list[mmap.mmap] = []
 """What a child holds on to while it is looked at."""
 
 
@@ -60,7 +61,10 @@ def a_cell(*, program: Callable[[], object] = lambda: None) -> Generator[Cell]:
 
 
 def hold(megabytes: int) -> None:
-    KEPT.append(bytearray(b"x" * (megabytes * MEGABYTE)))
+    """Take memory from the kernel, and not what this process has left over."""
+    private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    KEPT.append(mmap.mmap(-1, megabytes * MEGABYTE, flags=private))
+    KEPT[-1].write(b"x" * (megabytes * MEGABYTE))
 
 
 def compute() -> None:
@@ -132,7 +136,7 @@ def contained_memory(
 def test_in_gvisor_copies_of_the_program_pay_for_what_they_take_themselves(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    KEPT.append(bytearray(b"x" * (20 * MEGABYTE)))  # every process below begins with it
+    hold(20)  # every process below begins with it
     try:
         idle = contained_memory(monkeypatch, lambda: have_children(5, int), grown_mb=1000)
         busy = contained_memory(
@@ -161,7 +165,7 @@ signal.pause()
             os.execv(sys.executable, [sys.executable, "-c", source])  # noqa: S606
         os.read(ready, 1)
 
-    KEPT.append(bytearray(b"x" * (30 * MEGABYTE)))
+    hold(30)
     try:
         counted = contained_memory(monkeypatch, become_another, grown_mb=1000)
     finally:
