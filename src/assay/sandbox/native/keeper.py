@@ -36,6 +36,14 @@ class _Post:
     listener: Listener
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Done:
+    """What a cell says of itself when it has come to its end."""
+
+    pid: int
+    code: int
+
+
 @dataclass(slots=True, kw_only=True)
 class _Line:
     """One line of cells: a head, and the cell that it has under way."""
@@ -49,6 +57,10 @@ class _Line:
     cell: int = 0
     """Its pid; 0 before it is born."""
     cell_post: _Post | None = None
+    asks: bool = False
+    """Whether somebody else has to agree before its cell is kept."""
+    done: "_Done | None" = None
+    """How its cell has ended that stands still until that is decided."""
     doomed: float | None = None
     """When to give up waiting for word of a cell that is to be ended."""
     branches: list["_Line"] = field(default_factory=list["_Line"])
@@ -119,6 +131,8 @@ class _Keeper:
             self._run(line, order)
         elif order["do"] == "branch":
             self._branch(line, order["new"], received)
+        elif order["do"] == "keep":
+            self._keep_if_there(line)
         elif order["do"] == "end":
             self._end_cell(line)
         elif order["do"] == "close":
@@ -156,6 +170,7 @@ class _Keeper:
     def _run(self, line: _Line, order: Message) -> None:
         ours, theirs = socket.socketpair()
         line.busy, line.cell, line.doomed = True, 0, None
+        line.asks, line.done = order["ask"], None
         line.cell_post = _post(ours)
         # Orphans of a cell come to us, unless cells of several lines could be running: then each
         # keeps its own, where that can be.
@@ -262,27 +277,40 @@ class _Keeper:
     def _heed_cell(self, line: _Line, post: _Post, message: Message) -> None:
         match message:
             case {"done": int(code), "pid": int(pid)} if post is line.cell_post:
-                if line.doomed is not None:
-                    # Too late: it has been ended, as its head will tell.
+                if line.doomed is not None or line.done is not None:
+                    # Too late: it has been ended, as its head will tell, or has said so before.
                     return
                 if pid != line.cell and not self._relatives.is_child(pid, line.cell):
                     raise TalkError("of a process that is not its own")
-                self._keep_cell(line, post, pid, code & 0xFF)
+                self._heed_end(line, post, _Done(pid=pid, code=code & 0xFF))
             case _:
                 raise TalkError("what no cell says")
 
-    def _keep_cell(self, line: _Line, post: _Post, pid: int, code: int) -> None:
+    def _heed_end(self, line: _Line, post: _Post, done: _Done) -> None:
+        if line.asks:
+            line.done = done
+            self._stop(done.pid)
+            _report(line, {"done": True})
+        else:
+            self._keep_cell(line, post, done)
+
+    def _keep_if_there(self, line: _Line) -> None:
+        # It may have been killed by somebody while it stood still.
+        if line.done is not None and line.cell_post is not None and line.doomed is None:
+            self._keep_cell(line, line.cell_post, line.done)
+
+    def _keep_cell(self, line: _Line, post: _Post, done: _Done) -> None:
         """Let a cell be the head from now on."""
-        former, cell = line.head, line.cell
+        former, cell, pid = line.head, line.cell, done.pid
         self._unlisten(post)
         self._hang_up_post(line.post)
         line.head, line.post, line.cell_post, line.cell = pid, post, None, 0
-        line.busy, line.doomed = False, None
+        line.busy, line.doomed, line.done = False, None, None
         self._listen_to_head(line)
-        self._stop(line)
+        self._stop(pid)
         self._clear(*([] if pid == cell else [cell]), below=(pid,), spare=former)
         self._relatives.rank(pid, 0)
-        _report(line, {"over": True, "kept": True, "ended": code << 8})
+        _report(line, {"over": True, "kept": True, "ended": done.code << 8})
         # Only now: that it takes its leave costs time, for which nobody has to wait.
         send_signal(former, signal.SIGKILL)
 
@@ -306,15 +334,15 @@ class _Keeper:
             pause(look)
 
     def _rest(self, line: _Line) -> None:
-        self._stop(line)
+        self._stop(line.head)
         self._relatives.rank(line.head, 0)
 
-    def _stop(self, line: _Line) -> None:
+    def _stop(self, pid: int) -> None:
         """Have a head stand still until it is needed: whatever it says, nothing of it runs on."""
-        send_signal(line.head, signal.SIGSTOP)
+        send_signal(pid, signal.SIGSTOP)
         until = time.monotonic() + _STOP_WITHIN_S
         for look in range(1 << 30):
-            if not line.head or self._relatives.has_stopped(line.head) or time.monotonic() > until:
+            if not pid or self._relatives.has_stopped(pid) or time.monotonic() > until:
                 return
             pause(look)
 
@@ -351,7 +379,8 @@ class _Keeper:
     def _drop_cell(self, line: _Line) -> None:
         if line.cell_post is not None:
             self._hang_up_post(line.cell_post)
-        line.cell_post, line.cell, line.busy, line.doomed = None, 0, False, None
+        line.cell_post, line.cell, line.busy = None, 0, False
+        line.doomed, line.done = None, None
 
     def _hang_up(self, line: _Line) -> None:
         self._hang_up_post(line.post)

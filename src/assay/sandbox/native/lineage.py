@@ -150,7 +150,8 @@ class CellRun:
         """
         started = time.perf_counter()
         line = self._lineage.number
-        self._orders.put({"do": "run", "line": line, "number": number, "source": source})
+        order = {"do": "run", "line": line, "number": number, "source": source}
+        self._orders.put({**order, "ask": not self._watch.enforcing})
         self._deadline = time.monotonic() + self._limits.wall_s
         self._next_look = time.monotonic() + _FIRST_LOOK_S
         try:
@@ -201,7 +202,7 @@ class CellRun:
         """Take what is there; False if that is nothing."""
         lineage = self._lineage
         if number == lineage.reports.number:
-            self._report = self._report or lineage.read_report()
+            self._hear(lineage.read_report())
             return False
         if number == lineage.answers.number:
             data = lineage.answers.read_some()
@@ -220,6 +221,18 @@ class CellRun:
         if capture.flooded:
             self.kill(Reason.OUTPUT_LIMIT)
         return bool(data)
+
+    def _hear(self, report: Report | None) -> None:
+        if report != {"done": True}:
+            self._report = self._report or report
+            return
+        # It stands still: whatever it has passed unseen, it must not take along.
+        self._look()
+        reason = passed_limit(self._sample, self._limits)
+        if reason is not None:
+            self.kill(reason)
+        elif self._killed_for is None:
+            self._orders.put({"do": "keep", "line": self._lineage.number})
 
     def _patience(self) -> float:
         if self._orders.pending:

@@ -40,6 +40,11 @@ class Sample:
 class Watch(Protocol):
     """Looks at a running execution every few milliseconds."""
 
+    @property
+    def enforcing(self) -> bool:
+        """Whether the kernel lets nobody have more memory than allowed."""
+        ...
+
     def look(self) -> Sample: ...
 
     def forget_peaks(self) -> None:
@@ -49,6 +54,8 @@ class Watch(Protocol):
 
 class GroupWatch:
     """The kernel counts and enforces; only processor time needs looking at."""
+
+    enforcing = True
 
     def __init__(self, cell: "Cell") -> None:
         self._group = cell.group
@@ -71,6 +78,7 @@ class CellWatch:
         self._own_processes = own_processes
         """Of ours, not of the cell's: they do not count."""
         self._cpu_before_s = watch.look().cpu_s
+        self.enforcing = watch.enforcing
 
     def look(self) -> Sample:
         sample = self._watch.look()
@@ -99,6 +107,8 @@ class ProcessWatch:
     is each page looked up with its number of owners. What the prepared worker shares with the
     zygote when it starts is not the program's.
     """
+
+    enforcing = False
 
     def __init__(
         self,

@@ -129,6 +129,7 @@ async def memory_counts_for_all_cells_together(backend: SandboxBackend) -> None:
 
         assert Reason.OUT_OF_MEMORY in endings, str(endings)
         assert endings[0] is Reason.COMPLETED, str(endings)
+        assert endings.count(Reason.COMPLETED) <= 4, f"more was kept than fits: {endings}"
 
 
 @promise
