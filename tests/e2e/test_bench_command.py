@@ -91,6 +91,7 @@ def test_a_run_killed_in_the_middle_ends_as_one_that_was_not(tmp_path: Path, tra
     assert json.loads(again.stdout)["gained"] == json.loads(again.stdout)["lost"] == []
 
 
+@pytest.mark.slow
 def test_a_run_is_replayed_and_reported(tmp_path: Path) -> None:
     suite = simple_suite(tmp_path / "suite", 2, wrong=(1,))
     done = bench(tmp_path, "run", str(suite), "--model", "oracle", "--out", "one")

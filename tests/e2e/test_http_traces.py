@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from tests.support.otlp_server import attributes_of, open_collector
@@ -39,6 +40,7 @@ def test_a_turn_is_a_span_with_its_replies_and_cells_below(tmp_path: Path) -> No
     assert SAID.encode() not in b"".join(span.SerializeToString() for span in collector.spans)
 
 
+@pytest.mark.slow
 def test_a_run_is_a_span_and_words_are_told_only_if_asked_for(tmp_path: Path) -> None:
     with open_collector() as collector:
         more = {

@@ -36,6 +36,7 @@ async def test_a_pursuit_is_awaited_for_its_outcome(tmp_path: Path, model: str) 
     assert (tmp_path / "site" / "calc.py").read_text() == RIGHT
 
 
+@pytest.mark.slow
 async def test_a_pursuit_is_watched_event_by_event(tmp_path: Path, model: str) -> None:
     pursuit = assay.pursue(
         "Write calc.py", workspace=tmp_path / "site", model=model, settings=settings_in(tmp_path)

@@ -131,6 +131,7 @@ def test_a_workspace_without_a_bottom_is_refused(
     assert "nested too deeply" in said or "cannot be read" in said
 
 
+@pytest.mark.slow
 def test_special_files_of_the_person_are_passed_over_in_silence(
     tmp_path: Path, workspace: Path, model: str
 ) -> None:
@@ -146,6 +147,7 @@ def test_special_files_of_the_person_are_passed_over_in_silence(
     assert outcome["findings"] == []
 
 
+@pytest.mark.slow
 def test_events_that_cannot_be_written_do_not_end_the_run(
     tmp_path: Path, workspace: Path, model: str
 ) -> None:

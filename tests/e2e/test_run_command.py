@@ -78,6 +78,7 @@ def test_a_goal_is_proven_shown_certified_and_proven_again(tmp_path: Path, works
     assert "the same as recorded" in replayed.stdout
 
 
+@pytest.mark.slow
 def test_a_changed_file_and_a_changed_certificate_are_told_apart(
     tmp_path: Path, workspace: Path
 ) -> None:
@@ -93,6 +94,7 @@ def test_a_changed_file_and_a_changed_certificate_are_told_apart(
     assert tampered.returncode == 5
 
 
+@pytest.mark.slow
 def test_json_is_one_object_with_the_outcome(tmp_path: Path, workspace: Path) -> None:
     done = run(tmp_path, a_model(tmp_path, WRONG, RIGHT), "--json")
 
@@ -132,6 +134,7 @@ def test_a_budget_that_is_used_up_ends_with_three(tmp_path: Path) -> None:
     assert done.returncode == 3
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_says_how_to_go_on_and_goes_on(tmp_path: Path, workspace: Path) -> None:
     model = a_model(tmp_path, WRONG, RIGHT, delay_s=3)
     words = ["run", "Write calc.py", "--workspace", workspace, "--tests", "test_calc.py"]
@@ -182,6 +185,7 @@ def test_a_model_that_is_gone_leaves_a_run_to_go_on_with(tmp_path: Path, workspa
     assert (workspace / "calc.py").read_text() == RIGHT
 
 
+@pytest.mark.slow
 def test_resuming_what_has_ended_changes_nothing(tmp_path: Path, workspace: Path) -> None:
     first = json.loads(run(tmp_path, a_model(tmp_path, RIGHT), "--json").stdout)
     (workspace / "calc.py").write_text("# edited since\n")

@@ -86,6 +86,7 @@ def test_what_was_denied_is_said_and_counted(environment: dict[str, str]) -> Non
     ]
 
 
+@pytest.mark.slow
 def test_a_run_has_its_packages_and_so_has_its_proof(
     environment: dict[str, str], tmp_path: Path
 ) -> None:

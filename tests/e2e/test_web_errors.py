@@ -111,6 +111,7 @@ def test_a_conversation_that_is_not_there_is_said_to_be_missing(
     expect(page.locator(".run .problem")).to_be_visible()
 
 
+@pytest.mark.slow
 def test_a_model_that_cannot_be_reached_is_told_where_it_was_asked(
     browser: "Browser", tmp_path: Path
 ) -> None:

@@ -106,6 +106,7 @@ def post(url: str, body: bytes) -> dict[str, str]:
         return json.load(response)
 
 
+@pytest.mark.slow
 def test_a_run_is_watched_stopped_and_resumed(window: Window, chat: KeyedChat) -> None:
     page = window.page
     chat.go_on.clear()

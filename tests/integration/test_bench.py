@@ -127,6 +127,7 @@ async def test_the_gate_finds_a_wrong_reference_and_keeps_its_answers(tmp_path: 
     assert {path: path.stat().st_mtime_ns for path in kept} == kept
 
 
+@pytest.mark.slow
 async def test_a_run_that_is_done_again_asks_nobody_twice(tmp_path: Path) -> None:
     suite = str(simple_suite(tmp_path / "suite", 1))
     model = a_script(tmp_path, [WRONG, RIGHT], SMALL)
@@ -138,6 +139,7 @@ async def test_a_run_that_is_done_again_asks_nobody_twice(tmp_path: Path) -> Non
     assert results_in(tmp_path / "out") == before
 
 
+@pytest.mark.slow
 async def test_a_replay_comes_out_the_same(tmp_path: Path) -> None:
     suite = str(simple_suite(tmp_path / "suite", 2, wrong=(1,)))
     await measure(tmp_path, "first", suite=suite, model="oracle")

@@ -42,6 +42,7 @@ async def weights_file() -> Path:
         raise
 
 
+@pytest.mark.slow
 async def test_goals_in_other_words_are_alike_and_others_are_not(
     weights_file: Path, tmp_path: Path
 ) -> None:
@@ -68,6 +69,7 @@ async def test_a_text_that_is_too_long_is_read_as_far_as_it_can_be(weights_file:
     assert len(long) == len(empty) > 100
 
 
+@pytest.mark.slow
 async def test_the_process_ends_with_the_context_and_is_replaced_when_it_died(
     weights_file: Path,
 ) -> None:

@@ -234,6 +234,7 @@ async def test_more_than_it_can_read_is_refused_before_reading(shared: LocalMode
     assert told == []
 
 
+@pytest.mark.slow
 async def test_a_temperature_gives_variety_and_a_seed_takes_it_away(shared: LocalModel) -> None:
     """What sampling several answers to one question stands on."""
 
@@ -260,6 +261,7 @@ async def test_temperature_zero_gives_the_same_answer_again(shared: LocalModel) 
     assert len(answers) == 1
 
 
+@pytest.mark.slow
 async def test_tools_can_be_called_in_words(shared: LocalModel) -> None:
     read = ToolSpec(
         name="read_file",

@@ -396,6 +396,7 @@ async def test_workspaces_end_when_nobody_uses_them_and_their_number_is_limited(
     assert "no such workspace" in refusal(old)
 
 
+@pytest.mark.slow
 async def test_a_server_that_is_told_twice_to_stop_kills_what_runs_and_leaves_nothing(
     tmp_path: Path,
 ) -> None:

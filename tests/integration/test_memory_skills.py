@@ -208,6 +208,7 @@ async def test_what_the_screen_has_something_against_is_not_offered(
     assert [record.retired for record in workshop.shelf()] == [""]
 
 
+@pytest.mark.slow
 async def test_nothing_is_kept_or_offered_where_memory_is_off(workshop: Workshop) -> None:
     assert (await workshop.first_goal(memory="off")).accepted
     assert not (workshop.settings.state_dir / MEMORY).exists()
@@ -218,6 +219,7 @@ async def test_nothing_is_kept_or_offered_where_memory_is_off(workshop: Workshop
     assert off.skills == at_the_action.skills == ()
 
 
+@pytest.mark.slow
 async def test_nothing_is_kept_of_a_run_in_which_a_proof_was_forged(workshop: Workshop) -> None:
     forged = "import os\n\nos._exit(0)\n\n\n" + SLUG
 

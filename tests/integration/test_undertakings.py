@@ -157,6 +157,7 @@ async def test_several_proposals_side_by_side_and_the_best_is_kept(tmp_path: Pat
     assert (story.workspace / "calc.py").read_text() == RIGHT
 
 
+@pytest.mark.slow
 async def test_two_samples_that_complement_each_other_are_put_together(tmp_path: Path) -> None:
     other_half = "def add(a, b):\n    return 3\n\n\ndef sub(a, b):\n    return a - b\n"
 
@@ -333,6 +334,7 @@ async def test_a_missing_test_is_said_before_anything_begins(tmp_path: Path) -> 
     assert not (tmp_path / "state").exists()
 
 
+@pytest.mark.slow
 async def test_a_file_that_the_person_changed_meanwhile_is_not_overwritten(
     tmp_path: Path,
 ) -> None:
