@@ -59,7 +59,7 @@ class _Line:
     cell_post: _Post | None = None
     asks: bool = False
     """Whether somebody else has to agree before its cell is kept."""
-    done: "_Done | None" = None
+    done: _Done | None = None
     """How its cell has ended that stands still until that is decided."""
     doomed: float | None = None
     """When to give up waiting for word of a cell that is to be ended."""

@@ -202,7 +202,9 @@ class CellRun:
         """Take what is there; False if that is nothing."""
         lineage = self._lineage
         if number == lineage.reports.number:
-            self._hear(lineage.read_report())
+            # All that is there: what was read along with something else wakes nobody.
+            while self._report is None and (report := lineage.read_report()) is not None:
+                self._hear(report)
             return False
         if number == lineage.answers.number:
             data = lineage.answers.read_some()
@@ -222,9 +224,9 @@ class CellRun:
             self.kill(Reason.OUTPUT_LIMIT)
         return bool(data)
 
-    def _hear(self, report: Report | None) -> None:
+    def _hear(self, report: Report) -> None:
         if report != {"done": True}:
-            self._report = self._report or report
+            self._report = report
             return
         # It stands still: whatever it has passed unseen, it must not take along.
         self._look()

@@ -226,7 +226,7 @@ class ContainedWatch(ProcessWatch):
             self._peak_bytes = max(self._peak_bytes, min(grown, held))
 
     def _taken_bytes(self, pid: int) -> int:
-        """What a process holds beyond what it began with: nothing, if it is another program."""
+        """What a process holds beyond what it began with, which for another program is nothing."""
         # In this order: whoever has no name any more because it is ending holds nothing either.
         begun_with = self._begins_with.get(_command_line(pid), 0)
         return max(0, _resident_bytes(pid) - begun_with)
