@@ -7,7 +7,6 @@ and its own line of cells. This process hides from its children, and between cel
 stopped, so that nothing of a cell outlives it.
 """
 
-import json
 import os
 import select
 import signal
@@ -15,56 +14,16 @@ import socket
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn
 
 from assay.sandbox.native import heads, kernel, talk
 from assay.sandbox.native.descendants import pause, send_signal
+from assay.sandbox.native.lines import LARGEST_WORD, Done, Line, Post, open_post, report
 from assay.sandbox.native.relatives import open_relatives
-from assay.sandbox.native.talk import Listener, Message, TalkError
+from assay.sandbox.native.talk import Message, TalkError
 
-_LARGEST_WORD: Final = 4096
 _ANSWER_WITHIN_S: Final = 5.0
 _STOP_WITHIN_S: Final = 2.0
-
-
-@dataclass(slots=True, kw_only=True)
-class _Post:
-    """Our end of the talk with one head."""
-
-    end: socket.socket
-    listener: Listener
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Done:
-    """What a cell says of itself when it has come to its end."""
-
-    pid: int
-    code: int
-
-
-@dataclass(slots=True, kw_only=True)
-class _Line:
-    """One line of cells: a head, and the cell that it has under way."""
-
-    number: int
-    reports: int
-    post: _Post
-    head: int = 0
-    """Its pid; 0 once it is dead."""
-    busy: bool = False
-    cell: int = 0
-    """Its pid; 0 before it is born."""
-    cell_post: _Post | None = None
-    asks: bool = False
-    """Whether somebody else has to agree before its cell is kept."""
-    done: _Done | None = None
-    """How its cell has ended that stands still until that is decided."""
-    doomed: float | None = None
-    """When to give up waiting for word of a cell that is to be ended."""
-    branches: list["_Line"] = field(default_factory=list["_Line"])
-    """Asked for, not born yet."""
 
 
 def keep(go: int, settle: Callable[[], None]) -> NoReturn:
@@ -82,7 +41,7 @@ class _Keeper:
         self._orders = orders
         self._settle = settle
         self._pid = os.getpid()
-        self._lines: dict[int, _Line] = {}
+        self._lines: dict[int, Line] = {}
         self._talks: dict[int, Callable[[], None]] = {orders.fileno(): self._obey}
         self._dead: list[int] = []
         self._relatives = open_relatives()
@@ -114,7 +73,7 @@ class _Keeper:
 
     def _hear_bell(self) -> None:
         with suppress(BlockingIOError):
-            os.read(self._bell, _LARGEST_WORD)
+            os.read(self._bell, LARGEST_WORD)
         self._reap()
 
     def _obey(self) -> None:
@@ -149,7 +108,7 @@ class _Keeper:
             self._become_head(heads.Outlets(stdout, stderr, answers), theirs)
         theirs.close()
         _close([stdout, stderr, answers])
-        line = _Line(number=number, reports=reports, post=_post(ours), head=head)
+        line = Line(number=number, reports=reports, post=open_post(ours), head=head)
         self._lines[number] = line
         self._listen_to_head(line)
 
@@ -167,11 +126,11 @@ class _Keeper:
                 talk.send(theirs, {"failed": repr(error)[:1000]})
         os._exit(1)
 
-    def _run(self, line: _Line, order: Message) -> None:
+    def _run(self, line: Line, order: Message) -> None:
         ours, theirs = socket.socketpair()
         line.busy, line.cell, line.doomed = True, 0, None
         line.asks, line.done = order["ask"], None
-        line.cell_post = _post(ours)
+        line.cell_post = open_post(ours)
         # Orphans of a cell come to us, unless cells of several lines could be running: then each
         # keeps its own, where that can be.
         word = {
@@ -183,20 +142,20 @@ class _Keeper:
         self._tell(line, word, theirs.fileno())
         theirs.close()
 
-    def _branch(self, line: _Line, number: int, received: list[int]) -> None:
+    def _branch(self, line: Line, number: int, received: list[int]) -> None:
         stdout, stderr, answers, reports = received
         ours, theirs = socket.socketpair()
-        line.branches.append(_Line(number=number, reports=reports, post=_post(ours)))
+        line.branches.append(Line(number=number, reports=reports, post=open_post(ours)))
         self._tell(line, {"do": "branch"}, theirs.fileno(), stdout, stderr, answers)
         theirs.close()
         _close([stdout, stderr, answers])
 
-    def _tell(self, line: _Line, word: Message, *descriptors: int) -> None:
+    def _tell(self, line: Line, word: Message, *descriptors: int) -> None:
         send_signal(line.head, signal.SIGCONT)
         with suppress(OSError):  # a head that is gone is noticed by its death
             talk.send(line.post.end, word, descriptors)
 
-    def _end_cell(self, line: _Line) -> None:
+    def _end_cell(self, line: Line) -> None:
         if not line.busy:
             return
         line.doomed = time.monotonic() + _ANSWER_WITHIN_S
@@ -205,47 +164,47 @@ class _Keeper:
             send_signal(line.head, signal.SIGCONT)
             self._clear(line.cell)
 
-    def _listen_to_head(self, line: _Line) -> None:
+    def _listen_to_head(self, line: Line) -> None:
         self._listen(line.post, lambda: self._hear_head(line))
 
-    def _listen(self, post: _Post, hear: Callable[[], None]) -> None:
+    def _listen(self, post: Post, hear: Callable[[], None]) -> None:
         self._talks[post.end.fileno()] = hear
         self._events.register(post.end, select.POLLIN)
 
-    def _hear_head(self, line: _Line) -> None:
+    def _hear_head(self, line: Line) -> None:
         try:
             for message in line.post.listener.hear():
                 self._heed_head(line, message)
         except TalkError as error:
             self._lose(line, str(error))
 
-    def _heed_head(self, line: _Line, message: Message) -> None:
+    def _heed_head(self, line: Line, message: Message) -> None:
         match message:
             case {"ready": True} if not line.busy:
                 self._rest(line)
-                _report(line, {"ready": True})
+                report(line, {"ready": True})
             case {"forked": int(pid)}:
                 self._heed_birth(line, pid)
             case {"refused": int(number)} if line.busy and not line.cell:
                 self._drop_cell(line)
                 self._rest(line)
-                _report(line, {"over": True, "refused": number})
+                report(line, {"over": True, "refused": number})
             case {"refused": int(number)} if line.branches:
                 branch = line.branches.pop(0)
                 self._rest(line)
-                _report(branch, {"gone": f"the kernel refused: {os.strerror(number)}"})
+                report(branch, {"gone": f"the kernel refused: {os.strerror(number)}"})
                 self._hang_up(branch)
             case {"ended": int(status)} if line.cell:
                 self._clear(line.cell)
                 self._drop_cell(line)
                 self._rest(line)
-                _report(line, {"over": True, "kept": False, "ended": status})
+                report(line, {"over": True, "kept": False, "ended": status})
             case {"failed": str(why)}:
                 self._lose(line, why)
             case _:
                 raise TalkError("what no head says")
 
-    def _heed_birth(self, line: _Line, pid: int) -> None:
+    def _heed_birth(self, line: Line, pid: int) -> None:
         # Nobody's, if it is dead and buried by now.
         own = self._relatives.is_child(pid, line.head, self._pid, 0)
         if not own or pid in self._known():
@@ -266,7 +225,7 @@ class _Keeper:
         if line.doomed is not None:
             self._clear(pid)
 
-    def _hear_cell(self, line: _Line, post: _Post) -> None:
+    def _hear_cell(self, line: Line, post: Post) -> None:
         try:
             for message in post.listener.hear():
                 self._heed_cell(line, post, message)
@@ -274,7 +233,7 @@ class _Keeper:
             # It has closed what it speaks on; how it ends, its head will tell.
             self._unlisten(post)
 
-    def _heed_cell(self, line: _Line, post: _Post, message: Message) -> None:
+    def _heed_cell(self, line: Line, post: Post, message: Message) -> None:
         match message:
             case {"done": int(code), "pid": int(pid)} if post is line.cell_post:
                 if line.doomed is not None or line.done is not None:
@@ -282,24 +241,24 @@ class _Keeper:
                     return
                 if pid != line.cell and not self._relatives.is_child(pid, line.cell):
                     raise TalkError("of a process that is not its own")
-                self._heed_end(line, post, _Done(pid=pid, code=code & 0xFF))
+                self._heed_end(line, post, Done(pid=pid, code=code & 0xFF))
             case _:
                 raise TalkError("what no cell says")
 
-    def _heed_end(self, line: _Line, post: _Post, done: _Done) -> None:
+    def _heed_end(self, line: Line, post: Post, done: Done) -> None:
         if line.asks:
             line.done = done
             self._stop(done.pid)
-            _report(line, {"done": True})
+            report(line, {"done": True})
         else:
             self._keep_cell(line, post, done)
 
-    def _keep_if_there(self, line: _Line) -> None:
+    def _keep_if_there(self, line: Line) -> None:
         # It may have been killed by somebody while it stood still.
         if line.done is not None and line.cell_post is not None and line.doomed is None:
             self._keep_cell(line, line.cell_post, line.done)
 
-    def _keep_cell(self, line: _Line, post: _Post, done: _Done) -> None:
+    def _keep_cell(self, line: Line, post: Post, done: Done) -> None:
         """Let a cell be the head from now on."""
         former, cell, pid = line.head, line.cell, done.pid
         self._unlisten(post)
@@ -310,7 +269,7 @@ class _Keeper:
         self._stop(pid)
         self._clear(*([] if pid == cell else [cell]), below=(pid,), spare=former)
         self._relatives.rank(pid, 0)
-        _report(line, {"over": True, "kept": True, "ended": done.code << 8})
+        report(line, {"over": True, "kept": True, "ended": done.code << 8})
         # Only now: that it takes its leave costs time, for which nobody has to wait.
         send_signal(former, signal.SIGKILL)
 
@@ -333,7 +292,7 @@ class _Keeper:
             self._reap()
             pause(look)
 
-    def _rest(self, line: _Line) -> None:
+    def _rest(self, line: Line) -> None:
         self._stop(line.head)
         self._relatives.rank(line.head, 0)
 
@@ -363,49 +322,40 @@ class _Keeper:
                     # Its head is dead too, or the end would have been told by that.
                     self._lose(line, "its processes are dead")
 
-    def _lose(self, line: _Line, why: str) -> None:
+    def _lose(self, line: Line, why: str) -> None:
         self._forget(line, {"gone": why})
 
-    def _forget(self, line: _Line, last_word: Message) -> None:
+    def _forget(self, line: Line, last_word: Message) -> None:
         if self._lines.pop(line.number, None) is None:
             return
         self._clear(*(pid for pid in (line.head, line.cell) if pid))
-        _report(line, last_word)
+        report(line, last_word)
         self._drop_cell(line)
         for branch in line.branches:
             self._hang_up(branch)
         self._hang_up(line)
 
-    def _drop_cell(self, line: _Line) -> None:
+    def _drop_cell(self, line: Line) -> None:
         if line.cell_post is not None:
             self._hang_up_post(line.cell_post)
         line.cell_post, line.cell, line.busy = None, 0, False
         line.doomed, line.done = None, None
 
-    def _hang_up(self, line: _Line) -> None:
+    def _hang_up(self, line: Line) -> None:
         self._hang_up_post(line.post)
         os.close(line.reports)
 
-    def _hang_up_post(self, post: _Post) -> None:
+    def _hang_up_post(self, post: Post) -> None:
         self._unlisten(post)
         post.end.close()
 
-    def _unlisten(self, post: _Post) -> None:
+    def _unlisten(self, post: Post) -> None:
         if self._talks.pop(post.end.fileno(), None) is not None:
             self._events.unregister(post.end)
 
 
 def _only_ring(number: int, frame: Any) -> None:  # noqa: ANN401 - the standard library's signature
     """Be a handler, so that the signal reaches the bell."""
-
-
-def _post(end: socket.socket) -> _Post:
-    return _Post(end=end, listener=Listener(end, largest=_LARGEST_WORD))
-
-
-def _report(line: _Line, word: Message) -> None:
-    with suppress(OSError):
-        os.write(line.reports, json.dumps(word).encode() + b"\n")
 
 
 def _close(descriptors: list[int]) -> None:

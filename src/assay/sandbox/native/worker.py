@@ -43,10 +43,11 @@ _OUR_MODULES: Final = (
     *(
         f"assay.sandbox.native.{name}"
         for name in (
-            *("cell_code", "descendants", "figures", "heads", "hot_pages", "jail", "keeper"),
-            *("kernel", "landlock", "large_pages", "loopback", "mediation", "nursery", "pid1"),
-            *("plan", "rehearsal", "removal", "seccomp", "seccomp_policy", "showing", "sleeper"),
-            *("steward", "streams", "syscalls", "talk", "tracebacks", "worker", "zygote"),
+            *("cell_code", "descendants", "figures", "heads", "hot_pages", "identity", "jail"),
+            *("keeper", "kernel", "landlock", "large_pages", "lines", "loopback", "mediation"),
+            *("nursery", "pid1", "plan", "rehearsal", "relatives", "removal", "seccomp"),
+            *("seccomp_policy", "showing", "sleeper", "steward", "streams", "syscalls", "talk"),
+            *("tracebacks", "worker", "zygote"),
         )
     ),
 )

@@ -232,3 +232,11 @@ async def there_is_no_terminal(backend: SandboxBackend) -> None:
 
     expected = "[False, False, False]\nno controlling terminal\n"
     assert result.stdout == expected, describe(result)
+
+
+@promise
+async def nothing_of_ours_is_imported_already(backend: SandboxBackend) -> None:
+    source = "import sys; print(*(name for name in sys.modules if name.startswith('assay')))"
+    result = await run_alone(backend, python(source))
+
+    assert result.stdout == "\n", describe(result)
