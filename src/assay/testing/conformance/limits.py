@@ -235,16 +235,7 @@ async def a_program_that_copes_with_a_limit_ends_well(backend: SandboxBackend) -
 
 @promise
 async def as_many_processes_as_promised_can_run(backend: SandboxBackend) -> None:
-    source = """
-        import os, time
-        for _ in range(11):
-            if os.fork() == 0:
-                time.sleep(0.5)
-                os._exit(0)
-        for _ in range(11):
-            os.wait()
-    """
-    result = await run_alone(backend, python(source), replace(ORDINARY, processes=12))
+    result = await run_alone(backend, python(TEN_THAT_WAIT), replace(ORDINARY, processes=11))
 
     assert result.succeeded, describe(result)
 

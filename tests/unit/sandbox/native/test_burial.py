@@ -1,7 +1,6 @@
 """What a cell held is given back when its last process is gone, and not before."""
 
 import os
-import signal
 from collections.abc import Generator
 from contextlib import contextmanager
 
@@ -9,8 +8,9 @@ import anyio
 import anyio.lowlevel
 
 from assay.sandbox.native.burial import Dying
-from assay.sandbox.native.cell import Cell, close_all, lay_pipes
+from assay.sandbox.native.cell import Cell
 from assay.sandbox.native.cgroups import NoGroup
+from tests.support.cells import cell_of
 from tests.support.children import a_child, a_zombie
 
 
@@ -23,24 +23,9 @@ class CountedGroup(NoGroup):
         self.removed = True
 
 
-def cell_of(pid: int, slot: str) -> tuple[Cell, CountedGroup]:
-    plumbing = lay_pipes()
-    close_all(plumbing.theirs)
-    go, stdin, stdout, stderr, status = plumbing.ours
+def counted_cell(pid: int, slot: str) -> tuple[Cell, CountedGroup]:
     group = CountedGroup()
-    cell = Cell(
-        slot=slot,
-        pidfd=os.pidfd_open(pid),
-        worker=None,
-        go=go,
-        stdin=stdin,
-        stdout=stdout,
-        stderr=stderr,
-        status=status,
-        group=group,
-        ending_signal=signal.SIGKILL,
-    )
-    return cell, group
+    return cell_of(os.pidfd_open(pid), group, slot=slot), group
 
 
 @contextmanager
@@ -55,7 +40,10 @@ def the_dead() -> Generator[int]:
 async def test_the_dead_are_buried_and_the_living_are_not() -> None:
     with a_child() as living, the_dead() as dead:
         async with Dying() as dying:
-            (_, kept), (_, given_back) = cells = [cell_of(living, "1"), cell_of(dead, "2")]
+            (_, kept), (_, given_back) = cells = [
+                counted_cell(living, "1"),
+                counted_cell(dead, "2"),
+            ]
             for cell, _ in cells:
                 dying.add(cell)
 
@@ -68,7 +56,7 @@ async def test_the_dead_are_buried_and_the_living_are_not() -> None:
 
 async def test_whoever_gives_up_leaves_nothing_open() -> None:
     with a_child() as living:
-        cell, group = cell_of(living, "1")
+        cell, group = counted_cell(living, "1")
         async with Dying() as dying:
             dying.add(cell)
 

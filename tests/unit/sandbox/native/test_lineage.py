@@ -13,11 +13,11 @@ import pytest
 
 from assay.contracts.execution import Limits, OutputChunk, Reason
 from assay.sandbox.native import talk
-from assay.sandbox.native.cell import Cell, Descriptor, close_all, lay_pipes
-from assay.sandbox.native.cgroups import NoGroup
+from assay.sandbox.native.cell import Cell, Descriptor
 from assay.sandbox.native.lineage import CellEnding, CellRun, Lineage
 from assay.sandbox.native.orders import Orders
 from assay.sandbox.native.watch import Sample
+from tests.support.cells import cell_of
 
 LIMITS = Limits(wall_s=10.0, memory_mb=100)
 DONE = {"done": True}
@@ -70,21 +70,7 @@ def keeper() -> Generator[Keeper]:
 
 @pytest.fixture
 def cell() -> Generator[Cell]:
-    plumbing = lay_pipes()
-    close_all(plumbing.theirs)
-    go, stdin, stdout, stderr, status = plumbing.ours
-    held = Cell(
-        slot="1",
-        pidfd=os.open("/dev/null", os.O_RDONLY),
-        worker=None,
-        go=go,
-        stdin=stdin,
-        stdout=stdout,
-        stderr=stderr,
-        status=status,
-        group=NoGroup(),
-        ending_signal=signal.SIGKILL,
-    )
+    held = cell_of(os.open("/dev/null", os.O_RDONLY))
     yield held
     held.close()
 

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 import pytest
 
 from assay.sandbox.native import kernel, registry, syscalls, watch
-from assay.sandbox.native.cell import Cell, close_all, lay_pipes
-from assay.sandbox.native.cgroups import ControlGroup, NoGroup
+from assay.sandbox.native.cell import Cell, close_all
+from assay.sandbox.native.cgroups import NoGroup
 from assay.sandbox.native.watch import (
     ContainedWatch,
     GroupWatch,
@@ -22,31 +22,13 @@ from assay.sandbox.native.watch import (
     count_processes,
     process_tree,
 )
+from tests.support.cells import cell_of
 from tests.support.children import a_child, a_zombie, have_a_child
 from tests.support.eventually import eventually
 
 MEGABYTE = 1 << 20
 KEPT: list[mmap.mmap] = []
 """What a child holds on to while it is looked at."""
-
-
-def cell_of(pidfd: int, group: ControlGroup | None = None) -> Cell:
-    """A cell around a process; the caller closes it."""
-    plumbing = lay_pipes()
-    close_all(plumbing.theirs)
-    go, stdin, stdout, stderr, status = plumbing.ours
-    return Cell(
-        slot="1",
-        pidfd=pidfd,
-        worker=None,
-        go=go,
-        stdin=stdin,
-        stdout=stdout,
-        stderr=stderr,
-        status=status,
-        group=group or NoGroup(),
-        ending_signal=signal.SIGKILL,
-    )
 
 
 @contextmanager

@@ -1,0 +1,25 @@
+"""Cells around processes that tests have made, or around none."""
+
+import signal
+
+from assay.sandbox.native.cell import Cell, close_all, lay_pipes
+from assay.sandbox.native.cgroups import ControlGroup, NoGroup
+
+
+def cell_of(pidfd: int, group: ControlGroup | None = None, *, slot: str = "1") -> Cell:
+    """A cell around a process; the caller closes it."""
+    plumbing = lay_pipes()
+    close_all(plumbing.theirs)
+    go, stdin, stdout, stderr, status = plumbing.ours
+    return Cell(
+        slot=slot,
+        pidfd=pidfd,
+        worker=None,
+        go=go,
+        stdin=stdin,
+        stdout=stdout,
+        stderr=stderr,
+        status=status,
+        group=group or NoGroup(),
+        ending_signal=signal.SIGKILL,
+    )
