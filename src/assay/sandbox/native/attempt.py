@@ -13,17 +13,13 @@ from typing import Final, Literal
 
 import anyio
 
+from assay.sandbox.native.boot import boot
 from assay.sandbox.native.diagnosis import Finding
-from assay.sandbox.native.launch import SOURCE
 
 _PROBE_WITHIN_S: Final = 5.0
 _IMPORT_WITHIN_S: Final = 60.0
 _LONGEST_COMPLAINT: Final = 300
 _NOT_INSTALLED: Final = 3
-_ACT: Final = (
-    "import sys; sys.path.insert(0, sys.argv.pop(1)); "
-    "from assay.sandbox.native.probe_acts import main; main(sys.argv[1])"
-)
 _IMPORT: Final = f"""
 import importlib, sys
 try:
@@ -51,7 +47,7 @@ class Outcome:
 
 async def attempt(act: str, *, within_s: float = _PROBE_WITHIN_S) -> Outcome:
     """Do one act of `probe_acts.py`; whoever has not answered in time is killed."""
-    ended = await _run([sys.executable, "-I", "-S", "-c", _ACT, SOURCE, act], {}, within_s)
+    ended = await _run([sys.executable, "-I", "-S", *boot("probe_acts"), act], {}, within_s)
     if ended is None:
         return Outcome(kind="timed_out", detail=f"no answer in {within_s:g} s")
     if ended.returncode != 0 or not ended.stdout:

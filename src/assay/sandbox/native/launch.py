@@ -3,24 +3,16 @@
 import os
 import socket
 import sys
-from pathlib import Path
 from subprocess import DEVNULL
-from typing import Final
 
 import anyio
 
 from assay.contracts.errors import IsolationUnavailableError, SandboxUnavailableError
+from assay.sandbox.native.boot import boot
 from assay.sandbox.native.cgroups import ControlGroups
 from assay.sandbox.native.channel import Channel
 from assay.sandbox.native.engine import Engine
 from assay.sandbox.native.plan import JailPlan
-
-SOURCE: Final = str(Path(__file__).resolve().parents[3])
-"""The folder that holds the package."""
-_LAUNCH: Final = (
-    "import sys; sys.path.insert(0, sys.argv.pop(1)); "
-    "from assay.sandbox.native.warden import main; main()"
-)
 
 
 async def start_engine(plan: JailPlan, groups: ControlGroups) -> Engine:
@@ -60,7 +52,7 @@ async def _start_warden(plan: JailPlan, groups: ControlGroups, complaints: int) 
     passed = (life_read, plan_file, *(theirs.fileno() for _, theirs in pairs))
     try:
         warden = await anyio.open_process(
-            [sys.executable, "-I", "-S", "-c", _LAUNCH, SOURCE, *map(str, passed)],
+            [sys.executable, "-I", "-S", *boot("warden"), *map(str, passed)],
             stdin=DEVNULL,
             stdout=DEVNULL,
             stderr=complaints,

@@ -201,8 +201,6 @@ def _files() -> Pairs:
         ("/etc/resolv.conf", "nameserver 127.0.0.1\n"),
         ("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\n"),
         (f"{VENV}/pyvenv.cfg", f"home = {home}\ninclude-system-site-packages = {shared}\n"),
-        (f"{LIBRARY}/assay/__init__.py", ""),
-        (f"{LIBRARY}/assay/sandbox/__init__.py", ""),
         *_console_scripts(),
     )
 

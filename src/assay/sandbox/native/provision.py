@@ -11,9 +11,10 @@ from typing import Final
 from assay.contracts.errors import IsolationUnavailableError
 from assay.contracts.execution import Isolation
 from assay.sandbox.native import landlock, registry, seccomp
+from assay.sandbox.native.boot import SOURCE, boot
 from assay.sandbox.native.cgroups import ControlGroups, open_groups
 from assay.sandbox.native.engine import Engine
-from assay.sandbox.native.launch import SOURCE, start_engine
+from assay.sandbox.native.launch import start_engine
 from assay.sandbox.native.layout import INTERPRETER, LIBRARY, Layout
 from assay.sandbox.native.plan import JailPlan, RootPlan, Tier
 from assay.sandbox.native.stages import Stages
@@ -22,11 +23,6 @@ _FIRST_SANDBOX_ID: Final = 1_600_000_000
 _SANDBOX_IDS: Final = 1 << 16
 _SAFE_LANDLOCK: Final = 6
 """From here on a program cannot send signals to processes outside its own domain."""
-_BOOT: Final = (
-    "import sys; sys.path.insert(0, sys.argv.pop(1)); "
-    "from assay.sandbox.native.zygote import main; "
-    "sys.path.pop(0); main(*map(int, sys.argv[1:]))"
-)
 _DEVICES: Final = ("null", "zero", "full", "random", "urandom")
 
 
@@ -164,7 +160,7 @@ def _plan(tier: Tier, layout: Layout, groups: ControlGroups, scratch: Path) -> J
     return JailPlan(
         tier=tier,
         root=layout.root if jailed else RootPlan(),
-        argv=(interpreter, "-I", "-c", _BOOT, library),
+        argv=(interpreter, "-I", *boot("zygote", library)),
         env=tuple((layout.env if jailed else layout.host_env).items()),
         seccomp_hex=seccomp_program.hex(),
         network_seccomp_hex=networked.hex(),

@@ -8,7 +8,6 @@ import json
 import os
 import select
 import signal
-import sys
 from collections.abc import Sequence
 from typing import Final, NoReturn
 
@@ -23,9 +22,9 @@ _GIVES_WAY: Final = 5
 """How much nicer programs are than those who watch over them, and who serve others meanwhile."""
 
 
-def main() -> NoReturn:
-    """Started by `launch.py`; the arguments are descriptor numbers."""
-    life, *handed_on = (int(argument) for argument in sys.argv[1:])
+def main(*descriptors: str) -> NoReturn:
+    """Started by `launch.py`, which says the numbers of the descriptors."""
+    life, *handed_on = map(int, descriptors)
     plan_descriptor, _, orders, *_ = handed_on
     os.umask(0o022)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

@@ -26,7 +26,7 @@ from assay.sandbox.native.worker import Confinement
 _PYTHON_IGNORES: Final = frozenset({signal.SIGPIPE, signal.SIGXFSZ})
 
 
-def main(plan_descriptor: int, mounts: int, *orders: int) -> NoReturn:
+def main(*descriptors: str) -> NoReturn:
     """Serve until the supervisor closes its end.
 
     The first zygote has nothing imported. Each further one is forked off the last, imports the
@@ -34,6 +34,7 @@ def main(plan_descriptor: int, mounts: int, *orders: int) -> NoReturn:
     has what it needs, since the cost of a fork and of an exit grows with what is loaded.
     """
     _forget_ignored_signals()
+    plan_descriptor, mounts, *orders = map(int, descriptors)
     plan = plan_from_json(_read_all(plan_descriptor))
     os.close(plan_descriptor)
     boxes = _take_places(plan)
