@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.support.compose import free_ports
 from tests.support.served import ASSAY, Served, environment, events, key_for, served
 
 CELL = "I compute it.\n```python\nprint(6 * 7)\n```"
@@ -24,6 +25,7 @@ LINES: tuple[dict[str, Any], ...] = (
     {"text": "There."},
     {"text": "Yes.", "repeat": True},
 )
+ASKED_FOR_MODELS = 'assay_http_requests_total{method="GET",route="/v1/models"'
 SMALL_LIMITS = {
     "ASSAY_SERVE__BODY_BYTES": "4096",
     "ASSAY_SERVE__UPLOAD_BYTES": "8192",
@@ -340,6 +342,19 @@ def test_metrics_count_without_naming_anybody(client: httpx.Client) -> None:
     assert 'assay_turns_total{status="answered"}' in text
     assert 'route="/v1/sessions/{session_id}' in text
     assert session not in text
+
+
+def test_a_service_that_looks_for_models_does_not_ask_itself_without_end(tmp_path: Path) -> None:
+    [port] = free_ports(1)
+    itself = {"ASSAY_MODELS__BASE_URLS__VLLM": f"http://127.0.0.1:{port}/v1"}
+
+    with served(tmp_path, more=itself, port=port) as service, service.client() as client:
+        listed = [model["id"] for model in client.get("/v1/models").json()["data"]]
+        counted = client.get("/metrics").text
+
+    assert "assay:vllm:assay" not in listed
+    [asked] = [line for line in counted.splitlines() if line.startswith(ASKED_FOR_MODELS)]
+    assert float(asked.split()[-1]) == 2
 
 
 def test_the_order_to_end_lets_a_turn_come_to_its_end(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Asks an OpenAI-compatible server which models it has, and does not wait long for the answer."""
 
 from dataclasses import dataclass
-from typing import cast
+from typing import Final, cast
 
 import anyio
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -18,10 +18,16 @@ class ServedModel:
     """What the server gives it, which may be less than it was made for; None if it does not say."""
 
 
+SURVEY_HEADER: Final = "X-Assay-Survey"
+"""Says to a service of ours, should one be asked, that it must not ask others in turn."""
+_OURSELVES: Final = "assay"
+
+
 class _Listed(BaseModel):
     model_config = ConfigDict(extra="ignore", strict=True)
 
     id: str
+    owned_by: object = None
     # Sizes of contexts, as vLLM and llama.cpp tell them. Others may mean other things by the names.
     max_model_len: object = None
     meta: object = None
@@ -45,12 +51,15 @@ async def list_models(
 ) -> tuple[ServedModel, ...] | None:
     """Return the models that write text; None if no such server answers.
 
-    Something else may listen on the port: only an answer in the right form counts.
+    Something else may listen on the port: only an answer in the right form counts, and not that of
+    a service of ours, which would ask a model itself.
     """
     import httpx2  # noqa: PLC0415 - comes with the SDK that would ask the server
 
     key = connection.api_key.get_secret_value()
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    headers = {SURVEY_HEADER: "1"}
+    if key:
+        headers["Authorization"] = f"Bearer {key}"
     address = connection.base_url.rstrip("/") + "/models"
     async with build_http_client(connection) as client:
         with anyio.move_on_after(patience_s):
@@ -60,6 +69,8 @@ async def list_models(
                     return None
                 listed = _Listing.model_validate_json(answer.content).data or []
             except (httpx2.HTTPError, httpx2.InvalidURL, ValidationError):
+                return None
+            if any(model.owned_by == _OURSELVES for model in listed):
                 return None
             return tuple(model.as_served() for model in listed if "embed" not in model.id.lower())
     return None

@@ -561,6 +561,17 @@ async def test_the_survey_says_of_everything_why(
     assert SECRET not in repr(found)
 
 
+async def test_a_service_of_ours_is_no_server_of_models(
+    settings: ModelSettings, endpoint: ChatEndpoint
+) -> None:
+    endpoint.listing = b'{"object": "list", "data": [{"id": "assay", "owned_by": "assay"}]}'
+    chosen = having(settings, base_urls={"vllm": endpoint.base_url})
+
+    told = by_name(await survey(chosen, patience_s=PATIENCE_S))
+
+    assert not told["vllm"].usable
+
+
 async def test_weights_of_ones_own_must_be_weights(settings: ModelSettings, tmp_path: Path) -> None:
     (tmp_path / "model.gguf").write_bytes(b"not a model")
 

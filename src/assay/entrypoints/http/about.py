@@ -2,12 +2,13 @@
 
 from typing import Literal
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 
 from assay.entrypoints.http.callers import House, Reader
 from assay.entrypoints.http.problems import documented
 from assay.models.choosing import survey
+from assay.models.servers import SURVEY_HEADER
 
 router = APIRouter(prefix="/v1", tags=["about"], responses=documented())
 
@@ -82,12 +83,12 @@ async def who_am_i(house: House, caller: Reader) -> Me:
 
 
 @router.get("/models")
-async def list_models(house: House, caller: Reader) -> ModelList:
+async def list_models(request: Request, house: House, caller: Reader) -> ModelList:
     """List who can be asked, as OpenAI's API does; `assay` is the model of the settings."""
     del caller
     settings = house.settings
     names = list(settings.serve.models)
-    if not names:
+    if not names and SURVEY_HEADER not in request.headers:
         names = [one.name for one in await survey(settings.models) if one.usable]
     ids = ["assay", *(f"assay:{name}" for name in dict.fromkeys(names))]
     return ModelList(data=[ModelShape(id=one) for one in ids])
