@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, SecretStr, StringConstraints, model_validator
 
-from assay.setting_kinds import Address, Positive, Seconds, Section, Words
+from assay.setting_kinds import Address, Packages, Positive, Seconds, Section, Words
 
 Approval = Literal["allow", "ask", "deny"]
 """Whether a tool may be used: without asking, after asking a person, or not at all."""
@@ -35,7 +35,7 @@ class McpSettings(Section):
     """Kept of each stream of a run."""
     file_bytes: Positive = 4 << 20
     """The largest file that can be read or written at once."""
-    packages: Words = ()
+    packages: Packages = ()
     """Python packages that programs find."""
     network: Words = ()
     """Hosts that programs may reach."""

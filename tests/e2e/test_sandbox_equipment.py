@@ -57,6 +57,7 @@ def test_packages_are_given_listed_and_removed(environment: dict[str, str]) -> N
         (("--package", "--upgrade"), "not a package: '--upgrade'"),
         (("--allow-host", "https://example.org"), "not a host: 'https://example.org'"),
         (("--allow-host", "example.org:0"), "not a port: 'example.org:0'"),
+        (("--allow-host", "example.org:http"), "not a host: 'example.org:http'"),
         (("--network", "none", "--allow-host", "a.org"), "contradict each other"),
         (("--network", "all"), "unknown network 'all'"),
     ],

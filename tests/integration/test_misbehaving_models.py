@@ -102,6 +102,21 @@ async def test_a_cap_on_tokens_ends_the_run_with_the_best_state(tmp_path: Path) 
     assert broke.outcome.usage.calls < story.outcome.usage.calls
 
 
+async def test_a_cap_on_calls_ends_the_run(tmp_path: Path) -> None:
+    wrong = {"text": "FILE: answer.txt\n```\n41\n```\nDONE", "repeat": True}
+
+    story = await tell(
+        tmp_path,
+        [PLAN, wrong],
+        checks=CHECK,
+        budget_calls=2,
+        effort=Effort(attempts=3, check_s=30),
+    )
+
+    assert story.outcome.status is Status.OUT_OF_BUDGET
+    assert story.outcome.usage.calls == 2
+
+
 async def test_time_that_is_up_ends_the_run(tmp_path: Path) -> None:
     story = await tell(
         tmp_path,

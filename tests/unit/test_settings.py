@@ -88,6 +88,13 @@ def test_a_list_may_be_one_text(
     assert getattr(load_settings().sandbox, name) == values
 
 
+@pytest.mark.usefixtures("home")
+def test_packages_of_mcp_servers_may_be_one_text_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ASSAY_MCP__PACKAGES", "requests>=2,<3, attrs")
+
+    assert load_settings().mcp.packages == ("requests>=2,<3", "attrs")
+
+
 def test_what_one_source_leaves_out_another_may_say(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -36,7 +36,7 @@ class Selection:
     def of(self, suite: Suite) -> tuple[Exercise, ...]:
         """Return the exercises that are meant, in the suite's order.
 
-        A limit takes them by a digest of their ids: always the same, and of every language.
+        A limit takes them by a digest of their ids: always the same, and of all languages.
 
         Raises:
             UsageError: If none is left.

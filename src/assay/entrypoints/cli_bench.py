@@ -51,7 +51,7 @@ def _choosing(function: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option("--languages", default="", help="Only these, with commas between."),
         click.option("--only", multiple=True, metavar="GLOB", help="Only exercises of this name."),
-        click.option("--limit", type=int, help="At most so many, of every language."),
+        click.option("--limit", type=int, help="At most so many, all languages together."),
         click.option("--shard", default="1/1", metavar="I/N", help="Only this part of so many."),
         click.option("--strict", is_flag=True, help="Run tests, too, that polyglot leaves out."),
     )

@@ -175,6 +175,7 @@ def _commission(goal: str, settings: "Settings", options: dict[str, Any]) -> "Co
         memory=agent.memory,
         budget_usd=settings.models.budget.usd,
         budget_tokens=settings.models.budget.tokens,
+        budget_calls=settings.models.budget.calls,
         packages=(*settings.sandbox.packages, *options["packages"]),
         hosts=(*settings.sandbox.hosts, *options["hosts"]),
     )

@@ -62,11 +62,9 @@ class _WithProgram(click.Command):
 @click.argument("file", required=False)
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 @click.option(
-    "--backend", default=None, help="How to isolate: auto, native, docker, docker+runsc, e2b."
+    "--backend", help="How to isolate: auto, native, docker, docker+runsc, e2b or remote."
 )
-@click.option(
-    "--isolation", default=None, help="The least to accept: restricted, isolated or kernel."
-)
+@click.option("--isolation", help="The least to accept: restricted, isolated, kernel or machine.")
 @click.option("--timeout", "wall_s", type=_SECONDS, help="Seconds before the program is ended.")
 @click.option("--cpu-s", type=_SECONDS, help="Processor seconds, all its processes together.")
 @click.option("--memory-mb", type=_COUNT, help="Memory, all its processes together.")

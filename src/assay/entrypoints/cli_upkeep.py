@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.option(
-    "--backend", default="auto", help="Which backend to test: auto, native, docker or docker+runsc."
+    "--backend",
+    help="Which backend to test: auto, native, docker, docker+runsc, e2b or remote; if not given, "
+    "that of the settings.",
 )
-@click.option(
-    "--isolation", default=None, help="The least to accept: restricted, isolated or kernel."
-)
+@click.option("--isolation", help="The least to accept: restricted, isolated, kernel or machine.")
 @click.option("--suite", "suites", multiple=True, help="conformance or hostile; both if not given.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def selftest(backend: str, isolation: str | None, suites: tuple[str, ...], as_json: bool) -> int:  # noqa: FBT001
+def selftest(suites: tuple[str, ...], as_json: bool, **words: str | None) -> int:  # noqa: FBT001
     """Hold a backend to every promise, and attack it in every way we know."""
     import anyio  # noqa: PLC0415 - commands load what they need, so that --help need not
 
-    report = anyio.run(_selftest, {"backend": backend, "isolation": isolation}, suites, as_json)
+    report = anyio.run(_selftest, words, suites, as_json)
     if as_json:
         click.echo(json.dumps(_report_fields(report)))
     else:

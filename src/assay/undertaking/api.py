@@ -91,6 +91,7 @@ def pursue(  # noqa: PLR0913 - the words of the command line, each with its defa
         memory=memory or known.agent.memory,
         budget_usd=known.models.budget.usd if budget_usd is None else budget_usd,
         budget_tokens=known.models.budget.tokens if budget_tokens is None else budget_tokens,
+        budget_calls=known.models.budget.calls,
         packages=(*known.sandbox.packages, *packages),
         hosts=(*known.sandbox.hosts, *hosts),
     )

@@ -293,14 +293,13 @@ class _Undertaking:
         Raises:
             BudgetExceededError: If nothing is left.
         """
-        usd, tokens = self.commission.budget_usd, self.commission.budget_tokens
-        if tokens is not None:
-            tokens -= used.input_tokens + used.output_tokens
-            if tokens <= 0:
-                raise BudgetExceededError("the tokens of this run are used up")
-        if usd is not None:
-            usd = max(0.0, usd - (used.cost_usd or 0.0))
-        return BudgetSettings(usd=usd, tokens=tokens)
+        caps = self.commission
+        usd = caps.budget_usd
+        return BudgetSettings(
+            usd=None if usd is None else max(0.0, usd - (used.cost_usd or 0.0)),
+            tokens=_left("tokens", caps.budget_tokens, used.input_tokens + used.output_tokens),
+            calls=_left("calls to a model", caps.budget_calls, used.calls),
+        )
 
     async def _hand_over(self, parts: Parts, ended: Ended, tree: Tree) -> Outcome:
         """Write the accepted files and their certificate: exactly what was judged."""
@@ -341,6 +340,12 @@ class _Undertaking:
             usage=ended.outcome.usage,
         )
         return build_certificate(proof, signing_key(self.settings.state_dir))
+
+
+def _left(what: str, cap: int | None, used: int) -> int | None:
+    if cap is not None and cap <= used:
+        raise BudgetExceededError(f"the {what} of this run are used up")
+    return None if cap is None else cap - used
 
 
 def _make_folder(folder: Path) -> None:

@@ -37,6 +37,7 @@ class Commission:
     memory: MemoryUse = "all"
     budget_usd: float | None = None
     budget_tokens: int | None = None
+    budget_calls: int | None = None
     packages: tuple[str, ...] = ()
     """Python packages that the code may use."""
     hosts: tuple[str, ...] = ()

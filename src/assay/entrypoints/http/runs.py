@@ -187,6 +187,7 @@ def _commission(house: Hosting, caller: Caller, new: NewRun) -> Commission:
         memory=settings.agent.memory,
         budget_usd=_least(budget.usd, caps.usd, caller.quota.usd_per_day),
         budget_tokens=_least(budget.tokens, caps.tokens, caller.quota.tokens_per_day),
+        budget_calls=caps.calls,
         packages=settings.sandbox.packages,
         hosts=settings.sandbox.hosts,
     )

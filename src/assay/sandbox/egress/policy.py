@@ -67,7 +67,7 @@ def _parse_rule(text: str) -> Rule:
     name = place.removeprefix("*.").rstrip(".").lower()
     if not is_host_name(name):
         raise UsageError(f"not a host: {text!r}", hint="give a name, as in example.org")
-    if port and not 0 < int(port) <= _HIGHEST_PORT:
+    if port and not (port.isdecimal() and 0 < int(port) <= _HIGHEST_PORT):
         raise UsageError(f"not a port: {text!r}", hint=f"ports go from 1 to {_HIGHEST_PORT}")
     ports = (int(port),) if port else _USUAL_PORTS
     return Rule(name=name, below=place.startswith("*."), ports=ports)
