@@ -2,9 +2,10 @@
 
 import os
 import signal
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import anyio
+import anyio.to_thread
 import pytest
 
 from assay.contracts.errors import SandboxUnavailableError
@@ -37,6 +38,30 @@ async def test_two_hundred_executions_at_once_are_each_right_and_none_is_lost(
         number: f"{number**2}\n" for number in range(AT_ONCE)
     }
     assert all(result.succeeded for result in results.values())
+
+
+async def test_a_file_that_was_asked_for_before_its_sandbox_closed_is_not_read_elsewhere(
+    runtime_dir: Path,
+) -> None:
+    name, found = PurePosixPath("name"), list[bytes]()
+    threads = anyio.to_thread.current_default_thread_limiter()
+
+    async def read(sandbox: Sandbox) -> None:
+        found.append(await sandbox.read_file(name))
+
+    async with open_own(runtime_dir) as backend, anyio.create_task_group() as tasks:
+        opened = backend.open_sandbox(Limits())
+        sandbox = await opened.__aenter__()
+        await sandbox.write_file(name, b"ours")
+        all_threads, threads.total_tokens = threads.total_tokens, 1
+        async with threads:
+            tasks.start_soon(read, sandbox)
+            await anyio.wait_all_tasks_blocked()
+            tasks.start_soon(opened.__aexit__, None, None, None)
+            await anyio.wait_all_tasks_blocked()
+        threads.total_tokens = all_threads
+
+    assert found == [b"ours"]
 
 
 async def test_executions_at_once_in_one_sandbox_share_it_and_nothing_else(

@@ -2,11 +2,12 @@
 
 import os
 import time
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
+from typing import TypeVar
 
 import anyio
 import anyio.to_thread
@@ -46,6 +47,8 @@ from assay.sandbox.native.watch import (
     Watch,
     count_processes,
 )
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +99,7 @@ class NativeSandbox:
         )
         self._running: set[Supervision | CellRun] = set()
         self._interpreters: set[Cell] = set()
+        self._file_operations = 0
         self._idle = anyio.Event()
         self._idle.set()
         self._open = True
@@ -145,13 +149,31 @@ class NativeSandbox:
     def _tracked(self, execution: Supervision | CellRun) -> Generator[None]:
         """Have an execution ended by `cancel` and `close`."""
         self._running.add(execution)
-        self._idle = anyio.Event()
+        self._be_busy()
         try:
             yield
         finally:
             self._running.discard(execution)
-            if not self._running:
-                self._idle.set()
+            self._say_if_idle()
+
+    async def _in_a_thread(self, operate: Callable[[], _T]) -> _T:
+        """Work on files. It may have to wait for its turn; until then the workspace is kept."""
+        self._check_open()
+        self._file_operations += 1
+        self._be_busy()
+        try:
+            return await anyio.to_thread.run_sync(operate)
+        finally:
+            self._file_operations -= 1
+            self._say_if_idle()
+
+    def _be_busy(self) -> None:
+        if self._idle.is_set():
+            self._idle = anyio.Event()
+
+    def _say_if_idle(self) -> None:
+        if not self._running and not self._file_operations:
+            self._idle.set()
 
     def _limits_for(self, program: Program) -> Limits:
         if program.timeout_s is None or program.timeout_s >= self.limits.wall_s:
@@ -282,7 +304,7 @@ class NativeSandbox:
     async def close(self) -> None:
         """End what runs, then give up the workspace."""
         self._open = False
-        while self._running:
+        while self._running or self._file_operations:
             await self.cancel()
             await self._idle.wait()
         for cell in tuple(self._interpreters):
@@ -293,23 +315,17 @@ class NativeSandbox:
     async def write_file(
         self, path: PurePosixPath, content: bytes, *, executable: bool = False
     ) -> None:
-        self._check_open()
         write = partial(self._files.write, path, content, executable=executable)
-        await anyio.to_thread.run_sync(write)
+        await self._in_a_thread(write)
 
     async def read_file(self, path: PurePosixPath, *, max_bytes: int = 64 << 20) -> bytes:
-        self._check_open()
-        read = partial(self._files.read, path, max_bytes=max_bytes)
-        return await anyio.to_thread.run_sync(read)
+        return await self._in_a_thread(partial(self._files.read, path, max_bytes=max_bytes))
 
     async def list_files(self, path: PurePosixPath = PurePosixPath()) -> tuple[FileInfo, ...]:
-        self._check_open()
-        return await anyio.to_thread.run_sync(self._files.list_below, path)
+        return await self._in_a_thread(partial(self._files.list_below, path))
 
     async def make_directory(self, path: PurePosixPath) -> None:
-        self._check_open()
-        await anyio.to_thread.run_sync(self._files.make_directory, path)
+        await self._in_a_thread(partial(self._files.make_directory, path))
 
     async def remove_path(self, path: PurePosixPath) -> None:
-        self._check_open()
-        await anyio.to_thread.run_sync(self._files.remove, path)
+        await self._in_a_thread(partial(self._files.remove, path))
