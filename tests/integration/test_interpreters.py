@@ -13,6 +13,7 @@ from assay.contracts.errors import SandboxUnavailableError
 from assay.contracts.execution import Limits
 from assay.contracts.interpreting import CellResult
 from assay.sandbox.native import registry
+from assay.sandbox.native.lineage import Lineage, Report
 from tests.support.eventually import eventually
 from tests.support.native import open_own, python
 from tests.support.sources import ROOT
@@ -82,6 +83,36 @@ async def test_an_idle_interpreter_takes_no_turn(tmp_path: Path) -> None:
             assert (await one.run_cell("1")).succeeded
             assert (await two.run_cell("1")).succeeded
             assert (await sandbox.run(python("print(1)"))).succeeded
+
+
+async def test_a_branch_that_nobody_waits_for_any_more_does_not_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def processes() -> str:
+        result = await interpreter.run_cell("sum(name.isdigit() for name in os.listdir('/proc'))")
+        return result.outputs[0].text
+
+    async def give_up(lineage: Lineage) -> Report:
+        del lineage
+        scope.cancel()
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    async with (
+        open_own(tmp_path) as backend,
+        backend.open_sandbox(Limits()) as sandbox,
+        sandbox.open_interpreter() as interpreter,
+    ):
+        await interpreter.run_cell("import os")
+        before = await processes()
+        with monkeypatch.context() as patched, anyio.CancelScope() as scope:
+            patched.setattr(Lineage, "report", give_up)
+            async with interpreter.branch():
+                pass
+        assert scope.cancelled_caught
+
+        counts = [await processes() for _ in range(20)]
+        assert before in counts
 
 
 _WAITS_FOR_A_FILE = """

@@ -6,7 +6,7 @@ shares everything else.
 
 import itertools
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 
@@ -29,7 +29,7 @@ from assay.sandbox.native.answers import Answers, decode_answers
 from assay.sandbox.native.cell import Cell
 from assay.sandbox.native.cgroups import GroupUsage
 from assay.sandbox.native.conclusion import Evidence, conclude
-from assay.sandbox.native.lineage import CellEnding, CellRun, Lineage
+from assay.sandbox.native.lineage import CellEnding, CellRun, Lineage, Report
 from assay.sandbox.native.orders import Orders
 from assay.sandbox.native.pool import await_readiness
 from assay.sandbox.native.watch import CellWatch, Watch
@@ -86,12 +86,8 @@ class Session:
         )
         try:
             self._make_room(self.lines + 1)
-            self.orders.put(order, lineage.theirs)
-            while self.orders.pending:
-                await anyio.lowlevel.checkpoint()
-                self.orders.send_more()
-            lineage.hand_over()
-            report = await lineage.report()
+            self._order_with(lineage, order)
+            report = await self._first_word(lineage)
         except BaseException:
             lineage.close()
             raise
@@ -103,6 +99,28 @@ class Session:
             )
         self.lines += 1
         return lineage
+
+    def _order_with(self, lineage: Lineage, order: Mapping[str, object]) -> None:
+        try:
+            self.orders.put(order, lineage.theirs)
+        except OSError as error:
+            raise SandboxUnavailableError(
+                f"out of descriptors: {error}", dispatch="never_started"
+            ) from error
+        lineage.hand_over()
+
+    async def _first_word(self, lineage: Lineage) -> Report:
+        """Hear that a line lives; one that nobody waits for any more must not."""
+        report: Report = {}
+        try:
+            while self.orders.pending:
+                await anyio.lowlevel.checkpoint()
+                self.orders.send_more()
+            report = await lineage.report()
+        finally:
+            if report.get("ready") is not True:
+                self.orders.put({"do": "close", "line": lineage.number})
+        return report
 
     async def close_line(self, lineage: Lineage) -> None:
         """End a line of cells and all that runs in it."""

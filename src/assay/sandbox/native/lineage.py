@@ -160,13 +160,10 @@ class CellRun:
             self.kill(Reason.CANCELLED)
             with anyio.CancelScope(shield=True):
                 await self._await_report(_hear_nothing)
+            self._note_loss()
             raise
+        self._note_loss()
         report = self._report or {}
-        if "gone" in report:
-            self._lineage.gone = str(report["gone"])[:300]
-            if report.get("keeper") == "dead":
-                # Nobody is left who would end what it kept.
-                self._cell.kill()
         kept = report.get("kept") is True
         return CellEnding(
             ending=Ending(
@@ -181,6 +178,14 @@ class CellRun:
             kept=kept,
             answers=bytes(self._answers),
         )
+
+    def _note_loss(self) -> None:
+        report = self._report or {}
+        if "gone" in report:
+            self._lineage.gone = str(report["gone"])[:300]
+            if report.get("keeper") == "dead":
+                # Nobody is left who would end what it kept.
+                self._cell.kill()
 
     async def _await_report(self, on_output: OnOutput) -> None:
         lineage = self._lineage

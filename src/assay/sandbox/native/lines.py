@@ -53,6 +53,8 @@ class Line:
     """When to give up waiting for word of a cell that is to be ended."""
     branches: list["Line"] = field(default_factory=list["Line"])
     """Asked for, not born yet."""
+    unwanted: bool = False
+    """Whether it is to be ended as soon as it is born."""
 
 
 def report(line: Line, word: Message) -> None:
