@@ -65,6 +65,14 @@ def test_beside_others_only_the_session_of_the_roots_is_looked_at(child: int) ->
     assert other.pid not in found
 
 
+def test_who_is_in_the_session_of_somebody_being_born_is_not_found(child: int) -> None:
+    newborn = {os.getsid(child)}
+
+    for relatives in (ListedRelatives(), NumberedRelatives()):
+        assert child not in relatives.find((), (), set(), alone=True, newborn=newborn)
+        assert child in relatives.find((child,), (), set(), alone=True, newborn=newborn)
+
+
 def test_listed_relatives_are_the_roots_and_what_is_below(child: int) -> None:
     relatives = ListedRelatives()
 

@@ -93,7 +93,8 @@ class Sandbox(Protocol):
         """Start an interpreter in this sandbox; leaving the context ends it.
 
         It counts as one execution against `processes` and `memory_mb`, for all its cells together;
-        `wall_s`, `cpu_s` and `output_bytes` are for each cell.
+        `wall_s`, `cpu_s` and `output_bytes` are for each cell. What branches use while a cell runs
+        counts for it too, since they are one execution.
 
         Raises:
             SandboxUnavailableError: If none can be started.

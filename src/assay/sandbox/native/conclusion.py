@@ -83,7 +83,12 @@ def _exit_of(evidence: Evidence) -> tuple[int | None, int | None]:
             f"the sandbox could not be locked: {report['setup_failed']}", dispatch="never_started"
         )
     if "ended" in report:
-        code = os.waitstatus_to_exitcode(report["ended"])
+        try:
+            code = os.waitstatus_to_exitcode(report["ended"])
+        except (TypeError, ValueError, OverflowError) as error:
+            raise SandboxUnavailableError(
+                "the sandbox does not speak the protocol", dispatch="outcome_unknown"
+            ) from error
         return (code, None) if code >= 0 else (None, -code)
     if evidence.ending.killed_for is None and evidence.usage.oom_kills == 0:
         raise SandboxUnavailableError(

@@ -19,11 +19,13 @@ from typing import Any, Final, NoReturn
 from assay.sandbox.native import heads, kernel, talk
 from assay.sandbox.native.descendants import pause, send_signal
 from assay.sandbox.native.lines import LARGEST_WORD, Done, Line, Post, open_post, report
-from assay.sandbox.native.relatives import open_relatives
+from assay.sandbox.native.relatives import open_relatives, session_of
 from assay.sandbox.native.talk import Message, TalkError
 
 _ANSWER_WITHIN_S: Final = 5.0
 _STOP_WITHIN_S: Final = 2.0
+_ERRNOS: Final = 4096
+_LARGEST_STATUS: Final = 0xFFFF
 
 
 def keep(go: int, settle: Callable[[], None]) -> NoReturn:
@@ -85,6 +87,7 @@ class _Keeper:
         if order["do"] == "open":
             self._open(order["line"], received)
         elif line is None:
+            self._forgo(order["line"])
             _close(received)
         elif order["do"] == "run":
             self._run(line, order)
@@ -96,6 +99,12 @@ class _Keeper:
             self._end_cell(line)
         elif order["do"] == "close":
             self._forget(line, {"closed": True})
+
+    def _forgo(self, number: int) -> None:
+        """Do without a branch that is not born yet."""
+        for line in self._lines.values():
+            for branch in line.branches:
+                branch.unwanted = branch.unwanted or branch.number == number
 
     def _open(self, number: int, received: list[int]) -> None:
         stdout, stderr, answers, reports = received
@@ -185,16 +194,18 @@ class _Keeper:
                 report(line, {"ready": True})
             case {"forked": int(pid)}:
                 self._heed_birth(line, pid)
-            case {"refused": int(number)} if line.busy and not line.cell:
-                self._drop_cell(line)
-                self._rest(line)
-                report(line, {"over": True, "refused": number})
+            case {"refused": int(number)} if not 0 <= number < _ERRNOS:
+                raise TalkError("of an error that does not exist")
             case {"refused": int(number)} if line.branches:
                 branch = line.branches.pop(0)
                 self._rest(line)
                 report(branch, {"gone": f"the kernel refused: {os.strerror(number)}"})
                 self._hang_up(branch)
-            case {"ended": int(status)} if line.cell:
+            case {"refused": int(number)} if line.busy and not line.cell:
+                self._drop_cell(line)
+                self._rest(line)
+                report(line, {"over": True, "refused": number})
+            case {"ended": int(status)} if line.cell and _is_an_end(status):
                 self._clear(line.cell)
                 self._drop_cell(line)
                 self._rest(line)
@@ -215,6 +226,8 @@ class _Keeper:
             self._lines[branch.number] = branch
             self._listen_to_head(branch)
             self._rest(line)
+            if branch.unwanted:
+                self._forget(branch, {"closed": True})
             return
         if line.cell_post is None or line.cell:
             raise TalkError("of a cell that nobody asked for")
@@ -239,7 +252,8 @@ class _Keeper:
                 if line.doomed is not None or line.done is not None:
                     # Too late: it has been ended, as its head will tell, or has said so before.
                     return
-                if pid != line.cell and not self._relatives.is_child(pid, line.cell):
+                own = self._relatives.is_child(pid, line.cell) and pid not in self._known()
+                if pid != line.cell and not own:
                     raise TalkError("of a process that is not its own")
                 self._heed_end(line, post, Done(pid=pid, code=code & 0xFF))
             case _:
@@ -282,7 +296,9 @@ class _Keeper:
         for look in range(1 << 30):
             known = self._known() - set(roots) | {spare}
             alone = not any(line.busy and line.cell not in roots for line in self._lines.values())
-            victims = self._relatives.find(roots, below, known, alone=alone)
+            victims = self._relatives.find(
+                roots, below, known, alone=alone, newborn=self._nurseries()
+            )
             if not victims:
                 return
             # Stopped first, so that nothing forks away while it is being killed.
@@ -292,8 +308,17 @@ class _Keeper:
             self._reap()
             pause(look)
 
+    def _nurseries(self) -> set[int]:
+        """Return the sessions in which a branch is being born that is not known yet.
+
+        Every cell has a session of its own, so nothing that one has started is in them.
+        """
+        return {session_of(line.head) for line in self._lines.values() if line.branches}
+
     def _rest(self, line: Line) -> None:
-        self._stop(line.head)
+        # Somebody who did not wait for a branch may have asked for a cell by now.
+        if not line.busy:
+            self._stop(line.head)
         self._relatives.rank(line.head, 0)
 
     def _stop(self, pid: int) -> None:
@@ -352,6 +377,11 @@ class _Keeper:
     def _unlisten(self, post: Post) -> None:
         if self._talks.pop(post.end.fileno(), None) is not None:
             self._events.unregister(post.end)
+
+
+def _is_an_end(status: int) -> bool:
+    """Whether the kernel would say this of a process that has ended."""
+    return 0 <= status <= _LARGEST_STATUS and (os.WIFEXITED(status) or os.WIFSIGNALED(status))
 
 
 def _only_ring(number: int, frame: Any) -> None:  # noqa: ANN401 - the standard library's signature

@@ -36,11 +36,18 @@ class Relatives(Protocol):
         ...
 
     def find(
-        self, roots: Collection[int], below: Collection[int], known: set[int], *, alone: bool
+        self,
+        roots: Collection[int],
+        below: Collection[int],
+        known: set[int],
+        *,
+        alone: bool,
+        newborn: Collection[int] = (),
     ) -> list[int]:
         """Return who lives of some processes, of all below these and others, and of orphans.
 
-        Nobody who is known is among them. `alone`: no cell runs beside these.
+        Nobody who is known is among them, nor an orphan in a session where somebody is being born.
+        `alone`: no cell runs beside these.
         """
         ...
 
@@ -63,10 +70,17 @@ class ListedRelatives:
         return parent_of(pid) in parents
 
     def find(
-        self, roots: Collection[int], below: Collection[int], known: set[int], *, alone: bool
+        self,
+        roots: Collection[int],
+        below: Collection[int],
+        known: set[int],
+        *,
+        alone: bool,
+        newborn: Collection[int] = (),
     ) -> list[int]:
         del alone  # orphans of others come to others
-        strays = [pid for pid in children_of(self._me) if pid not in known]
+        orphans = (pid for pid in children_of(self._me) if pid not in known)
+        strays = [pid for pid in orphans if session_of(pid) not in newborn]
         tops = [*roots, *strays]
         found = [*tops, *descendants_of(*tops, *below)]
         return [pid for pid in found if pid not in known and is_alive(pid)]
@@ -91,10 +105,16 @@ class NumberedRelatives:
 
     def is_child(self, pid: int, *parents: int) -> bool:
         del parents  # nobody tells
-        return pid >= _FIRST_PID and pid != self._me
+        return _FIRST_PID <= pid < _PIDS and pid != self._me
 
     def find(
-        self, roots: Collection[int], below: Collection[int], known: set[int], *, alone: bool
+        self,
+        roots: Collection[int],
+        below: Collection[int],
+        known: set[int],
+        *,
+        alone: bool,
+        newborn: Collection[int] = (),
     ) -> list[int]:
         numbers = range(_FIRST_PID, self._end_of_numbers(_newest_number()))
         # Threads of ours that are not quite gone have numbers too: whoever ends one ends us. To be
@@ -104,8 +124,9 @@ class NumberedRelatives:
         strange = there - known - self._found
         if not alone:
             # What others have started can be told from what these have left by its session only.
-            sessions = {_session(pid) for pid in (*roots, *below)}
-            strange = {pid for pid in strange if pid in roots or _session(pid) in sessions}
+            sessions = {session_of(pid) for pid in (*roots, *below)}
+            strange = {pid for pid in strange if pid in roots or session_of(pid) in sessions}
+        strange = {pid for pid in strange if pid in roots or session_of(pid) not in newborn}
         self._found |= strange
         return sorted(strange)
 
@@ -130,7 +151,8 @@ def _exists(pid: int) -> bool:
     return False
 
 
-def _session(pid: int) -> int:
+def session_of(pid: int) -> int:
+    """A number that is nobody's if there is no such process."""
     with suppress(OSError):
         return os.getsid(pid)
     return -pid

@@ -38,6 +38,22 @@ async def a_branch_that_fails_leaves_the_trunk_alone(backend: SandboxBackend) ->
 
 
 @promise(needs_branch=True)
+async def branches_begin_while_cells_of_others_come_to_their_ends(backend: SandboxBackend) -> None:
+    async with open_session(backend) as interpreter, interpreter.branch() as other:
+        await run_in(interpreter, "x = 6")
+
+        async def keep_busy() -> None:
+            for _ in range(12):
+                await run_in(other, "import os, time\nif os.fork() == 0:\n    time.sleep(60)")
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(keep_busy)
+            for _ in range(12):
+                async with interpreter.branch() as branch:
+                    assert await value_in(branch, "x * 7") == "42"
+
+
+@promise(needs_branch=True)
 async def branches_run_at_the_same_time(backend: SandboxBackend) -> None:
     async with open_session(backend) as interpreter:
         await run_in(

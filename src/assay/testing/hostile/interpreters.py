@@ -80,6 +80,7 @@ async def _harms_the_listener(arena: Arena, *, source: str, patience_s: float) -
     )
 
 
+_BORN = "os.fork() or time.sleep(60)"
 _LIES = {
     "a_head_that_forges_frames": """
         header = json.dumps({"kind": "value", "forms": [["text/plain", 5]], "dropped": []}).encode()
@@ -122,6 +123,24 @@ _LIES = {
     "a_head_that_kills_everybody": """
         os.kill(-1, 9)
     """,
+    **{
+        f"a_head_that_tells_of_{what}": f"""
+            import sys
+            frame = sys._getframe()
+            while not hasattr(frame.f_locals.get("self"), "tell"):
+                frame = frame.f_back
+            def lie(self, order, received):
+                child = {born}
+                for word in {words}:
+                    self.tell(word)
+            type(frame.f_locals["self"])._run = lie
+        """
+        for what, born, words in (
+            ("an_end_that_no_process_has", _BORN, '{"forked": child}, {"ended": 127}'),
+            ("an_end_beyond_all_numbers", _BORN, '{"forked": child}, {"ended": 10**30}'),
+            ("an_error_beyond_all_numbers", "None", '({"refused": 10**30},)'),
+        )
+    },
     "a_head_with_an_emptied_interpreter": """
         import builtins, sys
         sys.modules.clear()

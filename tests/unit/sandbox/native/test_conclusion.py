@@ -206,6 +206,12 @@ def test_a_cell_that_died_by_no_doing_of_ours_is_a_lost_sandbox() -> None:
     assert caught.value.dispatch == "outcome_unknown"
 
 
+@pytest.mark.parametrize("status", [127, 10**30, "0"])
+def test_an_end_that_no_process_has_is_a_lost_sandbox(status: object) -> None:
+    with pytest.raises(SandboxUnavailableError, match="protocol"):
+        concluded(EXITED_WELL | {"ended": status})
+
+
 @pytest.mark.parametrize("report", [{}, {"ended": 126 << 8}], ids=["died", "left"])
 def test_a_program_that_was_never_begun_is_not_said_to_have_completed(
     report: dict[str, Any],
