@@ -1,8 +1,8 @@
 """Everything configurable, as frozen values. The only module that reads the environment.
 
-A value comes from the command line, else from an `ASSAY_…` variable (`ASSAY_SANDBOX__POOL_SIZE`),
-else from the settings file, else it is the default given here. Keys of model providers come from
-their usual variables, else from a file of their own that nobody else may read.
+A value comes from the command line, else from an `ASSAY_…` variable (`ASSAY_SANDBOX__POOL_SIZE`,
+`ASSAY_STATE_DIR`), else from the settings file, else it is the default given here. Keys of model
+providers come from their usual variables, else from a file of their own that nobody else may read.
 """
 
 import os
@@ -41,7 +41,6 @@ from assay.setting_sections import (
 
 _PREFIX = "ASSAY_"
 _NESTING = "__"
-_NOT_SETTINGS = frozenset({"ASSAY_CONFIG", "ASSAY_RUNTIME_DIR", "ASSAY_TEST_REQUIRE"})
 
 _KEYS = "api_keys"
 KeyVariable = Literal[
@@ -67,6 +66,7 @@ _FOR_PIP: Final = re.compile(
     r"|HOME|LANG|LC_ALL|NETRC|XDG_CONFIG_(HOME|DIRS)",
     re.IGNORECASE,
 )
+_TOP_VARIABLES: Final = {"ASSAY_CONFIG_DIR": "config_dir", "ASSAY_STATE_DIR": "state_dir"}
 _MODEL_VARIABLES: Final = {"ASSAY_BASE_URL": "base_url", "ASSAY_MODEL_PATH": "local_path"}
 _EXECUTOR_VARIABLES: Final = {
     "GRPC_USE_SECURE": "secure",
@@ -362,19 +362,13 @@ def _check_private(path: Path, status: os.stat_result) -> None:
 def _from_environment() -> dict[str, Any]:
     known = (*KEY_VARIABLES, _E2B_KEY)
     found = _placed({name: key for name in known if (key := os.environ.get(name, "").strip())})
-    models: dict[str, Any] = found["models"]
-    for name, setting in _MODEL_VARIABLES.items():
-        if value := os.environ.get(name):
-            models[setting] = value
-    found["executor"] = {
-        setting: value
-        for name, setting in _EXECUTOR_VARIABLES.items()
-        if (value := os.environ.get(name))
-    }
+    found |= _set_by(_TOP_VARIABLES)
+    found["models"] |= _set_by(_MODEL_VARIABLES)
+    found["executor"] = _set_by(_EXECUTOR_VARIABLES)
     if engine := os.environ.get("DOCKER_HOST"):
         found.setdefault("sandbox", {})["docker"] = {"socket": engine}
     for name, value in sorted(os.environ.items()):
-        if not name.startswith(_PREFIX) or _NESTING not in name or name in _NOT_SETTINGS:
+        if not name.startswith(_PREFIX) or _NESTING not in name:
             continue
         *sections, key = name.removeprefix(_PREFIX).lower().split(_NESTING)
         place = found
@@ -385,6 +379,13 @@ def _from_environment() -> dict[str, Any]:
             place = cast("dict[str, Any]", inner)
         place[key] = value
     return found
+
+
+def _set_by(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return what these variables say, by name of the setting; an empty one says nothing."""
+    return {
+        setting: value for name, setting in variables.items() if (value := os.environ.get(name))
+    }
 
 
 def _merge(into: dict[str, Any], layer: Mapping[str, Any]) -> None:

@@ -95,6 +95,21 @@ def test_packages_of_mcp_servers_may_be_one_text_too(monkeypatch: pytest.MonkeyP
     assert load_settings().mcp.packages == ("requests>=2,<3", "attrs")
 
 
+@pytest.mark.parametrize("name", ["state_dir", "config_dir"])
+def test_a_setting_outside_of_all_sections_has_a_variable_too(
+    name: str, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_file(home, f"{name} = '/from/file'\n")
+    variable = f"ASSAY_{name.upper()}"
+
+    monkeypatch.setenv(variable, "")
+    found = [getattr(load_settings(), name)]
+    monkeypatch.setenv(variable, "/from/variable")
+    found.append(getattr(load_settings(), name))
+
+    assert found == [Path("/from/file"), Path("/from/variable")]
+
+
 def test_what_one_source_leaves_out_another_may_say(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
