@@ -99,28 +99,28 @@ class _Sitting:
 @click.option("--benchmarks-limit", type=click.IntRange(min=1), help="With --benchmarks: so many.")
 @click.option("--model", help="With --goal or --benchmarks: who answers.")
 @click.pass_context
-def cli(ctx: click.Context, *, verbose: bool, **older: "str | int | bool | None") -> object:
+def cli(ctx: click.Context, *, verbose: bool, **short: "str | int | bool | None") -> object:
     """A coding agent that hands over only code it has proven."""
     from assay.entrypoints.logs import CommandLog  # noqa: PLC0415 - not needed for --help
 
     sitting = ctx.ensure_object(_Sitting)
     sitting.log = CommandLog(sitting.words, verbose=verbose)
     named = ctx.invoked_subcommand
-    if not named and not any(older.values()):
+    if not named and not any(short.values()):
         raise click.UsageError("Missing command.", ctx)
-    if any(older.values()):
-        return _carry_out_older(ctx, older, named)
+    if any(short.values()):
+        return _carry_out_short(ctx, short, named)
     return None
 
 
-def _carry_out_older(
-    ctx: click.Context, older: "dict[str, str | int | bool | None]", named: str | None
+def _carry_out_short(
+    ctx: click.Context, short: "dict[str, str | int | bool | None]", named: str | None
 ) -> object:
-    """Do what the options of the older tool mean, and say what they are called now."""
-    from assay.entrypoints.older_words import OlderWords, command_for, written  # noqa: PLC0415 - seldom needed
+    """Do what a short form stands for, and say what that is."""
+    from assay.entrypoints.short_forms import ShortForm, command_for, written  # noqa: PLC0415 - seldom needed
 
-    words = command_for(OlderWords(**older), named)  # pyright: ignore[reportArgumentType] - click has checked them
-    click.echo(f"note: this is now `{written(words)}`", err=True)
+    words = command_for(ShortForm(**short), named)  # pyright: ignore[reportArgumentType] - click has checked them
+    click.echo(f"note: this is short for `{written(words)}`", err=True)
     command = cli.get_command(ctx, words[0])
     if command is None:
         raise click.UsageError(f"This installation has no `assay {words[0]}`.", ctx)

@@ -1,4 +1,4 @@
-"""The log of commands, and the options of the older tool, from outside."""
+"""The log of commands, and their short forms, from outside."""
 
 import json
 import subprocess
@@ -70,20 +70,21 @@ def test_a_state_folder_that_cannot_be_written_costs_the_log_only(tmp_path: Path
     assert "no log is written" in loud.stderr
 
 
-def test_the_goal_of_the_older_tool_is_carried_out(tmp_path: Path) -> None:
+def test_the_short_form_of_run_is_carried_out(tmp_path: Path) -> None:
     script = tmp_path / "script.jsonl"
     script.write_text('{"facts": {"local": true, "tool_calls": false}}\n')
 
     done = run("--goal", "write a.py", "--model", f"scripted:{script}-absent", state=tmp_path)
 
-    assert f"note: this is now `assay run --model scripted:{script}-absent -- 'write a.py'`" in (
-        done.stderr
+    assert (
+        f"note: this is short for `assay run --model scripted:{script}-absent -- 'write a.py'`"
+        in (done.stderr)
     )
     assert done.returncode == 2
     assert "absent" in done.stderr.splitlines()[-2]
 
 
-def test_older_words_beside_a_command_are_refused(tmp_path: Path) -> None:
+def test_a_short_form_beside_a_command_is_refused(tmp_path: Path) -> None:
     done = run("--model", "local", "chat", state=tmp_path)
 
     assert done.returncode == 2
