@@ -6,7 +6,7 @@ from typing import get_args
 import pytest
 from hypothesis import given
 
-from assay.contracts.events import RunEvent
+from assay.contracts.events import Move, RunEvent
 from assay.contracts.goal import Outcome, Status
 from assay.entrypoints.render.records import json_event, json_outcome
 from tests.support.runs import (
@@ -112,6 +112,12 @@ def test_the_reference_names_every_event_and_every_field() -> None:
         section = sections[kind]
         missing = [one.name for one in fields(event) if f"`{one.name}`" not in section]
         assert missing in ([], ["kind"]), kind
+
+
+def test_the_reference_names_every_move() -> None:
+    text = REFERENCE.read_text()
+
+    assert [move for move in get_args(Move) if f"| `{move}` |" not in text] == []
 
 
 def test_the_reference_names_every_field_of_an_outcome() -> None:

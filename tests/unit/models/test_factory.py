@@ -653,12 +653,7 @@ def test_the_reference_names_every_provider_with_its_key_and_extra() -> None:
 def test_the_reference_names_every_setting_and_every_embedded_model() -> None:
     text = PAGE.read_text()
     # These are found out, not set.
-    names = set(ModelSettings.model_fields) - {
-        "api_keys",
-        "budget",
-        "pip_environment",
-        "search_path",
-    }
+    names = set(ModelSettings.model_fields) - {"api_keys", "budget", "pip_environment"}
 
     assert [name for name in names if f"| `{name}` |" not in text] == []
     for weights in known_weights().values():
