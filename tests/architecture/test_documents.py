@@ -112,3 +112,8 @@ def test_decisions_are_numbered_without_gaps() -> None:
     numbers = [int(path.name[:4]) for path in sorted((ROOT / "docs" / "decisions").glob("0*.md"))]
 
     assert numbers == list(range(1, len(numbers) + 1))
+
+
+def test_a_decision_begins_with_its_number_and_its_status() -> None:
+    for path in sorted((ROOT / "docs" / "decisions").glob("0*.md")):
+        assert re.match(rf"# {path.name[:4]}\. .+\n\nStatus: \w", path.read_text()), path.name
