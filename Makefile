@@ -21,7 +21,7 @@ help:
 	@echo 'make run      carry out examples/goals/anagrams with the embedded model, and verify the result'
 	@echo 'make test     run the tests (make test ARGS="-k files" for some)'
 	@echo 'make test-slow   those that take long: kills at every point, every forgery that we know'
-	@echo 'make test-backends   hold Docker and gVisor to both suites (minutes; see make engine)'
+	@echo 'make test-backends   the suites on all other backends, compose, languages of benchmarks (many minutes; see make engine)'
 	@echo 'make engine   install and start Docker with gVisor and a base image (Debian, root)'
 	@echo 'make images   build the images of compose.yaml (BASE_IMAGE=... for another base)'
 	@echo 'make secrets  certificates and tokens for compose.yaml, in deploy/secrets'

@@ -79,7 +79,7 @@ def _judging(function: Callable[..., Any]) -> Callable[..., Any]:
             show_default=True,
             help="What decides: Assay's verifier, or the exit code as on the leaderboard.",
         ),
-        click.option("--backend", help="Where code runs. Default: the best there is here."),
+        click.option("--backend", help="Where code runs. Default: as the settings say."),
     )
     for option in reversed(options):
         function = option(function)

@@ -32,7 +32,7 @@ _PAGE: Final = 100
     help="A file to put into the workspace.",
 )
 @click.option("--model", default="", help="`auto`, `local`, PROVIDER[:MODEL], `scripted:FILE` …")
-@click.option("--backend", help="Where code runs. Default: the best there is here.")
+@click.option("--backend", help="Where code runs. Default: as the settings say.")
 @click.option("--json", "as_json", is_flag=True, help="With MESSAGE: print one JSON object.")
 def chat(message: str | None, **options: Any) -> int:  # noqa: ANN401 - click's options
     """Talk with an agent that can run code. With MESSAGE, take one turn and leave.

@@ -56,7 +56,7 @@ _EXIT_CODES: Final = {
     help="What is left out of the workspace: data too big to copy, say.",
 )
 @click.option("--model", help="`auto`, `local`, PROVIDER[:MODEL], `scripted:FILE` …")
-@click.option("--backend", help="Where code runs. Default: the best there is here.")
+@click.option("--backend", help="Where code runs. Default: as the settings say.")
 @click.option("--package", "packages", multiple=True, metavar="NAME", help="A package to have.")
 @click.option("--allow-host", "hosts", multiple=True, metavar="HOST", help="A host to reach.")
 @click.option(

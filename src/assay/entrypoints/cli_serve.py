@@ -14,7 +14,7 @@ from assay.contracts.errors import ExitCode, MissingExtraError
 @click.option("--host", help="Address to listen on.  [default: 127.0.0.1]")
 @click.option("--port", type=click.IntRange(0, 65535), help="[default: 8000; 0 for a free one]")
 @click.option("--model", help="Who answers: `auto`, `local`, PROVIDER[:MODEL] …")
-@click.option("--backend", help="Where code runs. Default: the best there is here.")
+@click.option("--backend", help="Where code runs. Default: as the settings say.")
 @click.option("--require-keys", is_flag=True, default=None, help="Let nobody in without a key.")
 @click.option("--json", "as_json", is_flag=True, help="Print where we listen as a JSON object.")
 @click.option("--log-json", is_flag=True, help="Write the log to stderr too, as JSON lines.")
