@@ -18,13 +18,16 @@ from assay.bench.result import Result, Status
 from assay.bench.summary import Summary, read_summary
 
 ERROR = re.compile(r"\b[A-Z]\w*(?:Error|Exception)\b")
+TEN = (
+    "TEN=$(printf -- '--only python/%s ' beer-song bottle-song dominoes dot-dsl proverb "
+    "rest-api robot-name sgf-parsing tree-building wordy)"
+)
 SUITES = {
-    "humaneval": ("HumanEval", "humaneval --dataset HumanEval.jsonl.gz"),
-    "python": (
-        "Polyglot, Python exercises of the development set",
-        "polyglot --dataset CLONE --languages python",
-    ),
+    "humaneval": ("HumanEval", "humaneval --dataset HumanEval.jsonl.gz", ""),
+    "python": ("Polyglot, ten Python exercises", "polyglot --dataset CLONE $TEN", TEN),
 }
+"""By the beginning of their folders' names: title, what is run, what has to be set before."""
+NO_COMMIT = "a folder that is no git clone, so its commit is not known"
 HEAD = """\
 # What the embedded model solves alone, and with Assay
 
@@ -48,10 +51,10 @@ def main() -> int:
     parser.add_argument("--remark", default="", help="what else a reader has to know of the runs")
     arguments = parser.parse_args()
     parts = [HEAD]
-    for name, (title, words) in SUITES.items():
+    for name, (title, words, before) in SUITES.items():
         single = read_summary(arguments.runs / f"{name}-single")
         agentic = read_summary(arguments.runs / f"{name}-agentic")
-        parts.append(section(title, words, single, agentic))
+        parts.append(section(title, commands(words, before, agentic), single, agentic))
     parts.append(where(single))
     parts.append(arguments.remark)
     arguments.to.write_text("\n\n".join(part.strip() for part in parts if part) + "\n", "utf-8")
@@ -59,24 +62,28 @@ def main() -> int:
     return 0
 
 
-def section(title: str, words: str, single: Summary, agentic: Summary) -> str:
+def commands(words: str, before: str, agentic: Summary) -> str:
+    attempts = agentic.asked["attempts"]
+    lines = (
+        before,
+        f"assay bench gate {words}",
+        f"assay bench run {words} --no-gate --model local --tries 1",
+        f"assay bench run {words} --no-gate --model local --track agentic --attempts {attempts}",
+    )
+    return "\n".join(("```console", *(f"$ {line}" for line in lines if line), "```"))
+
+
+def section(title: str, commands: str, single: Summary, agentic: Summary) -> str:
     for summary in (single, agentic):
         if not summary.complete:
             print(
                 f"{summary.folder}: only {len(summary.results)} of {summary.tasks}", file=sys.stderr
             )
-    attempts = agentic.asked["attempts"]
     found = compare(single, agentic)
     rows = [
         ("asked once", *rate_cells(single.rate), *effort(single)),
         ("Assay", *rate_cells(agentic.rate), *effort(agentic)),
     ]
-    commands = (
-        f"```console\n$ assay bench gate {words}\n"
-        f"$ assay bench run {words} --no-gate --model local --tries 1\n"
-        f"$ assay bench run {words} --no-gate --model local --track agentic "
-        f"--attempts {attempts}\n```"
-    )
     flips = (
         f"Assay solved {len(found.gained)} that one reply did not, and one reply solved "
         f"{len(found.lost)} that Assay did not; p = {found.p_value:.3g}."
@@ -85,7 +92,7 @@ def section(title: str, words: str, single: Summary, agentic: Summary) -> str:
     return "\n\n".join(
         (
             f"## {title}",
-            f"{single.tasks} exercises, {single.asked['source']}; model {single.asked['model']}."
+            f"{single.tasks} exercises, {source_of(single)}; model {single.asked['model']}."
             + incomplete(single, agentic),
             commands,
             table(head, rows),
@@ -96,6 +103,11 @@ def section(title: str, words: str, single: Summary, agentic: Summary) -> str:
             failures(single),
         )
     )
+
+
+def source_of(summary: Summary) -> str:
+    known: str = summary.asked["source"]
+    return NO_COMMIT if known == "a folder without a commit" else known
 
 
 def incomplete(*summaries: Summary) -> str:
