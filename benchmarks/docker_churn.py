@@ -9,6 +9,7 @@ import argparse
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -84,6 +85,13 @@ def containers_of(owners: list[int]) -> set[str]:
     return found
 
 
+def nameless_volumes() -> set[str]:
+    """As a container leaves them; those with names are of others who use the engine meanwhile."""
+    return {
+        name for name in listed("volume", "ls", "--quiet") if re.fullmatch("[0-9a-f]{64}", name)
+    }
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--sessions", type=int, default=500)
@@ -93,7 +101,7 @@ def main() -> int:
     options = parser.parse_args()
     if options.live:
         anyio.run(live, options.backend)
-    volumes_before = listed("volume", "ls", "--quiet")
+    volumes_before = nameless_volumes()
     chance = random.Random(options.seed)  # noqa: S311 - a repeatable one
     begun = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
@@ -113,7 +121,7 @@ def main() -> int:
             "kills": len(killed),
             "seconds": round(took_s, 1),
             "containers_left": sorted(left),
-            "volumes_left": sorted(listed("volume", "ls", "--quiet") - volumes_before),
+            "volumes_left": sorted(nameless_volumes() - volumes_before),
             "folders_left": sorted(str(path) for path in Path(folder).rglob("*")),
         }
     print(json.dumps(found))
