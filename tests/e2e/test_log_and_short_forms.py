@@ -84,6 +84,13 @@ def test_the_short_form_of_run_is_carried_out(tmp_path: Path) -> None:
     assert "absent" in done.stderr.splitlines()[-2]
 
 
+def test_an_empty_goal_is_named_in_the_short_form_too(tmp_path: Path) -> None:
+    done = run("--goal", "", state=tmp_path)
+
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: the goal is empty\n")
+
+
 def test_a_short_form_beside_a_command_is_refused(tmp_path: Path) -> None:
     done = run("--model", "local", "chat", state=tmp_path)
 

@@ -106,10 +106,10 @@ def cli(ctx: click.Context, *, verbose: bool, **short: "str | int | bool | None"
     sitting = ctx.ensure_object(_Sitting)
     sitting.log = CommandLog(sitting.words, verbose=verbose)
     named = ctx.invoked_subcommand
-    if not named and not any(short.values()):
-        raise click.UsageError("Missing command.", ctx)
-    if any(short.values()):
+    if any(value not in {None, False} for value in short.values()):
         return _carry_out_short(ctx, short, named)
+    if not named:
+        raise click.UsageError("Missing command.", ctx)
     return None
 
 
