@@ -30,7 +30,8 @@ async def propose(sitting: Sitting) -> RunState:
     state = sitting.state
     step = state.step
     assert step is not None  # noqa: S101 - for the type checker: planning and reflecting set it
-    numbers = range(len(state.attempts) + 1, len(state.attempts) + 1 + _width(sitting))
+    first = _highest(state) + 1
+    numbers = range(first, first + _width(sitting))
     made: dict[int, Attempt] = {}
     failures: list[AssayError] = []
 
@@ -45,7 +46,13 @@ async def propose(sitting: Sitting) -> RunState:
             tasks.start_soon(make, number)
     if failures and not made:
         raise failures[0]
-    return replace(state, round=tuple(made[number] for number in sorted(made)))
+    made_in_order = tuple(made[number] for number in sorted(made))
+    return replace(state, round=made_in_order, numbered=numbers[-1])
+
+
+def _highest(state: RunState) -> int:
+    """Return the highest number so far: what was kept under a number is not for another attempt."""
+    return max((state.numbered, *(attempt.number for attempt in state.attempts)))
 
 
 def _width(sitting: Sitting) -> int:

@@ -99,6 +99,8 @@ class RunState:
     """All that were judged."""
     round: tuple[Attempt, ...] = ()
     """Those in the works: one, or several side by side."""
+    numbered: int = 0
+    """The highest number that an attempt was given, also one of which nothing came."""
     step: Step | None = None
     best: int = 0
     """Number of the best attempt; 0: none is better than the untouched workspace."""

@@ -1,10 +1,19 @@
 from dataclasses import replace
+from itertools import chain
 from pathlib import PurePosixPath
 
-from assay.agent.coding import hint_of
-from assay.agent.state import Attempt
+import pytest
+
+from assay.agent.coding import hint_of, propose
+from assay.agent.policy import first_step
+from assay.agent.state import Attempt, Plan, RunState
+from assay.contracts.errors import ModelUnavailableError
+from assay.contracts.goal import Effort, Goal
 from assay.contracts.workspace import Tree, TreeFile
+from assay.testing.memory_journal import MemoryJournal
+from assay.testing.scripted_model import FACTS, ScriptedModel, says
 from tests.support.attempts import an_attempt
+from tests.support.sittings import a_sitting
 
 
 def tree_of(source: str) -> Tree:
@@ -53,3 +62,25 @@ def test_a_very_long_test_is_cut() -> None:
 
 def test_without_a_failing_test_there_is_no_hint() -> None:
     assert hint_of(an_attempt(1, passed="a"), tree_of("")) == ""
+
+
+@pytest.mark.parametrize("lost", [1, 2])
+async def test_an_attempt_never_gets_the_number_of_one_that_was_begun_before(lost: int) -> None:
+    usable = [[says(f"```python\nx = {number}\n```")] for number in (1, 2, 9)]
+    # The one that is lost was answered once, and that could not be used.
+    gone = [says("I cannot."), ModelUnavailableError("nobody answers")]
+    replies = chain.from_iterable([*usable[:lost], gone, *usable[lost:]])
+    model = ScriptedModel(replies, facts=replace(FACTS, tool_calls=False, local=True))
+    goal = Goal(statement="Write x.py", effort=Effort(attempts=3, best_of=3))
+    journal = MemoryJournal()
+    plan = Plan(targets=(PurePosixPath("x.py"),), pristine=await journal.store_tree(Tree()))
+    state = RunState(plan=plan, step=first_step(small=True))
+
+    state = await propose(a_sitting(model, goal, state=state, journal=journal))
+    state = replace(state, attempts=state.round, round=())
+    state = await propose(a_sitting(model, goal, state=state, journal=journal))
+
+    (again,) = state.round
+    assert again.number == 4
+    tree = await journal.load_tree(again.tree)
+    assert tree.text(PurePosixPath("x.py")) == "x = 9\n"

@@ -1,0 +1,45 @@
+"""Single steps of a run, with doubles around them."""
+
+from pathlib import PurePosixPath
+
+from assay.agent.parts import Parts, Sitting
+from assay.agent.state import RunState
+from assay.contracts.events import ScreenFinding
+from assay.contracts.execution import Limits
+from assay.contracts.goal import Goal
+from assay.contracts.ports import Journal, Model
+from assay.contracts.workspace import Tree
+from assay.memory.no_memory import NoMemory
+from assay.testing.fake_sandbox import FakeBackend
+from assay.testing.memory_journal import MemoryJournal
+
+
+def _find_nothing(path: PurePosixPath, content: bytes) -> tuple[ScreenFinding, ...]:
+    del path, content
+    return ()
+
+
+def a_sitting(
+    model: Model,
+    goal: Goal,
+    *,
+    state: RunState | None = None,
+    pristine: Tree | None = None,
+    journal: Journal | None = None,
+) -> Sitting:
+    """Build a step that this model is asked in, and in which nothing is really run."""
+    parts = Parts(
+        run="run-1",
+        goal=goal,
+        pristine=pristine or Tree(),
+        model=model,
+        backend=FakeBackend(),
+        limits=Limits(),
+        journal=journal or MemoryJournal(),
+        tools=(),
+        screen=_find_nothing,
+        policy="warn",
+        memory=NoMemory(),
+        memory_use="off",
+    )
+    return Sitting(parts=parts, state=state or RunState())
