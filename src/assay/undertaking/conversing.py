@@ -12,7 +12,8 @@ from pathlib import Path, PurePosixPath
 
 from anyio import to_thread
 
-from assay.agent.dialogue.dialogue import Approve, Dialogue, DialogueParts, Manners, approve_nothing
+from assay.agent.dialogue.dialogue import Dialogue, DialogueParts
+from assay.agent.dialogue.manners import Approve, Manners, approve_nothing
 from assay.agent.dialogue.notebook import Notebook
 from assay.agent.dialogue.seats import Seat, open_seats
 from assay.contracts.dialogue import FileLoaded

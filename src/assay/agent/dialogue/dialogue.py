@@ -1,16 +1,23 @@
 """The conversation itself: the model speaks or runs code, reads what came of it, and answers."""
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
-from typing import Final, Literal
+from typing import Final
 
 import anyio
 
 from assay.agent.context import user
+from assay.agent.dialogue.manners import Approve, Manners, approve_nothing
 from assay.agent.dialogue.notebook import Notebook
-from assay.agent.dialogue.observing import describe, keep_shown, keep_written, look_around
+from assay.agent.dialogue.observing import (
+    Sizes,
+    describe,
+    keep_shown,
+    keep_written,
+    look_around,
+)
 from assay.agent.dialogue.previews import preview
 from assay.agent.dialogue.reading import Said, read_reply
 from assay.agent.dialogue.telling import CELL_BEGINS, observed, opening
@@ -56,30 +63,6 @@ _STUCK: Final = (
 )
 _AGAIN: Final = "That is the cell you ran before. Answer in plain words, without code."
 
-Approval = Literal["allow", "ask", "deny"]
-Approve = Callable[[ToolAsk], Awaitable[bool]]
-"""Asks a person; False keeps the tool from being used."""
-
-
-async def approve_nothing(ask: ToolAsk) -> bool:
-    """Be the person who is not there."""
-    del ask
-    return False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Manners:
-    """How a conversation is led."""
-
-    steps: int = 8
-    """Cells and tools per turn."""
-    repairs: int = 3
-    """Cells that fail one after the other before the model has to say what is wrong."""
-    policy: Literal["off", "warn", "block"] = "warn"
-    """What is done about code that the screen has something against."""
-    approvals: Mapping[str, Approval] = field(default_factory=dict[str, Approval])
-    """By tool; a tool that is not named is asked for."""
-
 
 @dataclass(slots=True, kw_only=True)
 class _Sitting:
@@ -122,8 +105,8 @@ class Dialogue:
         self._scope: anyio.CancelScope | None = None
 
     @property
-    def sandbox(self) -> Sandbox:
-        """Where the notebook lives; only while it is open."""
+    def sandbox(self) -> Sandbox | None:
+        """Where the notebook lives, while it is open."""
         return self._notebook.sandbox
 
     async def say(self, message: str) -> TurnEnded:
@@ -161,11 +144,13 @@ class Dialogue:
         Raises:
             JournalError: If it cannot be kept.
             WorkspaceError: If it cannot be written into the workspace.
+            SandboxUnavailableError: If there is no workspace, and none can be had.
         """
-        await self._ensure_open("")
-        await self._notebook.put(path, content)
-        await self._record.keep_file(path, content)
-        about = await preview(self._notebook.sandbox, path, content)
+        await self._look_around()
+        async with self._notebook.in_use() as used:
+            await used.sandbox.write_file(path, content)
+            await self._record.keep_file(path, content)
+            about = await preview(used.sandbox, path, content)
         loaded = FileLoaded(path=str(path), size_bytes=len(content), about=about)
         self._tell(loaded)
         return loaded
@@ -266,8 +251,7 @@ class Dialogue:
     async def _carried_out(self, sitting: _Sitting, code: str) -> CellEnded:
         if objection := self._objection(code):
             return _lost(sitting, code, objection)
-        await self._ensure_open("it had ended")
-        before = await look_around(self._notebook.sandbox)
+        before = await self._look_around()
         try:
             result = await self._notebook.run(code, self._on_output)
         except SandboxUnavailableError as error:
@@ -276,7 +260,10 @@ class Dialogue:
         artifacts: list[Exhibit] = []
         with anyio.CancelScope(shield=True):
             artifacts += await keep_shown(result.outputs, self._record)
-            artifacts += await keep_written(self._notebook.sandbox, before, self._record)
+            # A sandbox that is gone by now has taken only the files, which the next one gets.
+            with suppress(SandboxUnavailableError):
+                async with self._notebook.in_use() as used:
+                    artifacts += await keep_written(used.sandbox, before, self._record)
         return CellEnded(
             turn=sitting.turn,
             step=sitting.step,
@@ -297,6 +284,15 @@ class Dialogue:
 
     def _on_output(self, chunk: OutputChunk) -> None:
         self._tell(CellPrinted(text=chunk.data.decode("utf-8", errors="replace")))
+
+    async def _look_around(self) -> Sizes:
+        """See what is in the workspace; one that was lost since it was last used is made anew."""
+        with suppress(SandboxUnavailableError):
+            async with self._notebook.in_use() as used:
+                return await look_around(used.sandbox)
+        await self._ensure_open("it had ended")
+        async with self._notebook.in_use() as used:
+            return await look_around(used.sandbox)
 
     async def _ensure_open(self, why: str) -> None:
         """Have a notebook; one that is new gets what the old one had."""
@@ -343,9 +339,8 @@ class Dialogue:
             return f"`{call.name}` is not allowed here. Go on without it.", True
         await self._ensure_open("it had ended")
         try:
-            answer = await tool.call(
-                call.arguments, self._notebook.sandbox, on_output=self._on_output
-            )
+            async with self._notebook.in_use() as used:
+                answer = await tool.call(call.arguments, used.sandbox, on_output=self._on_output)
         except (ToolError, SandboxUnavailableError) as error:
             return f"`{call.name}` failed: {error}", True
         return trim(answer, max_chars=_ANSWER_CHARS), False

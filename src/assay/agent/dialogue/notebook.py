@@ -3,7 +3,6 @@
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 from typing import Final
 
 from assay.agent.dialogue.seats import Seat
@@ -50,10 +49,8 @@ class Notebook:
         return self._open is not None
 
     @property
-    def sandbox(self) -> Sandbox:
-        """The sandbox of an open notebook."""
-        assert self._open is not None  # noqa: S101 - for the type checker: asked for when open
-        return self._open.sandbox
+    def sandbox(self) -> Sandbox | None:
+        return self._open.sandbox if self._open else None
 
     async def open(self, files: Tree, cells: Iterable[str] = ()) -> tuple[CellResult, ...]:
         """Begin anew with these files, and run these cells; returns how they went.
@@ -81,17 +78,23 @@ class Notebook:
         Raises:
             SandboxUnavailableError: If the interpreter is gone; it is not open any more then.
         """
+        async with self.in_use() as used:
+            return await used.interpreter.run_cell(code, on_output=on_output)
+
+    @asynccontextmanager
+    async def in_use(self) -> AsyncGenerator[OpenNotebook]:
+        """Give what is open; whoever finds it gone leaves a closed notebook behind.
+
+        Raises:
+            SandboxUnavailableError: If it is closed, or the sandbox was gone when it was used.
+        """
         if self._open is None:
             raise SandboxUnavailableError("the notebook is closed", dispatch="never_started")
         try:
-            return await self._open.interpreter.run_cell(code, on_output=on_output)
+            yield self._open
         except SandboxUnavailableError:
             await self.close()
             raise
-
-    async def put(self, path: PurePosixPath, content: bytes) -> None:
-        """Write a file into the workspace; raises like `Sandbox.write_file`."""
-        await self.sandbox.write_file(path, content)
 
     async def close(self) -> None:
         """End the interpreter and everything in its sandbox."""

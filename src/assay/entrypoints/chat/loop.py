@@ -164,7 +164,8 @@ class _Room:
             return list(figures.kitty(png))
         if kind == "iterm":
             return list(figures.iterm(png))
-        made = await figures.sixel(png, conversation.dialogue.sandbox)
+        sandbox = conversation.dialogue.sandbox
+        made = await figures.sixel(png, sandbox) if sandbox else None
         return [] if made is None else [made]
 
 

@@ -6,7 +6,8 @@ import anyio
 import anyio.abc
 import pytest
 
-from assay.agent.dialogue.dialogue import Approve, Dialogue, DialogueParts, Manners, approve_nothing
+from assay.agent.dialogue.dialogue import Dialogue, DialogueParts
+from assay.agent.dialogue.manners import Approve, Manners, approve_nothing
 from assay.agent.dialogue.notebook import Notebook
 from assay.agent.dialogue.seats import Seat, open_seats
 from assay.contracts.dialogue import (
@@ -241,6 +242,69 @@ async def test_a_lost_interpreter_is_started_anew_and_the_cells_are_run_again(
     assert (rebuilt.cells, rebuilt.failed) == (1, 0)
     assert desk.programs.count("x = 1") == 2
     assert desk.programs.count("crash()") == 1
+
+
+def lose_sandbox(desk: Desk) -> None:
+    """Have the sandbox end between two turns, as by a lease that ran out."""
+    sandbox = desk.dialogue.sandbox
+    assert isinstance(sandbox, FakeSandbox)
+    sandbox.closed = True
+
+
+async def test_a_sandbox_lost_between_turns_is_made_anew_before_the_next_cell(
+    tasks: anyio.abc.TaskGroup,
+) -> None:
+    replies = [says("```python\nx = 1\n```"), says("set"), says(ADD), says("It is 2.")]
+    desk = Desk(tasks, ScriptedModel(replies))
+    await desk.dialogue.say("set x")
+    lose_sandbox(desk)
+    ended = await desk.dialogue.say("what is 1 + 1?")
+    assert ended.text == "It is 2."
+    (rebuilt,) = desk.told(StateRebuilt)
+    assert isinstance(rebuilt, StateRebuilt)
+    assert (rebuilt.cells, rebuilt.failed) == (1, 0)
+    assert desk.programs[-2:] == ["x = 1", "print(1 + 1)"]
+
+
+async def test_a_file_can_be_loaded_after_the_sandbox_was_lost(tasks: anyio.abc.TaskGroup) -> None:
+    desk = Desk(tasks, ScriptedModel([]))
+    await desk.dialogue.load(PurePosixPath("a.txt"), b"a")
+    lose_sandbox(desk)
+    await desk.dialogue.load(PurePosixPath("b.txt"), b"b")
+    sandbox = desk.dialogue.sandbox
+    assert isinstance(sandbox, FakeSandbox)
+    assert {str(path) for path in sandbox.files} == {"a.txt", "b.txt"}
+
+
+async def test_a_tool_that_finds_the_sandbox_lost_fails_once(tasks: anyio.abc.TaskGroup) -> None:
+    call = calls_tool("read_file", {"path": "a.txt"})
+    desk = Desk(
+        tasks,
+        ScriptedModel([call, call, says("It says hi.")]),
+        tools=(ReadFile(),),
+        manners=Manners(approvals={"read_file": "allow"}),
+    )
+    await desk.dialogue.load(PurePosixPath("a.txt"), b"hi there\n")
+    lose_sandbox(desk)
+    await desk.dialogue.say("read a.txt")
+    used = [event for event in desk.told(ToolUsed) if isinstance(event, ToolUsed)]
+    assert [event.failed for event in used] == [True, False]
+
+
+async def test_a_cell_whose_sandbox_ends_with_it_is_written_down_and_run_again(
+    tasks: anyio.abc.TaskGroup,
+) -> None:
+    def answer(program: Program, sandbox: FakeSandbox) -> ExecutionResult:
+        assert isinstance(program, PythonCode)
+        sandbox.closed = program.source == b"x = 1" and desk.programs.count("x = 1") == 1
+        return answer_with("ok\n")
+
+    replies = [says("```python\nx = 1\n```"), says(ADD), says("It is 2.")]
+    desk = Desk(tasks, ScriptedModel(replies), answer=answer)
+    ended = await desk.dialogue.say("set x, then add")
+    assert ended.text == "It is 2."
+    assert [cell.observation for cell in desk.dialogue.history.turns[0].cells] == ["ok", "ok"]
+    assert desk.programs[-2:] == ["x = 1", "print(1 + 1)"]
 
 
 async def test_an_undone_turn_is_forgotten_and_its_cells_are_not_run_again(
