@@ -6,8 +6,6 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pydantic import SecretStr
-
 from assay.contracts.errors import UsageError
 from assay.contracts.execution import BARE, Equipment, Limits
 from assay.contracts.goal import MemoryUse
@@ -179,6 +177,7 @@ async def _open_embedder(settings: Settings) -> AsyncGenerator["Embedder"]:
             yield ModelEmbedder(local.name, local.vectors)
         return
     from assay.memory.endpoint_embedder import Endpoint, open_endpoint_embedder  # noqa: PLC0415
+    from assay.models.choosing import key_for  # noqa: PLC0415 - rarely needed
 
     url = settings.memory.embedding_url or settings.models.base_url
     if url is None:
@@ -186,7 +185,7 @@ async def _open_embedder(settings: Settings) -> AsyncGenerator["Embedder"]:
             "memory.embedding_model is set, and there is nobody to ask for it",
             hint="set memory.embedding_url",
         )
-    key = settings.models.api_keys.get("ASSAY_API_KEY", SecretStr(""))
+    key = key_for(url, settings.models)
     endpoint = Endpoint(base_url=url, model=settings.memory.embedding_model, api_key=key)
     async with open_endpoint_embedder(endpoint) as embedder:
         yield embedder

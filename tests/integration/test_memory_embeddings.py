@@ -17,7 +17,9 @@ from assay.contracts.lessons import Cue
 from assay.memory.endpoint_embedder import Endpoint, open_endpoint_embedder
 from assay.memory.records import Place
 from assay.memory.stored_memory import open_sqlite_memory
+from assay.settings import Settings
 from assay.testing.memory_conformance.failures import CHART, DURATIONS, cue_for
+from assay.wiring import open_memory
 from tests.support.requirements import require
 
 GOAL_IN_OTHER_WORDS = Cue(moment="plan", goal="Convert a human-readable time span to a number")
@@ -97,3 +99,31 @@ async def test_without_its_endpoint_a_memory_still_knows_the_same_failure(tmp_pa
 
         assert len(await memory.recall(cue_for(DURATIONS, "failure"))) == 1
         assert await memory.recall(cue_for(DURATIONS, "plan")) == ()
+
+
+@pytest.mark.parametrize(
+    ("own", "openai", "sent"),
+    [
+        ("here", "elsewhere", "mine"),
+        ("elsewhere", "here", "of-openai"),
+        ("elsewhere", "elsewhere", "none"),
+    ],
+)
+async def test_an_endpoint_is_sent_no_key_that_was_given_for_another_address(
+    tmp_path: Path, own: str, openai: str, sent: str
+) -> None:
+    keys = {"ASSAY_API_KEY": "mine", "OPENAI_API_KEY": "of-openai"}
+    with an_endpoint() as endpoint:
+        places = {"here": endpoint.base_url, "elsewhere": "http://another-host.invalid/v1"}
+        addresses = {"base_url": places[own], "base_urls": {"openai": places[openai]}}
+        settings = Settings.model_validate(
+            {
+                "state_dir": tmp_path,
+                "models": {"api_keys": keys, **addresses},
+                "memory": {"embedding_model": "m", "embedding_url": endpoint.base_url},
+            }
+        )
+        async with open_memory("all", settings, on_notice=pytest.fail) as memory:
+            await memory.learn(DURATIONS)
+
+    assert {asked["key"] for asked in _Meaning.seen} == {f"Bearer {sent}"}

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, Literal
+from urllib.parse import urlsplit
 
 import anyio
 from pydantic import SecretStr
@@ -35,6 +36,7 @@ _SDKS: Final[Mapping[Wire, str]] = {
 }
 _ENGINE: Final = "xllamacpp"
 _OTHER_NAMES: Final[Mapping[str, KeyVariable]] = {"GEMINI_API_KEY": "GOOGLE_API_KEY"}
+_USUAL_PORTS: Final = {"http": ":80", "https": ":443"}
 _CREDENTIALS: Final = "~/.config/assay/credentials.toml"
 
 
@@ -169,6 +171,21 @@ def connection_to(provider: Provider, settings: ModelSettings) -> Connection:
         key_variable=provider.key_variable,
         timeouts=Timeouts(silence_s=settings.timeout_s),
     )
+
+
+def key_for(address: str, settings: ModelSettings) -> SecretStr:
+    """Return the key that was given for whoever answers at an address; an empty one if none was."""
+    # One's own endpoint stands last, and comes first: its key was meant for that very address.
+    for provider in reversed(known_providers(settings)):
+        key = _key_of(provider, settings)
+        if key is not None and _origin(provider.base_url) == _origin(address):
+            return key
+    return SecretStr("")
+
+
+def _origin(address: str) -> tuple[str, str]:
+    parts = urlsplit(address)
+    return parts.scheme, parts.netloc.lower().removesuffix(_USUAL_PORTS.get(parts.scheme, ""))
 
 
 def _needs_key(provider: Provider) -> bool:
