@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypedDict
 
 from assay.agent.coding import propose
+from assay.agent.ending import end
 from assay.agent.executing import execute
 from assay.agent.parts import Parts, Sitting
 from assay.agent.planning import make_plan
-from assay.agent.reflecting import end, reflect
+from assay.agent.reflecting import reflect
 from assay.agent.screening import screen
 from assay.agent.state import STATE, RunState
 from assay.agent.verifying import verify

@@ -4,6 +4,7 @@ A check that passes before anything was done would pass afterwards too, whatever
 """
 
 import ast
+import shlex
 from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Final
@@ -27,7 +28,10 @@ _FILE: Final = PurePosixPath("test_goal.py")
 
 
 async def write_checks(sitting: Sitting, plan: Plan, guards: tuple[str, ...]) -> Plan:
-    """Have tests written for the goal; without any that fail now, the model is the judge."""
+    """Have tests written for the goal; without any that fail now, the model is the judge.
+
+    The plan that comes back is without checks if there is nothing that it could judge either.
+    """
     path = _free_name(sitting.parts.pristine)
     messages = _messages(sitting, plan, path)
     for chance in range(1, _CHANCES + 1):
@@ -56,7 +60,7 @@ async def write_checks(sitting: Sitting, plan: Plan, guards: tuple[str, ...]) ->
 
 def _judged_by_model(plan: Plan, guards: tuple[str, ...]) -> Plan:
     scripts = [path for path in plan.targets if path.suffix == ".py"]
-    runs = (f"python3 {scripts[0]}",) if scripts else ()
+    runs = (shlex.join(("python3", str(scripts[0]))),) if scripts else ()
     return replace(plan, checks=(*runs, *guards), most=Grade.RAN, judged_by_model=True)
 
 

@@ -7,6 +7,7 @@ from pathlib import PurePosixPath
 from typing import Any, Final
 
 from assay.agent.context import Brief, opening, prompt, room_for_files, system, user
+from assay.agent.ending import end
 from assay.agent.feedback import describe_reports
 from assay.agent.own_checks import write_checks
 from assay.agent.parts import Sitting
@@ -30,8 +31,13 @@ _TROUBLE_CHARS: Final = 3_000
 
 
 async def make_plan(sitting: Sitting) -> RunState:
-    """Settle what decides; where nothing does, checks are written that fail now."""
+    """Settle what decides; where nothing does, checks are written that fail now.
+
+    Without any check the run ends here: nothing that the model could propose would be accepted.
+    """
     plan = await _decided(sitting)
+    if not plan.checks:
+        return await end(sitting, replace(sitting.state, plan=plan), None)
     plan = replace(plan, fails_now=await _fails_of_existing(sitting, plan))
     lessons = await _lessons(sitting)
     ids = tuple(sitting.shown.get(0, ()))

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import anyio
 
+from assay.agent.ending import end
 from assay.agent.graph import open_graph
 from assay.agent.parts import Parts, Sitting
-from assay.agent.reflecting import end
 from assay.agent.state import Plan, RunState
 from assay.contracts.events import RunResumed, RunStarted
 from assay.contracts.goal import Outcome
