@@ -42,19 +42,20 @@ async def write_checks(sitting: Sitting, plan: Plan, guards: tuple[str, ...]) ->
         )
         reply = await sitting.ask(f"checks.{chance}", request, attempt=0, step=chance)
         source = _source(reply, path)
-        tree = sitting.parts.pristine.with_files({path: TreeFile(source.encode())})
         written = replace(
             plan,
             checks=(f"pytest {path}", *guards),
             protected=(*plan.protected, path),
             most=Grade.CHECKED,
         )
-        kept, complaint = await _red(sitting, written, tree, source, f"red.{chance}")
+        kept, complaint = await _red(sitting, written, path, source, f"red.{chance}")
         if kept:
-            tree = tree.with_files({path: TreeFile(kept.encode())})
+            tree = _with_tests(sitting, path, kept)
             sitting.emit(ChecksWritten(paths=(path,), text=kept))
             return replace(written, pristine=await sitting.parts.journal.store_tree(tree))
-        messages = (*messages, Message(role="assistant", text=reply.message.text), user(complaint))
+        # Half a character, which models do write, could not be sent back to one.
+        said = reply.message.text.encode(errors="replace").decode()
+        messages = (*messages, Message(role="assistant", text=said), user(complaint))
     return _judged_by_model(plan, guards)
 
 
@@ -95,15 +96,18 @@ def _source(reply: Reply, path: PurePosixPath) -> str:
     return files[0] if files else ""
 
 
-async def _red(sitting: Sitting, plan: Plan, tree: Tree, source: str, key: str) -> tuple[str, str]:
+async def _red(
+    sitting: Sitting, plan: Plan, path: PurePosixPath, source: str, key: str
+) -> tuple[str, str]:
     """Return what is left of the tests that fail on the untouched tree, or what is wrong."""
     try:
+        # Text with halves of characters in it, which no file could hold, is refused here too.
         names = _test_names(ast.parse(source))
     except (SyntaxError, ValueError, RecursionError) as error:
         return "", f"That is not a Python file: {error}. Write the whole test file again."
     if not names:
         return "", "There is no test function in it. Write the whole test file again."
-    report = await _report(sitting, plan, tree, key)
+    report = await _report(sitting, plan, _with_tests(sitting, path, source), key)
     passing = {
         test.id.rpartition("::")[2].partition("[")[0] for test in report.tests if test.passed
     }
@@ -111,6 +115,10 @@ async def _red(sitting: Sitting, plan: Plan, tree: Tree, source: str, key: str) 
         return "", "These tests pass already, before anything was done. Test what is still missing."
     kept = _without(source, passing)
     return kept, ""
+
+
+def _with_tests(sitting: Sitting, path: PurePosixPath, source: str) -> Tree:
+    return sitting.parts.pristine.with_files({path: TreeFile(source.encode())})
 
 
 async def _report(sitting: Sitting, plan: Plan, tree: Tree, key: str) -> CheckReport:

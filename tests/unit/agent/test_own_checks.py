@@ -17,6 +17,17 @@ async def test_a_run_that_nothing_could_accept_ends_before_the_first_attempt() -
     assert len(model.asked) == 3
 
 
+async def test_tests_with_half_a_character_in_them_are_to_be_written_again() -> None:
+    broken = says("```python\ndef test_it():\n    assert poem == '\ud83d'\n```")
+    model = ScriptedModel([broken, *NO_TESTS[1:]])
+
+    await make_plan(a_sitting(model, Goal(statement="Write a poem into poem.txt")))
+
+    *_, said, complaint = model.asked[1].messages
+    assert "surrogates not allowed" in complaint.text
+    assert "assert poem == '?'" in said.text
+
+
 async def test_a_program_is_run_by_its_name_whatever_is_in_it() -> None:
     model = ScriptedModel([*NO_TESTS, says("1. write it")])
     goal = Goal(statement="Write a program", allowed=("my program.py",))
