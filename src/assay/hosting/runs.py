@@ -184,6 +184,20 @@ class Runs:
         Raises:
             RefusedError: If there is no such run, or nothing to go on with.
         """
+        key = FeedKey(kind="run", user=caller.user, id=run_id)
+        if key in self._scopes:
+            raise RefusedError(f"the run {run_id!r} is being worked on", why="busy")
+        # Before anything is waited for: of those who ask at once, only one goes on with it.
+        self._claim(key)
+        try:
+            row = await self._queued_again(caller, run_id)
+        except BaseException:
+            self._give_up(key)
+            raise
+        self._tasks.start_soon(self._work, row, key)
+        return row
+
+    async def _queued_again(self, caller: Caller, run_id: str) -> RunRow:
         row = await self.find(caller.user, run_id)
         if row.status not in {"cancelled", "failed", "out_of_budget", "interrupted"}:
             raise RefusedError(f"the run {run_id!r} is {row.status}", why="busy")
@@ -191,7 +205,6 @@ class Runs:
         await self._quotas.check_runs(caller)
         row = replace(row, status="queued", ended_at=None, error="", key_id=caller.key_id)
         await self._store.put_run(row)
-        self._start(row)
         return row
 
     async def delete(self, user: str, run_id: str) -> None:
@@ -201,7 +214,7 @@ class Runs:
             RefusedError: If there is none, or it is being worked on.
         """
         row = await self.find(user, run_id)
-        if row.status in UNFINISHED:
+        if row.status in UNFINISHED or _key(row) in self._scopes:
             raise RefusedError("this run is being worked on", why="busy", hint="cancel it first")
         store = RunStore(settings_of(self._settings, user).state_dir)
 
@@ -240,8 +253,15 @@ class Runs:
 
     def _start(self, row: RunRow) -> None:
         key = _key(row)
-        self._scopes[key], self._ended[key] = anyio.CancelScope(), anyio.Event()
+        self._claim(key)
         self._tasks.start_soon(self._work, row, key)
+
+    def _claim(self, key: FeedKey) -> None:
+        self._scopes[key], self._ended[key] = anyio.CancelScope(), anyio.Event()
+
+    def _give_up(self, key: FeedKey) -> None:
+        del self._scopes[key]
+        self._ended.pop(key).set()
 
     async def _work(self, row: RunRow, key: FeedKey) -> None:
         final = replace(row, status="cancelled")
@@ -257,10 +277,10 @@ class Runs:
             await self._store.put_run(await self._counted(final))
         except AssayError as error:
             _LOG.error("a run could not be noted: %s", error)
+        except Exception as error:  # noqa: BLE001 - a mistake of ours in one run ends that run alone
+            _LOG.critical("%s", error, exc_info=error)
         finally:
-            ended = self._ended.pop(key)
-            del self._scopes[key]
-            ended.set()
+            self._give_up(key)
             self._feeds.close(key)
 
     async def _carried_out(self, row: RunRow, key: FeedKey) -> RunRow:
