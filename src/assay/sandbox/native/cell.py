@@ -149,6 +149,11 @@ class Plumbing:
     theirs: tuple[int, ...]
     ours: tuple[Descriptor, ...]
 
+    def close(self) -> None:
+        for descriptor in self.ours:
+            descriptor.close()
+        close_all(self.theirs)
+
 
 def lay_pipes() -> Plumbing:
     """Make go, stdin, stdout, stderr and status, in that order."""

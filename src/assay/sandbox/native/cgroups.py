@@ -120,9 +120,16 @@ class _Group:
 
     def open_entries(self) -> list[int]:
         entry = "cgroup.procs" if self._unified else "tasks"
-        return [
-            os.open(f"{folder}/{entry}", os.O_WRONLY | os.O_CLOEXEC) for folder in self._folders
-        ]
+        opened: list[int] = []
+        try:
+            for folder in self._folders:
+                descriptor = os.open(f"{folder}/{entry}", os.O_WRONLY | os.O_CLOEXEC)
+                opened.append(descriptor)
+        except OSError:
+            for descriptor in opened:
+                os.close(descriptor)
+            raise
+        return opened
 
     def apply(self, *, memory_bytes: int, processes: int) -> None:
         limit = str(memory_bytes)

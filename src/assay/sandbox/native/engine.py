@@ -4,7 +4,7 @@ import itertools
 import os
 import signal
 from collections.abc import Awaitable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Final
 
 import anyio
@@ -13,7 +13,7 @@ import anyio.abc
 from assay.contracts.errors import SandboxUnavailableError
 from assay.sandbox.native.burial import Dying
 from assay.sandbox.native.cell import PLAIN, Cell, Fit, Plumbing, close_all, lay_pipes
-from assay.sandbox.native.cgroups import ControlGroups
+from assay.sandbox.native.cgroups import ControlGroup, ControlGroups
 from assay.sandbox.native.channel import Answer, Channel, ChannelClosedError, RefusedError
 from assay.sandbox.native.pid1 import NAMESPACES
 from assay.sandbox.native.plan import Tier
@@ -66,33 +66,24 @@ class Engine:
             SandboxUnavailableError: If the zygote is gone or refuses. Nothing has started.
         """
         slot = str(next(self._numbers))
-        try:
-            group = self._groups.open_group(slot)
-            pipes = lay_pipes()
-            entries = group.open_entries()
-        except OSError as error:
-            raise SandboxUnavailableError(
-                f"out of descriptors or control groups: {error}", dispatch="never_started"
-            ) from error
-        try:
+        with ExitStack() as undoing:
+            group, pipes, entries = self._lay_out(slot, undoing)
             pid = worker = None
-            if stage == 0 or self._tier != "namespaces":
-                order = {"do": "lead", "slot": slot, "ahead": ahead, **fit.order()}
-                theirs = (*pipes.theirs, *entries)
-                answer, made = await self._ask(self._orders[stage], order, theirs)
-                first, *listeners = made
-                pid = int(answer["pid"]) if self._tier == "contained" else None
-            else:
-                made = await self._make_joined(stage, slot, pipes, entries, ahead=ahead, fit=fit)
-                first, worker, *listeners = made
-        except SandboxUnavailableError:
-            for descriptor in pipes.ours:
-                descriptor.close()
-            close_all(pipes.theirs)
-            group.remove()
-            raise
-        finally:
-            close_all(entries)
+            try:
+                if stage == 0 or self._tier != "namespaces":
+                    order = {"do": "lead", "slot": slot, "ahead": ahead, **fit.order()}
+                    theirs = (*pipes.theirs, *entries)
+                    answer, made = await self._ask(self._orders[stage], order, theirs)
+                    first, *listeners = made
+                    pid = int(answer["pid"]) if self._tier == "contained" else None
+                else:
+                    made = await self._make_joined(
+                        stage, slot, pipes, entries, ahead=ahead, fit=fit
+                    )
+                    first, worker, *listeners = made
+            finally:
+                close_all(entries)
+            undoing.pop_all()
         # The end of stderr is a hint of workers that are no children of PID 1, see `leaving.py`.
         outlets = pipes.theirs[2:4] if worker is None else pipes.theirs[2:3]
         close_all({*pipes.theirs} - {*outlets})
@@ -113,12 +104,26 @@ class Engine:
             listeners=tuple(listeners),
         )
 
+    def _lay_out(self, slot: str, undoing: ExitStack) -> tuple[ControlGroup, Plumbing, list[int]]:
+        """Make what a cell is made of: its group, its pipes, and the ways into its group."""
+        try:
+            group = self._groups.open_group(slot)
+            undoing.callback(group.remove)
+            pipes = lay_pipes()
+            undoing.callback(pipes.close)
+            return group, pipes, group.open_entries()
+        except OSError as error:
+            raise _exhausted(error) from error
+
     async def _make_joined(
         self, stage: int, slot: str, pipes: Plumbing, entries: list[int], *, ahead: bool, fit: Fit
     ) -> list[int]:
         """Have PID 1 made by the bare zygote and the worker by the one with the libraries."""
         *_, status = pipes.theirs
-        waits, tells = os.pipe2(os.O_CLOEXEC)
+        try:
+            waits, tells = os.pipe2(os.O_CLOEXEC)
+        except OSError as error:
+            raise _exhausted(error) from error
         try:
             vacate = {"do": "vacate", "slot": slot, **fit.order()}
             _, held = await self._ask(self._orders[0], vacate, (status, tells, *entries))
@@ -207,3 +212,9 @@ class Engine:
         if waiting.cancelled_caught:
             self._warden.kill()
             await self._warden.wait()
+
+
+def _exhausted(error: OSError) -> SandboxUnavailableError:
+    return SandboxUnavailableError(
+        f"out of descriptors or control groups: {error}", dispatch="never_started"
+    )

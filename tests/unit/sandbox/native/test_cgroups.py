@@ -6,6 +6,7 @@ import pytest
 
 from assay.sandbox.native import cgroups
 from assay.sandbox.native.cgroups import ControlGroup, ControlGroups, GroupUsage, NoGroups
+from tests.support.channels import open_descriptors
 from tests.support.children import a_child
 from tests.support.forked import outcome_of
 from tests.support.requirements import require
@@ -29,6 +30,17 @@ def a_group_of_version_2(tmp_path: Path) -> tuple[ControlGroup, Path]:
 def fill(folder: Path, **files: str) -> None:
     for name, text in files.items():
         (folder / name.replace("__", ".")).write_text(text)
+
+
+def test_a_group_that_cannot_be_entered_everywhere_leaves_nothing_open(tmp_path: Path) -> None:
+    group, folders = a_group_of_version_1(tmp_path)
+    fill(folders["memory"], tasks="")
+    before = open_descriptors()
+
+    with pytest.raises(FileNotFoundError):
+        group.open_entries()
+
+    assert open_descriptors() == before
 
 
 def test_version_1_is_read_from_three_hierarchies(tmp_path: Path) -> None:
