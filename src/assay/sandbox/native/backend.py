@@ -103,7 +103,8 @@ class NativeBackend:
             for pool in house.pools:
                 pool.empty()
             await house.running.engine.close()
-            house.shelf.wake()
+            for waiting in (*house.pools, house.shelf):
+                waiting.wake()
             # The warden has done this, unless it was killed.
             registry.clean(self._options.runtime_dir, house.running.record)
 

@@ -21,8 +21,13 @@ class Dying:
     def __init__(self) -> None:
         self._cells: list[Cell] = []
         self._wanted = anyio.Event()
+        self._given_up = False
 
     def add(self, cell: Cell) -> None:
+        """Have a cell given back: at its end, or at once if nobody waits for that any more."""
+        if self._given_up:
+            _bury(cell)
+            return
         self._cells.append(cell)
         self._wanted.set()
 
@@ -54,6 +59,7 @@ class Dying:
         frames: TracebackType | None,
     ) -> None:
         """Give everything back, dead or dying: whoever keeps the cells is going too."""
+        self._given_up = True
         for cell in self._cells:
             _bury(cell)
         self._cells = []

@@ -35,17 +35,25 @@ class CellPool:
             with suppress(SandboxUnavailableError):
                 await self._engine.await_stage(self._stage)
                 self.ready = True
-        while self.ready and self._engine.alive:
-            try:
-                while len(self._waiting) < self._size:
-                    self._waiting.append(await self._engine.make_cell(self._stage, ahead=True))
-            except SandboxUnavailableError:
-                # Whoever needs a cell next will hear why there is none.
-                pass
-            self._wanted = anyio.Event()
-            await self._wanted.wait()
-            # The execution that took a cell is running now; making one would slow it down.
-            await anyio.sleep(_HOLD_BACK_S)
+        try:
+            while self.ready and self._engine.alive:
+                self._wanted = anyio.Event()
+                await self._fill()
+                await self._wanted.wait()
+                # The execution that took a cell is running now; making one would slow it down.
+                await anyio.sleep(_HOLD_BACK_S)
+        finally:
+            self.empty()
+
+    async def _fill(self) -> None:
+        # Whoever needs a cell next will hear why there is none.
+        with suppress(SandboxUnavailableError):
+            while len(self._waiting) < self._size:
+                self._waiting.append(await self._engine.make_cell(self._stage, ahead=True))
+
+    def wake(self) -> None:
+        """Let whoever keeps it filled see that its engine is gone."""
+        self._wanted.set()
 
     async def take(self) -> Cell:
         """Return a cell, waiting already or just being made.

@@ -64,6 +64,18 @@ async def test_whoever_gives_up_leaves_nothing_open() -> None:
         assert cell.go.number == -1
 
 
+async def test_a_cell_that_comes_after_the_last_round_is_given_back_at_once() -> None:
+    with a_child() as living:
+        cell, group = counted_cell(living, "1")
+        async with Dying() as dying:
+            pass
+
+        dying.add(cell)
+
+        assert group.removed
+        assert cell.go.number == -1
+
+
 async def test_waiting_for_the_dead_can_be_ended() -> None:
     async with Dying() as dying:
         with anyio.fail_after(5):

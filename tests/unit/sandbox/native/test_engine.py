@@ -1,4 +1,4 @@
-"""What a cell is made of is given back, however the making of it ends."""
+"""What a cell is made of is given back, however the making of it or its engine ends."""
 
 import errno
 import os
@@ -7,13 +7,16 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from assay.contracts.errors import SandboxUnavailableError
 from assay.sandbox.native.cgroups import ControlGroup, NoGroup, NoGroups
 from assay.sandbox.native.channel import Channel
 from assay.sandbox.native.engine import Engine
+from assay.sandbox.native.pool import CellPool
 from tests.support.channels import Peer, a_channel, open_descriptors
+from tests.support.children import a_child
 
 
 class Groups(NoGroups):
@@ -106,4 +109,35 @@ async def test_a_cell_whose_group_cannot_be_entered_leaves_nothing_behind() -> N
             await parts.engine.make_cell(0, ahead=False)
 
         assert open_descriptors() == before
+        assert groups.there == 0
+
+
+async def test_nobody_waits_for_cells_of_an_engine_that_is_gone() -> None:
+    async with an_engine(Groups()) as parts:
+        pool = CellPool(parts.engine, 0, 0)
+        with anyio.fail_after(5):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(pool.keep_filled)
+                await anyio.lowlevel.checkpoint()
+                parts.engine.alive = False
+                pool.wake()
+
+
+async def test_a_cell_that_waits_when_its_engine_goes_is_given_back() -> None:
+    groups = Groups()
+    async with an_engine(groups) as parts:
+        pool = CellPool(parts.engine, 0, 1)
+        before = open_descriptors()
+        with a_child() as child, anyio.fail_after(5):
+            pidfd = os.pidfd_open(child)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(parts.engine.bury_the_dead)
+                tasks.start_soon(pool.keep_filled)
+                await parts.zygote.hear()
+                parts.zygote.say({}, [pidfd])
+                os.close(pidfd)
+                parts.engine.alive = False
+                pool.wake()
+
+        assert open_descriptors() - set(map(str, parts.zygote.received)) == before
         assert groups.there == 0
