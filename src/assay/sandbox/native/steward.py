@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import socket
+from contextlib import suppress
 from typing import Any, Final, NoReturn, Protocol
 
 from assay.sandbox.native import jail, kernel
@@ -62,7 +63,9 @@ def _obey(channel: socket.socket, boxes: Boxes, order: dict[str, Any]) -> None:
             boxes.close(order["box"])
         case "release":
             for slot in order["slots"]:
-                boxes.release(slot)
+                # What is wrong with one must not keep the others mounted.
+                with suppress(OSError):
+                    boxes.release(slot)
         case unknown:
             raise OSError(f"unknown order {unknown!r}")
 
@@ -107,8 +110,14 @@ class MountedBoxes:
             target = f"{place}/{folder}"
             if os.path.ismount(target):
                 kernel.unmount(target)
-            os.rmdir(target)
-        os.rmdir(place)
+            _remove_if_there(target)
+        _remove_if_there(place)
+
+
+def _remove_if_there(folder: str) -> None:
+    # A process that is ended early has not made all of them.
+    with suppress(FileNotFoundError):
+        os.rmdir(folder)
 
 
 class PlainBoxes:
