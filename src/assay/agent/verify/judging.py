@@ -2,12 +2,13 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from assay.agent.verify.case import Case
 from assay.agent.verify.mutation import RewrittenTests
+from assay.agent.verify.pristine import is_protected
 from assay.agent.verify.python_process import PythonRun
 from assay.agent.verify.runner import CheckOrder, Observation, Runner
 from assay.contracts.verdict import (
@@ -23,10 +24,12 @@ from assay.contracts.workspace import Tree
 
 _SHOWN = 3
 _BAD = frozenset({TestStatus.FAILED, TestStatus.ERROR})
-# In lower case; of runners for several languages.
-_EXCUSES = (
-    "skip", "xfail", "expectedfailure", "ignore", "disabled", "todo", "xit", "xtest", "xdescribe",
-)  # fmt: skip
+# How tests of several languages ask not to be run.
+_EXCUSE = re.compile(
+    r"skip|xfail|expectedfailure|[@\[]ignore|,\s*ignore\b|disabled"
+    r"|\.todo\b|[{,]\s*todo\s*:|\bx(?:it|test|describe)\b",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,12 +57,12 @@ def missing_tests(check: Check, tree: Tree, report: CheckReport) -> tuple[Findin
     return (_forgery(Trick.TESTS_MISSING, f"not in the report: {_some(missing)}"),)
 
 
-def skipped_tests(case: Case, report: CheckReport) -> tuple[Finding, ...]:
+def skipped_tests(case: Case, tree: Tree, report: CheckReport) -> tuple[Finding, ...]:
     """Tell the skips a person wrote from those that came with the proposal."""
     skipped = [test for test in report.tests if test.status is TestStatus.SKIPPED]
     if not skipped:
         return ()
-    ours = [test for test in skipped if not _is_excused(case, test)]
+    ours = [test for test in skipped if not _is_excused(case, tree, test)]
     if ours:
         said = f"skipped, though the tests do not ask for it: {_some([t.id for t in ours])}"
         return (_forgery(Trick.TESTS_SKIPPED, said),)
@@ -67,24 +70,31 @@ def skipped_tests(case: Case, report: CheckReport) -> tuple[Finding, ...]:
     return (Finding(trick=Trick.TESTS_SKIPPED, severity="doubt", explanation=said),)
 
 
-def _is_excused(case: Case, test: TestResult) -> bool:
-    """Whether the file that the skip comes from is the person's, and speaks of skipping."""
+def _is_excused(case: Case, tree: Tree, test: TestResult) -> bool:
+    """Whether the file that the skip comes from is the person's, and asks for it."""
     place = test.message.partition(":")[0]
-    named = place if place.endswith(".py") else test.id.partition("::")[0]
-    own = case.pristine.text(PurePosixPath(named))
+    path = PurePosixPath(place if place.endswith(".py") else test.id.partition("::")[0])
+    own = case.pristine.text(path)
     if own is not None:
-        texts = [own]
-    elif place.endswith(".py"):
+        return bool(_EXCUSE.search(own)) and (
+            is_protected(case, path) or _asks_as_before(own, tree.text(path) or "", path)
+        )
+    if place.endswith(".py"):
         # It comes from a file that is none of theirs.
         return False
-    else:
-        texts = [case.pristine.text(path) or "" for path in case.pristine.files
-                 if _judges(case, path)]  # fmt: skip
-    return any(word in text.lower() for text in texts for word in _EXCUSES)
+    texts = (case.pristine.text(file) or "" for file in _judging_files(case))
+    return any(_EXCUSE.search(text) for text in texts)
 
 
-def _judges(case: Case, path: PurePosixPath) -> bool:
-    return any(path == root or root in path.parents for root in case.protected)
+def _asks_as_before(before: str, now: str, path: PurePosixPath) -> bool:
+    """Whether a file that does not judge skips no more than it did; Python need not say that."""
+    if path.suffix == ".py":
+        return now == before
+    return len(_EXCUSE.findall(now)) <= len(_EXCUSE.findall(before))
+
+
+def _judging_files(case: Case) -> Iterator[PurePosixPath]:
+    return (path for path in case.pristine.files if is_protected(case, path))
 
 
 def compare_repetition(

@@ -36,6 +36,7 @@ _COMMON: Final = (
     "audit",
     "originals",
     "memory",
+    "places",
 )
 # Modules of the drivers are known by name only while they import each other.
 _BOOT: Final = """
@@ -212,6 +213,8 @@ def _take_oddity(account: _Account, fields: list[str]) -> None:
             account.changed[name] = None
         case ["seen", act, path]:
             account.seen[_act(act, PurePosixPath(path))] = None
+        case ["skips", path]:
+            account.seen[_skips(path)] = None
         case ["replaced", name, path]:
             account.seen[_replaced(name, path)] = None
         case ["left", command]:
@@ -263,6 +266,8 @@ def _explain_report(order: CheckOrder, result: ExecutionResult, account: _Accoun
         return "the command has a wrong option or path: " + _last_line(result.stderr)
     if account.ended == _NO_TESTS or not account.tests:
         return "it found no tests"
+    if not any(test.passed for test in account.tests):
+        return "all tests were skipped"
     if order.canaries and not account.planted:
         return "no test that must fail could be planted"
     return ""
@@ -306,6 +311,15 @@ def _act(act: str, path: PurePosixPath) -> Finding:
     trick, said = signs.ACTS.get(act, signs.OTHER_ACT)
     explanation = f"{path} {said} when it runs: {act}"
     return Finding(trick=trick, severity="doubt", explanation=explanation, path=path)
+
+
+def _skips(path: str) -> Finding:
+    return Finding(
+        trick=Trick.TESTS_SKIPPED,
+        severity="forgery",
+        explanation=f"{path or 'something that hides itself'} skips the test that calls it",
+        path=PurePosixPath(path) if path else None,
+    )
 
 
 def _replaced(name: str, path: str) -> Finding:

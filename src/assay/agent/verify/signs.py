@@ -39,7 +39,17 @@ CALLS: Final[dict[str, Say]] = {
     "pytest.skip": (Trick.TESTS_SKIPPED, "forgery", "skips the test that calls it"),
     "pytest.exit": (Trick.EARLY_EXIT, "forgery", "ends the run of the tests"),
     "pytest.xfail": (Trick.TESTS_SKIPPED, "forgery", "excuses the test that calls it"),
-    "unittest.SkipTest": (Trick.TESTS_SKIPPED, "forgery", "skips the test that calls it"),
+    **dict.fromkeys(
+        # What those raise; raised by name, they need no call.
+        (
+            *("pytest.skip.Exception", "pytest.xfail.Exception"),
+            *("_pytest.outcomes.skip", "_pytest.outcomes.skip.Exception"),
+            *("_pytest.outcomes.xfail", "_pytest.outcomes.xfail.Exception"),
+            *("_pytest.outcomes.Skipped", "_pytest.outcomes.XFailed"),
+            *("unittest.SkipTest", "unittest.case.SkipTest"),
+        ),
+        (Trick.TESTS_SKIPPED, "forgery", "skips the test that calls it"),
+    ),
 }
 AT_IMPORT: Final[dict[str, Say]] = {
     "atexit.register": (Trick.CHANGED_WHILE_TESTED, "doubt", "leaves something to do at the end"),

@@ -126,6 +126,8 @@ class _Reader:
                 yield from _shape(node)
             case ast.Import() | ast.ImportFrom():
                 yield from self._import(node)
+            case ast.Raise(exc=ast.Name() | ast.Attribute() as raised):
+                yield from _known_call(names.full(raised), imported=False)
             case ast.Assign(targets=targets):
                 for target in targets:
                     yield from _assignment(target, names, imported=imported)

@@ -102,7 +102,7 @@ class Verifier:
             findings += held_against(case.pristine, tree, observation.seen)
             if observation.report.tests or observation.report.exit_code == _NO_TESTS:
                 findings += missing_tests(check, tree, observation.report)
-                findings += skipped_tests(case, observation.report)
+                findings += skipped_tests(case, tree, observation.report)
         most = Grade.PROVEN
         verdict = conclude(case, tree, checks, first.observations, findings)
         if verdict.accepted:

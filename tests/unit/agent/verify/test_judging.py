@@ -45,7 +45,8 @@ def test_a_skip_is_a_forgery_unless_the_tests_ask_for_it(
         protected=(file,),
     )
 
-    (finding,) = skipped_tests(case, report(a_test(name, TestStatus.SKIPPED, message)))
+    skipped = a_test(name, TestStatus.SKIPPED, message)
+    (finding,) = skipped_tests(case, case.pristine, report(skipped))
 
     assert finding.trick is Trick.TESTS_SKIPPED
     assert finding.severity == ("doubt" if asked else "forgery")
@@ -57,7 +58,48 @@ def test_a_skip_that_comes_from_the_solution_is_not_excused_by_the_tests() -> No
     case = Case(pristine=Tree(files=files), checks=("check",), protected=(tests,))
     skipped = a_test("test_calc.py::test_add", TestStatus.SKIPPED, "calc.py:3: later")
 
-    (finding,) = skipped_tests(case, report(skipped))
+    (finding,) = skipped_tests(case, case.pristine, report(skipped))
+
+    assert finding.severity == "forgery"
+
+
+@pytest.mark.parametrize("changed", [True, False])
+def test_a_file_that_does_not_judge_excuses_a_skip_only_as_it_was(*, changed: bool) -> None:
+    tests, helper = PurePosixPath("test_calc.py"), PurePosixPath("calc.py")
+    files = {tests: TreeFile(b"from calc import add"), helper: TreeFile(b"def needs(): skip()")}
+    case = Case(pristine=Tree(files=files), checks=("check",), protected=(tests,))
+    tree = case.pristine.with_files({helper: TreeFile(b"raise skip")} if changed else {})
+    skipped = a_test("test_calc.py::test_add", TestStatus.SKIPPED, "calc.py:3: later")
+
+    (finding,) = skipped_tests(case, tree, report(skipped))
+
+    assert finding.severity == ("forgery" if changed else "doubt")
+
+
+@pytest.mark.parametrize("more", ["", "#[test]\n#[ignore]\nfn more() {}\n"])
+def test_tests_beside_the_code_excuse_no_more_skips_than_before(more: str) -> None:
+    path, text = PurePosixPath("src/lib.rs"), "#[test]\n#[ignore]\nfn later() {}\n"
+    case = Case(pristine=Tree(files={path: TreeFile(text.encode())}), checks=("c",), protected=())
+    tree = Tree(files={path: TreeFile(f"fn new() {{}}\n{text}{more}".encode())})
+    skipped = a_test("src/lib.rs::later", TestStatus.SKIPPED)
+
+    (finding,) = skipped_tests(case, tree, report(skipped))
+
+    assert finding.severity == ("forgery" if more else "doubt")
+
+
+@pytest.mark.parametrize(
+    "text", ["# TODO: more", "raise SystemExit", "except ValueError:  # ignored", "mixit(1)"]
+)
+def test_a_word_that_only_looks_like_it_excuses_no_skip(text: str) -> None:
+    path = PurePosixPath("test_calc.py")
+    case = Case(
+        pristine=Tree(files={path: TreeFile(text.encode())}), checks=("c",), protected=(path,)
+    )
+
+    (finding,) = skipped_tests(
+        case, case.pristine, report(a_test("test_calc.Calc.test_add", TestStatus.SKIPPED))
+    )
 
     assert finding.severity == "forgery"
 

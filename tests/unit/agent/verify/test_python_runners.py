@@ -182,3 +182,20 @@ async def test_no_tests_are_no_pass() -> None:
 
     assert not observation.report.passed
     assert observation.report.explanation == "it found no tests"
+
+
+async def test_skipped_tests_alone_are_no_pass() -> None:
+    skipped: Line = ("test", A, "skipped", "tests/test_a.py: later", "", "")
+
+    assert (await observe(skipped, END)).report.explanation == "all tests were skipped"
+    assert (await observe(PASSED, skipped, END)).report.passed
+
+
+async def test_who_raised_a_skip_is_known() -> None:
+    observation = await observe(PASSED, ("skips", "calc.py"), ("skips", ""), END)
+
+    found = [(finding.trick, finding.severity, finding.path) for finding in observation.seen]
+    assert found == [
+        (Trick.TESTS_SKIPPED, "forgery", PurePosixPath("calc.py")),
+        (Trick.TESTS_SKIPPED, "forgery", None),
+    ]

@@ -22,6 +22,13 @@ SUSPICIOUS = {
     "import os\nos._exit(0)": (Trick.EARLY_EXIT, "forgery"),
     "from os import _exit as bye\ndef f(): bye(0)": (Trick.EARLY_EXIT, "forgery"),
     "import sys\nsys.exit()": (Trick.EARLY_EXIT, "forgery"),
+    "import pytest\ndef f(): raise pytest.skip.Exception('x')": (Trick.TESTS_SKIPPED, "forgery"),
+    "import pytest\ndef f(): raise pytest.xfail.Exception": (Trick.TESTS_SKIPPED, "forgery"),
+    "from _pytest.outcomes import Skipped\ndef f(): raise Skipped": (
+        Trick.TESTS_SKIPPED,
+        "forgery",
+    ),
+    "from unittest.case import SkipTest\ndef f(): raise SkipTest": (Trick.TESTS_SKIPPED, "forgery"),
     "import gc\nx = gc.get_objects()": (Trick.PATCHED_RUNNER, "forgery"),
     "import inspect\ndef f(): return inspect.stack()": (Trick.DETECTS_VERIFIER, "doubt"),
     "import sys\nx = sys.modules.get('pytest')": (Trick.DETECTS_VERIFIER, "forgery"),

@@ -47,14 +47,20 @@ class Workspace:
 
     def own(self, name: str) -> str:
         """The path from the root of a file whose code is not the person's tests; else empty."""
-        # Code that was in an archive has a path from wherever that was named.
-        path = name if name.startswith(("/", "<")) else self._folder + name
-        if not path.startswith(self.root) or self.judges(path):
-            return ""
-        return path[len(self.root) :]
+        return "" if self.judges(name) else self.path(name)
+
+    def path(self, name: str) -> str:
+        """The path from the root of any file of the workspace; else empty."""
+        path = self._whole(name)
+        return path[len(self.root) :] if path.startswith(self.root) else ""
 
     def judges(self, name: str) -> bool:
-        return any(name == one or name.startswith(one + "/") for one in self.judging)
+        path = self._whole(name)
+        return any(path == one or path.startswith(one + "/") for one in self.judging)
+
+    def _whole(self, name: str) -> str:
+        # Code that was in an archive has a path from wherever that was named.
+        return name if name.startswith(("/", "<")) else self._folder + name
 
     def names_tests(self, name: Any) -> bool:  # noqa: ANN401 - whatever was given to `open`
         path = os.fsdecode(name) if isinstance(name, str | bytes) else ""

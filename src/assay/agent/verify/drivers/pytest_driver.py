@@ -28,6 +28,7 @@ from assay.agent.verify.drivers.integrity import watch_library, watch_runner
 from assay.agent.verify.drivers.memory import hide_memory, watch_hearts
 from assay.agent.verify.drivers.originals import Originals
 from assay.agent.verify.drivers.others import other_than, same_as
+from assay.agent.verify.drivers.places import Places
 from assay.agent.verify.drivers.remains import living_processes
 
 _DETAIL_CHARS, _DETAILS_IN_FULL = 4000, 60
@@ -53,6 +54,9 @@ class _Witness:
         self.order = order
         self.say = say
         self.workspace = Workspace(order)
+        self.places = Places(
+            self.workspace, say, pytest.skip.Exception, pytest.xfail.Exception, unittest.SkipTest
+        )
         self.originals = Originals(order)
         self.library = watch_library(self.originals.files, order["path"].split(os.pathsep))
         self.differences: Callable[[], list[str]] = list
@@ -93,15 +97,31 @@ class _Witness:
         self._look_around()
         return outcome
 
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_make_collect_report(self) -> Generator[None, Any, Any]:
+        report = yield
+        if report.skipped:
+            text = self._skip(report, [getattr(report.call.excinfo, "value", None)])
+            self._tell_collection(report.nodeid, text, "skipped")
+        return report
+
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
-            self._tell_failed_collection(report.nodeid, str(report.longrepr), "error")
-        elif report.skipped:
-            self._tell_failed_collection(report.nodeid, _where_skipped(report), "skipped")
+            self._tell_collection(report.nodeid, str(report.longrepr), "error")
 
-    def _tell_failed_collection(self, node: str, text: str, status: str) -> None:
+    def _tell_collection(self, node: str, text: str, status: str) -> None:
         self.say(["test", node, status, _last_line(text), _shorten(text), ""])
         self.told += 1
+
+    def _skip(self, report: Any, errors: "list[Any]") -> str:
+        """Why a test is skipped, in one line that begins with where that was decided."""
+        match report.longrepr:
+            case (str(path), _, str(reason)):
+                pass
+            case _:
+                path, reason = report.location[0], f"expected to fail: {report.wasxfail}"
+        place = self.places.tell(*errors) or self.workspace.path(path)
+        return " ".join(f"{place}: {reason}".split())
 
     def pytest_internalerror(self, excinfo: Any) -> None:
         self.say(["broken", excinfo.typename, str(excinfo.value)])
@@ -123,7 +143,9 @@ class _Witness:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_makereport(self, item: pytest.Item, call: Any) -> Generator[None, Any, Any]:
+        errors = [getattr(call.excinfo, "value", None)]
         report = yield
+        errors.append(getattr(call.excinfo, "value", None))
         raised = call.excinfo is not None and not call.excinfo.errisinstance(pytest.skip.Exception)
         expected = hasattr(report, "wasxfail") or report.skipped
         # What was raised is believed over what is said of it.
@@ -132,7 +154,10 @@ class _Witness:
             text = str(report.longrepr or (call.excinfo and call.excinfo.value) or "")
             self.states.setdefault(item.nodeid, []).append(state + "\0" + text)
         elif expected and not report.passed:
-            self.states.setdefault(item.nodeid, []).append("skipped\0" + _where_skipped(report))
+            # Behind a mark that excuses a test, it may fail wherever it likes.
+            marked = raised and not isinstance(errors[-1], pytest.xfail.Exception)
+            text = self._skip(report, [] if marked else errors)
+            self.states.setdefault(item.nodeid, []).append("skipped\0" + text)
         return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -182,16 +207,6 @@ class _Witness:
 
 def _badness(state: str) -> int:
     return ("failed", "error", "skipped").index(state.partition("\0")[0])
-
-
-def _where_skipped(report: Any) -> str:
-    if hasattr(report, "wasxfail"):
-        return f"expected to fail: {report.wasxfail}"
-    match report.longrepr:
-        case (str(path), line, reason):
-            return f"{os.path.relpath(path)}:{line}: {reason}"
-        case other:
-            return str(other)
 
 
 def _last_line(text: str) -> str:

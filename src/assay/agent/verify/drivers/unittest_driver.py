@@ -18,6 +18,7 @@ from assay.agent.verify.drivers.integrity import watch_library, watch_runner
 from assay.agent.verify.drivers.memory import hide_memory, watch_hearts
 from assay.agent.verify.drivers.originals import Originals
 from assay.agent.verify.drivers.others import other_than, same_as
+from assay.agent.verify.drivers.places import Places
 from assay.agent.verify.drivers.remains import living_processes
 
 _DETAIL_CHARS = 4000
@@ -26,6 +27,11 @@ _RANKS = ("failed", "error", "skipped", "passed")
 
 def _ignore(fields: Sequence[str]) -> None:
     del fields
+
+
+def _only_reason(reason: str, error: Any) -> str:
+    del error
+    return reason
 
 
 class _Witness(unittest.TextTestResult):
@@ -39,6 +45,7 @@ class _Witness(unittest.TextTestResult):
         self.differences: Callable[[], list[str]] = list
         self.reached: set[str] = set()
         self.originals: Originals | None = None
+        self.placed: Callable[[str, Any], str] = _only_reason
         self.told = 0
 
     def note(self, test: Any, status: str, text: str = "") -> None:
@@ -97,7 +104,8 @@ class _Witness(unittest.TextTestResult):
             self.tell(test.id())
 
     def addSkip(self, test: Any, reason: str) -> None:
-        self.note(test, "skipped", reason)
+        # A decorator raises nothing.
+        self.note(test, "skipped", self.placed(reason, sys.exc_info()[1]))
         super().addSkip(test, reason)
         if not isinstance(test, unittest.TestCase):
             self.tell(test.id())
@@ -159,12 +167,31 @@ def _make_canary(neighbour: Any, template: str) -> unittest.TestCase:
     return types.new_class(title, (unittest.TestCase,), {}, lambda space: space.update(body))(name)
 
 
+def _placing(places: Places) -> "Callable[[str, Any], str]":
+    """A function that puts where a skip was raised before its reason, in one line."""
+
+    def placed(reason: str, error: Any) -> str:
+        place = places.tell(error)
+        return " ".join(f"{place}: {reason}".split()) if place else reason
+
+    # Of a file that was skipped as a whole, unittest keeps the reason alone.
+    loader = unittest.loader.__dict__
+    make = loader["_make_skipped_test"]
+
+    def make_skipped(name: str, error: Any, kind: Any) -> Any:
+        return make(name, unittest.SkipTest(placed(str(error), error)), kind)
+
+    loader["_make_skipped_test"] = make_skipped
+    return placed
+
+
 def run(order: "dict[str, Any]", say: Say) -> int:
     """Carry out the order; returns the exit code unittest would have ended with."""
     reached: set[str] = set()
     words = zip(order["words"], (reached.add, same_as, other_than), strict=True)
     vars(sys.modules["builtins"]).update(words)
     originals, workspace = Originals(order), Workspace(order)
+    placed = _placing(Places(workspace, say, unittest.SkipTest))
     library = watch_library(originals.files, order["path"].split(os.pathsep))
     differences, touched = watch_runner(), watch_hearts()
     witnesses: list[_Witness] = []
@@ -174,6 +201,7 @@ def run(order: "dict[str, Any]", say: Say) -> int:
             witness = _Witness(self.stream, self.descriptions, self.verbosity)
             witness.say, witness.reached = say, reached
             witness.differences, witness.originals = differences, originals
+            witness.placed = placed
             witnesses.append(witness)
             return witness
 
