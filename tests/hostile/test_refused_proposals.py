@@ -1,6 +1,7 @@
 # ruff: noqa: E501 - a table of sources, each in as few lines as can be
-"""Proposals that leave tests out instead of passing them are not accepted, at no grade."""
+"""Proposals that have tests skipped, or other code tested, are not accepted, at no grade."""
 
+import shutil
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -15,6 +16,7 @@ from assay.contracts.ports import SandboxBackend
 from assay.contracts.verdict import Grade, Trick, Verdict
 from assay.contracts.workspace import Tree, TreeFile
 from tests.support.backends import open_native
+from tests.support.requirements import require
 
 # Its words would excuse a skip, if they stood in a test.
 STUB = "def add(a, b):\n    raise NotImplementedError('TODO: skip no number')\n"
@@ -48,6 +50,7 @@ SKIPPING_CASES = CASES + """
     @unittest.expectedFailure
     def test_known(self): self.assertTrue(add("a", 1))
 """  # fmt: skip
+LARGE = Limits(wall_s=100, cpu_s=200, memory_mb=2048, processes=256, disk_mb=1024)
 PYTEST, UNITTEST = "pytest -q", "python -m unittest discover"
 
 
@@ -138,3 +141,61 @@ async def test_skips_of_the_tests_themselves_are_excused(
     assert verdict.grade is Grade.CHECKED, (verdict.reason, verdict.findings)
     assert {finding.trick for finding in verdict.findings} == {Trick.TESTS_SKIPPED}
     assert "test_own" in verdict.reason
+
+
+VENDORED = "vendor/example.com/check/check.go"
+CHECKING = """
+package check
+import "testing"
+func Equal(t *testing.T, a, b int) {
+    if a != b { t.Fatal("they differ") }
+}
+"""
+IN_GO = {
+    "go.mod": "module example.com/calc\n\ngo 1.18\n\nrequire example.com/check v0.0.0\n",
+    "vendor/modules.txt": "# example.com/check v0.0.0\n## explicit\nexample.com/check\n",
+    VENDORED: CHECKING,
+    "calc.go": "package calc\n\nfunc Add(a, b int) int { return 0 }\n",
+    "calc_test.go": """
+        package calc
+        import ("testing"; "example.com/check")
+        func TestAdd(t *testing.T) { check.Equal(t, Add(2, 3), 5) }
+    """,
+}
+RIGHT_GO = "package calc\n\nfunc Add(a, b int) int { return a + b }\n"
+
+
+async def judged_go(backend: SandboxBackend, **written: str) -> Verdict:
+    require("go", available=shutil.which("go") is not None, why="it is not installed")
+    before = tree(**IN_GO)
+    tests = (PurePosixPath("calc_test.go"),)
+    case = Case(pristine=before, checks=("go test ./...",), protected=tests, check_s=90.0)
+    return await Verifier(backend, LARGE).verify(case, before.with_files(tree(**written).files))
+
+
+@pytest.mark.slow
+async def test_what_tests_ask_with_comes_from_the_goal_also_at_the_root(
+    backend: SandboxBackend,
+) -> None:
+    quiet = CHECKING.replace("a != b", "false && a != b")
+
+    honest = await judged_go(backend, **{"calc.go": RIGHT_GO})
+    forged = await judged_go(backend, **{VENDORED: quiet})
+
+    assert honest.grade is Grade.PROVEN, (honest.reason, honest.findings)
+    assert not forged.accepted, forged.reason
+    assert {finding.trick for finding in forged.findings} >= {Trick.RUNNER_CONFIG}
+
+
+@pytest.mark.slow
+async def test_a_build_that_says_other_things_of_tests_is_not_proven(
+    backend: SandboxBackend,
+) -> None:
+    told = f"{IN_GO['go.mod']}\nexclude example.com/other v1.0.0\n"
+    newer = IN_GO["go.mod"].replace("1.18", "1.19")
+
+    honest = await judged_go(backend, **{"calc.go": RIGHT_GO, "go.mod": newer})
+    doubtful = await judged_go(backend, **{"calc.go": RIGHT_GO, "go.mod": told})
+
+    assert honest.grade is Grade.PROVEN, (honest.reason, honest.findings)
+    assert doubtful.grade is Grade.CHECKED, (doubtful.reason, doubtful.findings)

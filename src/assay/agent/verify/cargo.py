@@ -82,7 +82,7 @@ class CargoRunner:
         "**/build.rs",
         "**/.cargo/**",
         "**/rust-toolchain*",
-        "vendor/**",
+        "**/vendor/**",
     )
 
     def understands(self, argv: tuple[str, ...]) -> bool:

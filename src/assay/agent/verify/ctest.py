@@ -69,7 +69,6 @@ class CTestRunner:
         "**/*.cmake",
         "**/CMakePresets.json",
         "**/CMakeUserPresets.json",
-        "**/CTestConfig.cmake",
         "**/catch.hpp",
         "**/catch_amalgamated.*",
         "**/doctest.h",

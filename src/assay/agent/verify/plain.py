@@ -13,7 +13,17 @@ class PlainRunner:
 
     name = "command"
     most = Grade.CHECKED
-    configuration: tuple[str, ...] = ("Makefile", "makefile", "GNUmakefile", "justfile", "tox.ini")
+    configuration: tuple[str, ...] = (
+        "Makefile",
+        "makefile",
+        "GNUmakefile",
+        "justfile",
+        "tox.ini",
+        "vitest.config.*",
+        "vitest.workspace.*",
+        "jest.config.*",
+        ".mocharc*",
+    )
 
     def understands(self, argv: tuple[str, ...]) -> bool:
         return bool(argv)

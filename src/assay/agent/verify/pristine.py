@@ -14,6 +14,7 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from assay.agent.snapshots import is_work
+from assay.agent.verify.build_files import is_build_file, steers_tests
 from assay.agent.verify.case import Case
 from assay.agent.verify.python_reading import is_test_file
 from assay.contracts.verdict import Finding, Severity, Trick
@@ -135,6 +136,7 @@ _SHARED: Final = {
     "tox.ini": ("[pytest", "[tool:pytest"),
     "package.json": ("jest", '"test"', "mocha", "vitest"),
 }
+_UNSEEN: Final = ("pom.xml", "*.gradle", "*.gradle.kts")
 
 
 def judged_tree(
@@ -180,11 +182,15 @@ def matches(path: PurePosixPath, patterns: Iterable[str]) -> bool:
         fnmatchcase(str(path), pattern)
         or fnmatchcase(path.name, pattern)
         or str(path).startswith(f"{pattern.rstrip('/')}/")
-        for pattern in patterns
+        for given in patterns
+        # Any folders, or none.
+        for pattern in {given, given.removeprefix("**/")}
     )
 
 
 def _is_kept(finding: Finding) -> bool:
+    if finding.trick is Trick.RUNNER_CONFIG:
+        return finding.severity == "doubt"
     return finding.trick is Trick.SHADOWED_RUNNER and finding.severity != "forgery"
 
 
@@ -224,6 +230,7 @@ class _Sieve:
             or self._tests(change)
             or self._shadow(change)
             or self._outside(path)
+            or self._build(change)
         )
 
     def _startup(self, change: FileChange) -> Finding | None:
@@ -242,7 +249,7 @@ class _Sieve:
 
     def _configuration(self, change: FileChange) -> Finding | None:
         path = change.path
-        if not matches(path, self.configuration):
+        if not matches(path, self.configuration) or is_build_file(path):
             return None
         words = _SHARED.get(path.name)
         texts = [tree.text(path) or "" for tree in (self.proposal, self.case.pristine)]
@@ -250,6 +257,19 @@ class _Sieve:
         severity: Severity = "forgery" if speaks else "note"
         said = f"was {change.kind}: it steers the tests, and comes from the goal alone"
         return _finding(Trick.RUNNER_CONFIG, severity, path, said)
+
+    def _build(self, change: FileChange) -> Finding | None:
+        """How it is built may be part of a solution; what that says of tests is not."""
+        path = change.path
+        if not matches(path, self.configuration) or not is_build_file(path):
+            return None
+        before, after = (tree.text(path) or "" for tree in (self.case.pristine, self.proposal))
+        if not steers_tests(path, before, after):
+            return None
+        # By the reports of these tools alone, a test that is left out would not be missed.
+        sure = change.kind != "added" and matches(path, _UNSEEN)
+        said = f"was {change.kind}: it says something else about the tests"
+        return _finding(Trick.RUNNER_CONFIG, "forgery" if sure else "doubt", path, said)
 
     def _tests(self, change: FileChange) -> Finding | None:
         path = change.path

@@ -5,7 +5,9 @@ from pathlib import PurePosixPath
 import pytest
 
 from assay.agent.verify.case import Case
-from assay.agent.verify.pristine import judged_tree
+from assay.agent.verify.commands import RUNNERS
+from assay.agent.verify.plain import PlainRunner
+from assay.agent.verify.pristine import judged_tree, matches
 from assay.agent.verify.python_pytest import PytestRunner
 from assay.contracts.verdict import Finding, Trick
 from assay.contracts.workspace import Tree, TreeFile
@@ -145,3 +147,149 @@ def test_a_link_above_a_test_is_forgery_and_elsewhere_a_note() -> None:
         "tests": "forgery",
         "shortcut": "note",
     }
+
+
+STEERING = {
+    "cargo": (".cargo/config.toml", "rust-toolchain", "vendor/rand/src/lib.rs"),
+    "go": ("vendor/github.com/stretchr/testify/assert/assert.go",),
+    "ctest": ("CMakePresets.json", "catch.hpp", "doctest.h"),
+    "jest": (
+        *("jest.config.js", "jest.setup.js", "babel.config.js", ".babelrc", "package.json"),
+        "__mocks__/fs.js",
+    ),
+    "junit": ("gradle.properties", "gradlew", "mvnw", ".mvn/maven.config"),
+    "command": ("vitest.config.ts", ".mocharc.json", "Makefile"),
+}
+
+
+def globs_of(runner: str) -> tuple[str, ...]:
+    runners = (*RUNNERS, PlainRunner())
+    return tuple(glob for one in runners if one.name == runner for glob in one.configuration)
+
+
+@pytest.mark.parametrize("folder", ["", "deep/er/"])
+@pytest.mark.parametrize(
+    ("runner", "path"), [(r, p) for r, paths in STEERING.items() for p in paths]
+)
+def test_what_steers_a_runner_comes_from_the_goal_wherever_it_is(
+    runner: str, path: str, folder: str
+) -> None:
+    after = BEFORE.with_files(tree(**{f"{folder}{path}": "'jest'"}).files)
+
+    judged, findings = judged_tree(CASE, after, globs_of(runner))
+
+    assert judged.digest == BEFORE.digest
+    assert [(f.trick, f.severity) for f in findings] == [(Trick.RUNNER_CONFIG, "forgery")]
+
+
+PACKAGE = '[package]\nname = "calc"\n'
+HONEST_BUILDS = {
+    ("cargo", "Cargo.toml"): (PACKAGE, f'{PACKAGE}[dependencies]\nrand = "0.8"\n'),
+    ("cargo", "Cargo.lock"): ("", "version = 3"),
+    ("go", "go.mod"): ("module calc\n", "module calc\n\nrequire example.com/a v1.0.0\n"),
+    ("go", "go.sum"): ("", "example.com/a v1.0.0 h1:x"),
+    ("ctest", "CMakeLists.txt"): (
+        "add_library(calc a.cpp)\nadd_test(NAME t COMMAND t)\n",
+        "add_library(calc a.cpp b.cpp)\nadd_test(NAME t COMMAND t)\n",
+    ),
+    ("junit", "pom.xml"): ("<project></project>", "<dependency><scope>test</scope></dependency>"),
+    ("junit", "build.gradle"): ("", "dependencies { testImplementation 'org.junit:junit:5' }"),
+    ("jest", "tsconfig.json"): ("{}", '{"compilerOptions": {"strict": true}}'),
+}
+STEERING_BUILDS = {
+    ("cargo", "Cargo.toml"): (
+        (PACKAGE, f"{PACKAGE}autotests = false\n"),
+        (PACKAGE, f"{PACKAGE}[lib]\ntest = false\n"),
+        (PACKAGE, f'{PACKAGE}[[test]]\nname = "add"\npath = "src/other.rs"\n'),
+        (f'{PACKAGE}[[test]]\npath = "tests/a.rs"\n', f'{PACKAGE}[[test]]\npath = "a.rs"\n'),
+        (PACKAGE, f"{PACKAGE}[profile.test]\ndebug-assertions = false\n"),
+    ),
+    ("cargo", "build.rs"): (("", "fn main() {}"),),
+    ("go", "go.mod"): (("module calc\n", "module calc\nreplace example.com/a => ./a\n"),),
+    ("ctest", "CMakeLists.txt"): (
+        ("enable_testing()\nadd_test(NAME t COMMAND t)", "enable_testing()"),
+        ("", "set_tests_properties(t PROPERTIES WILL_FAIL TRUE)"),
+        ("", 'set(CMAKE_CXX_FLAGS "-include quiet.h")'),
+    ),
+    ("jest", "tsconfig.json"): (("{}", '{"compilerOptions": {"plugins": []}}'),),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("folder", ["", "deep/"])
+@pytest.mark.parametrize(
+    ("runner", "path", "before", "after"),
+    [(*where, *texts) for where, texts in HONEST_BUILDS.items()],
+)
+def test_how_it_is_built_may_be_part_of_a_solution(
+    runner: str, path: str, before: str, after: str, folder: str
+) -> None:
+    pristine = tree(**{f"{folder}{path}": before})
+    proposal = tree(**{f"{folder}{path}": after})
+
+    case = Case(pristine=pristine, checks=("c",), protected=())
+
+    judged, findings = judged_tree(case, proposal, globs_of(runner))
+
+    assert judged == proposal
+    assert not findings
+
+
+@pytest.mark.parametrize(
+    ("runner", "path", "before", "after"),
+    [(*where, *pair) for where, pairs in STEERING_BUILDS.items() for pair in pairs],
+)
+def test_what_a_build_says_of_tests_is_taken_and_doubted(
+    runner: str, path: str, before: str, after: str
+) -> None:
+    case = Case(pristine=tree(**{path: before}), checks=("c",), protected=())
+
+    judged, findings = judged_tree(case, tree(**{path: after}), globs_of(runner))
+
+    assert judged == tree(**{path: after})
+    assert [(f.trick, f.severity) for f in findings] == [(Trick.RUNNER_CONFIG, "doubt")]
+
+
+@pytest.mark.parametrize(
+    ("path", "after"),
+    [
+        ("pom.xml", "<project><skipTests>true</skipTests></project>"),
+        ("pom.xml", "<project><plugin>maven-surefire-plugin</plugin></project>"),
+        ("build.gradle", "test { exclude '**/Calc*' }"),
+        ("build.gradle.kts", "tasks.test { ignoreFailures = true }"),
+    ],
+)
+def test_where_a_missing_test_would_not_be_missed_the_build_says_nothing_of_tests(
+    path: str, after: str
+) -> None:
+    case = Case(pristine=tree(**{path: "<project></project>"}), checks=("c",), protected=())
+
+    judged, findings = judged_tree(case, tree(**{path: after}), globs_of("junit"))
+
+    assert judged == case.pristine
+    assert [(f.trick, f.severity) for f in findings] == [(Trick.RUNNER_CONFIG, "forgery")]
+
+
+def test_a_build_that_may_not_be_changed_is_only_left_out() -> None:
+    before = tree(**{"Cargo.toml": PACKAGE, "src/lib.rs": ""})
+    case = Case(pristine=before, checks=("c",), protected=(), allowed=("src/lib.rs",))
+    after = before.with_files(tree(**{"Cargo.toml": f"{PACKAGE}autotests = false\n"}).files)
+
+    judged, findings = judged_tree(case, after, globs_of("cargo"))
+
+    assert judged == before
+    assert [(f.trick, f.severity) for f in findings] == [(Trick.NOT_ALLOWED, "note")]
+
+
+@pytest.mark.parametrize(
+    ("path", "pattern", "named"),
+    [
+        ("main.py", "**/*.py", True),
+        ("src/main.py", "**/*.py", True),
+        ("main.js", "**/*.py", False),
+        ("src/main.py", "**/src/**", True),
+        ("lib/src/main.py", "**/src/**", True),
+        ("main.py", "**/src/**", False),
+    ],
+)
+def test_two_stars_stand_for_any_folders_or_none(path: str, pattern: str, *, named: bool) -> None:
+    assert matches(PurePosixPath(path), (pattern,)) is named
