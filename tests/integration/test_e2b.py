@@ -15,7 +15,9 @@ from assay.contracts.execution import Equipment, Isolation, Limits, PythonCode, 
 from assay.contracts.ports import Interpreter, Sandbox
 from assay.sandbox.e2b import leftovers
 from assay.sandbox.e2b.backend import E2BBackend, open_e2b
+from tests.support.e2b_service.machine import GuestMachine
 from tests.support.e2b_service.opening import StandIn, open_stand_in
+from tests.support.eventually import eventually
 
 LIMITS = Limits(wall_s=20)
 NOBODY = "http://127.0.0.1:9"
@@ -43,6 +45,10 @@ async def box(backend: E2BBackend) -> AsyncGenerator[Sandbox]:
 async def cells(box: Sandbox) -> AsyncGenerator[Interpreter]:
     async with box.open_interpreter() as interpreter:
         yield interpreter
+
+
+def newest(stand_in: StandIn) -> GuestMachine:
+    return stand_in.service.rented[next(reversed(stand_in.service.rented))].machine
 
 
 async def open_with(stand_in: StandIn, **changes: object) -> None:
@@ -151,6 +157,60 @@ async def test_a_machine_that_is_gone_already_has_run_nothing(
         await box.run(PythonCode(source=b"print(1)"))
 
     assert loss.value.dispatch == "never_started"
+
+
+BEGUN = b"""
+import os, time
+with open("pid", "w") as note:
+    note.write(str(os.getpid()))
+print("begun", flush=True)
+time.sleep(60)
+"""
+LIVES = b"import os; os.kill(int(open('pid').read()), 0)"
+
+
+async def test_a_program_of_which_no_start_was_told_ends_with_its_cancellation(
+    stand_in: StandIn, box: Sandbox
+) -> None:
+    machine = newest(stand_in)
+    machine.telling.clear()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(box.run, PythonCode(source=BEGUN))
+        assert await eventually(lambda: machine.untold() > 1)
+        tasks.cancel_scope.cancel()
+        machine.telling.set()
+
+    result = await box.run(PythonCode(source=LIVES))
+    assert "ProcessLookupError" in result.stderr
+
+
+async def test_a_machine_that_tells_no_start_is_ended_with_the_cancellation(
+    stand_in: StandIn, box: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("assay.sandbox.e2b.sandbox._ENDING_S", 0.2)
+    machine = newest(stand_in)
+    machine.telling.clear()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(box.run, PythonCode(source=BEGUN))
+        assert await eventually(lambda: machine.untold() > 1)
+        tasks.cancel_scope.cancel()
+    machine.telling.set()
+
+    assert machine not in [one.machine for one in stand_in.service.rented.values()]
+
+
+async def test_a_machine_that_does_not_answer_for_its_files_is_an_error(
+    stand_in: StandIn, box: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("assay.sandbox.e2b.sandbox._ANSWER_S", 0.2)
+    telling = newest(stand_in).telling
+    telling.clear()
+
+    with pytest.raises(SandboxUnavailableError, match="does not answer"):
+        await box.read_file(PurePosixPath("note"))
+    telling.set()
 
 
 async def test_a_result_says_that_it_was_a_machine(box: Sandbox) -> None:

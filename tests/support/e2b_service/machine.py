@@ -41,6 +41,13 @@ class GuestMachine:
         self._rest = b""
         self._sending = anyio.Lock()
         self.ready = anyio.Event()
+        self.telling = asyncio.Event()
+        """Cleared, nobody hears of processes that they have started, or anything else."""
+        self.telling.set()
+
+    def untold(self) -> int:
+        """How much there is to hear of what was started last."""
+        return next(reversed(self._listeners.values())).qsize()
 
     async def live(self) -> None:
         """Run until the sandbox is closed."""

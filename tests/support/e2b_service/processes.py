@@ -35,6 +35,7 @@ class Processes:
         pid = next(self._pids)
         self._known[pid] = (machine, number)
         while True:
+            await machine.telling.wait()
             event = await told.get()
             if "gone" in event:
                 raise ConnectError(Code.UNAVAILABLE, "the connection to the sandbox was lost")

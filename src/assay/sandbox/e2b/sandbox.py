@@ -5,7 +5,7 @@ import base64
 import json
 import secrets
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Coroutine
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import PurePosixPath
@@ -43,6 +43,8 @@ _AT_ONCE: Final = 8
 _GRACE_S: Final = 20.0
 """How much longer than its limit a program may take before the whole machine is ended."""
 _ENDING_S: Final = 15.0
+_ANSWER_S: Final = 80.0
+"""How long something may take that is done to the files."""
 _MOST_ENTRIES: Final = 500_000
 
 
@@ -70,17 +72,19 @@ class E2BSandbox:
             request["cancel"] = self._machine.in_state(f"cancel-{name}")
             execution = _Execution(limits, on_output)
             conversation = await self._begin("run", request, execution.hear)
-            prepared = time.perf_counter()
             self._running[name] = conversation
             try:
                 await self._await_end(name, conversation, limits)
             finally:
                 self._running.pop(name, None)
+                conversation.abandon()
+        prepared = conversation.began_at or served
         timings = Timings(queue_s=served - arrived, prepare_s=prepared - served, run_s=0.0)
         return execution.conclude(timings)
 
     async def _await_end(self, name: str, conversation: "_Conversation", limits: Limits) -> None:
         try:
+            await conversation.begun()
             with anyio.fail_after(limits.wall_s + _GRACE_S):
                 await conversation.over()
         except TimeoutError:
@@ -97,6 +101,8 @@ class E2BSandbox:
             return
         if not self._open:
             raise gone("outcome_unknown") from conversation.failure
+        if conversation.failure is not None and conversation.began_at is None:
+            raise conversation.failure
         if conversation.failure is not None and conversation.of_ours:
             # The listener failed, or what came made no sense: end the program before telling.
             with anyio.CancelScope(shield=True):
@@ -142,7 +148,7 @@ class E2BSandbox:
             python=self._machine.python, state=self._machine.state, act=act, request=packed
         )
         conversation = _Conversation(hear)
-        conversation.start(await self._machine.start(command, conversation.feed))
+        conversation.start(self._machine.start(command, conversation.feed))
         return conversation
 
     async def _ask(self, act: str, **words: Any) -> list[Frame]:  # noqa: ANN401 - JSON
@@ -151,8 +157,17 @@ class E2BSandbox:
         frames: list[Frame] = []
         request = self._machine.places() | {"disk_mb": self.limits.disk_mb} | words
         conversation = await self._begin(act, request, frames.append)
-        with anyio.fail_after(_GRACE_S + 60):
-            await conversation.over()
+        try:
+            with anyio.fail_after(_ANSWER_S):
+                await conversation.over()
+        except TimeoutError:
+            raise SandboxUnavailableError(
+                "the E2B sandbox does not answer",
+                dispatch="never_started",
+                hint="try again, in a new sandbox",
+            ) from None
+        finally:
+            conversation.abandon()
         if isinstance(conversation.failure, Exception):
             raise explain(
                 conversation.failure, dispatch="never_started", address=self._machine.address
@@ -234,17 +249,39 @@ class _Conversation:
     def __init__(self, hear: Any) -> None:  # noqa: ANN401 - a callable
         self._hear = hear
         self._reader = FrameReader(self._take)
-        self._task: asyncio.Future[Any] | None = None
+        self._task: asyncio.Future[None] | None = None
+        self._begun = asyncio.Event()
         self._over = asyncio.Event()
         self._heard = True
+        self._abandoned = False
         self.failure: BaseException | None = None
         self.of_ours = False
         self.told_end = False
+        self.began_at: float | None = None
 
-    def start(self, handle: "AsyncCommandHandle[None]") -> None:
-        # A future of its own: being cancelled while waiting must not end the listening.
-        self._task = asyncio.ensure_future(handle.wait())
-        self._task.add_done_callback(lambda _: self._over.set())
+    def start(self, starting: "Coroutine[Any, Any, AsyncCommandHandle[None]]") -> None:
+        # A future of its own: being cancelled while waiting must not end the listening, nor leave
+        # a command that may have been started and that nobody could end.
+        self._task = asyncio.ensure_future(self._listen(starting))
+        self._task.add_done_callback(self._finish)
+
+    async def _listen(self, starting: "Coroutine[Any, Any, AsyncCommandHandle[None]]") -> None:
+        handle = await starting
+        self.began_at = time.perf_counter()
+        self._begun.set()
+        if self._abandoned:
+            await handle.disconnect()
+        else:
+            await handle.wait()
+
+    def _finish(self, task: "asyncio.Future[None]") -> None:
+        # Looked at, so that nobody complains of what became of one that was abandoned.
+        _failure_of(task)
+        self._stop_waiting()
+
+    def _stop_waiting(self) -> None:
+        self._begun.set()
+        self._over.set()
 
     def feed(self, text: str) -> None:
         if self.of_ours and self._heard:
@@ -268,6 +305,10 @@ class _Conversation:
         if self._task is None or not self._task.done():
             self._over.clear()
 
+    async def begun(self) -> None:
+        """Wait until the command has started, or cannot be; `began_at` says which."""
+        await self._begun.wait()
+
     async def over(self) -> None:
         """Wait until the command has ended, or failed; `failure` says how."""
         await self._over.wait()
@@ -275,8 +316,12 @@ class _Conversation:
             self.failure = _failure_of(self._task)
 
     def abandon(self) -> None:
-        if self._task is not None:
+        """Listen no longer; a start that is under way is left to the SDK, which gives it up."""
+        self._abandoned = True
+        if self._task is not None and self.began_at is not None:
             self._task.cancel()
+        else:
+            self._stop_waiting()
 
 
 def _failure_of(task: "asyncio.Future[Any]") -> BaseException | None:
