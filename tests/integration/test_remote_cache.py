@@ -7,6 +7,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
+from assay.contracts.errors import SandboxUnavailableError
 from assay.contracts.execution import (
     Equipment,
     ExecutionResult,
@@ -36,6 +37,20 @@ class Counting:
         self.runs += 1
         sandbox.files[PurePosixPath("made")] = FakeFile(b"by the program")
         return answer_with(f"run {self.runs}", reason=self._reason)
+
+
+class Failing(Counting):
+    """Cannot run something once."""
+
+    def __init__(self, *, fails_at: int) -> None:
+        super().__init__()
+        self._fails_at = fails_at
+
+    def answer(self, program: Program, sandbox: FakeSandbox) -> ExecutionResult:
+        if self.runs + 1 == self._fails_at:
+            self.runs += 1
+            raise SandboxUnavailableError("no room", dispatch="never_started")
+        return super().answer(program, sandbox)
 
 
 @asynccontextmanager
@@ -145,6 +160,18 @@ async def test_a_program_that_was_answered_runs_before_anything_else_is_done(
             assert counting.runs == 1
             assert await sandbox.read_file(PurePosixPath("made")) == b"by the program"
             assert counting.runs == 2
+
+
+async def test_a_program_that_was_answered_is_owed_until_it_has_run(tmp_path: Path) -> None:
+    counting = Failing(fails_at=2)
+    async with opened(counting, tmp_path) as remote:
+        async with remote.open_sandbox(Limits()) as sandbox:
+            await sandbox.run(CODE)
+        async with remote.open_sandbox(Limits()) as sandbox:
+            await sandbox.run(CODE)
+            with pytest.raises(SandboxUnavailableError, match="no room"):
+                await sandbox.read_file(PurePosixPath("made"))
+            assert await sandbox.read_file(PurePosixPath("made")) == b"by the program"
 
 
 async def test_a_program_that_was_ended_is_not_kept(tmp_path: Path) -> None:

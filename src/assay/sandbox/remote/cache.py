@@ -113,8 +113,8 @@ class CachingSandbox(RemoteSandbox):
         """Run what was only said to have run."""
         async with self._paying:
             if self._owed is not None:
-                owed, self._owed = self._owed, None
-                await super().run(owed)
+                await super().run(self._owed)
+                self._owed = None
 
     def _note(self, what: str, *details: bytes) -> None:
         for part in (what.encode(), *details):
