@@ -3,6 +3,7 @@
 import base64
 import binascii
 import json
+import os
 from collections.abc import Callable
 from pathlib import PurePosixPath
 from typing import Any, Final, cast
@@ -118,7 +119,7 @@ def ending_of(frame: Frame, stdout: Capture, stderr: Capture) -> tuple[Ending, b
     source = cast("Frame", told)
     report: Frame = {"cpu_s": _seconds(source, "cpu_s"), "grown_kb": _count(source, "grown_kb")}
     if "ended" in source:
-        report["ended"] = _count(source, "ended")
+        report["ended"] = _wait_status(source)
     if "start_failed" in source:
         report["start_failed"] = str(source["start_failed"])[:4000]
     killed = frame.get("killed_for")
@@ -140,6 +141,16 @@ def ending_of(frame: Frame, stdout: Capture, stderr: Capture) -> tuple[Ending, b
         duration_s=_seconds(frame, "duration_s"),
     )
     return ending, frame.get("disk_full") is True
+
+
+def _wait_status(frame: Frame) -> int:
+    """Return the status of a process that has ended; one that was only stopped has another."""
+    status = _count(frame, "ended")
+    try:
+        os.waitstatus_to_exitcode(status)
+    except (ValueError, OverflowError) as error:
+        raise garbled(f"a wait status of {status}") from error
+    return status
 
 
 def _count(frame: Frame, name: str) -> int:

@@ -89,6 +89,9 @@ def test_an_end_is_read_with_its_reason() -> None:
         {"duration_s": float("nan")},
         {"cpu_s": "much"},
         {"report": {"ended": "soon"}},
+        {"report": {"ended": 127}},
+        {"report": {"ended": 0xFFFF}},
+        {"report": {"ended": 1 << 40}},
     ],
 )
 def test_an_end_that_cannot_be_is_an_error(wrong: Frame) -> None:
