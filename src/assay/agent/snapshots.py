@@ -1,24 +1,31 @@
 """Files of a tree into a sandbox, and back out of it."""
 
+from collections.abc import Iterable
 from pathlib import PurePosixPath
 from typing import Final
 
 from assay.contracts.errors import FileTooLargeError, WorkspaceError
+from assay.contracts.leftovers import LEFTOVER_NAMES, LEFTOVER_SUFFIXES
 from assay.contracts.ports import Sandbox
 from assay.contracts.workspace import Tree, TreeFile, changes_between
 
-_NOT_WORK: Final = frozenset(
-    {"__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis", ".git", ".assay"}
-    | {"node_modules", "target", ".venv", ".tox", ".nox"}
-)
-"""Folders that tools leave behind: nobody proposes them, and what the person has there stays."""
+_BUILT_BY: Final = frozenset({"Cargo.toml", "pom.xml"})
+_BUILT: Final = "target"
+"""Where Cargo and Maven build, beside their file; elsewhere it is a name like any other."""
 _LARGEST_FILE_BYTES: Final = 16 << 20
 _MOST_FILES: Final = 20_000
 
 
-def is_work(path: PurePosixPath) -> bool:
+def build_folders(paths: Iterable[PurePosixPath]) -> frozenset[PurePosixPath]:
+    """Return the folders among these paths that are built and not written."""
+    return frozenset(path.with_name(_BUILT) for path in paths if path.name in _BUILT_BY)
+
+
+def is_work(path: PurePosixPath, built: frozenset[PurePosixPath]) -> bool:
     """Whether a path could be part of a proposal, and not something a tool left behind."""
-    return not _NOT_WORK.intersection(path.parts) and path.suffix not in {".pyc", ".pyo"}
+    if LEFTOVER_NAMES.intersection(path.parts) or path.suffix in LEFTOVER_SUFFIXES:
+        return False
+    return not built.intersection((path, *path.parents))
 
 
 async def write_tree(sandbox: Sandbox, tree: Tree) -> None:
@@ -40,8 +47,10 @@ async def read_tree(sandbox: Sandbox) -> Tree:
     """Return the files of a sandbox, without what tools left behind or what nobody could keep."""
     files: dict[PurePosixPath, TreeFile] = {}
     links: list[PurePosixPath] = []
-    for entry in await sandbox.list_files():
-        if entry.kind == "directory" or not is_work(entry.path):
+    entries = await sandbox.list_files()
+    built = build_folders(entry.path for entry in entries)
+    for entry in entries:
+        if entry.kind == "directory" or not is_work(entry.path, built):
             continue
         if entry.kind != "file" or len(files) >= _MOST_FILES:
             links.append(entry.path)

@@ -12,20 +12,12 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from assay.contracts.errors import UsageError
+from assay.contracts.leftovers import LEFTOVER_NAMES, LEFTOVER_SUFFIXES
 from assay.contracts.workspace import Tree, TreeFile
 
 STAGED: Final = ".assay-staged-"
 """How the name of a file begins that is being written into a folder."""
 
-_LEFT_OUT_NAMES: Final = frozenset(
-    {
-        *(".git", ".hg", ".svn", ".jj", ".assay", ".DS_Store"),
-        *("__pycache__", ".venv", ".tox", ".nox", ".eggs", "node_modules"),
-        *(".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis", ".ipynb_checkpoints"),
-        *(".gradle", ".terraform", ".next", ".nuxt", ".parcel-cache", ".turbo"),
-    }
-)
-_LEFT_OUT_SUFFIXES: Final = (".pyc", ".pyo")
 _CACHE_TAG: Final = "CACHEDIR.TAG"
 _CACHE_SIGNATURE: Final = b"Signature: 8a477f597d28d172789f06886806bc55"
 _ENVIRONMENT_MARK: Final = "pyvenv.cfg"
@@ -178,7 +170,7 @@ def _holds_what_can_be_made_again(folder: int, names: set[str]) -> bool:
 def is_left_out(path: PurePosixPath, exclude: tuple[str, ...]) -> bool:
     """Whether a path is not read, by its own name or by a pattern; folders above do not count."""
     name = path.name
-    if name in _LEFT_OUT_NAMES or name.endswith(_LEFT_OUT_SUFFIXES) or name.startswith(STAGED):
+    if name in LEFTOVER_NAMES or name.endswith(LEFTOVER_SUFFIXES) or name.startswith(STAGED):
         return True
     return any(
         _pattern(glob.strip("/")).fullmatch(str(path) if "/" in glob.strip("/") else name)

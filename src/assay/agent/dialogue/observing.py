@@ -3,7 +3,7 @@
 from pathlib import PurePosixPath
 from typing import Final
 
-from assay.agent.snapshots import is_work
+from assay.agent.snapshots import build_folders, is_work
 from assay.agent.trimming import trim
 from assay.contracts.artifacts import media_type_of
 from assay.contracts.dialogue import Exhibit, ExhibitSource
@@ -43,7 +43,8 @@ Sizes = dict[PurePosixPath, int]
 async def look_around(sandbox: Sandbox) -> Sizes:
     """Return the files of the workspace and their sizes."""
     found = await sandbox.list_files()
-    files = (file for file in found if file.kind == "file" and is_work(file.path))
+    built = build_folders(file.path for file in found)
+    files = (file for file in found if file.kind == "file" and is_work(file.path, built))
     return {file.path: file.size_bytes for file in files}
 
 

@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 from typing import Final
 
-from assay.agent.snapshots import is_work
+from assay.agent.snapshots import build_folders, is_work
 from assay.agent.verify.build_files import is_build_file, steers_tests
 from assay.agent.verify.case import Case
 from assay.agent.verify.python_reading import is_test_file
@@ -151,12 +151,13 @@ def judged_tree(
         proposal=proposal,
         configuration=tuple(configuration),
         folders=frozenset(folders),
+        built=build_folders((*case.pristine.files, *proposal.files)),
     )
     findings = list(sieve.links())
     kept: dict[PurePosixPath, TreeFile] = {}
     gone: list[PurePosixPath] = []
     for change in changes_between(case.pristine, proposal):
-        if not is_work(change.path):
+        if not is_work(change.path, sieve.built):
             continue
         objection = sieve.objection(change)
         if objection is not None:
@@ -200,11 +201,12 @@ class _Sieve:
     proposal: Tree
     configuration: tuple[str, ...]
     folders: frozenset[PurePosixPath]
+    built: frozenset[PurePosixPath]
 
     def links(self) -> Iterator[Finding]:
         """Name what is neither file nor directory where a file has to be."""
         for link in self.proposal.links:
-            if not is_work(link) or link in self.case.pristine.links:
+            if not is_work(link, self.built) or link in self.case.pristine.links:
                 continue
             behind = [p for p in self.case.pristine.files if p == link or link in p.parents]
             behind += [p for p in self.case.protected if p == link or link in p.parents]

@@ -36,6 +36,15 @@ def test_changes_to_other_files_are_taken() -> None:
     assert not findings
 
 
+def test_a_folder_is_taken_for_built_only_beside_what_builds_it() -> None:
+    written = {"src/target/model.py": "x", "target/model.py": "x", "rust/Cargo.toml": ""}
+
+    judged, findings = judge(**written, **{"rust/target/debug/app": "x"})
+
+    assert judged == BEFORE.with_files(tree(**written).files)
+    assert not findings
+
+
 def test_a_file_may_be_deleted() -> None:
     judged, findings = judged_tree(
         CASE, BEFORE.without([PurePosixPath("data/a.txt")]), CONFIGURATION
