@@ -123,6 +123,13 @@ def test_a_conversation_at_a_terminal(home: Path) -> None:
     assert any(cell["cell_type"] == "code" for cell in notebook["cells"])
 
 
+def test_a_path_that_leads_nowhere_is_told_and_the_conversation_goes_on(home: Path) -> None:
+    child = at_a_terminal(home, "--model", script(home, "Hello."))
+    say(child, "/load ~no-such-user/a.csv")
+    child.expect("'~no-such-user/a.csv' is in nobody's folder")
+    leave(child)
+
+
 def test_an_interrupted_cell_is_lost_and_the_session_is_not(home: Path) -> None:
     replies = (
         "```python\nbefore = 7\n```",

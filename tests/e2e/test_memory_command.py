@@ -191,6 +191,7 @@ def test_forget_removes_the_one_that_is_named(home: dict[str, str], filled: Path
         (["forget", "--all", "--retired"], "say what to forget"),
         (["import", "/dev/null/x"], "/dev/null/x"),
         (["import", sys.executable], "not text"),
+        (["export", "/dev/null/x"], "/dev/null/x"),
         (["search"], "Missing argument"),
     ],
 )

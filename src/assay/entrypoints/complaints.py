@@ -22,7 +22,7 @@ def run_command(
         outcome = command.main(arguments, prog_name=name, standalone_mode=False, obj=obj)
     except click.exceptions.Exit as leaving:
         return leaving.exit_code
-    except click.UsageError as error:
+    except (click.UsageError, click.FileError) as error:
         return _explain_usage(error, name)
     except AssayError as error:
         on_error(error)
@@ -39,8 +39,10 @@ def run_command(
     return outcome if isinstance(outcome, int) else ExitCode.ACCEPTED
 
 
-def _explain_usage(error: click.UsageError, name: str) -> int:
+def _explain_usage(error: click.UsageError | click.FileError, name: str) -> int:
     message = error.format_message().rstrip(".")
+    if isinstance(error, click.FileError):
+        return _complain(message, "check the path", ExitCode.USAGE)
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         click.echo(message, err=True)
         return ExitCode.USAGE

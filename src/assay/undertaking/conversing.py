@@ -1,5 +1,6 @@
 """Opens a conversation: joins a session on disk, a notebook, a model and tools."""
 
+import stat
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import (
     AbstractAsyncContextManager,
@@ -196,12 +197,13 @@ def read_upload(source: Path) -> bytes:
     Raises:
         UsageError: If it cannot be read, is not a file, or is too large.
     """
-    if source.is_dir():
-        raise UsageError(f"{str(source)!r} is a folder", hint="name a file")
-    if source.exists() and not source.is_file():
-        raise UsageError(f"{str(source)!r} is a device or a pipe", hint="name a file")
     try:
-        if source.stat().st_size > LARGEST_FILE:
+        status = source.stat()
+        if stat.S_ISDIR(status.st_mode):
+            raise UsageError(f"{str(source)!r} is a folder", hint="name a file")
+        if not stat.S_ISREG(status.st_mode):
+            raise UsageError(f"{str(source)!r} is a device or a pipe", hint="name a file")
+        if status.st_size > LARGEST_FILE:
             raise UsageError(
                 f"{str(source)!r} holds more than {LARGEST_FILE >> 20} MB",
                 hint="load a part of it",

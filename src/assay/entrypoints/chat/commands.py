@@ -228,7 +228,10 @@ def _artifacts(desk: Desk) -> list[Exhibit]:
 
 
 def _path(word: str) -> Path:
-    return Path(word).expanduser()
+    try:
+        return Path(word).expanduser()
+    except RuntimeError as error:
+        raise UsageError(f"{word!r} is in nobody's folder", hint="check the path") from error
 
 
 def _one(words: list[str], what: str) -> str:
