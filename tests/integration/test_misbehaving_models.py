@@ -166,3 +166,44 @@ async def test_tests_that_a_shell_command_rewrote_are_as_they_were_when_judged(
     assert story.outcome.status is Status.TAMPERED
     assert Trick.TESTS_CHANGED in {finding.trick for finding in story.outcome.findings}
     assert (story.workspace / "test_it.py").read_text() == test
+
+
+SCRIPT = "grep -q 42 answer.txt\n"
+PACKAGE = '{"scripts": {"pretest": "true", "test": "grep -q 42 answer.txt"}}'
+
+
+@pytest.mark.parametrize(
+    ("check", "file", "content", "forged"),
+    [
+        ("sh ./check.sh && echo ok", "check.sh", SCRIPT, "exit 0"),
+        ("cd sub && sh run.sh", "sub/run.sh", f"cd ..; {SCRIPT}", "exit 0"),
+        ("python3 -m tools.run", "tools/run.py", "open('answer.txt')", "pass"),
+        ("sh run*.sh", "run.sh", SCRIPT, "exit 0"),
+        ("npm test", "package.json", PACKAGE, '{"scripts": {"test": "exit 0"}}'),
+    ],
+)
+async def test_a_check_is_not_rewritten_in_whatever_form_it_is_named(
+    tmp_path: Path, check: str, file: str, content: str, forged: str
+) -> None:
+    story = await tell(
+        tmp_path,
+        [PLAN, {"text": f"FILE: {file}\n```\n{forged}\n```\nDONE", "repeat": True}],
+        files={file: content},
+        checks=(check,),
+        effort=Effort(attempts=1, steps=2, check_s=30),
+    )
+
+    assert story.outcome.status is Status.NOT_ACCEPTED
+    assert (story.workspace / file).read_text() == content
+
+
+async def test_what_a_check_runs_may_be_written_if_the_goal_says_so(tmp_path: Path) -> None:
+    story = await tell(
+        tmp_path,
+        [PLAN, "FILE: main.sh\n```\necho 42\n```\nDONE"],
+        files={"main.sh": "echo 41\n"},
+        statement="Have main.sh print the answer",
+        checks=("sh main.sh | grep -q 42",),
+    )
+
+    assert story.outcome.status is Status.ACCEPTED

@@ -14,11 +14,13 @@ from assay.agent.parts import Sitting
 from assay.agent.policy import first_step
 from assay.agent.skills import proven_skills
 from assay.agent.state import OBSERVATIONS, Plan, RunState
-from assay.agent.targets import find_targets
+from assay.agent.targets import find_targets, named_in_words
 from assay.agent.verify.case import Case
-from assay.agent.verify.commands import checks_for, find_tests, split_command
+from assay.agent.verify.commands import checks_for, choose_runner, find_tests, split_command
+from assay.agent.verify.deciders import find_deciders
 from assay.contracts.conversation import Request
 from assay.contracts.events import Planned
+from assay.contracts.goal import Goal
 from assay.contracts.jsonable import jsonable
 from assay.contracts.lessons import Cue, Skill
 from assay.contracts.workspace import Tree
@@ -73,7 +75,7 @@ async def _decided(sitting: Sitting) -> Plan:
     goal, tree = parts.goal, parts.pristine
     given = goal.acceptance
     found = find_tests(tree)
-    named = _named_in(given.checks, tree)
+    named = _named_in(goal, tree)
     protected = tuple(dict.fromkeys((*given.protected, *named, *found)))
     targets = find_targets(
         goal.statement, tree, protected=given.protected or protected, allowed=goal.allowed
@@ -98,11 +100,18 @@ def _decides(sitting: Sitting) -> bool:
     return bool(given.checks or given.protected)
 
 
-def _named_in(checks: tuple[str, ...], tree: Tree) -> tuple[PurePosixPath, ...]:
+def _named_in(goal: Goal, tree: Tree) -> tuple[PurePosixPath, ...]:
     """Return the files that check commands name: a check must not be rewritten by the agent."""
-    words = (word.partition("::")[0] for check in checks for word in split_command(check))
-    paths = (PurePosixPath(word) for word in words)
-    return tuple(path for path in paths if path in tree.files)
+    named: dict[PurePosixPath, None] = {}
+    wanted = named_in_words(goal.statement).union(map(PurePosixPath, goal.allowed))
+    for check in goal.acceptance.checks:
+        words = (PurePosixPath(word.partition("::")[0]) for word in split_command(check))
+        named.update(dict.fromkeys(path for path in words if path in tree.files))
+        deciding = find_deciders(check, tree, wanted=wanted)
+        # Runners that are known leave it out of a proposal themselves.
+        known = choose_runner(split_command(check, tree)).name != "command"
+        named.update({p: None for p in deciding if not (known and p.name == "package.json")})
+    return tuple(named)
 
 
 async def _fails_now(sitting: Sitting, plan: Plan) -> bool:

@@ -18,6 +18,7 @@ _JS_IMPORT: Final = re.compile(r"""(?:require\(\s*|from\s+|import\s+)["'](\.{1,2
 _NOT_OURS: Final = frozenset(
     {"pytest", "hypothesis", "numpy", "pandas", "matplotlib", "sklearn", "scipy", "conftest"}
 )
+_PACKAGE: Final = re.compile(r"(?<![\w/.-])(?:[\w-]+/)*package\.json")
 _WILD: Final = frozenset("*?[")
 _MOST: Final = 6
 
@@ -74,6 +75,11 @@ def names_wanted(
             ):
                 names.update(dict.fromkeys(alias.name for alias in node.names))
     return tuple(name for name in names if name != "*")
+
+
+def named_in_words(statement: str) -> frozenset[PurePosixPath]:
+    """Return the files that a goal speaks of."""
+    return frozenset((*_in_words(statement), *map(PurePosixPath, _PACKAGE.findall(statement))))
 
 
 def _in_words(statement: str) -> Iterator[PurePosixPath]:
