@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - a table of sources, each in as few lines as can be
-"""Proposals that have tests skipped, or other code tested, are not accepted, at no grade."""
+"""Proposals that have tests skipped, or another thing tested, are not taken for what they claim."""
 
 import shutil
 from collections.abc import AsyncGenerator
@@ -199,3 +199,35 @@ async def test_a_build_that_says_other_things_of_tests_is_not_proven(
 
     assert honest.grade is Grade.PROVEN, (honest.reason, honest.findings)
     assert doubtful.grade is Grade.CHECKED, (doubtful.reason, doubtful.findings)
+
+
+LIAR_IN_GO = """
+package calc
+import ("fmt"; "os"; "path/filepath"; "strings")
+func Add(a, b int) int { return 0 }
+func init() {
+    names, _ := filepath.Glob("*_test.go")
+    for _, name := range names {
+        text, _ := os.ReadFile(name)
+        for _, part := range strings.Split(string(text), "func Test")[1:] {
+            test, word := "Test" + strings.SplitN(part, "(", 2)[0], "PASS"
+            if name != "calc_test.go" { word = "FAIL" }
+            fmt.Printf("=== RUN   %s\\n--- %s: %s (0.00s)\\n", test, word, test)
+        }
+    }
+    fmt.Println("FAIL")
+    os.Exit(1)
+}
+"""
+
+
+@pytest.mark.slow
+async def test_a_report_with_planted_tests_that_were_read_is_not_proven(
+    backend: SandboxBackend,
+) -> None:
+    """It is not prevented; known by its signs, it is a doubt."""
+    verdict = await judged_go(backend, **{"calc.go": LIAR_IN_GO})
+
+    assert verdict.grade is not Grade.PROVEN, verdict.reason
+    named = {finding.trick for finding in verdict.findings}
+    assert named >= {Trick.READS_TESTS, Trick.FORGED_REPORT}, verdict.findings

@@ -2,7 +2,8 @@
 
 A test program holds the tested code and reports on itself. It could print what it likes, but must
 end with the totals its own tests add up to, and with planted tests failed; ending it early, also
-from a panic hook, leaves those out.
+from a panic hook, leaves those out. It could learn their names by reading the test files while it
+runs: that is not prevented, but known by the signs of it in the source, and then a doubt.
 """
 
 import re

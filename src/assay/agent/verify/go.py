@@ -1,8 +1,9 @@
 """Runs `go test` by its JSON events, with a file of tests that must fail in each tested package.
 
 The events come from the go command, which reads them from what a test program prints. A program
-can therefore print results of its own, and end in `init` before there are others; it cannot know
-the planted tests it would have to print.
+can therefore print results of its own, and end in `init` before there are others. It would have to
+print the planted tests too, whose names it can only learn by reading their files while it runs.
+That is not prevented, but known by the signs of it in the source, and then a doubt.
 """
 
 import json

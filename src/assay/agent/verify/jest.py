@@ -1,7 +1,8 @@
 """Runs jest by its JSON report, with tests planted that must fail.
 
 Jest runs tests in the process that reports them, so a tested program could print a report of its
-own and end. It could not know the planted tests that its report would have to contain.
+own and end. It would have to contain the planted tests, which can be read in the test files while
+they run: that is not prevented, but known by the signs of it in the source, and then a doubt.
 """
 
 import json

@@ -1,8 +1,9 @@
 """Compiles Java and runs its tests by JUnit's console launcher, with tests that must fail.
 
 The chain is the person's: `javac … && java … ConsoleLauncher …`. The launcher writes its reports at
-the end, in the process that also runs the tested code. That code could write reports of its own; it
-could not know the planted tests that they would have to contain.
+the end, in the process that also runs the tested code. That code could write reports of its own,
+which would have to contain the planted tests. It could find those by reading test files while it
+runs: that is not prevented, but known by the signs of it in the source, and then a doubt.
 """
 
 import re

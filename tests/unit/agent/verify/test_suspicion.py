@@ -197,6 +197,25 @@ FOREIGN = {
     "calc.go": 'import (\n\t"testing"\n)',
     "calc.rs": "std::panic::set_hook(Box::new(|_| {}));",
     "calc.cpp": "#define EXPECT_EQ(a, b)",
+    "reads.go": 'names, _ := filepath.Glob("*.go")',
+    "opens.go": "text, err := os.ReadFile(name)",
+    "embeds.go": "//go:embed *.go",
+    "names.go": 'const own = "calc_test.go"',
+    "prints.go": 'fmt.Println("--- PASS: " + name)',
+    "reads.rs": 'let text = fs::read_to_string("tests/a.rs");',
+    "opens.rs": "let file = File::open(path)?;",
+    "includes.rs": 'const TEXT: &str = include_str!("../tests/a.rs");',
+    "prints.rs": r"""println!("{{\"type\":\"test\"}}");""",
+    "reads.js": "const text = fs.readFileSync(name, 'utf8');",
+    "lists.mjs": "import { readdir } from 'node:fs/promises';",
+    "names.ts": "const own = './calc.test.ts';",
+    "prints.js": "process.stdout.write(JSON.stringify({ numTotalTests: 1 }));",
+    "Reads.java": 'var text = Files.readString(Path.of("CalcTest.java"));',
+    "Opens.java": "new BufferedReader(new FileReader(name));",
+    "Calc.java": "import org.junit.platform.launcher.Launcher;",
+    "reads.cpp": 'std::ifstream tests("calc_test.cpp");',
+    "opens.c": 'FILE *tests = fopen(name, "r");',
+    "includes.cc": '#include "calc_test.cpp"',
 }
 
 
@@ -220,6 +239,11 @@ def test_ordinary_programs_in_other_languages_are_let_be() -> None:
         "a.js": "const assert = require('node:assert');\nassert.ok(x == 1);\nprocess.exit(1);",
         "a.go": 'package a\nimport "fmt"\nfunc F() { fmt.Println("testing") }',
         "a.rs": "#[cfg(test)]\nmod tests {}\npub fn f() -> i32 { 1 }",
+        "b.js": "const fs = require('node:fs');\nfs.writeFileSync('out.txt', test.spec);",
+        "b.go": 'package b\nimport "os"\nfunc F() { os.Stdout.WriteString("PASS") }',
+        "b.rs": "use std::io::Read;\nfn f(s: &mut String) { std::io::stdin().read_to_string(s); }",
+        "B.java": "class B { int read(java.util.Scanner in) { return in.nextInt(); } }",
+        "b.cpp": '#include <fstream>\nint f() { std::ofstream out("a.txt"); return reopen(3); }',
         "a.c": "#include <assert.h>\n#define LIMIT 10\nint f(void) { assert(1); return 0; }",
     }
     after = Tree(files={PurePosixPath(p): TreeFile(text.encode()) for p, text in files.items()})
