@@ -153,9 +153,13 @@ def _scripts(package: str, words: list[str]) -> Iterator[str]:
         fields: Any = json.loads(package)
     except (ValueError, RecursionError):
         return
-    scripts: Any = cast("dict[str, Any]", fields).get("scripts") if isinstance(fields, dict) else {}
+    scripts = _table(_table(fields).get("scripts"))
     for word in words[1:]:
         for name in (f"pre{word}", word, f"post{word}"):
-            script: Any = cast("dict[str, Any]", scripts or {}).get(name)
+            script = scripts.get(name)
             if isinstance(script, str):
                 yield script
+
+
+def _table(value: object) -> dict[str, object]:
+    return cast("dict[str, object]", value) if isinstance(value, dict) else {}

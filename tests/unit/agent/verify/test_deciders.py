@@ -71,3 +71,13 @@ def test_what_the_goal_speaks_of_may_be_written_unless_it_is_called_a_check() ->
     assert not deciders("./run.sh && true", "run.sh")
     assert not deciders("npm run lint", "package.json")
     assert deciders("./check.sh && true", "check.sh") == {"check.sh"}
+
+
+@pytest.mark.parametrize(
+    "package", [b'{"scripts": ["x"]}', b"[]", b'{"scripts": {"test": 1}}', b"{"]
+)
+def test_a_package_that_makes_no_sense_decides_all_the_same(package: bytes) -> None:
+    path = PurePosixPath("package.json")
+    tree = Tree(files={path: TreeFile(package)})
+
+    assert [*find_deciders("npm test", tree, wanted=frozenset())] == [path]
