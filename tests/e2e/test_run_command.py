@@ -9,7 +9,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pexpect
 import pytest
+
+from assay.contracts.errors import ExitCode
 
 ASSAY = (sys.executable, "-m", "assay")
 TEST = "from calc import add\n\n\ndef test_add():\n    assert add(1, 2) == 3\n"
@@ -161,6 +164,32 @@ def test_an_interrupted_run_says_how_to_go_on_and_goes_on(tmp_path: Path, worksp
     assert json.loads(resumed.stdout)["grade"] == "proven"
     assert (workspace / "calc.py").read_text() == RIGHT
     assert json.loads(resumed.stdout)["cost"]["calls"] == 2
+
+
+def test_ctrl_c_instead_of_an_answer_writes_nothing_and_loses_nothing(
+    tmp_path: Path, workspace: Path
+) -> None:
+    goal = ["run", "Write calc.py with add(a, b)", "--workspace", str(workspace)]
+    more = ["--tests", "test_calc.py", "--model", a_model(tmp_path, RIGHT)]
+    with pexpect.spawn(
+        ASSAY[0],
+        [*ASSAY[1:], *goal, *more],
+        cwd=str(tmp_path),
+        env={**environment(tmp_path), "TERM": "xterm"},
+        encoding="utf-8",
+        timeout=100,
+        dimensions=(40, 120),
+    ) as terminal:
+        terminal.expect("Write the accepted files into")
+        terminal.sendintr()
+        terminal.expect(r"go on with: assay resume (\S+)")
+        name = terminal.match.group(1)
+        terminal.expect(pexpect.EOF)
+
+    assert terminal.exitstatus == ExitCode.INTERRUPTED
+    assert not (workspace / "calc.py").exists()
+    assert json.loads(assay(tmp_path, "resume", name, "--json").stdout)["grade"] == "proven"
+    assert (workspace / "calc.py").read_text() == RIGHT
 
 
 @pytest.mark.slow

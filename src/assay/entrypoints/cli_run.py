@@ -203,6 +203,9 @@ def _watched(
         )
         try:
             outcome = anyio.run(until_interrupted, partial(carry, watching))
+        except click.Abort:
+            # Ctrl-C instead of an answer: nothing was written, and the run can be taken up again.
+            outcome = None
         except AssayError as error:
             stage.close()
             _say_how_to_go_on(error, watching, as_json=options["as_json"])
@@ -260,11 +263,12 @@ def _event_writer(path: Path, stack: ExitStack) -> Callable[[RunEvent], None]:
 
 def _confirm(stage: _Stage, *, unasked: bool) -> Callable[[str], bool]:
     """Ask before files of the person's own folder are changed, if there is someone to ask."""
+    from assay.entrypoints.interrupting import interruptible  # noqa: PLC0415
 
     def ask(folder: str) -> bool:
         if unasked or not sys.stdin.isatty() or not sys.stderr.isatty():
             return True
-        with stage.view.aside() if stage.view else nullcontext():
+        with stage.view.aside() if stage.view else nullcontext(), interruptible():
             return click.confirm(f"Write the accepted files into {folder}?", default=True, err=True)
 
     return ask

@@ -1,12 +1,15 @@
 """Ends work cleanly when the person has had enough of it."""
 
 import signal
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
+from contextlib import contextmanager
 from typing import Any, TypeVar, cast
 
 import anyio
 
 Value = TypeVar("Value")
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 async def until_interrupted(work: Callable[[], Coroutine[Any, Any, Value]]) -> Value | None:
@@ -27,13 +30,27 @@ async def until_interrupted(work: Callable[[], Coroutine[Any, Any, Value]]) -> V
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(carry_out)
-        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        with anyio.open_signal_receiver(*_SIGNALS) as signals:
             async for _ in signals:
                 tasks.cancel_scope.cancel()
                 break
     if failures:
         raise failures[0]
     return value
+
+
+@contextmanager
+def interruptible() -> Generator[None]:
+    """Have SIGINT and SIGTERM raise `KeyboardInterrupt` in what keeps the loop waiting.
+
+    A question does: the signal would be heard only after the answer.
+    """
+    before = {number: signal.signal(number, signal.default_int_handler) for number in _SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _innermost(error: Exception) -> Exception:
