@@ -309,7 +309,7 @@ async def test_what_tools_leave_behind_is_neither_lost_nor_handed_over(tmp_path:
             "RUN: mkdir -p target; echo y > target/new.txt; ls target",
             filed(RIGHT),
         ],
-        files={**FILES, "target/mine.txt": "x\n"},
+        files={**FILES, "pom.xml": "<project/>\n", "target/mine.txt": "x\n"},
         tests=TESTS,
         effort=ONE_MINUTE,
     )
