@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 else:
     # Hidden from type checkers, for whom a module with `__getattr__` has every name.
     def __getattr__(name: str) -> object:
-        import importlib  # noqa: PLC0415 - what follows loads third-party code
+        import importlib
 
         late = {
             "download": "assay.undertaking.exchange",

@@ -1,11 +1,21 @@
 """Settings of an executor, and of those who use one."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import AfterValidator, Field
 
-from assay.setting_kinds import Address, Positive, Seconds, Section, WithCommas
+from assay.setting_kinds import Address, Positive, Seconds, Section, WithCommas, Words
+
+DEFAULT_PORT: Final = 50051
+EXECUTOR_VARIABLES: Final = {
+    "GRPC_HOST": "host",
+    "GRPC_PORT": "port",
+    "GRPC_USE_SECURE": "secure",
+    "GRPC_CERT_FILE": "cert",
+    "GRPC_KEY_FILE": "key",
+}
+"""Names that other servers of this kind know; ours, such as `ASSAY_EXECUTOR__CERT`, win."""
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 Host = Annotated[str, Field(min_length=1)]
@@ -26,7 +36,7 @@ class ExecutorSettings(Section):
 
     host: Host = "127.0.0.1"
     """Where to listen. Anything but this machine needs TLS, and tokens or client certificates."""
-    port: Port = 50051
+    port: Port = DEFAULT_PORT
     secure: bool = False
     """Whether to refuse to start without a certificate."""
     cert: Path | None = None
@@ -49,10 +59,23 @@ class ExecutorSettings(Section):
     """At once, of all clients; unset: `sandbox.max_concurrent`."""
     waiting: Positive = 1024
     """Executions in the queue, of all clients; what comes on top is turned away."""
-    client_executions: Positive = 64
-    """At once, of one client; more of them wait."""
+    client_executions: Positive | None = None
+    """At once, of one client; more of them wait. Unset: three quarters of `executions`."""
     client_sandboxes: Positive = 256
     client_per_minute: Positive = 60_000
+    max_wall_s: Seconds = 3600.0
+    """The largest limits that a client may ask for; above, the request is refused."""
+    max_cpu_s: Seconds = 14_400.0
+    max_memory_mb: Positive = 16_384
+    max_processes: Positive = 4096
+    max_disk_mb: Positive = 16_384
+    max_open_files: Positive = 65_536
+    max_output_bytes: Positive = 64 << 20
+    allow_modules: Words = ()
+    """The only Python modules that programs may import, with all that is in them; empty: all. A
+    policy on what is written, not isolation."""
+    deny_modules: Words = ()
+    """Python modules that programs may not import."""
     lease_s: Seconds = 60.0
     """How long a sandbox stays open that nobody asks for."""
     linger_s: Seconds = 60.0

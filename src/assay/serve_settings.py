@@ -39,6 +39,8 @@ class ServeSettings(Section):
     """Foreign web pages that may call it: `https://notes.example.org`. None, unless named."""
     require_keys: bool = False
     """Whether a key is needed although there is none yet."""
+    api_key: SecretStr | None = Field(default=None, repr=False)
+    """A key that is always an admin's, from `API_KEY`. Not for the settings file."""
     database: DatabaseUrl | None = None
     """A PostgreSQL server; unset: `serve.sqlite` in `state_dir`."""
     quota: QuotaSettings = Field(default_factory=QuotaSettings)
@@ -56,7 +58,12 @@ class ServeSettings(Section):
     """Of one file."""
     patience_s: Seconds = 30.0
     """How long a client may take to send a piece of its request, or to take in a piece of ours."""
+    body_s: Seconds = 300.0
+    """How long a client may take to send a whole request."""
     connections: Positive = 1024
+    """Open at once."""
+    connections_per_address: Positive = 256
+    """Of one address; raise it behind a proxy, which has one address for all its clients."""
     drain_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 20.0
     """How long turns may go on after the order to end; runs are taken up after the restart."""
     otlp_endpoint: Address | None = None

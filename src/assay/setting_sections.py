@@ -114,5 +114,7 @@ class ChatSettings(Section):
     disk_mb: Positive = 1024
     policy: Literal["off", "warn", "block"] = "warn"
     """What happens to code that the screen has something against."""
+    cells: Literal["auto", "calls", "blocks"] = "auto"
+    """How a model runs code: by tool calls, or in blocks labeled `python` in its text."""
     figures: Literal["auto", "kitty", "iterm", "sixel", "file"] = "auto"
     """How the terminal shows pictures; `file` only says where they are."""

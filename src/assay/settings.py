@@ -1,8 +1,9 @@
 """Everything configurable, as frozen values. The only module that reads the environment.
 
 A value comes from the command line, else from an `ASSAY_…` variable (`ASSAY_SANDBOX__POOL_SIZE`,
-`ASSAY_STATE_DIR`), else from the settings file, else it is the default given here. Keys of model
-providers come from their usual variables, else from a file of their own that nobody else may read.
+`ASSAY_STATE_DIR`), else from the project's `.env`, which may set a few things only, else from the
+settings file, else it is the default given here. Keys of model providers come from their usual
+variables, else from that `.env`, else from a file of their own that nobody else may read.
 """
 
 import os
@@ -18,7 +19,13 @@ from pydantic import Field, SecretStr, ValidationError
 from assay.backend_settings import DockerSettings, E2BSettings
 from assay.contracts.errors import UsageError
 from assay.contracts.execution import Isolation
-from assay.executor_settings import ExecutorSettings, RemoteSettings
+from assay.executor_settings import (
+    DEFAULT_PORT,
+    EXECUTOR_VARIABLES,
+    ExecutorSettings,
+    RemoteSettings,
+)
+from assay.project_env import ProjectEnv, read_project_env
 from assay.serve_settings import ServeSettings
 from assay.setting_kinds import (
     Address,
@@ -41,7 +48,6 @@ from assay.setting_sections import (
 
 _PREFIX = "ASSAY_"
 _NESTING = "__"
-
 _KEYS = "api_keys"
 KeyVariable = Literal[
     "OPENAI_API_KEY",
@@ -56,6 +62,7 @@ KeyVariable = Literal[
 """Where keys are looked for; the last is for `models.base_url`."""
 KEY_VARIABLES: Final[tuple[KeyVariable, ...]] = get_args(KeyVariable)
 _E2B_KEY: Final = "E2B_API_KEY"
+_ALL_KEYS: Final = (*KEY_VARIABLES, _E2B_KEY)
 _NEVER_QUOTED: Final = frozenset(
     {_KEYS, "api_key", "base_url", "base_urls", "pip_environment", "index_environment"}
     | {"env", "headers", "database"}
@@ -66,14 +73,23 @@ _FOR_PIP: Final = re.compile(
     r"|HOME|LANG|LC_ALL|NETRC|XDG_CONFIG_(HOME|DIRS)",
     re.IGNORECASE,
 )
+_OF_PROJECTS: Final = frozenset(
+    {
+        *("ASSAY_MODELS__DEFAULT", "ASSAY_MODELS__TIMEOUT_S", "ASSAY_AGENT__ATTEMPTS"),
+        *("ASSAY_AGENT__TIMEOUT_S", "ASSAY_AGENT__CHECK_S", "ASSAY_AGENT__BASELINE_S"),
+        *("ASSAY_CHAT__STEPS", "ASSAY_CHAT__REPAIRS", "ASSAY_CHAT__CELL_S", "ASSAY_CHAT__FIGURES"),
+    }
+)
+"""What a project's `.env` may set, beside keys and ASSAY_BASE_URL: nothing that isolates, screens,
+limits, caps or keeps, and no address that a key of somebody else is sent to."""
+_MODEL: Final = "ASSAY_MODELS__DEFAULT"
+_OF_FILES: Final = frozenset({"local", "scripted", "replay", "replay-lenient"})
+"""Models that are files: a folder of anybody names none to be loaded here."""
+_BASE_URL: Final = "ASSAY_BASE_URL"
+_OWN_KEY: Final = "ASSAY_API_KEY"
 _TOP_VARIABLES: Final = {"ASSAY_CONFIG_DIR": "config_dir", "ASSAY_STATE_DIR": "state_dir"}
+_SERVE_VARIABLES: Final = {"API_KEY": "api_key"}
 _MODEL_VARIABLES: Final = {"ASSAY_BASE_URL": "base_url", "ASSAY_MODEL_PATH": "local_path"}
-_EXECUTOR_VARIABLES: Final = {
-    "GRPC_USE_SECURE": "secure",
-    "GRPC_CERT_FILE": "cert",
-    "GRPC_KEY_FILE": "key",
-}
-"""Names that other servers of this kind know; ours, such as `ASSAY_EXECUTOR__CERT`, win."""
 
 
 def _runtime_dir() -> Path:
@@ -85,12 +101,36 @@ def _runtime_dir() -> Path:
 
 
 def _cache_dir() -> Path:
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(home) / "assay"
+    return Path(os.environ.get("XDG_CACHE_HOME") or _home() / ".cache") / "assay"
 
 
 def _state_dir() -> Path:
-    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "assay"
+    return Path(os.environ.get("XDG_STATE_HOME") or _home() / ".local" / "state") / "assay"
+
+
+def _home() -> Path:
+    try:
+        return Path.home()
+    except RuntimeError:
+        raise UsageError(
+            "there is no home folder: HOME is not set, and this user has no account",
+            hint="set HOME to a folder that you can write",
+        ) from None
+
+
+def expand_home(path: Path) -> Path:
+    """Put the home folder in place of a tilde at the beginning.
+
+    Raises:
+        UsageError: If it names the home of an account that does not exist.
+    """
+    try:
+        return path.expanduser()
+    except RuntimeError:
+        raise UsageError(
+            f"{str(path)!r} names the home of an account that does not exist",
+            hint="check the path; `./~x` is a file of that name",
+        ) from None
 
 
 def _pip_environment() -> dict[str, str]:
@@ -195,6 +235,8 @@ class AgentSettings(Section):
     """For a whole run."""
     check_s: Seconds = 180.0
     """For one check."""
+    baseline_s: Annotated[float, Field(ge=0, le=86400)] = 60.0
+    """For one check on the untouched files, before the first call to a model; 0: not run there."""
     memory_mb: Positive = 2048
     """For one execution; test runners and compilers need more than a short program."""
     disk_mb: Positive = 1024
@@ -216,12 +258,22 @@ class Settings(Section):
     memory: MemorySettings = Field(default_factory=MemorySettings)
     mcp: McpSettings = Field(default_factory=McpSettings)
     tools: ToolSettings = Field(default_factory=ToolSettings)
-    config_dir: Path = Field(default_factory=lambda: _config_file().parent)
+    config_dir: Path = Field(default_factory=lambda: settings_file().parent)
     """Where the settings file is, and a folder `tools` with tools of one's own."""
     executor: ExecutorSettings = Field(default_factory=ExecutorSettings)
     serve: ServeSettings = Field(default_factory=ServeSettings)
     state_dir: Path = Field(default_factory=_state_dir)
     """Where runs, sessions, keys and memories are kept."""
+
+    @property
+    def bench_dir(self) -> Path:
+        """Where exercises and toolchains of benchmarks are kept."""
+        return self.models.cache_dir / "bench"
+
+    @property
+    def fetched_go(self) -> Path:
+        """Where a Go that was fetched for benchmarks is kept."""
+        return self.bench_dir / "toolchains" / "go"
 
 
 def colour_refused() -> bool:
@@ -242,19 +294,85 @@ def terminal_graphics() -> Literal["kitty", "iterm", "sixel", "file"]:
     return "sixel" if term.startswith(("foot", "mlterm")) or "sixel" in term else "file"
 
 
-def load_settings(overrides: Mapping[str, Any] | None = None) -> Settings:
-    """Merge defaults, file, environment and the caller's words, the later winning.
+def load_settings(
+    overrides: Mapping[str, Any] | None = None, *, project: Path | None = None
+) -> Settings:
+    """Merge defaults, file, a project's `.env`, environment and the caller's words, in this order.
 
     Raises:
         UsageError: If the file cannot be read, or a name or value is not one we know.
     """
     merged: dict[str, Any] = {}
-    for layer in (_from_file(), _from_credentials(), _from_environment(), overrides or {}):
+    of_project, environment = _from_project(project), _from_environment()
+    for layer in (_from_file(), _from_credentials(), of_project, environment, overrides or {}):
         _merge(merged, layer)
+    _keep_keys_apart(merged, of_project, (environment, overrides or {}))
     try:
-        return Settings.model_validate(merged)
+        return _with_fetched_programs(Settings.model_validate(merged))
     except ValidationError as error:
         raise _explained(error) from error
+
+
+def project_notice(project: Path) -> str:
+    """Say which names of a project's `.env` are used, and which may not be; empty if none."""
+    found = _project_env(project)
+    used = [name for name in found.values if not os.environ.get(name)]
+    parts = (
+        f"uses {', '.join(used)} of {str(project / '.env')!r}" if used else "",
+        f"a project may not set {', '.join(found.ignored)}" if found.ignored else "",
+    )
+    return "; ".join(filter(None, parts))
+
+
+def _project_env(project: Path) -> ProjectEnv:
+    found = read_project_env(project, {*_ALL_KEYS, _BASE_URL, *_OF_PROJECTS})
+    provider, named, _ = found.values.get(_MODEL, "").partition(":")
+    if named and provider in _OF_FILES:
+        values = {name: value for name, value in found.values.items() if name != _MODEL}
+        return ProjectEnv(values=values, ignored=(*found.ignored, _MODEL))
+    return found
+
+
+def _from_project(project: Path | None) -> dict[str, Any]:
+    if project is None:
+        return {}
+    given = _project_env(project).values
+    found = _placed({name: value for name, value in given.items() if name in _ALL_KEYS})
+    if address := given.get(_BASE_URL):
+        found["models"]["base_url"] = address
+    for name in _OF_PROJECTS.intersection(given):
+        section, key = name.removeprefix(_PREFIX).lower().split(_NESTING)
+        found.setdefault(section, {})[key] = given[name]
+    return found
+
+
+def _keep_keys_apart(
+    merged: dict[str, Any], of_project: Mapping[str, Any], stronger: tuple[Mapping[str, Any], ...]
+) -> None:
+    """Send no key of the person to an address that a project gives."""
+    address = of_project.get("models", {}).get("base_url")
+    if not address or any(layer.get("models", {}).get("base_url") for layer in stronger):
+        return
+    keys = merged["models"][_KEYS]
+    own = of_project["models"][_KEYS].get(_OWN_KEY)
+    keys.pop(_OWN_KEY, None)
+    if own:
+        keys[_OWN_KEY] = own
+
+
+def _with_fetched_programs(settings: Settings) -> Settings:
+    """Have sandboxes find the Go that `assay bench toolchains --install` fetched, as benchmarks do.
+
+    Where the settings name a search path, nothing is added to it.
+    """
+    sandbox = settings.sandbox
+    folder = settings.fetched_go
+    if "search_path" in sandbox.model_fields_set or not (folder / "compiled").is_file():
+        return settings
+    found = (str(folder / "go" / "bin"), *sandbox.search_path)
+    return settings.model_copy(
+        update={"sandbox": sandbox.model_copy(update={"search_path": found})}
+    )
 
 
 def _explained(error: ValidationError) -> UsageError:
@@ -271,18 +389,19 @@ def _explained(error: ValidationError) -> UsageError:
     return UsageError(f"setting {name}: {told}, not {first['input']!r}", hint=hint)
 
 
-def _config_file() -> Path:
+def settings_file() -> Path:
+    """Return where settings are read from, whether or not the file is there."""
     if named := os.environ.get("ASSAY_CONFIG"):
         return Path(named)
-    home = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    home = os.environ.get("XDG_CONFIG_HOME") or _home() / ".config"
     return Path(home) / "assay" / "config.toml"
 
 
 def _from_file() -> dict[str, Any]:
-    path = _config_file()
+    path = settings_file()
     try:
         found = tomllib.loads(path.read_text())
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         if os.environ.get("ASSAY_CONFIG"):
             raise UsageError(
                 f"ASSAY_CONFIG names {str(path)!r}, which does not exist",
@@ -294,13 +413,13 @@ def _from_file() -> dict[str, Any]:
     if _holds_keys(found):
         raise UsageError(
             f"keys do not belong into {str(path)!r}, which others may read",
-            hint=f"write them into {str(_credentials_file())!r}, as in docs/reference/models.md",
+            hint=f"write them into {str(credentials_file())!r}, as in docs/reference/models.md",
         )
     return found
 
 
 def _holds_keys(found: Mapping[str, Any]) -> bool:
-    for path in (("models", _KEYS), ("sandbox", "e2b", "api_key")):
+    for path in (("models", _KEYS), ("sandbox", "e2b", "api_key"), ("serve", "api_key")):
         place: Any = found
         for name in path:
             place = cast("Any", place).get(name) if isinstance(place, dict) else None
@@ -309,13 +428,14 @@ def _holds_keys(found: Mapping[str, Any]) -> bool:
     return False
 
 
-def _credentials_file() -> Path:
-    return _config_file().with_name("credentials.toml")
+def credentials_file() -> Path:
+    """Return where keys are read from, whether or not the file is there."""
+    return settings_file().with_name("credentials.toml")
 
 
 def _from_credentials() -> dict[str, Any]:
     """Read the keys from their own file, unless others could read or change them too."""
-    path = _credentials_file()
+    path = credentials_file()
     try:
         # Opened once, so that what was checked is what is read.
         with path.open("rb") as file:
@@ -364,7 +484,11 @@ def _from_environment() -> dict[str, Any]:
     found = _placed({name: key for name in known if (key := os.environ.get(name, "").strip())})
     found |= _set_by(_TOP_VARIABLES)
     found["models"] |= _set_by(_MODEL_VARIABLES)
-    found["executor"] = _set_by(_EXECUTOR_VARIABLES)
+    found["executor"] = _set_by(EXECUTOR_VARIABLES)
+    found["serve"] = _set_by(_SERVE_VARIABLES)
+    if host := os.environ.get("CODE_EXECUTOR_HOST"):
+        address = f"{host}:{os.environ.get('CODE_EXECUTOR_PORT') or DEFAULT_PORT}"
+        found.setdefault("sandbox", {}).update(backend="remote", remote={"addresses": address})
     if engine := os.environ.get("DOCKER_HOST"):
         found.setdefault("sandbox", {})["docker"] = {"socket": engine}
     for name, value in sorted(os.environ.items()):

@@ -272,9 +272,10 @@ def test_the_runtime_folder_is_the_named_one_or_the_users(
 
 
 def test_toolchains_are_looked_for_along_the_search_path_of_the_caller(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", "/a:/b")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # no toolchain was fetched
 
     assert load_settings().sandbox.search_path == ("/a", "/b")
 

@@ -36,6 +36,14 @@ class ToolCall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Picture:
+    """An image that a model looks at."""
+
+    media_type: str
+    base64: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
     """One turn."""
 
@@ -48,6 +56,8 @@ class Message:
     provider_state: str = ""
     """Only from the assistant: what its provider wants to see again with this turn, such as signed
     thoughts. Keep it with the message; only the wire format that wrote it can read it."""
+    pictures: tuple[Picture, ...] = ()
+    """Only from the user, to models that see (`ModelFacts.sees_pictures`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +152,10 @@ class ModelFacts:
     drawn_by_seed: bool = False
     local: bool = False
     """Runs on this machine: small, free, and better sampled several times than asked to repair."""
+    sees_pictures: bool = False
+    """Whether it takes images."""
+    cells_in_text: bool = False
+    """Writes the cells of a conversation into its text, even if it makes native tool calls."""
 
     def output_limit(self, request: Request) -> int:
         """How many tokens a reply may have: what was asked for, and no more than can be written."""

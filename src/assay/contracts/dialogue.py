@@ -5,9 +5,12 @@ the model thought, the code it ran and what came of it are told apart everywhere
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from assay.contracts.conversation import Usage
+
+READY_NAMES: Final = (("np", "numpy"), ("pd", "pandas"), ("plt", "matplotlib.pyplot"))
+"""What every cell has without importing it: the name, and the module it stands for."""
 
 ExhibitSource = Literal["figure", "table", "file"]
 
@@ -64,14 +67,19 @@ class CellBegan:
     """What it said before the code."""
     code: str
     usage: Usage
+    """Of the reply; a reply with several cells counts with the first."""
+    remark: str = ""
+    """What it said after the last code of a reply, before it saw what came of it."""
     kind: Literal["cell_began"] = "cell_began"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellPrinted:
-    """A piece of what a running cell writes. Not kept."""
+    """A piece of what a running cell writes."""
 
     text: str
+    kept: bool = True
+    """Whether it is written down, as the beginning of what a cell prints is."""
     kind: Literal["cell_printed"] = "cell_printed"
 
 
@@ -107,6 +115,27 @@ class ToolUsed:
 TurnStatus = Literal["answered", "out_of_steps", "interrupted", "failed"]
 
 
+FailureType = Literal[
+    "model-unavailable",
+    "model-rate-limited",
+    "model-refused",
+    "context-too-long",
+    "quota-exceeded",
+    "executor-unavailable",
+    "failed",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnError:
+    """Why a turn failed: a part that it needs did not do its work."""
+
+    type: FailureType
+    detail: str
+    hint: str = ""
+    retry_after_s: float | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnEnded:
     turn: int
@@ -115,6 +144,8 @@ class TurnEnded:
     """What the model says to the person; what went wrong, if it came to no answer."""
     usage: Usage
     """Of the last reply alone; the others are with their steps."""
+    error: TurnError | None = None
+    """Set if the status is `failed`; older records do not have it."""
     kind: Literal["turn_ended"] = "turn_ended"
 
 
@@ -138,6 +169,25 @@ class StateRebuilt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StateRestoring:
+    """A new interpreter is about to run a cell of the session again. Not kept."""
+
+    cell: int
+    """Counts from 1."""
+    cells: int
+    kind: Literal["state_restoring"] = "state_restoring"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackagesAdded:
+    """From here on cells can import these packages."""
+
+    packages: tuple[str, ...]
+    """As pip writes them."""
+    kind: Literal["packages_added"] = "packages_added"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelChosen:
     """From here on this model answers."""
 
@@ -156,11 +206,17 @@ DialogueEvent = (
     | TurnEnded
     | TurnUndone
     | StateRebuilt
+    | StateRestoring
+    | PackagesAdded
     | ModelChosen
 )
 
-PassingSpeech = SpeechArrived | CellPrinted
-"""Events that are shown and not kept."""
+
+def is_passing(event: DialogueEvent) -> bool:
+    """Whether an event is shown and not kept."""
+    if isinstance(event, CellPrinted):
+        return not event.kept
+    return isinstance(event, SpeechArrived | StateRestoring)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

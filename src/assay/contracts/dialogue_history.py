@@ -3,22 +3,27 @@
 import ast
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from assay.contracts.conversation import Usage
 from assay.contracts.dialogue import (
     CellBegan,
     CellEnded,
+    CellPrinted,
     DialogueEvent,
     FileLoaded,
     ModelChosen,
+    PackagesAdded,
     ToolUsed,
     TurnBegan,
     TurnEnded,
+    TurnError,
     TurnStatus,
     TurnUndone,
 )
 
 Step = CellEnded | ToolUsed
+CUT_OFF: Final = "The cell was cut off."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,9 +35,13 @@ class Turn:
     steps: tuple[Step, ...] = ()
     thoughts: tuple[str, ...] = ()
     """What was said before each piece of code that was run, in order."""
+    remarks: tuple[str, ...] = ()
+    """What was said after each of them, in the same reply."""
     status: TurnStatus | None = None
     """None if it was cut off."""
     answer: str = ""
+    error: TurnError | None = None
+    """Why it failed, if it did."""
 
     @property
     def cells(self) -> tuple[CellEnded, ...]:
@@ -50,6 +59,12 @@ class History:
     usage: Usage = field(default_factory=Usage)
     begun: int = 0
     """How many turns were begun, undone ones too."""
+    packages: tuple[str, ...] = ()
+    """What cells can import besides what is installed."""
+    running: CellBegan | None = None
+    """The cell that has begun and not ended."""
+    printed: str = ""
+    """What it has printed, as far as that is kept."""
 
     @property
     def kept_cells(self) -> tuple[CellEnded, ...]:
@@ -68,6 +83,9 @@ class History:
 
     def after(self, event: DialogueEvent) -> "History":
         """Return the history with one more event."""
+        # A cell that never ended has ended by now.
+        if self.running and isinstance(event, TurnBegan | TurnEnded | CellBegan):
+            return self.settled().after(event)
         match event:
             case FileLoaded():
                 others = tuple(file for file in self.files if file.path != event.path)
@@ -80,19 +98,34 @@ class History:
                 return replace(self, turns=left)
             case ModelChosen():
                 return replace(self, model=event.model)
+            case PackagesAdded():
+                new = tuple(name for name in event.packages if name not in self.packages)
+                return replace(self, packages=(*self.packages, *new))
+            case CellPrinted():
+                return replace(self, printed=self.printed + event.text) if event.kept else self
             case CellBegan() | CellEnded() | ToolUsed() | TurnEnded():
                 return self._after_step(event)
             case _:
                 return self
 
+    def settled(self) -> "History":
+        """Return the history with an end for a cell that has none, as after a crash."""
+        cut = cut_off_cell(self)
+        return self if cut is None else self.after(cut)
+
     def _after_step(self, event: CellBegan | CellEnded | ToolUsed | TurnEnded) -> "History":
         """Change the last turn; an event of another one belongs to nothing that stands."""
+        running = event if isinstance(event, CellBegan) else None
         if not self.turns or self.turns[-1].number != event.turn:
-            return self
+            return replace(self, running=running, printed="")
         turn, usage = self.turns[-1], self.usage
         match event:
             case CellBegan():
-                turn = replace(turn, thoughts=(*turn.thoughts, event.thought))
+                turn = replace(
+                    turn,
+                    thoughts=(*turn.thoughts, event.thought),
+                    remarks=(*turn.remarks, event.remark),
+                )
                 usage += event.usage
             case CellEnded():
                 turn = replace(turn, steps=(*turn.steps, event))
@@ -100,9 +133,10 @@ class History:
                 turn = replace(turn, steps=(*turn.steps, event))
                 usage += event.usage
             case TurnEnded():
-                turn = replace(turn, status=event.status, answer=event.text)
+                turn = replace(turn, status=event.status, answer=event.text, error=event.error)
                 usage += event.usage
-        return replace(self, turns=(*self.turns[:-1], turn), usage=usage)
+        turns = (*self.turns[:-1], turn)
+        return replace(self, turns=turns, usage=usage, running=running, printed="")
 
 
 def history_of(events: Iterable[DialogueEvent]) -> History:
@@ -110,7 +144,24 @@ def history_of(events: Iterable[DialogueEvent]) -> History:
     history = History()
     for event in events:
         history = history.after(event)
-    return history
+    return history.settled()
+
+
+def cut_off_cell(history: History) -> CellEnded | None:
+    """Return the end of a cell that was cut off, with what it had printed; None without such."""
+    if history.running is None:
+        return None
+    parts = (history.printed.rstrip(), CUT_OFF)
+    return CellEnded(
+        turn=history.running.turn,
+        step=history.running.step,
+        code=history.running.code,
+        observation="\n".join(part for part in parts if part),
+        failed=True,
+        kept=False,
+        artifacts=(),
+        duration_s=0.0,
+    )
 
 
 def names_set_by(code: str) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
     AssayError
     ├── UsageError                     the request is wrong: whoever asked changes it
+    │   └── PolicyError                settings forbid it: change the request or the settings
     ├── MissingExtraError              an optional part is not installed: install it
     ├── IsolationUnavailableError      this machine cannot isolate as asked: change either
     ├── PackageError                   a package cannot be had: whoever asked names another
@@ -26,6 +27,8 @@ A failing program, a passed time limit or a killed process is not here: it is a 
 from enum import IntEnum
 from typing import Literal
 
+from assay.contracts.distribution import how_to_install
+
 Dispatch = Literal["never_started", "outcome_unknown"]
 """What is known of a program whose sandbox was lost: safe to retry, or perhaps done already."""
 
@@ -39,7 +42,11 @@ class ExitCode(IntEnum):
     BUDGET = 3
     INFRASTRUCTURE = 4
     TAMPERING = 5
+    INTERNAL = 70
+    """A defect of Assay ended the command."""
     INTERRUPTED = 130
+    CLOSED_PIPE = 141
+    """The reader of stdout is gone; the shell reports a program ended by SIGPIPE the same way."""
 
 
 class AssayError(Exception):
@@ -59,17 +66,25 @@ class UsageError(AssayError):
     exit_code = ExitCode.USAGE
 
 
+class PolicyError(UsageError):
+    """What is asked for is forbidden by the settings of whoever would do it. Nothing was begun."""
+
+
 class MissingExtraError(AssayError):
     """An optional dependency is needed and not installed."""
 
     exit_code = ExitCode.USAGE
 
     def __init__(self, feature: str, *, extra: str) -> None:
+        several = "," in extra
         super().__init__(
-            f"{feature} needs an extra that is not installed",
-            hint=f"run `pip install 'assay[{extra}]'`",
+            f"{feature} needs extras that are not installed: {extra.replace(',', ', ')}"
+            if several
+            else f"{feature} needs an extra that is not installed",
+            hint=how_to_install(extra),
         )
         self.extra = extra
+        """Its name; where several are missing, their names with commas between them."""
 
 
 class IsolationUnavailableError(AssayError):
@@ -90,6 +105,9 @@ class PackageError(AssayError):
 class SandboxUnavailableError(AssayError):
     """The sandbox itself is gone, as opposed to a program in it that failed."""
 
+    sandbox_stays: bool = False
+    """Whether only this request was turned away, and the sandbox is as it was."""
+
     def __init__(self, message: str, *, dispatch: Dispatch, hint: str = "") -> None:
         super().__init__(message, hint=hint)
         self.dispatch: Dispatch = dispatch
@@ -104,9 +122,12 @@ class ModelUnavailableError(AssayError):
         *,
         retry_after_s: float | None = None,
         turned_away: bool = False,
+        rate_limited: bool = False,
         hint: str = "",
     ) -> None:
         super().__init__(message, hint=hint)
+        self.rate_limited = rate_limited
+        """The provider limits how often, or how much, it is asked."""
         self.retry_after_s = retry_after_s
         """What the provider asked for; None if it did not say."""
         self.turned_away = turned_away

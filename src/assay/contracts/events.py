@@ -7,7 +7,7 @@ from typing import Literal
 from assay.contracts.conversation import Usage
 from assay.contracts.goal import Goal, Outcome
 from assay.contracts.verdict import CheckReport, Finding, Lattice, Verdict
-from assay.contracts.workspace import FileChange
+from assay.contracts.workspace import FileChange, Withheld
 
 Move = Literal["sample", "hinted", "repair", "fresh", "combine"]
 """`sample`: independent of what was tried. `hinted`: as independent, but told which tests are hard.
@@ -24,6 +24,8 @@ class RunStarted:
     isolation: str
     workspace: str
     tree: str
+    withheld: tuple[Withheld, ...] = ()
+    """What the run does not see: ignored by git, or a secret by its name or content."""
     kind: Literal["run_started"] = "run_started"
 
 
@@ -43,6 +45,8 @@ class Planned:
     lessons: tuple[str, ...] = ()
     skills: tuple[str, ...] = ()
     """Names of helpers that earlier runs have left behind, tested again just now."""
+    baseline: str = ""
+    """What people should know of the checks on the untouched files; empty: nothing."""
     kind: Literal["planned"] = "planned"
 
 

@@ -1,5 +1,6 @@
 """What runs in a sandbox, within which limits, and what comes back."""
 
+import base64
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -86,7 +87,8 @@ class Limits:
             # Compared from both sides, which also leaves out what is not a number.
             if not 0 < value <= _LARGEST_LIMIT:
                 raise UsageError(
-                    f"{limit.name} must be a positive number, not {str(value)[:40]}",
+                    f"{limit.name} must be above 0 and at most {_LARGEST_LIMIT},"
+                    f" not {str(value)[:40]}",
                     hint=f"leave {limit.name} out to get the default, {limit.default}",
                 )
 
@@ -253,6 +255,15 @@ class ExecutionResult:
         return self.stderr_bytes.decode("utf-8", errors="replace")
 
     @property
+    def stdout_base64(self) -> str | None:
+        """All of stdout where `stdout` cannot show it, since it is not UTF-8; otherwise None."""
+        return base64_of_binary(self.stdout_bytes)
+
+    @property
+    def stderr_base64(self) -> str | None:
+        return base64_of_binary(self.stderr_bytes)
+
+    @property
     def truncated(self) -> bool:
         return bool(self.stdout_dropped_bytes or self.stderr_dropped_bytes)
 
@@ -282,3 +293,12 @@ class FileInfo:
     kind: Literal["file", "directory", "symlink", "other"]
     size_bytes: int
     executable: bool
+
+
+def base64_of_binary(data: bytes) -> str | None:
+    """Return bytes that are not UTF-8 in base64; None for those that are."""
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError:
+        return base64.b64encode(data).decode("ascii")
+    return None

@@ -8,7 +8,7 @@ from typing import Literal
 from assay.contracts.conversation import Usage
 from assay.contracts.errors import UsageError
 from assay.contracts.verdict import Finding, Grade, Lattice, Verdict
-from assay.contracts.workspace import FileChange
+from assay.contracts.workspace import FileChange, Withheld
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +38,8 @@ class Effort:
     wall_s: float = 1800.0
     check_s: float = 180.0
     """For one check."""
+    baseline_s: float = 60.0
+    """For one check on the untouched files, before the first call to a model; 0: not run there."""
     best_of: int = 1
     """Attempts made side by side each time, of which the best is kept."""
 
@@ -45,6 +47,8 @@ class Effort:
         for name in ("attempts", "steps", "wall_s", "check_s", "best_of"):
             if not 0 < getattr(self, name) < float("inf"):
                 raise UsageError(f"{name} must be a positive number, not {getattr(self, name)!r}")
+        if not 0 <= self.baseline_s < float("inf"):
+            raise UsageError(f"baseline_s must be 0 or positive, not {self.baseline_s!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +105,8 @@ class Outcome:
     wall_s: float
     certificate: str = ""
     """Where it was written; empty unless accepted."""
+    withheld: tuple[Withheld, ...] = ()
+    """What the run did not see of the workspace."""
 
     @property
     def accepted(self) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import PurePosixPath
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from assay.contracts.conversation import ModelFacts, Reply, Request, ToolSpec
 from assay.contracts.dialogue import DialogueEvent, Exhibit, ExhibitSource
@@ -183,6 +183,21 @@ class SandboxBackend(Protocol):
             SandboxUnavailableError: If none can be made.
         """
         ...
+
+
+@runtime_checkable
+class Watched(Protocol):
+    """A backend that can be lost while it is open, because it depends on another machine."""
+
+    @property
+    def trouble(self) -> str:
+        """Why no sandbox can be opened now, as of the last look; empty if nothing is wrong."""
+        ...
+
+
+def trouble_of(backend: SandboxBackend) -> str:
+    """Return why a backend cannot be used just now, without trying it; empty if it can."""
+    return backend.trouble if isinstance(backend, Watched) else ""
 
 
 OnText = Callable[[str], None]

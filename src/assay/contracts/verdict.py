@@ -1,10 +1,11 @@
 """What an independent check says of a proposal, and by what evidence."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import PurePosixPath
-from typing import Literal
+from typing import Final, Literal
 
 
 class Grade(StrEnum):
@@ -87,12 +88,21 @@ class Trick(StrEnum):
     """What it runs is built at run time and cannot be read."""
     NOT_ALLOWED = "not_allowed"
     """No trick: a file outside of what may be changed, which is left out."""
+    NO_CHANGE = "no_change"
+    """No trick: every file is as it was, so there is nothing to accept."""
+    NOT_EXECUTED = "not_executed"
+    """No trick: changed files that the tests did not run."""
+    PASSED_BEFORE = "passed_before"
+    """No trick: the checks passed on the untouched files as well."""
     UNSTABLE = "unstable"
     """The same tests ended differently when run again under other conditions."""
 
 
-Severity = Literal["forgery", "doubt", "note"]
-"""`forgery`: rejected. `doubt`: cannot be `proven`. `note`: left out and told, no more."""
+_PARTS: Final = re.compile("::")
+
+Severity = Literal["forgery", "rejected", "doubt", "note"]
+"""`forgery` and `rejected`: not accepted, with and without an accusation. `doubt`: cannot be
+`proven`. `note`: left out and told, no more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +168,8 @@ class LatticeRow:
 
     attempt: int
     statuses: Mapping[str, TestStatus] = field(default_factory=dict[str, TestStatus])
+    checks: tuple[str, ...] = ()
+    """Those of the names that are commands: checks that reported no test."""
 
     @property
     def passed(self) -> frozenset[str]:
@@ -179,3 +191,21 @@ class Lattice:
     def tests(self) -> tuple[str, ...]:
         """All test ids, in the order in which they were first seen."""
         return tuple(dict.fromkeys(test for row in self.rows for test in row.statuses))
+
+    @property
+    def counted(self) -> tuple[str, ...]:
+        """What is counted as one test each, everywhere.
+
+        A file that could not be imported is none where its tests are known, nor is a check whose
+        tests are.
+        """
+        above = {test[: mark.start()] for test in self.tests for mark in _PARTS.finditer(test)}
+        checks = {check for row in self.rows for check in row.checks}
+        tests = tuple(test for test in self.tests if test not in checks and test not in above)
+        return tests or self.tests
+
+    @property
+    def noun(self) -> str:
+        """What the counted are: tests, or checks that are known by their exit code alone."""
+        checks = {check for row in self.rows for check in row.checks}
+        return "check" if checks.issuperset(self.counted) else "test"

@@ -1,11 +1,26 @@
 """The files of a workspace at one moment, as a value."""
 
 import hashlib
+import posixpath
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import PurePosixPath
-from typing import Literal
+from typing import Final, Literal
+
+_SOURCE_FOLDER: Final = "src"
+_EXPORT: Final = f'export PYTHONPATH="$PWD/{_SOURCE_FOLDER}${{PYTHONPATH:+:$PYTHONPATH}}"; '
+
+
+def project_env(cwd: PurePosixPath = PurePosixPath()) -> Mapping[str, str]:
+    """Return the variables with which a program in this folder can import a src layout."""
+    folders = dict.fromkeys((_SOURCE_FOLDER, posixpath.relpath(_SOURCE_FOLDER, cwd)))
+    return {"PYTHONPATH": ":".join(folders)}
+
+
+def project_script(script: str) -> tuple[str, ...]:
+    """Return the command for a shell script that can import a src layout after `cd` too."""
+    return ("bash", "-c", _EXPORT + script)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +35,22 @@ class TreeFile:
         return hashlib.sha256(self.content).hexdigest()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Withheld:
+    """A file or folder of the workspace that a run neither sees nor changes."""
+
+    path: PurePosixPath
+    why: str
+    folder: bool = False
+
+    def covers(self, path: PurePosixPath) -> bool:
+        """Whether a path is this one, or inside it."""
+        return path == self.path or (self.folder and self.path in path.parents)
+
+    def __str__(self) -> str:
+        return f"{self.path}/" if self.folder else str(self.path)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Tree:
     """Regular files by their paths from the root. Empty directories do not count."""
@@ -27,6 +58,8 @@ class Tree:
     files: Mapping[PurePosixPath, TreeFile] = field(default_factory=dict[PurePosixPath, TreeFile])
     links: tuple[PurePosixPath, ...] = ()
     """What was neither a file nor a directory where this was read: named, never followed."""
+    withheld: tuple[Withheld, ...] = ()
+    """What was not read because it is ignored by git or looks like a secret: not in `digest`."""
 
     @cached_property
     def digest(self) -> str:
@@ -39,13 +72,17 @@ class Tree:
 
     def with_files(self, files: Mapping[PurePosixPath, TreeFile]) -> "Tree":
         """Return a tree that has these too, in place of those with the same path."""
-        return Tree(files={**self.files, **files}, links=self.links)
+        return replace(self, files={**self.files, **files})
 
     def without(self, paths: Iterable[PurePosixPath]) -> "Tree":
         """Return a tree that lacks these."""
         gone = frozenset(paths)
         kept = {path: file for path, file in self.files.items() if path not in gone}
-        return Tree(files=kept, links=self.links)
+        return replace(self, files=kept)
+
+    def why_withheld(self, path: PurePosixPath) -> str:
+        """Return why nothing may be written at a path; empty if it may."""
+        return next((one.why for one in self.withheld if one.covers(path)), "")
 
     def text(self, path: PurePosixPath) -> str | None:
         """Return the text of a file; None if there is none or it is not UTF-8."""

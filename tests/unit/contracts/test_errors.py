@@ -71,7 +71,7 @@ def test_a_missing_extra_says_how_to_install_it() -> None:
     error = MissingExtraError("drawing charts", extra="data")
 
     assert str(error) == "drawing charts needs an extra that is not installed"
-    assert error.hint == "run `pip install 'assay[data]'`"
+    assert error.hint == "run `pip install 'assay-agent[data]'`"
     assert error.extra == "data"
 
 

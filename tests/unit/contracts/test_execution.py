@@ -34,7 +34,7 @@ def test_a_limit_that_is_not_finite_and_positive_is_refused_by_name(
     name: str, value: float
 ) -> None:
     with pytest.raises(
-        UsageError, match=f"{name} must be a positive number, not {value}"
+        UsageError, match=f"{name} must be above 0 and at most 1000000000000, not {value}"
     ) as caught:
         Limits(**{name: value})
 
