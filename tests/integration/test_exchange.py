@@ -56,6 +56,25 @@ def kinds(changes: tuple[FileChange, ...]) -> dict[str, str]:
     return {str(change.path): change.kind for change in changes}
 
 
+async def test_what_is_withheld_stays_out_and_as_it_is(box: assay.Sandbox, project: Path) -> None:
+    (project / ".gitignore").write_text("local.json\n")
+    (project / "local.json").write_text("mine")
+    (project / ".env").write_text("A=1")
+    act = (
+        "import os; assert not os.path.exists('local.json'); assert os.path.exists('.env')\n"
+        "open('local.json', 'w').write('theirs'); open('made.txt', 'w').write('x')"
+    )
+
+    sent = await upload(box, project, include=[".env"])
+    await run_in(box, act)
+    changes = await sent.changes()
+    await changes.apply()
+
+    assert kinds(changes.files) == {"made.txt": "added"}
+    assert [str(one.path) for one in changes.left_out] == ["local.json"]
+    assert (project / "local.json").read_text() == "mine"
+
+
 def contents(folder: Path) -> dict[str, str]:
     return {
         str(path.relative_to(folder)): path.read_text()

@@ -15,6 +15,7 @@ from typing import Any, Final, Literal, cast
 from pydantic import TypeAdapter, ValidationError
 
 from assay.contracts.conversation import Usage
+from assay.contracts.distribution import DISTRIBUTION
 from assay.contracts.errors import JournalError, UsageError
 from assay.contracts.goal import Goal
 from assay.contracts.jsonable import jsonable
@@ -135,7 +136,7 @@ def build_certificate(
         format=FORMAT,
         run=proof.run,
         issued_at=now().isoformat(timespec="seconds"),
-        assay=metadata.version("assay"),
+        assay=metadata.version(DISTRIBUTION),
         goal=proof.goal.statement,
         grade=verdict.grade,
         reason=verdict.reason,

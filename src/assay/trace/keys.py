@@ -40,8 +40,8 @@ def is_signed_by(public: str, signature: str, content: bytes) -> bool:
         MissingExtraError: If the library for it is not installed.
     """
     try:
-        from cryptography.exceptions import InvalidSignature  # noqa: PLC0415 - an extra
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import (  # noqa: PLC0415
+        from cryptography.exceptions import InvalidSignature
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import (
             Ed25519PublicKey,
         )
     except ImportError as error:
@@ -86,8 +86,8 @@ def _path(state_dir: Path) -> Path:
 
 def _make(path: Path) -> None:
     try:
-        from cryptography.hazmat.primitives import serialization  # noqa: PLC0415 - an extra
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import (  # noqa: PLC0415
+        from cryptography.hazmat.primitives import serialization
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import (
             Ed25519PrivateKey,
         )
     except ImportError as error:
@@ -118,10 +118,10 @@ def _load(path: Path) -> SigningKey:
             hint="remove it; the next run makes a new one",
         )
     try:
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import (  # noqa: PLC0415 - an extra
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import (
             Ed25519PrivateKey,
         )
-        from cryptography.hazmat.primitives.serialization import (  # noqa: PLC0415
+        from cryptography.hazmat.primitives.serialization import (
             load_pem_private_key,
         )
     except ImportError as error:

@@ -239,7 +239,8 @@ class RunStore:
             return set()
         except OSError as error:
             raise JournalError(
-                f"the runs in {str(self.folder)!r} cannot be read: {error.strerror}"
+                f"the runs in {str(self.folder)!r} cannot be read: {error.strerror}",
+                hint="make the folder readable, or set another state_dir",
             ) from error
 
     def _created_at(self, run_id: str) -> float:

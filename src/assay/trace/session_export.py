@@ -2,17 +2,27 @@
 
 import base64
 import json
+import re
 from collections.abc import Callable
-from pathlib import Path
+from pathlib import PurePosixPath
 from typing import Any, Final
+from urllib.parse import quote
 
-from assay.contracts.dialogue import CellEnded, Exhibit
+from assay.contracts.dialogue import READY_NAMES, CellEnded, Exhibit
 from assay.contracts.dialogue_history import History, Turn
 
 Load = Callable[[Exhibit], bytes]
 """Returns the content of what came out of a conversation."""
 
 _SHOWN: Final = ("image/png", "image/jpeg", "image/gif")
+_TABLE: Final = "text/html"
+_MENTIONS: Final = frozenset({"[figure shown]", "[table shown]"})
+"""Lines of an observation that stand for what a notebook shows itself."""
+
+
+def is_picture(artifact: Exhibit) -> bool:
+    """Whether a notebook or Markdown shows it."""
+    return artifact.media_type in _SHOWN
 
 
 def to_notebook(history: History, load: Load) -> str:
@@ -21,13 +31,17 @@ def to_notebook(history: History, load: Load) -> str:
     if history.files:
         names = "\n".join(f"- `{file.path}`" for file in history.files)
         cells.append(_words(f"Files that this needs beside it:\n{names}"))
+    if imports := _imports(history):
+        cells.append(_code(imports, []))
     for turn in history.turns:
         cells.append(_words(_quoted(turn.message)))
-        thoughts = iter(turn.thoughts)
+        thoughts, remarks = iter(turn.thoughts), iter(turn.remarks)
         for cell in turn.cells:
             if thought := next(thoughts, ""):
                 cells.append(_words(thought))
-            cells.append(_code(cell, load))
+            cells.append(_cell(cell, load))
+            if remark := next(remarks, ""):
+                cells.append(_words(remark))
         if turn.answer:
             cells.append(_words(turn.answer))
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
@@ -40,8 +54,8 @@ def to_notebook(history: History, load: Load) -> str:
     return json.dumps(notebook, ensure_ascii=False, indent=1) + "\n"
 
 
-def to_markdown(history: History, *, artifacts: Path | None = None) -> str:
-    """Return the conversation as Markdown; pictures are linked where they lie."""
+def to_markdown(history: History, *, artifacts: PurePosixPath | None = None) -> str:
+    """Return the conversation as Markdown; pictures are linked in the folder `artifacts`."""
     parts: list[str] = []
     for turn in history.turns:
         parts.append(f"## {' '.join(turn.message.split())}")
@@ -51,9 +65,9 @@ def to_markdown(history: History, *, artifacts: Path | None = None) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _steps(turn: Turn, artifacts: Path | None) -> list[str]:
+def _steps(turn: Turn, artifacts: PurePosixPath | None) -> list[str]:
     parts: list[str] = []
-    thoughts = iter(turn.thoughts)
+    thoughts, remarks = iter(turn.thoughts), iter(turn.remarks)
     for step in turn.steps:
         if not isinstance(step, CellEnded):
             parts.append(f"*Used `{step.tool}`:*\n\n{_fenced('text', step.answer)}")
@@ -64,10 +78,12 @@ def _steps(turn: Turn, artifacts: Path | None) -> list[str]:
         parts.append(_fenced("text", step.observation))
         if artifacts is not None:
             parts.extend(
-                f"![{artifact.name}]({artifacts / artifact.name})"
+                f"![{artifact.name}]({quote(str(artifacts / artifact.name))})"
                 for artifact in step.artifacts
-                if artifact.media_type in _SHOWN
+                if is_picture(artifact)
             )
+        if remark := next(remarks, ""):
+            parts.append(remark)
     return parts
 
 
@@ -86,18 +102,54 @@ def _words(text: str) -> dict[str, Any]:
     return {"cell_type": "markdown", "metadata": {}, "source": text}
 
 
-def _code(cell: CellEnded, load: Load) -> dict[str, Any]:
-    outputs: list[dict[str, Any]] = [
-        {"output_type": "stream", "name": "stdout", "text": f"{cell.observation.rstrip()}\n"}
-    ]
+def _imports(history: History) -> str:
+    """Return the imports that the cells rely on without having them."""
+    code = "\n".join(cell.code for turn in history.turns for cell in turn.cells)
+    used = (pair for pair in READY_NAMES if re.search(rf"\b{pair[0]}\b", code))
+    return "\n".join(f"import {module} as {name}" for name, module in used)
+
+
+def _cell(cell: CellEnded, load: Load) -> dict[str, Any]:
+    """Return a cell that runs as it did; one without effect on later cells is text.
+
+    Such a cell was not run, never came to an end or crashed, and would do so again.
+    """
+    if not cell.kept:
+        output = _fenced("text", cell.observation)
+        return _words(
+            f"Not part of the notebook's state:\n\n{_fenced('python', cell.code)}\n\n{output}"
+        )
+    made = _code(cell.code, _outputs(cell, load))
+    if cell.failed:
+        # Jupyter then continues with the next cell.
+        made["metadata"] = {"tags": ["raises-exception"]}
+    return made
+
+
+def _outputs(cell: CellEnded, load: Load) -> list[dict[str, Any]]:
+    lines = (line for line in cell.observation.splitlines() if line not in _MENTIONS)
+    text = "\n".join(lines).rstrip()
+    outputs: list[dict[str, Any]] = []
+    if text:
+        outputs.append({"output_type": "stream", "name": "stdout", "text": f"{text}\n"})
     for artifact in cell.artifacts:
-        if artifact.media_type in _SHOWN and artifact.source == "figure":
+        if artifact.source == "file":
+            continue
+        if is_picture(artifact):
             data = {artifact.media_type: base64.b64encode(load(artifact)).decode()}
-            outputs.append({"output_type": "display_data", "data": data, "metadata": {}})
+        elif artifact.media_type == _TABLE:
+            data = {_TABLE: load(artifact).decode("utf-8", errors="replace")}
+        else:
+            continue
+        outputs.append({"output_type": "display_data", "data": data, "metadata": {}})
+    return outputs
+
+
+def _code(source: str, outputs: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "cell_type": "code",
         "execution_count": None,
         "metadata": {},
         "outputs": outputs,
-        "source": cell.code,
+        "source": source,
     }

@@ -13,11 +13,17 @@ from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path, PurePosixPath
 from types import TracebackType
-from typing import Final, Self, get_args
+from typing import Final, Self
 
 from anyio import to_thread
 
-from assay.contracts.dialogue import DialogueEvent, Exhibit, ExhibitSource, PassingSpeech
+from assay.contracts.dialogue import (
+    CellPrinted,
+    DialogueEvent,
+    Exhibit,
+    ExhibitSource,
+    is_passing,
+)
 from assay.contracts.errors import JournalError, UsageError
 from assay.contracts.workspace import Tree, TreeFile
 from assay.trace import lock
@@ -32,7 +38,6 @@ ARTIFACTS: Final = "artifacts"
 DialogueListener = Callable[[DialogueEvent], None]
 """Called in the event loop with each event, after it was written. Must not block."""
 
-_PASSING: Final = get_args(PassingSpeech)
 _NOT_IN_A_NAME: Final = re.compile(r"[^A-Za-z0-9._-]+")
 _LONGEST_NAME: Final = 80
 _TRIES: Final = 10_000
@@ -92,7 +97,7 @@ class SessionRecord:
 
     def emit(self, event: DialogueEvent) -> None:
         """Write an event down for good unless it only passes by, then tell everyone who listens."""
-        if not isinstance(event, _PASSING):
+        if not is_passing(event):
             fields = {"at": self._clock(), "event": event_to_json(event)}
             if not (self.folder / EVENTS).exists():
                 # What is written into a file that has no name any more is lost.
@@ -101,7 +106,8 @@ class SessionRecord:
                     hint="`assay chat` begins another session",
                 )
             try:
-                if self._sync_later:
+                # What a cell prints is not worth waiting for the disk: its end is.
+                if self._sync_later or isinstance(event, CellPrinted):
                     self._lines.append_at_once(line_of(fields))
                 else:
                     self._lines.append_durably(line_of(fields))

@@ -3,7 +3,7 @@
 import os
 import re
 import stat
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from fnmatch import translate
@@ -13,7 +13,16 @@ from typing import Final
 
 from assay.contracts.errors import UsageError
 from assay.contracts.leftovers import LEFTOVER_NAMES, LEFTOVER_SUFFIXES
-from assay.contracts.workspace import Tree, TreeFile
+from assay.contracts.workspace import Tree, TreeFile, Withheld
+from assay.trace.ignoring import RULES_FILE
+from assay.trace.withholding import (
+    BY_NAME,
+    Guard,
+    Place,
+    build_guard,
+    is_public,
+    secret_by_content,
+)
 
 STAGED: Final = ".assay-staged-"
 """How the name of a file begins that is being written into a folder."""
@@ -43,23 +52,31 @@ class _Reading:
     root: Path
     exclude: tuple[str, ...]
     caps: Caps
+    guard: Guard
     files: dict[PurePosixPath, TreeFile] = field(default_factory=dict[PurePosixPath, TreeFile])
     links: list[PurePosixPath] = field(default_factory=list[PurePosixPath])
+    withheld: list[Withheld] = field(default_factory=list[Withheld])
     total_bytes: int = 0
 
 
 def read_workspace(
-    folder: Path, *, exclude: tuple[str, ...] = (), caps: Caps | None = None
+    folder: Path,
+    *,
+    exclude: tuple[str, ...] = (),
+    include: Iterable[PurePosixPath] = (),
+    caps: Caps | None = None,
 ) -> Tree:
     """Read all files below a folder but version control, caches, environments and `exclude`.
 
     A pattern of `exclude` with a slash is for whole paths, another one for names at any depth;
-    what is left out with a folder is all that is in it.
+    what is left out with a folder is all that is in it. What git ignores and what looks like a
+    secret is withheld, and named in the tree, unless it is one of `include` or inside one.
 
     Raises:
         UsageError: If it is no folder, cannot be read, or holds more than `caps` allow.
     """
-    reading = _Reading(root=folder, exclude=exclude, caps=caps or Caps())
+    guard = build_guard(folder, include)
+    reading = _Reading(root=folder, exclude=exclude, caps=caps or Caps(), guard=guard)
     # The folder itself may be reached through a link: the person named it.
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
     try:
@@ -71,7 +88,7 @@ def read_workspace(
             f"the workspace {str(folder)!r} cannot be read: {error.strerror}"
         ) from error
     try:
-        _read_folder(reading, descriptor, PurePosixPath())
+        _read_folder(reading, descriptor, guard.start())
     except OSError as error:
         # It was taken away meanwhile, or is a folder of the system that only looks like one.
         raise UsageError(
@@ -84,26 +101,60 @@ def read_workspace(
         ) from None
     finally:
         os.close(descriptor)
-    return Tree(files=reading.files, links=tuple(sorted(reading.links)))
+    return Tree(
+        files=reading.files,
+        links=tuple(sorted(reading.links)),
+        withheld=tuple(sorted(reading.withheld, key=lambda one: one.path)),
+    )
 
 
-def _read_folder(reading: _Reading, descriptor: int, place: PurePosixPath) -> None:
+def _read_folder(reading: _Reading, descriptor: int, place: Place) -> None:
     with os.scandir(descriptor) as found:
         entries = sorted(found, key=lambda entry: entry.name)
-    if place.parts and _holds_what_can_be_made_again(descriptor, {entry.name for entry in entries}):
+    names = {entry.name for entry in entries}
+    if place.path.parts and _holds_what_can_be_made_again(descriptor, names):
         return
+    if RULES_FILE in names:
+        place = reading.guard.ruled(place, _beginning(descriptor, RULES_FILE, _MEGABYTE))
     for entry in entries:
-        path = place / entry.name
+        path = place.path / entry.name
         if is_left_out(path, reading.exclude):
             continue
         if entry.is_dir(follow_symlinks=False):
+            inside = reading.guard.enter(place, path)
+            if reading.guard.is_closed(inside):
+                reading.withheld.append(Withheld(path=path, why=inside.why, folder=True))
+                continue
             with _opened(reading, path, _IN_FOLDER, descriptor) as inner:
-                _read_folder(reading, inner, path)
+                _read_folder(reading, inner, inside)
         elif entry.is_file(follow_symlinks=False):
-            with _opened(reading, path, _OF_FILE, descriptor) as file:
-                _read_file(reading, file, path)
+            _guarded(reading, descriptor, place, path)
         else:
             reading.links.append(path)
+
+
+def _guarded(reading: _Reading, folder: int, place: Place, path: PurePosixPath) -> None:
+    """Read a file, unless its name or its content says that it is not for others."""
+    why = reading.guard.of_file(place, path)
+    if why == BY_NAME and is_public(path, _beginning(folder, path.name, _MEGABYTE)):
+        why = ""
+    if why:
+        reading.withheld.append(Withheld(path=path, why=why))
+        return
+    with _opened(reading, path, _OF_FILE, folder) as file:
+        _read_file(reading, file, path, screened=not reading.guard.is_included(place, path))
+
+
+def _beginning(folder: int, name: str, most: int) -> bytes:
+    """Return how a regular file begins; nothing if there is none."""
+    with suppress(OSError):
+        descriptor = os.open(name, _OF_FILE, dir_fd=folder)
+        try:
+            if stat.S_ISREG(os.fstat(descriptor).st_mode):
+                return _read_up_to(descriptor, most)
+        finally:
+            os.close(descriptor)
+    return b""
 
 
 @contextmanager
@@ -121,7 +172,7 @@ def _opened(reading: _Reading, path: PurePosixPath, flags: int, folder: int) -> 
         os.close(descriptor)
 
 
-def _read_file(reading: _Reading, descriptor: int, path: PurePosixPath) -> None:
+def _read_file(reading: _Reading, descriptor: int, path: PurePosixPath, *, screened: bool) -> None:
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
         reading.links.append(path)
@@ -136,6 +187,9 @@ def _read_file(reading: _Reading, descriptor: int, path: PurePosixPath) -> None:
     if len(reading.files) >= reading.caps.files:
         raise _too_much(reading, f"more than {reading.caps.files:,} files", by_size=False)
     content = _read_up_to(descriptor, most)
+    if screened and (why := secret_by_content(content)):
+        reading.withheld.append(Withheld(path=path, why=why))
+        return
     reading.total_bytes += len(content)
     reading.files[path] = TreeFile(content, executable=bool(status.st_mode & stat.S_IXUSR))
     if reading.total_bytes > reading.caps.total_bytes:
@@ -158,13 +212,39 @@ def _holds_what_can_be_made_again(folder: int, names: set[str]) -> bool:
         return True
     if _CACHE_TAG not in names:
         return False
-    with suppress(OSError):
-        descriptor = os.open(_CACHE_TAG, _OF_FILE, dir_fd=folder)
-        try:
-            return os.read(descriptor, len(_CACHE_SIGNATURE)) == _CACHE_SIGNATURE
-        finally:
-            os.close(descriptor)
-    return False
+    return _beginning(folder, _CACHE_TAG, len(_CACHE_SIGNATURE)) == _CACHE_SIGNATURE
+
+
+def path_within(folder: Path, name: str) -> PurePosixPath | None:
+    """Return the path in a folder that a person means; None if nothing has that name there.
+
+    A shell completes names from where the person is, so that is tried too.
+    """
+    root = folder.resolve()
+    for candidate in (folder / name, Path(name)):
+        if not candidate.is_symlink() and candidate.exists():
+            place = candidate.resolve()
+            if place.is_relative_to(root):
+                return PurePosixPath(place.relative_to(root))
+    return None
+
+
+def included_paths(folder: Path, names: Iterable[str]) -> tuple[PurePosixPath, ...]:
+    """Return the paths that are read although they would be withheld.
+
+    Raises:
+        UsageError: If a name is of nothing in the folder.
+    """
+    paths: list[PurePosixPath] = []
+    for name in names:
+        path = path_within(folder, name) if name.strip() else None
+        if path is None:
+            raise UsageError(
+                f"--include {name!r} names nothing in {str(folder)!r}",
+                hint="give a file or folder of the workspace, once for each",
+            )
+        paths.append(path)
+    return tuple(paths)
 
 
 def is_left_out(path: PurePosixPath, exclude: tuple[str, ...]) -> bool:

@@ -35,7 +35,7 @@ STATEMENTS = TEXT.filter(lambda text: bool(text.strip()))
 
 
 @cache
-def every(kind: Any) -> st.SearchStrategy[Any]:  # noqa: ANN401, PLR0911 - one for each sort of type
+def every(kind: Any) -> st.SearchStrategy[Any]:  # noqa: ANN401 - one for each sort of type
     """Whatever a value of this type can be."""
     if kind in LEAVES:
         return LEAVES[kind]

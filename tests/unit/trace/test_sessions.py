@@ -1,5 +1,6 @@
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 import pytest
@@ -8,6 +9,7 @@ from assay.contracts.conversation import Usage
 from assay.contracts.dialogue import (
     CellBegan,
     CellEnded,
+    CellPrinted,
     DialogueEvent,
     Exhibit,
     FileLoaded,
@@ -17,6 +19,7 @@ from assay.contracts.dialogue import (
 )
 from assay.contracts.dialogue_history import history_of
 from assay.contracts.errors import JournalError, UsageError
+from assay.entrypoints.chat.commands import write_export
 from assay.trace.session_export import to_markdown, to_notebook
 from assay.trace.session_record import SessionRecord, read_session_events
 from assay.trace.sessions import Session, SessionStore
@@ -67,6 +70,28 @@ async def test_what_only_passes_by_is_told_and_not_written(session: Session) -> 
         record.emit(SpeechArrived(text="hel"))
     assert heard == [SpeechArrived(text="hel")]
     assert read_session_events(session.folder) == ()
+
+
+async def test_what_a_cell_printed_before_a_crash_is_in_its_history_and_export(
+    session: Session,
+) -> None:
+    began, *_ = (event for event in TURN if isinstance(event, CellBegan))
+    async with SessionRecord(session.folder) as record:
+        record.emit(TurnBegan(turn=1, message="tick"))
+        record.emit(began)
+        record.emit(CellPrinted(text="tick 0\n"))
+        record.emit(CellPrinted(text="tick 1\n"))
+        record.emit(CellPrinted(text="too much\n", kept=False))
+    history = history_of(read_session_events(session.folder))
+    (cell,) = history.turns[0].cells
+    assert cell.observation == "tick 0\ntick 1\nThe cell was cut off."
+    assert not cell.kept
+    assert "tick 1" in to_markdown(history)
+    # The next turn does not change that.
+    async with SessionRecord(session.folder) as again:
+        again.emit(TurnBegan(turn=2, message="and now?"))
+    history = history_of(read_session_events(session.folder))
+    assert [len(turn.cells) for turn in history.turns] == [1, 0]
 
 
 async def test_a_line_that_a_crash_cut_off_is_dropped(session: Session) -> None:
@@ -173,15 +198,44 @@ def test_a_notebook_has_words_code_and_pictures() -> None:
     assert kinds == ["markdown", "markdown", "markdown", "code", "markdown"]
     code = notebook["cells"][3]
     assert code["source"] == "plot()"
-    assert "image/png" in code["outputs"][1]["data"]
+    assert "image/png" in code["outputs"][0]["data"]
     assert notebook["nbformat"] == 4
 
 
+def test_a_notebook_begins_with_the_imports_that_cells_rely_on() -> None:
+    cells = [
+        replace(event, code="x = pd.Series([1])\nnp.sum(x)")
+        if isinstance(event, CellEnded)
+        else event
+        for event in TURN
+    ]
+
+    notebook = json.loads(to_notebook(history_of(cells), lambda _: PNG))
+
+    first, second = (cell for cell in notebook["cells"] if cell["cell_type"] == "code")
+    assert first["source"] == "import numpy as np\nimport pandas as pd"
+    names: dict[str, object] = {}
+    for cell in (first, second):
+        exec(cell["source"], names)  # noqa: S102 - the cells of this test
+    assert "x" in names
+
+
+def test_exported_markdown_takes_its_figures_along(tmp_path: Path) -> None:
+    session = tmp_path / "state" / "session"
+    (session / "artifacts").mkdir(parents=True)
+    (session / "artifacts" / "figure-1.png").write_bytes(PNG)
+
+    write_export(tmp_path / "out.md", history_of(TURN), session)
+
+    assert "](out_files/figure-1.png)" in (tmp_path / "out.md").read_text()
+    assert (tmp_path / "out_files" / "figure-1.png").read_bytes() == PNG
+
+
 def test_markdown_has_the_same_and_links_pictures() -> None:
-    text = to_markdown(history_of(TURN), artifacts=Path("artifacts"))
+    text = to_markdown(history_of(TURN), artifacts=PurePosixPath("my artifacts"))
     assert "## plot ``` it" in text
     assert "```python\nplot()\n```" in text
-    assert "![figure-1.png](artifacts/figure-1.png)" in text
+    assert "![figure-1.png](my%20artifacts/figure-1.png)" in text
     assert text.rstrip().endswith("There.")
 
 
