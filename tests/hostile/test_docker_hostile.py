@@ -2,9 +2,9 @@
 
 import pytest
 
-from assay.testing.selftest import CheckResult, run_suites
 from tests.support.docker import KINDS, Kind, open_docker_backend
 from tests.support.recycling import recycling
+from tests.support.repeating import run_suite
 
 pytestmark = pytest.mark.backends
 
@@ -12,19 +12,11 @@ AT_ONCE = 2
 NEVER_FEWER_THAN = {"docker": 350, "docker+runsc": 230}
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("kind", KINDS)
 async def test_docker_holds_against_every_attack(kind: Kind) -> None:
-    broken: list[CheckResult] = []
-
-    def note(result: CheckResult) -> None:
-        if result.status == "failed":
-            broken.append(result)
-
     async with open_docker_backend(kind, spares=0) as backend, recycling(backend) as recycled:
-        report = await run_suites(
-            recycled, suites=["hostile"], on_result=note, checks_at_once=AT_ONCE
-        )
+        report, broken = await run_suite(recycled, "hostile", at_once=AT_ONCE)
 
     assert broken == []
     assert report.count("passed") > NEVER_FEWER_THAN[kind]

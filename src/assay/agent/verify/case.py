@@ -21,3 +21,7 @@ class Case:
     most: Grade = Grade.PROVEN
     """No better than this: checks that the agent wrote prove nothing."""
     check_s: float = 180.0
+    baseline_s: float = 60.0
+    """How long a check may take on the untouched files, where it may hang."""
+    changed: tuple[PurePosixPath, ...] | None = None
+    """What was changed, where the untouched files are not known; None: compare with `pristine`."""

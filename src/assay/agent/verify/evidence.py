@@ -4,6 +4,7 @@ A report is a claim until it fits the rest: the exit code, a number of tests abo
 that were planted to fail and did.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -31,7 +32,6 @@ _BAD: Final = frozenset({TestStatus.FAILED, TestStatus.ERROR})
 _COMMAND_NOT_FOUND: Final = 127
 
 _ENDINGS: Final = {
-    Reason.COULD_NOT_START: "the program is not there, or cannot be started",
     Reason.TIMED_OUT: "it did not end in time",
     Reason.CPU_TIME: "it used up its processor time",
     Reason.OUT_OF_MEMORY: "it used up its memory",
@@ -40,6 +40,11 @@ _ENDINGS: Final = {
     Reason.OUTPUT_LIMIT: "it printed more than anyone could read",
     Reason.CANCELLED: "it was cancelled",
 }
+
+HANGS: Final = frozenset({_ENDINGS[Reason.TIMED_OUT], _ENDINGS[Reason.CPU_TIME]})
+"""Explanations of checks that did not end by themselves."""
+_NOT_THERE: Final = re.compile(r"^assay: (.+): No such file or directory$", re.MULTILINE)
+_NOT_FOUND: Final = re.compile(r"(?:^|: )([^\s:]+): (?:command )?not found$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,11 +192,22 @@ def explain_ending(result: ExecutionResult) -> str:
         if result.exit_code == 0:
             return ""
         if result.exit_code == _COMMAND_NOT_FOUND:
-            return "it ended with exit code 127: a program it needs is not in the sandbox"
+            found = _NOT_FOUND.search(result.stderr)
+            program = f"the program {found[1]!r}" if found else "a program it needs"
+            return f"it ended with exit code 127: {program} is not in the sandbox"
         return f"it ended with exit code {result.exit_code}"
     if result.reason is Reason.SIGNALLED:
         return f"it was ended by signal {result.signal}"
+    if result.reason is Reason.COULD_NOT_START:
+        return _why_not_started(result)
     return _ENDINGS[result.reason]
+
+
+def _why_not_started(result: ExecutionResult) -> str:
+    if found := _NOT_THERE.search(result.stderr):
+        return f"the program {found[1]!r} is not in the sandbox"
+    lines = [line.removeprefix("assay: ") for line in result.stderr.splitlines() if line.strip()]
+    return f"it could not be started: {lines[-1][:300] if lines else 'no reason is known'}"
 
 
 def _worst_of_each(tests: Iterable[TestResult]) -> tuple[TestResult, ...]:

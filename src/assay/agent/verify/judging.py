@@ -11,6 +11,7 @@ from assay.agent.verify.mutation import RewrittenTests
 from assay.agent.verify.pristine import is_protected
 from assay.agent.verify.python_process import PythonRun
 from assay.agent.verify.runner import CheckOrder, Observation, Runner
+from assay.contracts.plurals import all_of
 from assay.contracts.verdict import (
     CheckReport,
     Finding,
@@ -169,8 +170,6 @@ def conclude(
     checks: Sequence[Check],
     observations: Sequence[Observation],
     findings: Iterable[Finding],
-    *,
-    most: Grade = Grade.PROVEN,
 ) -> Verdict:
     """Weigh everything. Accepted is only what nothing speaks against."""
     unique = tuple(dict.fromkeys(findings))
@@ -185,10 +184,12 @@ def conclude(
             reports=reports,
             findings=unique,
         )
-    grades = [case.most, most, *(check.runner.most for check in checks)]
+    grades = [case.most, *(check.runner.most for check in checks)]
     doubts = [finding for finding in unique if finding.severity == "doubt"]
     if doubts:
         grades.append(Grade.CHECKED)
+    if any(finding.trick is Trick.PASSED_BEFORE for finding in doubts):
+        grades.append(Grade.RAN)
     grade = min(grades, key=lambda g: g.rank)
     return Verdict(
         accepted=True,
@@ -210,16 +211,21 @@ def _objection(reports: Sequence[CheckReport], findings: Sequence[Finding]) -> s
             return f"`{report.command}`: {report.explanation}"
         if report.canaries_caught < report.canaries_planted:
             return f"`{report.command}`: tests that must fail passed"
+    rejected = [finding.explanation for finding in findings if finding.severity == "rejected"]
+    if rejected:
+        return rejected[0]
     return "" if reports else "there is no check to decide by"
 
 
 def _praise(reports: Sequence[CheckReport], doubts: Sequence[Finding]) -> str:
     tests = sum(test.passed for report in reports for test in report.tests)
     planted = sum(report.canaries_planted for report in reports)
-    passed = f"all {tests} tests passed" if tests else f"all {len(reports)} checks passed"
-    caught = f", and all {planted} tests that must fail did" if planted else ""
-    doubt = f"; not proven: {doubts[0].explanation}" if doubts else ""
-    return f"{passed}{caught}{doubt}"
+    passed = all_of(tests, "test") if tests else all_of(len(reports), "check")
+    caught = f", and {all_of(planted, 'test')} that must fail did" if planted else ""
+    # The doubt that lowers the grade most is the reason for it.
+    said = sorted(doubts, key=lambda doubt: doubt.trick is not Trick.PASSED_BEFORE)
+    doubt = f"; not proven: {said[0].explanation}" if said else ""
+    return f"{passed} passed{caught}{doubt}"
 
 
 def _some(names: Sequence[str]) -> str:

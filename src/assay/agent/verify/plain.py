@@ -1,11 +1,16 @@
 """Runs a command that is known by its exit code alone: less evidence, and never the best grade."""
 
+from typing import Final
+
 from assay.agent.verify.evidence import explain_ending, printed_by
+from assay.agent.verify.invocation import read_invocation
 from assay.agent.verify.runner import CheckOrder, Observation
 from assay.contracts.execution import Command
 from assay.contracts.ports import OnOutput, Sandbox, ignore_output
 from assay.contracts.verdict import CheckReport, Grade
-from assay.contracts.workspace import Tree
+from assay.contracts.workspace import Tree, project_env, project_script
+
+_SHELL: Final = ("bash", "-c")
 
 
 class PlainRunner:
@@ -35,9 +40,7 @@ class PlainRunner:
     async def run(
         self, order: CheckOrder, sandbox: Sandbox, *, on_output: OnOutput = ignore_output
     ) -> Observation:
-        result = await sandbox.run(
-            Command(argv=order.argv, timeout_s=order.timeout_s), on_output=on_output
-        )
+        result = await sandbox.run(_command(order), on_output=on_output)
         return Observation(
             report=CheckReport(
                 command=order.command,
@@ -49,3 +52,10 @@ class PlainRunner:
                 duration_s=result.duration_s,
             )
         )
+
+
+def _command(order: CheckOrder) -> Command:
+    if order.argv[:-1] == _SHELL:
+        return Command(argv=project_script(order.argv[-1]), timeout_s=order.timeout_s)
+    env = project_env(read_invocation(order.argv).cwd)
+    return Command(argv=order.argv, env=env, timeout_s=order.timeout_s)

@@ -230,6 +230,7 @@ class _Sieve:
             self._startup(change)
             or self._configuration(change)
             or self._tests(change)
+            or self._withheld(path)
             or self._shadow(change)
             or self._outside(path)
             or self._build(change)
@@ -343,6 +344,12 @@ class _Sieve:
             if root == PurePosixPath() or root in path.parents:
                 first = path.relative_to(root).parts[0]
                 yield first.partition(".")[0]
+
+    def _withheld(self, path: PurePosixPath) -> Finding | None:
+        if not self.case.pristine.why_withheld(path):
+            return None
+        said = "was withheld from the run, so the person's own stays as it is; left out"
+        return _finding(Trick.NOT_ALLOWED, "note", path, said)
 
     def _outside(self, path: PurePosixPath) -> Finding | None:
         if not self.case.allowed or matches(path, self.case.allowed):

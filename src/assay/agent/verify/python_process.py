@@ -20,9 +20,10 @@ from assay.agent.trimming import trim
 from assay.agent.verify import signs
 from assay.agent.verify.evidence import explain_ending
 from assay.agent.verify.invocation import read_invocation
-from assay.agent.verify.runner import CheckOrder, Observation
+from assay.agent.verify.runner import CheckOrder, Execution, Observation
 from assay.agent.verify.turning import Words
 from assay.contracts.execution import Command, ExecutionResult, OutputChunk, Reason
+from assay.contracts.plurals import count
 from assay.contracts.ports import OnOutput, Sandbox, ignore_output
 from assay.contracts.verdict import CheckReport, Finding, TestResult, TestStatus, Trick
 
@@ -37,6 +38,7 @@ _COMMON: Final = (
     "originals",
     "memory",
     "places",
+    "executed",
 )
 # Modules of the drivers are known by name only while they import each other.
 _BOOT: Final = """
@@ -102,6 +104,9 @@ class _Account:
     changed: dict[str, None] = field(default_factory=dict[str, None])
     seen: dict[Finding, None] = field(default_factory=dict[Finding, None])
     left: list[str] = field(default_factory=list[str])
+    ran: list[PurePosixPath] = field(default_factory=list[PurePosixPath])
+    elsewhere: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    has_children: bool = False
     broken: tuple[str, str] | None = None
     ended: int | None = None
     """The exit code the driver meant to end with; None if it never said so."""
@@ -136,6 +141,7 @@ async def run_python(
         "brief": conditions.brief,
         "words": [conditions.words.tell, conditions.words.keep, conditions.words.other],
         "root": posixpath.relpath(".", invocation.cwd),
+        "changed": [str(path) for path in order.changed],
     }
 
     def show(chunk: OutputChunk) -> None:
@@ -191,7 +197,9 @@ def _take(account: _Account, fields: list[str]) -> None:
     match fields:
         case ["test", name, status, message, detail, reached]:
             test = TestResult(id=name, status=TestStatus(status), message=message, detail=detail)
-            account.tests.append(test)
+            # pytest reports a file that cannot be imported once for each way to it.
+            if test.status is not TestStatus.ERROR or test not in account.tests:
+                account.tests.append(test)
             account.reached[name] = frozenset(reached.split(",")) - {""}
         case ["canary", name, outcome]:
             account.planted += 1
@@ -220,6 +228,18 @@ def _take_oddity(account: _Account, fields: list[str]) -> None:
         case ["left", command]:
             account.left.append(command)
         case _:
+            _take_execution(account, fields)
+
+
+def _take_execution(account: _Account, fields: list[str]) -> None:
+    match fields:
+        case ["ran", path]:
+            account.ran.append(PurePosixPath(path))
+        case ["elsewhere", name, file]:
+            account.elsewhere.append((name, file))
+        case ["child"]:
+            account.has_children = True
+        case _:
             account.forged = True
 
 
@@ -243,13 +263,23 @@ def _observe(
         canaries_caught=account.planted - len(account.missed),
         duration_s=result.duration_s,
     )
-    return Observation(report=report, findings=findings, seen=tuple(account.seen))
+    execution = Execution(
+        files=tuple(account.ran),
+        elsewhere=tuple(account.elsewhere),
+        has_children=account.has_children,
+    )
+    return Observation(
+        report=report,
+        findings=findings,
+        seen=tuple(account.seen),
+        execution=execution if order.changed else None,
+    )
 
 
 def _explanation(order: CheckOrder, result: ExecutionResult, account: _Account) -> str:
     bad = [t for t in account.tests if t.status in {TestStatus.FAILED, TestStatus.ERROR}]
     if bad:
-        return f"{len(bad)} of {len(account.tests)} tests did not pass"
+        return f"{len(bad)} of {count(len(account.tests), 'test')} did not pass"
     if result.reason is not Reason.COMPLETED:
         return explain_ending(result)
     if account.ended is None and result.stdout_dropped_bytes:
@@ -324,10 +354,13 @@ def _skips(path: str) -> Finding:
 
 def _replaced(name: str, path: str) -> Finding:
     whose = f": it is {path} that is run" if path else ""
+    said = f"{name} is not what stands in its file{whose}"
+    if path and (name.startswith(f"{path}::") or f".{PurePosixPath(path).stem}." in f".{name}"):
+        said = f"{name} is none of the given tests: it stands in {path}, which the agent may change"
     return Finding(
         trick=Trick.TESTS_CHANGED,
         severity="doubt",
-        explanation=f"{name} is not what stands in its file{whose}",
+        explanation=said,
         path=PurePosixPath(path) if path else None,
     )
 

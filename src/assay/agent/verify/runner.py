@@ -21,6 +21,19 @@ class CheckOrder:
     canaries: bool = False
     """Whether to plant tests that must fail among the others."""
     timeout_s: float = 180.0
+    changed: tuple[PurePosixPath, ...] = ()
+    """Changed Python files; a Python runner reports which of them were executed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Execution:
+    """Which of the changed files a check executed."""
+
+    files: tuple[PurePosixPath, ...]
+    elsewhere: tuple[tuple[str, str], ...] = ()
+    """Modules named like a changed file that came from outside the judged tree, with their file."""
+    has_children: bool = False
+    """Other processes were started, and what they import is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +44,8 @@ class Observation:
     findings: tuple[Finding, ...] = ()
     seen: tuple[Finding, ...] = ()
     """What code of the workspace did meanwhile, which counts only if the proposal brought it."""
+    execution: Execution | None = None
+    """None if the runner cannot tell, or no Python file was changed."""
 
 
 class Runner(Protocol):

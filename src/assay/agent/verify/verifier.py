@@ -35,6 +35,14 @@ from assay.agent.verify.runner import CheckOrder, Observation
 from assay.agent.verify.suspicion import held_against, read_proposal
 from assay.agent.verify.turning import Words
 from assay.agent.verify.watching import changed_files
+from assay.agent.verify.witness import (
+    added_tests,
+    changed_python,
+    not_executed,
+    nothing_changed,
+    passed_before,
+    says_nothing_new,
+)
 from assay.contracts.execution import Limits
 from assay.contracts.ports import OnOutput, Sandbox, SandboxBackend, ignore_output
 from assay.contracts.verdict import CheckReport, Finding, Grade, Verdict
@@ -95,20 +103,25 @@ class Verifier:
         checks = _checks_of(case)
         tree, findings = judged_tree(case, proposal)
         findings += read_proposal(case.pristine, tree, _test_files(case))
+        changed = changed_python(case, tree)
+        checks = tuple(
+            replace(check, order=replace(check.order, changed=changed)) for check in checks
+        )
         first = await self._first_run(case, checks, tree, on_output)
-        findings += first.findings
+        findings += first.findings + nothing_changed(case, tree)
         for check, observation in zip(checks, first.observations, strict=False):
             findings += observation.findings
             findings += held_against(case.pristine, tree, observation.seen)
             if observation.report.tests or observation.report.exit_code == _NO_TESTS:
                 findings += missing_tests(check, tree, observation.report)
                 findings += skipped_tests(case, tree, observation.report)
-        most = Grade.PROVEN
+        findings += not_executed(changed, first.observations)
         verdict = conclude(case, tree, checks, first.observations, findings)
-        if verdict.accepted:
-            findings += await self._second_look(case, checks, tree, first.observations)
-            most = await self._grade_of_plain(case, checks, on_output)
-        return conclude(case, tree, checks, first.observations, findings, most=most)
+        if not verdict.accepted:
+            return verdict
+        findings += await self._second_look(case, checks, tree, first.observations)
+        findings += await self._baseline(case, tree, checks, verdict, on_output)
+        return conclude(case, tree, checks, first.observations, findings)
 
     async def run_checks(
         self, case: Case, tree: Tree, *, on_output: OnOutput = ignore_output
@@ -193,20 +206,27 @@ class Verifier:
             run = await check.runner.run_under(conditions, order, sandbox)
             return run, await changed_files(case, sandbox, tree)
 
-    async def _grade_of_plain(
-        self, case: Case, checks: Sequence[Check], on_output: OnOutput
-    ) -> Grade:
-        """An exit code says something only if it was another one before."""
-        plain = [check for check in checks if check.runner.name == "command"]
-        if not plain:
-            return Grade.PROVEN
+    async def _baseline(
+        self,
+        case: Case,
+        tree: Tree,
+        checks: Sequence[Check],
+        verdict: Verdict,
+        on_output: OnOutput,
+    ) -> tuple[Finding, ...]:
+        """Run the checks on the untouched files: what passes there says nothing of the change."""
+        if case.changed is not None or case.most is Grade.RAN:
+            return ()
         async with self._backend.open_sandbox(self._limits_for(case)) as sandbox:
-            await write_tree(sandbox, case.pristine)
-            for check in plain:
-                before = await _run(check, sandbox, on_output)
-                if before.report.passed:
-                    return Grade.RAN
-        return Grade.CHECKED
+            # Tests that the proposal adds say something only if they fail without the rest of it.
+            await write_tree(sandbox, case.pristine.with_files(added_tests(case, tree)))
+            for check, after in zip(checks, verdict.reports, strict=True):
+                limit = min(case.check_s, max(case.baseline_s, 2 * after.duration_s))
+                limited = replace(check, order=replace(check.order, timeout_s=limit, changed=()))
+                before = await _run(limited, sandbox, on_output)
+                if not says_nothing_new(before.report, after):
+                    return ()
+        return (passed_before(),)
 
 
 async def _run(check: Check, sandbox: Sandbox, on_output: OnOutput) -> Observation:

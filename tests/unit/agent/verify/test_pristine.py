@@ -1,5 +1,6 @@
 """The judged tree has only what counts, and says what it leaves out."""
 
+from dataclasses import replace
 from pathlib import PurePosixPath
 
 import pytest
@@ -10,7 +11,7 @@ from assay.agent.verify.plain import PlainRunner
 from assay.agent.verify.pristine import judged_tree, matches
 from assay.agent.verify.python_pytest import PytestRunner
 from assay.contracts.verdict import Finding, Trick
-from assay.contracts.workspace import Tree, TreeFile
+from assay.contracts.workspace import Tree, TreeFile, Withheld
 
 CONFIGURATION = PytestRunner.configuration
 
@@ -34,6 +35,22 @@ def test_changes_to_other_files_are_taken() -> None:
 
     assert judged == BEFORE.with_files(tree(**{"calc.py": "new", "kit/more.py": "x = 1"}).files)
     assert not findings
+
+
+def test_what_was_withheld_is_not_written_over() -> None:
+    withheld = (
+        Withheld(path=PurePosixPath(".env"), why="secret"),
+        Withheld(path=PurePosixPath("out"), why="ignored", folder=True),
+    )
+    case = replace(CASE, pristine=replace(BEFORE, withheld=withheld))
+
+    judged, findings = judge(case, **{".env": "A=2", "out/token.py": "x", "calc.py": "new"})
+
+    assert judged.files == BEFORE.with_files(tree(**{"calc.py": "new"}).files).files
+    assert [(found.trick, found.severity, str(found.path)) for found in findings] == [
+        (Trick.NOT_ALLOWED, "note", ".env"),
+        (Trick.NOT_ALLOWED, "note", "out/token.py"),
+    ]
 
 
 def test_a_folder_is_taken_for_built_only_beside_what_builds_it() -> None:

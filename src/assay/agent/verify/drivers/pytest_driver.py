@@ -24,6 +24,7 @@ from _pytest.unittest import UnitTestCase
 from assay.agent.verify.drivers.audit import Workspace, new_finders, watch_acts
 from assay.agent.verify.drivers.canaries import METHODS, PLAIN, WITH_PYTEST, Names
 from assay.agent.verify.drivers.channel import Say
+from assay.agent.verify.drivers.executed import ExecutedFiles, project_path
 from assay.agent.verify.drivers.integrity import watch_library, watch_runner
 from assay.agent.verify.drivers.memory import hide_memory, watch_hearts
 from assay.agent.verify.drivers.originals import Originals
@@ -307,11 +308,13 @@ def run(order: "dict[str, Any]", say: Say) -> int:
         args = ["-p", "no:cacheprovider", *args]
     os.environ[_AUTOLOAD] = "1"  # noqa: TID251 - a word to pytest, not a setting
     sys.argv = [str(Path(pytest.__file__).with_name("__main__.py")), *order["args"]]
-    sys.path[:0] = [str(Path.cwd()), *filter(None, order["path"].split(os.pathsep))]
+    sys.path[:0] = project_path(order)
     hide_memory()
+    executed = ExecutedFiles(order, say)
     watch_acts(order, say)
     main: Callable[..., Any] = pytest.main
     code = int(main(args, plugins=[witness, *plugins]))
+    executed.report_others()
     for command in living_processes():
         say(["left", command])
     say(["end", str(code), str(witness.told)])

@@ -8,12 +8,12 @@ import traceback
 import types
 import unittest
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 from assay.agent.verify.drivers.audit import Workspace, new_finders, watch_acts
 from assay.agent.verify.drivers.canaries import METHODS, Names
 from assay.agent.verify.drivers.channel import Say
+from assay.agent.verify.drivers.executed import ExecutedFiles, project_path
 from assay.agent.verify.drivers.integrity import watch_library, watch_runner
 from assay.agent.verify.drivers.memory import hide_memory, watch_hearts
 from assay.agent.verify.drivers.originals import Originals
@@ -220,8 +220,9 @@ def run(order: "dict[str, Any]", say: Say) -> int:
             return super().run(suite)
 
     sys.argv = ["python3 -m unittest", *order["args"]]
-    sys.path[:0] = [str(Path.cwd()), *filter(None, order["path"].split(os.pathsep))]
+    sys.path[:0] = project_path(order)
     hide_memory()
+    executed = ExecutedFiles(order, say)
     watch_acts(order, say)
     try:
         program = unittest.main(module=None, argv=list(sys.argv), testRunner=Runner, exit=False)
@@ -239,6 +240,7 @@ def run(order: "dict[str, Any]", say: Say) -> int:
     code = 0 if program.result.wasSuccessful() else 1
     if not program.result.testsRun and not witnesses[0].told:
         code = 5
+    executed.report_others()
     for command in living_processes():
         say(["left", command])
     say(["end", str(code), str(sum(witness.told for witness in witnesses))])

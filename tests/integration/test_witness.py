@@ -1,0 +1,183 @@
+"""An acceptance needs a change that the deciding tests run, and that makes a difference to them."""
+
+from collections.abc import AsyncGenerator
+from pathlib import PurePosixPath
+
+import pytest
+
+from assay.agent.verify.case import Case
+from assay.agent.verify.verifier import Verifier
+from assay.contracts.execution import Limits
+from assay.contracts.ports import SandboxBackend
+from assay.contracts.verdict import Grade, Trick, Verdict
+from assay.contracts.workspace import Tree, TreeFile
+from tests.support.backends import open_native
+
+# A package that the interpreter of the sandbox has installed as well.
+COPY = PurePosixPath("src/mdurl/__init__.py")
+TESTS = PurePosixPath("tests/test_it.py")
+RIGHT = b"def answer():\n    return 42\n"
+WRONG = b"def answer():\n    return 41\n"
+
+
+@pytest.fixture(scope="module")
+async def backend() -> AsyncGenerator[SandboxBackend]:
+    async with open_native("namespaces") as opened:
+        yield opened
+
+
+def tree(**files: bytes) -> Tree:
+    return Tree(files={PurePosixPath(name): TreeFile(text) for name, text in files.items()})
+
+
+async def judge(
+    backend: SandboxBackend, before: Tree, after: Tree, *, check: str = "pytest -q"
+) -> Verdict:
+    case = Case(pristine=before, checks=(check,), protected=(TESTS,))
+    return await Verifier(backend, Limits()).verify(case, after)
+
+
+def project(module: str, content: bytes, tests: bytes) -> Tree:
+    return tree(**{module: content, str(TESTS): tests})
+
+
+@pytest.mark.parametrize("check", ["pytest -q", "python -m unittest tests.test_it"])
+async def test_a_src_layout_is_judged_and_not_an_installed_copy(
+    backend: SandboxBackend, check: str
+) -> None:
+    tests = (
+        b"import unittest\nfrom mdurl import answer\n\n\nclass TestIt(unittest.TestCase):\n"
+        b"    def test_it(self):\n        self.assertEqual(answer(), 42)\n"
+    )
+    before = project(str(COPY), WRONG, tests)
+
+    right = await judge(backend, before, before.with_files({COPY: TreeFile(RIGHT)}), check=check)
+    garbage = before.with_files({COPY: TreeFile(b"raise SystemExit('garbage')\n")})
+    wrong = await judge(backend, before, garbage, check=check)
+
+    assert right.grade is Grade.PROVEN, right.reason
+    assert not wrong.accepted
+
+
+async def test_tests_that_import_another_copy_accept_nothing(backend: SandboxBackend) -> None:
+    tests = b"from mdurl import parse\n\n\ndef test_it():\n    assert parse('x')\n"
+    hidden = PurePosixPath("lib/mdurl/__init__.py")
+    before = project(str(hidden), WRONG, tests)
+
+    verdict = await judge(backend, before, before.with_files({hidden: TreeFile(b"garbage(\n")}))
+
+    assert not verdict.accepted
+    assert not verdict.tampered
+    assert "do not run the changed files; they import `mdurl` from /" in verdict.reason
+
+
+async def test_a_proposal_without_a_change_is_not_accepted(backend: SandboxBackend) -> None:
+    tests = b"from it import answer\n\n\ndef test_it():\n    assert answer() == 42\n"
+    before = project("it.py", RIGHT, tests)
+
+    verdict = await judge(backend, before, before)
+
+    assert not verdict.accepted
+    assert verdict.reason == "no file was changed"
+
+
+async def test_tests_that_passed_before_are_worth_no_more_than_a_command_that_did(
+    backend: SandboxBackend,
+) -> None:
+    tests = b"from it import answer\n\n\ndef test_it():\n    assert answer() == 42\n"
+    before = project("it.py", RIGHT, tests)
+    after = before.with_files({PurePosixPath("it.py"): TreeFile(RIGHT + b"\n\nNAME = 'it'\n")})
+
+    for check in ("pytest -q", "true"):
+        verdict = await judge(backend, before, after, check=check)
+
+        assert verdict.grade is Grade.RAN
+        assert Trick.PASSED_BEFORE in {finding.trick for finding in verdict.findings}
+        assert "passed on the untouched files as well" in verdict.reason
+
+
+async def test_a_program_that_the_tests_start_counts_as_run(backend: SandboxBackend) -> None:
+    tests = (
+        b"import subprocess, sys\n\n\ndef test_it():\n"
+        b"    done = subprocess.run([sys.executable, 'tool.py'], capture_output=True, check=True)\n"
+        b"    assert done.stdout == b'42\\n'\n"
+    )
+    tool = PurePosixPath("tool.py")
+    before = project("tool.py", b"print(41)\n", tests)
+
+    verdict = await judge(backend, before, before.with_files({tool: TreeFile(b"print(42)\n")}))
+
+    assert verdict.grade is Grade.PROVEN, verdict.reason
+
+
+async def test_a_program_that_the_tests_start_runs_the_judged_copy(backend: SandboxBackend) -> None:
+    tests = (
+        b"import subprocess, sys\n\n\ndef test_it():\n"
+        b"    command = [sys.executable, '-m', 'mdurl']\n"
+        b"    assert subprocess.run(command, capture_output=True).stdout == b'42\\n'\n"
+    )
+    before = project("src/mdurl/__main__.py", b"print(41)\n", tests)
+    before = before.with_files({COPY: TreeFile(b"")})
+    main = PurePosixPath("src/mdurl/__main__.py")
+
+    verdict = await judge(backend, before, before.with_files({main: TreeFile(b"print(42)\n")}))
+
+    assert verdict.grade is Grade.PROVEN, verdict.reason
+
+
+@pytest.mark.parametrize(
+    ("check", "grade"),
+    [
+        ("cd part && pytest -q", Grade.PROVEN),
+        ("pytest -q part/tests", Grade.PROVEN),
+        ("cd part/tests && PYTHONPATH=../src python test_it.py", Grade.CHECKED),
+    ],
+)
+async def test_a_src_layout_below_the_root_is_judged(
+    backend: SandboxBackend, check: str, grade: Grade
+) -> None:
+    source, test = PurePosixPath("part/src/mdurl/__init__.py"), PurePosixPath("part") / TESTS
+    content = b"from mdurl import answer\n\n\ndef test_it():\n    assert answer() == 42\n\n\n"
+    before = tree(**{str(source): WRONG, str(test): content + b"test_it()\n"})
+    case = Case(pristine=before, checks=(check,), protected=(test,))
+
+    after = before.with_files({source: TreeFile(RIGHT)})
+    verdict = await Verifier(backend, Limits()).verify(case, after)
+
+    assert verdict.grade is grade, verdict.reason
+
+
+async def test_a_command_in_another_folder_imports_the_judged_copy(backend: SandboxBackend) -> None:
+    tests = b"from mdurl import answer\n\nassert answer() == 42\n"
+    before = project(str(COPY), WRONG, tests)
+    after = before.with_files({COPY: TreeFile(RIGHT)})
+
+    for check in ("cd tests && python test_it.py", "cd tests && python test_it.py && true"):
+        verdict = await judge(backend, before, after, check=check)
+
+        assert verdict.grade is Grade.CHECKED, verdict.reason
+
+
+@pytest.mark.parametrize(
+    ("added", "grade"),
+    [
+        (b"def test_more():\n    assert len('it') == 2\n", Grade.RAN),
+        (b"import it\n\n\ndef test_more():\n    assert it.NAME == 'it'\n", Grade.CHECKED),
+    ],
+)
+async def test_tests_that_the_agent_adds_count_only_if_they_fail_without_its_change(
+    backend: SandboxBackend, added: bytes, grade: Grade
+) -> None:
+    tests = b"from it import answer\n\n\ndef test_it():\n    assert answer() == 42\n"
+    before = project("it.py", RIGHT, tests)
+    after = before.with_files(
+        {
+            PurePosixPath("it.py"): TreeFile(RIGHT + b"\n\nNAME = 'it'\n"),
+            PurePosixPath("tests/test_more.py"): TreeFile(added),
+        }
+    )
+
+    verdict = await judge(backend, before, after)
+
+    assert verdict.grade is grade, verdict.reason
+    assert any("which the agent may change" in found.explanation for found in verdict.findings)

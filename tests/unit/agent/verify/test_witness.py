@@ -1,0 +1,80 @@
+"""What the checks say about the change, by the facts that a run reports."""
+
+from pathlib import PurePosixPath
+
+from assay.agent.verify.case import Case
+from assay.agent.verify.evidence import a_test
+from assay.agent.verify.runner import Execution, Observation
+from assay.agent.verify.witness import (
+    changed_python,
+    not_executed,
+    nothing_changed,
+    says_nothing_new,
+)
+from assay.contracts.verdict import CheckReport, Severity, TestStatus, Trick
+from assay.contracts.workspace import Tree, TreeFile
+
+A, B = PurePosixPath("src/pkg/a.py"), PurePosixPath("src/pkg/b.py")
+BEFORE = Tree(files={A: TreeFile(b"x = 1\n"), PurePosixPath("test_a.py"): TreeFile(b"")})
+CASE = Case(pristine=BEFORE, checks=("pytest",), protected=(PurePosixPath("test_a.py"),))
+
+
+def report(*tests: tuple[str, TestStatus], passed: bool = True) -> CheckReport:
+    results = tuple(a_test(name, status) for name, status in tests)
+    return CheckReport(command="pytest", runner="pytest", passed=passed, tests=results)
+
+
+def observed(execution: Execution | None) -> Observation:
+    return Observation(report=report(("t", TestStatus.PASSED)), execution=execution)
+
+
+def judged(execution: Execution | None) -> list[tuple[Trick, Severity]]:
+    found = not_executed((A, B), [observed(execution)])
+    return [(finding.trick, finding.severity) for finding in found]
+
+
+def test_a_proposal_that_changes_nothing_is_rejected() -> None:
+    (finding,) = nothing_changed(CASE, BEFORE)
+
+    assert (finding.trick, finding.severity) == (Trick.NO_CHANGE, "rejected")
+    assert not nothing_changed(CASE, BEFORE.with_files({A: TreeFile(b"x = 2\n")}))
+
+
+def test_only_python_files_with_code_that_are_no_tests_have_to_run() -> None:
+    added = {
+        B: TreeFile(b"y = 1\n"),
+        PurePosixPath("src/pkg/__init__.py"): TreeFile(b"\n"),
+        PurePosixPath("tests/test_b.py"): TreeFile(b"def test_b(): pass\n"),
+        PurePosixPath("notes.md"): TreeFile(b"text\n"),
+    }
+
+    assert changed_python(CASE, BEFORE.with_files(added)) == (B,)
+
+
+def test_files_that_no_test_runs_reject_or_lower_the_grade() -> None:
+    assert judged(Execution(files=(A, B))) == []
+    assert judged(Execution(files=(A,))) == [(Trick.NOT_EXECUTED, "doubt")]
+    assert judged(Execution(files=())) == [(Trick.NOT_EXECUTED, "rejected")]
+    assert judged(Execution(files=(), has_children=True)) == [(Trick.NOT_EXECUTED, "doubt")]
+    assert judged(None) == []
+
+
+def test_a_rejection_names_the_copy_that_the_tests_import() -> None:
+    elsewhere = (("pkg", "/usr/lib/python3/site-packages/pkg/__init__.py"),)
+    run = Execution(files=(), elsewhere=elsewhere, has_children=True)
+
+    (finding,) = not_executed((A,), [observed(run)])
+
+    assert finding.severity == "rejected"
+    assert "they import `pkg` from /usr/lib/python3/site-packages/pkg/" in finding.explanation
+
+
+def test_a_check_says_something_if_a_test_passes_that_did_not_before() -> None:
+    good, bad = TestStatus.PASSED, TestStatus.FAILED
+    after = report(("a", good), ("b", good))
+
+    assert says_nothing_new(report(("a", good), ("b", good)), after)
+    assert not says_nothing_new(report(("a", good), ("b", bad), passed=False), after)
+    assert not says_nothing_new(report(passed=False), after)
+    assert says_nothing_new(report(), report())
+    assert not says_nothing_new(report(passed=False), report())
