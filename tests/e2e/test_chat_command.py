@@ -14,13 +14,14 @@ import pexpect
 import pytest
 
 from tests.support.requirements import require
+from tests.support.wheels import make_wheel, only_from
 
 ASSAY = (sys.executable, "-m", "assay")
 PROMPT = re.escape("\x1b[?2004h")
 """What a prompt begins with: from here on, what is pasted is marked as such."""
 MEAN = "I read it.\n```python\ndf = pd.read_csv('sales.csv')\nprint(df.price.mean())\n```"
 PLOT = "```python\ndf.price.plot()\n```"
-SLEEP = "```python\nkept = 41\nimport time\nprint('going to sleep')\ntime.sleep(600)\n```"
+SLEEP = "```python\nkept = 41\nimport time\nprint('going to', 'sleep')\ntime.sleep(600)\n```"
 CSV = "region,price\nnorth,10\nsouth,20\neast,33\n"
 
 
@@ -36,11 +37,11 @@ def environment(folder: Path) -> dict[str, str]:
     return {**os.environ, **state, "NO_COLOR": "1", "TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1"}
 
 
-def assay(folder: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
+def assay(folder: Path, *words: str | Path, **more: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [*ASSAY, *words],
         cwd=folder,
-        env=environment(folder),
+        env={**environment(folder), **more},
         capture_output=True,
         text=True,
         timeout=120,
@@ -48,12 +49,14 @@ def assay(folder: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def at_a_terminal(folder: Path, *words: str, timeout: float = 60) -> "pexpect.spawn[str]":
+def at_a_terminal(
+    folder: Path, *words: str, timeout: float = 60, **more: str
+) -> "pexpect.spawn[str]":
     return pexpect.spawn(
         ASSAY[0],
         [*ASSAY[1:], "chat", *words],
         cwd=str(folder),
-        env=environment(folder),
+        env={**environment(folder), **more},
         encoding="utf-8",
         timeout=timeout,
         dimensions=(40, 120),
@@ -126,7 +129,7 @@ def test_a_conversation_at_a_terminal(home: Path) -> None:
 def test_a_path_that_leads_nowhere_is_told_and_the_conversation_goes_on(home: Path) -> None:
     child = at_a_terminal(home, "--model", script(home, "Hello."))
     say(child, "/load ~no-such-user/a.csv")
-    child.expect("'~no-such-user/a.csv' is in nobody's folder")
+    child.expect("'~no-such-user/a.csv' names the home of an account")
     leave(child)
 
 
@@ -173,10 +176,34 @@ def test_what_was_said_before_a_kill_is_there_after_it(home: Path) -> None:
     child.kill(signal.SIGKILL)
     child.close()
     again = script(home, "```python\nprint(df.price.max())\n```", "33.")
+    exported = assay(home, "sessions", "export", sessions(home)[0]["id"], "talk.md")
+    assert exported.returncode == 0, exported.stderr
+    assert "going to sleep\nThe cell was cut off." in (home / "talk.md").read_text()
     ended = assay(home, "chat", "max?", "--session", "last", "--model", again)
     assert ended.returncode == 0, ended.stderr
     assert "started anew" in ended.stdout
     assert "33" in ended.stdout
+
+
+def test_packages_are_installed_for_a_session_and_missing_ones_are_hinted_at(home: Path) -> None:
+    make_wheel(home / "index", "thing")
+    model = script(home, "```python\nimport thing\n```", "Missing.")
+    more = {**only_from(home / "index"), "ASSAY_SANDBOX__PACKAGES_DIR": str(home / "packages")}
+    child = at_a_terminal(home, "--model", model, **more)
+    say(child, "use thing")
+    child.expect("/package thing")
+    child.expect("assay chat --package thing")
+    child.expect("Missing")
+    say(child, "/package nosuch-thing")
+    child.expect("there is no package named")
+    say(child, "/package thing==1.*")
+    child.expect(re.escape("Cells can import thing==1.*."))
+    leave(child)
+    # A session keeps its packages; given again they change nothing.
+    once = ("chat", "hello?", "--session", "last", "--package", "thing==1.*", "--json")
+    model = script(home, "```python\nimport thing\nthing.main()\n```", "Hi.")
+    ended = assay(home, *once, "--model", model, **more)
+    assert json.loads(ended.stdout)["observation"] == "hello"
 
 
 @pytest.mark.parametrize(

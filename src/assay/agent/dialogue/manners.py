@@ -7,6 +7,8 @@ from typing import Literal
 from assay.contracts.dialogue import ToolAsk
 
 Approval = Literal["allow", "ask", "deny"]
+CellForm = Literal["auto", "calls", "blocks"]
+"""`auto`: by calls where the model makes native ones and is not small."""
 Approve = Callable[[ToolAsk], Awaitable[bool]]
 """Asks a person; False keeps the tool from being used."""
 
@@ -27,5 +29,7 @@ class Manners:
     """Cells that fail one after the other before the model has to say what is wrong."""
     policy: Literal["off", "warn", "block"] = "warn"
     """What is done about code that the screen has something against."""
+    cells: CellForm = "auto"
+    """How a model runs code: by calls of a tool, or in fenced blocks of its text."""
     approvals: Mapping[str, Approval] = field(default_factory=dict[str, Approval])
     """By tool; a tool that is not named is asked for."""

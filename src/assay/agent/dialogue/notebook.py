@@ -1,27 +1,37 @@
 """The interpreter of a conversation and the sandbox it lives in; made anew when they are gone."""
 
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
 from assay.agent.dialogue.seats import Seat
 from assay.agent.snapshots import write_tree
+from assay.contracts.dialogue import READY_NAMES
 from assay.contracts.errors import SandboxUnavailableError
 from assay.contracts.execution import BARE, Equipment, Limits
 from assay.contracts.interpreting import CellResult
 from assay.contracts.ports import Interpreter, OnOutput, Sandbox, SandboxBackend
 from assay.contracts.workspace import Tree
 
-_PRELUDE: Final = """
+_PRELUDE: Final = f"""
 def _assay_prelude():
     import contextlib, importlib
-    for _name, _module in (("np", "numpy"), ("pd", "pandas"), ("plt", "matplotlib.pyplot")):
+    for _name, _module in {READY_NAMES!r}:
         with contextlib.suppress(ImportError):
             globals()[_name] = importlib.import_module(_module)
 _assay_prelude()
 del _assay_prelude
 """
+
+
+OnCell = Callable[[int, int], None]
+"""Told the number of the cell that is about to run again, and how many there are."""
+
+
+def ignore_cell(number: int, cells: int) -> None:
+    """Be the listener where progress is of no interest."""
+    del number, cells
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,24 +62,56 @@ class Notebook:
     def sandbox(self) -> Sandbox | None:
         return self._open.sandbox if self._open else None
 
-    async def open(self, files: Tree, cells: Iterable[str] = ()) -> tuple[CellResult, ...]:
+    async def open(
+        self, files: Tree, cells: Iterable[str] = (), *, on_cell: OnCell = ignore_cell
+    ) -> tuple[CellResult, ...]:
         """Begin anew with these files, and run these cells; returns how they went.
 
         Raises:
             SandboxUnavailableError: If no sandbox can be opened.
+            PackageError: If a package of the equipment cannot be installed.
             WorkspaceError: If the files do not fit into it.
         """
         await self.close()
-        self._open = await self.seat.take(self._opened(files, tuple(cells)))
+        return await self._take(self.equipment, files, tuple(cells), on_cell)
+
+    async def equip(
+        self,
+        equipment: Equipment,
+        files: Tree,
+        cells: Iterable[str],
+        *,
+        on_cell: OnCell = ignore_cell,
+    ) -> tuple[CellResult, ...]:
+        """Begin anew with other equipment; if that fails, everything stays as it is.
+
+        Raises:
+            SandboxUnavailableError: If no sandbox can be opened.
+            PackageError: If a package cannot be installed.
+            WorkspaceError: If the files do not fit into it.
+        """
+        results = await self._take(equipment, files, tuple(cells), on_cell)
+        self.equipment = equipment
+        return results
+
+    async def _take(
+        self, equipment: Equipment, files: Tree, cells: tuple[str, ...], on_cell: OnCell
+    ) -> tuple[CellResult, ...]:
+        self._open = await self.seat.take(self._opened(equipment, files, cells, on_cell))
         return self._open.results
 
     @asynccontextmanager
-    async def _opened(self, files: Tree, cells: tuple[str, ...]) -> AsyncGenerator[OpenNotebook]:
-        async with self.backend.open_sandbox(self.limits, self.equipment) as sandbox:
+    async def _opened(
+        self, equipment: Equipment, files: Tree, cells: tuple[str, ...], on_cell: OnCell
+    ) -> AsyncGenerator[OpenNotebook]:
+        async with self.backend.open_sandbox(self.limits, equipment) as sandbox:
             await write_tree(sandbox, files)
             async with sandbox.open_interpreter() as interpreter:
                 await interpreter.run_cell(_PRELUDE)
-                results = [await interpreter.run_cell(cell) for cell in cells]
+                results: list[CellResult] = []
+                for number, cell in enumerate(cells, 1):
+                    on_cell(number, len(cells))
+                    results.append(await interpreter.run_cell(cell))
                 yield OpenNotebook(sandbox=sandbox, interpreter=interpreter, results=tuple(results))
 
     async def run(self, code: str, on_output: OnOutput) -> CellResult:

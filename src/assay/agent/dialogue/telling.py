@@ -3,9 +3,10 @@
 from typing import Final
 
 from assay.agent.context import prompt, system, user
-from assay.agent.dialogue.reading import Said
+from assay.agent.dialogue.cells import CELL_TOOL
+from assay.agent.dialogue.reading import Block
 from assay.agent.trimming import trim
-from assay.contracts.conversation import Message, ModelFacts
+from assay.contracts.conversation import Message, ModelFacts, ToolCall
 from assay.contracts.dialogue import CellEnded
 from assay.contracts.dialogue_history import History, Turn
 
@@ -19,6 +20,8 @@ _LINE_CHARS: Final = 240
 _NAMES: Final = 40
 _ANSWER: Final = "If this answers the question, say the answer in plain words without code."
 _MEND: Final = "The cell failed. Write all of it again, corrected, as one ```python block."
+_HOW: Final = "{how}"
+"""In the prompt: how code is run."""
 CELL_BEGINS: Final = "```python\n"
 _EXAMPLE: Final = (
     user("How many rows does planets.csv have?"),
@@ -39,14 +42,23 @@ _EXAMPLE: Final = (
 """A small model does what it has seen done rather than what it is told."""
 
 
-def opening(history: History, facts: ModelFacts) -> tuple[Message, ...]:
-    """Tell what the conversation is, what was said before, and what is asked in its last turn."""
+def opening(
+    history: History, facts: ModelFacts, *, by_calls: bool = False, instructions: str = ""
+) -> tuple[Message, ...]:
+    """Tell what the conversation is, what was said before, and what is asked in its last turn.
+
+    What the model sees done it does again, so earlier cells are told as calls where it makes some.
+    Instructions of the application go into the system message.
+    """
     *turns, now = history.turns
-    first = system(_system(history, small=facts.local))
+    told_first = _system(history, small=facts.local, by_calls=by_calls)
+    if instructions:
+        told_first += f"\n\n# Instructions of the application\n{instructions}"
+    first = system(told_first)
     room = int(facts.context_tokens * _CHARS_PER_TOKEN * _SHARE) - len(first.text)
     told: list[tuple[Message, ...]] = []
     while turns:
-        messages = _whole(turns[-1])
+        messages = _whole(turns[-1], by_calls=by_calls)
         size = sum(len(message.text) for message in messages)
         if size > room:
             break
@@ -54,45 +66,70 @@ def opening(history: History, facts: ModelFacts) -> tuple[Message, ...]:
         told.append(messages)
         turns.pop()
     recent = tuple(message for messages in reversed(told) for message in messages)
-    example = _EXAMPLE if facts.local else ()
+    example = _EXAMPLE if facts.local and not by_calls else ()
     earlier = _in_short(turns, max_chars=max(room, _LINE_CHARS * 2))
     return (first, *example, *earlier, *recent, user(now.message))
 
 
-def observed(observation: str, *, failed: bool, small: bool) -> Message:
-    """Tell what came of a cell, and, to a model that needs it, what is expected next."""
+def observed(observations: list[str], *, failed: bool, small: bool) -> Message:
+    """Tell what came of the cells of a reply, and to small models what is expected next."""
     following = (_MEND if failed else _ANSWER) if small else ""
-    return user(f"Output of the cell:\n{observation}\n\n{following}".rstrip())
+    if len(observations) == 1:
+        told = f"Output of the cell:\n{observations[0]}"
+    else:
+        told = "\n\n".join(
+            f"Output of cell {number}:\n{observation}"
+            for number, observation in enumerate(observations, 1)
+        )
+    return user(f"{told}\n\n{following}".rstrip())
 
 
-def _system(history: History, *, small: bool) -> str:
-    text = prompt("chat_small" if small else "chat")
+def _system(history: History, *, small: bool, by_calls: bool) -> str:
+    if by_calls:
+        text = prompt("chat").replace(_HOW, prompt("chat_calls"))
+    elif small:
+        text = prompt("chat_small")
+    else:
+        text = prompt("chat").replace(_HOW, prompt("chat_blocks"))
     if history.files:
         about = "\n\n".join(
             f"## `{file.path}`\n{trim(file.about, max_chars=_ABOUT_CHARS)}"
             for file in history.files
         )
         text += f"\n\n# Files in the working directory\n{about}"
+    if history.packages:
+        text += "\n\n# Packages that were added\n" + ", ".join(history.packages)
     if names := history.names:
         text += "\n\n# Variables that are set\n" + ", ".join(names[-_NAMES:])
     return text
 
 
-def _whole(turn: Turn) -> tuple[Message, ...]:
+def _whole(turn: Turn, *, by_calls: bool) -> tuple[Message, ...]:
     messages: list[Message] = [user(turn.message)]
     thoughts = iter(turn.thoughts)
-    for step in turn.steps:
+    for number, step in enumerate(turn.steps, 1):
         if isinstance(step, CellEnded):
-            said = Said(thought=next(thoughts, ""), code=step.code)
-            messages.append(Message(role="assistant", text=said.as_written))
+            block = Block(before=next(thoughts, ""), code=step.code)
             output = trim(step.observation, max_chars=_OBSERVATION_CHARS)
-            messages.append(user(f"Output of the cell:\n{output}"))
+            call = f"cell-{turn.number}-{number}"
+            messages += _called(block, output, call) if by_calls else _written(block, output)
         else:
             messages.append(Message(role="assistant", text=step.thought or f"(used {step.tool})"))
             output = trim(step.answer, max_chars=_OBSERVATION_CHARS)
             messages.append(user(f"Answer of `{step.tool}`:\n{output}"))
     messages.append(Message(role="assistant", text=turn.answer or "(no answer)"))
     return tuple(messages)
+
+
+def _written(block: Block, output: str) -> tuple[Message, Message]:
+    said = Message(role="assistant", text=block.as_written)
+    return said, user(f"Output of the cell:\n{output}")
+
+
+def _called(block: Block, output: str, call: str) -> tuple[Message, Message]:
+    made = ToolCall(id=call, name=CELL_TOOL.name, arguments={"code": block.code})
+    said = Message(role="assistant", text=block.before, tool_calls=(made,))
+    return said, Message(role="tool", answers=call, text=output)
 
 
 def _in_short(turns: list[Turn], *, max_chars: int) -> tuple[Message, ...]:

@@ -1,10 +1,11 @@
 """What a person can say with a slash in front."""
 
 import shlex
+import shutil
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Final
 
 from rich.console import Console
@@ -15,7 +16,7 @@ from assay.contracts.dialogue import Exhibit
 from assay.contracts.dialogue_history import History
 from assay.contracts.errors import AssayError, UsageError
 from assay.entrypoints.render.text import one_line
-from assay.trace.session_export import to_markdown, to_notebook
+from assay.trace.session_export import is_picture, to_markdown, to_notebook
 from assay.trace.session_record import ARTIFACTS
 from assay.trace.sessions import Session, SessionStore
 from assay.undertaking.conversing import Conversation
@@ -98,6 +99,16 @@ async def _files(desk: Desk, words: list[str]) -> Next:
     return None
 
 
+async def _package(desk: Desk, words: list[str]) -> Next:
+    if not words:
+        packages = desk.conversation.dialogue.history.packages
+        desk.say(", ".join(packages) or "no packages were added; /package NAME adds one")
+        return None
+    desk.say("installing; then the notebook starts anew, and its cells are run again")
+    await desk.conversation.dialogue.add_packages(tuple(words))
+    return None
+
+
 async def _model(desk: Desk, words: list[str]) -> Next:
     if words:
         await desk.conversation.use_model(words[0])
@@ -153,6 +164,7 @@ COMMANDS: Final[dict[str, tuple[str, str, Act]]] = {
     "/rename": ("TITLE", "give this session a title", _rename),
     "/load": ("FILE …", "put files into the workspace", _load),
     "/files": ("", "list what went in and what came out", _files),
+    "/package": ("[NAME …]", "list added packages, or install some for the notebook", _package),
     "/model": ("[NAME]", "say which model answers, or let another one", _model),
     "/cost": ("", "say what this session took", _cost),
     "/undo": ("", "take the last turn back, and what its cells did", _undo),
@@ -202,6 +214,8 @@ def session_table(sessions: tuple[Session, ...]) -> Table:
 def write_export(path: Path, history: History, session: Path) -> None:
     """Write a conversation to a file of the kind that its name says; `session` is its folder.
 
+    The pictures of a Markdown file are copied into a folder beside it, named after the file.
+
     Raises:
         UsageError: If it is of no such kind, or cannot be written.
     """
@@ -210,7 +224,7 @@ def write_export(path: Path, history: History, session: Path) -> None:
         raise UsageError(f"{str(path)!r} says no kind of file", hint="end it in .ipynb or in .md")
     try:
         text = (
-            to_markdown(history, artifacts=folder)
+            to_markdown(history, artifacts=PurePosixPath(f"{path.stem}_files"))
             if path.suffix == ".md"
             else to_notebook(history, lambda artifact: (folder / artifact.name).read_bytes())
         )
@@ -218,20 +232,30 @@ def write_export(path: Path, history: History, session: Path) -> None:
         raise UsageError(f"a figure of the session cannot be read: {error}") from error
     try:
         path.write_text(text, encoding="utf-8", errors="backslashreplace")
+        if path.suffix == ".md":
+            _copy_pictures(history, folder, path.with_name(f"{path.stem}_files"))
     except OSError as error:
         raise UsageError(f"{str(path)!r} cannot be written: {error.strerror}") from error
 
 
+def _copy_pictures(history: History, folder: Path, beside: Path) -> None:
+    for artifact in filter(is_picture, _made_in(history)):
+        beside.mkdir(exist_ok=True)
+        shutil.copyfile(folder / artifact.name, beside / artifact.name)
+
+
 def _artifacts(desk: Desk) -> list[Exhibit]:
-    turns = desk.conversation.dialogue.history.turns
-    return [made for turn in turns for cell in turn.cells for made in cell.artifacts]
+    return _made_in(desk.conversation.dialogue.history)
+
+
+def _made_in(history: History) -> list[Exhibit]:
+    return [made for turn in history.turns for cell in turn.cells for made in cell.artifacts]
 
 
 def _path(word: str) -> Path:
-    try:
-        return Path(word).expanduser()
-    except RuntimeError as error:
-        raise UsageError(f"{word!r} is in nobody's folder", hint="check the path") from error
+    from assay.settings import expand_home
+
+    return expand_home(Path(word))
 
 
 def _one(words: list[str], what: str) -> str:

@@ -13,7 +13,6 @@ from rich.text import Text
 
 from assay.contracts.dialogue import DialogueEvent, Exhibit, ToolAsk, TurnEnded
 from assay.contracts.errors import AssayError
-from assay.contracts.execution import BARE, Equipment
 from assay.entrypoints.chat import figures
 from assay.entrypoints.chat.commands import COMMANDS, Desk, GoTo, Leave, Next, obey
 from assay.entrypoints.chat.prompting import Reader, open_reader
@@ -36,7 +35,7 @@ class Wishes:
     session: Session
     model: str = ""
     files: tuple[Path, ...] = ()
-    equipment: Equipment = BARE
+    packages: tuple[str, ...] = ()
 
 
 async def converse(wishes: Wishes, settings: Settings, console: Console) -> None:
@@ -47,7 +46,7 @@ async def converse(wishes: Wishes, settings: Settings, console: Console) -> None
     while isinstance(following, GoTo):
         room = _Room(settings=settings, store=store, console=console, reader=reader)
         following = await room.talk(following.session, wishes)
-        wishes = Wishes(session=wishes.session, equipment=wishes.equipment)
+        wishes = Wishes(session=wishes.session)
 
 
 class _Room:
@@ -74,14 +73,12 @@ class _Room:
             on_notice=lambda text: self._console.print(Text(f"note: {one_line(text, 400)}", "dim")),
         )
         async with open_conversation(
-            session,
-            self._settings,
-            company,
-            model=wishes.model,
-            equipment=wishes.equipment,
+            session, self._settings, company, model=wishes.model
         ) as conversation:
             self._welcome(conversation)
             try:
+                if wishes.packages:
+                    await conversation.dialogue.add_packages(wishes.packages)
                 await conversation.dialogue.wake()
                 for file in wishes.files:
                     await conversation.load_file(file)
@@ -122,7 +119,11 @@ class _Room:
 
     async def _obey(self, words: str, desk: Desk) -> Next:
         """Carry out a command; Ctrl-C ends it and not the conversation."""
-        return await until_interrupted(partial(obey, words, desk))
+        try:
+            return await until_interrupted(partial(obey, words, desk))
+        finally:
+            if self._view is not None:
+                self._view.close()
 
     async def _approve(self, ask: ToolAsk) -> bool:
         """Ask about a tool; nobody there to ask means no."""

@@ -1,9 +1,9 @@
 """Reads what a person types: history, several lines, completion; plain lines where no one types."""
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from anyio import to_thread
 
@@ -12,6 +12,9 @@ from assay.contracts.errors import MissingExtraError
 if TYPE_CHECKING:
     from prompt_toolkit.completion import Completer
     from prompt_toolkit.key_binding import KeyBindings
+
+
+_TAKE_PATHS: Final = frozenset({"/load", "/export"})
 
 
 class Reader(Protocol):
@@ -39,15 +42,15 @@ class PromptReader:
 
     def __init__(self, history: Path, commands: Iterable[str]) -> None:
         try:
-            from prompt_toolkit import PromptSession  # noqa: PLC0415 - an extra, and slow to load
-            from prompt_toolkit.history import FileHistory  # noqa: PLC0415
+            from prompt_toolkit import PromptSession
+            from prompt_toolkit.history import FileHistory
         except ImportError as error:
             raise MissingExtraError("a conversation in the terminal", extra="chat") from error
         history.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._session: PromptSession[str] = PromptSession(
             message="> ",
             history=FileHistory(str(history)),
-            completer=_completer(tuple(commands)),
+            completer=open_completer(tuple(commands)),
             complete_while_typing=True,
             multiline=True,
             key_bindings=_keys(),
@@ -62,7 +65,7 @@ class PromptReader:
 
 
 def _keys() -> "KeyBindings":
-    from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent  # noqa: PLC0415
+    from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
     keys = KeyBindings()
 
@@ -85,15 +88,35 @@ def _keys() -> "KeyBindings":
     return keys
 
 
-def _completer(commands: tuple[str, ...]) -> "Completer":
-    from prompt_toolkit.completion import (  # noqa: PLC0415
-        NestedCompleter,
+def open_completer(commands: tuple[str, ...]) -> "Completer":
+    """Return what Tab completes: commands, and file names where they take some."""
+    from prompt_toolkit.completion import (
+        CompleteEvent,
+        Completer,
+        Completion,
         PathCompleter,
     )
+    from prompt_toolkit.document import Document
 
     paths = PathCompleter(expanduser=True)
-    after = {"/load": paths, "/export": paths}
-    return NestedCompleter({command: after.get(command) for command in commands})
+
+    class Commands(Completer):
+        """Completes a command as a whole, with its slash, and file names after some commands."""
+
+        def get_completions(
+            self, document: Document, complete_event: CompleteEvent
+        ) -> Iterator[Completion]:
+            text = document.text_before_cursor
+            name, space, rest = text.partition(" ")
+            if space and name in _TAKE_PATHS:
+                word = rest.rpartition(" ")[2]
+                yield from paths.get_completions(Document(word), complete_event)
+            elif not space and text.startswith("/"):
+                for command in commands:
+                    if command.startswith(text):
+                        yield Completion(command, start_position=-len(text))
+
+    return Commands()
 
 
 def open_reader(history: Path, commands: Iterable[str]) -> Reader:

@@ -21,8 +21,10 @@ from assay.contracts.dialogue import (
     Exhibit,
     FileLoaded,
     ModelChosen,
+    PackagesAdded,
     SpeechArrived,
     StateRebuilt,
+    StateRestoring,
     ToolUsed,
     TurnBegan,
     TurnEnded,
@@ -48,6 +50,9 @@ class ChatView:
         self._live: Live | None = None
         self._arriving = ""
         self._doing = ""
+        self._restoring = False
+        self._interrupted = ""
+        """What was shown as being done when cells had to be run again."""
 
     def __call__(self, event: DialogueEvent) -> None:
         match event:
@@ -58,8 +63,14 @@ class ChatView:
             case CellPrinted():
                 self._arrive(event.text)
             case CellBegan():
-                self._settle(*self._thought(event.thought), self._code(event.code))
+                self._settle(
+                    *self._thought(event.thought),
+                    self._code(event.code),
+                    *self._thought(event.remark),
+                )
                 self._begin("running")
+            case StateRestoring():
+                self._restore(event)
             case CellEnded():
                 self._settle(*self._outcome(event))
                 for artifact in event.artifacts:
@@ -70,7 +81,9 @@ class ChatView:
                 self._begin("thinking")
             case TurnEnded():
                 self._settle(self._answer(event))
-            case FileLoaded() | StateRebuilt() | ModelChosen() | TurnUndone():
+            case StateRebuilt():
+                self._restored(event)
+            case FileLoaded() | PackagesAdded() | ModelChosen() | TurnUndone():
                 self._note(_sentence(event))
 
     def close(self) -> None:
@@ -79,6 +92,24 @@ class ChatView:
             self._live.stop()
             self._live = None
         self._arriving = ""
+        self._restoring = False
+
+    def _restore(self, event: StateRestoring) -> None:
+        """Say which cell runs again, in place of what is shown."""
+        doing = f"restoring cell {event.cell} of {event.cells}"
+        if self._restoring and self._live is not None:
+            self._live.update(Spinner("dots", text=Text(doing, style="dim")))
+            return
+        if not self._restoring:
+            self._interrupted = self._doing if self._live is not None else ""
+        self._begin(doing)
+        self._restoring = True
+
+    def _restored(self, event: StateRebuilt) -> None:
+        doing = self._interrupted
+        self._settle(Text(_sentence(event), style="dim"))
+        if doing:
+            self._begin(doing)
 
     def _note(self, sentence: str) -> None:
         self._console.print(Text(sentence, style="dim"))
@@ -143,7 +174,9 @@ class ChatView:
             )
 
 
-def _sentence(event: FileLoaded | StateRebuilt | ModelChosen | TurnUndone) -> str:
+def _sentence(
+    event: FileLoaded | StateRebuilt | PackagesAdded | ModelChosen | TurnUndone,
+) -> str:
     match event:
         case FileLoaded():
             return f"{one_line(event.path)} is in the workspace.\n{plain(event.about)}"
@@ -152,6 +185,8 @@ def _sentence(event: FileLoaded | StateRebuilt | ModelChosen | TurnUndone) -> st
             again = f"{cells} run again to restore its variables"
             failed = f"; {event.failed} of them fail now" if event.failed else ""
             return f"The interpreter was started anew ({event.why}): {again}{failed}."
+        case PackagesAdded():
+            return f"Cells can import {one_line(', '.join(event.packages), 400)}."
         case ModelChosen():
             return f"{one_line(event.model)} answers."
         case TurnUndone():

@@ -1,22 +1,28 @@
+import base64
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import replace
 from pathlib import PurePosixPath
+from typing import Literal
 
 import anyio
 import anyio.abc
 import pytest
 
 from assay.agent.dialogue.dialogue import Dialogue, DialogueParts
-from assay.agent.dialogue.manners import Approve, Manners, approve_nothing
+from assay.agent.dialogue.manners import Approve, CellForm, Manners, approve_nothing
 from assay.agent.dialogue.notebook import Notebook
 from assay.agent.dialogue.seats import Seat, open_seats
+from assay.contracts.conversation import Message, Reply
 from assay.contracts.dialogue import (
     CellBegan,
     CellEnded,
+    CellPrinted,
     DialogueEvent,
     Exhibit,
     ExhibitSource,
+    PackagesAdded,
     StateRebuilt,
+    StateRestoring,
     ToolAsk,
     ToolUsed,
     TurnEnded,
@@ -24,11 +30,22 @@ from assay.contracts.dialogue import (
 from assay.contracts.dialogue_history import History, history_of
 from assay.contracts.errors import (
     ModelUnavailableError,
+    PackageError,
     SandboxUnavailableError,
     UsageError,
 )
-from assay.contracts.execution import ExecutionResult, Limits, Program, PythonCode, Reason
-from assay.contracts.ports import Tool
+from assay.contracts.execution import (
+    BARE,
+    Equipment,
+    ExecutionResult,
+    Limits,
+    OutputChunk,
+    Program,
+    PythonCode,
+    Reason,
+)
+from assay.contracts.interpreting import CellResult, RichOutput
+from assay.contracts.ports import OnOutput, Tool
 from assay.contracts.workspace import Tree, TreeFile
 from assay.testing.fake_sandbox import FakeBackend, FakeSandbox, answer_with
 from assay.testing.scripted_model import FACTS, ScriptedModel, calls_tool, says
@@ -85,6 +102,7 @@ class Desk:
         tools: tuple[Tool, ...] = (),
         manners: Manners | None = None,
         approve: Approve = approve_nothing,
+        cells: CellForm = "blocks",
     ) -> None:
         self.record = MemoryRecord()
         self.model = model
@@ -104,7 +122,7 @@ class Desk:
             record=self.record,
             screen=_no_findings,
             tools=tools,
-            manners=manners or Manners(),
+            manners=replace(manners or Manners(), cells=cells),
             approve=approve,
         )
         self.dialogue = Dialogue(parts, model, History())
@@ -351,7 +369,7 @@ async def test_interrupting_ends_the_turn_and_the_next_one_works(
     async def speak() -> None:
         ended.append(await desk.dialogue.say("think for ever"))
 
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             group.start_soon(speak)
             await asked.wait()
@@ -429,30 +447,246 @@ async def test_what_a_cell_writes_is_kept(tasks: anyio.abc.TaskGroup) -> None:
     assert "wrote out.csv" in cell.observation
 
 
+async def test_a_file_rewritten_with_the_same_size_is_kept(tasks: anyio.abc.TaskGroup) -> None:
+    def answer(program: Program, sandbox: FakeSandbox) -> ExecutionResult:
+        assert isinstance(program, PythonCode)
+        if b"save" in program.source:
+            sandbox.files[PurePosixPath("out.csv")] = _file(b"a\n2\n")
+        return answer_with()
+
+    model = ScriptedModel([says("```python\nsave()\n```"), says("Saved.")])
+    desk = Desk(tasks, model, answer=answer)
+    await desk.dialogue.load(PurePosixPath("out.csv"), b"a\n1\n")
+    await desk.dialogue.say("save it again")
+    assert desk.record.exhibits == {"out.csv": b"a\n2\n"}
+
+
+async def test_all_blocks_of_a_reply_are_run_in_order_and_all_text_is_kept(
+    tasks: anyio.abc.TaskGroup,
+) -> None:
+    two = "First:\n```python\nx = 1\n```\nand\n```python\nx = 2\n```\nNow x is 2."
+    desk = Desk(tasks, ScriptedModel([says(two), says("Done.")]))
+    await desk.dialogue.say("do both")
+    assert desk.programs[-2:] == ["x = 1", "x = 2"]
+    first, second = (event for event in desk.told(CellBegan) if isinstance(event, CellBegan))
+    assert (first.thought, first.remark) == ("First:", "")
+    assert (second.thought, second.remark) == ("and", "Now x is 2.")
+    assert (first.usage.calls, second.usage.calls) == (1, 0)
+    told = desk.model.asked[-1].messages[-1].text
+    assert told == "Output of cell 1:\n2\n\nOutput of cell 2:\n2"
+
+
+async def test_blocks_after_one_that_failed_are_not_run_and_that_is_told(
+    tasks: anyio.abc.TaskGroup,
+) -> None:
+    three = "```python\nok()\n```\n```python\nbad()\n```\n```python\nnext_one()\n```"
+    desk = Desk(
+        tasks,
+        ScriptedModel([says(three), says("It failed.")]),
+        answer=lambda program, _: answer_with(
+            exit_code=1 if getattr(program, "source", b"") == b"bad()" else 0
+        ),
+    )
+    await desk.dialogue.say("do all")
+    assert "next_one()" not in desk.programs
+    cells = desk.dialogue.history.turns[0].cells
+    assert [cell.failed for cell in cells] == [False, True, True]
+    assert "not run, because an earlier cell" in cells[2].observation
+    assert "not run, because an earlier cell" in desk.model.asked[-1].messages[-1].text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Like this:\n```python example\nprint(1)\n```\nThat is all.",
+        "```text\nprint(1)\n```",
+        "````markdown\n```python\nprint(1)\n```\n````",
+        "~~~\n```python\nprint(1)\n```\n~~~",
+    ],
+)
+async def test_code_with_another_label_is_shown_and_not_run(
+    tasks: anyio.abc.TaskGroup, text: str
+) -> None:
+    desk = Desk(tasks, ScriptedModel([says(text)]))
+    ended = await desk.dialogue.say("show me")
+    assert (ended.status, ended.text) == ("answered", text)
+    assert not desk.programs
+
+
+async def test_a_model_with_native_calls_runs_cells_by_calls_and_its_blocks_are_shown(
+    tasks: anyio.abc.TaskGroup,
+) -> None:
+    answer = "It is 2. In your own program:\n```python\nprint(1 + 1)\n```\nGood luck."
+    replies = [
+        calls_tool("run_cell", {"code": "print(1 + 1)"}, text="Let me add."),
+        says(answer),
+        says("Still 2."),
+    ]
+    desk = Desk(tasks, ScriptedModel(replies), cells="auto")
+    ended = await desk.dialogue.say("what is 1 + 1?")
+    assert (ended.status, ended.text) == ("answered", answer)
+    assert desk.programs.count("print(1 + 1)") == 1
+    (cell,) = desk.dialogue.history.turns[0].cells
+    assert (desk.dialogue.history.turns[0].thoughts, cell.observation) == (("Let me add.",), "2")
+    first, second = desk.model.asked
+    assert [tool.name for tool in first.tools] == ["run_cell"]
+    assert "run_cell" in first.messages[0].text
+    assert (second.messages[-1].role, second.messages[-1].text) == ("tool", "2")
+
+    await desk.dialogue.say("and now?")
+    told = desk.model.asked[-1].messages
+    (call,) = next(message.tool_calls for message in told if message.tool_calls)
+    assert (call.name, call.arguments) == ("run_cell", {"code": "print(1 + 1)"})
+    assert any(message.answers == call.id for message in told)
+
+
+async def test_a_call_without_code_is_an_answer(tasks: anyio.abc.TaskGroup) -> None:
+    replies = [calls_tool("run_cell", {"source": "1"}), says("Sorry.")]
+    desk = Desk(tasks, ScriptedModel(replies), cells="auto")
+    assert (await desk.dialogue.say("go")).text == "Sorry."
+    assert "needs an object with the text `code`" in desk.model.asked[-1].messages[-1].text
+
+
+async def test_packages_are_installed_in_a_new_interpreter_that_has_the_old_cells(
+    tasks: anyio.abc.TaskGroup,
+) -> None:
+    replies = [says("```python\nx = 1\n```"), says("set"), says("Hm.")]
+    desk = Desk(tasks, ScriptedModel(replies))
+    await desk.dialogue.say("set x")
+    await desk.dialogue.add_packages(("polars==1.*",))
+    assert desk.notebook.equipment.packages == ("polars==1.*",)
+    assert desk.programs.count("x = 1") == 2
+    kinds = [event.kind for event in desk.record.events[-3:]]
+    assert kinds == ["state_restoring", "packages_added", "state_rebuilt"]
+    assert history_of(desk.record.events).packages == ("polars==1.*",)
+    await desk.dialogue.say("which packages?")
+    assert "polars==1.*" in desk.model.asked[-1].messages[0].text
+
+
+async def test_a_package_that_cannot_be_installed_changes_nothing(
+    tasks: anyio.abc.TaskGroup,
+) -> None:
+    desk = Desk(tasks, ScriptedModel([says("```python\nx = 1\n```"), says("set")]))
+    await desk.dialogue.say("set x")
+    before = desk.dialogue.sandbox
+
+    class Empty(FakeBackend):
+        def open_sandbox(self, limits: Limits, equipment: Equipment = BARE):  # noqa: ANN202
+            del limits, equipment
+            raise PackageError("there is no package named 'nosuch'")
+
+    desk.notebook.backend = Empty()
+    with pytest.raises(PackageError):
+        await desk.dialogue.add_packages(("nosuch",))
+    assert desk.dialogue.sandbox is before
+    assert not desk.told(PackagesAdded)
+
+
+async def test_each_cell_that_is_restored_is_told(tasks: anyio.abc.TaskGroup) -> None:
+    replies = [
+        says("```python\nx = 1\n```\n```python\ny = 2\n```"),
+        says("set"),
+        says(ADD),
+        says("2"),
+    ]
+    desk = Desk(tasks, ScriptedModel(replies))
+    await desk.dialogue.say("set both")
+    lose_sandbox(desk)
+    await desk.dialogue.say("what is 1 + 1?")
+    told = [event for event in desk.record.events if isinstance(event, StateRestoring)]
+    assert [(event.cell, event.cells) for event in told] == [(1, 2), (2, 2)]
+
+
+async def test_what_an_interrupted_cell_had_printed_is_kept(tasks: anyio.abc.TaskGroup) -> None:
+    class Endless(Notebook):
+        async def run(self, code: str, on_output: OnOutput) -> CellResult:
+            del code
+            on_output(OutputChunk(stream="stdout", data=b"tick 0\n"))
+            return await anyio.sleep_forever()
+
+    desk = Desk(tasks, ScriptedModel([says("```python\ntick()\n```")]))
+    endless = Endless(backend=FakeBackend(), limits=Limits(), seat=Seat(tasks))
+    desk.dialogue._notebook = endless  # noqa: SLF001
+
+    def emit(event: DialogueEvent) -> None:
+        MemoryRecord.emit(desk.record, event)
+        if isinstance(event, CellPrinted):
+            desk.dialogue.interrupt()
+
+    desk.record.emit = emit  # type: ignore[method-assign]
+    ended = await desk.dialogue.say("tick for ever")
+    assert ended.status == "interrupted"
+    (cell,) = desk.dialogue.history.turns[0].cells
+    assert cell.observation == "tick 0\nThe cell was interrupted."
+    assert not cell.kept
+
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+class Drawing(Notebook):
+    """Shows a figure with each cell: the text of the cell, as a PNG."""
+
+    async def run(self, code: str, on_output: OnOutput) -> CellResult:
+        result = await Notebook.run(self, code, on_output)
+        forms = {"text/plain": b"<Figure>", "image/png": PNG + code.encode()}
+        return replace(result, outputs=(RichOutput(kind="display", forms=forms),))
+
+
+def figures_shown(message: Message) -> list[bytes]:
+    return [base64.b64decode(one.base64).removeprefix(PNG) for one in message.pictures]
+
+
+@pytest.mark.parametrize("cells", ["blocks", "calls"])
+@pytest.mark.parametrize("sees", [True, False])
+async def test_the_newest_figures_are_shown_to_a_model_that_sees(
+    tasks: anyio.abc.TaskGroup, cells: CellForm, *, sees: bool
+) -> None:
+    def cell(code: str) -> Reply:
+        text = f"```python\n{code}\n```"
+        return says(text) if cells == "blocks" else calls_tool("run_cell", {"code": code})
+
+    model = ScriptedModel([cell("first"), cell("second"), says("A line.")])
+    model.facts = replace(FACTS, sees_pictures=sees)
+    desk = Desk(tasks, model, cells=cells)
+    backend = desk.notebook.backend
+    desk.dialogue._notebook = Drawing(backend=backend, limits=Limits(), seat=Seat(tasks))  # noqa: SLF001
+    assert (await desk.dialogue.say("draw")).text == "A line."
+    shown = [figures_shown(message) for message in model.asked[-1].messages]
+    assert [figures for figures in shown if figures] == ([[b"second"]] if sees else [])
+    assert "[figure shown]" in "\n".join(message.text for message in model.asked[-1].messages)
+
+
 def _file(content: bytes):  # noqa: ANN202
-    from assay.testing.fake_sandbox import FakeFile  # noqa: PLC0415
+    from assay.testing.fake_sandbox import FakeFile
 
     return FakeFile(content)
 
 
-async def test_code_that_the_policy_forbids_is_not_run(tasks: anyio.abc.TaskGroup) -> None:
+@pytest.mark.parametrize("policy", ["warn", "block"])
+async def test_what_the_policy_finds_is_told_and_run_only_if_it_warns(
+    tasks: anyio.abc.TaskGroup, policy: Literal["warn", "block"]
+) -> None:
     desk = Desk(
         tasks,
         ScriptedModel([says("```python\nimport ctypes\n```"), says("I may not.")]),
-        manners=Manners(policy="block"),
+        manners=Manners(policy=policy),
     )
 
     def object_to(path: PurePosixPath, content: bytes):  # noqa: ANN202
-        from assay.contracts.events import ScreenFinding  # noqa: PLC0415
+        from assay.contracts.events import ScreenFinding
 
-        assert content == b"import ctypes"
-        return (ScreenFinding(path=path, line=1, rule="import", explanation="imports ctypes"),)
+        assert content.endswith(
+            b"import pandas as pd; import matplotlib.pyplot as plt\nimport ctypes"
+        )
+        return (ScreenFinding(path=path, line=2, rule="import", explanation="imports ctypes"),)
 
     desk.dialogue._screen = object_to  # noqa: SLF001
     ended = await desk.dialogue.say("use ctypes")
     assert ended.text == "I may not."
-    assert "import ctypes" not in desk.programs
-    assert "imports ctypes" in desk.dialogue.history.turns[0].cells[0].observation
+    assert ("import ctypes" in desk.programs) == (policy == "warn")
+    assert "imports ctypes" in desk.model.asked[-1].messages[-1].text
+    assert "line 1: imports ctypes" in desk.dialogue.history.turns[0].cells[0].observation
 
 
 async def test_a_cell_that_timed_out_is_left_out_when_state_is_rebuilt(
