@@ -6,7 +6,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from assay.contracts.errors import UsageError
+from assay.contracts.distribution import missing_extras
+from assay.contracts.errors import MissingExtraError, UsageError
 from assay.contracts.execution import BARE, Equipment, Limits
 from assay.contracts.goal import MemoryUse
 from assay.contracts.ports import FailureMemory, Model, Sandbox, SandboxBackend, Screen
@@ -98,10 +99,36 @@ def open_model(
     is played back under the name `replay:PATH`. What it raises on entering is that of
     `assay.models.factory.open_model`.
     """
-    from assay.models import factory as models  # noqa: PLC0415 - not needed to isolate
+    from assay.models import factory as models
 
     known = settings or load_settings().models
     return models.open_model(name or known.default, known, opening)
+
+
+def check_extras(
+    feature: str,
+    settings: Settings,
+    *extras: str,
+    model: str = "",
+    packages: Sequence[str] = (),
+) -> None:
+    """Check that these extras are installed, and those of the model, the backend and packages.
+
+    Raises:
+        MissingExtraError: If some are not; it names all of them.
+        UsageError: If there is no such model.
+    """
+    needed = [*extras]
+    if model:
+        from assay.models.choosing import extras_of
+
+        needed += extras_of(model, settings.models)
+    needed += factory.extras_of(settings.sandbox)
+    if packages or settings.sandbox.packages:
+        needed.append("packages")
+    missing = missing_extras(needed)
+    if missing:
+        raise MissingExtraError(feature, extra=",".join(missing))
 
 
 def settings_apart(settings: Settings, folder: Path) -> Settings:
@@ -131,12 +158,12 @@ async def open_memory(
         JournalError: If it cannot be opened or made.
     """
     if use == "off":
-        from assay.memory.no_memory import NoMemory  # noqa: PLC0415 - only runs have a memory
+        from assay.memory.no_memory import NoMemory
 
         yield NoMemory()
         return
-    from assay.memory.forgiving_memory import ForgivingMemory  # noqa: PLC0415
-    from assay.memory.places import current_place  # noqa: PLC0415
+    from assay.memory.forgiving_memory import ForgivingMemory
+    from assay.memory.places import current_place
 
     place = current_place(project)
     async with (
@@ -149,13 +176,13 @@ async def open_memory(
 def _open_store(
     settings: Settings, place: "Place", embedder: "Embedder", on_notice: Callable[[str], None]
 ) -> AbstractAsyncContextManager[FailureMemory]:
-    from assay.memory.database import MEMORY  # noqa: PLC0415
-    from assay.memory.stored_memory import open_sqlite_memory  # noqa: PLC0415
+    from assay.memory.database import MEMORY
+    from assay.memory.stored_memory import open_sqlite_memory
 
     if settings.memory.store == "sqlite":
         path = settings.state_dir / MEMORY
         return open_sqlite_memory(path, place, embedder=embedder, on_notice=on_notice)
-    from assay.memory.chroma_store import open_chroma_memory  # noqa: PLC0415
+    from assay.memory.chroma_store import open_chroma_memory
 
     url = settings.memory.chroma_url or ""
     folder = None if url else settings.state_dir / "chroma"
@@ -164,20 +191,20 @@ def _open_store(
 
 @asynccontextmanager
 async def _open_embedder(settings: Settings) -> AsyncGenerator["Embedder"]:
-    from assay.memory.embedding import HashedEmbedder  # noqa: PLC0415
+    from assay.memory.embedding import HashedEmbedder
 
     if not settings.memory.embedding_model:
         yield HashedEmbedder()
         return
     if settings.memory.embedding_model.startswith(_LOCAL):
-        from assay.memory.embedding import ModelEmbedder  # noqa: PLC0415
-        from assay.models.local.embedding import open_local_embedding  # noqa: PLC0415 - rarely needed
+        from assay.memory.embedding import ModelEmbedder
+        from assay.models.local.embedding import open_local_embedding
 
         async with open_local_embedding(await _local_weights(settings)) as local:
             yield ModelEmbedder(local.name, local.vectors)
         return
-    from assay.memory.endpoint_embedder import Endpoint, open_endpoint_embedder  # noqa: PLC0415
-    from assay.models.choosing import key_for  # noqa: PLC0415 - rarely needed
+    from assay.memory.endpoint_embedder import Endpoint, open_endpoint_embedder
+    from assay.models.choosing import key_for
 
     url = settings.memory.embedding_url or settings.models.base_url
     if url is None:
@@ -193,8 +220,8 @@ async def _open_embedder(settings: Settings) -> AsyncGenerator["Embedder"]:
 
 async def _local_weights(settings: Settings) -> Path:
     """Return the file of the embedding model: one that is named, or one that was fetched."""
-    from assay.models.choosing import weights_store  # noqa: PLC0415 - rarely needed
-    from assay.models.local.weights import weights_named  # noqa: PLC0415
+    from assay.models.choosing import weights_store
+    from assay.models.local.weights import weights_named
 
     name = settings.memory.embedding_model.removeprefix(_LOCAL)
     if name.endswith(".gguf"):
@@ -210,7 +237,7 @@ async def _local_weights(settings: Settings) -> Path:
 
 def build_screen(settings: ScreeningSettings) -> Screen:
     """Build what reads code before it runs."""
-    from assay.sandbox.screening import Screening, ScreeningPolicy  # noqa: PLC0415 - only runs are screened
+    from assay.sandbox.screening import Screening, ScreeningPolicy
 
     policy = ScreeningPolicy(
         deny_imports=settings.deny_imports, deny_calls=settings.deny_calls, allow=settings.allow
@@ -232,8 +259,8 @@ async def open_tools(
     Raises:
         MissingExtraError: If what reads tool files or speaks MCP is not installed.
     """
-    from assay.tools.collecting import collect, with_policy  # noqa: PLC0415 - only conversations have them
-    from assay.tools.mcp import open_foreign_tools  # noqa: PLC0415
+    from assay.tools.collecting import collect, with_policy
+    from assay.tools.mcp import open_foreign_tools
 
     approvals = settings.tools.approval
     declared = collect(settings.config_dir / "tools", project, approvals, on_notice)

@@ -78,6 +78,30 @@ async def test_a_small_model_is_sampled_until_a_sample_is_proven(tmp_path: Path)
     assert certificate.canaries.planted == certificate.canaries.caught > 0
 
 
+async def test_secrets_reach_neither_prompt_nor_sandbox_and_stay_as_they_are(
+    tmp_path: Path,
+) -> None:
+    secret = "the-content-of-a-secret"  # noqa: S105 - only looked for
+    hidden = {".env": f"KEY={secret}\n", "data.json": f'["{secret}"]'}
+    script = f"FILE: .env\n```\nKEY=other\n```\n{filed(RIGHT)}"
+
+    story = await tell(
+        tmp_path,
+        ["1. write calc.py", script, filed(RIGHT)],
+        files={**FILES, **hidden, ".gitignore": "data.json\n"},
+        tests=TESTS,
+        checks=("pytest -q test_calc.py", "test ! -e .env -a ! -e data.json"),
+        effort=ONE_MINUTE,
+    )
+
+    assert story.outcome.status is Status.ACCEPTED, story.outcome.reason
+    assert {name: (story.workspace / name).read_text() for name in hidden} == hidden
+    told = [str(one) for one in story.outcome.withheld]
+    assert told == [str(one) for one in story.of(RunStarted)[0].withheld] == [".env", "data.json"]
+    kept = [path for path in (tmp_path / "state").rglob("*") if path.is_file()]
+    assert not [path for path in kept if secret.encode() in path.read_bytes()]
+
+
 async def test_a_strong_model_is_told_what_fails_and_repairs_it(tmp_path: Path) -> None:
     old, new = "def sub(a, b):\n    return a + b\n", "def sub(a, b):\n    return a - b\n"
     repair = f"EDIT: calc.py\n<<<<<<< SEARCH\n{old}=======\n{new}>>>>>>> REPLACE\nDONE"

@@ -131,7 +131,8 @@ def _applied(sitting: Sitting, tree: Tree, understood: Understood) -> Tree | str
     edits = [_tidied(ask, imported) for ask in understood.asks if isinstance(ask, Edit)]
     if not edits:
         return " ".join(understood.problems) or "There is no file in it."
-    permit = may_change(sitting.parts.goal, sitting.state.plan.protected)
+    parts = sitting.parts
+    permit = may_change(parts.goal, sitting.state.plan.protected, parts.pristine)
     result = apply_edits(tree, edits, may_change=permit)
     return result.tree if isinstance(result, Applied) else result.feedback
 

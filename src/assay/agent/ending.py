@@ -1,11 +1,13 @@
 """How a run ends: what is handed over, and why it is enough or not."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from assay.agent.parts import Sitting
 from assay.agent.state import Attempt, RunState
 from assay.contracts.goal import Outcome, Status
-from assay.contracts.verdict import Finding
+from assay.contracts.plurals import count
+from assay.contracts.verdict import Finding, TestResult, TestStatus
 from assay.contracts.workspace import changes_between
 
 _NO_CHECK = (
@@ -39,6 +41,7 @@ async def end(
         tree=digest,
         usage=state.usage + sitting.spent,
         wall_s=sitting.wall_s,
+        withheld=pristine.withheld,
     )
     return replace(state, step=None, round=(), ending=outcome)
 
@@ -79,8 +82,20 @@ def _how_far(state: RunState) -> str:
     tests = [test for report in best.reports for test in report.tests]
     if not tests:
         return next((r.explanation for r in best.reports if not r.passed), "a check failed")
-    passed = sum(test.passed for test in tests)
-    return f"{passed} of {len(tests)} tests pass in the best of {len(state.attempts)} attempts"
+    attempts = count(len(state.attempts), "attempt")
+    known = count(len(state.lattice.counted), state.lattice.noun)
+    return f"{len(best.passed)} of {known} pass in the best of {attempts}{_first_error(tests)}"
+
+
+def _first_error(tests: Sequence[TestResult]) -> str:
+    """Say why a test could not be carried out: a failed import is the cause of all the rest."""
+    for test in tests:
+        if test.status is TestStatus.ERROR and test.message:
+            hint = (
+                "; --package NAME adds a package" if "ModuleNotFoundError" in test.message else ""
+            )
+            return f"; {test.id}: {test.message}{hint}"
+    return ""
 
 
 def _findings(state: RunState) -> tuple[Finding, ...]:

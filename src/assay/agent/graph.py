@@ -92,11 +92,11 @@ async def open_graph(parts: Parts, checkpoints: Path) -> AsyncGenerator[RunGraph
         JournalError: If the file cannot be opened.
     """
     try:
-        from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer  # noqa: PLC0415 - takes a second
-        from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver  # noqa: PLC0415 - as above
+        from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+        from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
     except ImportError as error:
         raise MissingExtraError("carrying out a goal", extra="agent") from error
-    import sqlite3  # noqa: PLC0415 - with the rest
+    import sqlite3
 
     graph = _assemble(lambda work: _node(parts, work))
     try:
@@ -154,7 +154,7 @@ def _assemble(
     step_of: Callable[[_Work], _Step],
 ) -> "StateGraph[_Channels, None, _Channels, _Channels]":
     try:
-        from langgraph.graph import (  # noqa: PLC0415 - takes a second # pyright: ignore[reportMissingTypeStubs] - as above
+        from langgraph.graph import (  # pyright: ignore[reportMissingTypeStubs]
             END,
             START,
             StateGraph,

@@ -18,13 +18,14 @@ class Gain:
 def row_of(number: int, reports: tuple[CheckReport, ...]) -> LatticeRow:
     """Build one column of the picture; a check without tests of its own counts as one test."""
     statuses: dict[str, TestStatus] = {}
+    checks = tuple(report.command for report in reports if not report.tests)
     for report in reports:
         for test in report.tests:
             statuses[test.id] = test.status
         if not report.tests:
             status = TestStatus.PASSED if report.passed else TestStatus.FAILED
             statuses[report.command] = status
-    return LatticeRow(attempt=number, statuses=statuses)
+    return LatticeRow(attempt=number, statuses=statuses, checks=checks)
 
 
 def gain(before: Attempt, after: Attempt) -> Gain:

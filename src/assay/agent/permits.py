@@ -5,9 +5,10 @@ from pathlib import PurePosixPath
 from assay.agent.edits import MayChange
 from assay.agent.verify.pristine import matches
 from assay.contracts.goal import Goal
+from assay.contracts.workspace import Tree
 
 
-def may_change(goal: Goal, protected: tuple[PurePosixPath, ...]) -> MayChange:
+def may_change(goal: Goal, protected: tuple[PurePosixPath, ...], pristine: Tree) -> MayChange:
     """Build the function that says of a path why it must not be changed, or nothing."""
 
     def reason(path: PurePosixPath) -> str:
@@ -16,6 +17,8 @@ def may_change(goal: Goal, protected: tuple[PurePosixPath, ...]) -> MayChange:
         if goal.allowed and not matches(path, goal.allowed):
             allowed = ", ".join(goal.allowed)
             return f"`{path}` is not among the files that may be changed: {allowed}"
+        if why := pristine.why_withheld(path):
+            return f"`{path}` stays as it is on the person's disk, unseen ({why}): write elsewhere"
         return ""
 
     return reason

@@ -1,11 +1,13 @@
 """The first step: what decides, what is probably written, and in which order."""
 
+import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any, Final
 
+from assay.agent.baseline import hanging, trouble_in
 from assay.agent.context import Brief, opening, prompt, room_for_files, system, user
 from assay.agent.ending import end
 from assay.agent.feedback import describe_reports
@@ -19,10 +21,12 @@ from assay.agent.verify.case import Case
 from assay.agent.verify.commands import checks_for, choose_runner, find_tests, split_command
 from assay.agent.verify.deciders import find_deciders
 from assay.contracts.conversation import Request
+from assay.contracts.errors import UsageError
 from assay.contracts.events import Planned
-from assay.contracts.goal import Goal
+from assay.contracts.goal import Effort, Goal
 from assay.contracts.jsonable import jsonable
 from assay.contracts.lessons import Cue, Skill
+from assay.contracts.verdict import CheckReport
 from assay.contracts.workspace import Tree
 
 _STEP: Final = re.compile(r"^\s*(?:\d+[.)]|[-*])\s+(.+)$", re.MULTILINE)
@@ -30,6 +34,10 @@ _MOST_STEPS: Final = 6
 _MOST_LESSONS: Final = 3
 _PLAN_TOKENS: Final = 600
 _TROUBLE_CHARS: Final = 3_000
+_HANGS: Final = (
+    "a check does not end within {s:g} s on the untouched files; if it is only slow, "
+    "--baseline-timeout gives it more time"
+)
 
 
 async def make_plan(sitting: Sitting) -> RunState:
@@ -40,7 +48,7 @@ async def make_plan(sitting: Sitting) -> RunState:
     plan = await _decided(sitting)
     if not plan.checks:
         return await end(sitting, replace(sitting.state, plan=plan), None)
-    plan = replace(plan, fails_now=await _fails_of_existing(sitting, plan))
+    plan = await _with_baseline(sitting, plan)
     lessons = await _lessons(sitting)
     ids = tuple(sitting.shown.get(0, ()))
     plan = replace(plan, lessons=lessons, lesson_ids=ids, skills=await _skills(sitting, plan))
@@ -52,6 +60,7 @@ async def make_plan(sitting: Sitting) -> RunState:
             checks=plan.checks,
             lessons=lessons,
             skills=tuple(name for skill in plan.skills for name in skill.names),
+            baseline=_HANGS.format(s=sitting.parts.goal.effort.baseline_s) if plan.hangs else "",
         )
     )
     return replace(sitting.state, plan=plan, step=first_step(small=sitting.parts.small))
@@ -67,6 +76,7 @@ def case_of(sitting: Sitting, plan: Plan, pristine: Tree) -> Case:
         allowed=goal.allowed,
         most=plan.most,
         check_s=goal.effort.check_s,
+        baseline_s=goal.effort.baseline_s or Effort().baseline_s,
     )
 
 
@@ -114,33 +124,58 @@ def _named_in(goal: Goal, tree: Tree) -> tuple[PurePosixPath, ...]:
     return tuple(named)
 
 
-async def _fails_now(sitting: Sitting, plan: Plan) -> bool:
-    parts = sitting.parts
-    case = case_of(sitting, plan, parts.pristine)
-    observations = await parts.verifier.run_checks(
-        case, parts.pristine, on_output=sitting.on_output(0)
-    )
-    return not all(observation.report.passed for observation in observations)
+async def _on_untouched(sitting: Sitting, plan: Plan) -> tuple[CheckReport, ...]:
+    """Run the checks on the untouched files, within the time that this may take.
 
-
-async def _fails_of_existing(sitting: Sitting, plan: Plan) -> str:
-    """Run the checks on files that are to be changed: the first attempt then knows the trouble."""
+    Raises:
+        UsageError: If the environment keeps a check from ever passing.
+    """
     parts = sitting.parts
-    if plan.judged_by_model or not any(path in parts.pristine.files for path in plan.targets):
-        return ""
+    effort = parts.goal.effort
 
     async def really() -> Mapping[str, Any]:
         case = case_of(sitting, plan, parts.pristine)
+        case = replace(case, check_s=min(case.check_s, effort.baseline_s))
         observations = await parts.verifier.run_checks(
             case, parts.pristine, on_output=sitting.on_output(0)
         )
         return {"observations": jsonable(observations)}
 
-    kept = await sitting.once("baseline", really)
+    key = hashlib.sha256("\0".join(plan.checks).encode()).hexdigest()[:16]
+    kept = await sitting.once(f"baseline:{key}", really)
     reports = tuple(seen.report for seen in OBSERVATIONS.validate_python(kept["observations"]))
+    trouble = trouble_in(reports, parts.pristine, parts.goal.statement)
+    if trouble is not None:
+        raise UsageError(
+            trouble.message,
+            hint=f"{trouble.hint}; --baseline-timeout 0 starts the run without this test",
+        )
+    return reports
+
+
+async def _fails_now(sitting: Sitting, plan: Plan) -> bool:
+    if not sitting.parts.goal.effort.baseline_s:
+        return True
+    return not all(report.passed for report in await _on_untouched(sitting, plan))
+
+
+async def _with_baseline(sitting: Sitting, plan: Plan) -> Plan:
+    """Add what the checks say of the untouched files: the first attempt then knows the trouble."""
+    parts = sitting.parts
+    # Checks of the agent's own were run when they were written.
+    own = plan.pristine != parts.pristine.digest
+    if plan.judged_by_model or own or not parts.goal.effort.baseline_s:
+        return plan
+    reports = await _on_untouched(sitting, plan)
+    hangs = hanging(reports)
     if all(report.passed for report in reports):
-        return ""
-    return describe_reports(reports, before=None, max_chars=_TROUBLE_CHARS)
+        return plan
+    if not hangs and not any(path in parts.pristine.files for path in plan.targets):
+        return plan
+    said = describe_reports(reports, before=None, max_chars=_TROUBLE_CHARS)
+    if hangs:
+        said = f"The check hangs on the untouched files.\n{said}"
+    return replace(plan, fails_now=said, hangs=bool(hangs))
 
 
 async def _skills(sitting: Sitting, plan: Plan) -> tuple[Skill, ...]:

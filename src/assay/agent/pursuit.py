@@ -61,4 +61,5 @@ def _started(parts: Parts) -> RunStarted:
         isolation=parts.backend.isolation.value,
         workspace=parts.workspace,
         tree=parts.pristine.digest,
+        withheld=parts.pristine.withheld,
     )

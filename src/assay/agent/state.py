@@ -25,6 +25,8 @@ class Plan:
     most: Grade = Grade.PROVEN
     fails_now: str = ""
     """What is wrong with files that are there already, as the checks see it."""
+    hangs: bool = False
+    """A check did not end on the untouched files."""
     judged_by_model: bool = False
     """There is no check that failed before: what the program prints is judged against the goal."""
     pristine: str = ""

@@ -59,6 +59,7 @@ def pursue(  # noqa: PLR0913 - the words of the command line, each with its defa
     tests: Sequence[str] = (),
     allow: Sequence[str] = (),
     exclude: Sequence[str] = (),
+    include: Sequence[str] = (),
     model: str | None = None,
     effort: Effort | None = None,
     policy: Literal["off", "warn", "block"] | None = None,
@@ -84,6 +85,7 @@ def pursue(  # noqa: PLR0913 - the words of the command line, each with its defa
         tests=tuple(tests),
         allowed=tuple(allow),
         exclude=tuple(exclude),
+        include=tuple(include),
         model=model or known.models.default,
         effort=effort or effort_of(known),
         attempts_left_open=effort is None and known.agent.attempts is None,
@@ -106,4 +108,9 @@ def effort_of(settings: Settings) -> Effort:
     """Return how much a run may try where nobody says."""
     agent = settings.agent
     attempts = agent.attempts or Effort().attempts
-    return Effort(attempts=attempts, wall_s=agent.timeout_s, check_s=agent.check_s)
+    return Effort(
+        attempts=attempts,
+        wall_s=agent.timeout_s,
+        check_s=agent.check_s,
+        baseline_s=agent.baseline_s,
+    )

@@ -1,11 +1,12 @@
 """Carries out a commission: makes the run, joins its parts, hands over what was accepted."""
 
 import os
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, nullcontext
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import anyio
 
@@ -28,7 +29,8 @@ from assay.trace.environment import describe_environment
 from assay.trace.journal import DiskJournal
 from assay.trace.keys import signing_key
 from assay.trace.runs import Run, RunRequest, RunStore
-from assay.trace.workspaces import read_workspace
+from assay.trace.workspace_lock import hold_workspace
+from assay.trace.workspaces import included_paths, path_within, read_workspace
 from assay.trace.write_back import write_changes
 from assay.undertaking.commission import (
     Commission,
@@ -39,13 +41,29 @@ from assay.undertaking.commission import (
 )
 from assay.undertaking.limits import limits_of
 from assay.undertaking.noting import note_run
-from assay.undertaking.record import HANDED_OVER, MODEL, PACKAGES, PRISTINE, REPLIES, model_to_json
-from assay.wiring import build_screen, open_backend, open_memory, open_model, pin_packages
+from assay.undertaking.record import (
+    HANDED_OVER,
+    MODEL,
+    PACKAGES,
+    PRISTINE,
+    REPLIES,
+    WITHHELD,
+    model_to_json,
+)
+from assay.wiring import (
+    build_screen,
+    check_extras,
+    open_backend,
+    open_memory,
+    open_model,
+    pin_packages,
+)
 
 CHECKPOINTS = "checkpoints.sqlite"
 CERTIFICATES = ".assay"
 _CERTIFICATE = "certificate.json"
 _SMALL_ATTEMPTS = 16
+_N = TypeVar("_N", int, float)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +73,9 @@ class Lent:
     backend: SandboxBackend
     model: Model | None = None
     """None: each run opens its own."""
+    most_tokens: int | None = None
+    """Of the whole run, besides its own cap: what a quota has left for it."""
+    most_usd: float | None = None
 
 
 async def carry_out(
@@ -66,16 +87,43 @@ async def carry_out(
         UsageError: If the commission cannot be carried out as it is.
         AssayError: If a part of Assay fails; what was reached is kept, and can be taken up again.
     """
+    if lent is None:
+        _check_extras(commission, settings)
     store = RunStore(settings.state_dir)
-    run, tree = await _entered(commission, store)
-    try:
-        return await _work_on(run, commission, settings, watching, tree=tree, lent=lent)
-    except (UsageError, MissingExtraError, PackageError):
-        if not any(run.folder.glob(f"{CHECKPOINTS}*")):
-            # It was asked for wrongly, so there is nothing to go on with.
-            store.delete(run.id)
-            watching.run = ""
-        raise
+    async with _alone(commission, settings, watching) as note:
+        run, tree = await _entered(commission, store)
+        note(run.id)
+        try:
+            return await _work_on(run, commission, settings, watching, tree=tree, lent=lent)
+        except (UsageError, MissingExtraError, PackageError):
+            if not await _was_answered(run):
+                # It was asked for wrongly, and nothing was paid for: there is nothing to resume.
+                store.delete(run.id)
+                watching.run = ""
+            raise
+
+
+def _alone(
+    commission: Commission, settings: Settings, watching: Watching
+) -> AbstractAsyncContextManager[Callable[[str], None]]:
+    return hold_workspace(
+        commission.workspace, settings.state_dir, wait=watching.wait, on_notice=watching.on_notice
+    )
+
+
+def _check_extras(commission: Commission, settings: Settings) -> None:
+    check_extras(
+        "carrying out a goal",
+        settings,
+        "agent",
+        model=commission.model,
+        packages=commission.packages,
+    )
+
+
+async def _was_answered(run: Run) -> bool:
+    async with DiskJournal(run.folder) as journal:
+        return any(journal.kept_under(REPLIES))
 
 
 async def enter(commission: Commission, settings: Settings) -> Run:
@@ -113,7 +161,11 @@ async def take_up(
     """
     run = RunStore(settings.state_dir).open(name)
     commission = commission_from_json(run.request.options)
-    return await _work_on(run, commission, settings, watching, lent=lent)
+    if lent is None:
+        _check_extras(commission, settings)
+    async with _alone(commission, settings, watching) as note:
+        note(run.id)
+        return await _work_on(run, commission, settings, watching, lent=lent)
 
 
 async def _work_on(
@@ -145,10 +197,12 @@ async def _begun(journal: DiskJournal, commission: Commission, tree: Tree | None
     """Return the workspace as it was when the run began, for good."""
     kept = await journal.recall(PRISTINE)
     if kept is not None:
-        return await journal.load_tree(kept["tree"])
+        withheld = WITHHELD.validate_python(kept.get("withheld", ()))
+        return replace(await journal.load_tree(kept["tree"]), withheld=withheld)
     # A run that stopped before it had begun finds the workspace as it is now.
     tree = tree or await _untouched(commission)
-    await journal.keep(PRISTINE, {"tree": await journal.store_tree(tree)})
+    withheld = WITHHELD.dump_python(tree.withheld, mode="json")
+    await journal.keep(PRISTINE, {"tree": await journal.store_tree(tree), "withheld": withheld})
     return tree
 
 
@@ -156,9 +210,7 @@ async def _untouched(commission: Commission) -> Tree:
     workspace = commission.workspace
     if workspace is None:
         if commission.tests:
-            raise UsageError(
-                "--tests needs a workspace that has them", hint="add --workspace FOLDER"
-            )
+            raise UsageError("tests need a workspace that has them", hint="name the workspace")
         if not os.access(commission.parent, os.W_OK | os.X_OK):
             raise UsageError(
                 f"no folder can be made in {str(commission.parent)!r}",
@@ -168,10 +220,16 @@ async def _untouched(commission: Commission) -> Tree:
     if not workspace.is_dir():
         raise UsageError(
             f"there is no folder {str(workspace)!r}",
-            hint="create it, or leave --workspace out to get a new one",
+            hint="create it, or name one that exists",
         )
     _check_destination(workspace)
-    read = partial(read_workspace, workspace, exclude=commission.exclude)
+    include = included_paths(workspace, commission.include)
+    # A file that is named as a test was named to be used.
+    tests = (path_within(workspace, name) for name in commission.tests)
+    files = tuple(path for path in tests if path and (workspace / path).is_file())
+    read = partial(
+        read_workspace, workspace, exclude=commission.exclude, include=(*include, *files)
+    )
     return await anyio.to_thread.run_sync(read)
 
 
@@ -293,11 +351,12 @@ class _Undertaking:
         Raises:
             BudgetExceededError: If nothing is left.
         """
-        caps = self.commission
-        usd = caps.budget_usd
+        caps, lent = self.commission, self.lent
+        usd = _lower(caps.budget_usd, lent.most_usd if lent else None)
+        tokens = _lower(caps.budget_tokens, lent.most_tokens if lent else None)
         return BudgetSettings(
             usd=None if usd is None else max(0.0, usd - (used.cost_usd or 0.0)),
-            tokens=_left("tokens", caps.budget_tokens, used.input_tokens + used.output_tokens),
+            tokens=_left("tokens", tokens, used.input_tokens + used.output_tokens),
             calls=_left("calls to a model", caps.budget_calls, used.calls),
         )
 
@@ -340,6 +399,10 @@ class _Undertaking:
             usage=ended.outcome.usage,
         )
         return build_certificate(proof, signing_key(self.settings.state_dir))
+
+
+def _lower(one: _N | None, other: _N | None) -> _N | None:
+    return min((cap for cap in (one, other) if cap is not None), default=None)
 
 
 def _left(what: str, cap: int | None, used: int) -> int | None:

@@ -12,6 +12,7 @@ from assay.contracts.errors import JournalError, UsageError
 from assay.contracts.events import RunEvent
 from assay.contracts.goal import Acceptance, Effort, Goal, MemoryUse
 from assay.contracts.workspace import Tree
+from assay.trace.workspaces import path_within
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +30,8 @@ class Commission:
     allowed: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     """Globs of what is left out of the workspace: neither read nor shown nor changed."""
+    include: tuple[str, ...] = ()
+    """Files or folders that are read although git ignores them or they look like secrets."""
     model: str = "auto"
     effort: Effort = field(default_factory=Effort)
     attempts_left_open: bool = False
@@ -97,16 +100,15 @@ def _check_glob(glob: str) -> None:
 def _files_at(name: str, workspace: Path | None, tree: Tree) -> tuple[PurePosixPath, ...]:
     path = PurePosixPath(name)
     if workspace is not None:
-        # A shell completes names from where the person is, not from the workspace.
-        for candidate in (Path(name), workspace / name):
-            if candidate.is_symlink():
-                continue
-            if candidate.exists() and candidate.resolve().is_relative_to(workspace.resolve()):
-                path = PurePosixPath(candidate.resolve().relative_to(workspace.resolve()))
+        path = path_within(workspace, name) or path
     if path in tree.links:
         raise UsageError(
             f"the test {name!r} is a link, and links are not followed",
             hint="put the file itself into the workspace",
+        )
+    if why := tree.why_withheld(path):
+        raise UsageError(
+            f"the test {name!r} is withheld: {why}", hint=f"add --include {name!r} to use it"
         )
     found = tuple(file for file in sorted(tree.files) if file == path or path in file.parents)
     if not found or not name.strip():
@@ -127,6 +129,8 @@ class Watching:
     on_notice: Callable[[str], None] = lambda _: None
     on_progress: Callable[[int, int, str], None] = lambda _done, _all, _what: None
     """Told of bytes fetched, if a model has to be fetched first."""
+    wait: bool = False
+    """Wait for another run that works on the same folder, rather than be refused."""
     run: str = ""
     diff: str = ""
     folder: str = ""

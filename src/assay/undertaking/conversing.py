@@ -8,7 +8,7 @@ from contextlib import (
     asynccontextmanager,
     nullcontext,
 )
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from anyio import to_thread
@@ -130,7 +130,10 @@ async def open_conversation(
                 backend=parts.backend,
                 limits=limits_of_chat(settings.chat),
                 seat=Seat(tasks),
-                equipment=equipment,
+                equipment=replace(
+                    equipment,
+                    packages=tuple(dict.fromkeys((*equipment.packages, *history.packages))),
+                ),
             )
             joined = DialogueParts(
                 notebook=notebook,
@@ -173,7 +176,13 @@ def limits_of_chat(chat: ChatSettings) -> Limits:
 def manners_of(chat: ChatSettings, tools: tuple[RegisteredTool, ...] = ()) -> Manners:
     """Return how a conversation is led, by the settings."""
     approvals: dict[str, Approval] = {each.tool.spec.name: each.approval for each in tools}
-    return Manners(steps=chat.steps, repairs=chat.repairs, policy=chat.policy, approvals=approvals)
+    return Manners(
+        steps=chat.steps,
+        repairs=chat.repairs,
+        policy=chat.policy,
+        cells=chat.cells,
+        approvals=approvals,
+    )
 
 
 def tools_for(model: Model, tools: tuple[RegisteredTool, ...]) -> tuple[Tool, ...]:

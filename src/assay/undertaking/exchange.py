@@ -21,7 +21,7 @@ from assay.contracts.errors import FileTooLargeError, UsageError, WorkspaceError
 from assay.contracts.execution import FileInfo
 from assay.contracts.ports import Sandbox
 from assay.contracts.workspace import FileChange, Tree, TreeFile, changes_between
-from assay.trace.workspaces import Caps, is_left_out, read_workspace
+from assay.trace.workspaces import Caps, included_paths, is_left_out, read_workspace
 from assay.trace.write_back import write_changes
 
 OnProgress = Callable[[int, int, str], None]
@@ -114,6 +114,10 @@ class Upload:
             SandboxUnavailableError: If the sandbox is gone.
         """
         found, left_out = await _read_sandbox(self.sandbox, self.exclude, on_progress)
+        for path in [path for path in found if self.before.why_withheld(path)]:
+            del found[path]
+            why = "your own was withheld and stays as it is (--include uses it)"
+            left_out.append(LeftOut(path=path, why=why))
         # What became a link or too large, or was hidden behind one, was not deleted by anybody.
         behind = {one.path for one in left_out}
         hidden = {
@@ -124,7 +128,7 @@ class Upload:
         after = Tree(files={**found, **hidden})
         return Changes(
             folder=self.folder,
-            before=Tree(files=self.before.files),
+            before=Tree(files=self.before.files, withheld=self.before.withheld),
             after=after,
             left_out=tuple(left_out),
         )
@@ -135,12 +139,14 @@ async def upload(
     source: str | PathLike[str],
     *,
     exclude: Iterable[str] = (),
+    include: Iterable[str] = (),
     on_progress: OnProgress = ignore_progress,
 ) -> Upload:
     """Copy a folder, or one file, of the host into a sandbox.
 
     Left out are version control, caches, environments, whatever matches a glob of `exclude`, and
-    everything that is no regular file; no link is followed.
+    everything that is no regular file; no link is followed. Of a folder, what git ignores and what
+    looks like a secret is withheld unless `include` names it; `Upload.before` says which.
 
     Raises:
         UsageError: If it cannot be read, or is larger than a workspace may be.
@@ -149,7 +155,7 @@ async def upload(
     """
     patterns = tuple(exclude)
     path = Path(source)
-    folder, tree = await anyio.to_thread.run_sync(_read_source, path, patterns)
+    folder, tree = await anyio.to_thread.run_sync(_read_source, path, patterns, tuple(include))
     total = sum(len(file.content) for file in tree.files.values())
     done = 0
     for name, file in sorted(tree.files.items()):
@@ -192,13 +198,15 @@ async def _write_out(folder: Path, tree: Tree, *, replace: bool) -> None:
     await anyio.to_thread.run_sync(act)
 
 
-def _read_source(path: Path, exclude: tuple[str, ...]) -> tuple[Path, Tree]:
+def _read_source(
+    path: Path, exclude: tuple[str, ...], include: tuple[str, ...]
+) -> tuple[Path, Tree]:
     try:
         status = path.stat()
     except OSError as error:
         raise UsageError(f"cannot read {str(path)!r}: {error.strerror}") from error
     if stat.S_ISDIR(status.st_mode):
-        return path, read_workspace(path, exclude=exclude)
+        return path, read_workspace(path, exclude=exclude, include=included_paths(path, include))
     if not stat.S_ISREG(status.st_mode):
         raise UsageError(f"{str(path)!r} is neither a folder nor a file")
     if status.st_size > Caps().file_bytes:

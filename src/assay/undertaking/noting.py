@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Any, Final
 
 from assay.contracts.conversation import Usage
-from assay.contracts.dialogue import CellPrinted, DialogueEvent, SpeechArrived
+from assay.contracts.dialogue import CellPrinted, DialogueEvent, is_passing
 from assay.contracts.events import OutputArrived, RunEnded, RunEvent, TextArrived
 
 _RUNS: Final = logging.getLogger("assay.run")
@@ -35,7 +35,7 @@ def note_dialogue(session: str) -> Callable[[DialogueEvent], None]:
     """Return a listener that writes the course of a conversation into the log."""
 
     def note(event: DialogueEvent) -> None:
-        if not isinstance(event, SpeechArrived | CellPrinted):
+        if not is_passing(event) and not isinstance(event, CellPrinted):
             _CONVERSATIONS.info("%s", event.kind, extra={"session": session} | facts_of(event))
 
     return note

@@ -3,13 +3,14 @@
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import Final
 
 from anyio import to_thread
 
 from assay.agent.verify.case import Case
 from assay.agent.verify.verifier import Verifier
 from assay.contracts.errors import AssayError, UsageError
-from assay.contracts.verdict import Verdict
+from assay.contracts.verdict import Grade, Verdict
 from assay.contracts.workspace import Tree
 from assay.settings import Settings
 from assay.trace.blobs import BlobStore
@@ -17,6 +18,10 @@ from assay.trace.certificates import Certificate, compare_files
 from assay.trace.runs import RunStore
 from assay.undertaking.limits import limits_of
 from assay.wiring import open_backend
+
+_NOT_REPEATED: Final = (
+    "that the checks fail on the untouched files, which only the state folder of the run has"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +33,8 @@ class ProofAgain:
     """Tests of the certificate that did not pass this time."""
     trouble: str
     """Why it does not hold, in one line; empty when it does."""
+    not_repeated: str = ""
+    """What the certificate claims and this machine could not check again; empty: nothing."""
 
     @property
     def holds(self) -> bool:
@@ -52,12 +59,13 @@ async def prove_again(certificate: Certificate, tree: Tree, settings: Settings) 
     before = await to_thread.run_sync(_pristine, certificate, settings.state_dir)
     tests = {path: certified.files[path] for path in certificate.protected}
     case = Case(
-        # Without the files from before, nothing counts as changed: the proof itself is the same.
+        # Without the files from before, the certificate says which files were changed.
         pristine=certified if before is None else before.with_files(tests),
         checks=certificate.checks,
         protected=certificate.protected,
         most=certificate.grade,
         check_s=certificate.check_s,
+        changed=_changed(certificate) if before is None else None,
     )
     given, hosts = certificate.environment.given, certificate.environment.hosts
     sandbox = settings.sandbox.model_copy(update={"packages": given, "hosts": hosts})
@@ -76,6 +84,11 @@ def _pristine(certificate: Certificate, state_dir: Path) -> Tree | None:
     return None
 
 
+def _changed(certificate: Certificate) -> tuple[PurePosixPath, ...]:
+    tests = set(certificate.protected)
+    return tuple(change.path for change in certificate.changes if change.path not in tests)
+
+
 def _judged(certificate: Certificate, verdict: Verdict, *, before_is_known: bool) -> ProofAgain:
     passed = {test.id for test in verdict.tests if test.passed}
     expected = [test.id for test in certificate.tests if test.status == "passed"]
@@ -89,4 +102,6 @@ def _judged(certificate: Certificate, verdict: Verdict, *, before_is_known: bool
         trouble = "what was judged this time is not what was certified"
     elif before_is_known and verdict.grade and verdict.grade.rank < certificate.grade.rank:
         trouble = f"it is {verdict.grade.value} this time, not {certificate.grade.value}"
-    return ProofAgain(verdict=verdict, failed=failed, trouble=trouble)
+    claims_failure = certificate.grade.rank > Grade.RAN.rank
+    not_repeated = "" if before_is_known or not claims_failure else _NOT_REPEATED
+    return ProofAgain(verdict=verdict, failed=failed, trouble=trouble, not_repeated=not_repeated)

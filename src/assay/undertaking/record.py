@@ -7,6 +7,7 @@ from pydantic import TypeAdapter
 
 from assay.contracts.conversation import ModelFacts
 from assay.contracts.ports import Model
+from assay.contracts.workspace import Withheld
 
 PRISTINE: Final = "pristine"
 """The workspace as it was when the run began."""
@@ -20,6 +21,8 @@ REPLIES: Final = "reply:"
 """Everything that was paid for."""
 
 _FACTS: Final = TypeAdapter(ModelFacts)
+WITHHELD: Final = TypeAdapter(tuple[Withheld, ...])
+"""What a run does not see of the workspace, as it is kept beside `PRISTINE`."""
 
 
 def model_to_json(model: Model) -> dict[str, Any]:

@@ -1,0 +1,177 @@
+"""What the checks say of the untouched files: is it the work that is missing, or the environment?
+
+A missing program, a missing package and a refused connection cannot be repaired by changing files.
+They are found before the first call to a model, so that nothing is paid for them.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Final
+
+from assay.agent.verify.evidence import HANGS
+from assay.contracts.verdict import CheckReport, TestStatus
+from assay.contracts.workspace import Tree
+
+_PROGRAM: Final = re.compile(
+    r"the program '([^'/]+)' is not in the sandbox"
+    r"|(?:^|: )([\w.+-]+): (?:command )?not found$"
+    r"|^make(?:\[\d+\])?: ([\w.+-]+): No such file or directory$",
+    re.MULTILINE,
+)
+_MODULE: Final = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
+_NETWORK: Final = re.compile(
+    r"kept from the network: ([\w.*-]+)"
+    r"|host='([\w.-]+)', port=\d+\)?: Max retries exceeded"
+    r"|gaierror: \[Errno -\d+\]|getaddrinfo (?:EAI_AGAIN|ENOTFOUND) ?([\w.-]*)"
+    r"|Temporary failure in name resolution|\[Errno 101\] Network is unreachable",
+)
+_FAILING: Final = frozenset({TestStatus.FAILED, TestStatus.ERROR})
+_DECLARATIONS: Final = re.compile(
+    r"pyproject\.toml|setup\.(?:py|cfg)|tox\.ini|Pipfile|environment\.ya?ml|.*requirements.*\.(?:txt|in)"
+)
+_DISTRIBUTIONS: Final = {
+    "bs4": "beautifulsoup4",
+    "cv2": "opencv-python",
+    "dateutil": "python-dateutil",
+    "dotenv": "python-dotenv",
+    "jwt": "PyJWT",
+    "PIL": "pillow",
+    "serial": "pyserial",
+    "skimage": "scikit-image",
+    "sklearn": "scikit-learn",
+    "yaml": "PyYAML",
+}
+# Names that nobody gives to a module of a project.
+_NAMES: Final = """
+aiohttp anyio arrow attr attrs babel boto3 click cryptography cython django
+docutils faker fastapi flask freezegun greenlet grpc httpx hypothesis isodate
+jinja2 jsonschema lxml markupsafe matplotlib mock msgpack mypy nose numba numpy
+orjson packaging pandas paramiko parameterized peewee pendulum polars psutil
+psycopg2 pyarrow pydantic pygments pymongo pyparsing pytest_asyncio
+pytest_benchmark pytest_mock pytz redis regex requests requests_mock responses
+respx rich scipy seaborn setuptools simplejson six sqlalchemy starlette structlog
+sympy tabulate termcolor testfixtures toml tomlkit torch tornado tqdm trio trustme
+twisted typeguard typer typing_extensions ujson urllib3 uvicorn werkzeug xmltodict
+yarl zstandard
+"""
+_WELL_KNOWN: Final = frozenset(_NAMES.split()) | frozenset(_DISTRIBUTIONS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """What keeps a check from ever passing here."""
+
+    message: str
+    hint: str
+
+
+def hanging(reports: Iterable[CheckReport]) -> tuple[CheckReport, ...]:
+    """Return the checks that did not end by themselves."""
+    return tuple(report for report in reports if report.explanation in HANGS)
+
+
+def trouble_in(reports: Iterable[CheckReport], tree: Tree, statement: str) -> Trouble | None:
+    """Return why a check cannot pass whatever is changed; None if the work may be what is missing.
+
+    What the goal names is taken for work.
+    """
+    for report in reports:
+        if report.passed:
+            continue
+        found = (
+            _missing_program(report, tree, statement)
+            or _missing_package(report, tree, statement)
+            or _refused_network(report)
+        )
+        if found:
+            return found
+    return None
+
+
+def _texts(report: CheckReport) -> list[str]:
+    failing = [test for test in report.tests if test.status in _FAILING]
+    if failing:
+        return [f"{test.message}\n{test.detail}" for test in failing]
+    return [f"{report.explanation}\n{report.output}"]
+
+
+def _missing_program(report: CheckReport, tree: Tree, statement: str) -> Trouble | None:
+    if report.tests:
+        return None
+    found = _PROGRAM.search(f"{report.explanation}\n{report.output}")
+    name = next(filter(None, found.groups()), "") if found else ""
+    if not name or _is_named(name, statement) or _is_file(name, tree):
+        return None
+    return Trouble(
+        message=f"the check `{report.command}` cannot start: the program {name!r} is not in the "
+        "sandbox",
+        hint=f"install {name}, or give another command with --check",
+    )
+
+
+def _missing_package(report: CheckReport, tree: Tree, statement: str) -> Trouble | None:
+    for text in _texts(report):
+        for found in _MODULE.finditer(text):
+            name = found[1].partition(".")[0]
+            if _is_of_the_project(name, tree) or _is_named(name, statement):
+                continue
+            if name not in _WELL_KNOWN and not _is_declared(name, tree):
+                continue
+            package = _DISTRIBUTIONS.get(name, name)
+            return Trouble(
+                message=f"the check `{report.command}` cannot pass here: the sandbox does not have "
+                f"the package {package!r} ({found[0]})",
+                hint=f"add --package {package}",
+            )
+    return None
+
+
+def _refused_network(report: CheckReport) -> Trouble | None:
+    found = [_NETWORK.search(text) for text in _texts(report)]
+    # A single test that fails otherwise may be what the goal is about.
+    if not all(found):
+        return None
+    hosts = dict.fromkeys(name for match in found if match for name in match.groups() if name)
+    options = " ".join(f"--allow-host {host}" for host in hosts) or "--allow-host HOST"
+    where = f" to {', '.join(hosts)}" if hosts else ""
+    return Trouble(
+        message=f"the check `{report.command}` cannot pass here: the sandbox refuses connections"
+        f"{where}",
+        hint=f"add {options}",
+    )
+
+
+def _is_named(name: str, statement: str) -> bool:
+    return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", statement, re.IGNORECASE) is not None
+
+
+def _is_file(name: str, tree: Tree) -> bool:
+    return any(path.name == name for path in tree.files)
+
+
+def _is_of_the_project(name: str, tree: Tree) -> bool:
+    """Whether the workspace has a module or package of this name, or is itself called so."""
+    for path in tree.files:
+        if path.stem == name or name in path.parts[:-1]:
+            return True
+    own = re.compile(rf"""^\s*name\s*=\s*["']?{_spelling(name)}["']?\s*$""", re.MULTILINE)
+    return any(own.search(text) for text in _declarations(tree))
+
+
+def _is_declared(name: str, tree: Tree) -> bool:
+    pattern = re.compile(rf"(?<![\w.-]){_spelling(name)}(?![\w-])", re.IGNORECASE)
+    return any(pattern.search(text) for text in _declarations(tree))
+
+
+def _declarations(tree: Tree) -> Iterable[str]:
+    for path in tree.files:
+        if len(path.parts) <= len(PurePosixPath("requirements/test.txt").parts) and (
+            _DECLARATIONS.fullmatch(path.name) or path.parent.name == "requirements"
+        ):
+            yield tree.text(path) or ""
+
+
+def _spelling(name: str) -> str:
+    return "[-_.]".join(map(re.escape, name.split("_")))

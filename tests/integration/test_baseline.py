@@ -1,0 +1,73 @@
+"""The checks are run on the untouched files before a model is called, and what they say is used."""
+
+from pathlib import Path
+
+import pytest
+
+from assay.contracts.errors import UsageError
+from assay.contracts.events import ModelReplied, Planned
+from assay.contracts.goal import Effort
+from assay.trace.runs import RunStore
+from tests.support.undertakings import SMALL, tell
+
+TESTS = "from it import answer\n\n\ndef test_it():\n    assert answer() == 42\n"
+RIGHT = "def answer():\n    return 42\n"
+
+
+@pytest.mark.parametrize(
+    ("checks", "message", "hint"),
+    [
+        (("nosuchprogram --all",), "the program 'nosuchprogram' is not in the", "--check"),
+        (("cd . && nosuchprogram | cat; exit 127",), "the program 'nosuchprogram'", "--check"),
+        (("pytest -q",), "does not have the package 'freezegun'", "--package freezegun"),
+    ],
+)
+async def test_an_environment_that_no_change_can_repair_ends_the_run_before_a_model_is_called(
+    tmp_path: Path, checks: tuple[str, ...], message: str, hint: str
+) -> None:
+    files = {"it.py": RIGHT, "test_it.py": "import freezegun\n" + TESTS}
+    events: list[object] = []
+
+    with pytest.raises(UsageError, match=message) as refused:
+        await tell(tmp_path, ["never asked"], files=files, checks=checks, listener=events.append)
+
+    assert hint in refused.value.hint
+    assert "--baseline-timeout 0" in refused.value.hint
+    assert not [event for event in events if isinstance(event, ModelReplied)]
+    assert not list(RunStore(tmp_path / "state").list())
+
+
+async def test_a_check_that_hangs_takes_its_own_time_only_and_the_model_is_told(
+    tmp_path: Path,
+) -> None:
+    files = {"it.py": "while True:\n    pass\n", "test_it.py": TESTS}
+
+    story = await tell(
+        tmp_path,
+        [f"```python it.py\n{RIGHT}```"],
+        files=files,
+        tests=("test_it.py",),
+        facts=SMALL,
+        effort=Effort(attempts=1, check_s=600, baseline_s=1),
+    )
+
+    (planned,) = story.of(Planned)
+    assert "does not end within 1 s on the untouched files" in planned.baseline
+    assert story.outcome.accepted, story.outcome.reason
+
+
+async def test_the_cause_of_a_failed_import_is_in_the_ending(tmp_path: Path) -> None:
+    files = {"it.py": "import nowhere_at_all\n", "test_it.py": TESTS}
+
+    story = await tell(
+        tmp_path,
+        ["```python it.py\nimport nowhere_at_all  # still\n```"],
+        files=files,
+        tests=("test_it.py",),
+        facts=SMALL,
+        effort=Effort(attempts=1, check_s=60),
+    )
+
+    reason = story.outcome.reason
+    assert reason.startswith("0 of 1 test pass in the best of 1 attempt; test_it.py: ")
+    assert "ModuleNotFoundError: No module named 'nowhere_at_all'" in reason

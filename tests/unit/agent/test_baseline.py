@@ -1,0 +1,103 @@
+"""What keeps a check from ever passing is told from work that is still to be done."""
+
+from pathlib import PurePosixPath
+
+import pytest
+
+from assay.agent.baseline import hanging, trouble_in
+from assay.agent.verify.evidence import a_test
+from assay.contracts.verdict import CheckReport, TestStatus
+from assay.contracts.workspace import Tree, TreeFile
+
+GOAL = "Make the tests pass"
+
+
+def files(**texts: str) -> Tree:
+    return Tree(
+        files={PurePosixPath(name): TreeFile(text.encode()) for name, text in texts.items()}
+    )
+
+
+def failed(*messages: str) -> CheckReport:
+    tests = tuple(
+        a_test(f"test_{number}", TestStatus.ERROR, message=message)
+        for number, message in enumerate(messages)
+    )
+    return CheckReport(command="pytest", runner="pytest", passed=False, tests=tests)
+
+
+def ended(explanation: str, output: str = "") -> CheckReport:
+    return CheckReport(
+        command="make it", runner="command", passed=False, explanation=explanation, output=output
+    )
+
+
+def hint_of(report: CheckReport, tree: Tree | None = None, statement: str = GOAL) -> str:
+    found = trouble_in([report], tree or Tree(), statement)
+    return found.hint if found else ""
+
+
+@pytest.mark.parametrize(
+    ("module", "declared", "package"),
+    [
+        ("freezegun", "", "freezegun"),
+        ("yaml", "", "PyYAML"),
+        ("odd_helper", '[project]\nname = "it"\ndependencies = ["odd-helper>=2"]\n', "odd_helper"),
+    ],
+)
+def test_a_missing_package_is_named_with_its_option(
+    module: str, declared: str, package: str
+) -> None:
+    report = failed(f"ModuleNotFoundError: No module named '{module}.sub'")
+
+    found = trouble_in([report], files(**{"pyproject.toml": declared}), GOAL)
+
+    assert found is not None
+    assert package in found.message
+    assert found.hint == f"add --package {package}"
+
+
+@pytest.mark.parametrize(
+    ("module", "tree", "statement"),
+    [
+        ("two_bucket", files(), GOAL),
+        ("requests", files(), "Write requests.py, a fake of the library"),
+        ("rich", files(**{"src/rich/text.py": ""}), GOAL),
+        ("tool", files(**{"pyproject.toml": '[project]\nname = "tool"\n'}), GOAL),
+    ],
+)
+def test_a_module_that_the_goal_is_to_create_is_work(
+    module: str, tree: Tree, statement: str
+) -> None:
+    report = failed(f"ModuleNotFoundError: No module named '{module}'")
+
+    assert not hint_of(report, tree, statement)
+
+
+def test_a_missing_program_is_named() -> None:
+    for report in (
+        ended("the program 'cargo' is not in the sandbox"),
+        ended("it ended with exit code 127: x", "bash: line 1: cargo: command not found"),
+        ended("it ended with exit code 2", "make: cargo: No such file or directory"),
+    ):
+        assert hint_of(report) == "install cargo, or give another command with --check"
+
+
+def test_a_program_of_the_workspace_is_work() -> None:
+    assert not hint_of(ended("the program './run.sh' is not in the sandbox"))
+    assert not hint_of(ended("the program 'tool' is not in the sandbox"), statement="Write tool")
+
+
+def test_a_refused_connection_is_named_with_its_option() -> None:
+    refused = "HTTPSConnectionPool(host='api.example.org', port=443): Max retries exceeded"
+
+    assert hint_of(failed(refused, refused)) == "add --allow-host api.example.org"
+    assert hint_of(failed("socket.gaierror: [Errno -3] x")) == "add --allow-host HOST"
+    assert not hint_of(failed(refused, "AssertionError: 1 != 2"))
+
+
+def test_a_check_that_does_not_end_is_no_trouble_of_the_environment() -> None:
+    report = ended("it did not end in time")
+
+    assert hanging([report, ended("it ended with exit code 1")]) == (report,)
+    assert not hint_of(report)
