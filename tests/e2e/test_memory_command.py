@@ -153,7 +153,7 @@ def test_an_export_can_be_forgotten_and_imported_again(
     before = json.loads(memory(home, "list", "--json").stdout)
 
     exported = memory(home, "export", export)
-    forgotten = memory(home, "forget", "--all")
+    forgotten = memory(home, "forget", "--all", "--yes")
     empty = json.loads(memory(home, "list", "--json").stdout)
     imported = memory(home, "import", export)
     again = json.loads(memory(home, "import", export, "--json").stdout)
@@ -172,7 +172,7 @@ def test_an_export_can_be_forgotten_and_imported_again(
 def test_forget_removes_the_one_that_is_named(home: dict[str, str], filled: Path) -> None:
     id_ = json.loads(memory(home, "list", "--json").stdout)[0]["id"]
 
-    done = memory(home, "forget", id_[:8], "--json")
+    done = memory(home, "forget", id_[:8], "--json", "--yes")
 
     assert json.loads(done.stdout) == {"forgotten": 1}
     assert [one["kind"] for one in json.loads(memory(home, "list", "--json").stdout)] == [
@@ -247,7 +247,7 @@ def test_retired_failures_can_be_forgotten_alone(home: dict[str, str], file: Pat
 
     run_apart(harm)
 
-    assert memory(home, "forget", "--retired").stdout == "forgot 1\n"
+    assert memory(home, "forget", "--retired", "--yes").stdout == "forgot 1\n"
     assert [one["kind"] for one in json.loads(memory(home, "list", "--json").stdout)] == [
         "NameError"
     ]
@@ -278,7 +278,7 @@ def test_helpers_are_listed_shown_found_counted_and_forgotten(
     assert [one["id"] for one in found] == [kept["id"]]
     assert counted["skills"] == 1
     assert "1 helpers" in memory(home, "stats").stdout
-    assert memory(home, "forget", kept["id"]).stdout == "forgot 1\n"
+    assert memory(home, "forget", kept["id"], "--yes").stdout == "forgot 1\n"
     assert b"title.lower" not in filled.read_bytes()
 
 

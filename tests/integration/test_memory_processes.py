@@ -225,7 +225,7 @@ def test_what_is_forgotten_is_not_left_in_the_file(tmp_path: Path) -> None:
         return any(b"parse_duration" in file.read_bytes() for file in tmp_path.iterdir())
 
     with closing(SqliteStore(path, None)) as store:
-        from assay.memory.records import record_of  # noqa: PLC0415 - for this test alone
+        from assay.memory.records import record_of
 
         store.import_([record_of(DURATIONS, Place(), 1.0)])
         assert found()

@@ -38,8 +38,8 @@ async def open_endpoint_embedder(endpoint: Endpoint) -> AsyncGenerator["Endpoint
         MissingExtraError: If the SDK is not installed.
     """
     try:
-        import httpx2  # noqa: PLC0415 - comes with the SDK
-        from openai import AsyncOpenAI, Omit  # noqa: PLC0415 - an extra, and slow to load
+        import httpx2
+        from openai import AsyncOpenAI, Omit
     except ImportError as error:
         raise MissingExtraError("asking for embeddings", extra="openai") from error
 
@@ -74,7 +74,7 @@ class EndpointEmbedder:
         return packed
 
     async def _batch(self, texts: Sequence[str]) -> list[bytes]:
-        from openai import OpenAIError  # noqa: PLC0415 - loaded when it was opened
+        from openai import OpenAIError
 
         # Many servers refuse an empty text.
         wanted = [text[:_MAX_CHARS] or " " for text in texts]

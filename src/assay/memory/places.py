@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import platform
 from importlib import metadata
 from pathlib import Path
@@ -22,7 +23,7 @@ def current_place(folder: str = "") -> Place:
 
 def project_of(folder: str) -> str:
     """Name a project after its folder: told apart by where it is, without saying so."""
-    path = Path(folder).expanduser().resolve()
+    path = Path(os.path.expanduser(folder)).resolve()  # noqa: PTH111 - leaves unknown accounts alone
     return f"{path.name}-{_digest(str(path))}"
 
 

@@ -6,7 +6,9 @@ from typing import Final
 
 from assay.contracts.lessons import Cue, Lesson, Moment
 from assay.memory.embedding import likeness
+from assay.memory.instructions import without_instructions
 from assay.memory.records import Facet, FailureRecord, Similar, is_transferable, parts_of
+from assay.memory.redaction import redact
 from assay.memory.teaching import one_line
 
 
@@ -77,7 +79,12 @@ def to_lesson(record: FailureRecord, moment: Moment) -> Lesson:
     told = f"; helped {record.helped} of {judged} times" if judged else ""
     times = "once" if record.seen == 1 else f"{record.seen} times"
     where = f", last in run {record.run}" if record.run else ""
-    return Lesson(id=record.id, text=saying(record, moment), evidence=f"seen {times}{where}{told}")
+    return Lesson(
+        id=record.id,
+        # Records of earlier versions were kept with less care.
+        text=without_instructions(redact(saying(record, moment))),
+        evidence=f"seen {times}{where}{told}",
+    )
 
 
 def saying(record: FailureRecord, moment: Moment) -> str:

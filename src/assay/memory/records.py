@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from assay.contracts.lessons import Failure
+from assay.memory.instructions import without_instructions
 from assay.memory.redaction import redact
 from assay.memory.teaching import lesson_of, one_line
 from assay.memory.utility import is_harmful, worth
@@ -127,7 +128,7 @@ def record_of(failure: Failure, place: Place, now: float) -> FailureRecord:
     signature = normal_signature(failure.signature)
     goal = _kept(failure.goal.strip(), _MAX_GOAL)
     essence, frame = parts_of(signature)
-    message = one_line(_kept(failure.message, _MAX_MESSAGE), _MAX_MESSAGE)
+    message = without_instructions(one_line(_kept(failure.message, _MAX_MESSAGE), _MAX_MESSAGE))
     fix = _kept(failure.fix, _MAX_FIX)
     language = _kept(failure.language, _MAX_NAME)
     print_ = fingerprint(goal)
@@ -146,7 +147,9 @@ def record_of(failure: Failure, place: Place, now: float) -> FailureRecord:
         message=message,
         action=_kept(failure.action, _MAX_ACTION),
         fix=fix,
-        lesson=one_line(_kept(failure.lesson, _MAX_MESSAGE)) or lesson_of(signature, message, fix),
+        lesson=without_instructions(
+            one_line(_kept(failure.lesson, _MAX_MESSAGE)) or lesson_of(signature, message, fix)
+        ),
         run=_kept(failure.run, _MAX_NAME),
         environment=failure.environment or place.environment,
         project=place.project,

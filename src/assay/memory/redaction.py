@@ -8,13 +8,11 @@ from typing import Final
 
 HIDDEN: Final = "[redacted]"
 
-_PRIVATE_KEY: Final = re.compile(
-    r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\Z)", re.DOTALL
-)
+_PEM: Final = re.compile(r"-----BEGIN [A-Z0-9 ]+-----.*?(?:-----END [A-Z0-9 ]+-----|\Z)", re.DOTALL)
 _KNOWN: Final = re.compile(
     r"\b(?:"
     r"sk-[A-Za-z0-9_-]{16,}"  # OpenAI, Anthropic, OpenRouter, DeepSeek
-    r"|gsk_[A-Za-z0-9]{16,}"
+    r"|gsk_[A-Za-z0-9]{16,}|e2b_[A-Za-z0-9]{16,}"
     r"|gh[opsur]_[A-Za-z0-9]{16,}|github_pat_[A-Za-z0-9_]{20,}|glpat-[A-Za-z0-9_-]{16,}"
     r"|AKIA[0-9A-Z]{12,}|ASIA[0-9A-Z]{12,}"
     r"|AIza[0-9A-Za-z_-]{30,}|ya29\.[0-9A-Za-z_-]{20,}"
@@ -25,6 +23,11 @@ _KNOWN: Final = re.compile(
     r")"
 )
 _IN_ADDRESS: Final = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*://)[^\s/@'\"]+@", re.IGNORECASE)
+_LOGIN: Final = re.compile(
+    r"(?P<scheme>[a-z][a-z0-9+.-]*://[^\s:@'\"/]*:|\b(?!mailto:)[\w.-]+:)[^\s:@'\"]+@(?=[\w\[])",
+    re.IGNORECASE,
+)
+"""`user:password@host`, also where the password has a slash."""
 _HEADER: Final = re.compile(
     r"(?P<name>\b(?:authorization|proxy-authorization|cookie|set-cookie|x-api-key)\b[\"']?\s*[:=]\s*)"
     r"[^\r\n]+",
@@ -32,7 +35,7 @@ _HEADER: Final = re.compile(
 )
 _BEARER: Final = re.compile(r"\b(?P<name>bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}", re.IGNORECASE)
 _ASSIGNED: Final = re.compile(
-    r"(?P<name>[\"']?\b[\w.-]*(?:passw(?:or)?d|passphrase|pwd|secret|token|api[_-]?key|access[_-]?key"
+    r"(?P<name>[\"']?\b[\w.-]*(?:passw(?:or)?d|passphrase|pwd|\bpw|[_-]pass|secret|token|api[_-]?key|access[_-]?key"
     r"|private[_-]?key|credential)s?\b[\"']?\s*(?::=|=>|[:=](?!=))\s*)"
     r"(?P<value>[rbuf]{0,2}\"[^\"\n]*\"|[rbuf]{0,2}'[^'\n]*'|[^\s,;)}\]\"']+)",
     re.IGNORECASE,
@@ -50,11 +53,12 @@ _CODE_VALUE: Final = re.compile(
 
 def redact(text: str) -> str:
     """Return the text with everything hidden that looks like a secret."""
-    text = _PRIVATE_KEY.sub(HIDDEN, text)
+    text = _PEM.sub(HIDDEN, text)
     text = _HEADER.sub(rf"\g<name>{HIDDEN}", text)
     text = _BEARER.sub(rf"\g<name> {HIDDEN}", text)
     text = _KNOWN.sub(HIDDEN, text)
     text = _IN_ADDRESS.sub(rf"\g<scheme>{HIDDEN}@", text)
+    text = _LOGIN.sub(rf"\g<scheme>{HIDDEN}@", text)
     text = _OPTION.sub(_hide_value, text)
     text = _ASSIGNED.sub(_hide_value, text)
     return _LONG.sub(_hide_if_random, text)

@@ -20,7 +20,7 @@ def index(request: pytest.FixtureRequest) -> VectorIndex:
     if request.param == "plain":
         return PlainIndex()
     require("numpy", available=find_spec("numpy") is not None, why="it is not installed")
-    import numpy as np  # noqa: PLC0415 - perhaps not there
+    import numpy as np
 
     return NumpyIndex(256, np)
 
