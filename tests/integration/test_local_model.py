@@ -442,6 +442,33 @@ async def test_the_engine_does_not_outlive_a_killed_parent(weights_file: Path) -
             os.close(engine)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("limit", [256, 1024])
+async def test_it_answers_at_a_low_limit_of_open_files(weights_file: Path, limit: int) -> None:
+    script = f"""
+    import resource
+    resource.setrlimit(resource.RLIMIT_NOFILE, ({limit}, {limit}))
+
+    import anyio
+    from pathlib import Path
+    from assay.contracts.conversation import Message, Request
+    from assay.models.local.model import LocalModelOptions, open_local_model
+
+    async def main():
+        options = LocalModelOptions(path=Path({str(weights_file)!r}), name="m", context_tokens=256)
+        async with open_local_model(options) as model:
+            reply = await model.reply(Request(messages=(Message(role="user", text="hi"),),
+                                              max_output_tokens=1))
+            print(reply.usage.output_tokens)
+
+    anyio.run(main)
+    """
+    with anyio.fail_after(PATIENCE_S):
+        done = await anyio.run_process([sys.executable, "-c", textwrap.dedent(script)])
+
+    assert done.stdout == b"1\n"
+
+
 async def test_a_truncated_file_is_explained(weights_file: Path, tmp_path: Path) -> None:
     broken = tmp_path / "broken.gguf"
     with weights_file.open("rb") as whole:

@@ -46,7 +46,7 @@ async def open_anthropic(
         MissingExtraError: If the SDK is not installed.
     """
     try:
-        from anthropic import AsyncAnthropic  # noqa: PLC0415 - an extra, and slow to load
+        from anthropic import AsyncAnthropic
     except ImportError as error:
         raise MissingExtraError(f"asking {provider.title}", extra=provider.extra) from error
 
@@ -104,8 +104,8 @@ class AnthropicModel:
 
     async def _events(self, request: Request) -> AsyncGenerator["RawMessageStreamEvent"]:
         """Yield what arrives. Only what the SDK raises is translated, not what listeners do."""
-        import httpx2  # noqa: PLC0415 - loaded when this model was opened
-        from anthropic import AnthropicError  # noqa: PLC0415 - loaded when this model was opened
+        import httpx2
+        from anthropic import AnthropicError
 
         failure: AssayError | None = None
         fields = to_messages(request, facts=self._facts, quirks=self._quirks, by=self.name)
@@ -126,8 +126,8 @@ class AnthropicModel:
             raise failure
 
     def _translated(self, error: Exception) -> AssayError:
-        import httpx2  # noqa: PLC0415 - loaded when this model was opened
-        from anthropic import APIConnectionError, APIStatusError, APITimeoutError  # noqa: PLC0415 - loaded when this model was opened
+        import httpx2
+        from anthropic import APIConnectionError, APIStatusError, APITimeoutError
 
         match error:
             case APITimeoutError() | httpx2.TimeoutException():
@@ -249,7 +249,16 @@ def _to_blocks(message: Message, by: str) -> list[dict[str, Any]]:
     if message.role == "tool":
         return [{"type": "tool_result", "tool_use_id": message.answers, "content": message.text}]
     # An empty text is refused.
-    said = [{"type": "text", "text": message.text}] if message.text.strip() else []
+    said: list[dict[str, Any]] = []
+    if message.text.strip():
+        said.append({"type": "text", "text": message.text})
+    said += [
+        {
+            "type": "image",
+            "source": {"type": "base64", "media_type": one.media_type, "data": one.base64},
+        }
+        for one in message.pictures
+    ]
     thoughts: list[dict[str, Any]] = list(unseal(message, by).get(_THOUGHTS) or ())
     return thoughts + said + [_to_tool_use(call) for call in message.tool_calls]
 

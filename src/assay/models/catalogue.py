@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 Wire = Literal["openai", "anthropic", "gemini"]
 MaxTokensName = Literal["max_tokens", "max_completion_tokens"]
 
+_FREE_MODEL: Final = ":free"
+"""How OpenRouter names models, and others after it, that cost nothing."""
 FREE = Price(input_usd=0.0, output_usd=0.0)
 NO_OVERRIDES: Mapping[str, Price] = MappingProxyType({})
 
@@ -79,6 +81,7 @@ class _Family(Quirks):
     tool_calls: bool = True
     led_by_prefill: bool = False
     held_to_schema: bool = False
+    sees_pictures: bool = False
 
 
 class _Unknown(_Strict):
@@ -151,6 +154,7 @@ def facts_for(
         # Who does not let the temperature be chosen does not let the draw be chosen either.
         drawn_by_seed=provider.drawn_by_seed and family.takes_temperature,
         local=provider.local,
+        sees_pictures=family.sees_pictures,
     )
 
 
@@ -176,7 +180,7 @@ def _price_of(
     for name in (f"{provider.name}:{model}", model):
         if name in overrides:
             return overrides[name], None
-    if provider.local:
+    if provider.local or model.endswith(_FREE_MODEL):
         return FREE, None
     if listed is None:
         return None, None
@@ -186,7 +190,7 @@ def _price_of(
 
 def _listed(provider_id: str, model: str) -> "ModelInfo | None":
     try:
-        from genai_prices.data_snapshot import get_snapshot  # noqa: PLC0415 - an extra, slow to load
+        from genai_prices.data_snapshot import get_snapshot
     except ImportError:
         return None
     try:

@@ -3,7 +3,6 @@
 import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, Literal
 from urllib.parse import urlsplit
@@ -12,14 +11,15 @@ import anyio
 from pydantic import SecretStr
 
 from assay.contracts.conversation import Price
+from assay.contracts.distribution import missing_extras
 from assay.contracts.errors import MissingExtraError, UsageError
-from assay.models.catalogue import Provider, Wire, providers
+from assay.models.catalogue import Provider, providers
 from assay.models.connection import Connection, Timeouts
 from assay.models.local.fetching import WeightsStore
 from assay.models.local.packages_source import PipSurroundings
 from assay.models.local.weights import Weights, known_weights
 from assay.models.servers import list_models
-from assay.settings import KeyVariable, ModelSettings
+from assay.settings import KeyVariable, ModelSettings, credentials_file, expand_home
 
 Kind = Literal["auto", "local", "scripted", "replay", "replay-lenient", "provider"]
 
@@ -29,15 +29,10 @@ AUTO_KEYS: Final = ("openai", "openrouter", "gemini", "anthropic", CUSTOM)
 """Providers that `auto` takes if their key is set, in this order."""
 _PATIENCE_S: Final = 0.3
 """For servers on this machine, which answer at once or are not there."""
-_SDKS: Final[Mapping[Wire, str]] = {
-    "openai": "openai",
-    "anthropic": "anthropic",
-    "gemini": "google.genai",
-}
-_ENGINE: Final = "xllamacpp"
+_LOCAL: Final = "local"
+"""The extra that has the engine of the embedded model."""
 _OTHER_NAMES: Final[Mapping[str, KeyVariable]] = {"GEMINI_API_KEY": "GOOGLE_API_KEY"}
 _USUAL_PORTS: Final = {"http": ":80", "https": ":443"}
-_CREDENTIALS: Final = "~/.config/assay/credentials.toml"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,26 +202,43 @@ def _key_name(provider: Provider, settings: ModelSettings) -> KeyVariable | None
 
 
 def _key_hint(provider: Provider) -> str:
-    return f"set {provider.key_variable}, or write it into {_CREDENTIALS}"
+    return f"set {provider.key_variable}, or write it into {credentials_file()}"
+
+
+def extras_of(name: str, settings: ModelSettings) -> tuple[str, ...]:
+    """Return the extras that the model of this name needs.
+
+    For `auto`, none if a model could answer as it is, otherwise that of the embedded model.
+
+    Raises:
+        UsageError: If the name is not known.
+    """
+    chosen = understand(name, settings)
+    if chosen.provider is not None:
+        return (chosen.provider.extra,)
+    if chosen.kind == "local":
+        return (_LOCAL,)
+    if chosen.kind != "auto":
+        return ()
+    known = {provider.name: provider for provider in known_providers(settings)}
+    hosted = (known[each] for each in AUTO_KEYS if each in known)
+    if any(_look_at_key(each, settings).usable for each in hosted):
+        return ()
+    # Servers on this machine, which may answer, need one too.
+    servers = {each.extra for each in known.values() if each.local}
+    return () if len(missing_extras(servers)) < len(servers) else (_LOCAL,)
 
 
 def check_installed(provider: Provider) -> None:
     """Raise `MissingExtraError` if what speaks to this provider is not installed."""
-    if not _is_installed(_SDKS[provider.wire]):
+    if missing_extras((provider.extra,)):
         raise MissingExtraError(f"asking {provider.title}", extra=provider.extra)
 
 
 def check_engine() -> None:
     """Raise `MissingExtraError` if the engine of the embedded model is not installed."""
-    if not _is_installed(_ENGINE):
-        raise MissingExtraError("the embedded model", extra="local")
-
-
-def _is_installed(module: str) -> bool:
-    try:
-        return find_spec(module) is not None
-    except ModuleNotFoundError:
-        return False
+    if missing_extras((_LOCAL,)):
+        raise MissingExtraError("the embedded model", extra=_LOCAL)
 
 
 def price_overrides(settings: ModelSettings) -> dict[str, Price]:
@@ -335,11 +347,11 @@ async def _look_at_server(provider: Provider, settings: ModelSettings, patience_
 
 
 async def _look_at_embedded(settings: ModelSettings) -> list[Usable]:
-    missing = None if _is_installed(_ENGINE) else MissingExtraError("", extra="local")
+    missing = MissingExtraError("", extra=_LOCAL) if missing_extras((_LOCAL,)) else None
     store = weights_store(settings)
     found = [await _look_at_weights(store, weights) for weights in known_weights().values()]
     if settings.local_path:
-        found.insert(0, _look_at_own_file(settings.local_path.expanduser()))
+        found.insert(0, _look_at_own_file(expand_home(settings.local_path)))
     if missing is None:
         return found
     told = f"the extra {missing.extra!r} is not installed"

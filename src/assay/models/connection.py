@@ -40,7 +40,7 @@ class Connection:
 
 def build_http_client(connection: Connection) -> "httpx2.AsyncClient":
     """Build the client that an SDK sends through; whoever builds it closes it."""
-    import httpx2  # noqa: PLC0415 - comes with each of the SDKs, and with none of our own needs
+    import httpx2
 
     timeouts = connection.timeouts
     return httpx2.AsyncClient(

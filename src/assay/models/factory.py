@@ -32,7 +32,7 @@ from assay.models.recording import open_recording, read_recording
 from assay.models.retrying import RetryingModel
 from assay.models.scripted import ScriptedModel, load_script
 from assay.models.servers import ServedModel, list_models
-from assay.settings import BudgetSettings, ModelSettings
+from assay.settings import BudgetSettings, ModelSettings, expand_home
 
 _PATIENCE_S = 10.0
 """For a server that somebody named to say what it has."""
@@ -126,12 +126,12 @@ async def _open(chosen: Chosen, settings: ModelSettings, opening: Opening) -> As
 
 def _scripted(path: str, answered: int) -> ScriptedModel:
     # A shell leaves a tilde alone that stands behind a colon.
-    script = load_script(Path(path).expanduser())
+    script = load_script(expand_home(Path(path)))
     return ScriptedModel(script, name=f"scripted:{path}", answered=answered)
 
 
 def _replaying(path: str, matching: Matching) -> ReplayingModel:
-    return ReplayingModel(read_recording(Path(path).expanduser()), matching=matching)
+    return ReplayingModel(read_recording(expand_home(Path(path))), matching=matching)
 
 
 async def _open_provider(
@@ -152,11 +152,11 @@ async def _open_provider(
         facts = replace(facts, context_tokens=context_tokens, max_output_tokens=most)
     match provider.wire:
         case "openai":
-            from assay.models.openai_compatible import open_openai_compatible as open_wire  # noqa: PLC0415 - brings an SDK
+            from assay.models.openai_compatible import open_openai_compatible as open_wire
         case "anthropic":
-            from assay.models.anthropic import open_anthropic as open_wire  # noqa: PLC0415 - as above
+            from assay.models.anthropic import open_anthropic as open_wire
         case "gemini":
-            from assay.models.gemini import open_gemini as open_wire  # noqa: PLC0415 - as above
+            from assay.models.gemini import open_gemini as open_wire
         case _:
             assert_never(provider.wire)
     return open_wire(provider, model, facts=facts, connection=connection)
@@ -184,11 +184,11 @@ async def _served(provider: Provider, connection: Connection, name: str) -> Serv
 async def _open_embedded(
     name: str, settings: ModelSettings, opening: Opening
 ) -> AbstractAsyncContextManager[Model]:
-    from assay.models.local.model import LocalModelOptions, open_local_model  # noqa: PLC0415 - rarely needed
+    from assay.models.local.model import LocalModelOptions, open_local_model
 
     check_engine()
     if settings.local_path and not name:
-        path = settings.local_path.expanduser()
+        path = expand_home(settings.local_path)
         options = LocalModelOptions(path=path, name=path.stem, idle_s=settings.idle_s)
         return open_local_model(options)
     weights = embedded(name)

@@ -27,7 +27,8 @@ _TOO_LARGE = 413
 _REDIRECTS = 300
 _CLIENT_ERRORS = 400
 _SERVER_ERRORS = 500
-_ANOTHER_TIME = (408, 429)
+_RATE_LIMITED = 429
+_ANOTHER_TIME = (408, _RATE_LIMITED)
 
 _OVERFLOW_CODES = frozenset(
     {
@@ -136,6 +137,7 @@ class Asked:
                 words,
                 retry_after_s=said.retry_after_s if wait_s is None else wait_s,
                 turned_away=answer.status >= _CLIENT_ERRORS,
+                rate_limited=status == _RATE_LIMITED,
             )
         return ModelRefusedError(words, hint=_ADVICE.get(status, ""))
 

@@ -55,8 +55,8 @@ async def open_gemini(
         MissingExtraError: If the SDK is not installed.
     """
     try:
-        from google import genai  # noqa: PLC0415 - an extra, and slow to load
-        from google.genai.types import HttpOptions  # noqa: PLC0415 - as above
+        from google import genai
+        from google.genai.types import HttpOptions
     except ImportError as error:
         raise MissingExtraError(f"asking {provider.title}", extra=provider.extra) from error
 
@@ -128,8 +128,8 @@ class GeminiModel:
 
     async def _responses(self, request: Request) -> AsyncGenerator["GenerateContentResponse"]:
         """Yield what arrives. Only what the SDK raises is translated, not what listeners do."""
-        import httpx2  # noqa: PLC0415 - loaded when this model was opened
-        from google.genai.errors import APIError  # noqa: PLC0415 - loaded when this model was opened
+        import httpx2
+        from google.genai.errors import APIError
 
         failure: AssayError | None = None
         try:
@@ -147,8 +147,8 @@ class GeminiModel:
             raise failure
 
     def _translated(self, error: Exception) -> AssayError:
-        import httpx2  # noqa: PLC0415 - loaded when this model was opened
-        from google.genai.errors import APIError  # noqa: PLC0415 - loaded when this model was opened
+        import httpx2
+        from google.genai.errors import APIError
 
         match error:
             case httpx2.TimeoutException():
@@ -272,7 +272,13 @@ def _to_parts(message: Message, names: Mapping[str, str], by: str) -> list[dict[
             "response": {"output": message.text},
         }
         return [{"function_response": response}]
-    said = [{"text": message.text}] if message.text or not message.tool_calls else []
+    said: list[dict[str, Any]] = []
+    if message.text or not message.tool_calls:
+        said.append({"text": message.text})
+    said += [
+        {"inline_data": {"mime_type": one.media_type, "data": base64.b64decode(one.base64)}}
+        for one in message.pictures
+    ]
     signatures = _signatures_of(message, by)
     calls = [
         _to_function_call(call, signature)

@@ -24,6 +24,8 @@ _BYTES_PER_TOKEN: Final = 3
 """Of UTF-8. Text and code have about four a token, so a guess is rather too high."""
 _LEAST_OUTPUT_TOKENS: Final = 1024
 """A reply that may not be even this long is rather not asked for: it would break off."""
+_TOKENS_PER_PICTURE: Final = 2_000
+"""More than a figure of the usual size takes at any provider."""
 _TOKENS_PER_PART: Final = 16
 """What the marks around a message, a tool or a call take, in the widest format known."""
 
@@ -228,7 +230,8 @@ def estimate_input_tokens(request: Request) -> int:
     """Guess how much a model will read, rather too high than too low."""
     parts = tuple(_parts(request))
     written = sum(len(part.encode(errors="surrogatepass")) for part in parts)
-    return _tokens_of(written) + _TOKENS_PER_PART * len(parts)
+    pictures = sum(len(message.pictures) for message in request.messages)
+    return _tokens_of(written) + _TOKENS_PER_PART * len(parts) + _TOKENS_PER_PICTURE * pictures
 
 
 def _parts(request: Request) -> Iterator[str]:

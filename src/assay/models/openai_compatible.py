@@ -62,7 +62,7 @@ async def open_openai_compatible(
         MissingExtraError: If the SDK is not installed.
     """
     try:
-        from openai import AsyncOpenAI, Omit  # noqa: PLC0415 - an extra, and slow to load
+        from openai import AsyncOpenAI, Omit
     except ImportError as error:
         raise MissingExtraError(f"asking {provider.title}", extra=provider.extra) from error
 
@@ -120,7 +120,7 @@ class OpenAICompatibleModel:
 
     async def _chunks(self, request: Request) -> AsyncGenerator["ChatCompletionChunk"]:
         """Yield what arrives. Only what the SDK raises is translated, not what listeners do."""
-        from openai import OpenAIError  # noqa: PLC0415 - loaded when this model was opened
+        from openai import OpenAIError
 
         failure: AssayError | None = None
         fields = to_chat_completion(
@@ -146,7 +146,7 @@ class OpenAICompatibleModel:
             raise failure
 
     def _translated(self, error: Exception) -> AssayError:
-        from openai import APIConnectionError, APIError, APIStatusError, APITimeoutError  # noqa: PLC0415 - loaded when this model was opened
+        from openai import APIConnectionError, APIError, APIStatusError, APITimeoutError
 
         match error:
             case APITimeoutError():
@@ -263,6 +263,15 @@ def _to_tool(tool: ToolSpec) -> dict[str, Any]:
 
 def _to_message(message: Message, provider: Provider, by: str) -> dict[str, Any]:
     written: dict[str, Any] = {"role": message.role, "content": message.text}
+    if message.pictures:
+        said = [{"type": "text", "text": message.text}] if message.text else []
+        written["content"] = said + [
+            {
+                "type": "image_url",
+                "image_url": {"url": f"data:{one.media_type};base64,{one.base64}"},
+            }
+            for one in message.pictures
+        ]
     if message.role == "tool":
         written["tool_call_id"] = message.answers
     if message.tool_calls:

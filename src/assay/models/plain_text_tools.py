@@ -120,7 +120,11 @@ def _in_words(request: Request, how: str) -> Request:
         words = _message_in_words(message, names, how)
         # Many chat templates want the two sides to take turns, and an answer is ours.
         if told and told[-1].role == words.role == "user":
-            told[-1] = replace(told[-1], text=f"{told[-1].text}\n\n{words.text}")
+            told[-1] = replace(
+                told[-1],
+                text=f"{told[-1].text}\n\n{words.text}",
+                pictures=told[-1].pictures + words.pictures,
+            )
         else:
             told.append(words)
     if request.tools:

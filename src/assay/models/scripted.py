@@ -38,6 +38,7 @@ _FACTS: Final = ModelFacts(
     max_output_tokens=100_000,
     tool_calls=True,
     price=Price(input_usd=0.0, output_usd=0.0),
+    cells_in_text=True,  # a script is text, written by a person
 )
 
 Tokens = Annotated[int, Field(ge=0)]

@@ -54,7 +54,7 @@ async def list_models(
     Something else may listen on the port: only an answer in the right form counts, and not that of
     a service of ours, which would ask a model itself.
     """
-    import httpx2  # noqa: PLC0415 - comes with the SDK that would ask the server
+    import httpx2
 
     key = connection.api_key.get_secret_value()
     headers = {SURVEY_HEADER: "1"}

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
-from assay.contracts.conversation import Message, Request, StopReason, ToolCall, ToolSpec
+from assay.contracts.conversation import Message, Picture, Request, StopReason, ToolCall, ToolSpec
 from assay.testing.model_conformance import (
     CallsTools,
     Kind,
@@ -170,11 +170,16 @@ def _read_turn(turn: Mapping[str, Any]) -> Iterator[Message]:
             provider_state=_read_thoughts(turn["content"]),
         )
         return
+    pictures = tuple(
+        Picture(media_type=block["source"]["media_type"], base64=block["source"]["data"])
+        for block in turn["content"]
+        if block["type"] == "image"
+    )
     for block in turn["content"]:
         if block["type"] == "tool_result":
             yield Message(role="tool", text=block["content"], answers=block["tool_use_id"])
-        else:
-            yield Message(role="user", text=block["text"])
+        elif block["type"] == "text":
+            yield Message(role="user", text=block["text"], pictures=pictures)
 
 
 def _read_thoughts(blocks: list[Mapping[str, Any]]) -> str:

@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from assay.contracts.conversation import Message, Request, StopReason, ToolCall, ToolSpec
+from assay.contracts.conversation import Message, Picture, Request, StopReason, ToolCall, ToolSpec
 from assay.testing.model_conformance import (
     CallsTools,
     Kind,
@@ -154,12 +154,15 @@ def _read_content(content: Mapping[str, Any]) -> Iterator[Message]:
         state = b"".join(signatures).replace(_NOT_SIGNED, b"").decode()
         yield Message(role="assistant", text="".join(texts), tool_calls=calls, provider_state=state)
         return
+    # The API takes either spelling, and the SDK leaves the names inside as they are.
+    shown = (part["inlineData"] for part in content["parts"] if "inlineData" in part)
+    pictures = tuple(Picture(media_type=one["mime_type"], base64=one["data"]) for one in shown)
     for part in content["parts"]:
         if answer := part.get("functionResponse"):
             assert answer["name"]
             yield Message(role="tool", text=answer["response"]["output"], answers=answer["id"])
-        else:
-            yield Message(role="user", text=part["text"])
+        elif "text" in part:
+            yield Message(role="user", text=part["text"], pictures=pictures)
 
 
 def _read_tool(declaration: Mapping[str, Any]) -> ToolSpec:

@@ -4,7 +4,14 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from assay.contracts.conversation import Message, Request, StopReason, ToolCall, ToolSpec
+from assay.contracts.conversation import (
+    Message,
+    Picture,
+    Request,
+    StopReason,
+    ToolCall,
+    ToolSpec,
+)
 from assay.testing.model_conformance import (
     CallsTools,
     Kind,
@@ -128,13 +135,25 @@ def _read_message(message: Mapping[str, Any]) -> Message:
         )
         for call in message.get("tool_calls", ())
     )
+    content = message["content"] or ""
+    parts: list[dict[str, Any]] = (
+        [{"type": "text", "text": content}] if isinstance(content, str) else content
+    )
     return Message(
         role=message["role"],
-        text=message["content"] or "",
+        text="".join(part["text"] for part in parts if part["type"] == "text"),
+        pictures=tuple(
+            _read_picture(part["image_url"]["url"]) for part in parts if part["type"] == "image_url"
+        ),
         tool_calls=calls,
         answers=message.get("tool_call_id", ""),
         provider_state=message.get("reasoning_content", ""),
     )
+
+
+def _read_picture(url: str) -> Picture:
+    kind, _, data = url.removeprefix("data:").partition(";base64,")
+    return Picture(media_type=kind, base64=data)
 
 
 def _read_tool(function: Mapping[str, Any]) -> ToolSpec:

@@ -31,6 +31,7 @@ _FACTS = ModelFacts(
     led_by_prefill=True,
     held_to_schema=True,
     drawn_by_seed=True,
+    sees_pictures=True,
 )
 _NOT_LED = replace(_FACTS, led_by_prefill=False)
 _NOT_DRAWN = replace(_FACTS, drawn_by_seed=False)

@@ -56,6 +56,28 @@ def test_a_local_server_costs_nothing_and_needs_no_key(known: Provider) -> None:
     assert not facts.tool_calls, "an unknown small model speaks the plain-text protocol"
 
 
+def test_a_model_that_is_called_free_costs_nothing() -> None:
+    assert facts_for(provider("openrouter"), "xiaomi/mimo-v2-flash:free").price == FREE
+
+
+def test_the_models_that_see_are_known() -> None:
+    seeing = {
+        name: facts_for(provider(where), name).sees_pictures
+        for where, name in (
+            ("openai", "gpt-4o"),
+            ("openai", "o3-mini"),
+            ("anthropic", "claude-sonnet-5-5"),
+            ("gemini", "gemini-3.8-flash"),
+            ("deepseek", "deepseek-v4-flash"),
+        )
+    }
+    assert [name for name, sees in seeing.items() if sees] == [
+        "gpt-4o",
+        "claude-sonnet-5-5",
+        "gemini-3.8-flash",
+    ]
+
+
 def test_the_price_of_an_unknown_model_is_unknown() -> None:
     facts = facts_for(provider("openai"), "no-such-model")
 

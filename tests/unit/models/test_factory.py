@@ -494,7 +494,7 @@ async def test_auto_passes_over_a_provider_whose_extra_is_not_installed(
 
     assert found["anthropic"].by_auto
     assert found["openai"].reason == "the extra 'openai' is not installed"
-    assert found["openai"].fix == "run `pip install 'assay[openai]'`"
+    assert found["openai"].fix == "run `pip install 'assay-agent[openai]'`"
 
 
 async def test_auto_with_nothing_at_all_says_what_to_install(

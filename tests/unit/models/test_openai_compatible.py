@@ -153,7 +153,7 @@ async def test_the_organisation_in_the_environment_is_for_openai_only(
 
 
 def _options() -> Any:  # noqa: ANN401 - of a private kind
-    from openai._models import FinalRequestOptions  # noqa: PLC0415 - private
+    from openai._models import FinalRequestOptions
 
     return FinalRequestOptions(method="post", url="/chat/completions")
 

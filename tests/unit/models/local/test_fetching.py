@@ -187,7 +187,7 @@ async def test_a_redirect_to_something_that_is_not_the_web_is_not_followed(
 async def test_a_redirect_that_leads_nowhere_ends(tmp_path: Path, server: FileServer) -> None:
     server.redirect_to = server.url
 
-    with anyio.fail_after(30), pytest.raises(ModelUnavailableError, match="status 302"):
+    with anyio.fail_after(60), pytest.raises(ModelUnavailableError, match="status 302"):
         await store_in(tmp_path).pull(weights_from(FileSource(url=server.url)))
 
     assert len(server.starts) < 20
@@ -273,7 +273,7 @@ async def test_every_source_that_failed_is_named(tmp_path: Path, server: FileSer
 async def test_a_silent_server_is_left_for_the_next_source(
     tmp_path: Path, server: FileServer
 ) -> None:
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with await anyio.create_tcp_listener(local_host="127.0.0.1") as silent:
             port = silent.extra(SocketAttribute.local_port)  # noqa: S610 - not Django
             store = WeightsStore(folder=tmp_path, silence_s=0.2)
@@ -448,7 +448,7 @@ async def test_two_that_want_the_same_file_fetch_it_once(
 ) -> None:
     weights = weights_from(FileSource(url=server.url))
 
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as tasks:
             for _ in range(4):
                 tasks.start_soon(store_in(tmp_path).pull, weights)
