@@ -103,7 +103,7 @@ class Person:
     def env(self) -> dict[str, str]:
         return {
             "PATH": "/usr/bin:/bin",
-            "HOME": "/nonexistent",
+            "HOME": str(self.runtime_dir.parent),
             "LANG": "C.UTF-8",
             "ASSAY_RUNTIME_DIR": str(self.runtime_dir),
         }
@@ -135,10 +135,11 @@ def person(request: pytest.FixtureRequest) -> Generator[Person]:
         user: OrdinaryUser = request.getfixturevalue("user")
         uid, gid, python = user.uid, user.gid, user.python
     # Not pytest's directory: only whoever runs the tests may enter that.
-    with tempfile.TemporaryDirectory(prefix="assay-runtime-") as folder:
+    with tempfile.TemporaryDirectory(prefix="assay-home-") as folder:
         os.chown(folder, uid, gid)
-        yield Person(uid=uid, gid=gid, python=python, runtime_dir=Path(folder))
-        remove_engines(Path(folder))
+        runtime_dir = Path(folder) / "runtime"
+        yield Person(uid=uid, gid=gid, python=python, runtime_dir=runtime_dir)
+        remove_engines(runtime_dir)
 
 
 @asynccontextmanager
@@ -168,7 +169,7 @@ async def a_busy_command(person: Person) -> AsyncGenerator[tuple[anyio.abc.Proce
 
 
 async def ended(process: anyio.abc.Process) -> int:
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         return await process.wait()
 
 
@@ -221,13 +222,16 @@ async def test_what_a_command_and_its_warden_left_is_listed_and_cleaned_up(perso
         assert await eventually(lambda: not any(mark.alive for mark in engine.processes))
 
         (row,) = json.loads(person.assay("sandbox", "list", "--json"))
-        told = person.assay("sandbox", "clean")
+        name = row["engine"]
+        assert person.assay("sandbox", "clean", "--dry-run") == f"would remove {name}\n"
+        assert only_record(person.runtime_dir) is not None
+        told = person.assay("sandbox", "clean", name, "--yes")
 
         assert (row["state"], row["owner_pid"], row["processes"]) == ("orphaned", process.pid, 0)
         assert told == f"removed {row['engine']}\n"
         assert engine.left() == []
         assert is_empty(person.runtime_dir)
-        assert person.assay("sandbox", "clean") == "nothing was left behind\n"
+        assert person.assay("sandbox", "clean", "--yes") == "nothing was left behind\n"
         assert json.loads(person.assay("sandbox", "list", "--json")) == []
 
 
@@ -235,7 +239,7 @@ async def test_a_running_engine_is_listed_and_not_cleaned_up(person: Person) -> 
     async with a_busy_command(person) as (process, engine):
         (row,) = json.loads(person.assay("sandbox", "list", "--json"))
 
-        told = person.assay("sandbox", "clean")
+        told = person.assay("sandbox", "clean", "--yes")
 
         assert (row["state"], row["owner_pid"]) == ("running", process.pid)
         assert row["processes"] == len(engine.processes)

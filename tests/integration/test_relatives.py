@@ -8,7 +8,9 @@ from collections.abc import Generator
 
 import pytest
 
+from assay.sandbox.native.descendants import children_of
 from assay.sandbox.native.relatives import ListedRelatives, NumberedRelatives
+from tests.support.children import a_child, have_a_child
 
 WAIT = [sys.executable, "-c", "import sys; sys.stdin.read()"]
 
@@ -80,3 +82,16 @@ def test_listed_relatives_are_the_roots_and_what_is_below(child: int) -> None:
     assert child in relatives.find((), (), set(), alone=True), "a stray is our child"
     assert relatives.is_child(child, os.getpid())
     assert not relatives.is_child(child, child)
+
+
+def test_a_new_cell_is_not_found_below_a_former_head_that_is_not_dead_yet() -> None:
+    """The former head is above its successor until the kernel has ended it."""
+    with a_child(lambda: have_a_child(have_a_child)) as former:
+        (head,) = children_of(former)
+        (cell,) = children_of(head)
+        found = ListedRelatives().find((), (), {head}, alone=True)
+        below = ListedRelatives().find((), (head,), {head}, alone=True)
+
+    assert former in found
+    assert cell not in found
+    assert cell in below

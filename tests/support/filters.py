@@ -47,8 +47,8 @@ def described(action: int) -> str:
             return errno.errorcode[action ^ REFUSE]
 
 
-def filter_for(machine: str = "x86_64", *, network: bool = False) -> Filter:
-    return Filter(build_filter(network=network, machine=machine), machine)
+def filter_for(machine: str = "x86_64", *, own_namespaces: bool = True) -> Filter:
+    return Filter(build_filter(own_namespaces=own_namespaces, machine=machine), machine)
 
 
 def expected_action(policy: Policy, name: str | None, arguments: tuple[int, ...]) -> int:

@@ -18,11 +18,12 @@ def open_own(
     pool_size: int = 2,
     namespaces: bool = True,
     max_concurrent: int = 32,
+    preload: tuple[tuple[str, ...], ...] = (),
 ) -> AbstractAsyncContextManager[SandboxBackend]:
     """Open a backend whose engine is written down where no other engine is."""
     settings = SandboxSettings(
         backend="native",
-        preload=(),
+        preload=preload,
         pool_size=pool_size,
         namespaces=namespaces,
         max_concurrent=max_concurrent,

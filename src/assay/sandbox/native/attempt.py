@@ -13,6 +13,7 @@ from typing import Final, Literal
 
 import anyio
 
+from assay.contracts.distribution import DISTRIBUTION, install_command
 from assay.sandbox.native.boot import boot
 from assay.sandbox.native.diagnosis import Finding
 
@@ -73,7 +74,7 @@ async def import_module(name: str) -> Finding:
             status="missing",
             detail="not installed",
             cause="it comes with an extra",
-            fix="pip install 'assay[data]'",
+            fix=install_command("data"),
         )
     if ended.returncode != 0:
         return Finding(
@@ -81,7 +82,7 @@ async def import_module(name: str) -> Finding:
             status="failed",
             detail=_last_words(ended),
             cause="it is installed, and cannot be imported",
-            fix="pip install --force-reinstall 'assay[data]'",
+            fix=f"pip install --force-reinstall '{DISTRIBUTION}[data]'",
         )
     return Finding(name=name, status="ok", detail=ended.stdout.decode(errors="replace"))
 

@@ -64,7 +64,7 @@ class Fit:
     """Of hosts that it may reach."""
 
     def order(self) -> Mapping[str, object]:
-        network = {"ports": self.ports, "networked": True} if self.ports else {}
+        network = {"ports": self.ports} if self.ports else {}
         return network | ({"layer": self.layer} if self.layer else {})
 
 
@@ -96,6 +96,8 @@ class Cell:
     stream cannot end, and we are not woken for that just before we are told how the program ended.
     Where the worker is not a child of PID 1, the end of stderr is a hint; see `leaving.py`."""
 
+    own_tasks: int = 1
+    """PID 1, and a thread of it in the Landlock tier: they are no processes of the program."""
     listeners: tuple[int, ...] = ()
     """Where the connections of the program end, if its sandbox may reach some hosts."""
 
@@ -104,7 +106,7 @@ class Cell:
         with suppress(ProcessLookupError):
             if self.pid is None:
                 signal.pidfd_send_signal(self.pidfd, self.ending_signal)
-            elif not select.select((self.pidfd,), (), (), 0)[0]:
+            elif not _readable(self.pidfd):
                 # It lives, so the number is still its own.
                 os.kill(self.pid, self.ending_signal)
 
@@ -131,6 +133,13 @@ class Cell:
             return [self.pid]
         known = (self.pidfd,) if self.worker is None else (self.pidfd, self.worker)
         return [pid for pid in map(_pid_of, known) if pid is not None]
+
+
+def _readable(descriptor: int) -> bool:
+    # Not `select.select`, which takes no number above 1023.
+    events = select.poll()
+    events.register(descriptor, select.POLLIN)
+    return bool(events.poll(0))
 
 
 def _pid_of(pidfd: int) -> int | None:

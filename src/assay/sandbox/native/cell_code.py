@@ -67,7 +67,7 @@ class CellCode:
         lines = f"{source}\n".splitlines(keepends=True)
         linecache.cache[name] = (len(source), None, lines, name)
         # Not at the top: a zygote is the smaller for it, and forks of it the quicker.
-        from ast import PyCF_ALLOW_TOP_LEVEL_AWAIT, PyCF_ONLY_AST  # noqa: PLC0415 - see above
+        from ast import PyCF_ALLOW_TOP_LEVEL_AWAIT, PyCF_ONLY_AST
 
         flags = PyCF_ALLOW_TOP_LEVEL_AWAIT | self._futures
         tree = compile(source, name, "exec", flags | PyCF_ONLY_AST, dont_inherit=True)
@@ -76,7 +76,7 @@ class CellCode:
         self._futures |= code.co_flags & _FUTURES
         space = self._main.__dict__
         if code.co_flags & _IS_COROUTINE:
-            import asyncio  # noqa: PLC0415 - few cells need it
+            import asyncio
 
             # A loop for each cell: one that has been running cannot be taken across a fork.
             coroutine: Coroutine[Any, Any, Any] = eval(code, space)  # noqa: S307 - the point
@@ -94,7 +94,7 @@ class CellCode:
 
 def _mark_last_value(tree: "ast.Module", source: str) -> bool:
     """Have the value of a last expression kept under a name, unless a semicolon follows it."""
-    import ast  # noqa: PLC0415 - see above
+    import ast
 
     if not tree.body or not isinstance(last := tree.body[-1], ast.Expr):
         return False

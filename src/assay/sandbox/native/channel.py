@@ -1,6 +1,7 @@
 """One question, one answer, over a socket that keeps messages whole and carries descriptors."""
 
 import array
+import errno
 import json
 import os
 import select
@@ -73,10 +74,14 @@ class Channel:
         try:
             with anyio.fail_after(within_s):
                 await anyio.wait_readable(self._end)
-            message, received = _receive(self._end)
+            message, received, whole = _receive(self._end)
         except (OSError, TimeoutError, anyio.ClosedResourceError) as error:
             self._broken = True
             raise ChannelClosedError(str(error)) from error
+        if not whole:
+            # The kernel drops descriptors for which this process has no room.
+            _close_all(received)
+            raise RefusedError(os.strerror(errno.EMFILE))
         return self._understand(message, received)
 
     def _must_be_open(self) -> None:
@@ -115,15 +120,18 @@ class Channel:
         self._end.close()
 
 
-def _receive(end: socket.socket) -> tuple[bytes, list[int]]:
-    """Like `socket.recv_fds`, which would leave the descriptors to every program we start."""
+def _receive(end: socket.socket) -> tuple[bytes, list[int], bool]:
+    """Like `socket.recv_fds`, which would leave the descriptors to every program we start.
+
+    Also says whether all descriptors that were sent are among them.
+    """
     space = socket.CMSG_LEN(_MOST_DESCRIPTORS * array.array("i").itemsize)
-    message, notes, _, _ = end.recvmsg(_LARGEST_ANSWER, space, socket.MSG_CMSG_CLOEXEC)
+    message, notes, flags, _ = end.recvmsg(_LARGEST_ANSWER, space, socket.MSG_CMSG_CLOEXEC)
     received = array.array("i")
     for level, kind, data in notes:
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
             received.frombytes(data[: len(data) - len(data) % received.itemsize])
-    return message, list(received)
+    return message, list(received), not flags & socket.MSG_CTRUNC
 
 
 def _close_all(descriptors: Sequence[int]) -> None:

@@ -106,7 +106,8 @@ def _limits_hit(evidence: Evidence, signal_number: int | None) -> tuple[LimitNam
     facts: tuple[tuple[LimitName, bool], ...] = (
         ("wall_s", killed is Reason.TIMED_OUT),
         ("memory_mb", killed is Reason.OUT_OF_MEMORY or usage.oom_kills > 0),
-        ("cpu_s", killed is Reason.CPU_TIME or signal_number == signal.SIGXCPU or over_cpu),
+        # SIGXCPU by itself is no evidence: a program can send it to itself.
+        ("cpu_s", killed is Reason.CPU_TIME or over_cpu),
         ("processes", usage.refused_forks > 0 or ending.sample.processes >= limits.processes),
         ("disk_mb", killed is Reason.DISK_FULL or evidence.disk_full),
         ("output_bytes", ending.stdout.overflowed or ending.stderr.overflowed),

@@ -3,6 +3,7 @@
 import os
 import select
 import signal
+from collections.abc import Collection
 from contextlib import suppress
 from typing import Final
 
@@ -26,14 +27,14 @@ def children_of(pid: int) -> list[int]:
     return found
 
 
-def descendants_of(*roots: int) -> list[int]:
-    """All below some processes, without these themselves."""
+def descendants_of(*roots: int, apart: Collection[int] = ()) -> list[int]:
+    """All below some processes, without these themselves, and without what is below others."""
     found: list[int] = []
     waiting = list(roots)
     while waiting:
         below = children_of(waiting.pop())
         found.extend(below)
-        waiting.extend(below)
+        waiting.extend(pid for pid in below if pid not in apart)
     return found
 
 

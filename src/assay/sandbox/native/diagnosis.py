@@ -288,10 +288,13 @@ def _groups(case: Case) -> Explanation | None:
             fix=_CONTAINER_LIMITS.get(case.machine.container, "mount /sys/fs/cgroup writable"),
         )
     if case.machine.uid != 0:
-        return Explanation(
-            cause="an ordinary user may not make control groups here",
-            fix="run Assay as root, which keeps no right in a sandbox, or in groups this user owns",
-        )
+        fix = "run Assay as root, which keeps no right in a sandbox, or in groups this user owns"
+        if wanted <= facts.version_2_controllers:
+            fix = (
+                "start Assay in a group that systemd delegates to this user: "
+                "systemd-run --user --scope assay ..."
+            )
+        return Explanation(cause="an ordinary user may not make control groups here", fix=fix)
     return None
 
 

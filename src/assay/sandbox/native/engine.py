@@ -1,5 +1,6 @@
 """Talks to a running zygote and its steward: cells and boxes are made here."""
 
+import errno
 import itertools
 import os
 import signal
@@ -15,6 +16,7 @@ from assay.sandbox.native.burial import Dying
 from assay.sandbox.native.cell import PLAIN, Cell, Fit, Plumbing, close_all, lay_pipes
 from assay.sandbox.native.cgroups import ControlGroup, ControlGroups
 from assay.sandbox.native.channel import Answer, Channel, ChannelClosedError, RefusedError
+from assay.sandbox.native.open_files import TOO_FEW_HINT
 from assay.sandbox.native.pid1 import NAMESPACES
 from assay.sandbox.native.plan import Tier
 from assay.sandbox.native.shelf import Box
@@ -101,6 +103,7 @@ class Engine:
             group=group,
             ending_signal=signal.SIGTERM if self._tier == "landlock" else signal.SIGKILL,
             outlets=outlets,
+            own_tasks=2 if self._tier == "landlock" else 1,
             listeners=tuple(listeners),
         )
 
@@ -134,7 +137,7 @@ class Engine:
         first, *others = held
         namespaces, listeners = others[:_NAMESPACES], others[_NAMESPACES:]
         try:
-            join = {"do": "join", "ahead": ahead, "networked": bool(fit.ports)}
+            join = {"do": "join", "ahead": ahead}
             theirs = (*pipes.theirs, waits, *namespaces, *entries)
             _, (worker,) = await self._ask(self._orders[stage], join, theirs)
         except BaseException:
@@ -197,7 +200,9 @@ class Engine:
             ) from error
         except RefusedError as error:
             raise SandboxUnavailableError(
-                f"the kernel refused: {error}", dispatch="never_started"
+                f"the kernel refused: {error}",
+                dispatch="never_started",
+                hint=TOO_FEW_HINT if os.strerror(errno.EMFILE) in str(error) else "",
             ) from error
 
     async def close(self) -> None:
@@ -216,5 +221,7 @@ class Engine:
 
 def _exhausted(error: OSError) -> SandboxUnavailableError:
     return SandboxUnavailableError(
-        f"out of descriptors or control groups: {error}", dispatch="never_started"
+        f"out of descriptors or control groups: {error}",
+        dispatch="never_started",
+        hint=TOO_FEW_HINT,
     )

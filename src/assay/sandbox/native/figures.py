@@ -79,9 +79,13 @@ def _draw(figure: Any) -> bytes | None:  # noqa: ANN401 - matplotlib is not ours
     if not figure.axes and not figure.get_children()[1:]:
         return None
     drawn = BytesIO()
-    try:
-        figure.savefig(drawn, format="png", bbox_inches="tight")
-    except Exception as error:  # noqa: BLE001 - a figure that cannot be drawn is said, not raised
-        print(f"a figure could not be drawn: {error!r}", file=sys.stderr)  # noqa: T201
-        return None
+    with warnings.catch_warnings(record=True) as warned:
+        try:
+            figure.savefig(drawn, format="png", bbox_inches="tight")
+        except Exception as error:  # noqa: BLE001 - a figure that cannot be drawn is said, not raised
+            print(f"a figure could not be drawn: {error!r}", file=sys.stderr)  # noqa: T201
+            return None
+    # Each once, and without the place: it is in this file, which is none of the person's.
+    for text in dict.fromkeys(f"{one.category.__name__}: {one.message}" for one in warned):
+        print(text, file=sys.stderr)  # noqa: T201
     return drawn.getvalue()

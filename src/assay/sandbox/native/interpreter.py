@@ -30,6 +30,7 @@ from assay.sandbox.native.cell import Cell
 from assay.sandbox.native.cgroups import GroupUsage
 from assay.sandbox.native.conclusion import Evidence, conclude
 from assay.sandbox.native.lineage import CellEnding, CellRun, Lineage, Report
+from assay.sandbox.native.open_files import TOO_FEW_HINT
 from assay.sandbox.native.orders import Orders
 from assay.sandbox.native.pool import await_readiness
 from assay.sandbox.native.watch import CellWatch, Watch
@@ -105,7 +106,7 @@ class Session:
             self.orders.put(order, lineage.theirs)
         except OSError as error:
             raise SandboxUnavailableError(
-                f"out of descriptors: {error}", dispatch="never_started"
+                f"out of descriptors: {error}", dispatch="never_started", hint=TOO_FEW_HINT
             ) from error
         lineage.hand_over()
 
@@ -133,11 +134,10 @@ class Session:
 
     def _make_room(self, lines: int) -> None:
         """Processes of ours do not count: PID 1, the keeper, and a head for each line."""
-        limits = self.premises.limits
+        limits, cell = self.premises.limits, self.premises.cell
+        most = limits.processes + cell.own_tasks + 1 + lines
         try:
-            self.premises.cell.group.apply(
-                memory_bytes=limits.memory_mb << 20, processes=limits.processes + 2 + lines
-            )
+            cell.group.apply(memory_bytes=limits.memory_mb << 20, processes=most)
         except OSError as error:
             raise SandboxUnavailableError(
                 f"the control group of the interpreter is gone: {error.strerror}",

@@ -15,10 +15,11 @@ An execution keeps none of them: it pivots into its copy of the template and let
 import os
 import stat
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 from assay.sandbox.native import kernel
-from assay.sandbox.native.plan import HOSTNAME, PACKAGES, WORKSPACE, RootPlan
+from assay.sandbox.native.plan import HOSTNAME, PACKAGES, SHM_BYTES, WORKSPACE, RootPlan
 
 TEMPLATE: Final = "/template"
 BOXES: Final = "/boxes"
@@ -35,11 +36,19 @@ _DEVICE_LINKS: Final = (
     ("stdin", "/proc/self/fd/0"),
     ("stdout", "/proc/self/fd/1"),
     ("stderr", "/proc/self/fd/2"),
+    ("ptmx", "pts/ptmx"),
 )
+_DEVICE: Final = kernel.MOUNT_ATTR_RDONLY | kernel.MOUNT_ATTR_NOSUID
+"""What is written to a device reaches it all the same; its times and modes stay the host's."""
+_TERMINALS: Final = "newinstance,ptmxmode=0666,mode=0620,max=64"
+"""All terminals of a machine come from one supply, of which one execution gets so many."""
 _READ_ONLY: Final = kernel.MOUNT_ATTR_RDONLY | kernel.MOUNT_ATTR_NOSUID | kernel.MOUNT_ATTR_NODEV
 _ROOT_BYTES: Final = 64 << 20
-_SHM_BYTES: Final = 64 << 20
 _INODES: Final = 16384
+_INOTIFY_OF_MACHINE: Final = "/proc/sys/fs/inotify/max_user_"
+_INOTIFY_OF_NAMESPACE: Final = "/proc/sys/user/max_inotify_"
+_INOTIFY_MOST: Final = {"instances": 16, "watches": 8192}
+"""For each execution. The kernel also counts both for the namespaces around it."""
 
 
 def build_zygote_root(plan: RootPlan, layers: str = "") -> None:
@@ -87,15 +96,44 @@ def enter_execution_root(slot: str, layer: str = "") -> None:
         kernel.bind(f"{LAYERS}/{layer}/{LAYER_CONTENT}", STAGE + PACKAGES)
     kernel.mount_tmpfs(
         f"{STAGE}/dev/shm",  # noqa: S108
-        size_bytes=_SHM_BYTES,
+        size_bytes=SHM_BYTES,
         inodes=1024,
         mode=0o1777,
         flags=kernel.MS_NOEXEC,
     )
+    flags = kernel.MS_NOSUID | kernel.MS_NOEXEC
+    kernel.mount("devpts", f"{STAGE}/dev/pts", "devpts", flags, _TERMINALS)
     _mount_proc(STAGE)
     # The only entry that would show something of the user who started us: key names.
     kernel.bind(f"{STAGE}/dev/null", f"{STAGE}/proc/keys")
+    # Numbers that processes of the sandbox will get, among others, can be written there.
+    kernel.bind(f"{STAGE}/proc/sys", f"{STAGE}/proc/sys")
+    kernel.restrict_mounts(f"{STAGE}/proc/sys", _READ_ONLY)
     kernel.pivot_into(STAGE)
+
+
+def share_inotify() -> None:
+    """Leave half of the user's inotify instances and watches to programs outside of sandboxes."""
+    with suppress(FileNotFoundError):
+        for kind in _INOTIFY_MOST:
+            with open(_INOTIFY_OF_MACHINE + kind) as limit:
+                _limit_inotify(kind, max(1, int(limit.read()) // 2))
+
+
+def bound_inotify() -> None:
+    """Bound what one execution can have of them; needs the rights in its own user namespace."""
+    # Absent where the kernel has no inotify.
+    with suppress(FileNotFoundError):
+        for kind, most in _INOTIFY_MOST.items():
+            _limit_inotify(kind, most)
+
+
+def _limit_inotify(kind: str, most: int) -> None:
+    descriptor = os.open(_INOTIFY_OF_NAMESPACE + kind, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(descriptor, b"%d" % most)
+    finally:
+        os.close(descriptor)
 
 
 def _mount_proc(root: str) -> None:
@@ -104,7 +142,7 @@ def _mount_proc(root: str) -> None:
 
 
 def _populate(root: str, plan: RootPlan, sources: Sequence[int]) -> None:
-    for folder in (WORKSPACE, "/tmp", "/proc", "/dev", "/dev/shm", PACKAGES):  # noqa: S108
+    for folder in (WORKSPACE, "/tmp", "/proc", "/dev/shm", "/dev/pts", PACKAGES):  # noqa: S108
         os.makedirs(root + folder, exist_ok=True)
     for path, content in plan.files:
         _write_file(root + path, content)
@@ -125,6 +163,7 @@ def _populate(root: str, plan: RootPlan, sources: Sequence[int]) -> None:
 def _bind_devices(root: str, devices: Sequence[int]) -> None:
     for descriptor, name in zip(devices, _DEVICES, strict=True):
         kernel.bind(f"/proc/self/fd/{descriptor}", f"{root}/dev/{name}")
+        kernel.restrict_mounts(f"{root}/dev/{name}", _DEVICE)
 
 
 def _make_mount_point(target: str, source: int) -> None:

@@ -24,7 +24,8 @@ VENV: Final = f"{HOME}/venv"
 LIBRARY: Final = f"{HOME}/lib"
 INTERPRETER: Final = f"{VENV}/bin/python3"
 
-_OWN_FOLDERS: Final = ("/tmp", "/proc", "/dev", WORKSPACE)  # noqa: S108 - the jail's own
+OWN_FOLDERS: Final = ("/tmp", "/proc", "/dev", WORKSPACE)  # noqa: S108 - the jail's own
+"""What of the host cannot be seen in a sandbox, which has its own in the same place."""
 _SYSTEM_FOLDERS: Final = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _ETC: Final = (
     "alternatives",
@@ -95,12 +96,12 @@ def _check_readable(paths: Sequence[Path]) -> None:
                 f"setting sandbox.read_only: {str(path)!r} is not there",
                 hint="name existing files or folders by their absolute paths",
             )
-        for folder in _OWN_FOLDERS:
+        for folder in OWN_FOLDERS:
             if path.is_relative_to(folder):
                 raise UsageError(
                     f"setting sandbox.read_only: {str(path)!r} cannot be seen in a sandbox, "
                     f"which has a {folder} of its own",
-                    hint="keep it elsewhere; what we install ourselves is below XDG_CACHE_HOME",
+                    hint=f"keep it outside {folder}",
                 )
 
 

@@ -20,6 +20,7 @@ from assay.contracts.execution import Limits, OutputChunk, Reason
 from assay.contracts.ports import OnOutput
 from assay.sandbox.native.answers import MOST_BYTES
 from assay.sandbox.native.cell import Cell, Descriptor, close_all
+from assay.sandbox.native.open_files import TOO_FEW_HINT
 from assay.sandbox.native.orders import Orders
 from assay.sandbox.native.supervision import Ending, passed_limit
 from assay.sandbox.native.watch import Sample, Watch
@@ -50,7 +51,7 @@ class Lineage:
         except OSError as error:
             close_all(end for pair in ends for end in pair)
             raise SandboxUnavailableError(
-                f"out of descriptors: {error}", dispatch="never_started"
+                f"out of descriptors: {error}", dispatch="never_started", hint=TOO_FEW_HINT
             ) from error
         self.theirs: tuple[int, ...] = tuple(writing for _, writing in ends)
         ours = tuple(Descriptor(reading) for reading, _ in ends)

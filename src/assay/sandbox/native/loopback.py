@@ -1,9 +1,10 @@
-"""A network that leads nowhere but to us: the loopback of a fresh network namespace.
+"""The loopback of a fresh network namespace: a network that leads nowhere but to itself, or to us.
 
-For sandboxes that may reach some hosts. Every address there is belongs to this loopback, so that
-a program's connections end at sockets which were opened here and which the supervisor holds:
-whatever it wants to reach, it reaches the gate (`assay.sandbox.egress`), and there is no other way
-out of the namespace. Runs in a zygote, which owns the namespace; a program may not change it.
+Programs of one execution talk to each other over it. In sandboxes that may reach some hosts, every
+address there is belongs to it, so that its connections end at sockets which were opened here
+and which the supervisor holds: whatever it wants to reach, it reaches the gate
+(`assay.sandbox.egress`). There is no other way out of the namespace. Runs in a zygote, which owns
+the namespace; a program may not change it.
 """
 
 import errno
@@ -35,8 +36,34 @@ _MESSAGE: Final = struct.Struct("=IHHII")
 _ROUTE: Final = struct.Struct("=BBBBBBBBI")
 _ATTRIBUTE: Final = struct.Struct("=HHI")
 
+_BUFFERS: Final = ("/proc/sys/net/ipv4/tcp_rmem", "/proc/sys/net/ipv4/tcp_wmem")
+_BUFFER_BYTES: Final = b"4096 65536 131072"
+"""Least, first and most of one connection: as much as other sockets have, not megabytes."""
+
 _IP_PKTINFO: Final = 8
 _WAITING: Final = 64
+
+
+def bring_up() -> None:
+    """Let programs of this namespace reach each other, and nothing else.
+
+    Raises:
+        OSError: If the kernel does not allow it.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        up = _FLAGS_REQUEST.pack(_LOOPBACK, _IFF_UP)
+        fcntl.ioctl(any_socket, _SIOCSIFFLAGS, up)
+    for path in _BUFFERS:
+        with suppress(FileNotFoundError):  # a kernel that has no such switch
+            _write(path, _BUFFER_BYTES)
+
+
+def _write(path: str, value: bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(descriptor, value)
+    finally:
+        os.close(descriptor)
 
 
 def open_network(ports: Sequence[int]) -> list[int]:
@@ -48,9 +75,7 @@ def open_network(ports: Sequence[int]) -> list[int]:
     Raises:
         OSError: If the kernel does not allow it. The namespace is of no use then.
     """
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        up = _FLAGS_REQUEST.pack(_LOOPBACK, _IFF_UP)
-        fcntl.ioctl(any_socket, _SIOCSIFFLAGS, up)
+    bring_up()
     _own_all_addresses(socket.AF_INET)
     with suppress(OSError):  # a kernel without it has no such addresses either
         _own_all_addresses(socket.AF_INET6)

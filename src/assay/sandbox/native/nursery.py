@@ -71,13 +71,13 @@ class Nursery:
             _close(received)
             if "ports" in order:
                 # Whatever came of it, nobody else gets that one.
-                kernel.unshare(kernel.CLONE_NEWNET)
+                _renew_network()
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", handed_out))]
         self._channel.sendmsg([f'{{"pid": {self._newest}}}'.encode()], rights)
         _close(handed_out)
         if self._spare_network and "ports" not in order:
             # A network of its own for the next one, made while nobody waits.
-            kernel.unshare(kernel.CLONE_NEWNET)
+            _renew_network()
 
     def _clone(self) -> tuple[int, int]:
         if self._confinement.contained:
@@ -85,7 +85,7 @@ class Nursery:
         if not self._jailed:
             return kernel.clone_process(0)
         if not self._spare_network:
-            kernel.unshare(kernel.CLONE_NEWNET)
+            _renew_network()
             self._spare_network = True
         return kernel.clone_process(kernel.ALL_NAMESPACES & ~kernel.CLONE_NEWNET)
 
@@ -98,13 +98,8 @@ class Nursery:
         return loopback.open_network(order["ports"])
 
     def _confinement_for(self, order: dict[str, Any]) -> Confinement:
-        network = self._confinement.network if order.get("networked") else None
-        return replace(
-            self._confinement,
-            filter=network or self._confinement.filter,
-            layer=order.get("layer", ""),
-            ahead=order.get("ahead", False),
-        )
+        layer, ahead = order.get("layer", ""), order.get("ahead", False)
+        return replace(self._confinement, layer=layer, ahead=ahead)
 
     def _lead(self, order: dict[str, Any], received: list[int]) -> list[int]:
         listeners = self._open_network(order)
@@ -166,6 +161,12 @@ class Nursery:
         with suppress(BrokenPipeError):
             os.write(status, pid1.describe_end(ended, used, self._confinement.inherited_kb))
         _close((pidfd, status))
+
+
+def _renew_network() -> None:
+    kernel.unshare(kernel.CLONE_NEWNET)
+    with suppress(OSError):  # a kernel that does not let us: programs are without a loopback then
+        loopback.bring_up()
 
 
 def _streams(received: Sequence[int]) -> Descriptors:

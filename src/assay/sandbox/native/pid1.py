@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final, NoReturn
 
-from assay.sandbox.native import jail, kernel, mediation, sleeper, worker
+from assay.sandbox.native import jail, kernel, loopback, mediation, sleeper, worker
 from assay.sandbox.native.descendants import children_of, descendants_of
 from assay.sandbox.native.identity import become
 from assay.sandbox.native.plan import HOSTNAME, INNER_ID
@@ -74,8 +74,11 @@ def _settle(slot: str, confinement: Confinement) -> None:
         _answer_for_orphans()
     elif confinement.contained:
         kernel.set_hostname(HOSTNAME)
+        with suppress(OSError):  # gVisor has it up already
+            loopback.bring_up()
     else:
         kernel.map_own_ids(INNER_ID, INNER_ID, INNER_ID)
+        jail.bound_inotify()
         jail.enter_execution_root(slot, confinement.layer)
     kernel.set_dumpable(dumpable=False)
     if not confinement.contained:
@@ -105,6 +108,7 @@ def keep_vacant(
         kernel.die_with_parent(signal.SIGKILL)
         _join(cgroups)
         kernel.map_own_ids(INNER_ID, INNER_ID, INNER_ID)
+        jail.bound_inotify()
         jail.enter_execution_root(slot, confinement.layer)
         # Only now: whoever hands out our namespaces has to look in here first.
         os.read(vacancy.gate, 1)

@@ -14,6 +14,8 @@ INNER_ID = 1000
 HOSTNAME = "sandbox"
 WORKSPACE = "/app"
 TEMPORARY = "/tmp"  # noqa: S108 - the jail's own
+SHM_BYTES = 64 << 20
+"""How much fits into `/dev/shm`."""
 PACKAGES = "/opt/assay/packages"
 """Where a program finds the packages that its sandbox was given."""
 
@@ -51,8 +53,6 @@ class JailPlan:
     """Modules to import; each stage is a zygote of its own that has those before it too."""
     layers: str = ""
     """The host directory that holds layers of packages; programs see at most one of them."""
-    network_seccomp_hex: str = ""
-    """The filter for programs that may reach some hosts. Empty where that cannot be kept."""
     remove: tuple[str, ...] = ()
     """What the warden removes when all is over: cgroup directories and the engine's own folder."""
 
@@ -74,7 +74,6 @@ def plan_from_json(text: bytes) -> JailPlan:
         readable=tuple(fields["readable"]),
         scratch=fields["scratch"],
         layers=fields["layers"],
-        network_seccomp_hex=fields["network_seccomp_hex"],
         remove=tuple(fields["remove"]),
     )
 

@@ -219,12 +219,12 @@ def _use_of(kind: str) -> Seen:
 def seccomp_filter() -> Seen:
     become_ordinary()
     program = seccomp.build_filter()
-    socket.socket(socket.AF_INET, socket.SOCK_STREAM).close()
+    socket.socket(socket.AF_NETLINK, socket.SOCK_RAW).close()
     kernel.forbid_new_privileges()
     seccomp.load(program)
-    refusal = refusal_of(lambda: socket.socket(socket.AF_INET, socket.SOCK_STREAM))
+    refusal = refusal_of(lambda: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW))
     expect(refusal == errno.EPERM, "a call that the filter forbids was let through")
-    return Seen("an internet socket, possible before, is refused under the filter")
+    return Seen("a netlink socket, possible before, is refused under the filter")
 
 
 def landlock_rules() -> Seen:

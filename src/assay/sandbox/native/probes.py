@@ -14,7 +14,11 @@ from assay.contracts.ports import SandboxBackend
 from assay.sandbox.native.attempt import Outcome, attempt, import_module
 from assay.sandbox.native.diagnosis import Case, Finding, explain
 from assay.sandbox.native.machine import Machine, read_machine
-from assay.sandbox.native.surroundings import describe_machine, describe_runtimes
+from assay.sandbox.native.surroundings import (
+    describe_limits,
+    describe_machine,
+    describe_runtimes,
+)
 
 LimitsKeptBy = Literal["cgroup v1", "cgroup v2", "rlimits and a watch"]
 OpenBackend = Callable[[], AbstractAsyncContextManager[SandboxBackend]]
@@ -129,6 +133,12 @@ async def examine(
     findings.update((name, imported[name]) for name in _DATA_STACK)
     findings["other runtimes"] = describe_runtimes(search_path)
     native = reachable_isolation(findings)
+    if native is not None:
+        enforced_by = "" if kept_by == "rlimits and a watch" else kept_by
+        limits = describe_limits(
+            enforced_by=enforced_by, isolated=native.satisfies(Isolation.ISOLATED)
+        )
+        findings.update((limit.name, limit) for limit in limits)
     on_progress(WHOLE)
     findings[WHOLE], proof = await _prove(open_backend, native, wanted)
     return Report(

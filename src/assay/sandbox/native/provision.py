@@ -156,14 +156,12 @@ def _plan(tier: Tier, layout: Layout, groups: ControlGroups, scratch: Path) -> J
     seccomp_program = seccomp.build_filter(
         own_namespaces=tier != "landlock", counted_memory=counted
     )
-    networked = seccomp.build_filter(network=True, counted_memory=counted) if jailed else b""
     return JailPlan(
         tier=tier,
         root=layout.root if jailed else RootPlan(),
         argv=(interpreter, "-I", *boot("zygote", library)),
         env=tuple((layout.env if jailed else layout.host_env).items()),
         seccomp_hex=seccomp_program.hex(),
-        network_seccomp_hex=networked.hex(),
         readable=(*layout.readable, *devices) if tier == "landlock" else (),
         scratch=str(scratch),
     )

@@ -46,7 +46,8 @@ class Relatives(Protocol):
     ) -> list[int]:
         """Return who lives of some processes, of all below these and others, and of orphans.
 
-        Nobody who is known is among them, nor an orphan in a session where somebody is being born.
+        No known process is among them, nor an orphan in a session where a branch is being born;
+        nor, where descent can be told, what is below a known process that was not named itself.
         `alone`: no cell runs beside these.
         """
         ...
@@ -82,7 +83,9 @@ class ListedRelatives:
         orphans = (pid for pid in children_of(self._me) if pid not in known)
         strays = [pid for pid in orphans if session_of(pid) not in newborn]
         tops = [*roots, *strays]
-        found = [*tops, *descendants_of(*tops, *below)]
+        # A former head that is not dead yet is a stray, above the head that took its place. What
+        # that one has started belongs to it: a new cell, say, of which the keeper has not heard.
+        found = [*tops, *descendants_of(*tops, *below, apart=known)]
         return [pid for pid in found if pid not in known and is_alive(pid)]
 
     def has_stopped(self, pid: int) -> bool:

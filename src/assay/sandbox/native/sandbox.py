@@ -64,8 +64,8 @@ class House:
 
 def _limit(cell: Cell, limits: Limits) -> None:
     try:
-        # PID 1 of the execution counts too.
-        cell.group.apply(memory_bytes=limits.memory_mb << 20, processes=limits.processes + 1)
+        most = limits.processes + cell.own_tasks
+        cell.group.apply(memory_bytes=limits.memory_mb << 20, processes=most)
     except OSError as error:
         raise SandboxUnavailableError(
             f"the control group of the sandbox is gone: {error.strerror}",
@@ -214,6 +214,7 @@ class NativeSandbox:
             self._places,
             processes=limits.processes,
             act_as=running.box_owner,
+            files=self._workspace if running.tier == "namespaces" else None,
         )
 
     def _setting(self) -> Setting:

@@ -49,7 +49,6 @@ _NEW_LISTENER: Final = 8
 
 def build_filter(
     *,
-    network: bool = False,
     own_namespaces: bool = True,
     counted_memory: bool = True,
     machine: str | None = None,
@@ -59,9 +58,7 @@ def build_filter(
     Raises:
         UnsupportedMachineError: If we have no table of system calls for the machine.
     """
-    policy = build_policy(
-        network=network, own_namespaces=own_namespaces, counted_memory=counted_memory
-    )
+    policy = build_policy(own_namespaces=own_namespaces, counted_memory=counted_memory)
     return compile_policy(policy, machine=machine)
 
 

@@ -49,7 +49,7 @@ _ALLOWED: Final = {
     "files": """
         read write close stat fstat lstat newfstatat statx lseek pread64 pwrite64 readv writev
         preadv pwritev preadv2 pwritev2 access faccessat faccessat2 sendfile copy_file_range splice
-        tee fcntl flock fsync fdatasync sync syncfs sync_file_range truncate ftruncate fallocate
+        tee flock fsync fdatasync sync syncfs sync_file_range truncate ftruncate fallocate
         fadvise64 readahead dup dup2 dup3 close_range pipe pipe2 memfd_create statfs fstatfs umask
         """,
     "names": """
@@ -99,7 +99,7 @@ _ALLOWED: Final = {
         """,
     "sockets": """
         connect accept accept4 bind listen shutdown sendto recvfrom sendmsg recvmsg sendmmsg
-        recvmmsg getsockname getpeername setsockopt getsockopt
+        recvmmsg getsockname getpeername getsockopt
         """,
     "ipc": """
         shmget shmat shmdt shmctl semget semop semtimedop semctl msgget msgsnd msgrcv msgctl mq_open
@@ -186,14 +186,37 @@ _PRCTLS: Final = frozenset(
 )
 """PR_SET_MM, PR_SET_PTRACER, memory merging and core scheduling reach others, and stay out."""
 
-_PERSONALITIES: Final = frozenset({0, 0x0040000, LOW_WORD})
-"""Linux, Linux without address randomisation (ThreadSanitizer starts so), and the question."""
+_FILE_COMMANDS: Final = frozenset(
+    {
+        *range(18),  # duplicates, flags, locks, owners and signals
+        *(36, 37, 38),  # locks that belong to an open file
+        *(1025, 1027, 1028, 1029),  # F_GETLEASE, F_DUPFD_QUERY, F_CREATED_QUERY, F_CANCELLK
+        *range(1030, 1041),  # F_DUPFD_CLOEXEC, sizes of pipes, seals, hints
+    }
+)
+"""Not F_SETLEASE and F_NOTIFY: who may read a file of the host could hold up those who write it."""
+
+_PERSONALITIES: Final = frozenset({0, LOW_WORD})
+"""Plain Linux, and the query. Flags switch off protections, such as address randomization."""
+
+_SOL_SOCKET: Final = 1
+_PROTOCOL_LEVELS: Final = frozenset({0, 6, 17, 41})
+"""IP, TCP, UDP and IPv6."""
+_BPF_OPTIONS: Final = frozenset({26, 44, 50, 51, 52})
+"""SO_ATTACH_FILTER, -LOCK_FILTER, -ATTACH_BPF, -ATTACH_REUSEPORT_CBPF, -ATTACH_REUSEPORT_EBPF.
+
+Each filter is compiled into memory of the kernel that all users of the machine share
+(`net.core.bpf_jit_limit`), and that no limit of a program counts.
+"""
+_SOCKET_OPTIONS: Final = frozenset(range(128)) - _BPF_OPTIONS
 
 _AF_UNIX: Final = 1
 _AF_INET: Final = 2
 _AF_INET6: Final = 10
 _UNIX_TYPES: Final = frozenset({1, 2, 5})
 """SOCK_STREAM, SOCK_DGRAM, SOCK_SEQPACKET."""
+_CONNECTED_UNIX_TYPES: Final = frozenset({1, 5})
+"""Not SOCK_DGRAM: one end of such a pair can still send to any other socket by its path."""
 _INTERNET_TYPES: Final = frozenset({1, 2})
 """On the internet SOCK_SEQPACKET is SCTP, and SOCK_RAW and SOCK_PACKET forge packets."""
 _INTERNET_PROTOCOLS: Final = frozenset({0, 6, 17})
@@ -209,6 +232,7 @@ def _socket_kind(families: frozenset[int], types: frozenset[int]) -> tuple[Condi
 
 
 _UNIX_SOCKET: Final = _socket_kind(frozenset({_AF_UNIX}), _UNIX_TYPES)
+_CONNECTED_PAIR: Final = _socket_kind(frozenset({_AF_UNIX}), _CONNECTED_UNIX_TYPES)
 _INTERNET_SOCKET: Final = (
     *_socket_kind(frozenset({_AF_INET, _AF_INET6}), _INTERNET_TYPES),
     Condition(argument=2, values=_INTERNET_PROTOCOLS),
@@ -219,6 +243,18 @@ def _one_of(values: frozenset[int], *, argument: int, refusal: int = errno.EPERM
     condition = Condition(argument=argument, values=values)
     return Rule(alternatives=((condition,),), refusal=refusal)
 
+
+_SOCKET_OPTION: Final = Rule(
+    alternatives=(
+        (
+            Condition(argument=1, values=frozenset({_SOL_SOCKET})),
+            Condition(argument=2, values=_SOCKET_OPTIONS),
+        ),
+        (Condition(argument=1, values=_PROTOCOL_LEVELS),),
+    ),
+    # As by a kernel without the option.
+    refusal=errno.ENOPROTOOPT,
+)
 
 _RULES: Final[Mapping[str, Rule]] = MappingProxyType(
     {
@@ -232,22 +268,18 @@ _RULES: Final[Mapping[str, Rule]] = MappingProxyType(
         "fchmodat2": Rule(alternatives=((_plain_mode(2),),)),
         "mknod": _plain_node(1),
         "mknodat": _plain_node(2),
-        "socket": Rule(alternatives=(_UNIX_SOCKET,)),
+        "socket": Rule(alternatives=(_UNIX_SOCKET, _INTERNET_SOCKET)),
         "socketpair": Rule(alternatives=(_UNIX_SOCKET,)),
-        "ioctl": _one_of(_IOCTLS, argument=1, refusal=errno.ENOTTY),
+        "ioctl": _one_of(_IOCTLS | _INTERFACE_IOCTLS, argument=1, refusal=errno.ENOTTY),
+        "fcntl": _one_of(_FILE_COMMANDS, argument=1, refusal=errno.EINVAL),
         "prctl": _one_of(_PRCTLS, argument=0, refusal=errno.EINVAL),
         "personality": _one_of(_PERSONALITIES, argument=0),
+        "setsockopt": _SOCKET_OPTION,
     }
 )
 
-_NETWORK_RULES: Final[Mapping[str, Rule]] = MappingProxyType(
-    {
-        "socket": Rule(alternatives=(_UNIX_SOCKET, _INTERNET_SOCKET)),
-        "ioctl": _one_of(_IOCTLS | _INTERFACE_IOCTLS, argument=1, refusal=errno.ENOTTY),
-    }
-)
-
-
+_LISTENING_IOCTLS: Final = frozenset({0xC0502100, 0xC0182101, 0x40082102})
+"""How PID 1 hears and answers questions, see `mediation.py`."""
 _ITSELF: Final = frozenset({0})
 _PRIO_PROCESS: Final = frozenset({0})
 _IOPRIO_WHO_PROCESS: Final = frozenset({1})
@@ -267,15 +299,20 @@ _AMONG_OTHERS: Final[Mapping[str, Rule]] = MappingProxyType(
         "sched_setattr": _one_of(_ITSELF, argument=0),
         "sched_setparam": _one_of(_ITSELF, argument=0),
         "sched_setscheduler": _one_of(_ITSELF, argument=0),
+        "socket": Rule(alternatives=()),
+        "socketpair": Rule(alternatives=(_CONNECTED_PAIR,)),
+        "ioctl": _one_of(_IOCTLS | _LISTENING_IOCTLS, argument=1, refusal=errno.ENOTTY),
     }
 )
-"""What a program may do to processes when those of the same user outside are in its reach."""
+"""What a program may do when processes and sockets of the same user outside are in its reach."""
+_BY_ADDRESS: Final = "connect bind listen accept accept4"
+"""Of no use to the two ends of a socket pair, which are connected from the start."""
 
-_LISTENING_IOCTLS: Final = frozenset({0xC0502100, 0xC0182101, 0x40082102})
-"""How PID 1 hears and answers questions, see `mediation.py`."""
 _NO_ATTRIBUTES: Final = Rule(alternatives=(), refusal=errno.ENOTSUP)
 _OLD_TWINS: Final = frozenset({"fchmodat2", "utime", "utimes", "futimesat"})
 """Of calls that are mediated; callers fall back to those."""
+_INSTANCES_OF_THE_USER: Final = frozenset({"inotify_init", "inotify_init1"})
+"""The kernel gives each user few of them (128), and only a user namespace has a limit apart."""
 _OWNERSHIP: Final = "chown fchown lchown fchownat"
 _SET_ATTRIBUTES: Final = """
     setxattr lsetxattr fsetxattr setxattrat removexattr lremovexattr fremovexattr removexattrat
@@ -283,26 +320,22 @@ _SET_ATTRIBUTES: Final = """
 """Landlock lets both pass, on every file of the user, and few programs need them."""
 
 
-def build_policy(
-    *, network: bool = False, own_namespaces: bool = True, counted_memory: bool = True
-) -> Policy:
+def build_policy(*, own_namespaces: bool = True, counted_memory: bool = True) -> Policy:
     """The policy for a jailed program.
 
-    Internet sockets only if it has been granted a network. Without namespaces of its own it gets
-    nothing that has a name or a number in the host's: shared memory, queues, sockets by path,
-    other processes. Memory that belongs to no process only where a control group counts it.
+    Internet sockets reach the loopback of its own network namespace, and hosts that it was
+    granted. Without namespaces of its own it gets nothing that has a name or a number in the
+    host's: shared memory, queues, sockets but connected pairs, other processes. Memory that
+    belongs to no process only where a control group counts it.
     """
     refused, hidden = set[str](), set(_names(_HIDDEN))
-    rules = {**_RULES, **_NETWORK_RULES} if network else dict(_RULES)
+    rules = dict(_RULES)
     if not own_namespaces:
         rules |= _AMONG_OTHERS
-        rules["socket"] = Rule(alternatives=(_INTERNET_SOCKET,) if network else ())
-        ioctls = _IOCTLS | _INTERFACE_IOCTLS if network else _IOCTLS
-        rules["ioctl"] = _one_of(ioctls | _LISTENING_IOCTLS, argument=1, refusal=errno.ENOTTY)
-        refused.update(_OWNERSHIP.split())
+        refused.update(_OWNERSHIP.split(), _BY_ADDRESS.split())
         # As by a file system that has none: programs that copy files go on without.
         rules |= dict.fromkeys(_SET_ATTRIBUTES.split(), _NO_ATTRIBUTES)
-        hidden |= _OLD_TWINS
+        hidden |= _OLD_TWINS | _INSTANCES_OF_THE_USER
     if not (own_namespaces and counted_memory):
         refused.update(_ALLOWED["ipc"].split())
     if not counted_memory:

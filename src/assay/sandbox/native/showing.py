@@ -38,6 +38,7 @@ _TABLE_OPTIONS: Final = {
     "display.max_columns": 50,
     "display.width": 120,
     "display.max_colwidth": 80,
+    "display.unicode.east_asian_width": True,
 }
 Forms = dict[str, bytes]
 

@@ -10,17 +10,17 @@ import os
 import signal
 import struct
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, NoReturn
 
-from assay.sandbox.native import syscalls
+from assay.sandbox.native import open_files, syscalls
 
 _READY: Final = 3
 """The descriptor on which it says that it is there."""
 _ABOVE_ALL_OTHERS: Final = 1024
-_HIGHEST_OPEN: Final = 1 << 16
+"""Or as high as the limit of open files allows."""
 _PR_SET_DUMPABLE: Final = 4
 _ADDRESS: Final = 0x10000000
 _HEADERS: Final = 64 + 2 * 56
@@ -48,17 +48,16 @@ def open_program() -> int | None:
     machine = MACHINES.get(os.uname().machine)
     if machine is None:
         return None
-    try:
+    with suppress(OSError), ExitStack() as opened:
         memory = os.memfd_create("init")
-    except OSError:
-        return None
-    os.write(memory, program_for(machine))
-    # Reopened, since what is open for writing cannot be run.
-    reading = os.open(f"/proc/self/fd/{memory}", os.O_RDONLY | os.O_CLOEXEC)
-    os.close(memory)
-    descriptor = fcntl.fcntl(reading, fcntl.F_DUPFD_CLOEXEC, _ABOVE_ALL_OTHERS)
-    os.close(reading)
-    return descriptor
+        opened.callback(os.close, memory)
+        os.write(memory, program_for(machine))
+        # Reopened, since what is open for writing cannot be run.
+        reading = os.open(f"/proc/self/fd/{memory}", os.O_RDONLY | os.O_CLOEXEC)
+        opened.callback(os.close, reading)
+        above = open_files.highest(_ABOVE_ALL_OTHERS + 1)
+        return fcntl.fcntl(reading, fcntl.F_DUPFD_CLOEXEC, above)
+    return None
 
 
 def sleep(program: int | None, ready: int) -> NoReturn:
@@ -69,7 +68,7 @@ def sleep(program: int | None, ready: int) -> NoReturn:
         with suppress(OSError):
             os.execve(program, ["init"], {})  # noqa: S606 - a program of our own
     os.write(_READY, b"1")
-    os.closerange(_READY, _HIGHEST_OPEN)
+    os.closerange(_READY, open_files.MOST_OPEN)
     while True:
         signal.pause()
 

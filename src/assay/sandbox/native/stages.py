@@ -29,8 +29,11 @@ def suitable_stage(program: Program, stages: Stages) -> int:
     """
     if isinstance(program, Command):
         return 0
-    needed = _imported(program.source) - sys.stdlib_module_names
     homes = {_top(name): number for number, stage in enumerate(stages, 1) for name in stage}
+    if b"pyarrow" in program.source and "pyarrow" not in homes:
+        # The pandas of a zygote was imported without it, and so has no types of Arrow.
+        return 0
+    needed = _imported(program.source) - sys.stdlib_module_names
     # Something we do not know, a file of the workspace perhaps, may import anything in turn.
     return max((homes.get(name, len(stages)) for name in needed), default=0)
 

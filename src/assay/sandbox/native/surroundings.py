@@ -49,6 +49,24 @@ def describe_kernel(machine: Machine) -> Finding:
     return Finding(name="kernel", status="ok", detail=detail)
 
 
+def describe_limits(*, enforced_by: str, isolated: bool) -> Iterator[Finding]:
+    """Which limits the kernel enforces here, and which are sampled; no group: empty name."""
+    if enforced_by:
+        memory = f"enforced by {enforced_by}, memory of the kernel included"
+        processes = f"enforced by {enforced_by}"
+    else:
+        memory = (
+            "sampled every 25 ms: processes, page tables, files in memory and shared memory count, "
+            "buffers of sockets and other memory of the kernel do not"
+        )
+        processes = "enforced per user by RLIMIT_NPROC, and sampled every 25 ms"
+    disk = "enforced by the size of a tmpfs" if isolated else "sampled every 25 ms"
+    time = "enforced per process by RLIMIT_CPU, sampled every 25 ms for all together"
+    kinds = {"memory": memory, "process": processes, "disk": disk, "processor time": time}
+    for kind, detail in kinds.items():
+        yield Finding(name=f"{kind} limit", status="info", detail=detail)
+
+
 def describe_runtimes(search_path: Sequence[str]) -> Finding:
     """Which other ways of isolating are installed; whether they work is not asked."""
     path = os.pathsep.join(search_path)

@@ -13,6 +13,7 @@ from typing import Final, NoReturn
 
 from assay.sandbox.native import jail, kernel
 from assay.sandbox.native.identity import become, clone_with_root
+from assay.sandbox.native.open_files import raise_limit
 from assay.sandbox.native.plan import INNER_ID, JailPlan, plan_from_json
 from assay.sandbox.native.removal import remove_tree
 
@@ -27,6 +28,7 @@ def main(*descriptors: str) -> NoReturn:
     life, *handed_on = map(int, descriptors)
     plan_descriptor, _, orders, *_ = handed_on
     os.umask(0o022)
+    raise_limit()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     plan = plan_from_json(_read_file(plan_descriptor))

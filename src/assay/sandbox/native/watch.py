@@ -3,7 +3,7 @@
 import os
 import stat
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,13 +11,19 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from assay.sandbox.native import kernel
 from assay.sandbox.native.disk_use import disk_use
+from assay.sandbox.native.memory_use import (
+    MemoryFiles,
+    UnmappedSharedMemory,
+    fields_of,
+    held_by,
+)
 
 if TYPE_CHECKING:
     # Also used where there are no cells, with the standard library alone.
     from assay.sandbox.native.cell import Cell
 
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
-_STATE, _PARENT, _USER_TIME, _SYSTEM_TIME = 0, 1, 11, 12
+_STATE, _PARENT, _FAULTS, _FAULTS_OF_CHILDREN, _USER_TIME, _SYSTEM_TIME = 0, 1, 7, 8, 11, 12
 _NO_LIMIT: Final = 1 << 22
 _TELLS_CHILDREN: Final = os.path.exists(f"/proc/self/task/{os.getpid()}/children")
 """Linux does; gVisor does not, and knows fewer kinds of memory too."""
@@ -105,7 +111,7 @@ class ProcessWatch:
 
     Resident memory is quick to read and counts shared pages fully; only when it could be too much
     is each page looked up with its number of owners. What the prepared worker shares with the
-    zygote when it starts is not the program's.
+    zygote when it starts is not the program's. See `memory_use.py` for what else counts.
     """
 
     enforcing = False
@@ -118,20 +124,28 @@ class ProcessWatch:
         *,
         processes: int = _NO_LIMIT,
         act_as: int | None = None,
+        files: int | None = None,
     ) -> None:
+        """Begin to look; `files` is a descriptor of the box if that is kept in memory."""
         self._act_as = act_as
         self._first, *self._apart = cell.host_pids() or [None]
         self._processes = processes
         self._memory_bytes = memory_bytes
         self._places = places
+        self._devices = _devices_of(places)
         self._cpu_of: dict[int, float] = {}
+        self._faults_of: dict[int, int] = {}
+        self._files = None if files is None else MemoryFiles(files)
+        self._unmapped = UnmappedSharedMemory()
+        self._mapped_files = 0
+        self._mapped_due = 0.0
         self._peak_bytes = 0
         self._most = 0
         self._on_disk = self._nameless = 0
         self._disk_due = 0.0
         self._at_first = frozenset(self._program())
         self._left_out: frozenset[int] = frozenset()
-        self._inherited = sum(_fair_bytes(pid) for pid in self._at_first)
+        self._inherited = held_by(self._at_first, fairly=True).total
 
     def leave_out_the_first(self) -> None:
         """Do not count the memory of whoever was there first: it keeps an interpreter, for us.
@@ -147,6 +161,7 @@ class ProcessWatch:
         for pid in pids:
             fields = _stat(pid)
             self._cpu_of[pid] = max(self._cpu_of.get(pid, 0.0), _cpu_s(fields))
+            self._faults_of[pid] = max(self._faults_of.get(pid, 0), _faults(fields))
             threads += 0 if _only_awaits_burial(pid, fields, self._first) else _threads(pid)
             if threads > self._processes:
                 # Over already: a crowd grows for as long as it is looked at.
@@ -166,17 +181,43 @@ class ProcessWatch:
         self._peak_bytes = self._most = 0
 
     def _look_at_memory(self, pids: list[int]) -> None:
-        held = sum(_resident_bytes(pid) for pid in pids)
-        if held > min(self._memory_bytes, self._peak_bytes):
-            held = max(0, sum(_fair_bytes(pid) for pid in pids) - self._inherited)
-        self._peak_bytes = max(self._peak_bytes, held)
+        held = held_by(pids)
+        files = self._files.grown_bytes(pids) if self._files else 0
+        elsewhere = max(files, self._unmapped.grown_bytes())
+        seen = held.total + files
+        if held.total + elsewhere > min(self._memory_bytes, self._peak_bytes):
+            seen = self._look_closely(pids, files)
+        self._peak_bytes = max(self._peak_bytes, seen)
+
+    def _look_closely(self, pids: list[int], files: int) -> int:
+        """Count each page once, whether it is in a file, or several processes have it."""
+        held = held_by(pids, fairly=True)
+        counted = max(0, held.total - self._inherited) + files
+        if files and held.shared and counted > self._peak_bytes:
+            must = counted > self._memory_bytes
+            counted -= min(files, held.shared, self._look_at_mapped_files(pids, must=must))
+        unexplained = self._unmapped.grown_bytes() - files - held.shared
+        if counted + unexplained > self._memory_bytes:
+            counted += self._unmapped.charge(
+                pids, unexplained=unexplained, faults=sum(self._faults_of.values())
+            )
+        return counted
+
+    def _look_at_mapped_files(self, pids: list[int], *, must: bool) -> int:
+        """Look at every mapping. That takes long: done as seldom as looking at a disk, or must."""
+        begun = time.monotonic()
+        if self._files is not None and (must or begun >= self._mapped_due):
+            self._mapped_files = self._files.mapped_bytes(pids)
+            ended = time.monotonic()
+            self._mapped_due = ended + _PAUSES_PER_LOOK * (ended - begun)
+        return self._mapped_files
 
     def _look_at_disk(self, pids: list[int]) -> None:
         """A box with very many files takes long to look at: others need the time too."""
         if not self._places:
             return
         with kernel.file_access_as(self._act_as):
-            self._nameless = _nameless_bytes(pids)
+            self._nameless = _nameless_bytes(pids, self._devices)
         begun = time.monotonic()
         if begun >= self._disk_due:
             with kernel.file_access_as(self._act_as):
@@ -208,9 +249,12 @@ class ContainedWatch(ProcessWatch):
         *,
         processes: int = _NO_LIMIT,
         act_as: int | None = None,
+        files: int | None = None,
     ) -> None:
         self._before = _anonymous_bytes()
-        super().__init__(cell, memory_bytes, places, processes=processes, act_as=act_as)
+        super().__init__(
+            cell, memory_bytes, places, processes=processes, act_as=act_as, files=files
+        )
         self._begins_with = _largest_by_command(self._at_first)
 
     def leave_out_the_first(self) -> None:
@@ -243,7 +287,7 @@ def _command_line(pid: int) -> bytes:
 
 
 def _anonymous_bytes() -> int:
-    return _sum_fields("/proc/meminfo", ("AnonPages",)) or 0
+    return (fields_of("/proc/meminfo", ("AnonPages",)) or {}).get("AnonPages", 0) << 10
 
 
 def process_tree(first: int) -> list[int]:
@@ -286,47 +330,36 @@ def count_processes(uid: int) -> int:
     return total
 
 
-def _nameless_bytes(pids: list[int]) -> int:
-    """What removed files take up that are still open."""
+def _devices_of(places: Iterable[Path]) -> set[int]:
+    found: set[int] = set()
+    for place in places:
+        with suppress(OSError):
+            found.add(os.stat(place).st_dev)
+    return found
+
+
+def _nameless_bytes(pids: list[int], devices: Collection[int]) -> int:
+    """What removed files take up that are still open. Files elsewhere are on no disk of ours."""
     sizes: dict[tuple[int, int], int] = {}
     for pid in pids:
         with suppress(OSError):
             for number in os.listdir(f"/proc/{pid}/fd"):
                 with suppress(OSError):
                     found = os.stat(f"/proc/{pid}/fd/{number}")
-                    if stat.S_ISREG(found.st_mode) and found.st_nlink == 0:
+                    if _is_nameless(found) and found.st_dev in devices:
                         sizes[found.st_dev, found.st_ino] = found.st_blocks * 512
     return sum(sizes.values())
 
 
+def _is_nameless(found: os.stat_result) -> bool:
+    return stat.S_ISREG(found.st_mode) and found.st_nlink == 0
+
+
 def _resident_bytes(pid: int) -> int:
-    """Memory of no file that a process has mapped, whoever else has it too."""
-    if not _TELLS_CHILDREN:
-        return _sum_fields(f"/proc/{pid}/status", ("VmRSS",)) or 0
-    return _sum_fields(f"/proc/{pid}/status", ("RssAnon", "RssShmem")) or 0
-
-
-def _fair_bytes(pid: int) -> int:
-    """The same, each page divided by the number of processes that hold it.
-
-    A process that hides this from its own user (`PR_SET_DUMPABLE`) pays for every page in full.
-    """
-    shared = _sum_fields(f"/proc/{pid}/smaps_rollup", ("Pss_Anon", "Pss_Shmem"))
-    return _resident_bytes(pid) if shared is None else shared
-
-
-def _sum_fields(path: str, names: tuple[str, ...]) -> int | None:
-    """None if it may not be read, or there is nothing to be read any more."""
-    total_kb = 0
-    try:
-        text = Path(path).read_text()
-    except OSError:
-        return None
-    for line in text.splitlines():
-        name, _, value = line.partition(":")
-        if name in names:
-            total_kb += int(value.split()[0])
-    return total_kb << 10
+    """Memory of no file that a process has mapped; of any in gVisor, which does not tell."""
+    if _TELLS_CHILDREN:
+        return held_by([pid]).total
+    return (fields_of(f"/proc/{pid}/status", ("VmRSS",)) or {}).get("VmRSS", 0) << 10
 
 
 def _stat(pid: int) -> list[str]:
@@ -338,6 +371,11 @@ def _stat(pid: int) -> list[str]:
 
 def _cpu_s(fields: list[str]) -> float:
     return (int(fields[_USER_TIME]) + int(fields[_SYSTEM_TIME])) / _TICKS if fields else 0.0
+
+
+def _faults(fields: list[str]) -> int:
+    """How often a process, and those that it has reaped, have asked for a page."""
+    return int(fields[_FAULTS]) + int(fields[_FAULTS_OF_CHILDREN]) if fields else 0
 
 
 def _only_awaits_burial(pid: int, fields: list[str], first: int | None) -> bool:

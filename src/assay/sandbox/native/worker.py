@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NoReturn, TextIO
 
-from assay.sandbox.native import keeper, kernel, landlock, mediation, seccomp
+from assay.sandbox.native import keeper, kernel, landlock, mediation, open_files, seccomp
 
 INTERPRETER: Final = b'{"kind": "interpreter"'
 """How the request for an interpreter begins, and no other."""
@@ -33,7 +33,6 @@ _INTERRUPTED: Final = -int(signal.SIGINT)
 """In place of an exit code, which is never negative."""
 _STDERR: Final = 2
 _LOWEST_OPEN: Final = 3
-_HIGHEST_OPEN: Final = 1 << 16
 _CHUNK: Final = 1 << 16
 _LONGEST_DETAIL: Final = 500
 _OUR_MODULES: Final = (
@@ -45,9 +44,9 @@ _OUR_MODULES: Final = (
         for name in (
             *("cell_code", "descendants", "figures", "heads", "hot_pages", "identity", "jail"),
             *("keeper", "kernel", "landlock", "large_pages", "lines", "loopback", "mediation"),
-            *("nursery", "pid1", "plan", "rehearsal", "relatives", "removal", "seccomp"),
-            *("seccomp_policy", "showing", "sleeper", "steward", "streams", "syscalls", "talk"),
-            *("tracebacks", "worker", "zygote"),
+            *("nursery", "open_files", "pid1", "plan", "rehearsal", "relatives", "removal"),
+            *("seccomp", "seccomp_policy", "showing", "sleeper", "steward", "streams", "syscalls"),
+            *("talk", "tracebacks", "worker", "zygote"),
         )
     ),
 )
@@ -69,8 +68,6 @@ class Confinement:
     """Landlock tier: what a program may read. Empty when namespaces do that work."""
     asking: seccomp.PreparedFilter | None = None
     """Landlock tier: what a program may do only through PID 1, see `mediation.py`."""
-    network: seccomp.PreparedFilter | None = None
-    """The filter instead, for a cell with a network of its own."""
     layer: str = ""
     """The packages that this cell has; empty: none."""
     ahead: bool = False
@@ -120,6 +117,7 @@ def serve(descriptors: Descriptors, confinement: Confinement) -> NoReturn:
         os.chdir(_folder(header))
         if header["kind"] == "command":
             _become_command(header)
+        _add_import_folders(header)
     except OSError as error:
         _report(descriptors.status, "start_failed", _explain(error, header))
         leave(NOT_FOUND if error.errno == errno.ENOENT else NOT_RUNNABLE)
@@ -156,7 +154,7 @@ def _take_descriptors(descriptors: Descriptors, line: mediation.Line | None) -> 
     for kept in sorted((descriptors.go, descriptors.status, *to_pid1)):
         os.closerange(low, kept)
         low = kept + 1
-    os.closerange(low, _HIGHEST_OPEN)
+    os.closerange(low, open_files.MOST_OPEN)
     os.set_inheritable(descriptors.status, False)
 
 
@@ -219,6 +217,12 @@ def _add_packages(folder: str) -> None:
     # For interpreters that ignore the first of these.
     os.environ["ASSAY_PACKAGES"] = folder
     sys.path.insert(1, folder)
+
+
+def _add_import_folders(header: dict[str, Any]) -> None:
+    """Search what PYTHONPATH names, as an interpreter does that starts with it."""
+    if given := header["env"].get("PYTHONPATH"):
+        sys.path[1:1] = [os.path.abspath(folder) for folder in given.split(os.pathsep) if folder]
 
 
 def _become_keeper(

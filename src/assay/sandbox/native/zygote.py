@@ -23,7 +23,17 @@ from assay.sandbox.native.plan import INNER_ID, JailPlan, plan_from_json
 from assay.sandbox.native.seccomp import PreparedFilter, build_asking_filter
 from assay.sandbox.native.worker import Confinement
 
+_HIDDEN: Final = frozenset({"pyarrow"})
+"""What is not imported on behalf of others, unless a stage names it."""
 _PYTHON_IGNORES: Final = frozenset({signal.SIGPIPE, signal.SIGXFSZ})
+_INHERITED_LIMITS: Final = (
+    resource.RLIMIT_AS,
+    resource.RLIMIT_DATA,
+    resource.RLIMIT_RSS,
+    resource.RLIMIT_NICE,
+    resource.RLIMIT_RTPRIO,
+    resource.RLIMIT_RTTIME,
+)
 
 
 def main(*descriptors: str) -> NoReturn:
@@ -45,7 +55,6 @@ def main(*descriptors: str) -> NoReturn:
     confinement = Confinement(
         filter=PreparedFilter(bytes.fromhex(plan.seccomp_hex)),
         asking=PreparedFilter(build_asking_filter(MEDIATED)) if plan.tier == "landlock" else None,
-        network=_prepared(plan.network_seccomp_hex),
         readable=tuple(path for path in plan.readable if os.access(path, os.R_OK)),
         contained=plan.tier == "contained",
         worker_id=plan.drop_to_id or 0,
@@ -79,6 +88,7 @@ def _take_places(plan: JailPlan) -> steward.Boxes:
     kernel.unshare(kernel.CLONE_NEWUSER | kernel.CLONE_NEWNS)
     kernel.map_own_ids(INNER_ID, uid, gid)
     jail.open_places()
+    jail.share_inotify()
     return steward.MountedBoxes()
 
 
@@ -86,6 +96,7 @@ def _serve(channel: socket.socket, confinement: Confinement, *, bare: bool) -> N
     # For PID 1 of each execution: the kernel shields it only from signals without a handler.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    pin_inherited_limits()
     streams.open_streams()
     worker.warm_up()
     gc.collect()
@@ -98,14 +109,23 @@ def _serve(channel: socket.socket, confinement: Confinement, *, bare: bool) -> N
             rehearsal.rehearse_cell(confinement)
         else:
             rehearsal.rehearse_work(confinement)
-    channel.send(b'{"ready": true}')
     nursery = Nursery(channel, replace(confinement, inherited_kb=_inheritance_kb()))
+    channel.send(b'{"ready": true}')
     while True:
         nursery.serve_one()
 
 
-def _prepared(program_hex: str) -> PreparedFilter | None:
-    return PreparedFilter(bytes.fromhex(program_hex)) if program_hex else None
+def pin_inherited_limits() -> None:
+    """Lower the hard limits that requests do not set to the soft ones: programs can raise none.
+
+    The limit of the stack stays as it is. Deeply recursive programs raise it, and what a stack
+    takes up counts as memory.
+    """
+    for limit in _INHERITED_LIMITS:
+        soft, _ = resource.getrlimit(limit)
+        # gVisor has only some of them.
+        with suppress(OSError, ValueError):
+            resource.setrlimit(limit, (soft, soft))
 
 
 def _inheritance_kb() -> int:
@@ -123,6 +143,17 @@ def _read_all(descriptor: int) -> bytes:
 
 
 def _preload(modules: Sequence[str]) -> None:
+    # pandas imports pyarrow where it is installed. That starts a thread, which must not be there
+    # when this process forks, and makes each fork slower. Programs import it when they need it.
+    hidden = _HIDDEN - sys.modules.keys() - {name.partition(".")[0] for name in modules}
+    for name in hidden:
+        sys.modules[name] = None  # type: ignore[assignment] # as if it were not installed
+    _import_all(modules)
+    for name in hidden:
+        del sys.modules[name]
+
+
+def _import_all(modules: Sequence[str]) -> None:
     for name in modules:
         before = set(sys.modules)
         try:

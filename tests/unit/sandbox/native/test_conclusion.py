@@ -31,7 +31,7 @@ def captured(data: bytes) -> Capture:
     return capture
 
 
-def concluded(  # noqa: PLR0913 - one for each witness
+def concluded(
     report: dict[str, Any],
     *,
     killed_for: Reason | None = None,
@@ -153,10 +153,17 @@ def test_a_limit_explains_a_failure_and_is_only_noted_in_a_success(
 
 
 def test_the_kernel_ending_a_process_for_its_processor_time_is_that_limit() -> None:
-    result = concluded(signalled(signal.SIGXCPU))
+    result = concluded(signalled(signal.SIGXCPU) | {"cpu_s": 11.0})
 
     assert result.reason is Reason.CPU_TIME
     assert result.limits_hit == ("cpu_s",)
+
+
+def test_a_program_that_sends_sigxcpu_to_itself_has_not_used_up_its_processor_time() -> None:
+    result = concluded(signalled(signal.SIGXCPU) | {"cpu_s": 0.1})
+
+    assert result.reason is Reason.SIGNALLED
+    assert (result.signal, result.limits_hit) == (signal.SIGXCPU, ())
 
 
 def test_a_kill_by_the_hard_limit_of_processor_time_is_told_by_what_was_used() -> None:

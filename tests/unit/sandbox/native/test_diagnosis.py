@@ -195,6 +195,13 @@ BOTH = frozenset({"memory", "pids"})
             "an ordinary user may not",
             "as root",
         ),
+        (
+            replace(
+                PLAIN, groups=GroupFacts(version_2="/sys/fs/cgroup", version_2_controllers=BOTH)
+            ),
+            "an ordinary user may not",
+            "systemd-run --user --scope",
+        ),
     ],
 )
 def test_what_is_missing_of_control_groups_is_named(machine: Machine, cause: str, fix: str) -> None:

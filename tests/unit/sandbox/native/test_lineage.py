@@ -80,7 +80,7 @@ async def follow(keeper: Keeper, cell: Cell, watch: HeldMemory) -> CellEnding:
         del chunk
 
     run = CellRun(keeper.lineage, keeper.orders, cell, LIMITS, watch)
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         return await run.follow(1, "x = 1", ignore)
 
 

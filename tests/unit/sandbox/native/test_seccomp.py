@@ -1,4 +1,5 @@
 import errno
+import fcntl
 import itertools
 import os
 import signal
@@ -44,18 +45,17 @@ HIDDEN = names(
 DEPENDS_ON_ARGUMENTS = names(
     """
     clone open openat creat chmod fchmod fchmodat fchmodat2 mknod mknodat socket socketpair ioctl
-    prctl personality
+    fcntl prctl personality setsockopt
     """
 )
 
 every_machine = pytest.mark.parametrize("machine", MACHINES)
-every_grant = pytest.mark.parametrize("network", [False, True], ids=["alone", "networked"])
+every_tier = pytest.mark.parametrize("own_namespaces", [True, False], ids=["own", "shared"])
 
 
 @every_machine
-@every_grant
-def test_every_call_gets_the_answer_written_down_for_it(machine: str, *, network: bool) -> None:
-    chosen = filter_for(machine, network=network)
+def test_every_call_gets_the_answer_written_down_for_it(machine: str) -> None:
+    chosen = filter_for(machine)
     expected = {
         **dict.fromkeys(syscalls.NUMBERS[machine], "allow"),
         **dict.fromkeys(DENIED, "EPERM"),
@@ -68,7 +68,7 @@ def test_every_call_gets_the_answer_written_down_for_it(machine: str, *, network
 
 @every_machine
 def test_every_name_in_the_policy_is_a_system_call_somewhere(machine: str) -> None:
-    policy = build_policy(network=True)
+    policy = build_policy()
     named = policy.allowed | policy.hidden | policy.rules.keys()
 
     assert named <= syscalls.NUMBERS["x86_64"].keys() | syscalls.NUMBERS["aarch64"].keys()
@@ -144,31 +144,36 @@ SOCK_CLOEXEC_AND_NONBLOCK = 0o2004000
 
 
 @every_machine
-def test_without_a_network_sockets_are_local(machine: str) -> None:
-    chosen = filter_for(machine)
+def test_without_namespaces_there_are_only_connected_pairs(machine: str) -> None:
+    chosen = filter_for(machine, own_namespaces=False)
 
     for family, kind in itertools.product(FAMILIES, TYPES):
-        expected = "allow" if family == socket.AF_UNIX and kind in {1, 2, 5} else "EPERM"
-        for name in ("socket", "socketpair"):
-            assert chosen.says(name, family, kind) == expected, (family, kind)
-            assert chosen.says(name, family, kind | SOCK_CLOEXEC_AND_NONBLOCK) == expected
+        expected = "allow" if family == socket.AF_UNIX and kind in {1, 5} else "EPERM"
+        assert chosen.says("socket", family, kind) == "EPERM", (family, kind)
+        for flags in (0, SOCK_CLOEXEC_AND_NONBLOCK):
+            assert chosen.says("socketpair", family, kind | flags) == expected, (family, kind)
+    for name in ("connect", "bind", "listen", "accept", "accept4"):
+        assert chosen.says(name) == "EPERM", name
 
 
 @every_machine
-def test_with_a_network_sockets_are_local_or_tcp_or_udp(machine: str) -> None:
-    chosen = filter_for(machine, network=True)
+def test_with_namespaces_sockets_are_local_or_tcp_or_udp(machine: str) -> None:
+    chosen = filter_for(machine)
     internet = {socket.AF_INET, socket.AF_INET6}
 
     for family, kind in itertools.product(FAMILIES, TYPES):
         local = family == socket.AF_UNIX and kind in {1, 2, 5}
         good = local or (family in internet and kind in {1, 2})
-        assert chosen.says("socket", family, kind) == ("allow" if good else "EPERM"), (family, kind)
-        assert chosen.says("socketpair", family, kind) == ("allow" if local else "EPERM")
+        for flags in (0, SOCK_CLOEXEC_AND_NONBLOCK):
+            answer = chosen.says("socket", family, kind | flags)
+            assert answer == ("allow" if good else "EPERM"), (family, kind)
+            answer = chosen.says("socketpair", family, kind | flags)
+            assert answer == ("allow" if local else "EPERM"), (family, kind)
 
 
 @every_machine
-def test_with_a_network_only_tcp_and_udp_are_spoken(machine: str) -> None:
-    chosen = filter_for(machine, network=True)
+def test_only_tcp_and_udp_are_spoken(machine: str) -> None:
+    chosen = filter_for(machine)
 
     for protocol in range(300):
         expected = "allow" if protocol in {0, socket.IPPROTO_TCP, socket.IPPROTO_UDP} else "EPERM"
@@ -176,7 +181,7 @@ def test_with_a_network_only_tcp_and_udp_are_spoken(machine: str) -> None:
 
 
 @every_machine
-@every_grant
+@every_tier
 @pytest.mark.parametrize(
     "request_code",
     [
@@ -186,13 +191,22 @@ def test_with_a_network_only_tcp_and_udp_are_spoken(machine: str) -> None:
         pytest.param(0x541D, id="TIOCCONS"),
         pytest.param(0x8946, id="SIOCETHTOOL"),
         pytest.param(0x40086602, id="FS_IOC_SETFLAGS"),
-        pytest.param(0xC0502100, id="SECCOMP_IOCTL_NOTIF_RECV"),
     ],
 )
 def test_ioctl_cannot_type_into_a_terminal_or_set_anything_up(
-    machine: str, request_code: int, *, network: bool
+    machine: str, request_code: int, *, own_namespaces: bool
 ) -> None:
-    assert filter_for(machine, network=network).says("ioctl", 0, request_code) == "ENOTTY"
+    chosen = filter_for(machine, own_namespaces=own_namespaces)
+
+    assert chosen.says("ioctl", 0, request_code) == "ENOTTY"
+
+
+@every_machine
+def test_only_without_namespaces_calls_are_asked_about(machine: str) -> None:
+    receive = 0xC0502100
+
+    assert filter_for(machine).says("ioctl", 0, receive) == "ENOTTY"
+    assert filter_for(machine, own_namespaces=False).says("ioctl", 0, receive) == "allow"
 
 
 @every_machine
@@ -204,11 +218,23 @@ def test_ioctl_serves_terminals_and_descriptors(machine: str) -> None:
 
 
 @every_machine
-def test_interfaces_can_be_read_only_with_a_network(machine: str) -> None:
+@every_tier
+def test_files_can_be_locked_and_not_leased(machine: str, *, own_namespaces: bool) -> None:
+    chosen = filter_for(machine, own_namespaces=own_namespaces)
+    commands = ("F_DUPFD", "F_SETFL", "F_SETLK", "F_OFD_SETLKW", "F_DUPFD_CLOEXEC", "F_ADD_SEALS")
+
+    for name in commands:
+        assert chosen.says("fcntl", 3, getattr(fcntl, name)) == "allow", name
+    for name in ("F_SETLEASE", "F_NOTIFY"):
+        assert chosen.says("fcntl", 3, getattr(fcntl, name)) == "EINVAL", name
+
+
+@every_machine
+def test_interfaces_can_be_read_only_with_a_network_of_its_own(machine: str) -> None:
     siocgifconf = 0x8912
 
-    assert filter_for(machine).says("ioctl", 3, siocgifconf) == "ENOTTY"
-    assert filter_for(machine, network=True).says("ioctl", 3, siocgifconf) == "allow"
+    assert filter_for(machine).says("ioctl", 3, siocgifconf) == "allow"
+    assert filter_for(machine, own_namespaces=False).says("ioctl", 3, siocgifconf) == "ENOTTY"
 
 
 @every_machine
@@ -267,10 +293,25 @@ def test_personality_stays_linux(machine: str) -> None:
     chosen = filter_for(machine)
     read_implies_exec, mmap_page_zero, linux32 = 0x0400000, 0x0100000, 8
 
-    for persona in (0, 0x0040000, 0xFFFFFFFF):
+    no_randomization = 0x0040000
+
+    for persona in (0, 0xFFFFFFFF):
         assert chosen.says("personality", persona) == "allow"
-    for persona in (read_implies_exec, mmap_page_zero, linux32, 0x0440000):
+    for persona in (read_implies_exec, mmap_page_zero, linux32, no_randomization, 0x0440000):
         assert chosen.says("personality", persona) == "EPERM"
+
+
+@every_machine
+def test_sockets_get_no_filters(machine: str) -> None:
+    chosen = filter_for(machine)
+    attach, lock, reuse_port = 26, 44, 51
+
+    for option in (attach, lock, reuse_port):
+        assert chosen.says("setsockopt", 3, socket.SOL_SOCKET, option) == "ENOPROTOOPT", option
+    for option in (socket.SO_REUSEADDR, socket.SO_SNDBUF, socket.SO_KEEPALIVE, socket.SO_LINGER):
+        assert chosen.says("setsockopt", 3, socket.SOL_SOCKET, option) == "allow", option
+    assert chosen.says("setsockopt", 3, socket.IPPROTO_TCP, socket.TCP_NODELAY) == "allow"
+    assert chosen.says("setsockopt", 3, 255, 1) == "ENOPROTOOPT", "a level that no socket has"
 
 
 def without_namespaces(machine: str) -> Filter:

@@ -21,13 +21,13 @@ MACHINES = sorted(syscalls.NUMBERS)
 LONGEST_PROGRAM = 4095
 
 every_machine = pytest.mark.parametrize("machine", MACHINES)
-every_grant = pytest.mark.parametrize("network", [False, True], ids=["alone", "networked"])
+every_tier = pytest.mark.parametrize("own_namespaces", [True, False], ids=["own", "shared"])
 
 
 @every_machine
-@every_grant
-def test_a_filter_is_well_formed(machine: str, *, network: bool) -> None:
-    assert_well_formed(filter_for(machine, network=network).instructions)
+@every_tier
+def test_a_filter_is_well_formed(machine: str, *, own_namespaces: bool) -> None:
+    assert_well_formed(filter_for(machine, own_namespaces=own_namespaces).instructions)
 
 
 def assert_well_formed(program: list[bpf.Instruction]) -> None:
@@ -38,9 +38,9 @@ def assert_well_formed(program: list[bpf.Instruction]) -> None:
 
 
 @every_machine
-@every_grant
-def test_no_call_costs_more_than_a_few_comparisons(machine: str, *, network: bool) -> None:
-    chosen = filter_for(machine, network=network)
+@every_tier
+def test_no_call_costs_more_than_a_few_comparisons(machine: str, *, own_namespaces: bool) -> None:
+    chosen = filter_for(machine, own_namespaces=own_namespaces)
 
     steps = [chosen.answer(number).steps for number in syscalls.NUMBERS[machine].values()]
 
@@ -53,7 +53,7 @@ calls = st.tuples(*[words] * 6)
 
 @given(
     machine=st.sampled_from(MACHINES),
-    network=st.booleans(),
+    own_namespaces=st.booleans(),
     number=st.integers(min_value=0, max_value=600) | st.integers(min_value=0, max_value=2**32 - 1),
     arguments=calls,
     arch=st.sampled_from([None, 0]) | st.integers(min_value=0, max_value=2**32 - 1),
@@ -61,7 +61,7 @@ calls = st.tuples(*[words] * 6)
 def test_a_filter_does_what_its_policy_says(
     machine: str,
     *,
-    network: bool,
+    own_namespaces: bool,
     number: int,
     arguments: tuple[int, ...],
     arch: int | None,
@@ -69,9 +69,11 @@ def test_a_filter_does_what_its_policy_says(
     foreign = arch not in {None, syscalls.AUDIT_ARCH[machine]}
     dodging = machine == "x86_64" and number >= X32_BIT
     name = names_by_number(machine).get(number)
-    expected = expected_action(build_policy(network=network), name, arguments)
+    expected = expected_action(build_policy(own_namespaces=own_namespaces), name, arguments)
 
-    answer = filter_for(machine, network=network).answer(number, *arguments, arch=arch)
+    answer = filter_for(machine, own_namespaces=own_namespaces).answer(
+        number, *arguments, arch=arch
+    )
 
     assert answer.action == (KILL_PROCESS if foreign or dodging else expected)
 

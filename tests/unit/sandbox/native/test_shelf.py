@@ -97,7 +97,7 @@ async def test_a_taken_box_is_replaced_and_the_last_one_is_closed_in_the_end() -
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(shelf.keep_filled)
         await shelf.take(SMALL)
-        with anyio.fail_after(5):
+        with anyio.fail_after(60):
             while len(boxes.opened) < 2:
                 await anyio.lowlevel.checkpoint()
         tasks.cancel_scope.cancel()
@@ -109,7 +109,7 @@ async def test_a_taken_box_is_replaced_and_the_last_one_is_closed_in_the_end() -
 async def test_nobody_waits_for_boxes_of_an_engine_that_is_gone() -> None:
     boxes = Boxes()
     shelf = Shelf(boxes, SMALL)
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(shelf.keep_filled)
             await anyio.lowlevel.checkpoint()

@@ -28,6 +28,8 @@ def stage_of(source: bytes) -> int:
         (b"from sklearn.svm import SVC", 2),
         (b"import numpy\nimport sklearn", 2),
         (b"import numpy, sklearn", 2),
+        (b"import pandas as pd\nimport pyarrow", 0),
+        (b"import pandas as pd\npd.Series(['a'], dtype='string[pyarrow]')", 0),
     ],
 )
 def test_a_program_gets_the_smallest_stage_that_has_what_it_imports(

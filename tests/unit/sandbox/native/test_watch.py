@@ -3,15 +3,17 @@ import mmap
 import os
 import select
 import signal
+import socket
 import sys
 import threading
 import time
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import pytest
 
-from assay.sandbox.native import kernel, registry, syscalls, watch
+from assay.sandbox.native import kernel, memory_use, registry, syscalls, watch
 from assay.sandbox.native.cell import Cell, close_all
 from assay.sandbox.native.cgroups import NoGroup
 from assay.sandbox.native.watch import (
@@ -25,9 +27,11 @@ from assay.sandbox.native.watch import (
 from tests.support.cells import cell_of
 from tests.support.children import a_child, a_zombie, have_a_child
 from tests.support.eventually import eventually
+from tests.support.requirements import require
 
 MEGABYTE = 1 << 20
 KEPT: list[mmap.mmap] = []
+SOCKETS: list[tuple[socket.socket, socket.socket]] = []
 """What a child holds on to while it is looked at."""
 
 
@@ -96,6 +100,101 @@ def test_what_was_held_before_the_program_began_is_not_the_programs() -> None:
         sample = ProcessWatch(cell, 20 * MEGABYTE).look()
 
     assert sample.memory_bytes < 20 * MEGABYTE
+
+
+def fill_page_tables(megabytes: int) -> None:
+    """Read one page, always that of zeros, in each piece that a page table is for."""
+    flags, piece = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000, 2 * MEGABYTE
+    KEPT.append(mmap.mmap(-1, megabytes * 256 * piece, flags=flags, prot=mmap.PROT_READ))
+    for offset in range(0, megabytes * 256 * piece, piece):
+        KEPT[-1][offset]
+
+
+def share_unmapped(megabytes: int) -> None:
+    KEPT.append(mmap.mmap(-1, megabytes * MEGABYTE))
+    KEPT[-1].write(b"x" * (megabytes * MEGABYTE))
+    KEPT[-1].madvise(mmap.MADV_DONTNEED)
+
+
+def test_page_tables_are_seen() -> None:
+    with a_cell_that_waits(lambda: fill_page_tables(40)) as (cell, tell):
+        looking = ProcessWatch(cell, 20 * MEGABYTE)
+        tell()
+        sample = looking.look()
+
+    assert sample.memory_bytes > 35 * MEGABYTE
+
+
+@pytest.mark.parametrize(
+    ("take", "charged_mb"), [(lambda: share_unmapped(40), 40), (lambda: hold(1), 0)]
+)
+def test_shared_memory_that_is_not_mapped_is_charged_to_programs_that_have_some(
+    monkeypatch: pytest.MonkeyPatch, take: Callable[[], None], charged_mb: int
+) -> None:
+    # What all processes of the machine share: others would come and go in a test.
+    shared_mb = iter((100, *[140] * 9))
+    monkeypatch.setattr(memory_use, "_shared_bytes", lambda: next(shared_mb) * MEGABYTE)
+    with a_cell_that_waits(take) as (cell, tell):
+        looking = ProcessWatch(cell, 20 * MEGABYTE)
+        tell()
+        sample = looking.look()
+
+    assert charged_mb * MEGABYTE <= sample.memory_bytes < (charged_mb + 10) * MEGABYTE
+
+
+def fill_sockets(megabytes: int) -> None:
+    filled = 0
+    while filled < megabytes * MEGABYTE:
+        pair = socket.socketpair()
+        SOCKETS.append(pair)
+        pair[0].settimeout(0)
+        with suppress(BlockingIOError):
+            while True:
+                filled += pair[0].send(bytes(1 << 15))
+
+
+def test_buffers_of_sockets_are_known_not_to_be_seen() -> None:
+    with a_cell_that_waits(lambda: fill_sockets(40)) as (cell, tell):
+        looking = ProcessWatch(cell, 20 * MEGABYTE)
+        tell()
+        sample = looking.look()
+
+    assert sample.memory_bytes < 20 * MEGABYTE, "SECURITY.md says otherwise"
+
+
+def test_files_in_memory_count_once_whether_they_are_mapped_or_not(
+    folder_in_memory: Path,
+) -> None:
+    def write() -> None:
+        for name in ("plain", "mapped"):
+            with (folder_in_memory / name).open("wb+", buffering=0) as file:
+                os.posix_fallocate(file.fileno(), 0, 20 * MEGABYTE)
+                KEPT.append(mmap.mmap(file.fileno(), 20 * MEGABYTE))
+        KEPT.pop(-2).close()
+        for offset in range(0, 20 * MEGABYTE, mmap.PAGESIZE):
+            KEPT[-1][offset] = 1
+
+    workspace = os.open(folder_in_memory, os.O_RDONLY)
+    with a_cell_that_waits(write) as (cell, tell):
+        looking = ProcessWatch(cell, 30 * MEGABYTE, files=workspace)
+        tell()
+        sample = looking.look()
+    os.close(workspace)
+
+    assert 38 * MEGABYTE < sample.memory_bytes < 55 * MEGABYTE
+
+
+@pytest.fixture
+def folder_in_memory(tmp_path: Path) -> Generator[Path]:
+    """A tmpfs that nobody else writes to."""
+    try:
+        kernel.mount_tmpfs(str(tmp_path), size_bytes=64 * MEGABYTE, inodes=64, mode=0o755)
+    except OSError as error:
+        require("root", available=False, why=f"a tmpfs cannot be mounted: {error}")
+    try:
+        yield tmp_path
+    finally:
+        kernel.unmount(str(tmp_path))
 
 
 def have_children(number: int, prepare: Callable[[], object]) -> None:
