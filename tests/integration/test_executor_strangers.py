@@ -85,10 +85,27 @@ async def test_executors_are_asked_whether_they_serve(tmp_path: Path) -> None:
         }
         asked = [sys.executable, "-m", "assay", "executor", "check", "--json"]
         well = await anyio.run_process(asked, env=environment, check=False)
+        half = await anyio.run_process(
+            asked[:-1],
+            env={
+                **environment,
+                "ASSAY_SANDBOX__REMOTE__ADDRESSES": f"127.0.0.1:1, localhost:{executor.port}",
+            },
+            check=False,
+        )
         del environment["ASSAY_SANDBOX__REMOTE__CERT"], environment["ASSAY_SANDBOX__REMOTE__KEY"]
         badly = await anyio.run_process(asked, env=environment, check=False)
 
-    assert json.loads(well.stdout) == {f"localhost:{executor.port}": "isolated"}, well.stderr
-    assert badly.returncode == 4
-    assert b"certificate" in badly.stderr
-    assert b"hint" in badly.stderr
+    address = f"localhost:{executor.port}"
+    serving = {"status": "serving", "isolation": "isolated"}
+    assert json.loads(well.stdout) == {address: serving}, well.stderr
+    assert half.returncode == badly.returncode == 4
+    dead, hint, alive = half.stdout.decode().splitlines()
+    assert "127.0.0.1:1: not available" in dead
+    assert "connection refused" in dead
+    assert "hint: " in hint
+    assert alive == f"{address}: isolated"
+    state = json.loads(badly.stdout)[address]
+    assert state["status"] == "unavailable"
+    assert "certificate" in state["error"]
+    assert "sandbox.remote.cert" in state["hint"]

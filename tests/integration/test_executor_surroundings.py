@@ -15,7 +15,8 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from assay.contracts.errors import UsageError
 from assay.contracts.execution import BARE, Command, Equipment, Isolation, Limits
-from assay.contracts.ports import Sandbox
+from assay.contracts.ports import Sandbox, trouble_of
+from assay.sandbox.equipped import EquippedBackend
 from assay.sandbox.executor.serving import Executor
 from assay.settings import load_settings
 from assay.testing.fake_sandbox import FakeBackend
@@ -101,7 +102,7 @@ async def test_a_queue_that_is_full_turns_away_with_the_time_to_come_back(tmp_pa
         # One of these waits, and the other finds the queue full.
         tasks.start_soon(run_one_more)
         tasks.start_soon(run_one_more)
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             await done.wait()
         slow.go_on.set()
 
@@ -149,6 +150,23 @@ async def test_an_executor_that_ends_is_asked_no_more(tmp_path: Path) -> None:
     assert told.status == health_pb2.HealthCheckResponse.NOT_SERVING
     assert len(staying.opened) == 4
     assert leaving.opened == []
+
+
+async def test_a_backend_without_its_executor_is_known_to_be_in_trouble(tmp_path: Path) -> None:
+    async with (
+        open_served(FakeBackend(), tmp_path) as executor,
+        open_client(executor.port) as remote,
+    ):
+        equipped = EquippedBackend(remote, Equipment(packages=("six",)))
+        before = trouble_of(equipped)
+        await executor.stop()
+        with anyio.fail_after(60):
+            while not trouble_of(equipped):  # noqa: ASYNC110 - it is looked for in the background
+                await anyio.sleep(0.05)
+
+        assert before == ""
+        assert f"127.0.0.1:{executor.port}" in trouble_of(equipped)
+    assert trouble_of(FakeBackend()) == ""
 
 
 async def test_an_executor_that_is_far_away_is_reached(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ class Peer:
         self.received: list[int] = []
 
     async def hear(self) -> dict[str, Any]:
-        with anyio.fail_after(5):
+        with anyio.fail_after(60):
             await anyio.wait_readable(self.end)
         message, descriptors, _, _ = socket.recv_fds(self.end, 4096, 16)
         self.received += descriptors

@@ -4,7 +4,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
 from assay.contracts.execution import BARE, Equipment, Isolation, Limits
-from assay.contracts.ports import Sandbox, SandboxBackend
+from assay.contracts.ports import Sandbox, SandboxBackend, trouble_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,10 @@ class EquippedBackend:
     @property
     def isolation(self) -> Isolation:
         return self.backend.isolation
+
+    @property
+    def trouble(self) -> str:
+        return trouble_of(self.backend)
 
     def open_sandbox(
         self, limits: Limits, equipment: Equipment = BARE

@@ -45,7 +45,7 @@ def open_backend(
     backend = _backend(settings)
     wanted = settings.isolation or Isolation.RESTRICTED
     if backend == "remote":
-        from assay.sandbox.remote.backend import open_remote  # noqa: PLC0415 - loads an extra
+        from assay.sandbox.remote.backend import open_remote
 
         return open_remote(settings.remote, wanted)
     if not _MOST[backend].satisfies(wanted):
@@ -56,7 +56,7 @@ def open_backend(
             hint="native and docker give 'isolated' at most, docker+runsc 'kernel', e2b 'machine'",
         )
     if backend == "e2b":
-        from assay.sandbox.e2b.backend import open_e2b  # noqa: PLC0415 - loads an extra
+        from assay.sandbox.e2b.backend import open_e2b
 
         return open_e2b(e2b_options(settings.e2b))
     if backend == "native":
@@ -66,6 +66,13 @@ def open_backend(
     if not Isolation.ISOLATED.satisfies(wanted):
         return _open_docker(settings, on_notice, gvisor=True)
     return _open_best(settings, wanted, on_notice)
+
+
+def extras_of(settings: SandboxSettings) -> tuple[str, ...]:
+    """Return the extras that the backend of the settings needs."""
+    backend = settings.backend.partition("+")[0]
+    extra = {"docker": "docker", "e2b": "e2b", "remote": "executor"}.get(backend)
+    return (extra,) if extra else ()
 
 
 def _backend(settings: SandboxSettings) -> str:
@@ -95,7 +102,7 @@ async def _open_best(
 
 def _open_native(settings: SandboxSettings, wanted: Isolation) -> _Opening:
     # Imported late: nothing of a backend is needed until it is chosen.
-    from assay.sandbox.native.backend import NativeOptions, open_native  # noqa: PLC0415
+    from assay.sandbox.native.backend import NativeOptions, open_native
 
     packages = build_package_store(settings)
     options = NativeOptions(
@@ -113,17 +120,17 @@ def _open_native(settings: SandboxSettings, wanted: Isolation) -> _Opening:
 
 
 def _open_docker(settings: SandboxSettings, on_notice: OnNotice, *, gvisor: bool) -> _Opening:
-    from assay.sandbox.docker.backend import open_docker  # noqa: PLC0415 - see above
+    from assay.sandbox.docker.backend import open_docker
 
     return open_docker(docker_options(settings, gvisor=gvisor), on_notice)
 
 
 def docker_options(settings: SandboxSettings, *, gvisor: bool) -> "DockerOptions":
     """Return what the Docker backend is opened with."""
-    from assay.sandbox.docker.backend import GVISOR, DockerOptions  # noqa: PLC0415
-    from assay.sandbox.docker.image import ImageOptions  # noqa: PLC0415
-    from assay.sandbox.docker.recipe import PACKAGES  # noqa: PLC0415
-    from assay.sandbox.packages.target import Target  # noqa: PLC0415
+    from assay.sandbox.docker.backend import GVISOR, DockerOptions
+    from assay.sandbox.docker.image import ImageOptions
+    from assay.sandbox.docker.recipe import PACKAGES
+    from assay.sandbox.packages.target import Target
 
     docker = settings.docker
     store = build_package_store(settings)
@@ -155,7 +162,7 @@ def docker_options(settings: SandboxSettings, *, gvisor: bool) -> "DockerOptions
 
 def build_package_store(settings: SandboxSettings) -> "PackageStore":
     """Build what fetches packages for sandboxes and keeps them; nothing is made yet."""
-    from assay.sandbox.packages.store import PackageStore  # noqa: PLC0415 - see above
+    from assay.sandbox.packages.store import PackageStore
 
     return PackageStore(
         settings.packages_dir,
@@ -171,7 +178,7 @@ async def resolve_packages(settings: SandboxSettings) -> tuple[str, ...]:
         PackageError: If a package cannot be had.
         MissingExtraError: If uv is needed and not installed.
     """
-    from assay.sandbox.packages.target import own_target  # noqa: PLC0415 - see above
+    from assay.sandbox.packages.target import own_target
 
     target = own_target(module for stage in settings.preload for module in stage)
     store = build_package_store(settings)
@@ -181,7 +188,7 @@ async def resolve_packages(settings: SandboxSettings) -> tuple[str, ...]:
 
 def e2b_options(settings: "E2BSettings") -> "E2BOptions":
     """Return what the E2B backend is opened with; the key is in it."""
-    from assay.sandbox.e2b.machine import E2BOptions  # noqa: PLC0415 - see above
+    from assay.sandbox.e2b.machine import E2BOptions
 
     return E2BOptions(
         api_key=settings.api_key.get_secret_value() if settings.api_key else "",

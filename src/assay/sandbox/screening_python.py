@@ -25,6 +25,9 @@ _GETTERS: Final = frozenset(
 _LATE_GETTERS: Final = frozenset({"operator.attrgetter", "operator.methodcaller"})
 _HIDDEN_INSIDE: Final = frozenset({"subprocess", "socket", "ctypes", "pty"})
 """Modules that other modules hold as attributes."""
+_HOLDERS: Final = frozenset({"os", "builtins", "posix", "sys"})
+_UNPICKLERS: Final = frozenset({"pandas.read_pickle"})
+_ADDRESS: Final = re.compile(r"(?:https?|ftps?|s3|gs)://", re.IGNORECASE)
 _LONGEST: Final = 80
 
 Say = Callable[[str, str], None]
@@ -42,6 +45,12 @@ def look_at_python(content: bytes, policy: ScreeningPolicy) -> list[Remark]:
         # It will not run, and the interpreter says better why.
         return []
     return _Look(tree, policy).remarks()
+
+
+def _is_true(node: ast.Call, name: str) -> bool:
+    """Whether an argument is given by name and is not spelled out as false."""
+    given = [keyword.value for keyword in node.keywords if keyword.arg == name]
+    return any(not (isinstance(one, ast.Constant) and not one.value) for one in given)
 
 
 class _StrangeEncodingError(Exception):
@@ -158,10 +167,24 @@ class _Look:
             yield from self._dynamic_import(node.args[0])
         if called & _GETTERS and len(node.args) > 1:
             yield from self._getattr(node, scope)
+        yield from self._of_data(node, called)
+        if "builtins.vars" in called and node.args:
+            for holder in sorted(self._names.meant_by(node.args[0], scope) & _HOLDERS):
+                yield "call", f"vars({holder}) gives every function of {holder}"
         if called & _LATE_GETTERS:
             for argument in node.args:
                 for part in (text_of(argument) or "").split("."):
                     yield from self._attribute(part)
+
+    def _of_data(self, node: ast.Call, called: frozenset[str]) -> Iterator[tuple[str, str]]:
+        """Name what libraries for data do with files: run code in them, or fetch them."""
+        for name in sorted(called - set(self._policy.allow)):
+            if name in _UNPICKLERS or (name == "numpy.load" and _is_true(node, "allow_pickle")):
+                yield "call", f"{name} runs code that is in the file"
+            if name.startswith("pandas.read_") and node.args:
+                address = text_of(node.args[0]) or ""
+                if _ADDRESS.match(address):
+                    yield "call", f"{name} fetches {address[:_LONGEST]!r} over the network"
 
     def _dynamic_import(self, argument: ast.expr) -> Iterator[tuple[str, str]]:
         name = text_of(argument)
@@ -184,7 +207,7 @@ class _Look:
             for holder in sorted(holders):
                 yield from self._function(f"{holder}.{name}")
             return
-        for holder in sorted(holders & {"os", "builtins", "posix", "sys"}):
+        for holder in sorted(holders & _HOLDERS):
             yield "call", f"picks a function of {holder} by a name that is made at run time"
 
     def _module(self, name: str) -> Iterator[tuple[str, str]]:

@@ -83,6 +83,7 @@ class FailureCode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     FAILURE_CODE_BUSY: _ClassVar[FailureCode]
     FAILURE_CODE_REFUSED: _ClassVar[FailureCode]
     FAILURE_CODE_INTERNAL: _ClassVar[FailureCode]
+    FAILURE_CODE_POLICY: _ClassVar[FailureCode]
 
 class Dispatch(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -142,6 +143,7 @@ FAILURE_CODE_WORKSPACE_FULL: FailureCode
 FAILURE_CODE_BUSY: FailureCode
 FAILURE_CODE_REFUSED: FailureCode
 FAILURE_CODE_INTERNAL: FailureCode
+FAILURE_CODE_POLICY: FailureCode
 DISPATCH_UNSPECIFIED: Dispatch
 DISPATCH_NEVER_STARTED: Dispatch
 DISPATCH_OUTCOME_UNKNOWN: Dispatch

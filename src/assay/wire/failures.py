@@ -15,6 +15,7 @@ from assay.contracts.errors import (
     NotARegularFileError,
     PackageError,
     PathOutsideWorkspaceError,
+    PolicyError,
     SandboxUnavailableError,
     UsageError,
     WorkspaceError,
@@ -35,6 +36,7 @@ _PLAIN: Final[dict[pb.FailureCode, type[AssayError]]] = {
     pb.FAILURE_CODE_FILE_NOT_FOUND: WorkspaceFileNotFoundError,
     pb.FAILURE_CODE_NOT_A_REGULAR_FILE: NotARegularFileError,
     pb.FAILURE_CODE_WORKSPACE_FULL: WorkspaceFullError,
+    pb.FAILURE_CODE_POLICY: PolicyError,
 }
 """Errors that are a message and a hint."""
 _CODES: Final = {kind: code for code, kind in _PLAIN.items()} | {
@@ -51,6 +53,8 @@ _DISPATCH_NUMBERS: Final = {value: number for number, value in _DISPATCHES.items
 
 class ExecutorBusyError(SandboxUnavailableError):
     """More is asked of an executor at once than it takes. Nothing was begun."""
+
+    sandbox_stays = True
 
     def __init__(self, message: str, *, retry_after_s: float) -> None:
         hint = f"ask again in {retry_after_s:g} s"

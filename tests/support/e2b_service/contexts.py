@@ -8,7 +8,7 @@ import signal
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -47,6 +47,9 @@ class _Context:
                 self.owed -= ends and self.owed > 0
 
 
+_DEFAULT: Final = "default-"
+
+
 class Contexts:
     """Keeps a process for each context, and has it interrupted when nobody listens any more."""
 
@@ -61,12 +64,16 @@ class Contexts:
         if isinstance(machine, Response):
             return machine
         cwd = (await request.json()).get("cwd", "/tmp")  # noqa: S108
+        name = await self._begin(machine, cwd)
+        return JSONResponse({"id": name, "language": "python", "cwd": cwd})
+
+    async def _begin(self, machine: GuestMachine, cwd: str) -> str:
         await machine.put(_KERNEL, _SOURCE)
         number, told = await machine.start(["python3", "-u", _KERNEL], env={}, cwd=cwd, stdin=True)
         await told.get()
         name = f"context-{next(self._names)}"
         self._known[name] = _Context(machine=machine, number=number, told=told)
-        return JSONResponse({"id": name, "language": "python", "cwd": cwd})
+        return name
 
     async def remove(self, request: Request) -> Response:
         context = self._known.pop(request.path_params["id"], None)
@@ -80,15 +87,24 @@ class Contexts:
         if isinstance(machine, Response):
             return machine
         body = await request.json()
-        context = self._known.get(body["context_id"])
+        name = body.get("context_id") or await self._default(machine)
+        context = self._known.get(name)
         if context is None:
-            return Response(f"Context {body['context_id']} not found", status_code=404)
+            return Response(f"Context {name} not found", status_code=404)
         await machine.send_input(
             context.number, json.dumps({"code": body["code"]}).encode() + b"\n"
         )
-        return StreamingResponse(
-            self._stream(body["context_id"], context), media_type="application/x-ndjson"
-        )
+        return StreamingResponse(self._stream(name, context), media_type="application/x-ndjson")
+
+    async def _default(self, machine: GuestMachine) -> str:
+        """Return the context of calls that name none: one for each machine, as in the service."""
+        for name, context in self._known.items():
+            if name.startswith(_DEFAULT) and context.machine is machine:
+                return name
+        begun = await self._begin(machine, "/tmp")  # noqa: S108 - the guest's
+        name = f"{_DEFAULT}{begun}"
+        self._known[name] = self._known.pop(begun)
+        return name
 
     async def _stream(self, name: str, context: _Context) -> AsyncGenerator[str]:
         over = False

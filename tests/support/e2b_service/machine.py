@@ -115,7 +115,7 @@ async def open_machine(backend: SandboxBackend) -> AsyncGenerator[GuestMachine]:
         machine = GuestMachine(sandbox)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(machine.live)
-            with anyio.fail_after(20):
+            with anyio.fail_after(60):
                 await machine.ready.wait()
             try:
                 yield machine

@@ -40,6 +40,10 @@ IMPORTS = (
 )
 
 CALLS = (
+    (2, "import pandas as pd\npd.read_pickle('a.pkl')"),
+    (2, "import numpy as np\nnp.load('a.npy', allow_pickle=True)"),
+    (2, "import pandas as pd\npd.read_csv('https://example.org/a.csv')"),
+    (2, "import os\nlist(vars(os).values())[0]()"),
     (1, "eval('1 + 1')"),
     (1, "exec(open('x').read())"),
     (1, "results = list(map(eval, ['1', '2']))"),

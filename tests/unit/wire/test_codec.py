@@ -269,7 +269,7 @@ def test_the_details_of_errors_arrive() -> None:
     assert isinstance(busy, ExecutorBusyError)
     assert (busy.retry_after_s, busy.dispatch) == (2.5, "never_started")
     assert isinstance(extra, UsageError)
-    assert "assay[packages]" in extra.hint
+    assert "assay-agent[packages]" in extra.hint
 
 
 def test_a_fault_says_nothing_of_itself_to_the_other_side() -> None:

@@ -7,20 +7,29 @@ from typing import Final
 
 import anyio
 
-from assay.contracts.errors import IsolationUnavailableError, SandboxUnavailableError, UsageError
+from assay.contracts.errors import (
+    IsolationUnavailableError,
+    MissingExtraError,
+    SandboxUnavailableError,
+    UsageError,
+)
 from assay.contracts.execution import BARE, Equipment, Isolation, Limits
 from assay.contracts.ports import Sandbox
-from assay.sandbox.docker.engine import Engine, EngineError, EngineFacts, open_engine
-from assay.sandbox.docker.equipping import ImageShop, OpenLayer
-from assay.sandbox.docker.guests import Lobby, Spares, build_lobby
-from assay.sandbox.docker.hardening import RUNTIME, USER_ID, ContainerPlan, walls_around
-from assay.sandbox.docker.image import ImageOptions, ensure_image
-from assay.sandbox.docker.inside import Serving
-from assay.sandbox.docker.ownership import remove_orphans
-from assay.sandbox.docker.recipe import SERVICE_COMMAND
-from assay.sandbox.docker.sandbox import DockerSandbox, Seal
 from assay.sandbox.egress.dialing import Outside, WayOut
 from assay.sandbox.egress.policy import Policy, parse_policy
+
+try:
+    from assay.sandbox.docker.engine import Engine, EngineError, EngineFacts, open_engine
+    from assay.sandbox.docker.equipping import ImageShop, OpenLayer
+    from assay.sandbox.docker.guests import Lobby, Spares, build_lobby
+    from assay.sandbox.docker.hardening import RUNTIME, USER_ID, ContainerPlan, walls_around
+    from assay.sandbox.docker.image import ImageOptions, ensure_image
+    from assay.sandbox.docker.inside import Serving
+    from assay.sandbox.docker.ownership import remove_orphans
+    from assay.sandbox.docker.recipe import SERVICE_COMMAND
+    from assay.sandbox.docker.sandbox import DockerSandbox, Seal
+except ImportError as missing:
+    raise MissingExtraError("the Docker backend", extra="docker") from missing
 
 GVISOR: Final = "runsc"
 _SEARCH_PATH: Final = ("/usr/local/bin", "/usr/bin", "/bin")

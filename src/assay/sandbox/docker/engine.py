@@ -198,7 +198,7 @@ async def open_engine(address: str) -> AsyncGenerator[Engine]:
         EngineError: If nobody answers there.
     """
     try:
-        import docker  # noqa: PLC0415 - heavy, and an extra
+        import docker
     except ImportError as error:
         raise MissingExtraError("the Docker backend", extra="docker") from error
 
@@ -252,8 +252,8 @@ def plain_socket(held: Any) -> socket.socket:  # noqa: ANN401 - what the SDK has
 @contextmanager
 def explained(address: str) -> Generator[None]:
     """Say in one line what went wrong with an engine, and what to do about it."""
-    import docker.errors  # noqa: PLC0415 - see open_engine
-    import requests.exceptions  # noqa: PLC0415
+    import docker.errors
+    import requests.exceptions
 
     try:
         yield

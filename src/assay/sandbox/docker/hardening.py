@@ -84,7 +84,8 @@ def container_config(plan: ContainerPlan) -> dict[str, Any]:
         "Hostname": "sandbox",
         "Env": [],
         "Labels": owner_labels(),
-        "NetworkDisabled": True,
+        # On gVisor programs see the container's own /etc/hosts, which is left empty with this set.
+        "NetworkDisabled": not plan.gvisor,
         "OpenStdin": True,
         "StdinOnce": True,  # when whoever attached goes, in whatever way, stdin ends
         "AttachStdin": True,

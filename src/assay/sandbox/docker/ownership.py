@@ -91,11 +91,16 @@ async def list_containers(engine: Engine) -> tuple[ContainerRecord, ...]:
     return tuple(sorted(found, key=lambda record: record.since))
 
 
-async def remove_orphans(engine: Engine) -> tuple[ContainerRecord, ...]:
-    """Remove every container whose owner is gone; returns those that were removed."""
+async def remove_orphans(
+    engine: Engine, names: frozenset[str] | None = None
+) -> tuple[ContainerRecord, ...]:
+    """Remove the containers whose owner is gone, of these names if some are given.
+
+    Returns those that were removed.
+    """
     removed: list[ContainerRecord] = []
     for record in await list_containers(engine):
-        if record.state == "orphaned":
+        if record.state == "orphaned" and (names is None or record.name in names):
             try:
                 await engine.remove(record.id)
             except EngineError:

@@ -21,11 +21,15 @@ PACKAGES: Final = (
     "anyio>=4.12",
     "matplotlib>=3.9",
     "numpy>=2.0",
+    "openpyxl>=3.1",
     "pandas>=2.2",
     "protobuf>=7.35",
+    "pyarrow>=21",
     "pytest>=9.0",
     "scikit-learn>=1.5",
+    "seaborn>=0.13",
     "uv>=0.13",
+    "xlrd>=2.0.1",
 )
 """What programs find installed, and what the service needs."""
 _VENV: Final = "/opt/assay/venv"
@@ -76,7 +80,7 @@ COPY site {site}
 COPY scripts {_VENV}/bin
 COPY bin /usr/local/bin
 RUN {_COMPILE} -j 0 {site}
-RUN {_PYTHON} -I -c "import anyio, google.protobuf, matplotlib, numpy, pandas, sklearn"
+RUN {_PYTHON} -I -c "import anyio, google.protobuf, openpyxl, pandas, pyarrow, seaborn, sklearn"
 """
 
 

@@ -11,8 +11,8 @@ from assay.sandbox.native.seccomp_policy import build_policy
 
 _ENGINE: Final = """
     clone clone3 unshare setns mount umount2 pivot_root mount_setattr sethostname chroot openat2
-    chmod fchmod fchmodat fchmodat2 mknod mknodat open openat creat ioctl prctl personality
-    socketpair
+    chmod fchmod fchmodat fchmodat2 mknod mknodat open openat creat ioctl fcntl prctl personality
+    socketpair setsockopt
     """
 """What makes and keeps a jail. Rights still decide: outside of a namespace of its own the engine
 has none, and a program in one is filtered again."""
@@ -30,7 +30,7 @@ _EPERM: Final = 1
 
 def build_profile(machine: str = platform.machine(), *, routes: bool = False) -> dict[str, Any]:
     """Return the profile as Docker reads it; with `routes`, the engine inside may set some."""
-    policy = build_policy(network=True)
+    policy = build_policy()
     hidden = policy.hidden - set(_ENGINE.split())
     engine = set(_ENGINE.split()) - {"personality"}
     allowed = sorted((policy.allowed | engine) - hidden)

@@ -92,7 +92,7 @@ def check_sdk() -> None:
 
 async def _probe(options: E2BOptions) -> None:
     """Ask the service something small: left alone, its SDK is silent for long and then gives up."""
-    from e2b import AsyncSandbox  # noqa: PLC0415
+    from e2b import AsyncSandbox
 
     words: dict[str, Any] = options.connection() | {"request_timeout": _PROBE_S, "retries": 0}
     try:

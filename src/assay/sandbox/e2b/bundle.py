@@ -9,6 +9,7 @@ from importlib.resources import files
 from typing import Final
 
 _MODULES: Final = (
+    "contracts/distribution.py",
     "contracts/errors.py",
     "contracts/execution.py",
     "sandbox/output.py",
@@ -17,6 +18,8 @@ _MODULES: Final = (
     "sandbox/native/kernel.py",
     "sandbox/native/removal.py",
     "sandbox/native/syscalls.py",
+    "sandbox/native/memory_use.py",
+    "sandbox/native/plan.py",
     "sandbox/native/watch.py",
     "sandbox/e2b/far_run.py",
     "sandbox/e2b/far_side.py",

@@ -21,7 +21,7 @@ def explain(error: Exception, *, dispatch: Dispatch, address: str) -> AssayError
 
     `dispatch` is what is known of a program if the sandbox was lost during the call.
     """
-    import e2b  # noqa: PLC0415 - an extra, loaded by now
+    import e2b
 
     if isinstance(error, AssayError):
         return error
@@ -34,7 +34,7 @@ def explain(error: Exception, *, dispatch: Dispatch, address: str) -> AssayError
 
 def _refusal(error: Exception, dispatch: Dispatch) -> AssayError:
     """Say what the service has against a call that reached it."""
-    import e2b  # noqa: PLC0415
+    import e2b
 
     if isinstance(error, e2b.AuthenticationException):
         return UsageError("E2B does not accept the key", hint=f"set E2B_API_KEY to one of {KEYS}")
@@ -66,7 +66,7 @@ def gone(dispatch: Dispatch) -> SandboxUnavailableError:
 
 def explain_opening(error: Exception, *, template: str, address: str) -> AssayError:
     """Say why no sandbox could be made."""
-    import e2b  # noqa: PLC0415
+    import e2b
 
     status = getattr(error, "status_code", None)
     no_template = isinstance(error, e2b.NotFoundException | e2b.TemplateException)

@@ -285,6 +285,6 @@ def _output_of(result: "Result") -> RichOutput:
 
 def _plain(text: str) -> str:
     """Return a traceback without the colours that IPython gives it."""
-    import re  # noqa: PLC0415 - only after an exception
+    import re
 
     return re.sub(r"\x1b\[[0-9;]*m", "", text)

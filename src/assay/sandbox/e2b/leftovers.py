@@ -71,7 +71,7 @@ async def find(options: E2BOptions) -> list[Leftover]:
         UsageError: If the key is not accepted.
         SandboxUnavailableError: If the service cannot be reached.
     """
-    from e2b import AsyncSandbox, SandboxQuery  # noqa: PLC0415 - an extra
+    from e2b import AsyncSandbox, SandboxQuery
 
     found: list[Leftover] = []
     try:
@@ -105,7 +105,7 @@ async def end(options: E2BOptions, leftover: Leftover) -> None:
     Raises:
         SandboxUnavailableError: If the service cannot be reached.
     """
-    from e2b import AsyncSandbox  # noqa: PLC0415
+    from e2b import AsyncSandbox
 
     try:
         await AsyncSandbox.kill(leftover.id, **options.connection())

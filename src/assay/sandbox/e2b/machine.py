@@ -151,7 +151,7 @@ class Machine:
         self.python = str(_answer(heard).get("python") or self.python)
 
     def _unsuitable(self, error: Exception, heard: list[str]) -> Exception:
-        from e2b import CommandExitException  # noqa: PLC0415 - an extra
+        from e2b import CommandExitException
 
         if not isinstance(error, CommandExitException):
             return explain(error, dispatch="never_started", address=self.address)
@@ -240,7 +240,7 @@ async def open_machine(
         UsageError: If the key, the template or the equipment will not do.
         SandboxUnavailableError: If none can be had.
     """
-    from e2b_code_interpreter import (  # noqa: PLC0415 - an extra # pyright: ignore[reportMissingTypeStubs]
+    from e2b_code_interpreter import (  # pyright: ignore[reportMissingTypeStubs]
         AsyncSandbox,
     )
 

@@ -185,7 +185,7 @@ class E2BSandbox:
     @asynccontextmanager
     async def open_interpreter(self) -> AsyncGenerator[Interpreter]:
         self._check_open()
-        from assay.sandbox.e2b.interpreter import open_interpreter  # noqa: PLC0415 - few need one
+        from assay.sandbox.e2b.interpreter import open_interpreter
 
         async with open_interpreter(self._machine, self.limits) as interpreter:
             self._interpreters.append(interpreter)

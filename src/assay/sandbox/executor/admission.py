@@ -4,14 +4,17 @@ import math
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
+from pathlib import PurePosixPath
 from typing import Final
 
 import anyio
 
+from assay.contracts.errors import PolicyError, UsageError
 from assay.contracts.execution import Equipment, Limits
 from assay.sandbox.executor.watching import Watcher
 from assay.sandbox.relay.gate import Attempt, Note
+from assay.sandbox.screening_modules import ModuleRules
 from assay.wire.failures import ExecutorBusyError
 
 _SOON_S: Final = 1.0
@@ -30,6 +33,34 @@ class Quotas:
     """At once, of one client; more of them wait in the queue."""
     client_sandboxes: int
     client_per_minute: int
+    maxima: Limits
+    """The largest that a sandbox may have."""
+    modules: ModuleRules = field(default_factory=ModuleRules)
+    """Which Python modules programs may import."""
+
+    @property
+    def client_waiting(self) -> int:
+        """How many executions of one client may wait."""
+        return share_of(self.waiting)
+
+    def check_limits(self, limits: Limits) -> None:
+        """Refuse limits above the maxima.
+
+        Raises:
+            UsageError: If one of them is.
+        """
+        for limit in fields(limits):
+            asked, maximum = getattr(limits, limit.name), getattr(self.maxima, limit.name)
+            if asked > maximum:
+                raise UsageError(
+                    f"{limit.name} is {asked:g}; this executor allows at most {maximum:g}",
+                    hint=f"the executor's setting is executor.max_{limit.name}",
+                )
+
+
+def share_of(total: int) -> int:
+    """Return how much of something one client gets at most, so that others get some of it too."""
+    return max(1, total * 3 // 4)
 
 
 class Admission:
@@ -84,13 +115,15 @@ class ClientGate:
         self._clock = clock
         self._turns = anyio.Semaphore(admission.quotas.client_executions)
         self._sandboxes = 0
+        self._waiting = 0
         self._allowed = float(admission.quotas.client_per_minute)
         self._counted_at = clock()
 
     @asynccontextmanager
     async def opening(self, limits: Limits, equipment: Equipment) -> AsyncGenerator[None]:
-        del limits, equipment
+        del equipment
         self._admission.check_open()
+        self._admission.quotas.check_limits(limits)
         if self._sandboxes >= self._admission.quotas.client_sandboxes:
             self._admission.watcher.note_refusal(self._client, "sandboxes")
             raise ExecutorBusyError(
@@ -110,17 +143,38 @@ class ClientGate:
         watcher = self._admission.watcher
         try:
             self._check()
-        except ExecutorBusyError as refusal:
+            self._admission.quotas.check_limits(attempt.limits)
+            self._check_modules(attempt)
+        except (ExecutorBusyError, UsageError) as refusal:
             watcher.note_attempt(self._client, attempt, outcome="refused", why=str(refusal))
             raise
         async with self._turn():
             with watcher.watching(self._client, attempt) as note:
                 yield note
 
+    def check_file(self, path: PurePosixPath, content: bytes) -> None:
+        try:
+            self._admission.quotas.modules.check_file(path, content)
+        except PolicyError:
+            self._admission.watcher.note_refusal(self._client, "policy")
+            raise
+
+    def _check_modules(self, attempt: Attempt) -> None:
+        for path, content in attempt.files:
+            self.check_file(path, content)
+        try:
+            self._admission.quotas.modules.check_work(attempt.work)
+        except PolicyError:
+            self._admission.watcher.note_refusal(self._client, "policy")
+            raise
+
     def _check(self) -> None:
         admission = self._admission
         admission.check_open()
-        if admission.waiting >= admission.quotas.waiting:
+        if (
+            admission.waiting >= admission.quotas.waiting
+            or self._waiting >= admission.quotas.client_waiting
+        ):
             admission.watcher.note_refusal(self._client, "queue")
             raise ExecutorBusyError(
                 f"{admission.waiting} executions are waiting already", retry_after_s=_SOON_S
@@ -143,6 +197,7 @@ class ClientGate:
     async def _turn(self) -> AsyncGenerator[None]:
         admission = self._admission
         admission.waiting += 1
+        self._waiting += 1
         admission.note_change()
         try:
             await self._turns.acquire()
@@ -153,6 +208,8 @@ class ClientGate:
                 raise
         finally:
             admission.waiting -= 1
+            self._waiting -= 1
+            admission.note_change()
         admission.running += 1
         admission.note_change()
         try:

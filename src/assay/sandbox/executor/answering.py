@@ -9,7 +9,7 @@ from typing import Any, Final, NoReturn, TypeAlias
 import anyio.abc
 import grpc
 import grpc.aio
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 
 from assay.contracts.errors import AssayError
 from assay.contracts.ports import SandboxBackend
@@ -94,36 +94,34 @@ class Answering:
         return grpc.method_handlers_generic_handler(SERVICE, handlers)
 
     def _handler(self, method: Method[Any, Any]) -> "grpc.RpcMethodHandler[Any, Any]":
-        builders: dict[tuple[bool, bool], tuple[Callable[..., Any], Callable[..., Any]]] = {
-            (False, False): (grpc.unary_unary_rpc_method_handler, self._one_to_one),
-            (False, True): (grpc.unary_stream_rpc_method_handler, self._one_to_many),
-            (True, False): (grpc.stream_unary_rpc_method_handler, self._many_to_one),
-        }
-        build, answer = builders[method.streams_requests, method.streams_responses]
-        return build(
-            answer(method),
-            request_deserializer=method.request.FromString,
-            response_serializer=method.response.SerializeToString,
+        # Requests are taken as streams of bytes, also where there is only one, so that nothing is
+        # read, let alone parsed, before it is known who asks. On the wire it is the same.
+        if method.streams_responses:
+            return grpc.stream_stream_rpc_method_handler(
+                self._to_many(method), response_serializer=method.response.SerializeToString
+            )
+        return grpc.stream_unary_rpc_method_handler(
+            self._to_one(method), response_serializer=method.response.SerializeToString
         )
 
-    def _one_to_one(self, method: Method[Any, Any]) -> Callable[..., Any]:
-        async def answer(request: Message, context: Context) -> Message:
-            return await self._only(method, _alone(request), context)
-
-        return answer
-
-    def _many_to_one(self, method: Method[Any, Any]) -> Callable[..., Any]:
-        async def answer(requests: AsyncIterator[Message], context: Context) -> Message:
-            return await self._only(method, requests, context)
-
-        return answer
-
-    def _one_to_many(self, method: Method[Any, Any]) -> Callable[..., Any]:
-        async def answer(request: Message, context: Context) -> AsyncGenerator[Message]:
+    def _to_one(self, method: Method[Any, Any]) -> Callable[..., Any]:
+        async def answer(requests: AsyncIterator[bytes], context: Context) -> Message:
             with self._watched(method, context) as call:
                 try:
-                    keeper = self._clients.keeper_of(self._client(method, context))
-                    async with aclosing(keeper.answer(method, _alone(request))) as answers:
+                    async with aclosing(self._answers(method, requests, context)) as answers:
+                        return await anext(answers)
+                except Exception as error:  # noqa: BLE001 - every call is answered, and a fault is told apart
+                    await call.fail(error)
+
+        return answer
+
+    def _to_many(self, method: Method[Any, Any]) -> Callable[..., Any]:
+        async def answer(
+            requests: AsyncIterator[bytes], context: Context
+        ) -> AsyncGenerator[Message]:
+            with self._watched(method, context) as call:
+                try:
+                    async with aclosing(self._answers(method, requests, context)) as answers:
                         async for response in answers:
                             yield response
                 except Exception as error:  # noqa: BLE001 - every call is answered, and a fault is told apart
@@ -131,16 +129,23 @@ class Answering:
 
         return answer
 
-    async def _only(
-        self, method: Method[Any, Any], requests: AsyncIterator[Message], context: Context
-    ) -> Message:
-        with self._watched(method, context) as call:
+    def _answers(
+        self, method: Method[Any, Any], requests: AsyncIterator[bytes], context: Context
+    ) -> AsyncGenerator[Message]:
+        client = self._client(method, context)
+        parsed = self._parsed(method, requests, client)
+        return self._clients.keeper_of(client).answer(method, parsed)
+
+    async def _parsed(
+        self, method: Method[Any, Any], requests: AsyncIterator[bytes], client: str
+    ) -> AsyncGenerator[Message]:
+        async for request in requests:
             try:
-                keeper = self._clients.keeper_of(self._client(method, context))
-                async with aclosing(keeper.answer(method, requests)) as answers:
-                    return await anext(answers)
-            except Exception as error:  # noqa: BLE001 - every call is answered, and a fault is told apart
-                await call.fail(error)
+                message = method.request.FromString(request)
+            except DecodeError as error:
+                self._watcher.note_unreadable(client, method.name)
+                raise MessageError(f"not a request of {method.name}") from error
+            yield message
 
     def _client(self, method: Method[Any, Any], context: Context) -> str:
         """Return who asks.
@@ -162,7 +167,7 @@ class Answering:
                 raise RequestRefusedError(
                     "this executor asks for a token", hint="set sandbox.remote.token_file"
                 )
-            owner = self._credentials.tokens.owner_of(given.removeprefix(_BEARER))
+            owner = self._credentials.tokens.current().owner_of(given.removeprefix(_BEARER))
             if owner is None:
                 raise RequestRefusedError(
                     "the executor does not know this token",
@@ -213,7 +218,3 @@ class _Call:
             trailing_metadata=tuple(trailing),
         )
         raise AssertionError("aborting raises")
-
-
-async def _alone(request: Message) -> AsyncGenerator[Message]:
-    yield request

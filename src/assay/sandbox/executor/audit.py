@@ -5,17 +5,23 @@ Never the code itself, its input, its output or its environment.
 
 import hashlib
 import json
+import logging
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from assay.contracts.errors import UsageError
 from assay.contracts.execution import BARE, Command, ExecutionResult, PythonCode
 from assay.sandbox.relay.gate import Attempt
 from assay.wire.codec import to_program, to_source
+from assay.wire.failures import ExecutorBusyError
+
+_AGAIN_S: Final = 10.0
+"""When to ask again after the log could not be written."""
+_log = logging.getLogger("assay.executor")
 
 Write = Callable[[Mapping[str, Any]], None]
 
@@ -41,9 +47,21 @@ class AuditLog:
             ) from error
 
     def write(self, entry: Mapping[str, Any]) -> None:
-        """Write a line. What cannot be written down must not be done, so this raises."""
+        """Write a line. What cannot be written down must not be done, so this raises.
+
+        Raises:
+            ExecutorBusyError: If it cannot be written, as on a full disk.
+        """
         line = json.dumps({"time": now(), **entry}, separators=(",", ":")) + "\n"
-        os.write(self._descriptor, line.encode())
+        try:
+            os.write(self._descriptor, line.encode())
+        except OSError as error:
+            told = f"cannot write the audit log {str(self._path)!r}: {error.strerror}"
+            _log.error("%s", told)
+            raise ExecutorBusyError(
+                f"the executor cannot write its audit log: {error.strerror}",
+                retry_after_s=_AGAIN_S,
+            ) from error
 
     def close(self) -> None:
         os.close(self._descriptor)

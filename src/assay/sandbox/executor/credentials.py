@@ -1,16 +1,22 @@
 """How an executor proves who it is, and what it wants to see of those who ask."""
 
 import ipaddress
+import ssl
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from assay.contracts.errors import UsageError
 from assay.executor_settings import ExecutorSettings
+from assay.sandbox.executor.rereading import Reread
 from assay.sandbox.executor.tokens import Tokens, read_private, read_tokens
 
 if TYPE_CHECKING:
     import grpc
+
+
+_SOON: Final = timedelta(days=7)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +25,7 @@ class Credentials:
 
     server: "grpc.ServerCredentials | None"
     """None: plain text."""
-    tokens: Tokens | None
+    tokens: Reread[Tokens] | None
     wants_certificates: bool
 
     def describe(self) -> str:
@@ -28,7 +34,7 @@ class Credentials:
             channel = "plain text"
         else:
             channel = "mutual TLS" if self.wants_certificates else "TLS"
-        return f"{channel}, {len(self.tokens)} tokens" if self.tokens else channel
+        return channel if self.tokens is None else f"{channel}, {len(self.tokens.current())} tokens"
 
 
 def load_credentials(settings: ExecutorSettings) -> Credentials:
@@ -52,7 +58,9 @@ def load_credentials(settings: ExecutorSettings) -> Credentials:
             "client certificates are asked for, and the executor has none itself",
             hint="set executor.cert and executor.key too",
         )
-    tokens = None if settings.token_file is None else read_tokens(settings.token_file)
+    tokens = None
+    if settings.token_file is not None:
+        tokens = Reread(settings.token_file, read_tokens, nothing=Tokens({}))
     _check_reach(settings, has_tokens=tokens is not None)
     return Credentials(
         server=_server_credentials(settings),
@@ -87,15 +95,59 @@ def is_loopback(host: str) -> bool:
 def _server_credentials(settings: ExecutorSettings) -> "grpc.ServerCredentials | None":
     if settings.cert is None or settings.key is None:
         return None
-    import grpc  # noqa: PLC0415 - loads third-party code
+    import grpc
 
     key = read_private(settings.key).encode()
+    check_pair(settings.cert, settings.key, section="executor")
     ca = None if settings.client_ca is None else _read(settings.client_ca)
     return grpc.ssl_server_credentials(
         [(key, _read(settings.cert))],
         root_certificates=ca,
         require_client_auth=ca is not None,
     )
+
+
+def check_pair(cert: Path, key: Path, *, section: str) -> None:
+    """Check that a key belongs to a certificate: gRPC would only fail to listen or to connect.
+
+    Raises:
+        UsageError: If it does not, or one of the files is something else.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        # The password is for a key that has one: without it, OpenSSL asks at the terminal.
+        context.load_cert_chain(cert, key, password=lambda: "")
+    except ssl.SSLError as error:
+        why = (
+            f"the key {str(key)!r} does not fit the certificate {str(cert)!r}"
+            if error.reason == "KEY_VALUES_MISMATCH"
+            else f"{str(cert)!r} and {str(key)!r} are not a certificate and its key, in PEM and "
+            "without a password"
+        )
+        raise UsageError(
+            why, hint=f"set {section}.cert and {section}.key to files of one `assay certs make`"
+        ) from error
+    except OSError as error:
+        raise UsageError(f"cannot read {str(cert)!r}: {error.strerror}") from error
+
+
+def expiry_warning(cert: Path | None) -> str:
+    """Say when a certificate has ended or soon will; empty if all is well."""
+    if cert is None:
+        return ""
+    from cryptography import x509
+
+    try:
+        ends = x509.load_pem_x509_certificate(cert.read_bytes()).not_valid_after_utc
+    except (OSError, ValueError):
+        return ""
+    left = ends - datetime.now(UTC)
+    if left > _SOON:
+        return ""
+    when = f"{ends:%Y-%m-%d %H:%M} UTC"
+    expired = left <= timedelta()
+    told = f"expired on {when}, and clients refuse it" if expired else f"expires on {when}"
+    return f"the certificate {str(cert)!r} {told}; make another with `assay certs make`"
 
 
 def _read(path: Path) -> bytes:

@@ -72,8 +72,12 @@ def overhearing(tell: Tell) -> Generator[None]:
 def _listen(reading: int, waking: int, onward: int, tell: Tell) -> None:
     rest = b""
     ending = False
+    # Not `select.select`, which takes no number above 1023.
+    events = select.poll()
+    for descriptor in (reading, waking):
+        events.register(descriptor, select.POLLIN)
     while not ending:
-        ready, _, _ = select.select([reading, waking], [], [])
+        ready = {descriptor for descriptor, _ in events.poll()}
         ending = waking in ready and reading not in ready
         if reading not in ready:
             continue

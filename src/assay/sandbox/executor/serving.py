@@ -6,18 +6,20 @@ import json
 import platform
 from collections.abc import AsyncGenerator
 from contextlib import ExitStack, asynccontextmanager, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Final
 
 import anyio
 
 from assay.contracts.errors import MissingExtraError, UsageError
+from assay.contracts.execution import Limits
 from assay.contracts.ports import SandboxBackend
 from assay.executor_settings import ExecutorSettings
 from assay.sandbox.executor.audit import AuditLog
 from assay.sandbox.executor.credentials import Credentials, load_credentials
 from assay.sandbox.relay.keeper import Terms
+from assay.sandbox.screening_modules import ModuleRules
 from assay.wire import executor_pb2
 from assay.wire.codec import CHUNK_BYTES, MAX_MESSAGE_BYTES
 from assay.wire.statuses import SERVICE
@@ -26,7 +28,7 @@ try:
     import grpc.aio
     from grpc_reflection.v1alpha import reflection
 
-    from assay.sandbox.executor.admission import Admission, Quotas
+    from assay.sandbox.executor.admission import Admission, Quotas, share_of
     from assay.sandbox.executor.answering import Answering, Clients
     from assay.sandbox.executor.health import HEALTH_SERVICE, Health
     from assay.sandbox.executor.metrics import Metrics
@@ -45,8 +47,9 @@ _OPTIONS: Final = (
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
     ("grpc.keepalive_permit_without_calls", 1),
-    ("grpc.keepalive_time_ms", 30_000),
-    ("grpc.keepalive_timeout_ms", 20_000),
+    # A client that is gone without a word is noticed in a quarter of a minute.
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
 )
 
 
@@ -82,6 +85,7 @@ class Executor:
         """
         self.port = _bind(self._server, settings, credentials)
         self.description = credentials.describe()
+        await self._health.begin(SERVICE, HEALTH_SERVICE)
         await self._server.start()
 
     def note_handshake(self, why: str) -> None:
@@ -149,9 +153,13 @@ def _quotas(plan: ExecutorPlan) -> Quotas:
     return Quotas(
         executions=plan.executions,
         waiting=settings.waiting,
-        client_executions=settings.client_executions,
+        client_executions=settings.client_executions or share_of(plan.executions),
         client_sandboxes=settings.client_sandboxes,
         client_per_minute=settings.client_per_minute,
+        maxima=Limits(
+            **{limit.name: getattr(settings, f"max_{limit.name}") for limit in fields(Limits)}
+        ),
+        modules=ModuleRules(allow=settings.allow_modules, deny=settings.deny_modules),
     )
 
 

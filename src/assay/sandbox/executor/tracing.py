@@ -47,12 +47,12 @@ def open_tracing(endpoint: str | None) -> Generator[Tracing]:
         yield NoTracing()
         return
     try:
-        from opentelemetry.exporter.otlp.proto.http.trace_exporter import (  # noqa: PLC0415 - an extra
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import (
             OTLPSpanExporter,
         )
-        from opentelemetry.sdk.resources import Resource  # noqa: PLC0415
-        from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
-        from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError as error:
         raise MissingExtraError("traces of an executor", extra="executor") from error
     provider = TracerProvider(
@@ -74,8 +74,8 @@ class _OpenTelemetry:
     def span(
         self, method: str, metadata: Iterable[tuple[str, str | bytes]]
     ) -> Generator[NoteStatus]:
-        from opentelemetry.trace import SpanKind, StatusCode  # noqa: PLC0415 - an extra
-        from opentelemetry.trace.propagation.tracecontext import (  # noqa: PLC0415
+        from opentelemetry.trace import SpanKind, StatusCode
+        from opentelemetry.trace.propagation.tracecontext import (
             TraceContextTextMapPropagator,
         )
 

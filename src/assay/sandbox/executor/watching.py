@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from assay.contracts.errors import AssayError
@@ -10,6 +10,7 @@ from assay.contracts.execution import ExecutionResult
 from assay.sandbox.executor.audit import Write, describe_attempt, describe_result
 from assay.sandbox.executor.metrics import Metrics
 from assay.sandbox.relay.gate import Attempt, Note
+from assay.wire.failures import ExecutorBusyError
 
 
 class Watcher:
@@ -39,17 +40,28 @@ class Watcher:
             )
             self._metrics.count_execution(outcome["outcome"], time.perf_counter() - began)
             ended = {"event": "ended", "client": client, "execution": attempt.execution_id}
-            self._write({**ended, **outcome})
+            self._try_to_write({**ended, **outcome})
+
+    def _try_to_write(self, entry: Mapping[str, Any]) -> None:
+        """Write what has happened already; that it cannot be written changes nothing about it."""
+        with suppress(ExecutorBusyError):  # It is in the log of the process.
+            self._write(entry)
 
     def note_attempt(self, client: str, attempt: Attempt, *, outcome: str, why: str) -> None:
         """Write down an execution that was asked for and did not begin."""
         told = {"event": outcome, "client": client, "why": why}
-        self._write({**told, **describe_attempt(attempt)})
+        self._try_to_write({**told, **describe_attempt(attempt)})
 
     def note_stranger(self, peer: str, method: str, why: str) -> None:
         """Write down that somebody was not let in."""
         self._metrics.count_refusal("stranger")
-        self._write({"event": "refused", "peer": peer, "method": method, "why": why})
+        self._try_to_write({"event": "refused", "peer": peer, "method": method, "why": why})
+
+    def note_unreadable(self, client: str, method: str) -> None:
+        """Write down that a known client sent what is not a request."""
+        self._metrics.count_refusal("unreadable")
+        why = "not a request of this method"
+        self._try_to_write({"event": "refused", "client": client, "method": method, "why": why})
 
     def note_refusal(self, client: str, why: str) -> None:
         """Count a request of a known client that went beyond its quota."""

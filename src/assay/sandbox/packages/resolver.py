@@ -114,7 +114,7 @@ class Resolver:
 
 def _find_uv() -> str:
     try:
-        from uv import find_uv_bin  # noqa: PLC0415 - an extra
+        from uv import find_uv_bin
 
         return find_uv_bin()
     except (ImportError, FileNotFoundError):

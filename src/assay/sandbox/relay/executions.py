@@ -1,8 +1,10 @@
-"""Executions on the far side: each runs by itself, whoever reads of it, and can be read again."""
+"""Executions on the far side: each runs as long as a client reads it, and can be read again."""
 
+import math
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import contextmanager
 from typing import Final
 
 import anyio
@@ -21,13 +23,18 @@ Work = Callable[[OnOutput], Awaitable[ExecutionResult | CellResult]]
 
 MOST_REMEMBERED: Final = 512
 MOST_REMEMBERED_BYTES: Final = 64 << 20
+UNREAD_S: Final = 1.5
+"""How long an execution goes on, or waits for its turn, after its last reader has left: enough to
+reconnect after the connection broke."""
 
 
 class Execution:
     """One program or cell, from the request for it until it is forgotten."""
 
-    def __init__(self, execution_id: str, output_bytes: int) -> None:
+    def __init__(self, execution_id: str, output_bytes: int, *, asked_for: bytes = b"") -> None:
         self.id = execution_id
+        self.asked_for = asked_for
+        """A digest of the request."""
         self.outcome: Outcome | None = None
         self._scope = anyio.CancelScope()
         self._spools: dict[StreamName, Spool] = {
@@ -36,6 +43,7 @@ class Execution:
         }
         self._changed = anyio.Event()
         self._ended = anyio.Event()
+        self._readers = 0
 
     async def carry_out(self, work: Work) -> None:
         """Run to the end. Whatever happens is the outcome, and this raises nothing."""
@@ -55,9 +63,22 @@ class Execution:
     def stop(self) -> None:
         self._scope.cancel()
 
+    @contextmanager
+    def _read(self) -> Generator[None]:
+        """Count as a reader; without one, the execution is stopped after `UNREAD_S`."""
+        self._readers += 1
+        self._scope.deadline = math.inf
+        try:
+            yield
+        finally:
+            self._readers -= 1
+            if not self._readers:
+                self._scope.deadline = anyio.current_time() + UNREAD_S
+
     async def wait(self) -> Outcome:
         """Wait for the end."""
-        await self._ended.wait()
+        with self._read():
+            await self._ended.wait()
         assert self.outcome is not None, "an execution that has ended has an outcome"  # noqa: S101 - set before the event
         return self.outcome
 
@@ -69,29 +90,32 @@ class Execution:
         self, stdout_offset: int = 0, stderr_offset: int = 0
     ) -> AsyncGenerator[pb.ExecutionEvent]:
         """Yield what is written from these offsets on, and then how it ended."""
-        offsets: dict[StreamName, int] = {"stdout": stdout_offset, "stderr": stderr_offset}
-        sequence = 0
-        while True:
-            # Both before reading, so that nothing can come in between unseen.
-            ended = self._ended.is_set()
-            if self._changed.is_set() and not ended:
-                self._changed = anyio.Event()
-            changed = self._changed
-            wrote = True
-            while wrote:
-                wrote = False
-                for stream, spool in self._spools.items():
-                    begin, data = spool.read(offsets[stream])
-                    if data:
-                        wrote = True
-                        sequence += 1
-                        offsets[stream] = begin + len(data)
-                        output = pb.Output(stream=STREAM_NUMBERS[stream], offset=begin, data=data)
-                        yield pb.ExecutionEvent(sequence=sequence, output=output)
-            if ended:
-                yield self._last_event(sequence + 1)
-                return
-            await changed.wait()
+        with self._read():
+            offsets: dict[StreamName, int] = {"stdout": stdout_offset, "stderr": stderr_offset}
+            sequence = 0
+            while True:
+                # Both before reading, so that nothing can come in between unseen.
+                ended = self._ended.is_set()
+                if self._changed.is_set() and not ended:
+                    self._changed = anyio.Event()
+                changed = self._changed
+                wrote = True
+                while wrote:
+                    wrote = False
+                    for stream, spool in self._spools.items():
+                        begin, data = spool.read(offsets[stream])
+                        if data:
+                            wrote = True
+                            sequence += 1
+                            offsets[stream] = begin + len(data)
+                            output = pb.Output(
+                                stream=STREAM_NUMBERS[stream], offset=begin, data=data
+                            )
+                            yield pb.ExecutionEvent(sequence=sequence, output=output)
+                if ended:
+                    yield self._last_event(sequence + 1)
+                    return
+                await changed.wait()
 
     def _last_event(self, sequence: int) -> pb.ExecutionEvent:
         stdout, stderr = self._spools["stdout"].kept, self._spools["stderr"].kept

@@ -143,8 +143,16 @@ async def pick_up(caller: Caller, following: Following, broken: BrokenOffError) 
             lost = again
         except SandboxUnavailableError as error:
             # Said of the attempt to pick it up, not of the program.
-            raise SandboxUnavailableError(str(error), dispatch="outcome_unknown") from error
-    raise SandboxUnavailableError(str(lost), dispatch="outcome_unknown") from lost
+            raise _unknown(error) from error
+    raise _unknown(lost) from lost
+
+
+def _unknown(lost: SandboxUnavailableError) -> SandboxUnavailableError:
+    return SandboxUnavailableError(
+        f"lost during the run, and the program may have run to its end: {lost}",
+        dispatch="outcome_unknown",
+        hint="it is not run a second time; look at what it was to do before you run it again",
+    )
 
 
 async def _read(

@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Protocol
 
 from assay.contracts.execution import Equipment, ExecutionResult, Limits, Program
@@ -17,6 +18,8 @@ class Attempt:
     """A program, or the source of a cell."""
     limits: Limits
     equipment: Equipment
+    files: tuple[tuple[PurePosixPath, bytes], ...] = ()
+    """What is written into its sandbox first."""
 
 
 Note = Callable[[ExecutionResult], None]
@@ -40,6 +43,15 @@ class Gate(Protocol):
 
         Raises:
             SandboxUnavailableError: `never_started`, if there are too many.
+            PolicyError: If no such program may be run.
+        """
+        ...
+
+    def check_file(self, path: PurePosixPath, content: bytes) -> None:
+        """Look at a file before it is written.
+
+        Raises:
+            PolicyError: If no such file may be written.
         """
         ...
 
@@ -54,6 +66,9 @@ class _OpenGate:
     async def executing(self, attempt: Attempt) -> AsyncGenerator[Note]:
         del attempt
         yield lambda _: None
+
+    def check_file(self, path: PurePosixPath, content: bytes) -> None:
+        pass
 
 
 OPEN_GATE: Gate = _OpenGate()

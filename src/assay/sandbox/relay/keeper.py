@@ -4,15 +4,17 @@ Whoever calls `answer` has a request in hand, and sends on what it yields. What 
 its own: another client has another keeper, and cannot name what is in this one.
 """
 
+import hashlib
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 import anyio.abc
 from google.protobuf.message import Message
 
-from assay.contracts.errors import SandboxUnavailableError, WorkspaceFullError
+from assay.contracts.errors import SandboxUnavailableError, UsageError, WorkspaceFullError
 from assay.contracts.execution import ExecutionResult
 from assay.contracts.interpreting import CellResult
 from assay.contracts.ports import OnOutput, SandboxBackend
@@ -164,27 +166,20 @@ class Keeper:
             case Exception():
                 raise outcome
 
-    async def _execute_stream(
-        self, request: pb.ExecuteRequest
-    ) -> AsyncGenerator[pb.ExecutionEvent]:
-        async for event in self._begin_program(request).events():
-            yield event
+    def _execute_stream(self, request: pb.ExecuteRequest) -> AsyncGenerator[pb.ExecutionEvent]:
+        return self._begin_program(request).events()
 
-    async def _attach_stream(
-        self, request: pb.AttachStreamRequest
-    ) -> AsyncGenerator[pb.ExecutionEvent]:
+    def _attach_stream(self, request: pb.AttachStreamRequest) -> AsyncGenerator[pb.ExecutionEvent]:
         execution = self._executions.find(request.execution_id)
         if execution is None:
             raise SandboxUnavailableError(
                 "there is no such execution (any more)", dispatch="never_started"
             )
-        async for event in execution.events(request.stdout_offset, request.stderr_offset):
-            yield event
+        return execution.events(request.stdout_offset, request.stderr_offset)
 
     def _begin_program(self, request: pb.ExecuteRequest) -> Execution:
         execution_id = check_id(request.execution_id, of="an execution")
-        # Asked for twice, as some transports do by themselves, it is still run once.
-        if known := self._executions.find(execution_id):
+        if known := self._known(execution_id, request):
             return known
         program = from_program(request.program)
         if request.HasField("fresh"):
@@ -201,7 +196,7 @@ class Keeper:
             with place.used():
                 return await place.sandbox.run(program, on_output=on_output)
 
-        return self._begin(attempt, work)
+        return self._begin(attempt, work, request)
 
     def _begin_fresh(self, execution_id: str, request: pb.ExecuteRequest) -> Execution:
         program = from_program(request.program)
@@ -218,12 +213,32 @@ class Keeper:
                 return await sandbox.run(program, on_output=on_output)
 
         attempt = Attempt(
-            execution_id=execution_id, work=program, limits=limits, equipment=equipment
+            execution_id=execution_id,
+            work=program,
+            limits=limits,
+            equipment=equipment,
+            files=tuple((path, content) for path, content, _ in files),
         )
-        return self._begin(attempt, work)
+        return self._begin(attempt, work, request)
 
-    def _begin(self, attempt: Attempt, work: Work) -> Execution:
-        execution = Execution(attempt.execution_id, attempt.limits.output_bytes)
+    def _known(self, execution_id: str, request: Message) -> Execution | None:
+        """Return an execution that was asked for before, as some transports do by themselves.
+
+        Raises:
+            UsageError: If something else was asked for under this id.
+        """
+        known = self._executions.find(execution_id)
+        if known is not None and known.asked_for != _digest(request):
+            raise UsageError(
+                f"the execution id {execution_id!r} is taken by another program",
+                hint="use a new id for each execution",
+            )
+        return known
+
+    def _begin(self, attempt: Attempt, work: Work, request: Message) -> Execution:
+        execution = Execution(
+            attempt.execution_id, attempt.limits.output_bytes, asked_for=_digest(request)
+        )
         self._executions.add(execution)
 
         async def guarded(on_output: OnOutput) -> ExecutionResult | CellResult:
@@ -265,9 +280,9 @@ class Keeper:
                 content += more.content
                 if len(content) > place.limits.disk_mb << 20:
                     raise WorkspaceFullError(f"no room for the content of {first.path!r:.200}")
-            await place.sandbox.write_file(
-                from_path(first.path), bytes(content), executable=first.executable
-            )
+            path = from_path(first.path)
+            self._gate.check_file(path, bytes(content))
+            await place.sandbox.write_file(path, bytes(content), executable=first.executable)
         yield pb.WriteFileResponse()
 
     async def _read_file(self, request: pb.ReadFileRequest) -> AsyncGenerator[pb.ReadFileResponse]:
@@ -323,13 +338,12 @@ class Keeper:
         await self._places.close_interpreter(request.interpreter_id)
         return pb.CloseInterpreterResponse()
 
-    async def _run_cell(self, request: pb.RunCellRequest) -> AsyncGenerator[pb.ExecutionEvent]:
-        async for event in self._begin_cell(request).events():
-            yield event
+    def _run_cell(self, request: pb.RunCellRequest) -> AsyncGenerator[pb.ExecutionEvent]:
+        return self._begin_cell(request).events()
 
     def _begin_cell(self, request: pb.RunCellRequest) -> Execution:
         execution_id = check_id(request.execution_id, of="an execution")
-        if known := self._executions.find(execution_id):
+        if known := self._known(execution_id, request):
             return known
         place, interpreter = self._places.find_interpreter(request.interpreter_id)
         source = from_source(request.source)
@@ -344,13 +358,17 @@ class Keeper:
         attempt = Attempt(
             execution_id=execution_id, work=source, limits=place.limits, equipment=place.equipment
         )
-        return self._begin(attempt, work)
+        return self._begin(attempt, work, request)
 
     async def _interrupt_cell(self, request: pb.InterruptCellRequest) -> pb.InterruptCellResponse:
         place, interpreter = self._places.find_interpreter(request.interpreter_id)
         with place.used():
             await interpreter.interrupt()
         return pb.InterruptCellResponse()
+
+
+def _digest(request: Message) -> bytes:
+    return hashlib.sha256(request.SerializeToString(deterministic=True)).digest()
 
 
 async def _first(requests: Requests) -> Any:  # noqa: ANN401 - of the method's own type, by the table
@@ -369,7 +387,8 @@ def _one(act: Callable[[_Request], Awaitable[_Response]]) -> _Answer:
 
 def _many(act: Callable[[_Request], AsyncGenerator[_Response]]) -> _Answer:
     async def answer(requests: Requests) -> AsyncGenerator[Message]:
-        async for response in act(await _first(requests)):
-            yield response
+        async with aclosing(act(await _first(requests))) as responses:
+            async for response in responses:
+                yield response
 
     return answer

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 
 import anyio
 
@@ -13,16 +14,15 @@ from assay.contracts.errors import (
 from assay.contracts.execution import BARE, Equipment, Isolation, Limits
 from assay.contracts.ports import Sandbox
 from assay.executor_settings import RemoteSettings
-from assay.sandbox.relay.caller import BrokenOffError, UnreachableError
-from assay.sandbox.relay.far import open_far
-from assay.sandbox.remote.cache import CachingSandbox, ResultCache
-from assay.sandbox.remote.sandbox import NAME, RemoteSandbox
-from assay.wire.failures import ExecutorBusyError
 
 try:
+    from assay.sandbox.relay.caller import BrokenOffError, UnreachableError
+    from assay.sandbox.remote.cache import CachingSandbox, ResultCache
     from assay.sandbox.remote.calling import GrpcCaller
     from assay.sandbox.remote.connecting import Access, open_channel, prepare_access
-    from assay.sandbox.remote.stations import Station, by_load
+    from assay.sandbox.remote.sandbox import NAME, RemoteSandbox
+    from assay.sandbox.remote.stations import Station, by_load, meet_all
+    from assay.wire.failures import ExecutorBusyError
 except ImportError as missing:
     raise MissingExtraError("the backend 'remote'", extra="executor") from missing
 
@@ -39,6 +39,14 @@ class RemoteBackend:
         self._stations = stations
         self._patience_s = settings.patience_s
         self._cache = ResultCache(settings.cache_entries) if settings.cache else None
+
+    @property
+    def trouble(self) -> str:
+        """See `assay.contracts.ports.Watched`; at most some seconds old."""
+        if by_load(self._stations, self.isolation):
+            return ""
+        asked = ", ".join(station.caller.address for station in self._stations)
+        return f"no executor serves: {asked}"
 
     @asynccontextmanager
     async def open_sandbox(
@@ -66,7 +74,9 @@ class RemoteBackend:
         candidates = by_load(self._stations, self.isolation) or await self._look_again()
         trouble: SandboxUnavailableError | None = None
         for station in candidates:
-            opening = self._opened(station, limits, equipment)
+            # Where there is no other, a busy executor may take its time.
+            patient = station is candidates[-1]
+            opening = self._opened(station, limits, equipment, patient=patient)
             try:
                 return await stack.enter_async_context(opening)
             except (UnreachableError, BrokenOffError) as lost:
@@ -83,27 +93,28 @@ class RemoteBackend:
 
     async def _look_again(self) -> list[Station]:
         """Ask those that were gone, for nobody else is there."""
-        trouble: SandboxUnavailableError | None = None
-        for station in self._stations:
-            try:
-                await station.meet()
-            except SandboxUnavailableError as error:
-                trouble = error
-        if (found := by_load(self._stations, self.isolation)) or trouble is None:
+        troubles = await meet_all(self._stations, self.isolation)
+        if (found := by_load(self._stations, self.isolation)) or not troubles:
             return found
-        raise trouble
+        raise troubles[-1]
 
     @asynccontextmanager
     async def _opened(
-        self, station: Station, limits: Limits, equipment: Equipment
+        self, station: Station, limits: Limits, equipment: Equipment, *, patient: bool
     ) -> AsyncGenerator[RemoteSandbox]:
         sandbox = self._build(station, limits)
         # Counted before it is there, or all that open at once would go to the same executor.
         station.sandboxes[sandbox.id] = sandbox
         try:
-            async with open_far(sandbox, equipment):
-                yield sandbox
+            if patient:
+                await sandbox.open(equipment)
+            else:
+                await station.unless_silent(partial(sandbox.open, equipment))
+            yield sandbox
         finally:
+            # Also after a failed opening: what became of it is not always known.
+            with anyio.CancelScope(shield=True):
+                await station.close(sandbox)
             del station.sandboxes[sandbox.id]
 
     def _build(self, station: Station, limits: Limits) -> RemoteSandbox:
@@ -160,17 +171,7 @@ async def _open_station(
 
 async def _meet_all(stations: tuple[Station, ...], least: Isolation) -> Isolation:
     """Return what all that answer give, and at least what is asked for."""
-    troubles: list[SandboxUnavailableError] = []
-
-    async def meet(station: Station) -> None:
-        try:
-            await station.meet()
-        except SandboxUnavailableError as error:
-            troubles.append(error)
-
-    async with anyio.create_task_group() as meeting:
-        for station in stations:
-            meeting.start_soon(meet, station)
+    troubles = await meet_all(stations, least)
     found = [station.isolation for station in stations if station.isolation is not None]
     if not found:
         raise troubles[0]

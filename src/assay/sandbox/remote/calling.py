@@ -27,6 +27,7 @@ _BROKEN: Final = frozenset(
 )
 """What gRPC says when it cannot tell what became of a call."""
 
+_DIAGNOSIS_S: Final = 3.0
 _FIRST_LOOK_S: Final = 0.001
 _LAST_LOOK_S: Final = 0.05
 _AGAIN_S: Final = 1.2
@@ -93,8 +94,10 @@ class GrpcCaller:
                 if state is grpc.ChannelConnectivity.TRANSIENT_FAILURE and not failed:
                     break
         if state is not grpc.ChannelConnectivity.READY:
-            look = partial(diagnose, self.address, self._access.identity)
-            why, hint = await anyio.to_thread.run_sync(look)
+            patience_s = min(self._connect_s, _DIAGNOSIS_S)
+            look = partial(diagnose, self.address, self._access.identity, patience_s)
+            # Only looks, with a limit of its own: nobody has to wait for it who leaves.
+            why, hint = await anyio.to_thread.run_sync(look, abandon_on_cancel=True)
             raise UnreachableError(f"the executor {self.address}: {why}", hint=hint)
 
     def _multi_callable(self, method: Method[Any, Any]) -> Any:  # noqa: ANN401 - four kinds of them

@@ -9,7 +9,7 @@ import grpc.aio
 
 from assay.contracts.errors import UsageError
 from assay.executor_settings import RemoteSettings
-from assay.sandbox.executor.credentials import is_loopback
+from assay.sandbox.executor.credentials import check_pair, is_loopback
 from assay.sandbox.executor.tokens import read_private
 from assay.sandbox.remote.diagnosis import Identity
 from assay.wire.codec import CHUNK_BYTES, MAX_MESSAGE_BYTES
@@ -86,6 +86,8 @@ def _channel_credentials(settings: RemoteSettings) -> grpc.ChannelCredentials | 
     if settings.ca is None:
         return None
     key = None if settings.key is None else read_private(settings.key).encode()
+    if settings.cert is not None and settings.key is not None:
+        check_pair(settings.cert, settings.key, section="sandbox.remote")
     cert = None if settings.cert is None else _read(settings.cert)
     return grpc.ssl_channel_credentials(
         root_certificates=_read(settings.ca), private_key=key, certificate_chain=cert

@@ -9,12 +9,20 @@ from typing import Final
 
 from cryptography import x509
 
-_PATIENCE_S: Final = 3.0
 _PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 """With which a client of HTTP/2 begins."""
 
 Finding = tuple[str, str]
 """What is the matter, and what to do about it."""
+
+_SILENT: Final = (
+    "it takes connections, but does not answer",
+    "is its process stopped, or its machine overloaded? its log may say more",
+)
+_SOMETHING_ELSE: Final = (
+    "it answers, but not as an executor does",
+    "is something else running there?",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,12 +35,12 @@ class Identity:
     server_name: str
 
 
-def diagnose(address: str, identity: Identity) -> Finding:
+def diagnose(address: str, identity: Identity, patience_s: float) -> Finding:
     """Try what gRPC has tried, step by step, and say which step fails."""
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
     try:
-        connection = socket.create_connection((host, int(port)), timeout=_PATIENCE_S)
+        connection = socket.create_connection((host, int(port)), timeout=patience_s)
     except OSError as error:
         return str(error.strerror or error).lower(), "is the executor running there?"
     with connection:
@@ -52,9 +60,11 @@ def _diagnose_plain(connection: socket.socket) -> Finding:
     except ssl.SSLError as error:
         if "WRONG_VERSION_NUMBER" not in str(error):
             return "it speaks TLS, and we speak plain text", "set sandbox.remote.ca"
-        return "it answers, but not as an executor does", "is something else running there?"
+        return _SOMETHING_ELSE
+    except TimeoutError:
+        return _SILENT
     except OSError:
-        return "it answers, but not as an executor does", "is something else running there?"
+        return _SOMETHING_ELSE
     return "it speaks TLS, and we speak plain text", "set sandbox.remote.ca"
 
 
@@ -75,6 +85,8 @@ def _diagnose_tls(connection: socket.socket, host: str, identity: Identity) -> F
     except ssl.SSLError as error:
         if "WRONG_VERSION_NUMBER" in str(error):
             return "it speaks plain text, and we speak TLS", "unset sandbox.remote.ca"
+    except TimeoutError:
+        return _SILENT
     except OSError:
         pass  # Hung up, as after the handshake.
     return _hung_up(identity)

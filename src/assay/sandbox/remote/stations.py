@@ -1,13 +1,13 @@
 """The executors that can be asked: which of them answer, and how much each has to do."""
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final, cast
 
 import anyio
 import grpc.aio
 from grpc_health.v1 import health_pb2
 
-from assay.contracts.errors import AssayError
+from assay.contracts.errors import AssayError, SandboxUnavailableError
 from assay.contracts.execution import Isolation
 from assay.sandbox.relay.caller import UnreachableError, distrusting
 from assay.sandbox.relay.far import FarSandbox
@@ -21,6 +21,13 @@ _CHECK_EVERY_S: Final = 2.0
 _CHECK_S: Final = 5.0
 _RENEWALS_PER_LEASE: Final = 4
 _ANSWER_S: Final = 20.0
+_GRACE_S: Final = 1.0
+"""How long to wait for the other executors after the first good one has answered."""
+_SILENT_S: Final = 0.5
+"""How long a call may take before the executor is asked whether it is still there."""
+_PROBE_S: Final = 1.0
+_FAREWELL_S: Final = 0.3
+"""How long to wait for an executor that does not serve to close a sandbox; its lease ends too."""
 
 _HealthStatus = cast("Any", health_pb2)
 
@@ -56,6 +63,52 @@ class Station:
         self.digest = answer.digest
         self.serving = True
 
+    async def unless_silent(self, act: Callable[[], Awaitable[None]]) -> None:
+        """Do something there, and give up as soon as the executor stops answering meanwhile.
+
+        Raises:
+            UnreachableError: If it stopped; what was asked for may still happen there.
+            AssayError: What `act` raises.
+        """
+        failure: AssayError | None = None
+        done = False
+
+        async def watch() -> None:
+            while True:
+                await anyio.sleep(_SILENT_S)
+                if not await self._answers():
+                    tasks.cancel_scope.cancel()
+                    return
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(watch)
+            try:
+                await act()
+                done = True
+            except AssayError as error:  # A task group would wrap it.
+                failure = error
+            tasks.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
+        if not done:
+            self.serving = False
+            raise UnreachableError(
+                f"the executor {self.caller.address} does not answer",
+                hint="is its process stopped, or its machine overloaded?",
+            )
+
+    async def _answers(self) -> bool:
+        try:
+            await self._check(_HealthStatus.HealthCheckRequest(), timeout=_PROBE_S)
+        except grpc.aio.AioRpcError:
+            return False
+        return True
+
+    async def close(self, sandbox: FarSandbox) -> None:
+        """Close a sandbox there; an executor that does not serve is not waited for."""
+        with anyio.move_on_after(None if self.serving else _FAREWELL_S):
+            await sandbox.close()
+
     async def look_after(self) -> None:
         """Keep up what is known of it, and what we have there, for ever."""
         since_renewal_s = 0.0
@@ -84,6 +137,30 @@ class Station:
     async def _renew(self) -> None:
         request = pb.RenewSandboxesRequest(sandbox_ids=list(self.sandboxes))
         await self.caller.ask(methods.RENEW_SANDBOXES, request, timeout_s=_ANSWER_S)
+
+
+async def meet_all(stations: Iterable[Station], least: Isolation) -> list[SandboxUnavailableError]:
+    """Ask all of them at the same time; returns why some cannot be used.
+
+    Once one has answered that isolates well enough, the others have a second left: an executor
+    that hangs must not hold up the healthy ones. `Station.look_after` asks it again later.
+    """
+    troubles: list[SandboxUnavailableError] = []
+
+    async def meet(station: Station) -> None:
+        try:
+            await station.meet()
+        except SandboxUnavailableError as error:
+            troubles.append(error)
+        if station.serving and station.isolation and station.isolation.satisfies(least):
+            meeting.cancel_scope.deadline = min(
+                meeting.cancel_scope.deadline, anyio.current_time() + _GRACE_S
+            )
+
+    async with anyio.create_task_group() as meeting:
+        for station in stations:
+            meeting.start_soon(meet, station)
+    return troubles
 
 
 def by_load(stations: Iterable[Station], at_least: Isolation) -> list[Station]:

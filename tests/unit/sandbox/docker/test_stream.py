@@ -56,7 +56,7 @@ async def test_a_stream_reads_writes_and_ends() -> None:
     ours, theirs = socket.socketpair()
     ours.setblocking(False)  # noqa: FBT003 - the standard library's signature
     stream = ContainerStream(ours)
-    with theirs, anyio.fail_after(5):
+    with theirs, anyio.fail_after(60):
         theirs.sendall(framed(1, b"answer"))
         assert await stream.receive(3) == b"ans"
         assert await stream.receive() == b"wer"
@@ -81,7 +81,7 @@ async def test_closing_wakes_whoever_waits() -> None:
             await stream.receive()
         woken.set()
 
-    with theirs, anyio.fail_after(5):
+    with theirs, anyio.fail_after(60):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(wait)
             await anyio.wait_all_tasks_blocked()

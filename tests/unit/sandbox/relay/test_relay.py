@@ -100,7 +100,7 @@ async def test_an_answer_does_not_wait_for_the_rest_of_the_request() -> None:
         await sandbox.write_file(PurePosixPath("in the way"), b"")
 
         # Many times what may be under way, and refused for its path.
-        with anyio.fail_after(10), pytest.raises(Exception, match="in the way"):
+        with anyio.fail_after(60), pytest.raises(Exception, match="in the way"):
             await sandbox.write_file(PurePosixPath("in the way/x"), bytes(40 << 20))
 
 
@@ -156,7 +156,7 @@ async def test_calls_that_are_cancelled_while_they_begin_leave_the_others_alone(
 async def test_what_a_client_leaves_behind_is_ended_with_its_connection() -> None:
     slow = SlowSandbox()
     near, far = await connected_streams()
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(serve_relay, OneSandbox(slow), far)
             await tasks.start(_run_until_lost, near)
@@ -329,7 +329,7 @@ async def test_a_far_side_that_breaks_a_rule_is_left(misdeed: Misdeed) -> None:
             with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
                 await _serve_badly(far, misdeed)
 
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         async with AsyncExitStack() as stack:
             tasks = await stack.enter_async_context(anyio.create_task_group())
             tasks.start_soon(serve)
@@ -350,7 +350,7 @@ async def test_something_that_is_no_relay_is_not_taken_for_one(greeting: bytes) 
     near, far = await connected_streams()
     await far.send(greeting)
 
-    with anyio.fail_after(10), pytest.raises(SandboxUnavailableError) as caught:
+    with anyio.fail_after(60), pytest.raises(SandboxUnavailableError) as caught:
         async with open_relay(near):
             pass
 
@@ -361,7 +361,7 @@ async def test_something_that_is_no_relay_is_not_taken_for_one(greeting: bytes) 
 async def test_nobody_at_the_other_end_is_noticed() -> None:
     near, far = await connected_streams()
 
-    with anyio.fail_after(10), pytest.raises(SandboxUnavailableError, match="no answer within"):
+    with anyio.fail_after(60), pytest.raises(SandboxUnavailableError, match="no answer within"):
         async with open_relay(near, greeting_s=0.05):
             pass
 
@@ -387,7 +387,7 @@ async def test_nobody_at_the_other_end_is_noticed() -> None:
 )
 async def test_a_client_that_breaks_a_rule_is_left(frames: list[relay_pb2.Frame]) -> None:
     near, far = await connected_streams()
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(serve_relay, FakeBackend(), far)
             reader = FrameReader()
