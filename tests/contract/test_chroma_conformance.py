@@ -95,7 +95,7 @@ def subject(request: pytest.FixtureRequest, tmp_path: Path) -> MemorySubject:
 
 def forget_everything(url: str) -> None:
     """Give a test the server as if it were new: starting one takes longer than the test."""
-    import chromadb  # noqa: PLC0415 - an extra
+    import chromadb
 
     client = chromadb.HttpClient(host="127.0.0.1", port=urlsplit(url).port)
     for collection in client.list_collections():

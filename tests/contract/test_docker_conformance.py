@@ -2,8 +2,9 @@
 
 import pytest
 
-from assay.testing.selftest import NOT_HERE, CheckResult, run_suites
+from assay.testing.selftest import NOT_HERE
 from tests.support.docker import KINDS, Kind, open_docker_backend
+from tests.support.repeating import run_suite
 
 pytestmark = pytest.mark.backends
 
@@ -11,19 +12,11 @@ AT_ONCE = 2
 NO_HOSTS_ON_GVISOR = "no hosts can be allowed on gVisor"
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("kind", KINDS)
 async def test_docker_keeps_every_promise(kind: Kind) -> None:
-    broken: list[CheckResult] = []
-
-    def note(result: CheckResult) -> None:
-        if result.status == "failed":
-            broken.append(result)
-
     async with open_docker_backend(kind, spares=0) as backend:
-        report = await run_suites(
-            backend, suites=["conformance"], on_result=note, checks_at_once=AT_ONCE
-        )
+        report, broken = await run_suite(backend, "conformance", at_once=AT_ONCE)
 
     assert broken == []
     assert report.count("passed") > 190

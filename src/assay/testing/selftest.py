@@ -2,7 +2,7 @@
 
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Container, Iterable
 from dataclasses import dataclass
 from typing import Literal, cast
 
@@ -75,8 +75,9 @@ async def run_suites(
     suites: Iterable[Suite] = SUITES,
     on_result: OnResult,
     checks_at_once: int = CHECKS_AT_ONCE,
+    names: Container[str] | None = None,
 ) -> Report:
-    """Run every check of the suites, whatever fails on the way; tell each result as it comes.
+    """Run every check of the suites, or those with these names; report each result as it comes.
 
     Raises:
         UsageError: If Python runs without assertions, of which the suites are made.
@@ -86,7 +87,8 @@ async def run_suites(
             "the suites are made of assertions, and this Python runs without them",
             hint="leave out `-O` and PYTHONOPTIMIZE",
         )
-    checks = [check for suite in suites for check in _checks_of(suite, backend)]
+    found = [check for suite in suites for check in _checks_of(suite, backend)]
+    checks = [check for check in found if names is None or check.name in names]
     results: dict[int, CheckResult] = {}
     limiter = anyio.CapacityLimiter(checks_at_once)
 

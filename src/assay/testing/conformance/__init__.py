@@ -3,6 +3,7 @@
 from assay.testing.conformance import (
     branches,
     cells,
+    devices,
     disk,
     endings,
     equipment,
@@ -25,6 +26,7 @@ PROMISES: tuple[Promise, ...] = tuple(
     for module in (
         endings,
         starting,
+        devices,
         output,
         interpreter,
         limits,

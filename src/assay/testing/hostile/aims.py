@@ -84,6 +84,19 @@ pair = socket.socketpair()
 REACHED = lambda connect: pair[0]
 """
 
+REACH_BY_DATAGRAM = """
+import select, socket
+def send():
+    with REACHED() as mine:
+        mine.send(b"hello")
+        # What nobody takes is refused by the sandbox's own loopback, a moment later.
+        refused = select.poll()
+        refused.register(mine, 0)
+        return "sent" if not refused.poll(1000) else None
+judge(send)
+"""
+"""Fires when a datagram can be sent over what REACHED connects, and nobody refuses it."""
+
 MAKE_SOCKET = """
 import socket
 judge(lambda: MAKE(socket))

@@ -45,6 +45,7 @@ class HostCanaries:
             "secret_file": str(self.secret_file),
             "writable_file": str(self.writable_file),
             "unix_path": str(self.directory / "socket"),
+            "datagram_path": str(self.directory / "datagrams"),
             "abstract_name": self._address("abstract"),
             "tcp_port": self._port("tcp"),
             "tcp6_port": self._port("tcp6"),
@@ -53,6 +54,7 @@ class HostCanaries:
             # Backwards, so that the attacker does not find its own source.
             "victim_mark_reversed": self.victim_mark[::-1],
             "shm_key": self.shm_key,
+            "terminals": _device_of("/dev/pts"),
             "home": str(Path.home()),
             "pid": os.getpid(),
         }
@@ -77,7 +79,7 @@ class HostCanaries:
 
     def _changed(self) -> list[str]:
         expected = {self.secret_file: self.secret.encode(), self.writable_file: _UNTOUCHED}
-        known = {*expected, self.directory / "socket"}
+        known = {*expected, self.directory / "socket", self.directory / "datagrams"}
         changed = [
             f"{path.name} was changed or removed"
             for path, content in expected.items()
@@ -155,7 +157,9 @@ def _open_listeners(directory: Path) -> Generator[dict[str, socket.socket]]:
         listen("tcp", socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", 0))
         listen("udp", socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.1", 0))
         listen("unix", socket.AF_UNIX, socket.SOCK_STREAM, str(directory / "socket"))
-        (directory / "socket").chmod(0o666)
+        listen("datagrams", socket.AF_UNIX, socket.SOCK_DGRAM, str(directory / "datagrams"))
+        for name in ("socket", "datagrams"):
+            (directory / name).chmod(0o666)
         if socket.has_ipv6:
             listen("tcp6", socket.AF_INET6, socket.SOCK_STREAM, ("::1", 0))
         if sys.platform == "linux":
@@ -188,6 +192,13 @@ def _shared_memory() -> Generator[int]:
     finally:
         if segment >= 0:
             libc.shmctl(segment, _IPC_RMID, None)
+
+
+def _device_of(path: str) -> int:
+    try:
+        return Path(path).stat().st_dev
+    except OSError:
+        return 0
 
 
 def _has_visitor(listener: socket.socket) -> bool:

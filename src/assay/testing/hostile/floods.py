@@ -134,6 +134,22 @@ def one_more(number):
         terms=_TERMS.ending(Reason.DISK_FULL, Reason.OUT_OF_MEMORY).against_the_hosts_kernel(),
     ),
     _Flood(
+        name="a_flood_of_inotify_instances_leaves_some_to_the_user",
+        one_more="""
+import ctypes, errno
+libc = ctypes.CDLL(None, use_errno=True)
+def one_more(number):
+    if libc.inotify_init1(0) < 0:
+        refused = ctypes.get_errno()
+        if not (MANY < 10 and refused in (errno.ENOSYS, errno.EPERM)):
+            raise OSError(refused, "inotify_init1")
+        # Where there are none, the control counts for nothing but itself.
+""",
+        many=40,
+        few=4,
+        terms=_TERMS.within(replace(TIGHT, open_files=256)).against_the_hosts_kernel(),
+    ),
+    _Flood(
         name="a_flood_of_queued_signals_is_stopped",
         one_more="""
 import ctypes, signal
@@ -173,6 +189,36 @@ RAISED_LIMITS = tuple(
         terms=_TERMS,
     )
     for name, limit in _LIMITS.items()
+)
+
+
+SOFT_LIMITS = probing(
+    "no_soft_limit_can_be_raised",
+    detector="""
+        import resource
+        def raise_any():
+            raised = []
+            for name in NAMES:
+                limit = getattr(resource, "RLIMIT_" + name)
+                soft, hard = resource.getrlimit(limit)
+                if soft != hard:
+                    resource.setrlimit(limit, (hard, hard))
+                    raised.append(name)
+            return raised
+        judge(raise_any)
+    """,
+    # Not that of the stack: what that takes up counts as memory.
+    attack="""
+        NAMES = ("AS", "CORE", "CPU", "DATA", "FSIZE", "MEMLOCK", "MSGQUEUE", "NICE", "NOFILE",
+                 "NPROC", "RSS", "RTPRIO", "RTTIME", "SIGPENDING")
+    """,
+    control="""
+        import resource
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most - 1, most))
+        NAMES = ("NOFILE",)
+    """,
+    terms=_TERMS.against_the_hosts_kernel(),
 )
 
 

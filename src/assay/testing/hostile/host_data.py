@@ -137,7 +137,7 @@ _UNWRITABLE = {
     "virtual_machines_cannot_be_made": "['/dev/kvm', '/dev/vhost-net', '/dev/vhost-vsock']",
     "file_systems_and_tunnels_cannot_be_made": "['/dev/fuse', '/dev/net/tun', '/dev/loop-control']",
     "consoles_cannot_be_written": (
-        "['/dev/console', '/dev/tty0', '/dev/tty1', '/dev/ttyS0', '/dev/ptmx', '/dev/pts/0']"
+        "['/dev/console', '/dev/tty0', '/dev/tty1', '/dev/ttyS0', '/dev/tty', '/dev/pts/0']"
     ),
 }
 

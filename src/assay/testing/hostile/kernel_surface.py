@@ -45,6 +45,7 @@ _NEW_NAMESPACE = 0x00020000
 _SIGCHLD = 17
 _CHARACTER_DEVICE = 0o020666
 _READ_IMPLIES_EXEC = 0x0400000
+_ADDR_NO_RANDOMIZE = 0x0040000
 _TIOCSTI = 0x5412
 _X32 = 0x40000000
 
@@ -93,6 +94,7 @@ _INTRUSIVE = (
     _Call("open_by_handle_at", 304, 265, (-1, "HERE", 0)),
     _Call("lookup_dcookie", 212, 18, (0, 0, 0)),
     _Call("a_personality_of_executable_data", 135, 92, (_READ_IMPLIES_EXEC,)),
+    _Call("a_personality_without_random_addresses", 135, 92, (_ADDR_NO_RANDOMIZE,)),
     _Call("modify_ldt", 154, None, (0, "HERE", 16)),
     _Call("move_pages", 279, 239, (1, 0, 0, 0, 0, 0)),
     _Call("migrate_pages", 256, 238, (1, 0, 0, 0)),
@@ -233,6 +235,36 @@ SOCKET_FAMILIES = tuple(
         terms=_TERMS,
     )
     for name, arguments in _FAMILIES.items()
+)
+
+_BPF_OPTIONS = {
+    "a_socket_filter_is_refused": "26, b'\\0' * 16",
+    "a_filter_for_ports_in_common_is_refused": "51, b'\\0' * 16",
+    "locking_a_socket_filter_is_refused": "44, 1",
+}
+
+SOCKET_FILTERS = tuple(
+    probing(
+        name,
+        detector="""
+            import errno, socket
+            def attach():
+                mine, _ = socket.socketpair()
+                try:
+                    mine.setsockopt(socket.SOL_SOCKET, *OPTION)
+                except OSError as error:
+                    # Anything else was said by the kernel, about what it was given.
+                    if error.errno not in (errno.EPERM, errno.ENOPROTOOPT):
+                        return error
+                    raise
+                return OPTION
+            judge(attach)
+        """,
+        attack=f"OPTION = ({option})",
+        control="OPTION = (7, 65536)  # SO_SNDBUF",
+        terms=_TERMS,
+    )
+    for name, option in _BPF_OPTIONS.items()
 )
 
 FILTER_STAYS = probing(

@@ -2,12 +2,18 @@
 
 from dataclasses import replace
 
-from assay.contracts.execution import Reason
+from assay.contracts.execution import Isolation, Reason
 from assay.testing.hostile.case import TIGHT, Terms
 from assay.testing.hostile.greed import Greed
 
 _TERMS = Terms(group="resources").ending(Reason.OUT_OF_MEMORY)
 _ROOMY = _TERMS.ending(Reason.DISK_FULL)
+
+_OF_THE_KERNEL = _TERMS.within(replace(TIGHT, wall_s=30.0, cpu_s=30.0)).against_the_hosts_kernel()
+_FILES_IN_MEMORY = replace(
+    _ROOMY.within(replace(TIGHT, disk_mb=100)).against_the_hosts_kernel(), needs=Isolation.ISOLATED
+)
+"""Files of a weaker sandbox are on the host's disk, and take up no memory."""
 
 _GREEDS = (
     Greed(
@@ -193,6 +199,75 @@ def take():
         much=512,
         little=1,
         terms=_TERMS.within(replace(TIGHT, open_files=2000)).against_the_hosts_kernel(),
+    ),
+    Greed(
+        name="page_tables_cannot_take_all_memory",
+        take="""
+import mmap, time
+def take():
+    # Each page that is read here is the same one, full of zeros; each needs a table of its own.
+    step, kept = 2 << 20, []
+    for _ in range(AMOUNT):
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000  # MAP_NORESERVE
+        kept.append(mmap.mmap(-1, 256 * step, flags=flags, prot=mmap.PROT_READ))
+        for offset in range(0, 256 * step, step):
+            kept[-1][offset]
+    time.sleep(0.3)  # a watch may take a moment to see it
+    return AMOUNT
+""",
+        much=256,
+        little=4,
+        terms=_OF_THE_KERNEL,
+    ),
+    Greed(
+        name="shared_memory_that_is_not_mapped_cannot_take_all_memory",
+        take="""
+import mmap, time
+def take():
+    kept = []
+    for _ in range(AMOUNT >> 3):
+        kept.append(mmap.mmap(-1, 8 << 20))
+        for offset in range(0, 8 << 20, 4096):
+            kept[-1][offset] = 1
+        kept[-1].madvise(mmap.MADV_DONTNEED)  # it lives on until the mapping is gone
+    time.sleep(0.3)  # a watch may take a moment to see it
+    return AMOUNT
+""",
+        much=512,
+        little=8,
+        terms=_OF_THE_KERNEL,
+    ),
+    Greed(
+        name="files_and_memory_together_cannot_take_too_much",
+        take="""
+import time
+def take():
+    with open("kept", "wb", buffering=0) as file:
+        for _ in range(AMOUNT):
+            file.write(bytes(1 << 20))
+    kept = [bytearray(b"x") * (1 << 20) for _ in range(AMOUNT)]
+    time.sleep(0.3)  # a watch may take a moment to see it
+    return len(kept)
+""",
+        much=90,
+        little=8,
+        terms=_FILES_IN_MEMORY,
+    ),
+    Greed(
+        name="shared_memory_files_and_memory_together_cannot_take_too_much",
+        take="""
+import time
+def take():
+    with open("/dev/shm/kept", "wb", buffering=0) as file:
+        for _ in range(AMOUNT // 2):
+            file.write(bytes(1 << 20))
+    kept = [bytearray(b"x") * (1 << 20) for _ in range(AMOUNT)]
+    time.sleep(0.3)  # a watch may take a moment to see it
+    return len(kept)
+""",
+        much=100,
+        little=8,
+        terms=_FILES_IN_MEMORY,
     ),
     Greed(
         name="a_decompression_bomb_cannot_take_all_memory",

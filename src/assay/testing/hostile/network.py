@@ -14,6 +14,7 @@ from assay.testing.hostile.aims import (
     MAKE_SOCKET,
     MAKE_SOCKET_CONTROL,
     REACH,
+    REACH_BY_DATAGRAM,
     REACH_CONTROL,
 )
 from assay.testing.hostile.case import TIGHT, Arena, Finding, Terms, build_case
@@ -28,7 +29,6 @@ _INET_TARGETS = {
     "tcp_over_ipv6_to_the_host": (
         "socket.AF_INET6, socket.SOCK_STREAM, ('::1', CANARY['tcp6_port'])"
     ),
-    "udp_to_the_host": "socket.AF_INET, socket.SOCK_DGRAM, ('127.0.0.1', CANARY['udp_port'])",
     "tcp_through_ipv6_mapped_addresses": (
         "socket.AF_INET6, socket.SOCK_STREAM, ('::ffff:127.0.0.1', CANARY['tcp_port'])"
     ),
@@ -49,12 +49,48 @@ REACHING_OUT = tuple(
     for name, target in _INET_TARGETS.items()
 )
 
+DATAGRAMS = probing(
+    "udp_to_the_host_goes_nowhere",
+    detector=REACH_BY_DATAGRAM,
+    attack="""
+        def REACHED():
+            mine = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            mine.connect(("127.0.0.1", CANARY["udp_port"]))
+            return mine
+    """,
+    control="""
+        import socket
+        pair = socket.socketpair()
+        REACHED = lambda: pair[0]
+    """,
+    terms=_TERMS,
+)
+
 OTHER_PROGRAMS = probing(
     "tcp_by_another_program_goes_nowhere",
     detector=REACH,
     attack=f"REACHED = lambda connect: connect({_INET_TARGETS['tcp_to_the_host']})",
     control=REACH_CONTROL,
     terms=replace(_TERMS, by_command=True),
+)
+
+PAIRS = probing(
+    "a_datagram_from_a_socket_pair_does_not_reach_a_socket_of_the_host",
+    detector="""
+        import socket
+        judge(lambda: SEND(*socket.socketpair(socket.AF_UNIX, KIND)))
+    """,
+    attack="""
+        import socket
+        KIND = socket.SOCK_DGRAM
+        SEND = lambda mine, other: mine.sendto(b"hello", CANARY["datagram_path"])
+    """,
+    control="""
+        import socket
+        KIND = socket.SOCK_STREAM
+        SEND = lambda mine, other: mine.send(b"hello")
+    """,
+    terms=_TERMS,
 )
 
 ABSTRACT = probing(
@@ -89,7 +125,7 @@ NAMES = probing(
     """,
     control="""
         import socket, threading
-        mine, server = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        mine, server = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         threading.Thread(target=lambda: server.send(server.recv(512))).start()
         REACHED = lambda: mine
     """,
@@ -202,15 +238,20 @@ LISTENING = build_case(
     terms=_TERMS,
 )
 
+_ABSTRACT = ("socket.AF_UNIX", "'\\0assay-meeting'")
+_LOOPBACK = ("socket.AF_INET", "('127.0.0.1', 45123)")
+
 _WAIT_FOR_VISITOR = """
     import socket, sys
-    listener = socket.socket(socket.AF_UNIX)
-    listener.bind("\\0assay-meeting")
+    listener = socket.socket({family})
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind({address})
     listener.listen()
     listener.settimeout(2)
     print("ready", flush=True)
     if sys.argv[1:] == ["alone"]:
-        socket.socket(socket.AF_UNIX).connect("\\0assay-meeting")
+        visitor = socket.socket({family})
+        visitor.connect({address})
     try:
         listener.accept()
         print("BREACH 'met'", flush=True)
@@ -220,14 +261,19 @@ _WAIT_FOR_VISITOR = """
 _VISIT = """
     import socket
     try:
-        socket.socket(socket.AF_UNIX).connect("\\0assay-meeting")
+        socket.socket({family}).connect({address})
     except OSError as error:
         print(error)
 """
 
 
-async def _meet(arena: Arena, *, apart: bool) -> Finding:
-    """Let one execution wait at an abstract address, and others visit it, or only itself."""
+async def _meet(arena: Arena, place: tuple[str, str], *, apart: bool) -> Finding:
+    """Let one execution wait at an address, and others visit it, or only itself."""
+    family, address = place
+    wait, visit = (
+        python(source.format(family=family, address=address))
+        for source in (_WAIT_FOR_VISITOR, _VISIT)
+    )
     heard: list[bytes] = []
     ready = anyio.Event()
 
@@ -235,7 +281,7 @@ async def _meet(arena: Arena, *, apart: bool) -> Finding:
         heard.append(chunk.data)
         ready.set()
 
-    waiting = replace(python(_WAIT_FOR_VISITOR), args=() if apart else ("alone",))
+    waiting = replace(wait, args=() if apart else ("alone",))
     async with (
         arena.backend.open_sandbox(TIGHT) as one,
         arena.backend.open_sandbox(TIGHT) as other,
@@ -245,8 +291,8 @@ async def _meet(arena: Arena, *, apart: bool) -> Finding:
         with anyio.fail_after(15):
             await ready.wait()
         if apart:
-            await other.run(python(_VISIT))
-            await one.run(python(_VISIT))
+            await other.run(visit)
+            await one.run(visit)
     text = b"".join(heard).decode()
     assert "HELD" in text or "BREACH" in text, f"nothing was tested: {text!r}"
     return Finding(breached="BREACH" in text, evidence=text)
@@ -254,11 +300,18 @@ async def _meet(arena: Arena, *, apart: bool) -> Finding:
 
 MEETING = build_case(
     "executions_cannot_meet_at_an_abstract_address",
-    attack=partial(_meet, apart=True),
-    control=partial(_meet, apart=False),
+    attack=partial(_meet, place=_ABSTRACT, apart=True),
+    control=partial(_meet, place=_ABSTRACT, apart=False),
     terms=replace(
         _APART,
         moot_from=Isolation.KERNEL,
         moot_because="gVisor knows no abstract addresses, so nobody can meet there",
     ),
+)
+
+MEETING_ON_THE_LOOPBACK = build_case(
+    "executions_cannot_meet_on_the_loopback",
+    attack=partial(_meet, place=_LOOPBACK, apart=True),
+    control=partial(_meet, place=_LOOPBACK, apart=False),
+    terms=_APART,
 )

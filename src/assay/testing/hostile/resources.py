@@ -1,10 +1,12 @@
 """Attacks on time and room: programs that do not end, and files that do not stop growing."""
 
 from dataclasses import replace
+from functools import partial
 
 from assay.contracts.execution import Reason
-from assay.testing.hostile.case import TIGHT, Terms
+from assay.testing.hostile.case import TIGHT, Arena, Finding, Terms, build_case
 from assay.testing.hostile.greed import Greed
+from assay.testing.programs import describe, python, run_alone
 
 _TIMED = Terms(group="resources", limits=replace(TIGHT, wall_s=1.5)).ending(Reason.TIMED_OUT)
 _METERED = Terms(group="resources", limits=replace(TIGHT, cpu_s=1.0, wall_s=30.0)).ending(
@@ -247,3 +249,26 @@ def take():
 )
 
 CASES = tuple(greed.case() for table in (_TIME, _ROOM) for greed in table)
+
+
+async def _is_blamed_on_time(arena: Arena, *, source: str) -> Finding:
+    limits = replace(TIGHT, cpu_s=1.0, wall_s=30.0)
+    result = await run_alone(arena.backend, python(source), limits)
+    blamed = result.reason is Reason.CPU_TIME or "cpu_s" in result.limits_hit
+    assert result.reason is not Reason.COMPLETED, f"nothing was tested: {describe(result)}"
+    return Finding(breached=blamed, evidence=describe(result))
+
+
+SIGNAL_OF_TIME = build_case(
+    "a_program_that_sends_itself_the_signal_of_processor_time_is_not_ended_for_that",
+    attack=partial(
+        _is_blamed_on_time,
+        source="""
+            import os, signal
+            signal.signal(signal.SIGXCPU, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGXCPU)
+        """,
+    ),
+    control=partial(_is_blamed_on_time, source="while True: pass"),
+    terms=Terms(group="resources"),
+)

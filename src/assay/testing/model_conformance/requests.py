@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from assay.contracts.conversation import Message, Request, ToolCall
+from assay.contracts.conversation import Message, Picture, Request, ToolCall
 from assay.testing.model_conformance.promise import promise
 from assay.testing.model_conformance.questions import CONVERSATION, QUESTION, WEATHER, ask
 from assay.testing.model_conformance.subject import ModelSubject, Says
@@ -95,6 +95,19 @@ async def a_beginning_to_continue_arrives(subject: ModelSubject) -> None:
     received = await _received(subject, replace(QUESTION, prefill="def"))
 
     assert received.prefill == "def", received
+
+
+@promise(Says, observed=True, ability="sees_pictures")
+async def pictures_arrive_with_the_words_around_them(subject: ModelSubject) -> None:
+    figures = (Picture(media_type="image/png", base64="iVBORw0KGgo="),)
+    conversation = (
+        *CONVERSATION.messages[:-2],
+        Message(role="user", text="The newest figures:", pictures=figures),
+    )
+    received = await _received(subject, replace(CONVERSATION, messages=conversation))
+
+    assert received.messages[-1] == conversation[-1], received.messages[-1]
+    assert received.messages[-2].role == "tool", received.messages[-2]
 
 
 @promise(Says, observed=True)
