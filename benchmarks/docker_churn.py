@@ -113,7 +113,7 @@ def main() -> int:
             # One that was made and not yet started when its owner died has no input to be closed;
             # the next backend that opens removes it, or this.
             subprocess.run(
-                [sys.executable, "-m", "assay", "sandbox", "clean"], check=True, stdout=2
+                [sys.executable, "-m", "assay", "sandbox", "clean", "--yes"], check=True, stdout=2
             )
             time.sleep(0.5)
         found = {

@@ -79,7 +79,7 @@ def measure_docker(times: int) -> list[float] | None:
 def measure_kernel(cells: int) -> list[float] | None:
     if not all(map(importlib.util.find_spec, ("ipykernel", "jupyter_client"))):
         return None
-    from jupyter_client.manager import start_new_kernel  # noqa: PLC0415 - may not be installed
+    from jupyter_client.manager import start_new_kernel
 
     manager, client = start_new_kernel()
     try:

@@ -50,7 +50,7 @@ def rows_of(measured: Measurements) -> list[Row]:
 
 def draw(measured: Measurements, target: Path) -> None:
     """Write a PNG. Raises ImportError without matplotlib."""
-    from matplotlib.figure import Figure  # noqa: PLC0415 - only whoever wants the picture needs it
+    from matplotlib.figure import Figure
 
     rows = rows_of(measured)
     # Half typed, like all that is made from it.

@@ -1,7 +1,7 @@
 """One exercise of a suite: what is shown, what decides, and what nobody who solves it may see."""
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import PurePosixPath
 from typing import Final, Literal
@@ -52,6 +52,11 @@ class Exercise:
     def pristine(self) -> Tree:
         """The workspace with its tests, as it is judged."""
         return self.workspace.with_files(self.tests.files)
+
+    def prepared_for_reference(self) -> "Exercise":
+        """Return the exercise with what its reference needs besides: a manifest with crates."""
+        given = self.workspace.with_files(self.reference_setup.files)
+        return replace(self, workspace=given)
 
     @property
     def stub(self) -> Tree:

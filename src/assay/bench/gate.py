@@ -8,7 +8,7 @@ them too, and is left out of the clean rate.
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -77,8 +77,7 @@ class Gate:
         return result
 
     async def _ask(self, exercise: Exercise, commands: Commands) -> GateResult:
-        given = exercise.workspace.with_files(exercise.reference_setup.files)
-        prepared = replace(exercise, workspace=given)
+        prepared = exercise.prepared_for_reference()
         oracle = await self.judge.judge(prepared, commands, exercise.reference)
         provable = not _has_no_tests(oracle)
         stub = await self.judge.judge(exercise, commands, exercise.stub, provable=provable)

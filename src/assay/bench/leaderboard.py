@@ -57,7 +57,7 @@ def as_yaml(entry: dict[str, Any]) -> str:
         MissingExtraError: If PyYAML is not installed.
     """
     try:
-        import yaml  # noqa: PLC0415 - an extra
+        import yaml
     except ImportError as error:
         raise MissingExtraError("writing YAML", extra="bench") from error
     return yaml.safe_dump([entry], sort_keys=False, allow_unicode=True)

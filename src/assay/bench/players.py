@@ -20,7 +20,7 @@ from assay.models.factory import Opening
 from assay.models.recorded import Matching, RecordingModel, ReplayingModel
 from assay.models.recording import open_recording, read_recording
 from assay.models.scripted import Said, Script, ScriptedModel
-from assay.settings import ModelSettings
+from assay.settings import ModelSettings, expand_home
 from assay.wiring import open_model
 
 ORACLE: Final = "oracle"
@@ -57,6 +57,11 @@ async def open_player(
             yield model.name, _remembering(model)
 
 
+def plays_by_itself(name: str) -> bool:
+    """Whether this name needs no model."""
+    return name in {ORACLE, STUB} or name.startswith(RECORDED)
+
+
 def _scripted(kind: Literal["oracle", "stub"]) -> Player:
     def player(exercise: Exercise, replies: Path) -> AbstractAsyncContextManager[Model]:
         files = exercise.stub
@@ -79,7 +84,7 @@ def as_reply(files: Tree) -> str:
 
 def _recorded(folder: Path, matching: Matching) -> Player:
     # A shell leaves a tilde alone that stands behind a colon.
-    place = folder.expanduser() / "replies"
+    place = expand_home(folder) / "replies"
     if not place.is_dir():
         raise UsageError(
             f"there are no replies in {str(folder)!r}",

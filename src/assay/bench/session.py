@@ -14,20 +14,21 @@ import anyio
 from assay.bench.exercise import TEST_TIMEOUT_S, Exercise, Suite, Track
 from assay.bench.gate import Gate, GateResult, ask_all
 from assay.bench.judging import Judge
-from assay.bench.players import RECORDED, open_player
+from assay.bench.players import ORACLE, RECORDED, open_player, plays_by_itself
 from assay.bench.result import Result
 from assay.bench.running import Rules, Runner, Task
 from assay.bench.selecting import Selection
 from assay.bench.store import ResultStore, open_store, read_run
 from assay.bench.suites import load_suite
 from assay.bench.toolchains.all import Kits, find_kits, place_of, versions_of
+from assay.contracts.distribution import DISTRIBUTION
 from assay.contracts.errors import UsageError
 from assay.contracts.goal import Effort
 from assay.models.factory import Opening
 from assay.settings import Settings
 from assay.trace.environment import describe_environment
 from assay.undertaking.limits import limits_of
-from assay.wiring import open_backend
+from assay.wiring import check_extras, open_backend
 
 GATE = "gate.json"
 ENVIRONMENT = "environment.json"
@@ -83,6 +84,8 @@ async def run_bench(
         BudgetExceededError: If a cap is reached; what is done is kept.
         AssayError: If a part of Assay fails.
     """
+    model = "" if plays_by_itself(order.model) else order.model
+    check_extras("a benchmark", settings, "agent", "bench", model=model)
     suite = load(order, settings)
     exercises = order.selection.of(suite)
     matching = "strict" if order.track == "blind" else "lenient"
@@ -97,7 +100,10 @@ async def run_bench(
         gate = await bench.ask_gate(exercises, watching) if order.gate else {}
         await anyio.to_thread.run_sync(_note, store, bench, gate)
         tasks = tuple(
-            Task(exercise=exercise, repeat=repeat)
+            Task(
+                exercise=exercise.prepared_for_reference() if order.model == ORACLE else exercise,
+                repeat=repeat,
+            )
             for repeat in range(1, order.repeat + 1)
             for exercise in exercises
         )
@@ -269,7 +275,7 @@ def _note(store: ResultStore, bench: Bench, gate: dict[str, GateResult]) -> None
     environment = asdict(
         describe_environment(backend=backend.name, isolation=backend.isolation.value)
     )
-    environment["assay"] = version("assay")
+    environment["assay"] = version(DISTRIBUTION)
     environment["toolchains"] = dict(bench.versions)
     answers = {name: asdict(answer) for name, answer in sorted(gate.items())}
     for name, content in ((ENVIRONMENT, environment), (GATE, answers)):

@@ -1,7 +1,8 @@
 """All toolchains, by language; and what of them is ready here."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final
 
 from assay.bench.exercise import Exercise, Language
@@ -9,11 +10,12 @@ from assay.bench.toolchains.cpp import CppToolchain
 from assay.bench.toolchains.go import GoToolchain
 from assay.bench.toolchains.java import JavaToolchain
 from assay.bench.toolchains.javascript import JavaScriptToolchain
-from assay.bench.toolchains.kit import Commands, Kit, Place, Toolchain, in_folder
+from assay.bench.toolchains.kit import Commands, Kit, Missing, Place, Toolchain, in_folder
 from assay.bench.toolchains.python import PythonToolchain
 from assay.bench.toolchains.rust import RustToolchain
 from assay.contracts.execution import Command, Limits
 from assay.contracts.ports import SandboxBackend
+from assay.sandbox.native.layout import OWN_FOLDERS
 from assay.settings import SandboxSettings, Settings
 
 TOOLCHAINS: Final[Mapping[Language, Toolchain]] = {
@@ -32,7 +34,7 @@ TOOLCHAINS: Final[Mapping[Language, Toolchain]] = {
 def place_of(settings: Settings) -> Place:
     """Return where this machine's parts are looked for and kept."""
     return Place(
-        cache_dir=settings.models.cache_dir / "bench",
+        cache_dir=settings.bench_dir,
         search_path=settings.sandbox.search_path,
         pip_environment=settings.models.pip_environment,
     )
@@ -82,11 +84,24 @@ def find_kits(place: Place, languages: Iterable[Language]) -> Kits:
     """Look what is there for these languages."""
     return Kits(
         found={
-            language: TOOLCHAINS[language].find(place)
+            language: _in_sight(TOOLCHAINS[language].find(place))
             for language in dict.fromkeys(languages)
             if language in TOOLCHAINS
         }
     )
+
+
+def _in_sight(kit: Kit) -> Kit:
+    """Return the kit; as missing if its parts are in a folder that sandboxes have themselves."""
+    parts = (*kit.read_only, *map(Path, kit.search_path))
+    hidden = [folder for folder in OWN_FOLDERS if any(one.is_relative_to(folder) for one in parts)]
+    if not hidden:
+        return kit
+    missing = Missing(
+        what=f"its parts: {str(kit.folder)!r} is below {hidden[0]}, and sandboxes have their own",
+        fix=f"set models.cache_dir or XDG_CACHE_HOME to a folder outside {hidden[0]}",
+    )
+    return replace(kit, missing=(missing,), read_only=(), search_path=())
 
 
 async def versions_of(backend: SandboxBackend, kits: Kits) -> dict[Language, str]:

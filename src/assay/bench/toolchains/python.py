@@ -5,6 +5,7 @@ from typing import Final
 
 from assay.bench.exercise import Exercise, Language
 from assay.bench.toolchains.kit import Commands, Kit, Missing, OnNotice, Place, in_folder
+from assay.contracts.distribution import install_command
 from assay.contracts.errors import MissingExtraError
 from assay.contracts.ports import SandboxBackend
 
@@ -20,9 +21,7 @@ class PythonToolchain:
 
     def find(self, place: Place) -> Kit:
         missing = (
-            ()
-            if find_spec("pytest")
-            else (Missing(what="pytest", fix="pip install 'assay[agent]'"),)
+            () if find_spec("pytest") else (Missing(what="pytest", fix=install_command("agent")),)
         )
         return Kit(language=self.language, folder=place.of(self.language), missing=missing)
 

@@ -26,6 +26,7 @@ _REFERENCES: Final = (
     "itertools", "lazy-static", "num-bigint", "num-traits", "once-cell", "permutohedron", "regex",
 )  # fmt: skip
 """What only some reference solutions ask for: without them the gate cannot vouch for those."""
+_UNDERSCORED: Final = {"lazy-static": "lazy_static", "once-cell": "once_cell"}
 _REGISTRY: Final = Path("/usr/share/cargo/registry")
 _CONFIG: Final = "config.toml"
 _VARIABLES: Final = {
@@ -44,17 +45,22 @@ class RustToolchain:
     language: Language = "rust"
     versions: tuple[tuple[str, ...], ...] = (("cargo", "--version"),)
 
+    def __init__(self, registry: Path = _REGISTRY) -> None:
+        self._registry = registry
+
     def find(self, place: Place) -> Kit:
         folder = place.of(self.language)
         missing: list[Missing] = []
         if first_on(place.search_path, "cargo") is None:
             missing.append(package("cargo", "cargo"))
-        there = set(_crates())
+        there = set(_crates(self._registry))
         missing.extend(
-            package(f"crate {name}", f"librust-{name}-dev") for name in _CRATES if name not in there
+            package(f"crate {name}", f"librust-{name}-dev")
+            for name in (*_CRATES, *_REFERENCES)
+            if _in_registry(name) not in there
         )
         if not missing and not (folder / _CONFIG).is_file():
-            _write_config(folder)
+            _write_config(folder, self._registry)
         return Kit(
             language=self.language,
             folder=folder,
@@ -70,7 +76,7 @@ class RustToolchain:
 
     def lacks(self, exercise: Exercise, kit: Kit) -> str:
         del kit
-        there = set(_crates())
+        there = set(_crates(self._registry))
         text = "".join(exercise.workspace.text(path) or "" for path in exercise.workspace.files
                        if path.name == "Cargo.toml")  # fmt: skip
         lacking = [name for name in _dependencies(text) if name not in there]
@@ -86,8 +92,13 @@ class RustToolchain:
         del exercise, kit, backend
 
 
-def _crates() -> Iterator[str]:
-    for path in _REGISTRY.glob("*"):
+def _in_registry(name: str) -> str:
+    """Return the name of a crate, of which Debian has made that of a package."""
+    return _UNDERSCORED.get(name, name)
+
+
+def _crates(registry: Path) -> Iterator[str]:
+    for path in registry.glob("*"):
         if match := _CRATE_FOLDER.fullmatch(path.name):
             yield match["name"]
 
@@ -100,11 +111,11 @@ def _dependencies(manifest: str) -> list[str]:
     return list(cast("dict[str, Any]", table.get("dependencies", {})))
 
 
-def _write_config(folder: Path) -> None:
+def _write_config(folder: Path, registry: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     text = (
         '[source.crates-io]\nreplace-with = "debian"\n\n'
-        f"[source.debian]\ndirectory = {json.dumps(str(_REGISTRY))}\n"
+        f"[source.debian]\ndirectory = {json.dumps(str(registry))}\n"
     )
     partial = folder / f".{_CONFIG}.partial"
     partial.write_text(text)
