@@ -74,6 +74,7 @@ async def test_after_a_kill_results_are_there_runs_go_on_and_no_sandbox_is_left(
             assert client.get(f"/v1/runs/{run}").json()["status"] == "accepted"
         told = events(client, f"/v1/sessions/{cut}/events", follow="false")
         assert (told[-1][1], told[-1][2]["status"]) == ("turn_ended", "interrupted")
+        assert told[-2][2]["observation"] == "asleep\nThe cell was cut off."
         assert not client.get(f"/v1/sessions/{cut}").json()["busy"]
         # What the turn that was cut off had used is counted, too.
         of_runs = tokens_of_runs(client, [done, *unfinished])

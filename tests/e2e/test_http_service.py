@@ -17,6 +17,7 @@ from tests.support.served import ASSAY, Served, environment, events, key_for, se
 
 CELL = "I compute it.\n```python\nprint(6 * 7)\n```"
 FIGURE = "```python\nimport matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.show()\n```"
+_OUTPUT = ("cell_printed", "cell_ended")
 SLEEP = "```python\nimport time\nprint('asleep', flush=True)\ntime.sleep(600)\n```"
 LINES: tuple[dict[str, Any], ...] = (
     {"text": CELL},
@@ -248,6 +249,10 @@ def test_a_turn_can_be_cancelled_and_a_second_one_has_to_wait(tmp_path: Path) ->
             assert client.post(f"/v1/sessions/{session}/cancel").json() == {"cancelled": True}
             ended = next(line for line in told if '"turn_ended"' in line)
             assert '"interrupted"' in ended
+        kept = events(client, f"/v1/sessions/{session}/events", follow="false")
+        printed, cell = ([told for _, kind, told in kept if kind == name] for name in _OUTPUT)
+        assert "".join(piece["text"] for piece in printed) == "asleep\n"
+        assert cell[0]["observation"] == "asleep\nThe cell was interrupted."
         again = client.post("/chat", json={"message": "awake?", "session_id": session}).json()
         assert again["answer"] == "Good morning."
         assert client.delete(f"/v1/sessions/{session}").status_code == 204

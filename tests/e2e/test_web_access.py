@@ -8,12 +8,15 @@ import httpx
 import pytest
 from playwright.sync_api import expect
 
+from tests.support.audits import ENOUGH, contrasts_of_controls, contrasts_of_texts, violations
 from tests.support.chromium import Window, ask, open_window
 from tests.support.served import GOAL, WRONG
 from tests.support.web_server import WebServer
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
+
+pytestmark = pytest.mark.slow
 
 CODE = """I look **closely**.
 
@@ -27,6 +30,8 @@ plt.plot([1, 2, 3])
 print('a line of output that is rather long, ' * 6, area(2), None)
 ```"""
 ANSWER = """## Heading
+
+#### A heading two levels below
 
 A [link](https://example.org), `code`, and a list:
 
@@ -57,44 +62,6 @@ ORDER = [
 ]
 SIZES = {"wide": (1280, 860), "phone": (360, 740)}
 
-CONTRAST = r"""() => {
-  const canvas = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
-  const rgba = (colour) => {
-    canvas.clearRect(0, 0, 1, 1);
-    canvas.fillStyle = colour;
-    canvas.fillRect(0, 0, 1, 1);
-    const [r, g, b, a] = canvas.getImageData(0, 0, 1, 1).data;
-    return [r, g, b, a / 255];
-  };
-  const over = (top, below) =>
-    [0, 1, 2].map((i) => top[i] * top[3] + below[i] * (1 - top[3])).concat(1);
-  const light = ([r, g, b]) => {
-    const part = (c) => ((c /= 255) <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
-    return 0.2126 * part(r) + 0.7152 * part(g) + 0.0722 * part(b);
-  };
-  const ground = (element) => {
-    const layers = [];
-    for (let at = element; at; at = at.parentElement) {
-      layers.push(rgba(getComputedStyle(at).backgroundColor));
-    }
-    return layers.reverse().reduce((below, top) => over(top, below), [255, 255, 255, 1]);
-  };
-  const found = [];
-  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-  for (let node; (node = walker.nextNode()); ) {
-    const element = node.parentElement;
-    const shown = element.checkVisibility({ visibilityProperty: true, opacityProperty: true });
-    if (!node.data.trim() || !shown) continue;
-    if (element.closest(".unseen, option, :disabled")) continue;
-    const below = ground(element);
-    const style = getComputedStyle(element);
-    const colour = over(rgba(element.closest("svg") ? style.fill : style.color), below);
-    const [a, b] = [light(colour), light(below)].sort((x, y) => y - x);
-    found.push([(a + 0.05) / (b + 0.05), node.data.trim().slice(0, 40), `${element.className}`]);
-  }
-  return found;
-}"""
-
 NAMELESS = r"""() => {
   const named = (element) => {
     const own = element.getAttribute("aria-label") || element.title || element.alt;
@@ -103,7 +70,7 @@ NAMELESS = r"""() => {
     return texts.some((text) => text?.trim());
   };
   const wanted = `button, a[href], input, select, textarea, dialog, img, nav, aside,
-    [role=img], [role=menu], [role=region]`;
+    [role=img], [role=menu], [role=region], [role=group]`;
   const seen = (element) => element.checkVisibility({ visibilityProperty: true });
   const told = (element) => seen(element) && !element.closest("[aria-hidden=true]");
   return [...document.querySelectorAll(wanted)]
@@ -151,6 +118,8 @@ def places(server: WebServer, session: str, run: str) -> dict[str, tuple[str, st
         "runs": (f"{server.url}#/runs", ".run-list .row"),
         "run": (run, ".outcome"),
         "settings": (f"{server.url}#/settings", ".facts"),
+        "no-conversation": (f"{server.url}#/s/unknown-0000", ".state-view"),
+        "no-page": (f"{server.url}#/unknown", ".state-view"),
     }
 
 
@@ -176,9 +145,9 @@ def test_every_view_can_be_read_and_fits(
         for name, (address, sign) in places.items():
             page.goto(address)
             page.locator(sign).first.wait_for()
-            contrasts = page.evaluate(CONTRAST)
-            assert len(contrasts) > 5
-            assert [each for each in contrasts if each[0] < 4.5] == [], name
+            contrasts = contrasts_of_texts(page)
+            assert len(contrasts) > 2
+            assert [each for each in contrasts if each[0] < ENOUGH] == [], name
             assert page.evaluate(NAMELESS) == [], name
             assert page.evaluate("document.documentElement.scrollWidth") <= width, name
             window.shoot(f"{name}-{scheme}-{size}")
@@ -186,6 +155,33 @@ def test_every_view_can_be_read_and_fits(
         page.keyboard.press("Control+k")
         page.get_by_role("searchbox").wait_for()
         assert page.evaluate(NAMELESS) == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_control_can_be_read_at_rest_under_the_pointer_and_with_focus(
+    browser: "Browser",
+    server: WebServer,
+    places: dict[str, tuple[str, str]],
+    tmp_path: Path,
+    scheme: str,
+) -> None:
+    with open_window(browser, server.url, tmp_path, color_scheme=scheme) as window:
+        page = window.page
+        measured: dict[str, dict[str, float]] = {}
+        for address, sign in places.values():
+            page.goto(address)
+            page.locator(sign).first.wait_for()
+            measured |= contrasts_of_controls(page)
+        page.goto(places["run"][0])
+        page.get_by_role("button", name="More").click()
+        measured |= contrasts_of_controls(page)
+        page.get_by_role("menuitem", name="Delete this run").click()
+        measured |= contrasts_of_controls(page)
+        window.shoot(f"delete-{scheme}")
+    poor = {kind: seen for kind, seen in measured.items() if min(seen.values()) < ENOUGH}
+    assert poor == {}
+    variants = {"button primary", "button small", "icon-button", "menu-item danger", "send", "idea"}
+    assert variants | {"dialog button", "dialog button danger"} <= set(measured)
 
 
 def test_the_detectors_can_fire(browser: "Browser", server: WebServer, tmp_path: Path) -> None:
@@ -196,8 +192,44 @@ def test_the_detectors_can_fire(browser: "Browser", server: WebServer, tmp_path:
         page.evaluate("document.querySelector('.home-lead').style.color = '#bbb'")
         page.evaluate("document.querySelector('.send').removeAttribute('title')")
         page.evaluate("document.querySelector('.send').removeAttribute('aria-label')")
-        assert min(page.evaluate(CONTRAST))[0] < 4.5
+        assert min(contrasts_of_texts(page))[0] < ENOUGH
         assert len(page.evaluate(NAMELESS)) == 1
+
+
+def test_bars_are_seen_with_forced_colours(
+    browser: "Browser", server: WebServer, run: str, tmp_path: Path
+) -> None:
+    with open_window(browser, server.url, tmp_path, forced_colors="active") as window:
+        page = window.page
+        page.goto(run)
+        page.locator(".budget progress").first.wait_for()
+        bar = page.locator(".budget progress").first.evaluate(
+            """(bar) => {
+              const style = getComputedStyle(bar);
+              const sides = ["Top", "Right", "Bottom", "Left"];
+              return { widths: sides.map((side) => style[`border${side}Width`]),
+                colour: style.borderTopColor, ground: style.backgroundColor };
+            }"""
+        )
+        assert set(bar["widths"]) == {"1px"}
+        assert bar["colour"] != bar["ground"]
+        window.shoot("run-forced-colors")
+
+
+def test_the_detectors_of_axe_can_fire(window: Window) -> None:
+    page = window.page
+    page.locator(".idea").first.wait_for()
+    page.evaluate(
+        """() => {
+          const made = document.createElement("button");
+          made.append("Fetch it");
+          made.setAttribute("aria-label", "Something else");
+          document.querySelector(".ideas").append(made, document.createElement("h6"));
+          document.querySelector(".ideas h6").append("Deep");
+        }"""
+    )
+    rules = {found.split(":")[0] for found in violations(page)}
+    assert rules == {"label-content-name-mismatch", "heading-order"}
 
 
 def test_the_focus_goes_through_the_page_in_order_and_is_seen(window: Window, session: str) -> None:

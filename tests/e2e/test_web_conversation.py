@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
 from playwright.sync_api import expect
 
 from tests.support.chromium import Window, ask, open_window
@@ -13,6 +14,8 @@ from tests.support.web_server import WebServer
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
+
+pytestmark = pytest.mark.slow
 
 PLOT = """I plot **both** curves.
 
@@ -41,8 +44,17 @@ REPLIES = {
     "slow": ["Slowly does it. " + HOLD + "Now it is said."],
     "sleep": ["```python\nimport time\nprint('going to sleep')\ntime.sleep(600)\n```", "Woken."],
     "wrong": ["```python\nprint(missing)\n```", "That failed."],
+    "sum": [
+        "I add.\n\n```python\nprint(1 + 1)\n```\n\nNow I **explain**.",
+        "It is 2. Likewise:\n\n```python example\nprint('never')\n```\n\nThat would print `never`.",
+    ],
     "greeting": ["Good day."],
 }
+PLACE = """(output) => {
+  const [own, cell] = [output, output.closest(".cell")].map((each) => each.getBoundingClientRect());
+  return [own.left - cell.left, own.top - cell.top];
+}"""
+WAIT = "Wait for the current turn, or press Esc to stop it."
 CSV = b"region,price\nnorth,10\nsouth,20\neast,33\n"
 
 
@@ -126,15 +138,60 @@ def test_an_answer_is_shown_while_it_is_written(window: Window, chat: KeyedChat)
     assert page.get_by_role("button", name=re.compile("Stop")).count() == 1
     chat.go_on.set()
     wait_for_answer(page, "Now it is said.")
-    assert page.locator("#announcer").inner_text().startswith("Answer: Slowly does it.")
+    expect(page.locator("#announcer")).to_have_text(re.compile("Answer: Slowly does it. Now it"))
 
 
-def test_escape_stops_a_cell_and_the_conversation_goes_on(window: Window) -> None:
+def test_only_new_answers_are_announced_and_without_marks(window: Window) -> None:
+    page = window.page
+    ask(page, "Plot a damped oscillation")
+    wait_for_answer(page, "decays faster")
+    announcer = page.locator("#announcer")
+    expect(announcer).to_have_text(
+        "Answer: The second one decays faster: damping, left. 0.5, 0.352."
+    )
+    page.reload()
+    wait_for_answer(page, "decays faster")
+    ask(page, "greeting")
+    expect(announcer).to_have_text("Answer: Good day.")
+    heard = """() => {
+      window.heard = [];
+      const place = document.getElementById("announcer");
+      const note = () => window.heard.push(place.textContent);
+      new MutationObserver(note).observe(place, { childList: true });
+    }"""
+    page.add_init_script(f"addEventListener('DOMContentLoaded', {heard})")
+    page.reload()
+    wait_for_answer(page, "decays faster")
+    ask(page, "greeting")
+    expect(page.locator(".answer")).to_have_count(3)
+    expect(announcer).to_have_text("Answer: Good day.")
+    assert page.evaluate("window.heard") == ["Answer: Good day."]
+
+
+def test_stopping_keeps_what_was_printed_and_the_conversation_goes_on(window: Window) -> None:
     page = window.page
     ask(page, "sleep")
     page.locator(".observation.live").filter(has_text="going to sleep").wait_for()
+    field, hint = page.get_by_role("textbox", name="Message"), page.locator(".composer-hint")
+    expect(hint).to_have_text(WAIT)
+    field.fill("written meanwhile")
+    expect(hint).not_to_have_class(re.compile("urgent"))
+    field.press("Enter")
+    expect(hint).to_have_class(re.compile("urgent"))
+    expect(page.locator("#announcer")).to_have_text(WAIT)
+    assert field.input_value() == "written meanwhile"
+    window.shoot("busy")
+    place = page.locator(".observation .output-text").evaluate(PLACE)
     page.keyboard.press("Escape")
     page.locator(".ending.interrupted").wait_for()
+    assert page.locator(".observation .output-text").evaluate(PLACE) == place
+    expect(hint).to_have_text("Enter to send, Shift+Enter for a new line")
+    for _ in ("while it is watched", "after it was loaded again"):
+        expect(page.locator(".cell .observation")).to_contain_text("going to sleep")
+        expect(page.locator(".cell .took")).to_have_text("stopped")
+        window.shoot("stopped")
+        page.reload()
+        page.locator(".ending.interrupted").wait_for()
     ask(page, "greeting")
     wait_for_answer(page, "Good day")
 
@@ -146,6 +203,23 @@ def test_a_cell_that_fails_is_told_from_one_that_ran(window: Window) -> None:
     assert "NameError" in page.locator(".observation.failed").inner_text()
     assert "failed after" in page.locator(".cell.failed .took").inner_text()
     window.shoot("failed-cell")
+
+
+def test_examples_are_told_from_cells_and_text_after_code_is_kept(window: Window) -> None:
+    page = window.page
+    ask(page, "sum")
+    wait_for_answer(page, "That would print never.")
+    for _ in ("while it is watched", "after it was loaded again"):
+        expect(page.locator(".cell")).to_have_count(1)
+        expect(page.locator(".cell .took")).to_have_text(re.compile("^ran "))
+        expect(page.locator(".cell .output-text")).to_have_text("2")
+        expect(page.locator(".thought .prose")).to_have_text(["I add.", "Now I explain."])
+        example = page.locator(".answer .code")
+        expect(example.locator(".code-head")).to_have_text("Pythonexample, not run")
+        expect(example.locator("pre")).to_have_text("print('never')")
+        window.shoot("example")
+        page.reload()
+        wait_for_answer(page, "That would print never.")
 
 
 def test_undo_takes_the_turn_back_and_keeps_its_words(window: Window) -> None:
@@ -196,5 +270,5 @@ def test_two_windows_show_the_same_conversation(
 
 def test_where_nobody_has_begun_a_run_the_page_says_so(window: Window, server: WebServer) -> None:
     window.page.goto(f"{server.url}#/runs")
-    expect(window.page.locator(".run-list .blank")).to_contain_text("No run yet")
+    expect(window.page.locator(".run-list .blank")).to_contain_text("No runs yet")
     window.shoot("runs-empty")

@@ -14,6 +14,8 @@ from tests.support.web_server import WebServer
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
+pytestmark = pytest.mark.slow
+
 ATTACKS = (
     "<script>window.hurt = 'script'</script>",
     "<img src=x onerror=\"window.hurt = 'onerror'\">",

@@ -77,6 +77,30 @@ def test_a_fence_that_is_still_open_is_code_already(call: Call) -> None:
     assert (block["kind"], block["text"]) == ("code", "print(1)\nprint(")
 
 
+def test_headings_are_numbered_without_gaps(page: "Page") -> None:
+    text = "### a\n\n##### b\n\n> ###### c\n\n- # d\n\n#### e"
+    depths = page.evaluate(
+        """async (text) => {
+          const { outlined, parseBlocks } = await import("/markdown.js");
+          const found = [];
+          const walk = (blocks) => blocks.forEach((each) => {
+            if (each.kind === "heading") found.push([each.text, each.depth]);
+            (each.items ?? [each]).forEach((inner) => inner.blocks && walk(inner.blocks));
+          });
+          walk(outlined(parseBlocks(text)));
+          return found;
+        }""",
+        text,
+    )
+    assert depths == [["a", 0], ["b", 1], ["c", 2], ["d", 0], ["e", 1]]
+
+
+def test_what_is_read_aloud_has_no_marks(call: Call) -> None:
+    text = "## It is **done**\n\n- one [link](https://a.example)\n- `two`\n\n|a|b|\n|-|-|\n|*1*|2|"
+    blocks = call("markdown", "parseBlocks", text)
+    assert call("markdown", "plainText", blocks) == "It is done one link; two a, b. 1, 2."
+
+
 def test_html_in_markdown_is_text(call: Call) -> None:
     (block,) = call("markdown", "parseBlocks", "<script>alert(1)</script>")
     assert call("inline", "parseInline", block["text"]) == ["<script>alert(1)</script>"]
@@ -211,14 +235,14 @@ def test_a_diff_is_told_by_files_and_numbered_lines(call: Call) -> None:
     assert added["lines"][-1]["text"] == "++ not a header"
 
 
-def test_the_lattice_says_what_was_won_and_lost(call: Call) -> None:
+def test_the_lattice_says_what_was_fixed_and_what_regressed(call: Call) -> None:
     lattice = {
         "tests": ["a", "b"],
         "attempts": [1, 2, 3],
         "cells": [["failed", "passed", "failed"], ["error", "error", "passed"]],
     }
     assert call("lattice", "summary", lattice) == (
-        "2 tests over 3 attempts: 1 of 2 passed in the last; 2 won and 1 lost again on the way"
+        "2 tests, 3 attempts: 1 of 2 passed in the last one; 2 fixed and 1 regressed on the way"
     )
     turned = {**lattice, "cells": [["failed", "error"], ["passed", "error"], ["failed", "passed"]]}
     assert call("lattice", "byTest", turned)["cells"] == lattice["cells"]

@@ -15,6 +15,8 @@ from tests.support.web_server import WebServer, serve_web
 if TYPE_CHECKING:
     pass
 
+pytestmark = pytest.mark.slow
+
 REPLIES = {
     "remember": ["```python\nkept = 41\n```", "Kept."],
     "recall": ["```python\nprint('recalled', kept + 1)\n```", "There it is."],
@@ -43,7 +45,7 @@ def test_a_conversation_goes_on_after_the_server_was_restarted(
     expect(page.locator(".answer")).to_have_text("Answer: Kept.")
     page.evaluate("window.sameAsBefore = true")
     server.end()
-    expect(page.locator("#connection")).to_contain_text("Connection lost, trying again")
+    expect(page.locator("#connection")).to_contain_text("Connection lost, retrying")
     window.shoot("connection-lost")
     ask(page, "recall")
     expect(page.locator(".problem")).to_contain_text("The server does not answer")

@@ -15,6 +15,8 @@ from tests.support.web_server import WebServer
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
+pytestmark = pytest.mark.slow
+
 TESTS = """\
 from calc import add, double
 
@@ -64,7 +66,7 @@ def window(window: Window, server: WebServer) -> Window:
 
 def begin(page: "Page", goal: str, attempts: str = "") -> None:
     page.get_by_label("Goal").fill(goal)
-    page.get_by_label("What decides").fill("pytest -q test_calc.py")
+    page.get_by_label("Check command").fill("pytest -q test_calc.py")
     page.locator(".drop-hint input").first.set_input_files(
         {"name": "test_calc.py", "mimeType": "text/x-python", "buffer": TESTS.encode()}
     )

@@ -84,7 +84,7 @@ async def test_a_run_that_is_resumed_twice_at_once_is_resumed_once(tmp_path: Pat
 async def test_a_run_whose_resuming_was_refused_can_be_resumed(tmp_path: Path) -> None:
     async with hosted(tmp_path) as (runs, _):
         nothing = replace(ADA, quota=replace(ADA.quota, runs=0))
-        with pytest.raises(RefusedError, match="not allowed"):
+        with pytest.raises(RefusedError, match="unfinished runs"):
             await runs.resume(nothing, STOPPED.id)
         assert (await runs.resume(ADA, STOPPED.id)).status == "queued"
 

@@ -15,7 +15,7 @@ from assay.contracts.errors import JournalError, UsageError
 from assay.hosting.access import Access, Keys, NewKey, digest_of
 from assay.hosting.database import open_database
 from assay.hosting.quotas import Quotas
-from assay.hosting.records import AuditEntry, Page, RunRow, SessionRow, Usages, Used
+from assay.hosting.records import AuditEntry, AuditPage, Page, RunRow, SessionRow, Usages, Used
 from assay.hosting.refusing import RefusedError
 from assay.hosting.store import Store, open_store
 from assay.serve_settings import QuotaSettings
@@ -127,7 +127,7 @@ async def test_the_audit_log_keeps_what_was_done(tmp_path: Path, url: str) -> No
         ]
         for entry in entries:
             await store.add_audit(entry)
-        assert await store.audit(Page(limit=2)) == (entries[2], entries[1])
+        assert await store.audit(AuditPage(limit=2)) == (entries[2], entries[1])
 
 
 async def test_a_key_is_kept_as_a_digest_and_ends_when_it_is_revoked(
@@ -180,15 +180,14 @@ async def test_tokens_money_and_runs_of_a_key_have_an_end(tmp_path: Path, url: s
             NewKey(user="ada", name="x", tokens_per_day=100, usd_per_day=1.0, runs=1)
         )
         caller = await Access(store, QuotaSettings(), open_to_local=False).identify(f"Bearer {key}")
-        await quotas.check_spending(caller)
-        await quotas.add(caller.key_id, Usage(input_tokens=60, output_tokens=40))
-        with pytest.raises(RefusedError, match="tokens") as refused:
-            await quotas.check_spending(caller)
+        await quotas.reserve(caller, "run", tokens=10)
+        with pytest.raises(RefusedError, match="unfinished runs"):
+            await quotas.reserve(caller, "run")
+        used = quotas.usages(caller.key_id, Usage(input_tokens=60, output_tokens=40))
+        await store.add_usage((used,), seen_at=1.0)
+        with pytest.raises(RefusedError, match="used up") as refused:
+            await quotas.reserve_turn(caller, "hello")
         assert refused.value.retry_after_s
-        await quotas.check_runs(caller)
-        await store.put_run(replace(RUN, key_id=caller.key_id))
-        with pytest.raises(RefusedError, match="unfinished"):
-            await quotas.check_runs(caller)
 
 
 async def test_requests_of_a_key_have_an_end(tmp_path: Path) -> None:
@@ -213,6 +212,11 @@ async def test_what_the_first_version_has_written_is_read_and_kept(
         "ALTER TABLE assay_runs DROP COLUMN tokens",
         "ALTER TABLE assay_runs DROP COLUMN cost_usd",
         "ALTER TABLE assay_sessions DROP COLUMN key_id",
+        "DROP TABLE assay_holds",
+        *(
+            f"ALTER TABLE assay_audit DROP COLUMN {name}"
+            for name in ("part", "model", "backend", "code_sha256", "duration_s")
+        ),
         "UPDATE assay_version SET version = 1",
     )
     async with open_database(tmp_path / "serve.sqlite", url) as database:
@@ -232,6 +236,8 @@ async def test_what_the_first_version_has_written_is_read_and_kept(
             await store.put_session(replace(SESSION, key_id="abc"))
             assert await store.session(SESSION.user, SESSION.id) == replace(SESSION, key_id="abc")
             await store.put_session(SESSION)
+            # Unfinished runs of the older version count as well.
+            assert await store.hold_of(RUN.id, RUN.key_id) is not None
 
 
 async def test_a_newer_database_is_refused(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests.support.audits import violations
 from tests.support.requirements import require
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 PROGRAM = Path("/usr/bin/chromium")
 SCREENSHOTS = "ASSAY_TEST_SCREENSHOTS"
-PATIENCE_MS = 30_000
+PATIENCE_MS = 60_000
 _SWITCHES = (
     "--no-sandbox",  # tests run as root, and open nothing but our own page
     "--disable-gpu",
@@ -43,8 +44,9 @@ class Window:
     folder: Path
 
     def shoot(self, name: str) -> None:
-        """Keep a picture of what is seen."""
+        """Keep a picture of what is seen, and look for what assistive technology could not use."""
         self.page.screenshot(path=self.folder / f"{name}.png")
+        assert violations(self.page) == [], name
 
     def note_console(self, message: "ConsoleMessage") -> None:
         """Remember what only a bug or an attack would print."""
@@ -67,7 +69,7 @@ def ask(page: "Page", message: str) -> None:
 def open_browser() -> "Generator[Browser]":
     """Start Chromium, if it is here."""
     require("chromium", available=PROGRAM.exists(), why=f"{PROGRAM} is missing")
-    from playwright.sync_api import expect, sync_playwright  # noqa: PLC0415 - only where there is a browser
+    from playwright.sync_api import expect, sync_playwright
 
     expect.set_options(timeout=PATIENCE_MS)
     with sync_playwright() as playwright:

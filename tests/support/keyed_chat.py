@@ -29,6 +29,8 @@ class KeyedChat:
     go_on: Event = field(default_factory=Event)
     """Replies that hold wait for this."""
     ended: Event = field(default_factory=Event)
+    heard: list[list[dict[str, Any]]] = field(default_factory=list[list[dict[str, Any]]])
+    """The messages of each request."""
     lock: Lock = field(default_factory=Lock)
 
     def next_reply(self, messages: list[dict[str, Any]]) -> str:
@@ -36,6 +38,7 @@ class KeyedChat:
         text = "\n".join(_text_of(message) for message in messages if message["role"] == "user")
         key = max(self.replies, key=lambda word: text.rfind(word) if word else -0.5)
         with self.lock:
+            self.heard.append(messages)
             number = self.asked.get(key, 0)
             self.asked[key] = number + 1
         replies = self.replies[key]

@@ -77,6 +77,7 @@ def serve_web(home: Path, *words: str, base_url: str, **more: str) -> Generator[
         **os.environ,  # noqa: TID251 - what a person's shell would hand on
         "XDG_STATE_HOME": str(home / "state"),
         "ASSAY_BASE_URL": base_url,
+        "ASSAY_CHAT__CELLS": "blocks",  # as the replies of these tests are written
         "ASSAY_SERVE__DRAIN_S": "0.5",
         **more,
     }

@@ -1,6 +1,7 @@
 """Who sends a request: keys, made once and kept as digests, and whoever sits at this machine."""
 
 import hashlib
+import hmac
 import secrets
 import time
 from collections.abc import Callable
@@ -14,6 +15,8 @@ from assay.hosting.refusing import RefusedError
 from assay.hosting.store import Store
 from assay.serve_settings import QuotaSettings
 
+BOOTSTRAP: Final = "bootstrap"
+"""Id of the key that the settings give, under which its usage is counted."""
 _PREFIX: Final = "assay_"
 _KEY_BYTES: Final = 32
 _ID_BYTES: Final = 6
@@ -87,9 +90,13 @@ class Keys:
 class Access:
     """Tells callers apart, deny by default."""
 
-    def __init__(self, store: Store, quota: QuotaSettings, *, open_to_local: bool) -> None:
+    def __init__(
+        self, store: Store, quota: QuotaSettings, *, open_to_local: bool, api_key: str = ""
+    ) -> None:
         self._store = store
         self._quota = quota
+        self._bootstrap = digest_of(api_key) if api_key.strip() else ""
+        """Digest of a key that is an admin's without being in the database; empty if none is."""
         self._open_to_local = open_to_local
         """Whether nobody needs a key as long as none was ever made."""
 
@@ -100,18 +107,33 @@ class Access:
             RefusedError: If it has no key that works, and one is needed.
         """
         key = _bearer(authorization)
+        if key and self._bootstrap and hmac.compare_digest(digest_of(key), self._bootstrap):
+            return self._admin(BOOTSTRAP)
         found = await self._store.key_with(digest_of(key)) if key else None
         if found is not None:
             return self._holder(found)
-        if self._open_to_local and not await self._store.has_keys():
-            quota = Quota(**self._quota.model_dump())
-            return Caller(
-                user=LOCAL, role="admin", key_id=LOCAL, key_name="", quota=quota, by_key=False
-            )
+        if self._open_to_local and not self._bootstrap and not await self._store.has_keys():
+            return self._admin(LOCAL)
         raise RefusedError(
-            "this key does not work" if key else "a key is needed",
+            "invalid or revoked API key" if key else "missing API key",
             why="unauthorized",
             hint="send `Authorization: Bearer KEY`; `assay keys create` makes one",
+        )
+
+    async def revoked(self, authorization: str) -> KeyRecord | None:
+        """Return the revoked key that this header has, if it has one."""
+        key = _bearer(authorization)
+        return await self._store.revoked_key(digest_of(key)) if key else None
+
+    def _admin(self, key_id: str) -> Caller:
+        """Return the admin of this machine, with the usual quota."""
+        return Caller(
+            user=LOCAL,
+            role="admin",
+            key_id=key_id,
+            key_name="API_KEY" if key_id == BOOTSTRAP else "",
+            quota=Quota(**self._quota.model_dump()),
+            by_key=key_id == BOOTSTRAP,
         )
 
     def _holder(self, key: KeyRecord) -> Caller:

@@ -2,12 +2,12 @@
 
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import Final, TypeVar, get_args
+from typing import Final, TypeVar
 
 import anyio
 import anyio.abc
@@ -18,21 +18,25 @@ from assay.contracts.dialogue import (
     CellBegan,
     DialogueEvent,
     FileLoaded,
-    PassingSpeech,
     ToolUsed,
     TurnBegan,
     TurnEnded,
     TurnUndone,
+    is_passing,
 )
-from assay.contracts.dialogue_history import Turn
+from assay.contracts.dialogue_history import History, Turn, cut_off_cell
 from assay.contracts.errors import AssayError, JournalError
+from assay.contracts.ports import Model
+from assay.hosting.auditing import Acting, TurnAudit, cut_off, keeper
+from assay.hosting.database import Statements
 from assay.hosting.feeding import FeedKey, Feeds
 from assay.hosting.feeds import Feed
+from assay.hosting.holds import drop_abandoned, settle
 from assay.hosting.places import settings_of
 from assay.hosting.quotas import Quotas
-from assay.hosting.records import Caller, Page, SessionRow
+from assay.hosting.records import Caller, Hold, Page, SessionRow
 from assay.hosting.refusing import RefusedError, not_found
-from assay.hosting.store import Store
+from assay.hosting.store import Store, count_usage
 from assay.hosting.talks import Order, Talk
 from assay.settings import Settings
 from assay.trace.session_record import SessionRecord
@@ -44,7 +48,6 @@ Listener = Callable[[str, DialogueEvent], None]
 """Told of every event, with the id of its session."""
 
 _LOG: Final = logging.getLogger(__name__)
-_PASSING: Final = get_args(PassingSpeech)
 _WAIT_FOR_ROOM_S: Final = 120.0
 _TITLE_CHARS: Final = 80
 _CUT_OFF: Final = "The service ended while this turn was under way."
@@ -67,6 +70,19 @@ class Begun:
         return next(turn for turn in turns if turn.number == self.turn)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Held:
+    """A turn to be taken, with what is reserved for it."""
+
+    talk: Talk
+    row: SessionRow
+    message: str
+    instructions: str
+    model: Model
+    """Makes no call that the quota does not cover."""
+    hold: Hold
+
+
 class Conversations:
     """Everything that requests do to conversations. Each is asked for by its user, and no other."""
 
@@ -87,6 +103,9 @@ class Conversations:
         self._tasks = tasks
         self.listener: Listener = lambda _session, _event: None
         self._talks: dict[FeedKey, Talk] = {}
+        self._audits: dict[FeedKey, TurnAudit] = {}
+        """Of the turns that are under way."""
+        self._keep_audit = keeper(store)
         self._opening = anyio.Lock()
         self._freed = anyio.Event()
 
@@ -153,40 +172,82 @@ class Conversations:
             await self._store.delete_session(user, session_id)
         self._feeds.close(key)
 
-    async def begin_turn(self, caller: Caller, session_id: str, message: str) -> Begun:
+    async def begin_turn(
+        self,
+        caller: Caller,
+        session_id: str,
+        message: str,
+        hold: Hold | None = None,
+        *,
+        instructions: str = "",
+    ) -> Begun:
         """Let the model answer a message; returns when the turn has begun.
 
+        A part of the quota is reserved for it first, unless the caller has done so.
+
         Raises:
-            RefusedError: If there is no such session, or another turn of it is under way.
+            RefusedError: If there is no such session, another turn of it is under way, or the
+                quota does not allow another turn.
             AssayError: If a part that it needs cannot be opened.
         """
         row = replace(await self.find(caller.user, session_id), key_id=caller.key_id)
+        try:
+            if hold is None:
+                async with self._quotas.reserving_turn(caller, message) as own:
+                    return await self._begun(caller, row, (message, instructions), own)
+            return await self._begun(caller, row, (message, instructions), hold)
+        except AssayError as error:
+            outcome = error.why if isinstance(error, RefusedError) else "failed"
+            self._keep_audit(self._acting(row, row.model).entry("turn.run", outcome))
+            raise
+
+    async def _begun(
+        self, caller: Caller, row: SessionRow, said: tuple[str, str], hold: Hold
+    ) -> Begun:
         talk, conversation = await self._open(caller.user, row)
+        model = self._quotas.held(conversation.dialogue.model, caller, hold)
+        message, instructions = said
+        turn = _Held(
+            talk=talk,
+            row=row,
+            message=message,
+            instructions=instructions,
+            model=model,
+            hold=hold,
+        )
         before = conversation.dialogue.history
-
-        async def take(conversation: Conversation) -> TurnEnded:
-            await self._store.put_session(
-                replace(
-                    row,
-                    title=row.title or " ".join(message.split())[:_TITLE_CHARS],
-                    turns=before.begun + 1,
-                    updated_at=time.time(),
-                    model=conversation.dialogue.model.name,
-                    busy=True,
-                )
-            )
-            try:
-                return await conversation.dialogue.say(message)
-            finally:
-                # Who hears that the turn has ended may begin the next one at once.
-                talk.settling = True
-                with anyio.CancelScope(shield=True):
-                    await self._settle(row, conversation, before.usage)
-
-        order = talk.give(take)
+        dropped = partial(self._quotas.release, hold)
+        order = talk.give(partial(self._take, turn), dropped=dropped)
         return Begun(
             turn=before.begun + 1, order=order, conversation=conversation, before=before.usage
         )
+
+    async def _take(self, turn: "_Held", conversation: Conversation) -> TurnEnded:
+        """Take one turn, and count what it took."""
+        dialogue, row = conversation.dialogue, turn.row
+        before, model = dialogue.history, dialogue.model
+        key = _key(row.user, row.id)
+        self._audits[key] = TurnAudit(self._acting(row, model.name), self._keep_audit)
+        try:
+            await self._store.put_session(
+                replace(
+                    row,
+                    title=row.title or " ".join(turn.message.split())[:_TITLE_CHARS],
+                    turns=before.begun + 1,
+                    updated_at=time.time(),
+                    model=model.name,
+                    busy=True,
+                )
+            )
+            dialogue.model = turn.model
+            return await dialogue.say(turn.message, turn.instructions)
+        finally:
+            dialogue.model = model
+            del self._audits[key]
+            # Who hears that the turn has ended may begin the next one at once.
+            turn.talk.settling = True
+            with anyio.CancelScope(shield=True):
+                await self._settle(turn, conversation, before.usage)
 
     async def load(
         self, user: str, session_id: str, path: PurePosixPath, content: bytes
@@ -240,15 +301,40 @@ class Conversations:
     async def recover(self) -> None:
         """Write down of each turn that a crash has cut off that it was, and what it took."""
         for row in await self._store.busy_sessions():
+            used = Usage()
             with suppress(AssayError):
                 place = SessionStore(settings_of(self._settings, row.user).state_dir)
                 session = await to_thread.run_sync(place.open, row.id)
                 async with SessionRecord(session.folder) as record:
                     begun = any(_begins(event, row.turns) for event in record.events)
                     if begun and not any(_ends(event, row.turns) for event in record.events):
-                        record.emit(_cut_off(row.turns))
-                    await self._quotas.add(row.key_id, _usage_of(record.events, row.turns))
-            await self._store.put_session(replace(row, busy=False))
+                        acting = self._acting(row, row.model)
+                        for entry in cut_off(record.events, row.turns, acting):
+                            self._keep_audit(entry)
+                        for event in _cut_off(record.events, row.turns):
+                            record.emit(event)
+                    used = _usage_of(record.events, row.turns)
+            await self._count_cut_off(row, used)
+        await self._store.transact(drop_abandoned)
+
+    def _acting(self, row: SessionRow, model: str) -> Acting:
+        return Acting(
+            user=row.user,
+            key_id=row.key_id,
+            target=row.id,
+            model=model,
+            backend=self._shared.backend.name,
+        )
+
+    async def _count_cut_off(self, row: SessionRow, usage: Usage) -> None:
+        counted, now = self._quotas.usages(row.key_id, usage), self._quotas.now()
+
+        def write(statements: Statements) -> None:
+            count_usage(statements, counted, seen_at=now.at)
+            free = "UPDATE assay_sessions SET busy = 0 WHERE user_id = ? AND id = ?"
+            statements.run(free, (row.user, row.id))
+
+        await self._store.transact(write)
 
     async def drain(self, within_s: float) -> None:
         """Let turns come to their end for a while, then end them; all is closed afterwards."""
@@ -274,14 +360,22 @@ class Conversations:
         await self._store.put_session(replace(row, updated_at=time.time()))
         return value
 
-    async def _settle(self, row: SessionRow, conversation: Conversation, before: Usage) -> None:
-        """Note after a turn what it took, and that the session is free again."""
-        after = conversation.dialogue.history.usage
+    async def _settle(self, turn: "_Held", conversation: Conversation, before: Usage) -> None:
+        """Count after a turn what it took, and write down that the session is free again."""
+        row, now = turn.row, self._quotas.now()
+        used = difference(before, conversation.dialogue.history.usage)
+        counted = self._quotas.usages(row.key_id, used)
+
+        def write(statements: Statements) -> None:
+            settle(statements, turn.hold.id, counted, now)
+            statements.run(
+                "UPDATE assay_sessions SET updated_at = ?, busy = 0 WHERE user_id = ? AND id = ?",
+                (now.at, row.user, row.id),
+            )
+
         try:
             await conversation.record.settle()
-            await self._quotas.add(row.key_id, difference(before, after))
-            if now := await self._store.session(row.user, row.id):
-                await self._store.put_session(replace(now, updated_at=time.time(), busy=False))
+            await self._store.transact(write)
         except JournalError as error:
             _LOG.error("a turn could not be noted: %s", error)
         self._freed.set()
@@ -325,8 +419,10 @@ class Conversations:
             feed = await stack.enter_async_context(self._feeds.hold(key, session.folder))
 
             def hear(event: DialogueEvent) -> None:
-                feed.tell(event, kept=not isinstance(event, _PASSING))
+                feed.tell(event, kept=not is_passing(event))
                 self.listener(session.id, event)
+                if audit := self._audits.get(key):
+                    audit.hear(event)
 
             yield await stack.enter_async_context(
                 open_conversation(
@@ -375,8 +471,14 @@ def _key(user: str, session_id: str) -> FeedKey:
     return FeedKey(kind="session", user=user, id=session_id)
 
 
-def _cut_off(turn: int) -> TurnEnded:
-    return TurnEnded(turn=turn, status="interrupted", text=_CUT_OFF, usage=Usage())
+def _cut_off(events: Iterable[DialogueEvent], turn: int) -> Iterator[DialogueEvent]:
+    """Return how a turn ends that a crash has cut off: its cell first, with what it had printed."""
+    history = History()
+    for event in events:
+        history = history.after(event)
+    if (cell := cut_off_cell(history)) is not None:
+        yield cell
+    yield TurnEnded(turn=turn, status="interrupted", text=_CUT_OFF, usage=Usage())
 
 
 def _usage_of(events: Iterable[DialogueEvent], turn: int) -> Usage:

@@ -4,6 +4,7 @@ Both speak the same small SQL here. What is asked is put into the thread's queue
 loop never waits for a disk and no two write at once.
 """
 
+import logging
 import queue
 import sqlite3
 import threading
@@ -23,6 +24,7 @@ from assay.trace.private_files import make_folder
 T = TypeVar("T")
 Row = tuple[Any, ...]
 
+_LOG: Final = logging.getLogger(__name__)
 _BUSY_S: Final = 10.0
 _CONNECT_S: Final = 10
 
@@ -42,7 +44,8 @@ class Statements(Protocol):
 @dataclass(slots=True, kw_only=True)
 class _Order:
     work: Callable[[Statements], Any]
-    loop: EventLoopToken
+    loop: EventLoopToken | None
+    """None: nothing waits for the result."""
     done: anyio.Event = field(default_factory=anyio.Event)
     value: Any = None
     error: Exception | None = None
@@ -51,8 +54,9 @@ class _Order:
 class Database:
     """Carries out transactions one after the other; each is done whole or not at all."""
 
-    def __init__(self, connect: Callable[[], "_Connection"]) -> None:
+    def __init__(self, connect: Callable[[], "_Connection"], *, hint: str) -> None:
         self._connect = connect
+        self._hint = hint
         self._orders: queue.SimpleQueue[_Order | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="assay-database", daemon=True)
 
@@ -69,6 +73,10 @@ class Database:
         if order.error is not None:
             raise order.error
         return cast("T", order.value)
+
+    def post(self, work: Callable[[Statements], Any]) -> None:
+        """Queue a transaction without waiting for it; a failure is logged."""
+        self._orders.put(_Order(work=work, loop=None))
 
     async def start(self) -> None:
         """Start the thread, and make sure that it reaches the database."""
@@ -92,9 +100,15 @@ class Database:
                 if connection is not None and error.lost:
                     connection.close()
                     connection = None
-                order.error = JournalError(f"the database does not answer: {error}")
+                order.error = JournalError(
+                    f"the database does not answer: {error}", hint=self._hint
+                )
             except Exception as error:  # noqa: BLE001 - raised where it was asked for
                 order.error = error
+            if order.loop is None:
+                if order.error is not None:
+                    _LOG.error("a queued transaction failed: %s", order.error)
+                continue
             # The loop is gone if its process ends in the middle; then nobody waits.
             with suppress(RuntimeError):
                 from_thread.run_sync(order.done.set, token=order.loop)
@@ -150,7 +164,7 @@ class _Sqlite:
 class _Postgres:
     def __init__(self, url: str) -> None:
         try:
-            import psycopg  # noqa: PLC0415 - an extra
+            import psycopg
         except ImportError as error:
             raise MissingExtraError("state on a PostgreSQL server", extra="postgres") from error
         self._trouble = psycopg.Error
@@ -198,7 +212,12 @@ async def open_database(path: Path, url: str = "") -> AsyncGenerator[Database]:
         except (OSError, sqlite3.Error) as error:
             raise _Broken(str(error), lost=True) from error
 
-    database = Database(connect)
+    hint = (
+        "check that the server of serve.database runs and lets you in"
+        if url
+        else f"make room for {str(path)!r}, make it writable, or set another state_dir"
+    )
+    database = Database(connect, hint=hint)
     try:
         await database.start()
         yield database

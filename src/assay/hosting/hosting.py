@@ -11,22 +11,25 @@ from typing import Final
 import anyio
 
 from assay.agent.dialogue.seats import open_seats
+from assay.contracts.dialogue import DialogueEvent
 from assay.contracts.errors import JournalError
 from assay.hosting.access import Access, Keys
-from assay.hosting.conversations import Begun, Conversations
+from assay.hosting.auditing import log
+from assay.hosting.conversations import Conversations
 from assay.hosting.feeding import Feeds
+from assay.hosting.health import Health
 from assay.hosting.lending import open_shared
 from assay.hosting.memories import Memories
 from assay.hosting.quotas import Quotas
 from assay.hosting.records import AuditEntry, Caller
 from assay.hosting.runs import Runs
 from assay.hosting.store import Store, open_store
+from assay.hosting.streams import Streams
 from assay.hosting.warming import warm_up
 from assay.hosting.watching import NOBODY, Watcher
 from assay.settings import Settings
 
 _LOG: Final = logging.getLogger(__name__)
-_AUDIT: Final = logging.getLogger("assay.audit")
 _FLUSH_S: Final = 1.0
 
 
@@ -43,19 +46,11 @@ class Hosting:
     conversations: Conversations
     runs: Runs
     memories: Memories
+    health: Health
+    streams: Streams
     backend: str
     """By name."""
     draining: bool = False
-
-    async def begin_turn(self, caller: Caller, session_id: str, message: str) -> Begun:
-        """Let the model answer a message, if there is something left of what the caller may use.
-
-        Raises:
-            RefusedError: If there is not, or as `Conversations.begin_turn` raises it.
-            AssayError: As it raises them.
-        """
-        await self.quotas.check_spending(caller)
-        return await self.conversations.begin_turn(caller, session_id, message)
 
     async def audit(
         self, caller: Caller, action: str, target: str = "", *, outcome: str = "done", request: str
@@ -76,8 +71,23 @@ class Hosting:
             request_id=request,
         )
         await self.store.add_audit(entry)
-        told = {"user": caller.user, "action": action, "target": target, "outcome": outcome}
-        _AUDIT.info("audit", extra={**told, "request_id": request})
+        log(entry)
+
+    async def audit_rejected(self, authorization: str, address: str, *, request: str) -> None:
+        """Write down that a request had no key that works; never the key."""
+        found = await self.access.revoked(authorization)
+        entry = AuditEntry(
+            id=secrets.token_hex(8),
+            at=time.time(),
+            user=found.user if found else "",
+            key_id=found.id if found else "",
+            action="key.reject",
+            target=address,
+            outcome="revoked" if found else "unknown" if authorization else "missing",
+            request_id=request,
+        )
+        await self.store.add_audit(entry)
+        log(entry)
 
     async def drain(self) -> None:
         """Let what is under way come to its end, for as long as the settings allow."""
@@ -89,11 +99,12 @@ class Hosting:
         await self.quotas.flush()
 
     async def flush_now_and_then(self) -> None:
-        """Write counts down, once a second."""
+        """Write counts down, and end the streams of revoked keys, once a second."""
         while True:
             await anyio.sleep(_FLUSH_S)
             try:
                 await self.quotas.flush()
+                await self.streams.end_revoked()
             except JournalError as error:
                 _LOG.warning("requests were not counted: %s", error)
 
@@ -118,19 +129,32 @@ async def open_hosting(
     ):
         feeds, quotas = Feeds(), Quotas(store)
         conversations = Conversations(settings, store, shared, feeds, quotas, tasks)
-        conversations.listener = watcher.dialogue_event
+        health = Health(store, shared.backend)
+
+        def hear(session: str, event: DialogueEvent) -> None:
+            health.hear(event)
+            watcher.dialogue_event(session, event)
+
+        conversations.listener = hear
         runs = Runs(settings, store, shared.backend, feeds, quotas, tasks)
         runs.listener = watcher.run_event
         hosting = Hosting(
             settings=settings,
             store=store,
-            access=Access(store, serve.quota, open_to_local=open_to_local),
+            access=Access(
+                store,
+                serve.quota,
+                open_to_local=open_to_local,
+                api_key=serve.api_key.get_secret_value() if serve.api_key else "",
+            ),
             keys=Keys(store),
             quotas=quotas,
             feeds=feeds,
             conversations=conversations,
             runs=runs,
             memories=Memories(settings),
+            health=health,
+            streams=Streams(store),
             backend=shared.backend.name,
         )
         await warm_up()

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 import anyio
 
 from assay.agent.dialogue.seats import Seat, open_seats
-from assay.contracts.errors import UsageError
+from assay.contracts.conversation import Price
+from assay.contracts.errors import AssayError, UsageError
 from assay.contracts.ports import Model
+from assay.hosting.records import Caller
+from assay.hosting.refusing import RefusedError
 from assay.hosting.warming import load_provider
-from assay.models.choosing import choose, understand
+from assay.models.choosing import check_engine, choose, understand
 from assay.settings import Settings
 from assay.undertaking.conversing import Shared
 from assay.wiring import open_backend, open_model, open_tools
@@ -72,6 +75,49 @@ class _Models:
                 )
                 self._embedded[name] = await seat.take(opened)
             return self._embedded[name]
+
+
+async def price_of(name: str, settings: Settings) -> Price | None:
+    """Return the price of a model that can be used here; None if it is not known.
+
+    Raises:
+        UsageError: If there is no such model, or a key for it is missing.
+        MissingExtraError: If something it needs is not installed.
+        ModelUnavailableError: If its server does not answer.
+    """
+    chosen = understand(name, settings.models)
+    if chosen.kind == "auto":
+        name = (await choose(settings.models)).name
+        chosen = understand(name, settings.models)
+    if chosen.kind == "local":
+        check_engine()
+        return Price(input_usd=0.0, output_usd=0.0)
+    if chosen.provider is not None:
+        await load_provider(chosen.provider)
+    async with open_model(name, settings=settings.models) as model:
+        return model.facts.price
+
+
+async def check_usable(name: str, caller: Caller, settings: Settings) -> str:
+    """Return the name of a model that a caller may name, and that can answer.
+
+    Raises:
+        UsageError: If there is none of that name, or it is not offered.
+        RefusedError: If it cannot be used here, with the reason.
+    """
+    name = check_model(name, settings)
+    if name and name != settings.models.default:
+        try:
+            await price_of(name, settings)
+        except AssayError as error:
+            raise RefusedError(
+                f"the model {name!r} cannot be used: {error}",
+                why="unusable-model",
+                # It names files of the server.
+                hint=error.hint if caller.role == "admin" else "",
+                param="model",
+            ) from error
+    return name
 
 
 def check_model(name: str, settings: Settings) -> str:

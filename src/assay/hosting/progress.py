@@ -55,7 +55,7 @@ class Progress:
     wall_s: float = 0.0
     outcome: Outcome | None = None
 
-    def after(self, event: RunEvent) -> "Progress":  # noqa: PLR0911 - one line for each kind of event
+    def after(self, event: RunEvent) -> "Progress":
         """Return the progress with one more event."""
         match event:
             case RunStarted():

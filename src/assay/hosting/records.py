@@ -46,6 +46,25 @@ class Used:
     cost_usd: float = 0.0
 
 
+HoldKind = Literal["turn", "run"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hold:
+    """A part of a key's quota, reserved for a turn or a run until it ends."""
+
+    id: str
+    key_id: str
+    kind: HoldKind
+    target: str
+    """Id of the run; empty for a turn, and for a run that has no id yet."""
+    tokens: int
+    """0 if the key has no token quota."""
+    cost_usd: float
+    """0 if the key has no quota in US dollars."""
+    created_at: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
     """Who sends a request, and what they may do."""
@@ -125,8 +144,15 @@ class AuditEntry:
     target: str
     """To what, by its id."""
     outcome: str
-    """`done`, or why not."""
+    """`done`, or why not; how an execution ended."""
     request_id: str = ""
+    part: str = ""
+    """Of a session or run: `turn 2, step 1`, `attempt 3`."""
+    model: str = ""
+    backend: str = ""
+    code_sha256: str = ""
+    """Of the code of a cell, the arguments of a tool, or the files of an attempt."""
+    duration_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +161,20 @@ class Page:
 
     limit: int = 50
     before: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditPage:
+    """Which entries of the audit log are wanted; an empty text does not filter."""
+
+    limit: int = 100
+    before: float | None = None
+    after_entry: tuple[float, str] | None = None
+    """Time and id of the last entry of the page before."""
+    since: float | None = None
+    user: str = ""
+    action: str = ""
+    target: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

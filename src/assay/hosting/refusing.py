@@ -9,8 +9,12 @@ Refusal = Literal[
     "forbidden",
     "not-found",
     "busy",
+    "not-resumable",
     "rate-limited",
     "quota-exceeded",
+    "unpriced-model",
+    "unusable-model",
+    "unsupported",
     "overloaded",
 ]
 
@@ -19,10 +23,18 @@ class RefusedError(UsageError):
     """What was asked for is not done, and the reason is who asks, when, or how often."""
 
     def __init__(
-        self, message: str, *, why: Refusal, hint: str = "", retry_after_s: float | None = None
+        self,
+        message: str,
+        *,
+        why: Refusal,
+        hint: str = "",
+        retry_after_s: float | None = None,
+        param: str | None = None,
     ) -> None:
         super().__init__(message, hint=hint)
         self.why: Refusal = why
+        self.param = param
+        """Which part of the request is the reason, where one is."""
         self.retry_after_s = retry_after_s
 
 

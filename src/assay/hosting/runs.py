@@ -22,15 +22,19 @@ from assay.contracts.events import Passing, RunEvent
 from assay.contracts.goal import Outcome
 from assay.contracts.ports import SandboxBackend
 from assay.contracts.workspace import Tree
+from assay.hosting.auditing import Acting, RunAudit, keeper
 from assay.hosting.conversations import difference
+from assay.hosting.database import Statements
 from assay.hosting.feeding import FeedKey, Feeds
 from assay.hosting.feeds import Feed
+from assay.hosting.holds import name_run, settle, shrink
+from assay.hosting.lending import price_of
 from assay.hosting.places import settings_of
 from assay.hosting.progress import Progress, progress_of
-from assay.hosting.quotas import Quotas
-from assay.hosting.records import UNFINISHED, Caller, Page, RunRow, RunState
+from assay.hosting.quotas import Quotas, check_price
+from assay.hosting.records import UNFINISHED, Caller, Hold, Page, RunRow, RunState
 from assay.hosting.refusing import RefusedError, not_found
-from assay.hosting.store import Store
+from assay.hosting.store import Store, write_run
 from assay.settings import Settings
 from assay.trace.blobs import BlobStore
 from assay.trace.journal import read_events
@@ -90,8 +94,19 @@ class Runs:
             RefusedError: If the caller may not have another one.
             UsageError: If it cannot be carried out as it was asked for.
         """
-        await self._quotas.check_spending(caller)
-        await self._quotas.check_runs(caller)
+        asked = wanted.commission
+        if caller.quota.usd_per_day is not None:
+            check_price(caller, asked.model, await price_of(asked.model, self._settings))
+        hold = await self._quotas.reserve(
+            caller, "run", tokens=asked.budget_tokens, usd=asked.budget_usd
+        )
+        try:
+            return await self._created(caller, wanted, hold)
+        except BaseException:
+            self._quotas.release(hold)
+            raise
+
+    async def _created(self, caller: Caller, wanted: Wanted, hold: Hold) -> RunRow:
         settings = settings_of(self._settings, caller.user)
         workspace = settings.state_dir / _WORKSPACES / secrets.token_hex(8)
         await to_thread.run_sync(_write_files, workspace, wanted.files)
@@ -110,7 +125,7 @@ class Runs:
             model=commission.model,
             created_at=run.created_at,
         )
-        await self._store.put_run(row)
+        await self._store.transact(partial(_queue, row, hold))
         self._start(row)
         return row
 
@@ -200,12 +215,31 @@ class Runs:
     async def _queued_again(self, caller: Caller, run_id: str) -> RunRow:
         row = await self.find(caller.user, run_id)
         if row.status not in {"cancelled", "failed", "out_of_budget", "interrupted"}:
-            raise RefusedError(f"the run {run_id!r} is {row.status}", why="busy")
-        await self._quotas.check_spending(caller)
-        await self._quotas.check_runs(caller)
+            if row.status in UNFINISHED:
+                raise RefusedError(f"the run {run_id!r} is not finished", why="busy")
+            ended = row.status.replace("_", " ")
+            raise RefusedError(f"the run {run_id!r} is already {ended}", why="not-resumable")
+        tokens, usd = await self._budget_left(row)
+        hold = await self._quotas.reserve(caller, "run", tokens=tokens, usd=usd)
         row = replace(row, status="queued", ended_at=None, error="", key_id=caller.key_id)
-        await self._store.put_run(row)
+        try:
+            await self._store.transact(partial(_queue, row, hold))
+        except BaseException:
+            self._quotas.release(hold)
+            raise
         return row
+
+    async def _budget_left(self, row: RunRow) -> tuple[int | None, float | None]:
+        """Return what a run may still use by its own budget; None where it has none."""
+        try:
+            asked = await self.asked(row)
+        except AssayError:
+            return None, None
+        tokens, usd = asked.budget_tokens, asked.budget_usd
+        return (
+            None if tokens is None else max(1, tokens - row.tokens),
+            None if usd is None else max(0.0, usd - row.cost_usd),
+        )
 
     async def delete(self, user: str, run_id: str) -> None:
         """Remove a run and all that was kept of it.
@@ -273,8 +307,7 @@ class Runs:
                     final = await self._carried_out(row, key)
             # What is stopped because the service ends goes on when it is there again.
             goes_on = self._ending and final.status == "cancelled"
-            final = row if goes_on else replace(final, ended_at=time.time())
-            await self._store.put_run(await self._counted(final))
+            await self._settle(row if goes_on else replace(final, ended_at=time.time()))
         except AssayError as error:
             _LOG.error("a run could not be noted: %s", error)
         except Exception as error:  # noqa: BLE001 - a mistake of ours in one run ends that run alone
@@ -286,10 +319,11 @@ class Runs:
     async def _carried_out(self, row: RunRow, key: FeedKey) -> RunRow:
         """Work on a run to its end, and return how it ended."""
         settings = settings_of(self._settings, row.user)
+        audit = RunAudit(self._acting(row), keeper(self._store))
         try:
             async with self._feeds.hold(key, self._folder(row)) as feed:
-                watching = Watching(listeners=(partial(self._hear, row.id, feed),))
-                lent = Lent(backend=self._backend)
+                watching = Watching(listeners=(partial(self._hear, row.id, feed), audit.hear))
+                lent = await self._lent(row)
                 outcome = await take_up(row.id, settings, watching, lent=lent)
                 return replace(row, status=_state_of(outcome), error="")
         except AssayError as error:
@@ -297,22 +331,59 @@ class Runs:
             return replace(row, status="failed", error=f"{error}{hint}")
         except Exception as error:  # noqa: BLE001 - a mistake of ours in one run ends that run alone
             _LOG.critical("%s", error, exc_info=error)
-            return replace(row, status="failed", error="Assay made a mistake; its log says more")
+            return replace(row, status="failed", error="Internal error; see the server log")
+
+        finally:
+            # Of an attempt that has no end of its own.
+            audit.finish("interrupted" if self._ending else "stopped")
+
+    def _acting(self, row: RunRow) -> Acting:
+        return Acting(
+            user=row.user,
+            key_id=row.key_id,
+            target=row.id,
+            model=row.model,
+            backend=self._backend.name,
+        )
 
     def _hear(self, run: str, feed: Feed, event: RunEvent) -> None:
         feed.tell(event, kept=not isinstance(event, _PASSING))
         self.listener(run, event)
 
-    async def _counted(self, row: RunRow) -> RunRow:
-        """Count to the quota what a run has used since it was counted last, a crash or not."""
-        try:
+    async def _lent(self, row: RunRow) -> Lent:
+        """Return what a run works with: the backend, and no more than is reserved for it."""
+        hold = await self._store.hold_of(row.id, row.key_id)
+        return Lent(
+            backend=self._backend,
+            most_tokens=row.tokens + hold.tokens if hold and hold.tokens else None,
+            most_usd=row.cost_usd + hold.cost_usd if hold and hold.cost_usd else None,
+        )
+
+    async def _settle(self, row: RunRow) -> None:
+        """Write down how a run stands, and count what it has used since it was counted last."""
+        hold = await self._store.hold_of(row.id, row.key_id)
+        used, counted = Usage(), row
+        # Without a readable record, nothing is known of what it has used.
+        with suppress(JournalError):
             usage = (await self.progress(row)).usage
-        except JournalError:
-            return row
-        before = Usage(input_tokens=row.tokens, cost_usd=row.cost_usd)
-        await self._quotas.add(row.key_id, difference(before, usage))
-        tokens = usage.input_tokens + usage.output_tokens
-        return replace(row, tokens=tokens, cost_usd=usage.cost_usd or row.cost_usd)
+            used = difference(Usage(input_tokens=row.tokens, cost_usd=row.cost_usd), usage)
+            tokens = usage.input_tokens + usage.output_tokens
+            counted = replace(row, tokens=tokens, cost_usd=usage.cost_usd or row.cost_usd)
+        added, now = self._quotas.usages(row.key_id, used), self._quotas.now()
+
+        def write(statements: Statements) -> None:
+            write_run(statements, counted)
+            if hold is not None and row.status in UNFINISHED:
+                shrink(statements, hold, added, now)
+            else:
+                settle(statements, hold.id if hold else "", added, now)
+
+        await self._store.transact(write)
+
+
+def _queue(row: RunRow, hold: Hold, statements: Statements) -> None:
+    write_run(statements, row)
+    name_run(statements, hold, row.id)
 
 
 def _key(row: RunRow) -> FeedKey:

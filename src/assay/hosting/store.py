@@ -1,6 +1,6 @@
 """What the service keeps in its database: keys, usage, lists of sessions and runs, an audit log."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import astuple, fields
 from pathlib import Path
@@ -11,6 +11,8 @@ from assay.hosting.database import Database, Statements, open_database
 from assay.hosting.records import (
     UNFINISHED,
     AuditEntry,
+    AuditPage,
+    Hold,
     KeyRecord,
     Page,
     RunRow,
@@ -19,7 +21,7 @@ from assay.hosting.records import (
     Used,
 )
 
-_VERSION: Final = 2
+_VERSION: Final = 4
 _SCHEMA: Final = (
     "CREATE TABLE IF NOT EXISTS assay_version (version INTEGER NOT NULL)",
     """CREATE TABLE IF NOT EXISTS assay_keys (
@@ -48,15 +50,33 @@ _SCHEMA: Final = (
     """CREATE TABLE IF NOT EXISTS assay_audit (
         id TEXT PRIMARY KEY, at DOUBLE PRECISION NOT NULL, user_id TEXT NOT NULL,
         key_id TEXT NOT NULL, action TEXT NOT NULL, target TEXT NOT NULL, outcome TEXT NOT NULL,
-        request_id TEXT NOT NULL)""",
+        request_id TEXT NOT NULL, part TEXT NOT NULL DEFAULT '', model TEXT NOT NULL DEFAULT '',
+        backend TEXT NOT NULL DEFAULT '', code_sha256 TEXT NOT NULL DEFAULT '',
+        duration_s DOUBLE PRECISION)""",
     "CREATE INDEX IF NOT EXISTS assay_audit_at ON assay_audit (at)",
+    """CREATE TABLE IF NOT EXISTS assay_holds (
+        id TEXT PRIMARY KEY, key_id TEXT NOT NULL, kind TEXT NOT NULL, target TEXT NOT NULL,
+        tokens BIGINT NOT NULL, cost_usd DOUBLE PRECISION NOT NULL,
+        created_at DOUBLE PRECISION NOT NULL)""",
+    "CREATE INDEX IF NOT EXISTS assay_holds_key ON assay_holds (key_id)",
 )
 _SINCE: Final = {
     2: (
         "ALTER TABLE assay_runs ADD COLUMN tokens BIGINT NOT NULL DEFAULT 0",
         "ALTER TABLE assay_runs ADD COLUMN cost_usd DOUBLE PRECISION NOT NULL DEFAULT 0",
         "ALTER TABLE assay_sessions ADD COLUMN key_id TEXT NOT NULL DEFAULT ''",
-    )
+    ),
+    3: (
+        """INSERT INTO assay_holds SELECT user_id || '/' || id, key_id, 'run', id, 0, 0, created_at
+        FROM assay_runs WHERE status IN ('queued', 'running')""",
+    ),
+    4: (
+        "ALTER TABLE assay_audit ADD COLUMN part TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE assay_audit ADD COLUMN model TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE assay_audit ADD COLUMN backend TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE assay_audit ADD COLUMN code_sha256 TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE assay_audit ADD COLUMN duration_s DOUBLE PRECISION",
+    ),
 }
 """What each version has changed in the tables of the one before it."""
 _KEY: Final = (
@@ -67,11 +87,16 @@ _SESSION: Final = "id, user_id, title, created_at, updated_at, turns, model, key
 _RUN: Final = (
     "id, user_id, key_id, goal, status, model, created_at, ended_at, error, tokens, cost_usd"
 )
-_AUDIT: Final = "id, at, user_id, key_id, action, target, outcome, request_id"
+_AUDIT: Final = (
+    "id, at, user_id, key_id, action, target, outcome, request_id, "
+    "part, model, backend, code_sha256, duration_s"
+)
+_HOLD: Final = "id, key_id, kind, target, tokens, cost_usd, created_at"
 _LAST: Final = 1e18
 """Later than any moment."""
 
-R = TypeVar("R", KeyRecord, SessionRow, RunRow, AuditEntry)
+T = TypeVar("T")
+R = TypeVar("R", KeyRecord, SessionRow, RunRow, AuditEntry, Hold)
 
 
 class Store:
@@ -103,6 +128,14 @@ class Store:
 
         await self._database.do(prepare)
 
+    async def transact(self, work: Callable[[Statements], T]) -> T:
+        """Carry out several statements in one transaction; raises `JournalError`."""
+        return await self._database.do(work)
+
+    def post(self, work: Callable[[Statements], Any]) -> None:
+        """Queue a transaction without waiting for it; a failure is logged."""
+        self._database.post(work)
+
     async def check(self) -> None:
         """Raise `JournalError` if the database does not answer."""
         await self._rows("SELECT 1")
@@ -130,31 +163,16 @@ class Store:
         return await self._run(sql, (at, key_id)) > 0
 
     async def add_usage(self, added: Sequence[Usages], *, seen_at: float) -> None:
-        """Count what was used."""
+        """Add to what keys have used."""
 
         def add(statements: Statements) -> None:
             for each in added:
-                used = each.used
-                statements.run(
-                    "INSERT INTO assay_usage VALUES (?, ?, ?, ?, ?) "
-                    "ON CONFLICT (key_id, day) DO UPDATE SET "
-                    "requests = assay_usage.requests + excluded.requests, "
-                    "tokens = assay_usage.tokens + excluded.tokens, "
-                    "cost_usd = assay_usage.cost_usd + excluded.cost_usd",
-                    (each.key_id, each.day, used.requests, used.tokens, used.cost_usd),
-                )
-                seen = "UPDATE assay_keys SET last_used_at = ? WHERE id = ?"
-                statements.run(seen, (seen_at, each.key_id))
+                count_usage(statements, each, seen_at=seen_at)
 
         await self._database.do(add)
 
     async def usage(self, key_id: str, day: str) -> Used:
-        sql = "SELECT requests, tokens, cost_usd FROM assay_usage WHERE key_id = ? AND day = ?"
-        found = await self._rows(sql, (key_id, day))
-        if not found:
-            return Used()
-        requests, tokens, cost_usd = found[0]
-        return Used(requests=requests, tokens=tokens, cost_usd=cost_usd)
+        return await self._database.do(lambda statements: usage_of(statements, key_id, day))
 
     async def put_session(self, row: SessionRow) -> None:
         await self._run(
@@ -193,13 +211,7 @@ class Store:
         return await self._database.do(delete)
 
     async def put_run(self, row: RunRow) -> None:
-        await self._run(
-            f"INSERT INTO assay_runs ({_RUN}) VALUES ({_marks(11)}) "
-            "ON CONFLICT (user_id, id) DO UPDATE SET status = excluded.status, "
-            "key_id = excluded.key_id, model = excluded.model, ended_at = excluded.ended_at, "
-            "error = excluded.error, tokens = excluded.tokens, cost_usd = excluded.cost_usd",
-            astuple(row),
-        )
+        await self._database.do(lambda statements: write_run(statements, row))
 
     async def run(self, user: str, run_id: str) -> RunRow | None:
         sql = f"SELECT {_RUN} FROM assay_runs WHERE user_id = ? AND id = ?"
@@ -227,6 +239,11 @@ class Store:
         sql = "DELETE FROM assay_runs WHERE user_id = ? AND id = ?"
         return await self._run(sql, (user, run_id)) > 0
 
+    async def hold_of(self, run_id: str, key_id: str) -> Hold | None:
+        """Return what is reserved for an unfinished run."""
+        sql = f"SELECT {_HOLD} FROM assay_holds WHERE kind = 'run' AND target = ? AND key_id = ?"
+        return _first(Hold, await self._rows(sql, (run_id, key_id)))
+
     async def put_thread(self, user: str, digest: str, session_id: str) -> None:
         """Remember in which session a conversation goes on that is known by its words alone."""
         await self._run(
@@ -241,20 +258,87 @@ class Store:
         return found[0][0] if found else None
 
     async def add_audit(self, entry: AuditEntry) -> None:
-        sql = f"INSERT INTO assay_audit ({_AUDIT}) VALUES ({_marks(8)})"
-        await self._run(sql, astuple(entry))
+        await self._database.do(lambda statements: write_audit(statements, entry))
 
-    async def audit(self, page: Page) -> tuple[AuditEntry, ...]:
+    async def audit(self, page: AuditPage) -> tuple[AuditEntry, ...]:
         """Return a part of the log, the newest first."""
-        sql = f"SELECT {_AUDIT} FROM assay_audit WHERE at < ? ORDER BY at DESC, id LIMIT ?"
-        values = (_LAST if page.before is None else page.before, page.limit)
-        return _all(AuditEntry, await self._rows(sql, values))
+        at, entry_id = page.after_entry or (_LAST, "")
+        conditions = ["at < ?", "at >= ?", "(at < ? OR (at = ? AND id > ?))"]
+        values: list[object] = [
+            _LAST if page.before is None else page.before,
+            -_LAST if page.since is None else page.since,
+            at,
+            at,
+            entry_id,
+        ]
+        wanted = {"user_id": page.user, "action": page.action, "target": page.target}
+        for column, value in wanted.items():
+            if value:
+                conditions.append(f"{column} = ?")
+                values.append(value)
+        sql = (
+            f"SELECT {_AUDIT} FROM assay_audit WHERE {' AND '.join(conditions)} "
+            "ORDER BY at DESC, id LIMIT ?"
+        )
+        return _all(AuditEntry, await self._rows(sql, (*values, page.limit)))
+
+    async def revoked_keys(self) -> frozenset[str]:
+        """Return the ids of all keys that work no more."""
+        sql = "SELECT id FROM assay_keys WHERE revoked_at IS NOT NULL"
+        return frozenset(row[0] for row in await self._rows(sql))
+
+    async def revoked_key(self, digest: str) -> KeyRecord | None:
+        """Return the key of this digest if it is revoked."""
+        sql = f"SELECT {_KEY} FROM assay_keys WHERE digest = ? AND revoked_at IS NOT NULL"
+        return _first(KeyRecord, await self._rows(sql, (digest,)))
 
     async def _run(self, sql: str, values: Sequence[object] = ()) -> int:
         return await self._database.do(lambda statements: statements.run(sql, values))
 
     async def _rows(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         return await self._database.do(lambda statements: statements.rows(sql, values))
+
+
+def usage_of(statements: Statements, key_id: str, day: str) -> Used:
+    """Return what a key has used on a day."""
+    sql = "SELECT requests, tokens, cost_usd FROM assay_usage WHERE key_id = ? AND day = ?"
+    found = statements.rows(sql, (key_id, day))
+    if not found:
+        return Used()
+    requests, tokens, cost_usd = found[0]
+    return Used(requests=requests, tokens=tokens, cost_usd=cost_usd)
+
+
+def count_usage(statements: Statements, added: Usages, *, seen_at: float) -> None:
+    """Add to what a key has used."""
+    used = added.used
+    statements.run(
+        "INSERT INTO assay_usage VALUES (?, ?, ?, ?, ?) "
+        "ON CONFLICT (key_id, day) DO UPDATE SET "
+        "requests = assay_usage.requests + excluded.requests, "
+        "tokens = assay_usage.tokens + excluded.tokens, "
+        "cost_usd = assay_usage.cost_usd + excluded.cost_usd",
+        (added.key_id, added.day, used.requests, used.tokens, used.cost_usd),
+    )
+    seen = "UPDATE assay_keys SET last_used_at = ? WHERE id = ?"
+    statements.run(seen, (seen_at, added.key_id))
+
+
+def write_audit(statements: Statements, entry: AuditEntry) -> None:
+    """Add an entry to the audit log."""
+    sql = f"INSERT INTO assay_audit ({_AUDIT}) VALUES ({_marks(13)})"
+    statements.run(sql, astuple(entry))
+
+
+def write_run(statements: Statements, row: RunRow) -> None:
+    """Insert or update the row of a run."""
+    statements.run(
+        f"INSERT INTO assay_runs ({_RUN}) VALUES ({_marks(11)}) "
+        "ON CONFLICT (user_id, id) DO UPDATE SET status = excluded.status, "
+        "key_id = excluded.key_id, model = excluded.model, ended_at = excluded.ended_at, "
+        "error = excluded.error, tokens = excluded.tokens, cost_usd = excluded.cost_usd",
+        astuple(row),
+    )
 
 
 @asynccontextmanager

@@ -22,6 +22,8 @@ class Order(Generic[T]):
     """Something to be done with a conversation."""
 
     work: Callable[[Conversation], Awaitable[T]]
+    dropped: Callable[[], None]
+    """Called if it is never begun."""
     done: anyio.Event = field(default_factory=anyio.Event)
     value: T | None = None
     error: Exception | None = None
@@ -69,7 +71,11 @@ class Talk:
             raise self._failure
         return None if self.closing else self._conversation
 
-    def give(self, work: Callable[[Conversation], Awaitable[T]]) -> Order[T]:
+    def give(
+        self,
+        work: Callable[[Conversation], Awaitable[T]],
+        dropped: Callable[[], None] = lambda: None,
+    ) -> Order[T]:
         """Have something done.
 
         Raises:
@@ -79,7 +85,7 @@ class Talk:
             raise RefusedError(
                 "a turn of this session is under way", why="busy", hint="wait for it, or cancel it"
             )
-        order = Order(work=work)
+        order = Order(work=work, dropped=dropped)
         self._order = order
         self._news.set()
         return order
@@ -110,6 +116,7 @@ class Talk:
             self._ready.set()
             self.ended.set()
             if (order := self._order) is not None and not order.done.is_set():
+                order.dropped()
                 order.error = RefusedError("the service is ending", why="overloaded")
                 order.done.set()
 

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 
 from assay.entrypoints.http.callers import House, Reader
-from assay.entrypoints.http.problems import documented
+from assay.entrypoints.http.problems import documented, documented_openai
 from assay.models.choosing import survey
 from assay.models.servers import SURVEY_HEADER
 
@@ -82,7 +82,7 @@ async def who_am_i(house: House, caller: Reader) -> Me:
     )
 
 
-@router.get("/models")
+@router.get("/models", responses=documented_openai())
 async def list_models(request: Request, house: House, caller: Reader) -> ModelList:
     """List who can be asked, as OpenAI's API does; `assay` is the model of the settings."""
     del caller

@@ -1,6 +1,7 @@
 """The application: every resource, every translation of an error, one guard in front of it all."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from fastapi import FastAPI
@@ -24,12 +25,15 @@ from assay.entrypoints.http import (
     runs,
     sessions,
 )
+from assay.entrypoints.http.callers import identify
 from assay.entrypoints.http.guarding import Answered, Guard, GuardRules
 from assay.entrypoints.http.metrics import Metrics
 from assay.entrypoints.http.problems import (
+    TurnFailedError,
     on_assay_error,
     on_http_error,
     on_mistake,
+    on_turn_failed,
     on_wrong_request,
 )
 from assay.hosting.hosting import Hosting
@@ -50,6 +54,7 @@ def create_app(hosting: Hosting, counted: Metrics) -> FastAPI:
     for module in (health, metrics, reference, page):
         app.include_router(module.router)
     app.add_exception_handler(AssayError, on_assay_error)
+    app.add_exception_handler(TurnFailedError, on_turn_failed)
     app.add_exception_handler(RequestValidationError, on_wrong_request)
     app.add_exception_handler(HTTPException, on_http_error)
     app.add_exception_handler(Exception, on_mistake)
@@ -73,6 +78,7 @@ def guarded(app: FastAPI, on_answered: Callable[[Answered], None]) -> ASGIApp:
         body_bytes=serve.body_bytes,
         upload_bytes=serve.upload_bytes,
         patience_s=serve.patience_s,
+        body_s=serve.body_s,
     )
     inner: ASGIApp = app
     if serve.origins:
@@ -83,4 +89,4 @@ def guarded(app: FastAPI, on_answered: Callable[[Answered], None]) -> ASGIApp:
             allow_headers=["Authorization", "Content-Type", "Last-Event-ID", "X-Request-Id"],
             expose_headers=["X-Request-Id", "Retry-After"],
         )
-    return Guard(inner, rules, on_answered)
+    return Guard(inner, rules, partial(identify, hosting), on_answered)

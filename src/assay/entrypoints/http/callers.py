@@ -3,6 +3,8 @@
 from typing import Annotated, cast
 
 from fastapi import Depends, Request
+from starlette.datastructures import Headers
+from starlette.types import Scope
 
 from assay.entrypoints.http.problems import request_id
 from assay.hosting.hosting import Hosting
@@ -18,19 +20,32 @@ def hosting_of(request: Request) -> Hosting:
 House = Annotated[Hosting, Depends(hosting_of)]
 
 
-async def identify(request: Request, house: House) -> Caller:
-    """Let somebody in who may, and count the request."""
+async def identify(house: Hosting, headers: Headers, scope: Scope) -> Caller:
+    """Return who sends a request, and count the request; the guard asks before the body is read.
+
+    Raises:
+        RefusedError: If nobody may who sends these headers.
+    """
     try:
-        caller = await house.access.identify(request.headers.get("authorization", ""))
+        caller = await house.access.identify(headers.get("authorization", ""))
     except RefusedError:
-        house.quotas.count_stranger(request.client.host if request.client else "")
+        client = scope.get("client")
+        address = client[0] if client else ""
+        # Beyond what is counted here, nothing is written either.
+        house.quotas.count_stranger(address)
+        name = scope.get("state", {}).get("request_id", "")
+        await house.audit_rejected(headers.get("authorization", ""), address, request=name)
         raise
-    request.state.user = caller.user
     house.quotas.count_request(caller)
     return caller
 
 
-Reader = Annotated[Caller, Depends(identify)]
+async def identified(request: Request) -> Caller:
+    """Return whom the guard has let in."""
+    return cast("Caller", request.state.caller)
+
+
+Reader = Annotated[Caller, Depends(identified)]
 
 
 async def identify_writer(request: Request, house: House, caller: Reader) -> Caller:

@@ -29,6 +29,7 @@ class CertificateShape(BaseModel):
     note: str = Field(description="What this does and does not mean")
 
 
+_MODIFIED = "The certificate was modified after it was signed."
 _VALID = (
     "It is what was signed with this key. Whether the files are still those, and pass, "
     "`assay verify` finds out."
@@ -49,9 +50,9 @@ async def check_certificate(request: Request, caller: Reader) -> CertificateShap
     del caller
     content = await request.body()
     try:
-        found = await to_thread.run_sync(certificate_of, content, "what was sent")
-    except JournalError as error:
-        return CertificateShape(signature="invalid", note=str(error))
+        found = await to_thread.run_sync(certificate_of, content, "the body")
+    except JournalError:
+        return CertificateShape(signature="invalid", note=_MODIFIED)
     return CertificateShape(
         signature="valid",
         key=found.key,

@@ -3,23 +3,26 @@
 from fastapi import APIRouter, Request
 
 from assay.entrypoints.http.callers import House, Writer
-from assay.entrypoints.http.problems import documented, request_id
+from assay.entrypoints.http.problems import TurnFailedError, documented, request_id
 from assay.entrypoints.http.session_shapes import ChatAnswer, ChatRequest, answer_of
 from assay.hosting.conversations import difference
-from assay.hosting.lending import check_model
+from assay.hosting.lending import check_usable
 
 router = APIRouter(tags=["chat"])
 
 
-@router.post("/chat", responses=documented(404, 409))
+@router.post("/chat", responses=documented(404, 409, 500, 502))
 async def chat(request: Request, house: House, caller: Writer, asked: ChatRequest) -> ChatAnswer:
     """Say something and wait for the answer, in a session that goes on or in a new one."""
-    session_id = asked.session_id
-    if session_id is None:
-        model = check_model(asked.model, house.settings)
-        session_id = (await house.conversations.create(caller.user, model=model)).id
-        await house.audit(caller, "session.create", session_id, request=request_id(request))
-    begun = await house.begin_turn(caller, session_id, asked.message)
+    async with house.quotas.reserving_turn(caller, asked.message) as hold:
+        session_id = asked.session_id
+        if session_id is None:
+            model = await check_usable(asked.model, caller, house.settings)
+            session_id = (await house.conversations.create(caller.user, model=model)).id
+            await house.audit(caller, "session.create", session_id, request=request_id(request))
+        begun = await house.conversations.begin_turn(caller, session_id, asked.message, hold)
     turn = await begun.finish()
+    if turn.status == "failed":
+        raise TurnFailedError(turn.error, session_id, turn.number)
     usage = difference(begun.before, begun.conversation.dialogue.history.usage)
     return answer_of(turn, session_id, usage)

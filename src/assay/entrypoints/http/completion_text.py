@@ -61,10 +61,10 @@ def _certain(heard: str) -> str:
 def whole_text(turn: Turn) -> str:
     """Return a turn as the pieces of it would have been sent."""
     pieces: list[str] = []
-    thoughts = iter(turn.thoughts)
+    thoughts, remarks = iter(turn.thoughts), iter(turn.remarks)
     for step in turn.steps:
         if isinstance(step, CellEnded):
-            pieces.append(_begun(next(thoughts, ""), step.code))
+            pieces.append(_begun(next(thoughts, ""), step.code, next(remarks, "")))
             pieces.append(_fenced("text", step.observation))
         else:
             pieces.append(_used(step.thought, step.tool, step.answer))
@@ -75,7 +75,7 @@ def whole_text(turn: Turn) -> str:
 def _step(event: dict[str, Any]) -> str:
     match event["kind"]:
         case "cell_began":
-            return _begun(event["thought"], event["code"])
+            return _begun(event["thought"], event["code"], event.get("remark", ""))
         case "cell_ended":
             return _fenced("text", event["observation"])
         case "tool_used":
@@ -86,9 +86,9 @@ def _step(event: dict[str, Any]) -> str:
             return ""
 
 
-def _begun(thought: str, code: str) -> str:
-    cell = _fenced("python", code)
-    return text_of(f"{thought}\n\n{cell}" if thought else cell)
+def _begun(thought: str, code: str, remark: str) -> str:
+    parts = (thought, _fenced("python", code), remark)
+    return text_of("\n\n".join(part for part in parts if part))
 
 
 def _used(thought: str, tool: str, answer: str) -> str:

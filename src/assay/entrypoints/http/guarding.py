@@ -7,7 +7,7 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -19,7 +19,9 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from assay.entrypoints.http.problems import problem
+from assay.contracts.errors import AssayError
+from assay.entrypoints.http.problems import Fault, fault_of, problem
+from assay.hosting.records import Caller
 
 REQUEST_ID: Final = ContextVar("request_id", default="")
 """Of the request that is being answered."""
@@ -29,6 +31,9 @@ _ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _CHANGING: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _FORMS: Final = ("application/x-www-form-urlencoded", "multipart/form-data", "text/plain")
 """What a foreign page can send without asking the browser first."""
+_WITH_KEY: Final = ("/v1", "/chat", "/metrics")
+"""Paths that need to know who asks."""
+_FOREIGN_ORIGIN: Final = Fault(status=403, kind="foreign-origin", detail="Origin not allowed.")
 _HEADERS: Final = {
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
@@ -47,6 +52,9 @@ class GuardRules:
     body_bytes: int
     upload_bytes: int
     patience_s: float
+    """For each piece of a request or an answer."""
+    body_s: float
+    """For a whole body."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,13 +70,22 @@ class Answered:
     """Where it stands in the trace of who asked, as in the header `traceparent`."""
 
 
+Identify = Callable[[Headers, Scope], Awaitable[Caller]]
+"""Returns who sends a request; raises `AssayError` if nobody may who sends these headers."""
+
+
 class Guard:
     """Wraps the application."""
 
     def __init__(
-        self, app: ASGIApp, rules: GuardRules, on_answered: Callable[[Answered], None]
+        self,
+        app: ASGIApp,
+        rules: GuardRules,
+        identify: Identify,
+        on_answered: Callable[[Answered], None],
     ) -> None:
         self._app = app
+        self._identify = identify
         self._rules = rules
         self._on_answered = on_answered
 
@@ -83,9 +100,12 @@ class Guard:
         began = time.perf_counter()
         exchange = _Exchange(scope, receive, send, self._rules, name)
         try:
-            if refusal := self._refusal(scope, headers):
-                status, kind, detail, hint = refusal
-                response = problem(name, status, kind, detail, hint=hint)
+            refusal = self._refusal(scope, headers) or await self._unknown(scope, headers)
+            if refusal is not None:
+                response = problem(refusal, request_id=name, path=scope["path"])
+                if _has_body(headers):
+                    # The body is not read, so that nothing else can follow on this connection.
+                    response.headers["connection"] = "close"
                 await response(scope, receive, exchange.send)
             else:
                 await self._app(scope, exchange.receive, exchange.send)
@@ -98,24 +118,44 @@ class Guard:
             self._note(scope, exchange.status, time.perf_counter() - began, name)
             REQUEST_ID.reset(mark)
 
-    def _refusal(self, scope: Scope, headers: Headers) -> tuple[int, str, str, str] | None:
+    async def _unknown(self, scope: Scope, headers: Headers) -> Fault | None:
+        """Find out who sends a request before its body is read."""
+        if scope["method"] == "OPTIONS" or not scope["path"].startswith(_WITH_KEY):
+            return None
+        try:
+            caller = await self._identify(headers, scope)
+        except AssayError as error:
+            return fault_of(error, for_admin=False)
+        scope["state"].update(caller=caller, user=caller.user)
+        return None
+
+    def _refusal(self, scope: Scope, headers: Headers) -> Fault | None:
         host = headers.get("host", "")
         if not self._is_ours(host):
-            hint = "add this name to serve.names"
-            return 421, "foreign-host", "the service is not called by this name", hint
+            return Fault(
+                status=421,
+                kind="foreign-host",
+                detail="Host name not allowed.",
+                hint="Add it to `serve.names`.",
+            )
         origin = headers.get("origin")
         if origin is not None and not self._is_friendly(origin, host):
-            return 403, "foreign-origin", "this page may not call the service", ""
+            return _FOREIGN_ORIGIN
         if headers.get("sec-fetch-site") == "cross-site" and origin is None:
             changing = scope["method"] in _CHANGING
             if changing or scope["path"].startswith(("/v1", "/chat")):
-                return 403, "foreign-origin", "this page may not call the service", ""
+                return _FOREIGN_ORIGIN
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if scope["method"] in _CHANGING and origin is None and kind in _FORMS:
-            return 415, "unsupported-media-type", "forms are not taken", "send application/json"
+            return Fault(
+                status=415,
+                kind="unsupported-media-type",
+                detail="Unsupported content type; send `application/json`.",
+            )
         length = headers.get("content-length", "")
         if length.isdecimal() and int(length) > self._rules_for(scope):
-            return 413, "too-large", f"at most {self._rules_for(scope)} bytes are taken", ""
+            detail = f"The body may have at most {self._rules_for(scope):,} bytes."
+            return Fault(status=413, kind="too-large", detail=detail)
         return None
 
     def _rules_for(self, scope: Scope) -> int:
@@ -181,6 +221,7 @@ class _Exchange:
         self._receive = receive
         self._send = send
         self._patience_s = rules.patience_s
+        self._deadline = anyio.current_time() + rules.body_s
         self._limit = body_limit(scope, rules)
         self._name = name
         self._taken = 0
@@ -191,16 +232,17 @@ class _Exchange:
         if self._whole:
             # From here on there is nothing to come but the end of the connection.
             return await self._receive()
+        wait_s = min(self._patience_s, self._deadline - anyio.current_time())
         try:
-            with anyio.fail_after(self._patience_s):
+            with anyio.fail_after(max(0.0, wait_s)):
                 message = await self._receive()
         except TimeoutError:
-            raise HTTPException(408, "the request does not come in") from None
+            raise HTTPException(408, "The body did not arrive in time.") from None
         if message["type"] == "http.request":
             self._taken += len(message.get("body", b""))
             self._whole = not message.get("more_body", False)
             if self._taken > self._limit:
-                raise HTTPException(413, f"at most {self._limit} bytes are taken")
+                raise HTTPException(413, f"The body may have at most {self._limit:,} bytes.")
         return message
 
     async def send(self, message: Message) -> None:
@@ -220,6 +262,10 @@ def body_limit(scope: Scope, rules: GuardRules) -> int:
     """Return how many bytes a request may have."""
     upload = scope["method"] == "PUT" and "/files/" in scope["path"]
     return rules.upload_bytes if upload else rules.body_bytes
+
+
+def _has_body(headers: Headers) -> bool:
+    return headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
 
 
 def _name_of(headers: Headers) -> str:

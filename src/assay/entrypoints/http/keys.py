@@ -9,7 +9,7 @@ from assay.entrypoints.http.callers import Admin, House
 from assay.entrypoints.http.problems import documented, request_id
 from assay.entrypoints.http.words import Line
 from assay.hosting.access import NewKey
-from assay.hosting.records import AuditEntry, KeyRecord, Page, Role
+from assay.hosting.records import AuditEntry, AuditPage, KeyRecord, Role
 
 router = APIRouter(prefix="/v1", tags=["admin"], responses=documented())
 
@@ -62,7 +62,7 @@ class KeyList(BaseModel):
 
 
 class AuditShape(BaseModel):
-    """Something that somebody did, or was kept from."""
+    """Something that a caller did, or was refused; an execution and how it ended."""
 
     id: str
     at: float
@@ -72,12 +72,32 @@ class AuditShape(BaseModel):
     target: str = Field(examples=["calm-heron-91c3"])
     outcome: str = Field(examples=["done"])
     request_id: str
+    part: str = Field(description="Of the session or run", examples=["turn 2, step 1"])
+    model: str
+    backend: str = Field(examples=["native"])
+    code_sha256: str = Field(description="Of the code of a cell, or the files of an attempt")
+    duration_s: float | None
 
 
 class AuditList(BaseModel):
     """The audit log, the newest first."""
 
     entries: list[AuditShape]
+    next_cursor: str | None = Field(description="For the next page; null if this is the last")
+
+
+class AuditQuery(BaseModel):
+    """Which entries are wanted; an empty text does not filter."""
+
+    limit: int = Field(default=100, ge=1, le=500)
+    user: Line = ""
+    action: Line = Field(default="", examples=["cell.run"])
+    target: Line = Field(default="", description="A session, run, key or address")
+    since: float | None = Field(default=None, allow_inf_nan=False, description="From then on")
+    before: float | None = Field(default=None, allow_inf_nan=False)
+    cursor: str | None = Field(
+        default=None, pattern=r"^\d{1,12}(\.\d{1,9})?_[0-9a-f]{16}$", description="As `next_cursor`"
+    )
 
 
 @router.get("/keys")
@@ -98,22 +118,43 @@ async def create_key(request: Request, house: House, caller: Admin, wish: KeyWis
 
 @router.delete("/keys/{key_id}", status_code=204, responses=documented(404))
 async def revoke_key(request: Request, house: House, caller: Admin, key_id: KeyId) -> None:
-    """Let a key work no more, from its next request on."""
+    """Revoke a key: it works no more, and streams that were opened with it end."""
     await house.keys.revoke(key_id)
     await house.audit(caller, "key.revoke", key_id, request=request_id(request))
+    await house.streams.end_revoked()
 
 
 @router.get("/audit")
 async def read_audit(
     house: House,
     caller: Admin,
-    limit: Annotated[int, Query(ge=1, le=500)] = 100,
-    before: Annotated[float | None, Query(allow_inf_nan=False)] = None,
+    asked: Annotated[AuditQuery, Query()],
 ) -> AuditList:
-    """Read what was done, by whom, and what was refused."""
+    """Read what was done and run, by whom, how it ended, and what was refused."""
     del caller
-    entries = await house.store.audit(Page(limit=limit, before=before))
-    return AuditList(entries=[AuditShape(**_entry(entry)) for entry in entries])
+    page = AuditPage(
+        limit=asked.limit + 1,
+        before=asked.before,
+        since=asked.since,
+        user=asked.user,
+        action=asked.action,
+        target=asked.target,
+        after_entry=_place_of(asked.cursor),
+    )
+    found = await house.store.audit(page)
+    entries = found[: asked.limit]
+    more = len(found) > len(entries)
+    return AuditList(
+        entries=[AuditShape(**_entry(entry)) for entry in entries],
+        next_cursor=f"{entries[-1].at!r}_{entries[-1].id}" if more else None,
+    )
+
+
+def _place_of(cursor: str | None) -> tuple[float, str] | None:
+    if cursor is None:
+        return None
+    at, _, entry_id = cursor.partition("_")
+    return float(at), entry_id
 
 
 def _fields(key: KeyRecord) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from fastapi import APIRouter, FastAPI, Response
 from fastapi.openapi.docs import get_redoc_html, get_swagger_ui_html
 from fastapi.openapi.utils import get_openapi
 
-from assay.entrypoints.http.problems import Problem
+from assay.entrypoints.http.problems import OpenAIError, Problem
 from assay.hosting.refusing import not_found
 
 router = APIRouter(include_in_schema=False)
@@ -77,7 +77,10 @@ def describe(app: FastAPI) -> dict[str, Any]:
     )
     parts: dict[str, Any] = document.setdefault("components", {})
     schemas: dict[str, Any] = parts.setdefault("schemas", {})
-    schemas["Problem"] = Problem.model_json_schema()
+    for shape in (Problem, OpenAIError):
+        described = shape.model_json_schema(ref_template="#/components/schemas/{model}")
+        schemas.update(described.pop("$defs", {}))
+        schemas[shape.__name__] = described
     for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)
     parts["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}

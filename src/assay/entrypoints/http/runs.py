@@ -29,7 +29,7 @@ from assay.entrypoints.http.streaming import (
 )
 from assay.entrypoints.http.words import FilePath, Name, workspace_path
 from assay.hosting.hosting import Hosting
-from assay.hosting.lending import check_model
+from assay.hosting.lending import check_usable
 from assay.hosting.records import UNFINISHED, Caller, Page
 from assay.hosting.refusing import not_found
 from assay.hosting.runs import Wanted
@@ -55,7 +55,9 @@ async def list_runs(
 @router.post("", status_code=201)
 async def create_run(request: Request, house: House, caller: Writer, new: NewRun) -> RunDetails:
     """Have a goal carried out, on files that are sent along."""
-    wanted = Wanted(commission=_commission(house, caller, new), files=new.contents())
+    model = await check_usable(new.model, caller, house.settings)
+    commission = _commission(house, caller, new, model or house.settings.models.default)
+    wanted = Wanted(commission=commission, files=new.contents())
     row = await house.runs.create(caller, wanted)
     await house.audit(caller, "run.create", row.id, request=request_id(request))
     return await _details(house, caller, row.id)
@@ -112,6 +114,7 @@ async def follow_run(
         feed=feed,
         after=place_of(after, last_event_id),
         follow=follow and not await ended(),
+        watched=house.streams.opened(caller),
         has_ended=ended,
     )
     return stream(following)
@@ -169,14 +172,14 @@ async def _has_ended(house: Hosting, caller: Caller, run_id: str) -> bool:
     return row is None or row.status not in UNFINISHED
 
 
-def _commission(house: Hosting, caller: Caller, new: NewRun) -> Commission:
+def _commission(house: Hosting, caller: Caller, new: NewRun, model: str) -> Commission:
     settings, budget = house.settings, new.budget
     usual, caps = effort_of(settings), settings.models.budget
     return Commission(
         statement=new.goal,
         checks=new.checks(),
         tests=tuple(new.tests),
-        model=check_model(new.model, settings) or settings.models.default,
+        model=model,
         effort=replace(
             usual,
             attempts=budget.attempts or usual.attempts,

@@ -17,7 +17,7 @@ from assay.contracts.events import RunEvent
 from assay.entrypoints.http.app import create_app, guarded
 from assay.entrypoints.http.guarding import Answered
 from assay.entrypoints.http.metrics import Metrics
-from assay.entrypoints.http.patience import impatient
+from assay.entrypoints.http.patience import Connections, impatient
 from assay.entrypoints.http.tracing import Tracing, open_tracing
 from assay.entrypoints.listening import QuietServer, is_loopback, listen, url_of
 from assay.hosting.hosting import Hosting, open_hosting
@@ -79,7 +79,7 @@ async def check_reachable(settings: Settings) -> None:
     Raises:
         UsageError: If it would be.
     """
-    if is_loopback(settings.serve.host):
+    if is_loopback(settings.serve.host) or settings.serve.api_key is not None:
         return
     database = settings.serve.database
     async with open_store(
@@ -88,20 +88,22 @@ async def check_reachable(settings: Settings) -> None:
         if not await store.has_keys():
             raise UsageError(
                 f"anybody who reaches {settings.serve.host} could run programs here",
-                hint="make a key first: `assay keys create NAME --role admin`",
+                hint="make a key first: `assay keys create NAME --role admin`, or set API_KEY",
             )
 
 
 async def _answer(hosting: Hosting, app: ASGIApp, metrics: Metrics, taken: socket.socket) -> None:
     serve = hosting.settings.serve
+    connections = Connections(
+        most=serve.connections, most_per_address=serve.connections_per_address
+    )
     config = uvicorn.Config(
         app,
-        http=impatient(serve.patience_s),
+        http=impatient(serve.patience_s, connections),
         lifespan="off",
         log_config=None,
         access_log=False,
         server_header=False,
-        limit_concurrency=serve.connections,
         timeout_keep_alive=_KEEP_ALIVE_S,
         timeout_graceful_shutdown=max(1, round(serve.drain_s)),
         ws="none",

@@ -1,6 +1,7 @@
 """What requests and answers about conversations look like."""
 
-from typing import Any, Literal
+from collections.abc import Iterator
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -172,6 +173,9 @@ class StepShape(BaseModel):
     code: str = Field(examples=["print(2 ** 64)"])
     observation: str = Field(examples=["18446744073709551616"])
     failed: bool
+    remark: str = Field(
+        default="", description="What the model wrote after the code, before it saw the output"
+    )
 
 
 class ChatAnswer(BaseModel):
@@ -193,8 +197,8 @@ class ChatAnswer(BaseModel):
 
 def answer_of(turn: Turn, session_id: str, usage: Usage) -> ChatAnswer:
     """Show a turn that has come to its end."""
-    thoughts = iter(turn.thoughts)
-    steps = [_step(step, thoughts) for step in turn.steps]
+    said = iter(zip(turn.thoughts, turn.remarks, strict=True))
+    steps = [_step(step, said) for step in turn.steps]
     cells = [
         shown for shown, step in zip(steps, turn.steps, strict=True) if isinstance(step, CellEnded)
     ]
@@ -215,7 +219,7 @@ def answer_of(turn: Turn, session_id: str, usage: Usage) -> ChatAnswer:
     )
 
 
-def _step(step: CellEnded | ToolUsed, thoughts: Any) -> StepShape:  # noqa: ANN401 - an iterator of texts
+def _step(step: CellEnded | ToolUsed, said: Iterator[tuple[str, str]]) -> StepShape:
     if isinstance(step, ToolUsed):
         return StepShape(
             thought=text_of(step.thought),
@@ -223,11 +227,13 @@ def _step(step: CellEnded | ToolUsed, thoughts: Any) -> StepShape:  # noqa: ANN4
             observation=text_of(step.answer),
             failed=step.failed,
         )
+    thought, remark = next(said, ("", ""))
     return StepShape(
-        thought=text_of(next(thoughts, "")),
+        thought=text_of(thought),
         code=text_of(step.code),
         observation=text_of(step.observation),
         failed=step.failed,
+        remark=text_of(remark),
     )
 
 

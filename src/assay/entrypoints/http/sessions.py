@@ -39,7 +39,7 @@ from assay.entrypoints.http.streaming import (
     stream,
 )
 from assay.entrypoints.http.words import FilePath, Name, workspace_path
-from assay.hosting.lending import check_model
+from assay.hosting.lending import check_usable
 from assay.hosting.records import Page
 from assay.hosting.refusing import not_found
 from assay.trace.session_export import to_markdown, to_notebook
@@ -70,7 +70,7 @@ async def create_session(
     request: Request, house: House, caller: Writer, new: NewSession
 ) -> SessionShape:
     """Begin a conversation."""
-    model = check_model(new.model, house.settings)
+    model = await check_usable(new.model, caller, house.settings)
     row = await house.conversations.create(caller.user, new.title, model)
     await house.audit(caller, "session.create", row.id, request=request_id(request))
     return SessionShape.of(row)
@@ -101,7 +101,7 @@ async def delete_session(request: Request, house: House, caller: Writer, session
 @router.post("/{session_id}/turns", status_code=202, responses=documented(404, 409))
 async def begin_turn(house: House, caller: Writer, session_id: Name, said: Said) -> TurnBegun:
     """Say something. The answer comes with the events of the session."""
-    begun = await house.begin_turn(caller, session_id, said.message)
+    begun = await house.conversations.begin_turn(caller, session_id, said.message)
     return TurnBegun(session_id=session_id, turn=begun.turn)
 
 
@@ -134,7 +134,9 @@ async def follow_session(
     opening = house.conversations.feed(caller.user, session_id)
     feed = await opening.__aenter__()
     place = place_of(after, last_event_id)
-    return stream(Following(opening=opening, feed=feed, after=place, follow=follow))
+    watched = house.streams.opened(caller)
+    following = Following(opening=opening, feed=feed, after=place, follow=follow, watched=watched)
+    return stream(following)
 
 
 @router.get("/{session_id}/files")

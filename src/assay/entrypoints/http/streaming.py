@@ -1,7 +1,7 @@
 """Events as a stream that a browser or a script can follow: `text/event-stream`, with resume."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, aclosing
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, aclosing
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
@@ -68,6 +68,8 @@ class Following:
     feed: Feed
     after: int
     follow: bool
+    watched: AbstractContextManager[anyio.CancelScope]
+    """Cancelled when the caller may no longer listen."""
     has_ended: Callable[[], Awaitable[bool]] = never
     """Asked at the end of the stream, which says so if there is nothing to come."""
 
@@ -81,21 +83,22 @@ async def _lines(following: Following) -> AsyncGenerator[str]:
     send, receive = anyio.create_memory_object_stream[Told | None](_AHEAD)
     try:
         yield ": assay\n\n"
-        async with anyio.create_task_group() as tasks, receive:
-            tasks.start_soon(_pump, following, send)
-            while True:
-                told: Told | None = None
-                with anyio.move_on_after(_EVERY_S) as waiting:
-                    try:
-                        told = await receive.receive()
-                    except anyio.EndOfStream:
-                        break
-                if waiting.cancelled_caught:
-                    yield ": still here\n\n"
-                elif told is not None:
-                    yield _line(told)
-            tasks.cancel_scope.cancel()
-        if await following.has_ended():
+        with following.watched as watched:
+            async with anyio.create_task_group() as tasks, receive:
+                tasks.start_soon(_pump, following, send)
+                while True:
+                    told: Told | None = None
+                    with anyio.move_on_after(_EVERY_S) as waiting:
+                        try:
+                            told = await receive.receive()
+                        except anyio.EndOfStream:
+                            break
+                    if waiting.cancelled_caught:
+                        yield ": still here\n\n"
+                    elif told is not None:
+                        yield _line(told)
+                tasks.cancel_scope.cancel()
+        if not watched.cancel_called and await following.has_ended():
             yield "event: end\ndata: {}\n\n"
     finally:
         with anyio.CancelScope(shield=True):

@@ -16,13 +16,13 @@ def writable(text: str) -> str:
     """Return text that can be kept anywhere; raises `ValueError` for other text."""
     # A half character has no UTF-8, and a zero is the end of the text for some databases.
     if "\x00" in text or any("\ud800" <= letter <= "\udfff" for letter in text):
-        raise ValueError("this has characters that cannot be written down")
+        raise ValueError("must not contain NUL or half of a surrogate pair")
     return text
 
 
 def _said(text: str) -> str:
     if not text.strip():
-        raise ValueError("this is empty")
+        raise ValueError("must not be empty")
     return text
 
 

@@ -3,7 +3,18 @@
 import { askForKey } from "./key_dialog.js";
 
 const KEY = "assay.key";
+const SIGNED = "assay:signed";
 let keyInMemory = null;
+let signedOut = false;
+
+/** Whether the server wants a key and the person has given none that works. */
+export const isSignedOut = () => signedOut;
+export const onSigned = (act) => document.addEventListener(SIGNED, act);
+
+function setSignedOut(out) {
+  signedOut = out;
+  document.dispatchEvent(new CustomEvent(SIGNED));
+}
 
 export function apiKey() {
   try {
@@ -14,7 +25,7 @@ export function apiKey() {
 }
 
 /** Kept for this tab only, until it is closed. */
-export function setApiKey(key) {
+function setApiKey(key) {
   keyInMemory = key || null;
   try {
     if (key) sessionStorage.setItem(KEY, key);
@@ -24,17 +35,39 @@ export function setApiKey(key) {
   }
 }
 
-/** What the server, or the way to it, has against a request. */
+/** Forget the key. */
+export function signOut() {
+  setApiKey("");
+  setSignedOut(true);
+}
+
+/** Try a key; it is kept if the server accepts it. @returns {Promise<Problem | null>} why it was not accepted */
+export async function signIn(key) {
+  const before = apiKey();
+  setApiKey(key);
+  try {
+    await request("GET", "v1/me", { ask: false });
+  } catch (problem) {
+    setApiKey(before);
+    return problem;
+  }
+  setSignedOut(false);
+  return null;
+}
+
+/** Why a request failed: the server refused it, or could not be reached. */
 export class Problem extends Error {
-  constructor({ title, status = 0, detail = "", hint = "", type = "", request_id = "" }, retryAfterS = null) {
-    super(detail || title || "the request failed");
+  constructor({ title, status = 0, detail = "", hint = "", type = "", request_id = "", errors = [] }, retryAfterS = null) {
+    super(detail || title || "The request failed.");
     this.title = title || "The request failed";
     this.status = status;
     this.detail = detail === title ? "" : detail;
     this.hint = hint ?? "";
     this.type = type;
     this.requestId = request_id ?? "";
-    /** Seconds after which it may be tried again; null if the server did not say. */
+    /** What is wrong with single fields of the request. */
+    this.errors = Array.isArray(errors) ? errors : [];
+    /** Seconds after which to try again; null if the server did not say. */
     this.retryAfterS = retryAfterS;
   }
 
@@ -42,7 +75,7 @@ export class Problem extends Error {
     return new Problem({
       title: "The server does not answer",
       detail: "It may be restarting, or the network may be down.",
-      hint: "Nothing that was finished is lost. This page goes on by itself once the server is back.",
+      hint: "Finished work is not lost. This page continues once the server is back.",
     });
   }
 }
@@ -54,12 +87,14 @@ export function headersWithKey(more = {}) {
   return key ? { ...more, Authorization: `Bearer ${key}` } : more;
 }
 
-/** Read what a refused request says. */
+/** Read the error object of a refused request. */
 export async function problemOf(response) {
   const after = Number.parseFloat(response.headers.get("Retry-After") ?? "");
   let said = {};
   try {
     said = await response.json();
+    // The endpoints that chat front ends use answer in the form of OpenAI's API.
+    if (typeof said.error?.message === "string") said = { detail: said.error.message, type: said.error.code };
   } catch {
     // Something else than Assay answered, such as a proxy.
   }
@@ -73,7 +108,8 @@ export async function problemOf(response) {
 /**
  * @param {string} method
  * @param {string} path from the root of the API
- * @param {{json?: any, body?: BodyInit, headers?: Record<string, string>, signal?: AbortSignal}} [options]
+ * @param {{json?: any, body?: BodyInit, headers?: Record<string, string>, signal?: AbortSignal, ask?: boolean}} [options]
+ *   `ask: false`: a missing or wrong key is an error, and the person is not asked for another
  * @returns {Promise<Response>}
  */
 export async function request(method, path, options = {}) {
@@ -92,15 +128,20 @@ export async function request(method, path, options = {}) {
     }
     if (response.ok) return response;
     const problem = await problemOf(response);
-    if (response.status !== 401 || !(await anotherKey(used, problem))) throw problem;
+    if (response.status !== 401 || options.ask === false || !(await anotherKey(used, problem))) throw problem;
   }
 }
 
-/** Ask the person, once for all requests that wait; true if there is another key to try. */
+/**
+ * Ask the person, once for all requests that wait; true if there is another key to try. A person who
+ * gives none is signed out, and is not asked again by requests that follow.
+ */
 export async function anotherKey(used, problem) {
+  if (signedOut) return false;
   if (apiKey() !== used) return true;
-  const key = await askForKey(used ? problem.detail || "This key is not known." : "");
+  const key = await askForKey(used ? problem.detail || "Invalid or revoked API key." : "");
   if (key) setApiKey(key);
+  else if (!signedOut) setSignedOut(true);
   return Boolean(key);
 }
 

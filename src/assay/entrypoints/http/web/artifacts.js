@@ -37,7 +37,7 @@ function figure(session, artifact, signal) {
     const image = h("img", { src: address, alt, decoding: "async" });
     const enlarge = h("button", { type: "button", class: "enlarge", "aria-label": `Enlarge: ${alt}` }, image);
     enlarge.addEventListener("click", () => lightbox(address, alt));
-    image.addEventListener("error", () => fill(place, h("p", { class: "quiet" }, "This file is no picture that can be shown.")));
+    image.addEventListener("error", () => fill(place, h("p", { class: "quiet" }, "This file is not a picture that can be shown.")));
     place.classList.remove("waiting");
     fill(place, enlarge);
   }).catch((error) => failed(place, error));
@@ -67,9 +67,8 @@ function table(session, artifact, signal) {
 function chip(session, artifact) {
   const name = artifact.path || artifact.name;
   return h("button", {
-    type: "button", class: "chip", "aria-label": `Download ${name}, ${bytes(artifact.size_bytes)}`,
-    onclick: () => download(addressOf(session, artifact), artifact.name).catch(complain),
-  }, icon("file"), h("span", { class: "chip-name" }, name), h("span", { class: "quiet" }, bytes(artifact.size_bytes)), icon("download"));
+    type: "button", class: "chip", onclick: () => download(addressOf(session, artifact), artifact.name).catch(complain),
+  }, icon("file"), h("span", { class: "unseen" }, "Download "), h("span", { class: "chip-name" }, name), " ", h("span", { class: "quiet" }, bytes(artifact.size_bytes)), icon("download"));
 }
 
 function saveButton(session, artifact) {
@@ -82,5 +81,5 @@ const fetched = (session, artifact, signal) => getBlob(addressOf(session, artifa
 function failed(place, error) {
   if (error?.name === "AbortError") return;
   place.classList.remove("waiting");
-  fill(place, h("p", { class: "quiet" }, `It cannot be shown: ${error.detail || error.message}`));
+  fill(place, h("p", { class: "quiet" }, `Cannot be shown: ${error.detail || error.message}`));
 }

@@ -1,4 +1,4 @@
-/** Attempts of a run, each with all that is known of it: replies, tools, changes, tests, the verdict. */
+/** Attempts of a run, each with its replies, tools, changes, tests and verdict. */
 
 import { foldable } from "./blocks.js";
 import { diffView } from "./diff.js";
@@ -6,11 +6,10 @@ import { fill, h, perFrame } from "./dom.js";
 import { oneLine, plural, seconds } from "./format.js";
 import { icon } from "./icons.js";
 import { Prose, prose } from "./prose.js";
+import { gradeWord, moveName } from "./statuses.js";
 
-const MOVES = {
-  sample: "An independent try", hinted: "A try that knows which tests are hard", repair: "A repair of the last one",
-  fresh: "A fresh start that knows what was tried", combine: "Two attempts put together",
-};
+/** Headings of replies stand below that of their part. */
+const LOOK = { first: 4 };
 const LONGEST_LIVE = 12_000;
 const MOST_FAILURES = 12;
 
@@ -20,8 +19,8 @@ export class Attempt {
 
   constructor(number, move = "") {
     this.number = number;
-    this.state = h("span", { class: "attempt-state live" }, "working");
-    this.about = h("span", { class: "quiet cut" }, number ? MOVES[move] ?? "" : "Before the first attempt");
+    this.state = h("span", { class: "attempt-state live" }, "Running");
+    this.about = h("span", { class: "quiet cut" }, number ? moveName(move) : "Before the first attempt");
     this.body = h("div", { class: "attempt-body" });
     this.element = h("details", { class: "attempt" },
       h("summary", {}, icon("chevron"), h("strong", {}, number ? `Attempt ${number}` : "Planning"), this.about, this.state), this.body);
@@ -40,8 +39,8 @@ export class Attempt {
 
   replied({ text, calls }) {
     this.#settle();
-    const asked = calls.length ? h("p", { class: "quiet" }, `asks for ${calls.join(", ")}`) : null;
-    if (text.trim()) this.#put("Reply", foldable(h("div", {}, prose(text)), text));
+    const asked = calls.length ? h("p", { class: "quiet" }, `calls ${calls.join(", ")}`) : null;
+    if (text.trim()) this.#put("Reply", foldable(h("div", {}, prose(text, LOOK)), text));
     if (asked) this.body.append(asked);
   }
 
@@ -73,18 +72,18 @@ export class Attempt {
 
   verified({ verdict }) {
     this.#settle();
-    this.says(verdict.accepted ? verdict.grade ?? "accepted" : "rejected", verdict.accepted ? "good" : "bad");
+    this.says(verdict.accepted ? gradeWord(verdict.grade) : "Rejected", verdict.accepted ? "good" : "bad");
     this.#put("Independent check", h("p", { class: verdict.accepted ? "verdict good" : "verdict bad" }, icon(verdict.accepted ? "seal" : "warning"), verdict.reason),
       verdict.findings.length ? h("ul", { class: "findings" }, verdict.findings.map(({ severity, explanation }) => h("li", {}, h("strong", {}, severity), " ", explanation))) : null);
   }
 
   rolledBack({ to_attempt: to, broke }) {
-    this.#put("Rolled back", h("p", {}, `It lost ${plural(broke.length, "test")} that attempt ${to} passed; that state stands.`));
+    this.#put("Rolled back", h("p", {}, `${plural(broke.length, "test")} regressed compared to attempt ${to}. The state of attempt ${to} is kept.`));
   }
 
   reflected({ lesson, next_move: next }) {
     this.#settle();
-    this.#put("What was learnt", prose(lesson), next ? h("p", { class: "quiet" }, `Next: ${MOVES[next] ?? next}.`) : null);
+    this.#put("Lesson", prose(lesson, LOOK), next ? h("p", { class: "quiet" }, `Next: ${moveName(next)}.`) : null);
   }
 
   checks({ paths, text }) {
@@ -92,13 +91,13 @@ export class Attempt {
   }
 
   #put(title, ...inside) {
-    this.body.append(h("section", { class: "attempt-part" }, h("h4", {}, title), inside));
+    this.body.append(h("section", { class: "attempt-part" }, h("h3", {}, title), inside));
   }
 
   #begin(program) {
     this.#settle();
-    const text = program ? h("pre", { class: "output-text" }) : null;
-    const words = program ? null : new Prose();
+    const text = program ? h("pre", { class: "output-text", tabindex: "0" }) : null;
+    const words = program ? null : new Prose(LOOK);
     const draw = perFrame(() => (program ? fill(text, this.#text) : words.show(this.#text)));
     const element = h("div", { class: "live" }, text ?? words.element);
     this.body.append(element);

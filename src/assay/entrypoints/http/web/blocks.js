@@ -1,7 +1,7 @@
 /** Parts that stand by themselves: code, program output, tables, and buttons that copy. */
 
 import { fill, h } from "./dom.js";
-import { plural } from "./format.js";
+import { oneLine, plural } from "./format.js";
 import { highlighted } from "./highlight.js";
 import { icon } from "./icons.js";
 import { languageName } from "./languages.js";
@@ -54,7 +54,7 @@ export function codeBlock(code, language, more = {}) {
   );
 }
 
-/** What is long is shown in part until somebody asks for all of it. */
+/** Show the beginning of what is long, and all of it on request. */
 export function foldable(element, text) {
   const count = text.split("\n", 5000).length;
   if (count <= FOLDED_LINES + 6) return element;
@@ -72,6 +72,12 @@ export function foldable(element, text) {
 const isNumber = (text) => /^[-+−]?[\d.,\s]*\d[\d.,]*(?:e[+-]?\d+)?\s*%?$/i.test(text.trim());
 const isEmpty = (text) => ["", "NaN", "nan", "None", "-", "—"].includes(text.trim());
 
+/** The head of a column. One without a name, as that of an index, is no header. */
+const top = (value, kind) => {
+  const cell = h("th", { class: kind, scope: "col" }, value);
+  return cell.textContent.trim() ? cell : h("td", { class: kind });
+};
+
 /**
  * @param {{head: any[], rows: any[][], align?: string[], index?: number}} table cells are text or
  * nodes; the first `index` columns name their rows
@@ -87,9 +93,11 @@ export function tableOf({ head, rows, align, index = 0 }) {
     h(tag, { class: kinds[column], scope: tag === "th" ? "row" : null }, value);
   const body = h("tbody", {}, rows.slice(0, MOST_ROWS).map((row) =>
     h("tr", {}, row.map((value, column) => cell(value, column, column < index ? "th" : "td")))));
-  const top = head.length
-    ? h("thead", {}, h("tr", {}, head.map((value, column) => h("th", { class: kinds[column], scope: "col" }, value))))
+  const heads = head.length
+    ? h("thead", {}, h("tr", {}, head.map((value, column) => top(value, kinds[column]))))
     : null;
+  const named = [...(heads?.querySelectorAll("th") ?? [])].map((each) => each.textContent.trim());
+  const name = named.length ? `Table: ${oneLine(named.join(", "), 80)}` : "Table";
   const more = rows.length > MOST_ROWS ? h("p", { class: "quiet" }, `${plural(rows.length - MOST_ROWS, "more row")} not shown`) : null;
-  return h("div", { class: "table-box", tabindex: "0", role: "region", "aria-label": "Table" }, h("table", {}, top, body), more);
+  return h("div", { class: "table-box", tabindex: "0", role: "group", "aria-label": name }, h("table", {}, heads, body), more);
 }

@@ -1,4 +1,4 @@
-/** What a run may use, and what it has used. */
+/** The budget of a run, and how much of it is used. */
 
 import { h } from "./dom.js";
 import { money, seconds, tokens } from "./format.js";
@@ -7,7 +7,7 @@ const KINDS = [
   ["attempts", "Attempts", String],
   ["wall_s", "Time", seconds],
   ["tokens", "Tokens", tokens],
-  ["usd", "Money", money],
+  ["usd", "Cost", money],
 ];
 
 /** The share of whichever limit is nearest. Pure. */
@@ -24,7 +24,7 @@ export function budgetView(budget) {
     if (!known) return null;
     const said = `${format(known.used)}${known.limit ? ` of ${format(known.limit)}` : ""}`;
     const bar = known.limit ? h("progress", { max: "1", value: Math.min(1, known.used / known.limit), "aria-label": `${title}: ${said}`, class: level(known.used / known.limit) }) : null;
-    return h("div", { class: "budget-row" }, h("dt", {}, title), h("dd", {}, said), bar);
+    return h("div", { class: "budget-row" }, h("dt", {}, title), h("dd", {}, said), bar ? h("dd", { class: "budget-bar" }, bar) : null);
   });
   return h("div", { class: "budget" },
     h("p", { class: "budget-share" }, h("strong", {}, `${Math.round(share * 100)} %`), " of the nearest limit"),

@@ -1,11 +1,14 @@
-/** Where a person writes: text, files, the model for a new conversation, send and stop. */
+/** The message field: text, files, the model for a new conversation, send and stop. */
 
 import { fill, fresh, h } from "./dom.js";
 import { icon } from "./icons.js";
 import { bytes } from "./format.js";
+import { announce } from "./notices.js";
 
 const TALLEST = 260;
+const KEYS = "Enter to send, Shift+Enter for a new line";
 const touch = window.matchMedia("(pointer: coarse)");
+const WAIT = `Wait for the current turn, or ${touch.matches ? "stop it" : "press Esc to stop it"}.`;
 
 /**
  * @typedef {object} Wishes
@@ -15,7 +18,7 @@ const touch = window.matchMedia("(pointer: coarse)");
  */
 
 export class Composer {
-  /** @param {Wishes} wishes @param {{placeholder: string, beside?: any}} look */
+  /** @param {Wishes} wishes @param {{placeholder: string, beside?: any}} look without `beside`, a hint says what keys do */
   constructor({ onSend, onStop, onFiles }, { placeholder, beside = null }) {
     this.#send = onSend;
     this.#stop = onStop;
@@ -28,10 +31,11 @@ export class Composer {
     this.picker = h("input", { type: "file", id: picker, class: "unseen", multiple: true, tabindex: "-1", "aria-hidden": "true" });
     this.attach = h("button", { type: "button", class: "icon-button", "aria-label": "Add files", title: "Add files, or drop them here", onclick: () => this.picker.click() }, icon("clip"));
     this.button = h("button", { type: "submit", class: "send" });
+    this.hint = h("span", { class: "composer-hint" });
     this.element = h(
       "form", { class: "composer", "aria-label": "Write a message" },
       this.chips, this.text,
-      h("div", { class: "composer-foot" }, this.attach, this.picker, beside, h("span", { class: "grow" }), this.button),
+      h("div", { class: "composer-foot" }, this.attach, this.picker, beside ?? this.hint, h("span", { class: "grow" }), this.button),
     );
     this.#listen(onFiles);
     this.busy = false;
@@ -45,13 +49,20 @@ export class Composer {
     return this.#busy;
   }
 
-  /** While a turn goes on there is nothing to send, but something to stop. */
+  /** During a turn nothing can be sent, but the turn can be stopped. */
   set busy(busy) {
+    if (busy !== this.#busy || !this.hint.textContent) this.#hint(busy ? WAIT : KEYS, busy);
     this.#busy = busy;
     this.button.classList.toggle("stopping", busy);
     this.button.setAttribute("aria-label", busy ? "Stop (Escape)" : "Send");
     this.button.title = busy ? "Stop (Esc)" : "Send (Enter, or Ctrl+Enter)";
     fill(this.button, icon(busy ? "stop" : "send"));
+  }
+
+  /** Say what keys do now; `urgent` after a key that could do nothing. */
+  #hint(text, busy, urgent = false) {
+    this.hint.textContent = text;
+    this.hint.className = ["composer-hint", busy && "busy", urgent && "urgent"].filter(Boolean).join(" ");
   }
 
   fit() {
@@ -68,7 +79,12 @@ export class Composer {
 
   async submit() {
     const text = this.text.value.trim();
-    if (this.busy || !text) return;
+    if (this.busy) {
+      this.#hint(WAIT, true, true);
+      announce(WAIT);
+      return;
+    }
+    if (!text) return;
     this.text.value = "";
     this.fit();
     // What was not taken is not lost.
@@ -81,7 +97,10 @@ export class Composer {
       if (this.busy) this.#stop();
       else this.submit();
     });
-    this.text.addEventListener("input", () => this.fit());
+    this.text.addEventListener("input", () => {
+      this.fit();
+      this.hint.classList.remove("urgent");
+    });
     this.text.addEventListener("keydown", (event) => {
       if (event.key !== "Enter" || event.isComposing || event.shiftKey) return;
       const asked = event.ctrlKey || event.metaKey;

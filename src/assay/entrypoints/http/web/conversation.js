@@ -1,4 +1,4 @@
-/** A conversation: its events in the order in which they happen, and a place to write. */
+/** A conversation: its events in order, and a message field. */
 
 import { get, post } from "./api.js";
 import { Composer, dropZone } from "./composer.js";
@@ -6,15 +6,20 @@ import { conversationHead } from "./conversation_head.js";
 import { fill, h, perFrame } from "./dom.js";
 import { oneLine, plural, sumUsage } from "./format.js";
 import { icon } from "./icons.js";
+import { parseBlocks, plainText } from "./markdown.js";
 import { announce, complain, connection, problemBox } from "./notices.js";
 import { renameSession } from "./session_actions.js";
-import { refreshSessions } from "./signals.js";
+import { isFresh, refreshSessions } from "./signals.js";
+import { conversationNotFound } from "./state_views.js";
 import { follow } from "./stream.js";
 import { Turn, aside } from "./turn.js";
 import { send } from "./uploads.js";
 
 const NEAR_THE_END = 120;
 const QUIET_MS = 1500;
+const MOST_READ = 2000;
+/** Answers to a name that no conversation has, or can have. */
+const NONE = new Set([404, 410, 422]);
 
 class Conversation {
   #turns = [];
@@ -23,17 +28,24 @@ class Conversation {
   #pinned = true;
   #top = 0;
   #model = "";
+  /** Turns up to this number had ended before the page was opened. */
+  #old = Number.POSITIVE_INFINITY;
+  #known;
+  #knows;
 
   constructor(id, signal) {
     this.id = id;
+    this.#known = new Promise((resolve) => {
+      this.#knows = resolve;
+    });
     this.signal = signal;
     this.log = h("div", { class: "log", role: "log", "aria-label": "Conversation", "aria-live": "off" });
     this.composer = new Composer(
       { onSend: (text) => this.say(text), onStop: () => this.stop(), onFiles: (files) => this.load(files) },
-      { placeholder: "Ask, or say what to compute", beside: h("span", { class: "composer-hint" }, "Enter sends, Shift+Enter makes a new line") },
+      { placeholder: "Ask a question, or say what to compute" },
     );
     this.head = conversationHead({ onUndo: () => this.undo(), onRename: (title) => this.rename(title), id });
-    this.below = h("button", { type: "button", class: "below", hidden: true, onclick: () => this.toEnd(true) }, "Newest below");
+    this.below = h("button", { type: "button", class: "below", hidden: true, onclick: () => this.toEnd(true) }, "Jump to latest");
     this.scroll = h("div", { class: "scroll" }, this.log);
     this.notice = h("div", { class: "notice" });
     this.element = h("section", { class: "conversation" }, this.head.element, this.scroll,
@@ -58,6 +70,7 @@ class Conversation {
     try {
       fill(this.notice);
       this.#pinned = true;
+      this.#old = Math.min(this.#old, this.#turn?.number ?? 0);
       await post(`v1/sessions/${this.id}/turns`, { message: text });
       return true;
     } catch (error) {
@@ -103,19 +116,21 @@ class Conversation {
   }
 
   /** @param {import("./stream.js").StreamEvent} event */
-  take({ kind, data }) {
+  take({ id, kind, data }) {
     this.#heard = Date.now();
     const turn = this.#turn;
     const acts = {
       turn_began: () => this.#begin(data),
       speech_arrived: () => turn?.speech(data),
       cell_began: () => turn?.cellBegan(data),
-      cell_printed: () => turn?.printed(data),
+      cell_printed: () => turn?.printed(data, id !== null),
       cell_ended: () => turn?.cellEnded(data),
       tool_used: () => turn?.tool(data),
       turn_ended: () => this.#end(data),
       turn_undone: () => this.#undone(data),
       file_loaded: () => this.#between(aside(`${data.path} is in the workspace.`, data.about)),
+      state_restoring: () => this.busy && turn.restoring(data),
+      packages_added: () => this.#between(aside(`Packages added: ${data.packages.join(", ")}.`)),
       state_rebuilt: () => this.#between(aside(rebuilt(data))),
       model_chosen: () => this.#choose(data.model),
     };
@@ -136,8 +151,16 @@ class Conversation {
   #end(data) {
     this.#turn?.end(data);
     this.#account();
-    announce(data.status === "answered" ? `Answer: ${oneLine(data.text, 300)}` : "The turn ended without an answer.");
+    this.#read(data);
     refreshSessions();
+  }
+
+  /** Read an answer to those who listen, unless it is an old one. */
+  async #read({ turn, status, text }) {
+    await this.#known;
+    if (this.signal.aborted || turn <= this.#old) return;
+    const answered = status === "answered";
+    announce(answered ? `Answer: ${oneLine(plainText(parseBlocks(text.slice(0, MOST_READ))), 300)}` : "The turn ended without an answer.");
   }
 
   #undone({ turn: number }) {
@@ -151,7 +174,7 @@ class Conversation {
     this.#account();
   }
 
-  /** What happens during a turn stands within it. */
+  /** A note during a turn belongs to that turn. */
   #between(element) {
     this.log.querySelector(".blank")?.remove();
     if (this.busy) this.#turn.note(element);
@@ -159,7 +182,7 @@ class Conversation {
   }
 
   #choose(model) {
-    if (this.#model && this.#model !== model && this.#turns.length) this.#between(aside(`${model} answers from here on.`));
+    if (this.#model && this.#model !== model && this.#turns.length) this.#between(aside(`Model changed to ${model}.`));
     this.#model = model;
     this.head.describe({ model });
   }
@@ -188,16 +211,25 @@ class Conversation {
   /** @param {any} state of the connection */
   connected(state) {
     connection(state);
-    if (state.state === "refused") return void fill(this.log, problemBox(state.problem));
+    if (state.state === "refused") return void this.#refused(state.problem);
     if (state.state !== "live") return;
     if (state.resumed) this.#turn?.skipped();
     this.refresh();
   }
 
-  /** A server that was killed has forgotten the turn: then nothing more will come of it. */
+  #refused(problem) {
+    if (this.signal.aborted) return;
+    if (NONE.has(problem.status)) this.element.replaceWith(conversationNotFound());
+    else fill(this.log, problemBox(problem));
+  }
+
+  /** A server that was killed has lost the turn: it will send nothing more of it. */
   async refresh() {
     try {
-      this.describe(await get(`v1/sessions/${this.id}`, this.signal));
+      const now = await get(`v1/sessions/${this.id}`, this.signal);
+      this.describe(now);
+      if (this.#old === Number.POSITIVE_INFINITY) this.#old = now.busy || isFresh(this.id) ? now.turns - 1 : now.turns;
+      this.#knows();
       await new Promise((resolve) => setTimeout(resolve, QUIET_MS));
       if (this.signal.aborted || !this.busy || Date.now() - this.#heard < QUIET_MS) return;
       const session = await get(`v1/sessions/${this.id}`, this.signal);
@@ -205,18 +237,19 @@ class Conversation {
       this.#turn.cutOff();
       this.composer.busy = false;
     } catch {
-      // The stream tells of what matters.
+      // The stream says what matters.
+      this.#knows();
     }
   }
 }
 
 function rebuilt({ why, cells, failed }) {
-  const again = cells ? ` ${plural(cells, "cell was", "cells were")} run again to restore its variables` : "";
-  const now = failed ? `; ${failed} of them fail now` : "";
-  return `The interpreter was started anew (${why}).${again}${now}${again ? "." : ""}`;
+  const again = cells ? ` ${plural(cells, "cell")} ran again to restore its variables` : "";
+  const now = failed ? `; ${failed} of them failed` : "";
+  return `The interpreter was restarted (${why}).${again}${now}${again ? "." : ""}`;
 }
 
-const blank = () => h("div", { class: "blank" }, icon("chat"), h("p", {}, "Nothing was said here yet. Write below, or drop a file to begin with."));
+const blank = () => h("div", { class: "blank" }, icon("chat"), h("p", {}, "This conversation is empty. Write a message below, or drop a file."));
 
 /** @param {HTMLElement} main @param {string} id @param {AbortSignal} signal */
 export function showConversation(main, id, signal) {

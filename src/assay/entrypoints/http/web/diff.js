@@ -69,7 +69,7 @@ export function diffView(text) {
 }
 
 function fileView({ path, added, removed, lines }, shown) {
-  const body = h("div", { class: "diff-lines", tabindex: "0", role: "region", "aria-label": `Changes in ${path}` });
+  const body = h("div", { class: "diff-lines", tabindex: "0", role: "group", "aria-label": `Changes in ${path}` });
   add(body, shown.map(({ kind, old, now, text }) => h(
     "div", { class: `diff-line ${kind}` },
     h("span", { class: "diff-number" }, old ?? ""), h("span", { class: "diff-number" }, now ?? ""),

@@ -21,7 +21,7 @@ export function tokens(count) {
 /** @param {number | null | undefined} dollars null: the price is not known */
 export function money(dollars) {
   if (dollars === null || dollars === undefined) return "price unknown";
-  if (dollars === 0) return "free";
+  if (dollars === 0) return "$0.00";
   return dollars < 0.01 ? "< $0.01" : `$${dollars.toFixed(2)}`;
 }
 

@@ -1,4 +1,4 @@
-/** Where a conversation begins. */
+/** The start page: a message field for a new conversation. */
 
 import { post } from "./api.js";
 import { Composer, dropZone } from "./composer.js";
@@ -6,12 +6,12 @@ import { fill, h } from "./dom.js";
 import { icon, mark } from "./icons.js";
 import { modelChoice } from "./models.js";
 import { problemBox } from "./notices.js";
-import { refreshSessions, sidebarButton } from "./signals.js";
+import { begun, refreshSessions, sidebarButton } from "./signals.js";
 import { send } from "./uploads.js";
 
 const IDEAS = [
   ["Plot a damped oscillation", "Plot a damped oscillation with three different damping factors, and label the curves."],
-  ["Look into a table", "Load the CSV file I added, tell me what is in it, and show the five most interesting rows."],
+  ["Explore a table", "Load the CSV file I added, tell me what is in it, and show the five most interesting rows."],
   ["Simulate a queue", "Simulate a queue with one server for a day, and show how waiting time grows with load."],
 ];
 
@@ -33,6 +33,7 @@ export function showHome(main, _, signal) {
       }
       await post(`v1/sessions/${session.id}/turns`, { message: text });
       refreshSessions();
+      begun(session.id);
       if (!signal.aborted) location.hash = `#/s/${session.id}`;
       return true;
     } catch (error) {
@@ -64,11 +65,11 @@ export function showHome(main, _, signal) {
     h("div", { class: "home-body" },
       h("div", { class: "home-mark" }, mark()),
       h("h1", { class: "home-title" }, "What would you like to know?"),
-      h("p", { class: "home-lead" }, "Ask a question or drop a file. Assay writes Python, runs it in a sandbox that the code cannot leave, and shows you the code, its output and the answer."),
+      h("p", { class: "home-lead" }, "Ask a question or drop a file. Assay writes Python, runs it in a sandbox, and shows the code, its output and the answer."),
       notice, composer.element,
-      h("div", { class: "ideas", role: "group", "aria-label": "Ideas to begin with" }, ideas),
+      h("div", { class: "ideas", role: "group", "aria-label": "Examples" }, ideas),
       h("a", { class: "home-run", href: "#/runs" }, icon("flag"),
-        h("span", {}, "Have tests? ", h("strong", {}, "Start a run"), ": Assay changes the code until they pass, and proves it."))),
+        h("span", {}, "Have tests? ", h("strong", {}, "Start a run"), ": Assay changes the code until they pass, and an independent check decides."))),
   );
   dropZone(view, take);
   fill(main, view);

@@ -1,4 +1,4 @@
-/** Asks for an API key. However many requests wait for one, the person is asked once. */
+/** Asks for an API key: in a dialog, or in a form on the page. However many requests wait, one dialog asks. */
 
 import { fresh, h } from "./dom.js";
 import { icon } from "./icons.js";
@@ -13,21 +13,29 @@ export function askForKey(complaint) {
   return asking;
 }
 
+/** The parts of a form that asks for a key; `input` is in `parts`. @param {string} complaint */
+export function keyFields(complaint) {
+  const help = fresh("key-help");
+  const input = h("input", {
+    type: "password", id: fresh("key"), required: true, autocomplete: "current-password",
+    spellcheck: "false", "aria-describedby": help, placeholder: "assay_…",
+  });
+  const parts = [
+    h("p", { id: help }, "This server requires an API key. Its administrator creates one with ",
+      h("code", {}, "assay keys create"), ". The key stays in this tab until you close it."),
+    complaint ? h("p", { class: "complaint", role: "alert" }, complaint) : null,
+    h("label", { for: input.id }, "API key"), input,
+  ];
+  return { input, parts };
+}
+
 function show(complaint) {
   return new Promise((resolve) => {
-    const [title, help] = [fresh("key-title"), fresh("key-help")];
-    const input = h("input", {
-      type: "password", id: fresh("key"), required: true, autocomplete: "current-password",
-      spellcheck: "false", "aria-describedby": help, placeholder: "assay_…",
-    });
+    const title = fresh("key-title");
+    const { input, parts } = keyFields(complaint);
     const form = h(
       "form", { method: "dialog" },
-      h("h2", { id: title }, icon("key"), "A key is needed"),
-      h("p", { id: help },
-        "This server answers only those who have a key. Whoever runs it makes one with ",
-        h("code", {}, "assay keys create"), ". It is kept in this tab until you close it."),
-      complaint ? h("p", { class: "complaint", role: "alert" }, complaint) : null,
-      h("label", { for: input.id }, "API key"), input,
+      h("h2", { id: title }, icon("key"), "API key required"), parts,
       h("div", { class: "dialog-actions" },
         h("button", { type: "button", class: "button", onclick: () => dialog.close("") }, "Not now"),
         h("button", { type: "submit", class: "button primary" }, "Use this key")),

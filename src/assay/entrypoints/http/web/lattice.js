@@ -1,6 +1,6 @@
 /**
  * The test lattice as a picture: a row for each test, a column for each attempt. Shapes say how a
- * test ended, so that it can be read without colours; what was won and what was lost again is framed.
+ * test ended, so that it can be read without colours; tests that were fixed or that regressed are framed.
  */
 
 import { tableOf } from "./blocks.js";
@@ -15,7 +15,7 @@ const MOST_ROWS = 80;
 
 /** @typedef {{tests: string[], attempts: number[], cells: Array<Array<string | null>>}} Lattice cells by test, then attempt */
 
-/** What became of a test from one attempt to the next. Pure. */
+/** How the result of a test changed from one attempt to the next. Pure. */
 export function turnOf(before, now) {
   if (before === undefined || before === null || now === null) return "";
   if (now === "passed" && before !== "passed") return "gain";
@@ -52,7 +52,7 @@ function shape(status, x, y) {
   }
 }
 
-const WORDS = { gain: ", won", loss: ", lost again" };
+const WORDS = { gain: ", fixed", loss: ", regressed" };
 
 function row(lattice, test, width, y) {
   const { tests, attempts, cells } = lattice;
@@ -84,13 +84,13 @@ function picture(lattice, available) {
   }, heads, rows);
 }
 
-/** In words. Pure. @param {Lattice} lattice */
+/** As a sentence. Pure. @param {Lattice} lattice */
 export function summary({ tests, attempts, cells }) {
   const last = cells.filter((row) => row.at(-1) === "passed").length;
   const turns = cells.flatMap((row) => row.map((status, column) => turnOf(row[column - 1], status)));
-  const [won, lost] = ["gain", "loss"].map((kind) => turns.filter((turn) => turn === kind).length);
-  const changes = won || lost ? `; ${won} won and ${lost} lost again on the way` : "";
-  return `${plural(tests.length, "test")} over ${plural(attempts.length, "attempt")}: ${last} of ${tests.length} passed in the last${changes}`;
+  const [fixed, regressed] = ["gain", "loss"].map((kind) => turns.filter((turn) => turn === kind).length);
+  const changes = fixed || regressed ? `; ${fixed} fixed and ${regressed} regressed on the way` : "";
+  return `${plural(tests.length, "test")}, ${plural(attempts.length, "attempt")}: ${last} of ${tests.length} passed in the last one${changes}`;
 }
 
 const LEGEND = [["passed", "passed"], ["failed", "failed"], ["error", "error"], ["skipped", "skipped"], [null, "not reported"]];
@@ -101,7 +101,7 @@ function legend() {
     s("rect", { class: `l-cell ${kind}`, x: "-8", y: "-8", width: "16", height: "16", rx: "4" }));
   return h("ul", { class: "legend" },
     LEGEND.map(([status, name]) => h("li", {}, sample(status), name)),
-    h("li", {}, frame("gain"), "won"), h("li", {}, frame("loss"), "lost again"));
+    h("li", {}, frame("gain"), "fixed"), h("li", {}, frame("loss"), "regressed"));
 }
 
 /** With many tests, those that were ever in doubt come first. Pure. */
@@ -117,10 +117,10 @@ export function chosenRows(lattice, most) {
 export function latticeView(given, signal) {
   const lattice = byTest(given);
   if (!lattice.tests.length || !lattice.attempts.length) {
-    return h("p", { class: "quiet" }, "No test has been run yet. Each attempt will add a column here.");
+    return h("p", { class: "quiet" }, "No test has run yet. Each attempt adds a column here.");
   }
   const shown = chosenRows(lattice, MOST_ROWS);
-  const box = h("div", { class: "lattice-box", tabindex: "0", role: "region", "aria-label": "Tests over attempts" });
+  const box = h("div", { class: "lattice-box", tabindex: "0", role: "group", "aria-label": "Test results, as a picture" });
   const watcher = new ResizeObserver(() => box.replaceChildren(picture(shown, box.clientWidth)));
   watcher.observe(box);
   signal.addEventListener("abort", () => watcher.disconnect());

@@ -1,5 +1,6 @@
 /** Starts the page: the side, and the view that the address names. */
 
+import { isSignedOut, onSigned } from "./api.js";
 import { showConversation } from "./conversation.js";
 import { fill, h } from "./dom.js";
 import { showHome } from "./home.js";
@@ -9,8 +10,9 @@ import { showRun } from "./run.js";
 import { showRuns } from "./runs.js";
 import { sessionList } from "./session_list.js";
 import { showSettings } from "./settings.js";
-import { onSidebar } from "./signals.js";
+import { onSidebar, refreshSessions } from "./signals.js";
 import { listenToKeys } from "./shortcuts.js";
+import { askToSignIn, showNotFound, showSignedOut } from "./state_views.js";
 import { chosenTheme, nextTheme } from "./theme.js";
 
 const ROUTES = [
@@ -18,20 +20,23 @@ const ROUTES = [
   [/^#\/r\/([\w.~-]+)$/, showRun],
   [/^#\/runs$/, showRuns],
   [/^#\/settings$/, showSettings],
-  [/^/, showHome],
+  [/^(?:#\/?)?$/, showHome],
+  [/^/, showNotFound],
 ];
-const NEXT_THEME = { auto: ["auto", "Colours: as the system"], light: ["sun", "Colours: light"], dark: ["moon", "Colours: dark"] };
+const NEXT_THEME = { auto: ["auto", "Appearance: system"], light: ["sun", "Appearance: light"], dark: ["moon", "Appearance: dark"] };
 
 const shell = document.getElementById("shell");
 const main = document.getElementById("main");
 let leaving = new AbortController();
 let view = null;
+let draft = { hash: "", text: "" };
 
 function route() {
   leaving.abort();
   leaving = new AbortController();
-  const [pattern, show] = ROUTES.find(([each]) => each.test(location.hash));
+  const [pattern, named] = ROUTES.find(([each]) => each.test(location.hash));
   const [, id = ""] = pattern.exec(location.hash);
+  const show = isSignedOut() ? showSignedOut : named;
   main.dataset.view = show.name;
   view = show(main, id, leaving.signal);
   showSidebar(false);
@@ -40,6 +45,16 @@ function route() {
     if (here) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
+}
+
+/** Signed in or out: show the view for it. A message that was being written is kept. */
+function signed() {
+  const field = () => document.querySelector(".composer textarea");
+  if (isSignedOut()) draft = { hash: location.hash, text: field()?.value ?? "" };
+  route();
+  if (isSignedOut()) return;
+  if (draft.text && draft.hash === location.hash && field()) field().value = draft.text;
+  refreshSessions();
 }
 
 function showSidebar(open) {
@@ -59,15 +74,19 @@ function sidebar() {
   };
   document.addEventListener("assay:theme", drawTheme);
   drawTheme();
+  const key = h("button", { type: "button", class: "button side-key", hidden: true, onclick: askToSignIn }, icon("key"), "Enter API key");
+  onSigned(() => {
+    key.hidden = !isSignedOut();
+  });
   fill(
     document.getElementById("sidebar"),
     h("div", { class: "side-head" },
-      h("a", { class: "brand", href: "#/", "aria-label": "Assay, to the beginning" }, mark(), h("span", {}, "Assay")),
+      h("a", { class: "brand", href: "#/", "aria-label": "Assay, start page" }, mark(), h("span", {}, "Assay")),
       h("button", { type: "button", class: "icon-button only-narrow", "aria-label": "Close", onclick: () => showSidebar(false) }, icon("close"))),
     h("nav", { class: "side-nav", "aria-label": "Main" },
       h("a", { class: "side-link", href: "#/" }, icon("plus"), "New conversation"),
       h("a", { class: "side-link", href: "#/runs", "data-also": "#/r/" }, icon("flag"), "Runs")),
-    search, list,
+    search, list, key,
     h("div", { class: "side-foot" },
       h("a", { class: "side-link", href: "#/settings" }, icon("sliders"), "Settings"), theme),
   );
@@ -83,4 +102,5 @@ document.querySelector(".skip").addEventListener("click", (event) => {
 });
 window.addEventListener("unhandledrejection", (event) => reportStray(event));
 window.addEventListener("hashchange", route);
+onSigned(signed);
 route();

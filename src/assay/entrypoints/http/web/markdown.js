@@ -4,6 +4,8 @@
  * HTML is not a part of it: tags are text.
  */
 
+import { parseInline } from "./inline.js";
+
 /** @typedef {{kind: string, source: string, [name: string]: any}} Block */
 
 const FENCE = /^ {0,3}(`{3,}|~{3,})[ \t]*([^\s`]*)[^`]*$/;
@@ -29,6 +31,39 @@ export function parseBlocks(text, depth = 0) {
     at += length;
   }
   return blocks;
+}
+
+/**
+ * Give each heading its depth below the first one, so that no level is skipped.
+ *
+ * @param {Block[]} blocks
+ */
+export function outlined(blocks, open = []) {
+  for (const each of blocks) {
+    if (each.kind === "heading") {
+      while (open.length && open.at(-1) >= each.level) open.pop();
+      each.depth = open.length;
+      open.push(each.level);
+    }
+    for (const inner of each.items ?? [each]) if (inner.blocks) outlined(inner.blocks, open);
+  }
+  return blocks;
+}
+
+/** What a text says, without its marks, in one line. @param {Block[]} blocks @returns {string} */
+export function plainText(blocks) {
+  const said = ({ kind, text = "", blocks: inner, items, head, rows }) => {
+    if (kind === "code") return `Code: ${text}.`;
+    if (kind === "table") return [head, ...rows].map((row) => `${row.map(plainInline).join(", ")}.`).join(" ");
+    if (items) return items.map((item) => plainText(item.blocks)).join("; ");
+    return inner ? plainText(inner) : plainInline(text);
+  };
+  return blocks.map(said).join(" ").replace(/\s+/g, " ").trim();
+}
+
+function plainInline(text) {
+  const said = (part) => (typeof part === "string" ? part : part.text ?? (part.children ?? []).map(said).join(""));
+  return parseInline(text).map(said).join("");
 }
 
 function blockAt(lines, at, depth) {

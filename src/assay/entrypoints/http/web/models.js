@@ -1,4 +1,4 @@
-/** Which model shall answer. */
+/** Choice of the model that answers. */
 
 import { get } from "./api.js";
 import { fresh, h } from "./dom.js";

@@ -1,4 +1,4 @@
-/** What is said to the person beside the matter itself: errors with a hint, questions, short notes. */
+/** Messages: errors with a hint, questions, short notes, announcements to screen readers. */
 
 import { fill, fresh, h } from "./dom.js";
 import { icon } from "./icons.js";
@@ -6,7 +6,7 @@ import { seconds } from "./format.js";
 
 const TOAST_MS = 5000;
 
-/** For those who listen instead of looking. */
+/** Say something to screen readers. */
 export function announce(text) {
   document.getElementById("announcer").textContent = text;
 }
@@ -17,15 +17,15 @@ export function toast(text, kind = "") {
   setTimeout(() => note.remove(), TOAST_MS);
 }
 
-/** A failure in a corner, for what has no place of its own on the page. */
+/** Show a failure in a corner, where it has no place on the page. */
 export function complain(error) {
   if (error?.name === "AbortError") return;
   const hint = error?.hint ? ` ${error.hint}` : "";
-  toast(`${error?.detail || error?.title || error?.message || "That did not work."}${hint}`, "bad");
+  toast(`${error?.detail || error?.title || error?.message || "The request failed."}${hint}`, "bad");
 }
 
 /**
- * A failure where it happened: what, why, what to do, and the number under which the log has it.
+ * A failure where it happened: what, why, what to do, and the request ID for the log.
  *
  * @param {any} problem
  * @param {() => void} [again]
@@ -41,9 +41,10 @@ export function problemBox(problem, again) {
     h("div", { class: "problem-body" },
       h("strong", {}, title),
       problem.detail || !problem.title ? h("p", {}, problem.detail || problem.message) : null,
+      problem.errors?.length ? h("ul", { class: "hint" }, problem.errors.map(({ field, message }) => h("li", {}, h("code", {}, field), " ", message))) : null,
       problem.hint ? h("p", { class: "hint" }, problem.hint) : null,
-      wait ? h("p", { class: "hint" }, `It can be tried again in ${seconds(wait)}.`) : null,
-      problem.requestId ? h("p", { class: "request-id" }, `Request ${problem.requestId}`) : null),
+      wait ? h("p", { class: "hint" }, `Try again in ${seconds(wait)}.`) : null,
+      problem.requestId ? h("p", { class: "request-id" }, `Request ID ${problem.requestId}`) : null),
     button,
   );
 }
@@ -113,15 +114,15 @@ export function open(dialog, onClose = () => {}) {
 export function connection(state) {
   const bar = document.getElementById("connection");
   if (state.state !== "lost") {
-    if (!bar.hidden && state.state === "live") announce("Connected again.");
+    if (!bar.hidden && state.state === "live") announce("Reconnected.");
     bar.hidden = true;
     return fill(bar);
   }
   const busy = state.problem?.status === 429;
-  const text = busy ? "The server asks for patience." : "Connection lost, trying again.";
+  const text = busy ? "Server busy, retrying." : "Connection lost, retrying.";
   bar.hidden = false;
   return fill(bar, h("span", { class: "pulse" }), h("span", {}, text),
-    h("button", { type: "button", class: "link-button", onclick: state.again }, "Try now"));
+    h("button", { type: "button", class: "link-button", onclick: state.again }, "Retry now"));
 }
 
 /** A failed request that no view was waiting for. Anything else is a bug, and stays one. */

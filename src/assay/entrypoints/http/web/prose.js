@@ -3,7 +3,7 @@
 import { add, fill, h } from "./dom.js";
 import { codeBlock, tableOf } from "./blocks.js";
 import { parseInline, safeAddress } from "./inline.js";
-import { parseBlocks } from "./markdown.js";
+import { outlined, parseBlocks } from "./markdown.js";
 
 const LONGEST = 200_000;
 const TAGS = { strong: "strong", em: "em", del: "del" };
@@ -26,25 +26,26 @@ function withBreaks(text) {
 
 function link(address, children) {
   const safe = safeAddress(address);
-  if (!safe) return h("span", { class: "dead-link", title: "this link leads nowhere safe" }, children);
+  if (!safe) return h("span", { class: "dead-link", title: "Only http and https links can be opened." }, children);
   return h("a", { href: safe, rel: "noopener noreferrer nofollow", target: "_blank" }, children);
 }
 
 const text = (source) => inline(parseInline(source));
 
-function block(each) {
+const block = (look) => (each) => blockOf(each, look);
+
+function blockOf(each, look) {
   switch (each.kind) {
     case "heading":
-      // The page has its own first and second level.
-      return h(`h${Math.min(6, each.level + 2)}`, { class: `level-${each.level}` }, text(each.text));
+      return h(`h${Math.min(6, look.first + each.depth)}`, { class: `level-${each.level}` }, text(each.text));
     case "rule":
       return h("hr");
     case "code":
-      return codeBlock(each.text, each.language);
+      return codeBlock(each.text, each.language, { tail: look.note ? h("span", {}, look.note) : null });
     case "quote":
-      return h("blockquote", {}, each.blocks.map(block));
+      return h("blockquote", {}, each.blocks.map(block(look)));
     case "list":
-      return list(each);
+      return list(each, look);
     case "table":
       return tableOf({ head: each.head.map(text), rows: each.rows.map((row) => row.map(text)), align: each.align });
     default:
@@ -52,36 +53,41 @@ function block(each) {
   }
 }
 
-function list({ ordered, start, loose, items }) {
+function list({ ordered, start, loose, items }, look) {
   const made = items.map(({ done, blocks }) => {
     const tight = !loose && blocks[0]?.kind === "paragraph";
-    const inside = tight ? [text(blocks[0].text), blocks.slice(1).map(block)] : blocks.map(block);
+    const inside = tight ? [text(blocks[0].text), blocks.slice(1).map(block(look))] : blocks.map(block(look));
     const box = done === null ? null : h("input", { type: "checkbox", checked: done, disabled: true, "aria-label": done ? "done" : "to do" });
     return h("li", { class: box ? "task" : null }, box, inside);
   });
   return ordered ? h("ol", { start: start === 1 ? null : start }, made) : h("ul", {}, made);
 }
 
-/** @param {string} source @returns {HTMLElement} */
-export function prose(source) {
-  return new Prose().show(source).element;
+/** @typedef {{first?: number, note?: string}} Look the level of the first heading; what to say of code */
+
+/** @param {string} source @param {Look} [look] @returns {HTMLElement} */
+export function prose(source, look) {
+  return new Prose(look).show(source).element;
 }
 
 /** Text that grows: what has not changed since the last time stays as it is. */
 export class Prose {
   #sources = [];
+  #look;
 
-  constructor() {
+  /** @param {Look} [look] */
+  constructor({ first = 2, note = "" } = {}) {
+    this.#look = { first, note };
     this.element = h("div", { class: "prose" });
   }
 
   show(source) {
-    const blocks = parseBlocks(source.slice(0, LONGEST));
+    const blocks = outlined(parseBlocks(source.slice(0, LONGEST)));
     const sources = blocks.map((each) => each.source);
     let same = 0;
     while (same < sources.length && sources[same] === this.#sources[same]) same += 1;
     while (this.element.childNodes.length > same) this.element.lastChild.remove();
-    add(this.element, blocks.slice(same).map(block));
+    add(this.element, blocks.slice(same).map(block(this.#look)));
     this.#sources = sources;
     if (source.length > LONGEST) this.element.append(this.#rest(source));
     return this;

@@ -1,4 +1,4 @@
-/** One run: how it stands, its tests over attempts, what was tried, what was changed, what it cost. */
+/** One run: its state, test results, attempts, changes and cost. */
 
 import { download, get, post, remove } from "./api.js";
 import { Attempt } from "./attempts.js";
@@ -12,10 +12,13 @@ import { menu, menuButton } from "./menu.js";
 import { announce, complain, confirmed, connection, problemBox } from "./notices.js";
 import { RunLog } from "./run_log.js";
 import { sidebarButton } from "./signals.js";
+import { runNotFound } from "./state_views.js";
 import { MEANINGS, canResume, isOver, statusBadge, statusWord } from "./statuses.js";
 import { follow } from "./stream.js";
 
-const PATIENCE_MS = 250;
+const DELAY_MS = 250;
+/** Answers to a name that no run has, or can have. */
+const NONE = new Set([404, 410, 422]);
 const PASSING = new Set(["text_arrived", "output_arrived"]);
 
 const card = (title, ...inside) => h("section", { class: "card", "aria-label": title }, h("h2", {}, title), inside);
@@ -38,9 +41,9 @@ class Run {
     this.outcome = h("div", {});
     this.lattice = h("div", {});
     this.attempts = h("div", { class: "attempts" });
-    this.changes = h("div", {}, h("p", { class: "quiet" }, "What is changed will be shown here."));
+    this.changes = h("div", {}, h("p", { class: "quiet" }, "No changes yet."));
     this.budget = h("div", {});
-    this.plan = h("div", {}, h("p", { class: "quiet" }, "Not planned yet."));
+    this.plan = h("div", {}, h("p", { class: "quiet" }, "No plan yet."));
     this.asked = h("div", {});
     this.events = new RunLog();
     this.element = this.#layout();
@@ -52,8 +55,8 @@ class Run {
       "section", { class: "page run" },
       h("header", { class: "head" }, sidebarButton(), h("div", { class: "head-words" }, this.title, h("div", { class: "head-facts" }, this.status)), this.actions),
       h("div", { class: "run-body" },
-        h("div", { class: "run-main" }, this.outcome, card("Tests over attempts", this.lattice), card("Attempts", this.attempts), card("Changes", this.changes), card("Events", this.events.element)),
-        h("div", { class: "run-side" }, card("Budget", this.budget), card("Plan", this.plan), card("Asked for", this.asked))),
+        h("div", { class: "run-main" }, this.outcome, card("Test results by attempt", this.lattice), card("Attempts", this.attempts), card("Changes", this.changes), card("Events", this.events.element)),
+        h("div", { class: "run-side" }, card("Budget", this.budget), card("Plan", this.plan), card("Goal", this.asked))),
     );
   }
 
@@ -63,10 +66,11 @@ class Run {
     document.title = `${goal} · Assay`;
     this.title.textContent = goal;
     this.title.title = run.goal;
-    this.#draw(this.status, [run.status, run.grade, run.model], () => [statusBadge(run.status, run.grade), h("span", { class: "quiet" }, run.model)]);
+    this.#draw(this.status, [run.status, run.model], () => [statusBadge(run.status), h("span", { class: "quiet" }, run.model)]);
     this.#draw(this.plan, [run.plan, isOver(run.status)], () => planView(run.plan, isOver(run.status)));
     this.#draw(this.lattice, run.lattice, () => latticeView(run.lattice, this.signal));
-    this.#draw(this.asked, [run.goal, run.checks], () => [h("p", { class: "goal-text" }, run.goal), run.checks.map((check) => h("p", {}, h("code", {}, check)))]);
+    this.#draw(this.asked, [run.goal, run.checks], () => [h("p", { class: "goal-text", tabindex: "0" }, run.goal),
+      run.checks.length ? h("h3", {}, run.checks.length > 1 ? "Check commands" : "Check command") : null, run.checks.map((check) => h("p", {}, h("code", {}, check)))]);
     this.#draw(this.actions, run.status, () => this.#buttons(run));
     this.#draw(this.outcome, [run.status, run.reason, run.certificate, run.error], () => (isOver(run.status) ? this.#outcome(run) : null));
     this.#clock(run);
@@ -75,7 +79,7 @@ class Run {
     this.follow();
   }
 
-  /** Only what has changed: whoever has a menu open or the focus in a table keeps it. */
+  /** Draw only what has changed, so that open menus and the focus stay. */
   #draw(place, facts, make) {
     const told = JSON.stringify(facts);
     if (this.#drawn.get(place) === told) return;
@@ -83,7 +87,7 @@ class Run {
     fill(place, make());
   }
 
-  /** Between two looks at the run, time goes on by itself. */
+  /** Between two requests the clock runs by itself. */
   #clock(run) {
     clearInterval(this.#ticking);
     this.drawBudget(run.budget);
@@ -117,7 +121,7 @@ class Run {
   }
 
   async #finish(run) {
-    if (this.#status) announce(`The run is over: ${statusWord(run.status, run.grade)}.`);
+    if (this.#status) announce(`The run has ended: ${statusWord(run.status, run.grade)}.`);
     try {
       const { diff } = await get(`v1/runs/${this.id}/diff`, this.signal);
       fill(this.changes, diffView(diff));
@@ -130,14 +134,16 @@ class Run {
     try {
       this.describe(await get(`v1/runs/${this.id}`, this.signal));
     } catch (error) {
-      if (!this.signal.aborted && !this.#status) fill(this.outcome, problemBox(error, () => this.load()));
+      if (this.signal.aborted || this.#status) return;
+      if (NONE.has(error.status)) this.element.replaceWith(runNotFound());
+      else fill(this.outcome, problemBox(error, () => this.load()));
     }
   }
 
-  /** Many events come at once; one look at the whole will do. */
+  /** Many events come within a moment; one request answers all of them. */
   loadSoon() {
     clearTimeout(this.#waiting);
-    this.#waiting = setTimeout(() => !this.signal.aborted && this.load(), PATIENCE_MS);
+    this.#waiting = setTimeout(() => !this.signal.aborted && this.load(), DELAY_MS);
   }
 
   follow() {
@@ -163,7 +169,7 @@ class Run {
     return attempt;
   }
 
-  /** What goes on is open; what it replaces is closed again, unless the person opened it. */
+  /** Open the running attempt, and close the one before it. */
   #unfold(attempt) {
     const before = [...this.#attempts.values()].at(-1);
     if (before) before.element.open = false;
@@ -172,12 +178,12 @@ class Run {
 
   /** @param {import("./stream.js").StreamEvent} event */
   take({ id, kind, data }) {
-    // A run that goes on is followed anew, from its beginning: what was seen is not shown again.
+    // A resumed run is followed from its beginning: skip events that were shown.
     if (id !== null && id <= this.#seen) return;
     this.#seen = id ?? this.#seen;
     const attempt = data.attempt === undefined ? null : this.#attempt(data.attempt, data.move);
     const acts = {
-      attempt_started: () => this.#attempts.get(0)?.says("done", "calm"),
+      attempt_started: () => this.#attempts.get(0)?.says("Done", "calm"),
       text_arrived: () => attempt.arrived(data.text, false),
       output_arrived: () => attempt.arrived(data.text, true),
       model_replied: () => attempt.replied(data),
@@ -198,7 +204,7 @@ class Run {
 
   #changed(attempt, data) {
     attempt.changed(data);
-    if (!isOver(this.#status)) fill(this.changes, h("p", { class: "quiet" }, `As attempt ${data.attempt} has it:`), diffView(data.diff));
+    if (!isOver(this.#status)) fill(this.changes, h("p", { class: "quiet" }, `State of attempt ${data.attempt}:`), diffView(data.diff));
   }
 
   async cancel() {
@@ -217,14 +223,14 @@ class Run {
   }
 
   async delete() {
-    const text = "Its events, files and certificate go away. This cannot be undone.";
+    const text = "Its events, files and certificate are deleted. This cannot be undone.";
     if (!(await confirmed({ title: "Delete this run?", text, action: "Delete", danger: true }))) return;
     await remove(`v1/runs/${this.id}`).then(() => { location.hash = "#/runs"; }).catch(complain);
   }
 }
 
 function planView(plan, over) {
-  if (!plan.length) return h("p", { class: "quiet" }, over ? "There was no plan." : "Not planned yet.");
+  if (!plan.length) return h("p", { class: "quiet" }, over ? "No plan." : "No plan yet.");
   const steps = plan.map(({ text, done }) => h("li", { class: done ? "done" : null }, h("span", { class: "plan-box", role: "img", "aria-label": done ? "done" : "to do" }, done ? icon("check") : null), h("span", {}, text)));
   return h("ol", { class: "plan" }, steps);
 }

@@ -1,4 +1,4 @@
-/** What a run needs to know: the goal, what decides, who writes, how much may be used, the files. */
+/** The form for a new run: goal, check command, model, budget, files. */
 
 import { post } from "./api.js";
 import { dropZone } from "./composer.js";
@@ -79,8 +79,8 @@ export function runForm() {
   const form = h(
     "form", { class: "card run-form", "aria-label": "New run", onsubmit: begin },
     h("h2", {}, "New run"),
-    field("Goal", goal, "In a sentence or more. What is wanted, not how."),
-    field("What decides", check, "A command, such as pytest -q, npm test or cargo test. Left empty, test files decide, or checks that are written first."),
+    field("Goal", goal, "What you want, in one sentence or more. Not how to do it."),
+    field("Check command", check, "Decides whether the run is accepted: pytest -q, npm test, cargo test. If empty, test files decide, or checks that Assay writes first."),
     filePickers(take), list,
     h("div", { class: "fields" }, field("Model", model.element), field("Attempts", attempts), field("Minutes", minutes), field("Dollars", dollars)),
     notice, h("div", { class: "form-actions" }, start),
@@ -98,5 +98,5 @@ function filePickers(take) {
     input.addEventListener("change", () => take([...input.files]));
     return [h("button", { type: "button", class: "button small", onclick: () => input.click() }, icon(glyph), label), input];
   };
-  return h("div", { class: "drop-hint" }, h("span", { class: "quiet" }, "Drop the files of the project here, or"), picker("Choose files", "clip", {}), picker("Choose a folder", "file", { webkitdirectory: true }));
+  return h("div", { class: "drop-hint" }, h("span", { class: "quiet" }, "Drop the project files here, or"), picker("Choose files", "clip", {}), picker("Choose a folder", "file", { webkitdirectory: true }));
 }

@@ -1,6 +1,7 @@
-/** Every event of a run, one line each, for those who want to know exactly. */
+/** Every event of a run, one line each. */
 
 import { h } from "./dom.js";
+import { moveName } from "./statuses.js";
 import { icon } from "./icons.js";
 import { oneLine, plural, usageLine } from "./format.js";
 
@@ -9,9 +10,9 @@ const MOST = 2000;
 const SENTENCES = {
   run_started: ({ model, backend, isolation }) => `started with ${model}, programs ${isolation} by ${backend}`,
   run_resumed: () => "resumed",
-  planned: ({ steps, checks }) => `${plural(steps.length, "step")}; decided by ${checks.join(", ") || "checks to be written"}`,
+  planned: ({ steps, checks }) => `${plural(steps.length, "step")}; check command: ${checks.join(", ") || "to be written"}`,
   checks_written: ({ paths }) => paths.join(", "),
-  attempt_started: ({ attempt, move }) => `attempt ${attempt}, ${move}`,
+  attempt_started: ({ attempt, move }) => `attempt ${attempt}, ${moveName(move).toLowerCase()}`,
   model_replied: ({ attempt, text, calls, usage }) => `attempt ${attempt}: ${calls.join(", ") || oneLine(text, 80)} (${usageLine(usage)})`,
   tool_answered: ({ tool, summary }) => `${tool} ${summary}`,
   files_changed: ({ changes }) => changes.map(({ path, kind }) => `${path} ${kind}`).join(", "),
@@ -19,7 +20,7 @@ const SENTENCES = {
   executed: ({ reports }) => reports.map(({ command, passed }) => `${command}: ${passed ? "passed" : "not passed"}`).join("; "),
   verified: ({ verdict }) => verdict.reason,
   rolled_back: ({ attempt, to_attempt: to }) => `from attempt ${attempt} to ${to}`,
-  reflected: ({ lesson, next_move: next }) => `${oneLine(lesson, 100)}${next ? `; next: ${next}` : ""}`,
+  reflected: ({ lesson, next_move: next }) => `${oneLine(lesson, 100)}${next ? `; next: ${moveName(next).toLowerCase()}` : ""}`,
   budget_used: ({ share, usage }) => `${Math.round(share * 100)} %, ${usageLine(usage)}`,
   run_ended: ({ outcome }) => outcome.reason,
 };
@@ -28,7 +29,8 @@ export class RunLog {
   constructor() {
     this.count = h("span", { class: "quiet" }, "none yet");
     this.list = h("ol", { class: "events" });
-    this.element = h("details", { class: "events-box" }, h("summary", {}, icon("chevron"), "Log ", this.count), this.list);
+    this.element = h("details", { class: "events-box" }, h("summary", {}, icon("chevron"), "Log ", this.count),
+      h("div", { class: "events-scroll", tabindex: "0", role: "group", "aria-label": "Events, one per line" }, this.list));
   }
 
   take(kind, data) {
@@ -37,7 +39,7 @@ export class RunLog {
     try {
       said = SENTENCES[kind]?.(data) ?? "";
     } catch {
-      // An event of a later version, told by its name alone.
+      // An event of a later version: only its name is shown.
     }
     this.list.append(h("li", {}, h("code", {}, kind), " ", oneLine(said, 220)));
     this.count.textContent = `(${plural(this.list.children.length, "event")})`;

@@ -1,4 +1,4 @@
-/** All runs, and the form for another one. */
+/** All runs, and the form for a new one. */
 
 import { get } from "./api.js";
 import { fill, h } from "./dom.js";
@@ -17,7 +17,7 @@ export function showRuns(main, _, signal) {
   fill(main, h(
     "section", { class: "page" },
     h("header", { class: "head" }, sidebarButton(), h("h1", { class: "head-title" }, "Runs")),
-    h("div", { class: "page-body wide" }, runForm(), h("section", { class: "run-list", "aria-label": "Runs so far" }, list)),
+    h("div", { class: "page-body wide" }, runForm(), h("section", { class: "run-list", "aria-label": "All runs" }, list)),
   ));
   load(list, signal);
   return {};
@@ -41,10 +41,10 @@ function row(run) {
   const facts = [ago(run.created_at), attempts ? plural(attempts, "attempt") : "", run.model].filter(Boolean).join(" · ");
   return h("li", {}, h("a", { class: "row", href: `#/r/${run.id}` },
     h("span", { class: "row-words" }, h("span", { class: "row-title" }, oneLine(run.goal, 200)), h("span", { class: "quiet" }, facts)),
-    run.certificate ? h("span", { class: "row-seal", title: "with a certificate" }, icon("seal")) : null,
+    run.certificate ? h("span", { class: "row-seal", title: "Has a certificate" }, icon("seal")) : null,
     statusBadge(run.status, run.grade)));
 }
 
 const blank = () => h("div", { class: "blank" }, icon("flag"),
-  h("p", {}, h("strong", {}, "No run yet.")),
-  h("p", {}, "A run takes a goal and the tests that decide. Assay writes code, tries it in a sandbox, learns from what fails, and stops only when an independent check holds. You get the changes and a certificate."));
+  h("p", {}, h("strong", {}, "No runs yet.")),
+  h("p", {}, "A run takes a goal and a check command. Assay writes code and tests it in a sandbox until an independent check accepts it. You get the changes and a certificate."));

@@ -19,7 +19,7 @@ export async function renameSession(id, title) {
 }
 
 export async function deleteSession(id, title) {
-  const text = `“${title}” goes away with its files, figures and variables. This cannot be undone.`;
+  const text = `“${title}” is deleted with its files, figures and variables. This cannot be undone.`;
   if (!(await confirmed({ title: "Delete this conversation?", text, action: "Delete", danger: true }))) return;
   try {
     await remove(`v1/sessions/${id}`);

@@ -1,6 +1,6 @@
 /** The list of conversations: newest first, by day, searchable. */
 
-import { get } from "./api.js";
+import { get, isSignedOut, onSigned } from "./api.js";
 import { h, refill } from "./dom.js";
 import { dayOf } from "./format.js";
 import { icon } from "./icons.js";
@@ -8,8 +8,8 @@ import { deleteSession, renameSession } from "./session_actions.js";
 import { onSessions } from "./signals.js";
 
 const PAGE = 100;
-/** Many things tell that something changed; one look for all of them will do. */
-const PATIENCE_MS = 150;
+/** Several changes within this time are answered by one request. */
+const DELAY_MS = 150;
 
 export function sessionList() {
   const search = h("input", { type: "search", id: "search", placeholder: "Search conversations", "aria-label": "Search conversations", autocomplete: "off", spellcheck: "false" });
@@ -36,7 +36,7 @@ export function sessionList() {
   let waiting = null;
   onSessions(() => {
     clearTimeout(waiting);
-    waiting = setTimeout(load, PATIENCE_MS);
+    waiting = setTimeout(load, DELAY_MS);
   });
   search.addEventListener("input", draw);
   search.addEventListener("keydown", (event) => {
@@ -48,11 +48,16 @@ export function sessionList() {
     if (event.key === "ArrowDown") list.querySelector("a")?.focus();
   });
   window.addEventListener("hashchange", draw);
+  onSigned(() => {
+    if (isSignedOut()) Object.assign(state, { sessions: [], complete: true });
+    draw();
+  });
   load();
   return { search: h("div", { class: "search" }, icon("search"), search), list };
 }
 
 function drawn({ sessions, complete, problem }, wanted, older) {
+  if (isSignedOut()) return h("p", { class: "list-note" }, "Signed out. Enter an API key to see your conversations.");
   if (problem && !sessions.length) return h("p", { class: "list-note" }, problem.title);
   if (!sessions.length) return h("p", { class: "list-note" }, "Your conversations will be listed here.");
   const fitting = sessions.filter((session) => (session.title ?? "").toLowerCase().includes(wanted));
@@ -68,8 +73,8 @@ function drawn({ sessions, complete, problem }, wanted, older) {
     }
     rows.append(row(session));
   }
-  if (!fitting.length) parts.push(h("p", { class: "list-note" }, "No title fits."));
-  if (!complete) parts.push(h("button", { type: "button", class: "link-button older", onclick: older }, "Older ones"));
+  if (!fitting.length) parts.push(h("p", { class: "list-note" }, "No conversation matches."));
+  if (!complete) parts.push(h("button", { type: "button", class: "link-button older", onclick: older }, "Load older conversations"));
   return parts;
 }
 
@@ -80,7 +85,7 @@ function row(session) {
     "li", { class: "session" },
     h("a", { href: `#/s/${session.id}`, "aria-current": here ? "page" : null, title },
       h("span", { class: "session-title" }, title),
-      session.busy ? h("span", { class: "busy-dot", role: "img", "aria-label": "at work" }) : null),
+      session.busy ? h("span", { class: "busy-dot", role: "img", "aria-label": "running" }) : null),
     h("span", { class: "session-actions" },
       h("button", { type: "button", class: "icon-button tiny", "aria-label": `Rename ${title}`, title: "Rename", onclick: () => renameSession(session.id, title) }, icon("pencil")),
       h("button", { type: "button", class: "icon-button tiny", "aria-label": `Delete ${title}`, title: "Delete", onclick: () => deleteSession(session.id, title) }, icon("trash"))),

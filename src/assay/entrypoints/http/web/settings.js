@@ -1,15 +1,15 @@
-/** Who one is to the server, what was used, and how the page looks. */
+/** The account at the server, its usage, and how the page looks. */
 
-import { apiKey, get, setApiKey } from "./api.js";
+import { apiKey, get, signOut } from "./api.js";
 import { fill, fresh, h } from "./dom.js";
 import { money, tokens } from "./format.js";
-import { askForKey } from "./key_dialog.js";
 import { problemBox } from "./notices.js";
 import { shortcutTable } from "./shortcuts.js";
 import { sidebarButton } from "./signals.js";
+import { askToSignIn } from "./state_views.js";
 import { THEMES, chooseTheme, chosenTheme, keep, kept } from "./theme.js";
 
-const NAMES = { auto: "As the system", light: "Light", dark: "Dark" };
+const NAMES = { auto: "System", light: "Light", dark: "Dark" };
 
 export function showSettings(main, _, signal) {
   document.title = "Settings · Assay";
@@ -24,10 +24,10 @@ export function showSettings(main, _, signal) {
     h("header", { class: "head" }, sidebarButton(), h("h1", { class: "head-title" }, "Settings")),
     h("div", { class: "page-body" },
       card("Access", account),
-      card("Colours", h("fieldset", { class: "choices" }, h("legend", { class: "unseen" }, "Colours"), themes)),
-      card("Keyboard", shortcutTable(), h("label", { class: "choice" }, single, "Shortcuts of a single key")),
-      card("For programs", h("p", {}, "Everything on this page goes through the HTTP API: ",
-        h("a", { href: "docs" }, "its description"), ", or ", h("a", { href: "openapi.json" }, "as OpenAPI"), "."))),
+      card("Appearance", h("fieldset", { class: "choices" }, h("legend", { class: "unseen" }, "Appearance"), themes)),
+      card("Keyboard", shortcutTable(), h("label", { class: "choice" }, single, "Single-key shortcuts")),
+      card("HTTP API", h("p", {}, "This page uses the HTTP API for everything: see its ",
+        h("a", { href: "docs" }, "reference"), " or its ", h("a", { href: "openapi.json" }, "OpenAPI description"), "."))),
   ));
   load(account, signal);
   return {};
@@ -39,24 +39,14 @@ async function load(place, signal) {
   try {
     const me = await get("v1/me", signal);
     place.classList.remove("waiting");
-    const again = () => load(place, signal);
-    const change = async () => {
-      const key = await askForKey("");
-      if (key) setApiKey(key);
-      again();
-    };
-    const forget = () => {
-      setApiKey("");
-      location.reload();
-    };
     fill(place,
       h("p", {}, me.auth === "none"
-        ? "This server listens to this machine only, and asks for no key."
-        : h("span", {}, "You are ", h("strong", {}, me.user), `, role ${me.role}`, me.key_name ? `, by the key “${me.key_name}”.` : ".")),
+        ? "This server accepts connections from this machine only, and requires no key."
+        : h("span", {}, "Signed in as ", h("strong", {}, me.user), `, role ${me.role}`, me.key_name ? `, with the key “${me.key_name}”.` : ".")),
       facts(me),
       me.auth === "none" ? null : h("p", {},
-        h("button", { type: "button", class: "button small", onclick: change }, "Use another key"), " ",
-        apiKey() ? h("button", { type: "button", class: "button small", onclick: forget }, "Forget the key") : null));
+        h("button", { type: "button", class: "button small", onclick: askToSignIn }, "Use another key"), " ",
+        apiKey() ? h("button", { type: "button", class: "button small", onclick: signOut }, "Forget the key") : null));
   } catch (error) {
     if (signal.aborted) return;
     place.classList.remove("waiting");
@@ -66,10 +56,10 @@ async function load(place, signal) {
 
 function facts({ usage = {}, limits = {} }) {
   const rows = [
-    ["Requests today", usage.requests, limits.requests_per_minute && `at most ${limits.requests_per_minute} a minute`],
+    ["Requests today", usage.requests, limits.requests_per_minute && `at most ${limits.requests_per_minute} per minute`],
     ["Tokens today", usage.tokens === undefined ? undefined : tokens(usage.tokens), limits.tokens_per_day && `of ${tokens(limits.tokens_per_day)}`],
-    ["Money today", usage.cost_usd === undefined ? undefined : money(usage.cost_usd), limits.usd_per_day && `of ${money(limits.usd_per_day)}`],
-    ["Runs at work", usage.running, limits.runs && `of ${limits.runs}`],
+    ["Cost today", usage.cost_usd === undefined ? undefined : money(usage.cost_usd), limits.usd_per_day && `of ${money(limits.usd_per_day)}`],
+    ["Active runs", usage.running, limits.runs && `of ${limits.runs}`],
   ].filter(([, used]) => used !== undefined);
   if (!rows.length) return null;
   return h("dl", { class: "facts" }, rows.map(([name, used, most]) =>

@@ -11,13 +11,13 @@ const CONTROL = MAC ? "⌘" : "Ctrl";
 const LIST = [
   [[CONTROL, "Enter"], "Send the message"],
   [["Shift", "Enter"], "New line"],
-  [["Esc"], "Stop what is going on, close what is open"],
+  [["Esc"], "Stop the current turn, close a dialog"],
   [[CONTROL, "K"], "Search conversations"],
   [["N"], "New conversation"],
   [["R"], "Runs"],
-  [["M"], "Write: to the message field"],
-  [["T"], "Change the colours"],
-  [["?"], "This list"],
+  [["M"], "Go to the message field"],
+  [["T"], "Change the appearance"],
+  [["?"], "Show this list"],
 ];
 
 export function shortcutTable() {

@@ -1,22 +1,30 @@
-/** How a run stands, in a word and a colour. */
+/** Words and colours for the state of a run and its attempts: one vocabulary for all views. */
 
 import { h } from "./dom.js";
 
 const LOOKS = {
-  queued: ["Waiting", "calm"],
+  queued: ["Queued", "calm"],
   running: ["Running", "live"],
   accepted: ["Accepted", "good"],
   not_accepted: ["Not accepted", "bad"],
   out_of_budget: ["Out of budget", "warn"],
   tampered: ["Tampered", "bad"],
-  interrupted: ["Stopped", "calm"],
-  cancelled: ["Stopped", "calm"],
+  interrupted: ["Interrupted", "calm"],
+  cancelled: ["Cancelled", "calm"],
   failed: ["Failed", "bad"],
 };
 const GRADES = { proven: "Proven", checked: "Checked", ran: "Ran" };
+const MOVES = {
+  sample: "New attempt", hinted: "New attempt, told which tests are hard", repair: "Repair of an earlier attempt",
+  fresh: "New attempt, told what was tried", combine: "Combination of two attempts",
+};
 
 export const isOver = (status) => !["queued", "running"].includes(status);
 export const canResume = (status) => ["interrupted", "cancelled", "failed", "out_of_budget"].includes(status);
+export const gradeWord = (grade) => GRADES[grade] ?? LOOKS.accepted[0];
+
+/** How an attempt is made. */
+export const moveName = (move) => MOVES[move] ?? move ?? "";
 
 export function statusWord(status, grade) {
   return GRADES[grade] ?? LOOKS[status]?.[0] ?? status;
@@ -27,15 +35,15 @@ export function statusBadge(status, grade) {
   return h("span", { class: `status ${kind}` }, h("span", { class: "status-dot", "aria-hidden": "true" }), statusWord(status, grade));
 }
 
-/** What each ending means, for those who see it for the first time. */
+/** What each ending means. */
 export const MEANINGS = {
-  proven: "Your own tests pass, in a fresh sandbox, on a pristine copy, with tests that had to fail and did. The certificate says so, and anybody can prove it again.",
+  proven: "Your own tests pass in a fresh sandbox, on an untouched copy, and inverted tests fail as they must. Anyone can verify the certificate.",
   checked: "Checks that failed on the untouched files pass now.",
-  ran: "It was run and ended well. No test has decided.",
-  not_accepted: "The independent check does not hold. The best state that was reached is kept below.",
-  out_of_budget: "Its means were used up first. The best state that was reached is kept below.",
-  tampered: "The best that was offered tried to forge its proof, so it was refused.",
-  interrupted: "It was stopped, and can be resumed.",
-  cancelled: "It was stopped, and can be resumed.",
-  failed: "A part of Assay, not the work, ended it. It can be resumed.",
+  ran: "The program ran and exited without an error. No test decided.",
+  not_accepted: "The independent check failed. The best state is shown below.",
+  out_of_budget: "Budget exhausted. The best state is shown below.",
+  tampered: "The best state tried to forge its proof and was rejected.",
+  interrupted: "The run was interrupted. You can resume it.",
+  cancelled: "The run was cancelled. You can resume it.",
+  failed: "A part of Assay failed, not the work. You can resume the run.",
 };

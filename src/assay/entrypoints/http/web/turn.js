@@ -9,11 +9,16 @@ import { Prose, prose } from "./prose.js";
 
 const LONGEST_LIVE = 20_000;
 const SHOWN_ELSEWHERE = /^\[(?:figure shown|table shown|wrote .{1,400}, \d+ bytes)\]$/;
+/** The last line of what the server says of a cell that it stopped. */
+const INTERRUPTED = /(?:^|\n)The cell was interrupted\.\s*$/;
 const ENDINGS = {
-  out_of_steps: "It ran out of steps before it came to an answer.",
-  interrupted: "Interrupted.",
-  failed: "It could not go on.",
+  out_of_steps: "The step limit was reached before an answer.",
+  interrupted: "Stopped.",
+  failed: "The turn failed.",
 };
+
+/** Code within text was never executed, unlike that of cells. */
+const EXAMPLES = { note: "example, not run" };
 
 export class Turn {
   #session;
@@ -21,8 +26,10 @@ export class Turn {
   #signal;
   #live = null;
   #said = "";
+  #kept = "";
   #usages = [];
   #cell = null;
+  #last = null;
   #cut = null;
 
   /**
@@ -40,7 +47,7 @@ export class Turn {
     this.steps = h("div", { class: "steps" });
     this.element = h(
       "article", { class: "turn", "aria-label": `Turn ${turn}` },
-      h("div", { class: "asked" }, h("span", { class: "unseen" }, "You said: "), h("div", { class: "asked-text" }, message)),
+      h("div", { class: "asked" }, h("span", { class: "unseen" }, "You: "), h("div", { class: "asked-text" }, message)),
       this.steps,
     );
     this.#wait("Thinking");
@@ -61,17 +68,28 @@ export class Turn {
     this.#live.draw();
   }
 
-  printed({ text }) {
-    this.#said = (this.#said + text).slice(-LONGEST_LIVE);
+  /** @param {{text: string}} event @param {boolean} kept whether the server has it on record, and tells it only once */
+  printed({ text }, kept) {
+    if (kept) this.#kept += text;
+    else this.#said = (this.#said + text).slice(-LONGEST_LIVE);
     if (!this.#live?.output) {
-      const output = h("pre", { class: "output-text" });
+      const output = h("pre", { class: "output-text", tabindex: "0", "aria-label": "Output" });
       const draw = perFrame(() => {
-        output.textContent = this.#said;
+        output.textContent = this.#printed;
       });
-      const element = h("div", { class: "observation live" }, output, waiting("Running"));
+      const element = h("div", { class: "observation live" }, this.#outputHead("Output", () => this.#printed), output, waiting("Running"));
       this.#replaceLive({ output, draw, element });
     }
     this.#live.draw();
+  }
+
+  get #printed() {
+    return (this.#kept + this.#said).slice(-LONGEST_LIVE);
+  }
+
+  /** The interpreter is started again before the next cell. */
+  restoring({ cell, cells }) {
+    this.#wait(`Restoring variables: cell ${cell} of ${cells}`);
   }
 
   cellBegan(event) {
@@ -80,6 +98,7 @@ export class Turn {
     this.#thought(event.thought);
     this.#cell = h("div", { class: "step cell running" }, codeBlock(event.code, "python", { label: label("Code") }));
     this.steps.append(this.#cell);
+    this.#thought(event.remark);
     this.#wait("Running", this.#cell);
   }
 
@@ -91,9 +110,9 @@ export class Turn {
     this.#cell = null;
     cell.classList.remove("running");
     cell.classList.toggle("failed", event.failed);
-    const took = h("span", { class: "took" }, event.failed ? icon("warning") : null, event.failed ? "failed after " : "", seconds(event.duration_s));
-    cell.querySelector(".code-name")?.after(took);
+    tell(cell, event.failed ? icon("warning") : null, `${event.failed ? "failed after" : "ran"} ${seconds(event.duration_s)}`);
     cell.append(...this.#outcome(event));
+    this.#last = { cell, event };
     this.#wait("Thinking");
   }
 
@@ -112,26 +131,28 @@ export class Turn {
 
   end(event) {
     this.#usages.push(event.usage);
+    this.#stopCell();
+    if (event.status === "interrupted") this.#relabelStopped();
     this.#settle();
-    // The server has told after all how it ended.
+    // The server says how it ended after all.
     this.#cut?.remove();
     this.ended = true;
-    this.steps.querySelectorAll(".running").forEach((cell) => cell.classList.remove("running"));
     const answered = event.status === "answered";
     if (!answered) this.steps.append(ending(ENDINGS[event.status] ?? event.status, event.text, event.status, this.#again));
     else {
-      this.steps.append(h("div", { class: "step answer" }, h("span", { class: "unseen" }, "Answer: "), prose(event.text)));
+      this.steps.append(h("div", { class: "step answer" }, h("span", { class: "unseen" }, "Answer: "), prose(event.text, EXAMPLES)));
     }
     this.steps.append(h("footer", { class: "turn-foot" },
       answered ? copyButton(() => event.text, "Copy the answer") : null,
       h("span", { class: "quiet" }, usageLine(this.usage))));
   }
 
-  /** The server went away in the middle, and does not go on with it. */
+  /** The server stopped during the turn, and does not continue it. */
   cutOff() {
+    this.#stopCell();
     this.#settle();
     this.ended = true;
-    this.#cut = ending("Cut off.", "The server was stopped while this was going on.", "interrupted", this.#again);
+    this.#cut = ending("Stopped.", "The server stopped during this turn.", "interrupted", this.#again);
     this.steps.append(this.#cut);
   }
 
@@ -139,14 +160,35 @@ export class Turn {
     this.steps.append(element);
   }
 
-  /** After a connection was lost the server tells again what the step has said so far. */
+  /** After a lost connection the server repeats what the step has said so far, except what is on record. */
   skipped() {
     this.#said = "";
   }
 
   #thought(text) {
     if (!text) return;
-    this.steps.append(h("div", { class: "step thought" }, label("Thought"), prose(text)));
+    this.steps.append(h("div", { class: "step thought" }, label("Thought"), prose(text, EXAMPLES)));
+  }
+
+  /** A cell that ran when the turn ended was stopped; what it had printed stays. */
+  #stopCell() {
+    const cell = this.#cell;
+    if (!cell) return;
+    this.#cell = null;
+    cell.classList.remove("running");
+    tell(cell, "stopped");
+    const text = this.#printed.trim();
+    if (text) cell.append(this.#output(text, false, false));
+  }
+
+  /** A cell that was interrupted with its turn has not failed: it was stopped. */
+  #relabelStopped() {
+    const { cell, event } = this.#last ?? {};
+    if (!event?.failed || !INTERRUPTED.test(event.observation)) return;
+    cell.classList.remove("failed");
+    cell.querySelectorAll(".took, .observation, .exhibits").forEach((part) => part.remove());
+    tell(cell, "stopped");
+    cell.append(...this.#outcome({ ...event, failed: false, observation: event.observation.replace(INTERRUPTED, "") }));
   }
 
   #outcome(event) {
@@ -164,15 +206,20 @@ export class Turn {
 
   #output(text, failed, tabled) {
     const output = h("pre", { class: "output-text", tabindex: "0", "aria-label": "Output" }, text);
-    const head = h("div", { class: "output-head" }, label(failed ? "Error" : "Output"), copyButton(() => text, "Copy the output"));
+    const head = this.#outputHead(failed ? "Error" : "Output", () => text);
     if (!tabled) return h("div", { class: `observation ${failed ? "failed" : ""}` }, head, foldable(output, text));
     // The same stands below as a table.
     const count = plural(text.split("\n").length, "line");
     return h("details", { class: "observation" }, h("summary", {}, icon("chevron"), label("Output"), h("span", { class: "quiet" }, `${count} as text`)), output);
   }
 
+  #outputHead(title, read) {
+    return h("div", { class: "output-head" }, label(title), copyButton(read, "Copy the output"));
+  }
+
   #wait(doing, place = this.steps) {
     this.#said = "";
+    this.#kept = "";
     this.#replaceLive({ element: h("div", { class: "live" }, waiting(doing)) }, place);
   }
 
@@ -188,8 +235,12 @@ export class Turn {
     this.#live?.element.remove();
     this.#live = null;
     this.#said = "";
+    this.#kept = "";
   }
 }
+
+/** Beside the name of a cell, how its execution ended. */
+const tell = (cell, ...words) => cell.querySelector(".code-name")?.after(h("span", { class: "took" }, words));
 
 const label = (text) => h("span", { class: "step-label" }, text);
 
@@ -203,6 +254,6 @@ function ending(title, text, kind, again) {
 
 /** Something that happened between turns. */
 export function aside(text, more = "") {
-  return h("p", { class: "aside" }, h("span", {}, text), more ? h("details", {}, h("summary", {}, "What is in it"), h("pre", {}, more)) : null);
+  return h("p", { class: "aside" }, h("span", {}, text), more ? h("details", {}, h("summary", {}, "Details"), h("pre", {}, more)) : null);
 }
 
