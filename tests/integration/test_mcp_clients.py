@@ -77,6 +77,19 @@ def test_an_agent_of_the_agents_sdk_uses_every_tool_over_http(tmp_path: Path) ->
     assert_every_tool_was_used(done, model)
 
 
+def test_an_agent_of_the_agents_sdk_needs_no_token_on_its_own_machine(tmp_path: Path) -> None:
+    with (
+        serve(tmp_path, ASSAY_MCP__MAX_WORKSPACES="1") as served,
+        serve_script(EVERY_TOOL) as model,
+    ):
+        done = run_example(
+            tmp_path,
+            *("--base-url", model.base_url, "--url", served.filesystem, "--url", served.executor),
+        )
+
+    assert_every_tool_was_used(done, model)
+
+
 def stdio_parameters(client: ClientName) -> dict[str, Any]:
     """What a client would read from its configuration."""
     text = configuration(client)

@@ -22,7 +22,9 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Generator[Served]:
 async def test_cells_remember_and_show_their_last_value(served: Served) -> None:
     async with Client(served.executor) as programs:
         first = values(
-            await programs.call_tool("sandbox_run_python", {"code": "x = 40", "stateful": True})
+            await programs.call_tool(
+                "sandbox_run_python", {"code": "x = 40", "stateful": True, "workspace": "new"}
+            )
         )
         here = {"workspace": first["workspace"], "stateful": True}
         second = await programs.call_tool("sandbox_run_python", {"code": "x + 2", **here})

@@ -197,9 +197,9 @@ def test_tokens_are_listed_removed_and_not_made_twice(tmp_path: Path) -> None:
     a_token(tmp_path, "bob")
 
     again = assay(tmp_path, "token", "ann")
-    removed = assay(tmp_path, "token", "bob", "--remove")
+    removed = assay(tmp_path, "token", "bob", "--remove", "--yes")
     listed = assay(tmp_path, "token")
-    unknown = assay(tmp_path, "token", "bob", "--remove")
+    unknown = assay(tmp_path, "token", "bob", "--remove", "--yes")
     wrong = assay(tmp_path, "token", "a b")
 
     assert (again.returncode, unknown.returncode, wrong.returncode) == (2, 2, 2)

@@ -4,7 +4,7 @@ import json
 import logging
 import signal
 import socket
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -23,8 +23,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from assay.contracts.errors import UsageError
 from assay.entrypoints.listening import QuietServer, is_loopback, url_of
 from assay.entrypoints.mcp.tokens import Tokens
+from assay.sandbox.executor.rereading import Reread
 
 PATH: Final = "/mcp"
+HEALTH_PATH: Final = "/healthz"
 _LOG: Final = logging.getLogger(__name__)
 _DRAIN_S: Final = 5
 """How long calls may go on after the server was told to stop."""
@@ -36,7 +38,7 @@ _MOST_SESSIONS: Final = 256
 class HttpPolicy:
     """Who may talk to the servers, and how much they may send."""
 
-    tokens: Tokens
+    tokens: Reread[Tokens]
     hosts: tuple[str, ...]
     """What the servers are called besides their own address, as in a `Host` header."""
     origins: tuple[str, ...]
@@ -70,7 +72,7 @@ def check_reachable(host: str, policy: HttpPolicy) -> None:
     """
     if is_loopback(host):
         return
-    if not policy.tokens:
+    if not policy.tokens.current():
         raise UsageError(
             f"anybody who reaches {host} could run programs here",
             hint="make a token first: `assay mcp token NAME`",
@@ -82,15 +84,20 @@ def check_reachable(host: str, policy: HttpPolicy) -> None:
         )
 
 
-async def serve_http(listening: Sequence[Listening], policy: HttpPolicy) -> None:
-    """Serve until SIGINT or SIGTERM. Calls have a few seconds then, or until the second signal."""
+async def serve_http(
+    listening: Sequence[Listening], policy: HttpPolicy, trouble: Callable[[], str]
+) -> None:
+    """Serve until SIGINT or SIGTERM. Calls have a few seconds then, or until the second signal.
+
+    `trouble` says why programs cannot be run just now, for those who ask after our health.
+    """
     async with AsyncExitStack() as stack:
         by_port: dict[int, ASGIApp] = {}
         for each in listening:
             manager = _manager(each, policy)
             await stack.enter_async_context(manager.run())
             by_port[each.address[1]] = manager.asgi_app
-        gate = _Gate(by_port, policy.tokens)
+        gate = Gate(by_port, policy.tokens, trouble)
         config = uvicorn.Config(
             gate,
             lifespan="off",
@@ -108,7 +115,7 @@ async def serve_http(listening: Sequence[Listening], policy: HttpPolicy) -> None
             tasks.cancel_scope.cancel()
 
 
-async def _stop_on_signal(server: uvicorn.Server, gate: "_Gate") -> None:
+async def _stop_on_signal(server: uvicorn.Server, gate: "Gate") -> None:
     async with anyio.create_task_group() as tasks:
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
             async for _ in signals:
@@ -119,7 +126,7 @@ async def _stop_on_signal(server: uvicorn.Server, gate: "_Gate") -> None:
                 tasks.start_soon(_drain, server, gate)
 
 
-async def _drain(server: uvicorn.Server, gate: "_Gate") -> None:
+async def _drain(server: uvicorn.Server, gate: "Gate") -> None:
     """Wait for calls, and not for streams that older clients keep open to hear of changes."""
     with anyio.move_on_after(_DRAIN_S):
         await gate.no_calls.wait()
@@ -142,12 +149,20 @@ def _manager(each: Listening, policy: HttpPolicy) -> StreamableHTTPSessionManage
     )
 
 
-class _Gate:
+class Gate:
     """Lets only those through who may, and sends each to the server whose port it came to."""
 
-    def __init__(self, by_port: Mapping[int, ASGIApp], tokens: Tokens) -> None:
+    def __init__(
+        self,
+        by_port: Mapping[int, ASGIApp],
+        tokens: Reread[Tokens],
+        trouble: Callable[[], str],
+    ) -> None:
         self._by_port = by_port
+        self._trouble = trouble
         self._tokens = tokens
+        self._needs_token = bool(tokens.current())
+        """Stays so until the end: removing the last token lets nobody in."""
         self._calls = 0
         self.no_calls = anyio.Event()
         """Set while nothing is being answered."""
@@ -156,11 +171,16 @@ class _Gate:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        if scope["path"].rstrip("/") != PATH:
+        if scope["path"] == HEALTH_PATH:
+            await self._health()(scope, receive, send)
+            return
+        if scope["path"].rstrip("/") not in {PATH, ""}:
             await _refusal(404, f"the server is at {PATH}")(scope, receive, send)
             return
-        if self._tokens:
-            holder = self._tokens.holder(_bearer(Headers(scope=scope)))
+        tokens = self._tokens.current()
+        self._needs_token = self._needs_token or bool(tokens)
+        if self._needs_token:
+            holder = tokens.holder(_bearer(Headers(scope=scope)))
             if not holder:
                 _LOG.warning("refused a call from %s: no token, or a wrong one", scope["client"])
                 await _refusal(401, "a bearer token is needed")(scope, receive, send)
@@ -169,6 +189,12 @@ class _Gate:
             scope["user"] = AuthenticatedUser(AccessToken(token="", client_id=holder, scopes=[]))
         with self._counted(scope["method"]):
             await self._by_port[scope["server"][1]](scope, receive, send)
+
+    def _health(self) -> Response:
+        """Say whether programs can be run now, to anybody: it is a word and no more."""
+        trouble = self._trouble()
+        body = json.dumps({"status": "unavailable" if trouble else "ok"})
+        return Response(body, status_code=503 if trouble else 200, media_type="application/json")
 
     @contextmanager
     def _counted(self, method: str) -> Generator[None]:

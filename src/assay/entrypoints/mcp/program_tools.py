@@ -68,6 +68,12 @@ class _Run(Answer):
     reason: str = Field(description="`completed`, or what ended it, such as `timed_out`.")
     stdout: str
     stderr: str
+    stdout_base64: str | None = Field(
+        default=None, description="All of stdout, where it is not UTF-8; None otherwise."
+    )
+    stderr_base64: str | None = Field(
+        default=None, description="All of stderr, where it is not UTF-8; None otherwise."
+    )
     truncated: bool = Field(description="Whether there was more output than was kept.")
     stdout_dropped_bytes: int
     stderr_dropped_bytes: int
@@ -201,6 +207,8 @@ def _run_fields(workspace: Workspace, result: ExecutionResult) -> Mapping[str, A
         "reason": result.reason.value,
         "stdout": result.stdout,
         "stderr": result.stderr,
+        "stdout_base64": result.stdout_base64,
+        "stderr_base64": result.stderr_base64,
         "truncated": result.truncated,
         "stdout_dropped_bytes": result.stdout_dropped_bytes,
         "stderr_dropped_bytes": result.stderr_dropped_bytes,

@@ -15,7 +15,9 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.requests import Request
 
 from assay.contracts.conversation import ToolSpec
+from assay.contracts.distribution import DISTRIBUTION
 from assay.contracts.errors import AssayError
+from assay.entrypoints.mcp.peers import user_of
 from assay.entrypoints.mcp.progress import with_progress
 from assay.entrypoints.mcp.tools import AnyTool, Said, WorkspaceArguments
 from assay.entrypoints.mcp.workspaces import Caller, Workspaces
@@ -25,8 +27,8 @@ _LOG: Final = logging.getLogger(__name__)
 _SESSION_HEADER: Final = "mcp-session-id"
 _INSTRUCTIONS: Final = (
     "These tools work in an isolated workspace, empty at first, that is yours alone. Every answer "
-    "names it as `workspace`: give that handle with later calls to stay in the same one. It ends "
-    "when nobody has used it for a while."
+    "names it as `workspace`: give that handle with later calls to stay in the same one, or `new` "
+    "to get another. It ends when it has not been used for a while."
 )
 
 Context = ServerRequestContext[Any, Any]
@@ -66,7 +68,7 @@ def build_server(name: str, tools: Sequence[AnyTool], workspaces: Workspaces) ->
 
     return Server(
         name,
-        version=version("assay"),
+        version=version(DISTRIBUTION),
         instructions=_INSTRUCTIONS,
         on_list_tools=list_tools,
         on_call_tool=call_tool,
@@ -94,11 +96,12 @@ def _caller(ctx: Context) -> Caller:
     user = request.scope.get("user")
     if isinstance(user, AuthenticatedUser):
         return Caller(token=user.username, alone=True)
+    peer = user_of(request.scope)
     # Of the older protocol, the transport has made sure that the session exists and is theirs;
     # in the newer one this header means nothing, and anybody can send it.
     if ctx.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS:
-        return Caller(connection=request.headers.get(_SESSION_HEADER, ""))
-    return Caller()
+        return Caller(user=peer, connection=request.headers.get(_SESSION_HEADER, ""))
+    return Caller(user=peer)
 
 
 def _describe(tool: AnyTool, spec: ToolSpec) -> types.Tool:

@@ -8,16 +8,17 @@ from typing import Final, Literal
 import anyio
 
 from assay.contracts.execution import Equipment, Limits
-from assay.contracts.ports import Sandbox
+from assay.contracts.ports import Sandbox, SandboxBackend, trouble_of
 from assay.entrypoints.listening import listen
 from assay.entrypoints.mcp.file_tools import file_tools
 from assay.entrypoints.mcp.http import HttpPolicy, Listening, check_reachable, serve_http
 from assay.entrypoints.mcp.program_tools import program_tools
 from assay.entrypoints.mcp.server import build_server
 from assay.entrypoints.mcp.stdio import serve_stdio
-from assay.entrypoints.mcp.tokens import TOKEN_FILE, load_tokens
+from assay.entrypoints.mcp.tokens import TOKEN_FILE, Tokens, load_tokens
 from assay.entrypoints.mcp.tools import AnyTool
 from assay.entrypoints.mcp.workspaces import Workspaces, open_workspaces
+from assay.sandbox.executor.rereading import Reread
 from assay.setting_sections import McpSettings
 from assay.settings import Settings
 from assay.wiring import open_backend
@@ -61,7 +62,7 @@ def serve(
     }
 
     async def run() -> None:
-        async with _open(settings) as workspaces:
+        async with _open(settings) as (workspaces, backend):
             listening = [
                 Listening(
                     name=name,
@@ -71,7 +72,7 @@ def serve(
                 for name, taken in sockets.items()
             ]
             on_ready({each.name: each.url for each in listening})
-            await serve_http(listening, policy)
+            await serve_http(listening, policy, lambda: trouble_of(backend))
 
     try:
         anyio.run(run)
@@ -81,13 +82,13 @@ def serve(
 
 
 async def _serve_stdio(which: Which, settings: Settings) -> None:
-    async with _open(settings) as workspaces:
+    async with _open(settings) as (workspaces, _):
         server = build_server(f"assay-{which}", _tools(which, settings.mcp), workspaces)
         await serve_stdio(server, line_bytes=_body_bytes(settings.mcp))
 
 
 @asynccontextmanager
-async def _open(settings: Settings) -> AsyncGenerator[Workspaces]:
+async def _open(settings: Settings) -> AsyncGenerator[tuple[Workspaces, SandboxBackend]]:
     mcp = settings.mcp
     limits = Limits(
         wall_s=mcp.timeout_s,
@@ -106,7 +107,7 @@ async def _open(settings: Settings) -> AsyncGenerator[Workspaces]:
         async with open_workspaces(
             open_sandbox, idle_s=mcp.idle_s, most=mcp.max_workspaces
         ) as workspaces:
-            yield workspaces
+            yield workspaces, backend
 
 
 def _tools(which: str, mcp: McpSettings) -> tuple[AnyTool, ...]:
@@ -118,7 +119,9 @@ def _tools(which: str, mcp: McpSettings) -> tuple[AnyTool, ...]:
 def _policy(settings: Settings) -> HttpPolicy:
     mcp = settings.mcp
     return HttpPolicy(
-        tokens=load_tokens(mcp.token_file or settings.state_dir / TOKEN_FILE),
+        tokens=Reread(
+            mcp.token_file or settings.state_dir / TOKEN_FILE, load_tokens, nothing=Tokens({})
+        ),
         hosts=mcp.hosts,
         origins=mcp.origins,
         body_bytes=_body_bytes(mcp),

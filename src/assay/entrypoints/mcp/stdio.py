@@ -1,8 +1,9 @@
 """An MCP server over standard input and output, for clients that start it themselves."""
 
+import logging
 import os
+import select
 import signal
-import stat
 from collections.abc import AsyncGenerator, AsyncIterator, Generator
 from contextlib import aclosing, contextmanager
 from typing import Any, Final
@@ -13,10 +14,21 @@ from mcp.server.lowlevel.server import Server
 from mcp.server.stdio import stdio_server
 
 _CHUNK: Final = 1 << 16
+_LOG: Final = logging.getLogger(__name__)
 
 
 async def serve_stdio(server: Server[Any], *, line_bytes: int) -> None:
-    """Serve the one client at the other end until it closes its end, or SIGINT or SIGTERM."""
+    """Serve the one client at the other end until it closes its end, or SIGINT or SIGTERM.
+
+    A client that is gone, so that nothing can be sent to it, has closed its end too.
+    """
+    try:
+        await _serve(server, line_bytes)
+    except* (BrokenPipeError, anyio.BrokenResourceError, anyio.ClosedResourceError):
+        _LOG.info("the client is gone")
+
+
+async def _serve(server: Server[Any], line_bytes: int) -> None:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_cancel_on_signal, tasks.cancel_scope)
         with _input_apart() as descriptor:
@@ -48,13 +60,23 @@ def _input_apart() -> Generator[int]:
         os.close(descriptor)
 
 
+def _can_be_watched(descriptor: int) -> bool:
+    """Tell whether an event loop can wait for it: not for a regular file, nor for /dev/null."""
+    with select.epoll() as watch:
+        try:
+            watch.register(descriptor, select.EPOLLIN)
+        except PermissionError:
+            return False
+    return True
+
+
 class _Lines:
     """Lines of a descriptor, read without a thread that cannot be interrupted."""
 
     def __init__(self, descriptor: int, most_bytes: int) -> None:
         self._descriptor = descriptor
         self._most_bytes = most_bytes
-        self._can_wait = not stat.S_ISREG(os.fstat(descriptor).st_mode)
+        self._can_wait = _can_be_watched(descriptor)
 
     async def __aiter__(self) -> AsyncIterator[str]:
         buffer = bytearray()

@@ -91,7 +91,7 @@ def add_token(path: Path, name: str) -> str:
 
 
 def remove_token(path: Path, name: str) -> None:
-    """Have a token be good no longer, from the next start of a server.
+    """Have a token be good no longer.
 
     Raises:
         UsageError: If there is none of this name, or the file is not usable.

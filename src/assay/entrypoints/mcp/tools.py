@@ -21,7 +21,8 @@ class WorkspaceArguments(Arguments):
     workspace: str = Field(
         default="",
         max_length=100,
-        description="The handle of a workspace, from an earlier answer; none the first time.",
+        description="The handle of a workspace, from an earlier answer; none the first time, "
+        "`new` for one more.",
     )
 
 

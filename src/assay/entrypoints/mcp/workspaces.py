@@ -1,7 +1,8 @@
 """Workspaces of MCP clients: each has its own sandbox, and none can name another's.
 
-The protocol has no sessions any more, so a client is told apart by what it brings: its token, the
-connection it holds, or a handle that was given out with its first answer and cannot be guessed.
+The protocol has no sessions any more, so a client is told apart by its token, the session of an
+older protocol, the user it runs as on this machine, or a handle that was given out with its first
+answer and cannot be guessed.
 """
 
 import logging
@@ -20,7 +21,9 @@ from assay.contracts.ports import Interpreter, Sandbox
 _LOG: Final = logging.getLogger(__name__)
 _HANDLE_BYTES: Final = 18
 _SPARED_S: Final = 60.0
-"""A workspace that was used within this time is not ended to make room for another."""
+"""A workspace that was used within this time is not ended to make room for another client's."""
+NEW: Final = "new"
+"""Given instead of a handle, it asks for one more workspace."""
 
 OpenSandbox = Callable[[], AbstractAsyncContextManager[Sandbox]]
 
@@ -31,6 +34,8 @@ class Caller:
 
     token: str = ""
     """The name of the token that was shown; empty without one."""
+    user: str = ""
+    """The user of this machine that the connection belongs to; empty if not known."""
     connection: str = ""
     """What stays the same from call to call; empty where each call stands alone."""
 
@@ -38,8 +43,16 @@ class Caller:
     """Nobody else can be meant, and no other server: handles need not be talked about."""
 
     @property
+    def owner(self) -> str:
+        """Whose workspaces the caller may name."""
+        return f"token {self.token}" if self.token else f"user {self.user}"
+
+    @property
     def identity(self) -> str:
-        return f"token {self.token}" if self.token else self.connection
+        """Under which a workspace is kept; empty where nothing stays the same."""
+        if self.token or (self.user and not self.connection):
+            return self.owner
+        return self.connection
 
 
 @dataclass(slots=True, kw_only=True)
@@ -47,7 +60,7 @@ class Workspace:
     """One sandbox that is kept between calls."""
 
     handle: str
-    token: str
+    owner: str
     sandbox: Sandbox
     tasks: TaskGroup
     users: int = 0
@@ -105,19 +118,26 @@ class Workspaces:
 
     @asynccontextmanager
     async def lease(self, caller: Caller, handle: str = "") -> AsyncGenerator[Workspace]:
-        """Hold the caller's workspace, or the one it names; without either, a new one.
+        """Hold the caller's workspace, or the one it names; with neither or `NEW`, one more.
 
         Raises:
             ToolError: If it names one that is not its own, or no more can be opened.
             SandboxUnavailableError: If the sandbox is gone; the next call gets a fresh one.
         """
-        workspace = self._find(caller, handle) if handle else await self._own(caller)
+        workspace = await self._choose(caller, handle)
         workspace.users += 1
         try:
             yield workspace
-        except SandboxUnavailableError:
+        except SandboxUnavailableError as error:
+            if error.sandbox_stays:
+                raise
             self._end(workspace)
-            raise
+            raise SandboxUnavailableError(
+                f"{error}. This workspace and its files are lost; the next call without "
+                "`workspace` gets an empty one",
+                dispatch=error.dispatch,
+                hint=error.hint,
+            ) from error
         finally:
             workspace.users -= 1
             workspace.last_used = anyio.current_time()
@@ -126,10 +146,15 @@ class Workspaces:
         for workspace in [*self._by_handle.values()]:
             self._end(workspace)
 
+    async def _choose(self, caller: Caller, handle: str) -> Workspace:
+        if handle == NEW:
+            return await self._open(caller)
+        return self._find(caller, handle) if handle else await self._own(caller)
+
     def _find(self, caller: Caller, handle: str) -> Workspace:
         found = self._by_handle.get(handle)
         # In the same words either way: whether somebody else's exists is nobody's business.
-        if found is None or found.token != caller.token:
+        if found is None or found.owner != caller.owner:
             raise ToolError(
                 "there is no such workspace: it ended because nobody used it, or it is not yours; "
                 "leave `workspace` out to get one"
@@ -160,13 +185,16 @@ class Workspaces:
     def _make_room(self, caller: Caller) -> None:
         if len(self._by_handle) + self._unopened < self.most:
             return
-        own = [each for each in self._by_handle.values() if each.token == caller.token]
-        oldest = max(own, key=Workspace.idle_s, default=None)
-        if oldest is None or oldest.idle_s() < _SPARED_S:
+        idle = [each for each in self._by_handle.values() if not each.users]
+        own = [each for each in idle if each.owner == caller.owner]
+        others = [each for each in idle if each.idle_s() >= _SPARED_S]
+        oldest = max(own or others, key=Workspace.idle_s, default=None)
+        if oldest is None:
             raise ToolError(
-                f"all {self.most} workspaces are in use; give the handle of yours as `workspace`, "
-                "or try again in a minute"
+                f"calls run in all {self.most} workspaces; give the handle of yours as "
+                "`workspace`, or try again in a minute"
             )
+        _LOG.info("a workspace that was not used for %g s made room", oldest.idle_s())
         self._end(oldest)
 
     def _end(self, workspace: Workspace) -> None:
@@ -182,7 +210,7 @@ class Workspaces:
         try:
             async with self.open_sandbox() as sandbox, anyio.create_task_group() as tasks:
                 workspace = Workspace(
-                    handle=handle, token=caller.token, sandbox=sandbox, tasks=tasks
+                    handle=handle, owner=caller.owner, sandbox=sandbox, tasks=tasks
                 )
                 workspace.last_used = anyio.current_time()
                 self._by_handle[handle] = workspace
