@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ASSAY = (sys.executable, "-m", "assay")
-ENV = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "LANG": "C.UTF-8"}
+ENV = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"}
 RUN = ("sandbox", "run")
 LIMITS = ("--timeout", "--cpu-s", "--memory-mb", "--processes", "--disk-mb")
 
@@ -32,7 +32,7 @@ def complaint(
     done = subprocess.run(
         [*ASSAY, *words],
         cwd=cwd,
-        env=ENV | (env or {}),
+        env=ENV | {"HOME": str(cwd)} | (env or {}),
         input=stdin,
         capture_output=True,
         timeout=60,
@@ -150,7 +150,11 @@ def test_a_request_that_makes_no_sense_is_refused(
         (("nope",), "no such command 'nope'", "assay --help"),
         (("--nope",), "no such option '--nope'", "assay --help"),
         (("sandbox", "list", "extra"), "got unexpected extra argument", "sandbox list --help"),
-        (("sandbox", "clean", "extra"), "got unexpected extra argument", "sandbox clean --help"),
+        (
+            ("sandbox", "clean", "extra"),
+            "nothing of the name 'extra' was left",
+            "assay sandbox list",
+        ),
         (("sandbox", "selftest", "--suite", "x"), "unknown suite 'x'", "conformance, hostile"),
         (("sandbox", "selftest", "--backend", "x"), "", "native"),
     ],

@@ -1,6 +1,7 @@
 """The `assay` command from outside: help, colours, engines, the self-test, and Python's own way."""
 
 import json
+import os
 import subprocess
 import sys
 from importlib import metadata
@@ -16,9 +17,14 @@ from assay.testing.conformance import PROMISES
 ASSAY = (sys.executable, "-m", "assay")
 
 
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+
 def run(*words: str | Path, runtime_dir: Path | None = None) -> subprocess.CompletedProcess[str]:
     """Run the command as from a pipe, with a terminal's wish for colours."""
-    env = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "TERM": "xterm-256color"}
+    env = {"PATH": "/usr/bin:/bin", "HOME": os.environ["HOME"], "TERM": "xterm-256color"}
     own = {"ASSAY_RUNTIME_DIR": str(runtime_dir)} if runtime_dir else {}
     return subprocess.run(
         [*ASSAY, *words], env=env | own, capture_output=True, text=True, timeout=110, check=False
@@ -26,7 +32,7 @@ def run(*words: str | Path, runtime_dir: Path | None = None) -> subprocess.Compl
 
 
 def on_a_terminal(*words: str, env: dict[str, str]) -> str:
-    own = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "TERM": "xterm-256color"}
+    own = {"PATH": "/usr/bin:/bin", "HOME": os.environ["HOME"], "TERM": "xterm-256color"}
     with pexpect.spawn(
         ASSAY[0], [*ASSAY[1:], *words], env=own | env, timeout=60, encoding="utf-8"
     ) as terminal:
@@ -63,7 +69,10 @@ def test_every_option_has_a_sentence() -> None:
 def test_the_version_is_that_of_the_package() -> None:
     done = run("--version")
 
-    assert (done.stdout, done.returncode) == (f"assay, version {metadata.version('assay')}\n", 0)
+    assert (done.stdout, done.returncode) == (
+        f"assay, version {metadata.version('assay-agent')}\n",
+        0,
+    )
 
 
 def test_the_command_of_the_package_is_the_same(tmp_path: Path) -> None:
@@ -153,3 +162,33 @@ async def test_the_python_way_in_three_lines() -> None:
         result = await box.run(assay.PythonCode(source=b"print(6*7)"))
 
     assert (result.stdout, result.exit_code, result.succeeded) == ("42\n", 0, True)
+
+
+def test_the_exit_code_stays_ours_whatever_happens_while_the_interpreter_ends() -> None:
+    program = (
+        "import atexit, os, sys\n"
+        "atexit.register(os.abort)\n"  # As threads of the SDK do it, sometimes.
+        "sys.modules['e2b'] = sys\n"
+        "from assay.entrypoints.complaints import leave\n"
+        "print('the result')\n"
+        "leave(3)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+
+    assert (done.returncode, done.stdout) == (3, "the result\n")
+
+
+def test_a_server_that_cannot_start_says_so_once(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "assay", "executor", "serve", "--host", "0.0.0.0"],  # noqa: S104 - it is refused
+        env={"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert done.returncode == 2
+    assert done.stderr.count("and there is no TLS") == 1

@@ -198,7 +198,12 @@ def test_what_is_to_be_fetched_is_said_before_and_an_interruption_ends_it(
             "https_proxy": silent.base_url.removesuffix("/v1"),
         }
         child = pexpect.spawn(
-            MODELS[0], [*MODELS[1:], "pull"], env=env, encoding="utf-8", dimensions=(24, 200)
+            MODELS[0],
+            [*MODELS[1:], "pull"],
+            env=env,
+            timeout=60,
+            encoding="utf-8",
+            dimensions=(24, 200),
         )
         child.expect(r"fetching Qwen2\.5-Coder 1\.5B .* once: 1\.1 GB into .*\(Apache-2\.0\)")
         child.expect("0.0/1.1 GB")

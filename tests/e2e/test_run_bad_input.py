@@ -166,7 +166,7 @@ def test_a_workspace_that_is_taken_away_is_not_made_again(
 ) -> None:
     script = Path(model.removeprefix("scripted:"))
     script.write_text(script.read_text().replace('"text"', '"delay_s": 3, "text"'))
-    words = ("--workspace", workspace, "--tests", "test_calc.py", "--model", model)
+    words = ("--workspace", workspace, "--tests", "test_calc.py", "--model", model, "--yes")
     with subprocess.Popen(
         [*ASSAY, "run", GOAL, *words],
         cwd=tmp_path,
@@ -184,3 +184,19 @@ def test_a_workspace_that_is_taken_away_is_not_made_again(
     assert process.returncode == 2
     assert "cannot be used: No such file or directory\nhint: `assay show" in said
     assert not workspace.exists()
+
+
+def test_the_home_of_an_unknown_account_is_a_bad_path(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [*ASSAY, "run", "goal", "--model", "scripted:~no-such-user/x", "--check", "true"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "LANG": "C.UTF-8"},
+        timeout=100,
+    )
+
+    assert done.returncode == 2, done.stderr
+    assert "error: '~no-such-user/x' names the home of an account" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -56,7 +56,7 @@ def assay(folder: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
 
 def run(folder: Path, model: str, *words: str | Path) -> subprocess.CompletedProcess[str]:
     goal = ("run", "Write calc.py with add(a, b)", "--workspace", folder / "workspace")
-    return assay(folder, *goal, "--tests", "test_calc.py", "--model", model, *words)
+    return assay(folder, *goal, "--tests", "test_calc.py", "--model", model, "--yes", *words)
 
 
 def test_a_goal_is_proven_shown_certified_and_proven_again(tmp_path: Path, workspace: Path) -> None:
@@ -88,11 +88,15 @@ def test_a_changed_file_and_a_changed_certificate_are_told_apart(
     run(tmp_path, a_model(tmp_path, RIGHT))
     (certificate,) = (workspace / ".assay").glob("*.certificate.json")
 
+    (tmp_path / "elsewhere").mkdir()
+    elsewhere = assay(tmp_path / "elsewhere", "verify", certificate)
     (workspace / "calc.py").write_text(WRONG)
     changed = assay(tmp_path, "verify", certificate)
     certificate.write_text(certificate.read_text().replace("proven", "ran"))
     tampered = assay(tmp_path, "verify", certificate)
 
+    assert elsewhere.returncode == 0, elsewhere.stdout
+    assert "not repeated: that the checks fail on the untouched files" in elsewhere.stdout
     assert (changed.returncode, changed.stdout.split()[0]) == (1, "changed")
     assert tampered.returncode == 5
 
@@ -116,7 +120,7 @@ def test_what_is_not_accepted_ends_with_one_and_can_be_had(tmp_path: Path) -> No
     shown = assay(tmp_path, "show", "--files", tmp_path / "best")
 
     assert done.returncode == 1
-    assert "0 of 1 tests pass" in done.stdout
+    assert "0 of 1 test pass" in done.stdout
     assert shown.returncode == 0
     assert (tmp_path / "best" / "calc.py").read_text() == WRONG
     assert not (tmp_path / "workspace" / "calc.py").exists()
@@ -157,7 +161,7 @@ def test_an_interrupted_run_says_how_to_go_on_and_goes_on(tmp_path: Path, worksp
 
     process.send_signal(signal.SIGINT)
     _, rest = process.communicate(timeout=60)
-    resumed = assay(tmp_path, "resume", rest.split()[-1], "--json")
+    resumed = assay(tmp_path, "resume", rest.split()[-1], "--json", "--yes")
 
     assert process.returncode == 130
     assert "assay resume" in rest
@@ -193,7 +197,9 @@ def test_ctrl_c_instead_of_an_answer_writes_nothing_and_loses_nothing(
 
     assert terminal.exitstatus == ExitCode.INTERRUPTED
     assert not (workspace / "calc.py").exists()
-    assert json.loads(assay(tmp_path, "resume", name, "--json").stdout)["grade"] == "proven"
+    assert (
+        json.loads(assay(tmp_path, "resume", name, "--json", "--yes").stdout)["grade"] == "proven"
+    )
     assert (workspace / "calc.py").read_text() == RIGHT
 
 
@@ -210,7 +216,7 @@ def test_a_model_that_is_gone_leaves_a_run_to_go_on_with(tmp_path: Path, workspa
         f"{script.read_text().rpartition(chr(10))[0]}\n"
         + json.dumps({"text": f"```python\n{RIGHT}```"})
     )
-    resumed = assay(tmp_path, "resume", name, "--json")
+    resumed = assay(tmp_path, "resume", name, "--json", "--yes")
 
     assert done.returncode == 4
     assert json.loads(done.stdout)["outcome"] == "failed"
@@ -231,24 +237,35 @@ def test_resuming_what_has_ended_changes_nothing(tmp_path: Path, workspace: Path
     assert (workspace / "calc.py").read_text() == "# edited since\n"
 
 
-def test_without_a_workspace_a_new_folder_is_made(tmp_path: Path) -> None:
-    test = "from calc import add\n\n\ndef test_add():\n    assert add(1, 2) == 3\n"
-    model = a_model(tmp_path, test, RIGHT)
+def test_a_goal_from_a_pipe_in_the_current_folder_writes_nothing_unasked(
+    tmp_path: Path, workspace: Path
+) -> None:
+    model = a_model(tmp_path, RIGHT)
 
-    done = assay(tmp_path, "run", "Write calc.py with add(a, b)", "--model", model, "--json")
+    done = subprocess.run(
+        [*ASSAY, "run", "-", "--tests", "test_calc.py", "--model", model, "--json"],
+        cwd=workspace,
+        env=environment(tmp_path),
+        input="Write calc.py with add(a, b)\n",
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
 
-    outcome = json.loads(done.stdout)
-    assert outcome["grade"] == "checked"
-    assert (tmp_path / outcome["run"] / "calc.py").read_text() == RIGHT
+    assert json.loads(done.stdout)["grade"] == "proven", done.stderr
+    assert "nothing is written" in done.stderr
+    assert [path.name for path in workspace.iterdir()] == ["test_calc.py"]
+    assert "Write calc.py with add(a, b)" in assay(tmp_path, "runs").stdout
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (("run", ""), "the goal is empty"),
+        (("run", "@nowhere.md"), "cannot be read from"),
         (("run", "x", "--workspace", "nowhere"), "there is no folder"),
         (("run", "x", "--workspace", "workspace", "--tests", "no.py"), "there is no test"),
-        (("run", "x", "--tests", "test_calc.py"), "needs a workspace"),
         (("run", "x", "--model", "scripted:nowhere"), "cannot read the script"),
         (("run", "x", "--model", "nobody:x"), "nobody"),
         (("run", "x", "--max-attempts", "0"), "attempts"),

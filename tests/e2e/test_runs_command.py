@@ -227,8 +227,8 @@ def test_where_nothing_was_run_there_is_a_hint(home: dict[str, str]) -> None:
 def test_old_runs_are_removed_when_asked(home: dict[str, str], state_dir: Path) -> None:
     run = keep_a_run(state_dir)
 
-    kept = assay(home, "runs", "--delete-older-than", "1")
-    removed = assay(home, "runs", "--delete-older-than", "0")
+    kept = assay(home, "runs", "--delete-older-than", "1", "--yes")
+    removed = assay(home, "runs", "--delete-older-than", "0", "--yes")
 
     assert (kept.stdout, removed.stdout) == ("removed 0\n", f"removed 1: {run.id}\n")
     assert not run.folder.exists()

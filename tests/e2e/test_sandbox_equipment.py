@@ -38,7 +38,7 @@ def test_packages_are_given_listed_and_removed(environment: dict[str, str]) -> N
     ran = assay(environment, "sandbox", "run", "--package", "thing==1.*", "--", "greet")
     listed = assay(environment, "sandbox", "packages", "list")
     as_json = assay(environment, "sandbox", "packages", "list", "--json")
-    cleaned = assay(environment, "sandbox", "packages", "clean")
+    cleaned = assay(environment, "sandbox", "packages", "clean", "--yes")
     empty = assay(environment, "sandbox", "packages", "list")
 
     assert (ran.stdout, ran.stderr, ran.returncode) == ("hello\n", "", 0)
@@ -101,7 +101,8 @@ def test_a_run_has_its_packages_and_so_has_its_proof(
     words = ("--workspace", workspace, "--tests", "test_answer.py", "--model", model)
 
     ran = assay(
-        environment, "run", "answer", *words, "--package", "thing", "--memory", "off", "--json"
+        environment,
+        *("run", "answer", *words, "--package", "thing", "--memory", "off", "--yes", "--json"),
     )
     certificate = Path(json.loads(ran.stdout)["certificate"])
     proven = assay(environment, "verify", certificate)

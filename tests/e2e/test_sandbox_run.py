@@ -236,7 +236,7 @@ def test_a_result_with_output_that_is_no_text_is_still_json() -> None:
     result = result_of("--", "printf", r"\377\000\n")
 
     assert result["stdout"] == "\ufffd\x00\n"
-    assert base64.b64decode(result["stdout_bytes"]) == b"\xff\x00\n"
+    assert base64.b64decode(result["stdout_base64"]) == b"\xff\x00\n"
 
 
 @pytest.mark.parametrize(

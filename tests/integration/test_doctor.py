@@ -106,6 +106,21 @@ def test_without_control_groups_the_limits_are_watched(user_report: dict[str, An
     assert (user_report["limits_kept_by"] == "rlimits and a watch") == (not made)
 
 
+@pytest.mark.parametrize("whose", ["own_report", "user_report"])
+def test_each_limit_is_said_to_be_enforced_or_sampled(
+    whose: str, request: pytest.FixtureRequest
+) -> None:
+    report: dict[str, Any] = request.getfixturevalue(whose)
+    memory = report["by_name"]["memory limit"]["detail"]
+
+    if report["limits_kept_by"].startswith("cgroup"):
+        assert memory == f"enforced by {report['limits_kept_by']}, memory of the kernel included"
+    else:
+        assert memory.startswith("sampled every 25 ms")
+    for kind in ("process", "disk", "processor time"):
+        assert re.match("enforced|sampled", report["by_name"][f"{kind} limit"]["detail"])
+
+
 def test_nothing_is_left_behind(own_report: dict[str, Any]) -> None:
     del own_report
 
@@ -182,9 +197,11 @@ def test_a_pipe_gets_lines_without_colours() -> None:
 
 
 @pytest.mark.parametrize("colours", [True, False])
-def test_a_terminal_sees_progress_and_colours_unless_unwanted(*, colours: bool) -> None:
-    # A terminal of its own kind, whatever the tests run in.
-    env = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "TERM": "xterm-256color"}
+def test_a_terminal_sees_progress_and_colours_unless_unwanted(
+    tmp_path: Path, *, colours: bool
+) -> None:
+    # A terminal of its own kind, independent of the one that the tests run in.
+    env = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "TERM": "xterm-256color"}
     unwanted = {} if colours else {"NO_COLOR": "1"}
     argv = DOCTOR[1:]
 
@@ -236,7 +253,7 @@ async def test_a_module_that_is_not_there_names_the_extra() -> None:
     finding = await import_module("a_module_that_nobody_has")
 
     assert finding.status == "missing"
-    assert finding.fix == "pip install 'assay[data]'"
+    assert finding.fix == "pip install 'assay-agent[data]'"
 
 
 async def test_a_module_that_cannot_be_imported_is_told_from_a_missing_one() -> None:

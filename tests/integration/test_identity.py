@@ -231,7 +231,7 @@ def ids_of(pid: int) -> set[int]:
     """Every uid and gid of a process: real, effective, saved, of file access, and groups."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # it ended before, or while it was read
         return set()
     named = {line.partition(":")[0]: line.partition(":")[2].split() for line in lines}
     return {int(number) for name in ("Uid", "Gid", "Groups") for number in named[name]}

@@ -116,3 +116,14 @@ async def test_files_are_read_and_listed(sandbox: Sandbox) -> None:
     assert await ask("read_file", sandbox, path="a.py", from_line=2) == (
         "a.py, lines 2 to 2 of 2:\n    return 1"
     )
+
+
+async def test_a_src_layout_is_importable_for_the_model_in_every_folder(sandbox: Sandbox) -> None:
+    await sandbox.write_file(PurePosixPath("src/mdurl/__init__.py"), b"where = 'the workspace'\n")
+    code = "import mdurl; print(mdurl.where)"
+
+    for answer in (
+        await ask("python", sandbox, code=code),
+        await ask("run", sandbox, command=f"cd src/mdurl && python3 -c '{code}'"),
+    ):
+        assert "stdout:\nthe workspace" in answer

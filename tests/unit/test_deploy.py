@@ -2,26 +2,30 @@
 
 import json
 import re
+import shutil
+import subprocess  # noqa: TID251 - promtool is no program of ours
 from pathlib import Path
 
 import pytest
 import yaml
-from prometheus_client import generate_latest
+from prometheus_client import CollectorRegistry, generate_latest
 
 from assay.contracts.conversation import Usage
 from assay.contracts.dialogue import TurnEnded
 from assay.entrypoints.http.guarding import Answered
 from assay.entrypoints.http.metrics import Metrics
+from assay.sandbox.executor.metrics import Metrics as ExecutorMetrics
+from tests.support.requirements import require
 from tests.support.sources import ROOT
 
 DEPLOY = ROOT / "deploy"
 NUMBERS = re.compile(r"\bassay_\w+")
 
 
-def known() -> set[str]:
+def known(registry: CollectorRegistry) -> set[str]:
     """Every name that `/metrics` can show."""
     found: set[str] = set()
-    for family in Metrics().registry.collect():
+    for family in registry.collect():
         suffixes = {
             "counter": ("_total",),
             "histogram": ("_bucket", "_count", "_sum"),
@@ -39,17 +43,43 @@ def expressions(path: Path) -> list[str]:
     return [rule["expr"] for group in groups for rule in group["rules"]]
 
 
-@pytest.mark.parametrize("name", ["grafana/assay-serve.json", "alerts.yaml"])
-def test_every_number_that_is_named_is_counted(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "registry"),
+    [
+        ("grafana/assay-serve.json", Metrics().registry),
+        ("alerts.yaml", Metrics().registry),
+        ("grafana/assay-executor.json", ExecutorMetrics().registry),
+        ("executor-alerts.yaml", ExecutorMetrics().registry),
+    ],
+)
+def test_every_number_that_is_named_is_counted(name: str, registry: CollectorRegistry) -> None:
     named = {one for text in expressions(DEPLOY / name) for one in NUMBERS.findall(text)}
     assert named
-    assert named <= known()
+    assert named <= known(registry)
 
 
-def test_every_number_that_is_counted_is_shown() -> None:
-    shown = " ".join(expressions(DEPLOY / "grafana" / "assay-serve.json"))
-    for family in Metrics().registry.collect():
+@pytest.mark.parametrize(
+    ("name", "registry"),
+    [
+        ("assay-serve.json", Metrics().registry),
+        ("assay-executor.json", ExecutorMetrics().registry),
+    ],
+)
+def test_every_number_that_is_counted_is_shown(name: str, registry: CollectorRegistry) -> None:
+    shown = " ".join(expressions(DEPLOY / "grafana" / name))
+    for family in registry.collect():
         assert family.name in shown
+
+
+@pytest.mark.parametrize("name", ["alerts.yaml", "executor-alerts.yaml"])
+def test_prometheus_understands_the_rules(name: str) -> None:
+    tool = shutil.which("promtool")
+    require("promtool", available=tool is not None, why="promtool is not installed")
+    assert tool is not None
+    done = subprocess.run(
+        [tool, "check", "rules", str(DEPLOY / name)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_no_number_names_a_session() -> None:
@@ -62,3 +92,14 @@ def test_no_number_names_a_session() -> None:
     assert 'assay_turns_total{status="answered"} 1.0' in text
     assert 'assay_model_tokens_total{direction="input"} 3.0' in text
     assert "calm-owl" not in text
+
+
+def test_the_image_of_the_executor_keeps_what_its_settings_import() -> None:
+    recipe = (DEPLOY / "executor.Dockerfile").read_text()
+    source = "".join(path.read_text() for path in (ROOT / "src" / "assay").glob("*setting*.py"))
+    modules = {path.stem for path in (ROOT / "src" / "assay").glob("*.py")}
+    imported = modules & set(re.findall(r"from assay\.(\w+) import", source))
+
+    assert imported
+    for name in imported:
+        assert "setting" in name or f"! -name {name}.py" in recipe, name

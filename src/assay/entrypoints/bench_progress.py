@@ -79,8 +79,8 @@ class _Stage:
 @contextmanager
 def open_bench_progress(*, silent: bool = False) -> Generator["BenchWatching"]:
     """Show a bar on stderr if that is a terminal, and each result as a line."""
-    from rich.console import Console  # noqa: PLC0415 - commands load what they need
-    from rich.progress import (  # noqa: PLC0415
+    from rich.console import Console
+    from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
         Progress,
@@ -89,7 +89,7 @@ def open_bench_progress(*, silent: bool = False) -> Generator["BenchWatching"]:
         TimeRemainingColumn,
     )
 
-    from assay.bench.session import BenchWatching  # noqa: PLC0415
+    from assay.bench.session import BenchWatching
 
     console = Console(stderr=True, quiet=silent, highlight=False)
     columns = (

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from assay.entrypoints.complaints import run_command
+from assay.contracts.distribution import DISTRIBUTION
+from assay.entrypoints.complaints import leave, machine_trouble, run_command
+from assay.sandbox.native.open_files import raise_limit
 
 if TYPE_CHECKING:
     from assay.entrypoints.logs import CommandLog
@@ -83,7 +85,7 @@ class _Sitting:
     def note(self, error: Exception) -> None:
         """Write into the log what has ended it."""
         if self.log is not None:
-            self.log.failed(error)
+            self.log.failed(error, trouble=machine_trouble(error))
 
 
 @click.group(
@@ -92,7 +94,7 @@ class _Sitting:
     invoke_without_command=True,
     no_args_is_help=True,
 )
-@click.version_option(package_name="assay", prog_name="assay")
+@click.version_option(package_name=DISTRIBUTION, prog_name="assay")
 @click.option("--verbose", is_flag=True, help="Show the log on the screen too.")
 @click.option("--goal", metavar="GOAL", help="Same as `assay run GOAL`.")
 @click.option("--benchmarks", is_flag=True, help="Same as `assay bench run polyglot`.")
@@ -101,7 +103,7 @@ class _Sitting:
 @click.pass_context
 def cli(ctx: click.Context, *, verbose: bool, **short: "str | int | bool | None") -> object:
     """A coding agent that hands over only code it has proven."""
-    from assay.entrypoints.logs import CommandLog  # noqa: PLC0415 - not needed for --help
+    from assay.entrypoints.logs import CommandLog
 
     sitting = ctx.ensure_object(_Sitting)
     sitting.log = CommandLog(sitting.words, verbose=verbose)
@@ -117,7 +119,7 @@ def _carry_out_short(
     ctx: click.Context, short: "dict[str, str | int | bool | None]", named: str | None
 ) -> object:
     """Do what a short form stands for, and say what that is."""
-    from assay.entrypoints.short_forms import ShortForm, command_for, written  # noqa: PLC0415 - seldom needed
+    from assay.entrypoints.short_forms import ShortForm, command_for, written
 
     words = command_for(ShortForm(**short), named)  # pyright: ignore[reportArgumentType] - click has checked them
     click.echo(f"note: this is short for `{written(words)}`", err=True)
@@ -130,7 +132,8 @@ def _carry_out_short(
 
 def main() -> None:
     """Run the command of this process and leave with its exit code."""
-    sys.exit(run(sys.argv[1:]))
+    raise_limit()
+    leave(run(sys.argv[1:]))
 
 
 def run(arguments: list[str]) -> int:
@@ -138,10 +141,6 @@ def run(arguments: list[str]) -> int:
     sitting = _Sitting(words=arguments)
     try:
         code = run_command(cli, arguments, name="assay", obj=sitting, on_error=sitting.note)
-    except Exception as error:
-        sitting.note(error)
-        raise
-    else:
         if sitting.log is not None and not sitting.left_early:
             sitting.log.ended(code)
         return code

@@ -112,14 +112,13 @@ def run(suite: str, **options: Any) -> int:  # noqa: ANN401 - click's options, t
     Killed or interrupted, the same command goes on where it stopped. Exit codes: 0 done, 2 usage,
     3 budget, 4 some exercises failed for reasons of ours, 130 interrupted.
     """
-    from assay.bench.session import run_bench  # noqa: PLC0415 - commands load what they need
-    from assay.entrypoints.bench_progress import open_bench_progress  # noqa: PLC0415
-    from assay.settings import load_settings  # noqa: PLC0415
+    from assay.bench.session import run_bench
+    from assay.entrypoints.bench_progress import open_bench_progress
+    from assay.settings import load_settings
 
     settings = load_settings(_overrides(options))
     order = _order(suite, settings, options)
     out: Path = options["out"] or _default_folder(order, settings)
-    _check_extra()
     with open_bench_progress(silent=options["as_json"]) as watching:
         done = finished(partial(run_bench, order, settings, out, watching))
     if not done:
@@ -128,17 +127,10 @@ def run(suite: str, **options: Any) -> int:  # noqa: ANN401 - click's options, t
     return _conclude(out, as_json=options["as_json"])
 
 
-def _check_extra() -> None:
-    """Find out before any work is done that its report could not be written."""
-    from assay.bench.leaderboard import as_yaml  # noqa: PLC0415
-
-    as_yaml({})
-
-
 def _conclude(out: Path, *, as_json: bool) -> int:
-    from assay.bench.reporting import write_reports  # noqa: PLC0415
-    from assay.bench.result import Status  # noqa: PLC0415
-    from assay.bench.summary import read_summary  # noqa: PLC0415
+    from assay.bench.reporting import write_reports
+    from assay.bench.result import Status
+    from assay.bench.summary import read_summary
 
     summary = read_summary(out)
     written = write_reports(summary, out, command_line())
@@ -160,9 +152,9 @@ def _overrides(options: _Options) -> dict[str, Any]:
 
 
 def _order(suite: str, settings: "Settings", options: _Options) -> "BenchOrder":
-    from assay.bench.selecting import Selection, read_shard  # noqa: PLC0415
-    from assay.bench.session import BenchOrder  # noqa: PLC0415
-    from assay.contracts.goal import Effort  # noqa: PLC0415
+    from assay.bench.selecting import Selection, read_shard
+    from assay.bench.session import BenchOrder
+    from assay.contracts.goal import Effort
 
     selection = Selection(
         languages=read_languages(options["languages"]),
@@ -205,9 +197,9 @@ def gate(suite: str, **options: Any) -> int:  # noqa: ANN401 - as above
     Answers are kept, and asked for again when exercise, command or toolchain change. Exit code 1
     if a reference is rejected.
     """
-    from assay.bench.session import ask_gate  # noqa: PLC0415
-    from assay.entrypoints.bench_progress import open_bench_progress  # noqa: PLC0415
-    from assay.settings import load_settings  # noqa: PLC0415
+    from assay.bench.session import ask_gate
+    from assay.entrypoints.bench_progress import open_bench_progress
+    from assay.settings import load_settings
 
     settings = load_settings(_overrides(options))
     order = _order(suite, settings, options)
@@ -227,7 +219,7 @@ def gate(suite: str, **options: Any) -> int:  # noqa: ANN401 - as above
 
 
 def _print_gate_lines(answers: "list[GateResult]", not_run: dict[str, str]) -> None:
-    from dataclasses import asdict  # noqa: PLC0415
+    from dataclasses import asdict
 
     for answer in answers:
         click.echo(json.dumps(asdict(answer)))
@@ -252,9 +244,9 @@ def _print_gate(answers: "list[GateResult]", not_run: dict[str, str]) -> None:
 @_choosing
 def list_exercises(suite: str, **options: Any) -> None:  # noqa: ANN401 - as above
     """Print the exercises of SUITE that are meant, one a line, and why one cannot run here."""
-    from assay.bench.session import load  # noqa: PLC0415
-    from assay.bench.toolchains.all import find_kits, place_of  # noqa: PLC0415
-    from assay.settings import load_settings  # noqa: PLC0415
+    from assay.bench.session import load
+    from assay.bench.toolchains.all import find_kits, place_of
+    from assay.settings import load_settings
 
     settings = load_settings()
     options |= {"test_jobs": 0, "timeout_s": 180.0, "verdict": "proof"}

@@ -20,16 +20,16 @@ _FOLDER: Final = click.Path(file_okay=False, path_type=Path)
 
 def command_line() -> str:
     """Return what was typed, for reports."""
-    import shlex  # noqa: PLC0415
+    import shlex
 
     return shlex.join(["assay", *sys.argv[1:]])
 
 
 def finished(work: Callable[[], Awaitable[None]]) -> bool:
     """Do it to its end; False if it was interrupted. What is done is on the disk either way."""
-    import anyio  # noqa: PLC0415
+    import anyio
 
-    from assay.entrypoints.interrupting import until_interrupted  # noqa: PLC0415
+    from assay.entrypoints.interrupting import until_interrupted
 
     async def carry_out() -> bool:
         await work()
@@ -40,8 +40,8 @@ def finished(work: Callable[[], Awaitable[None]]) -> bool:
 
 def summary_fields(summary: "Summary") -> dict[str, Any]:
     """Return the sum of a run for machines."""
-    from assay.bench.leaderboard import leaderboard_entry  # noqa: PLC0415
-    from assay.bench.result import Status  # noqa: PLC0415
+    from assay.bench.leaderboard import leaderboard_entry
+    from assay.bench.result import Status
 
     return {
         "folder": str(summary.folder),
@@ -56,11 +56,11 @@ def summary_fields(summary: "Summary") -> dict[str, Any]:
 
 def print_summary(summary: "Summary") -> None:
     """Print the sum of a run for people."""
-    from rich.table import Table  # noqa: PLC0415
+    from rich.table import Table
 
-    from assay.bench.markdown_report import rate_cells  # noqa: PLC0415
-    from assay.bench.summary import rate_of  # noqa: PLC0415
-    from assay.entrypoints.render.view import open_console  # noqa: PLC0415
+    from assay.bench.markdown_report import rate_cells
+    from assay.bench.summary import rate_of
+    from assay.entrypoints.render.view import open_console
 
     asked = summary.asked
     shown = Table("language", "solved", "rate", "95 % interval", "not run", title=None)
@@ -79,8 +79,8 @@ def print_summary(summary: "Summary") -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def report(folder: Path, *, to: Path | None, as_json: bool) -> None:
     """Write the reports of the run in FOLDER again: Markdown, HTML, and the leaderboard's YAML."""
-    from assay.bench.reporting import write_reports  # noqa: PLC0415
-    from assay.bench.summary import read_summary  # noqa: PLC0415
+    from assay.bench.reporting import write_reports
+    from assay.bench.summary import read_summary
 
     summary = read_summary(folder)
     place = to or folder
@@ -100,8 +100,8 @@ def report(folder: Path, *, to: Path | None, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def compare(a: Path, b: Path, *, as_json: bool) -> None:
     """Lay two runs side by side: what flipped, and McNemar's exact test."""
-    from assay.bench.comparing import compare as compare_runs  # noqa: PLC0415
-    from assay.bench.summary import read_summary  # noqa: PLC0415
+    from assay.bench.comparing import compare as compare_runs
+    from assay.bench.summary import read_summary
 
     _print_comparison(compare_runs(read_summary(a), read_summary(b)), as_json=as_json)
 
@@ -124,11 +124,11 @@ def replay(folder: Path, **options: Any) -> int:  # noqa: ANN401 - as above
 
     Everything else is done anew. Exit code 1 if an exercise ends differently.
     """
-    from assay.bench.comparing import compare as compare_runs  # noqa: PLC0415
-    from assay.bench.session import order_of, run_bench  # noqa: PLC0415
-    from assay.bench.summary import read_summary  # noqa: PLC0415
-    from assay.entrypoints.bench_progress import open_bench_progress  # noqa: PLC0415
-    from assay.settings import load_settings  # noqa: PLC0415
+    from assay.bench.comparing import compare as compare_runs
+    from assay.bench.session import order_of, run_bench
+    from assay.bench.summary import read_summary
+    from assay.entrypoints.bench_progress import open_bench_progress
+    from assay.settings import load_settings
 
     settings = load_settings()
     order = order_of(folder, dataset=options["dataset"], jobs=options["jobs"])

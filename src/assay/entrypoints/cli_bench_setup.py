@@ -38,11 +38,11 @@ def read_languages(text: str) -> tuple["Language", ...]:
 @click.option("--to", type=_FOLDER, help="Where it goes.  [default: the cache]")
 def pull(suite: str, *, url: str | None, commit: str | None, to: Path | None) -> None:
     """Get the exercises of SUITE by git, at the pinned commit."""
-    import anyio  # noqa: PLC0415
+    import anyio
 
-    from assay.bench.clones import pull as pull_clone  # noqa: PLC0415
-    from assay.bench.suites import POLYGLOT_COMMIT, POLYGLOT_URL, pulled_to  # noqa: PLC0415
-    from assay.settings import load_settings  # noqa: PLC0415
+    from assay.bench.clones import pull as pull_clone
+    from assay.bench.suites import POLYGLOT_COMMIT, POLYGLOT_URL, pulled_to
+    from assay.settings import load_settings
 
     folder = to or pulled_to(suite, load_settings().models.cache_dir / "bench")
     wanted = commit or POLYGLOT_COMMIT
@@ -58,10 +58,10 @@ def pull(suite: str, *, url: str | None, commit: str | None, to: Path | None) ->
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def toolchains(*, languages: str, install: bool, as_json: bool) -> int:
     """Show for which languages tests can be run here, in a sandbox, and what is missing."""
-    import anyio  # noqa: PLC0415
+    import anyio
 
-    from assay.bench.toolchains.surveying import survey  # noqa: PLC0415
-    from assay.settings import load_settings  # noqa: PLC0415
+    from assay.bench.toolchains.surveying import survey
+    from assay.settings import load_settings
 
     tell = partial(click.echo, err=True)
     wanted = read_languages(languages) or LANGUAGES

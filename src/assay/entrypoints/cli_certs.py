@@ -51,7 +51,7 @@ def make(
     An authority that is there already is used again, so that more clients can be added. Keys can
     be read by their owner alone; that of the authority is needed only here.
     """
-    from assay.sandbox.executor.certificates import (  # noqa: PLC0415 - commands load what they need
+    from assay.sandbox.executor.certificates import (
         make_authority,
         make_client_certificate,
         make_server_certificate,

@@ -1,13 +1,13 @@
 """`assay chat`: a conversation with an agent that computes. And `assay sessions`."""
 
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from assay.contracts.errors import ExitCode, UsageError
+from assay.entrypoints.asking import YES, confirm
 
 if TYPE_CHECKING:
     from assay.contracts.dialogue import TurnEnded
@@ -31,6 +31,13 @@ _PAGE: Final = 100
     type=click.Path(path_type=Path),
     help="A file to put into the workspace.",
 )
+@click.option(
+    "--package",
+    "packages",
+    multiple=True,
+    metavar="NAME",
+    help="Install this package for the notebook (repeatable).",
+)
 @click.option("--model", default="", help="`auto`, `local`, PROVIDER[:MODEL], `scripted:FILE` …")
 @click.option("--backend", help="Where code runs. Default: as the settings say.")
 @click.option("--json", "as_json", is_flag=True, help="With MESSAGE: print one JSON object.")
@@ -39,14 +46,21 @@ def chat(message: str | None, **options: Any) -> int:  # noqa: ANN401 - click's 
 
     The session is kept: `assay chat --session last` goes on where you left.
     """
-    import anyio  # noqa: PLC0415 - commands load what they need, so that --help need not
+    import anyio
 
-    from assay.settings import load_settings  # noqa: PLC0415
+    from assay.settings import load_settings, project_notice
+    from assay.wiring import check_extras
 
     if options["as_json"] and message is None:
         raise UsageError("--json needs a message", hint='assay chat --json "what is 2 ** 64?"')
     words = {"sandbox": {"backend": options["backend"]}}
-    settings = load_settings(words)
+    settings = load_settings(words, project=Path.cwd())
+    if notice := project_notice(Path.cwd()):
+        click.echo(notice, err=True)
+    servers = ("mcp",) if settings.tools.mcp else ()
+    # A session that continues may have a model of its own.
+    model = options["model"] or ("" if options["name"] else settings.models.default)
+    check_extras("a conversation", settings, "chat", *servers, model=model)
     session = _session(settings, options["name"], options["title"])
     if message is None:
         return anyio.run(_talk, session, settings, options)
@@ -54,7 +68,7 @@ def chat(message: str | None, **options: Any) -> int:  # noqa: ANN401 - click's 
 
 
 def _session(settings: "Settings", name: str | None, title: str) -> "Session":
-    from assay.trace.sessions import SessionStore  # noqa: PLC0415
+    from assay.trace.sessions import SessionStore
 
     store = SessionStore(settings.state_dir)
     if name is None:
@@ -67,10 +81,15 @@ def _note(text: str) -> None:
 
 
 async def _talk(session: "Session", settings: "Settings", options: dict[str, Any]) -> int:
-    from assay.entrypoints.chat.loop import Wishes, converse  # noqa: PLC0415
-    from assay.entrypoints.render.view import open_console  # noqa: PLC0415
+    from assay.entrypoints.chat.loop import Wishes, converse
+    from assay.entrypoints.render.view import open_console
 
-    wishes = Wishes(session=session, model=options["model"], files=options["files"])
+    wishes = Wishes(
+        session=session,
+        model=options["model"],
+        files=options["files"],
+        packages=options["packages"],
+    )
     await converse(wishes, settings, open_console())
     return ExitCode.ACCEPTED
 
@@ -78,12 +97,12 @@ async def _talk(session: "Session", settings: "Settings", options: dict[str, Any
 async def _ask_once(
     message: str, session: "Session", settings: "Settings", options: dict[str, Any]
 ) -> int:
-    from assay.entrypoints.chat.loop import take_turn  # noqa: PLC0415
-    from assay.entrypoints.chat.view import ChatView  # noqa: PLC0415
-    from assay.entrypoints.progress import open_progress  # noqa: PLC0415
-    from assay.entrypoints.render.view import open_console  # noqa: PLC0415
-    from assay.trace.session_record import ARTIFACTS  # noqa: PLC0415
-    from assay.undertaking.conversing import Company, open_conversation  # noqa: PLC0415
+    from assay.entrypoints.chat.loop import take_turn
+    from assay.entrypoints.chat.view import ChatView
+    from assay.entrypoints.progress import open_progress
+    from assay.entrypoints.render.view import open_console
+    from assay.trace.session_record import ARTIFACTS
+    from assay.undertaking.conversing import Company, open_conversation
 
     console = open_console()
     if not console.is_terminal:
@@ -92,6 +111,8 @@ async def _ask_once(
     listeners = () if options["as_json"] else (view,)
     company = Company(listeners=listeners, preparing=open_progress, project=Path(), on_notice=_note)
     async with open_conversation(session, settings, company, model=options["model"]) as open_one:
+        if options["packages"]:
+            await open_one.dialogue.add_packages(options["packages"])
         for file in options["files"]:
             await open_one.load_file(file)
         try:
@@ -107,7 +128,7 @@ async def _ask_once(
 
 def answer_fields(conversation: "Conversation", ended: "TurnEnded") -> dict[str, Any]:
     """Return a turn as JSON has it: thought, code and observation apart."""
-    from assay.contracts.jsonable import jsonable  # noqa: PLC0415
+    from assay.contracts.jsonable import jsonable
 
     turn = conversation.dialogue.history.turns[-1]
     artifacts = [made for cell in turn.cells for made in cell.artifacts]
@@ -131,9 +152,9 @@ def sessions() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
 def list_sessions(*, as_json: bool) -> int:
     """List conversations, the one used last first."""
-    from assay.contracts.jsonable import jsonable  # noqa: PLC0415
-    from assay.entrypoints.chat.commands import session_table  # noqa: PLC0415
-    from assay.entrypoints.render.view import open_console  # noqa: PLC0415
+    from assay.contracts.jsonable import jsonable
+    from assay.entrypoints.chat.commands import session_table
+    from assay.entrypoints.render.view import open_console
 
     found = _store().list()
     if as_json:
@@ -157,16 +178,12 @@ def rename(name: str, title: str) -> int:
 
 @sessions.command()
 @click.argument("name")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@YES
 def delete(name: str, *, yes: bool) -> int:
     """Remove session NAME and all its files."""
     store = _store()
     session = store.open(name)
-    if not yes:
-        if not sys.stdin.isatty():
-            raise UsageError("there is nobody to ask", hint="add --yes")
-        question = f"Remove {session.id} ({session.turns} turns) and all its files?"
-        click.confirm(question, abort=True)
+    confirm(f"Remove {session.id} ({session.turns} turns) and all its files?", yes=yes)
     store.delete(session.id)
     click.echo(f"removed {session.id}")
     return ExitCode.ACCEPTED
@@ -177,9 +194,9 @@ def delete(name: str, *, yes: bool) -> int:
 @click.argument("path", type=click.Path(dir_okay=False, path_type=Path))
 def export(name: str, path: Path) -> int:
     """Write session NAME to PATH, a notebook (.ipynb) or Markdown (.md)."""
-    from assay.contracts.dialogue_history import history_of  # noqa: PLC0415
-    from assay.entrypoints.chat.commands import write_export  # noqa: PLC0415
-    from assay.trace.session_record import read_session_events  # noqa: PLC0415
+    from assay.contracts.dialogue_history import history_of
+    from assay.entrypoints.chat.commands import write_export
+    from assay.trace.session_record import read_session_events
 
     session = _store().open(name)
     write_export(path, history_of(read_session_events(session.folder)), session.folder)
@@ -188,7 +205,7 @@ def export(name: str, path: Path) -> int:
 
 
 def _store() -> "SessionStore":
-    from assay.settings import load_settings  # noqa: PLC0415
-    from assay.trace.sessions import SessionStore  # noqa: PLC0415
+    from assay.settings import load_settings
+    from assay.trace.sessions import SessionStore
 
     return SessionStore(load_settings().state_dir)

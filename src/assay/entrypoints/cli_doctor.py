@@ -1,13 +1,16 @@
 """`assay doctor`: shows what works here, why not more, and what to do about it."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from assay.contracts.errors import ExitCode
+from assay.contracts.distribution import install_command
+from assay.contracts.errors import ExitCode, MissingExtraError
 from assay.contracts.execution import Isolation
 
 if TYPE_CHECKING:
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     from assay.settings import SandboxSettings, Settings
 
 _UNBROKEN: Final = 2000
+_TURNS_PER_S: Final = 12.5
 _STYLES: Final = {
     "ok": "green",
     "info": "cyan",
@@ -46,7 +50,7 @@ def command(*, as_json: bool) -> int:
     Keys, models, services, extras, toolchains and folders are looked at besides; no key is shown.
     The exit code is 0 if programs can be isolated here, and 4 if not.
     """
-    from rich.console import Console  # noqa: PLC0415 - so that --help need not load it
+    from rich.console import Console
 
     console = Console(highlight=False)
     if not console.is_terminal:
@@ -61,15 +65,15 @@ def command(*, as_json: bool) -> int:
 
 
 def _examine(console: "Console", *, silent: bool) -> tuple["Report", "Sections"]:
-    from functools import partial  # noqa: PLC0415
+    from functools import partial
 
-    import anyio  # noqa: PLC0415
+    import anyio
 
-    from assay.sandbox.native.probes import examine  # noqa: PLC0415
-    from assay.settings import load_settings  # noqa: PLC0415
-    from assay.wiring import open_backend  # noqa: PLC0415
+    from assay.sandbox.native.probes import examine
+    from assay.settings import load_settings
+    from assay.wiring import open_backend
 
-    everything = load_settings()
+    everything = load_settings(project=Path.cwd())
     settings = everything.sandbox
     # The data stack is looked at by itself; here it would only make the start slow.
     bare = settings.model_copy(update={"preload": ()})
@@ -85,12 +89,24 @@ def _examine(console: "Console", *, silent: bool) -> tuple["Report", "Sections"]
     )
     if silent or not console.is_terminal:
         return anyio.run(look)
-    with console.status("looking around") as status:
+    with progress(console) as tell:
+        return anyio.run(partial(look, on_progress=tell))
+
+
+@contextmanager
+def progress(console: "Console") -> Generator["OnProgress"]:
+    """Show each name when it is told, not only at the next turn of the spinner."""
+    from rich.live import Live
+    from rich.spinner import Spinner
+
+    spinner = Spinner("dots", "looking around")
+    with Live(spinner, console=console, refresh_per_second=_TURNS_PER_S, transient=True) as live:
 
         def tell(name: str) -> None:
-            status.update(f"looking at: {name}")
+            spinner.update(text=f"looking at: {name}")
+            live.refresh()
 
-        return anyio.run(partial(look, on_progress=tell))
+        yield tell
 
 
 async def _look_at_all(
@@ -99,9 +115,9 @@ async def _look_at_all(
     on_progress: "OnProgress" = lambda _: None,
 ) -> tuple["Report", "Sections"]:
     """Look at what isolates, and meanwhile at everything else."""
-    import anyio  # noqa: PLC0415
+    import anyio
 
-    from assay.entrypoints.checkup.sections import look_at_everything  # noqa: PLC0415
+    from assay.entrypoints.checkup.sections import look_at_everything
 
     sections: Sections = {}
     reports: list[Report] = []
@@ -121,17 +137,28 @@ async def _look(
     on_progress: "OnProgress" = lambda _: None,
 ) -> "Report":
     """Look at the machine, and at Docker on it; what is to be proven comes last."""
-    from dataclasses import replace  # noqa: PLC0415
-
-    from assay.sandbox.docker.diagnosis import examine_docker  # noqa: PLC0415
-    from assay.sandbox.factory import docker_options  # noqa: PLC0415
+    from dataclasses import replace
 
     report = await examine(on_progress=on_progress)
     on_progress("docker")
-    options = docker_options(settings, gvisor=settings.backend == "docker+runsc")
-    found = await examine_docker(options, needed=settings.backend.startswith("docker"))
+    found = await _look_at_docker(settings)
     *others, whole = report.findings
     return replace(report, findings=(*others, *found, whole))
+
+
+async def _look_at_docker(settings: "SandboxSettings") -> tuple["Finding", ...]:
+    from assay.sandbox.factory import docker_options
+    from assay.sandbox.native.diagnosis import Finding
+
+    needed = settings.backend.startswith("docker")
+    try:
+        from assay.sandbox.docker.diagnosis import examine_docker
+    except MissingExtraError as error:
+        status = "failed" if needed else "info"
+        fix = error.hint if needed else ""
+        return (Finding(name="docker engine", status=status, detail=str(error), fix=fix),)
+    options = docker_options(settings, gvisor=settings.backend == "docker+runsc")
+    return await examine_docker(options, needed=needed)
 
 
 def report_fields(report: "Report", sections: "Sections | None" = None) -> dict[str, Any]:
@@ -154,14 +181,15 @@ def report_fields(report: "Report", sections: "Sections | None" = None) -> dict[
 
 def show(report: "Report", console: "Console", sections: "Sections | None" = None) -> None:
     """Print the findings as tables, then what to do, then the verdict."""
-    from rich.text import Text  # noqa: PLC0415
+    from rich.text import Text
 
     _show_table("isolation" if sections else "", report.findings, console)
     for name, findings in (sections or {}).items():
-        _show_table(name, findings, console)
+        _show_table(name, _shortened(name, findings), console)
     others = [each for findings in (sections or {}).values() for each in findings]
     # What somebody may have left out on purpose is no reason for advice.
-    advice = fixes([*report.findings, *(each for each in others if each.status != "info")])
+    isolating = (each for each in report.findings if each.fix != install_command("data"))
+    advice = fixes([*isolating, *(each for each in others if each.status != "info")])
     if advice:
         console.print("\nWhat would help:")
     for fix, names in advice.items():
@@ -172,9 +200,28 @@ def show(report: "Report", console: "Console", sections: "Sections | None" = Non
         console.print(Text(line, style="bold"), soft_wrap=True)
 
 
+def _shortened(title: str, findings: "Sequence[Finding]") -> "list[Finding]":
+    """Put extras that are not installed, or keys that are not set, into one line."""
+    from assay.sandbox.native.diagnosis import Finding
+    from assay.settings import credentials_file
+
+    ways = {
+        "extras": ("available", install_command("NAME")),
+        "keys": ("not set", f"set one in the environment or in {credentials_file()}"),
+    }
+    if title not in ways:
+        return list(findings)
+    name, way = ways[title]
+    shown = [each for each in findings if each.status != "info"]
+    absent = [each.name for each in findings if each.status == "info"]
+    if absent:
+        shown.append(Finding(name=name, status="info", detail=", ".join(absent), cause=way))
+    return shown
+
+
 def _show_table(title: str, findings: Iterable["Finding"], console: "Console") -> None:
-    from rich.table import Table  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
+    from rich.table import Table
+    from rich.text import Text
 
     if title:
         console.print(Text(f"\n{title}", style="bold"))

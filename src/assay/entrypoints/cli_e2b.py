@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from assay.contracts.errors import UsageError
+from assay.entrypoints.asking import check_ids, confirm
 
 if TYPE_CHECKING:
     from assay.sandbox.e2b.leftovers import Leftover
@@ -14,9 +15,9 @@ if TYPE_CHECKING:
 
 def list_sandboxes(*, as_json: bool) -> None:
     """Show the sandboxes that Assay has opened with this key."""
-    import anyio  # noqa: PLC0415 - commands load what they need
+    import anyio
 
-    from assay.sandbox.e2b.leftovers import find  # noqa: PLC0415
+    from assay.sandbox.e2b.leftovers import find
 
     found = anyio.run(find, _options())
     if as_json:
@@ -32,27 +33,36 @@ def list_sandboxes(*, as_json: bool) -> None:
         click.echo("hint: `assay sandbox clean --backend e2b` ends what was forgotten", err=True)
 
 
-def clean(*, everything: bool) -> None:
+def clean(ids: tuple[str, ...], *, everything: bool, dry_run: bool, yes: bool) -> None:
     """End the sandboxes whose owner is gone; with `everything`, all that Assay has opened."""
-    import anyio  # noqa: PLC0415
+    import anyio
 
-    ended, others = anyio.run(_clean, _options(), everything)
-    for one in ended:
-        click.echo(f"ended {one.id}")
-    if not ended:
-        click.echo("nothing was forgotten")
-    if others:
-        click.echo(f"{others} others have an owner elsewhere; `--all` ends them too", err=True)
+    from assay.sandbox.e2b.leftovers import find
 
-
-async def _clean(options: "E2BOptions", everything: bool) -> tuple[list["Leftover"], int]:  # noqa: FBT001 - anyio.run passes positionally
-    from assay.sandbox.e2b.leftovers import end, find  # noqa: PLC0415
-
-    found = await find(options)
+    options = _options()
+    found = anyio.run(find, options)
     wanted = [one for one in found if everything or one.orphaned]
+    if ids:
+        check_ids(ids, [one.id for one in wanted])
+        wanted = [one for one in wanted if one.id in ids]
+    elif others := sum(not one.here for one in found if one not in wanted):
+        click.echo(f"{others} others have an owner elsewhere; `--all` ends them too", err=True)
+    if not wanted:
+        click.echo("nothing was forgotten")
+    elif dry_run:
+        for one in wanted:
+            click.echo(f"would end {one.id}")
+    else:
+        confirm(f"End {', '.join(one.id for one in wanted)}?", yes=yes)
+        anyio.run(_end, options, wanted)
+
+
+async def _end(options: "E2BOptions", wanted: list["Leftover"]) -> None:
+    from assay.sandbox.e2b.leftovers import end
+
     for one in wanted:
         await end(options, one)
-    return wanted, sum(not one.here for one in found if one not in wanted)
+        click.echo(f"ended {one.id}")
 
 
 def _state(one: "Leftover") -> str:
@@ -70,9 +80,9 @@ def _row(one: "Leftover") -> dict[str, str | int | float]:
 
 
 def _options() -> "E2BOptions":
-    from assay.sandbox.e2b.backend import check_sdk  # noqa: PLC0415
-    from assay.sandbox.factory import e2b_options  # noqa: PLC0415
-    from assay.settings import load_settings  # noqa: PLC0415
+    from assay.sandbox.e2b.backend import check_sdk
+    from assay.sandbox.factory import e2b_options
+    from assay.settings import load_settings
 
     check_sdk()
     options = e2b_options(load_settings().sandbox.e2b)

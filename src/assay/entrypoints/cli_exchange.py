@@ -25,6 +25,7 @@ class Wishes:
 
     folder: Path
     exclude: tuple[str, ...]
+    include: tuple[str, ...]
     diff: bool
     apply: bool
     artifacts: Path | None
@@ -42,6 +43,7 @@ def wishes_of(options: Mapping[str, Any]) -> Wishes | None:
             ("apply_changes", "--apply"),
             ("artifacts", "--artifacts"),
             ("exclude", "--exclude"),
+            ("include", "--include"),
         ):
             if options[option]:
                 raise UsageError(
@@ -51,6 +53,7 @@ def wishes_of(options: Mapping[str, Any]) -> Wishes | None:
     return Wishes(
         folder=options["workspace"],
         exclude=options["exclude"],
+        include=options["include"],
         diff=options["show_diff"],
         apply=options["apply_changes"],
         artifacts=options["artifacts"],
@@ -59,12 +62,16 @@ def wishes_of(options: Mapping[str, Any]) -> Wishes | None:
 
 async def send(sandbox: "Sandbox", wishes: Wishes, *, quiet: bool) -> "Upload":
     """Copy the folder into the sandbox, with a bar on a terminal."""
-    from assay.entrypoints.progress import open_progress  # noqa: PLC0415 - loads rich
-    from assay.undertaking.exchange import upload  # noqa: PLC0415
+    from assay.entrypoints.progress import open_progress
+    from assay.undertaking.exchange import upload
 
     with open_progress(silent=quiet) as progress:
         return await upload(
-            sandbox, wishes.folder, exclude=wishes.exclude, on_progress=progress.on_progress
+            sandbox,
+            wishes.folder,
+            exclude=wishes.exclude,
+            include=wishes.include,
+            on_progress=progress.on_progress,
         )
 
 
@@ -93,13 +100,17 @@ class HandedBack:
                 for one in self.changes.artifacts
             ],
             "left_out": [{"path": str(one.path), "why": one.why} for one in self.changes.left_out],
+            "withheld": [
+                {"path": str(one.path), "why": one.why, "folder": one.folder}
+                for one in self.changes.before.withheld
+            ],
             "applied": self.applied,
             **({"diff": self.changes.diff()} if self.wishes.diff else {}),
         }
 
     def show(self) -> None:
         """Tell it on stderr, so that stdout is the program's alone."""
-        from assay.entrypoints.render.text import one_line, visible  # noqa: PLC0415
+        from assay.entrypoints.render.text import one_line, visible
 
         for line in self._summary():
             click.echo(one_line(line, 400) if not line.startswith(" ") else visible(line), err=True)
@@ -107,7 +118,7 @@ class HandedBack:
             _show_diff(self.changes.diff())
 
     def _summary(self) -> list[str]:
-        from assay.contracts.diffs import quoted_name  # noqa: PLC0415
+        from assay.contracts.diffs import quoted_name
 
         types = {one.path: one for one in self.changes.artifacts}
         lines = [self._headline()]
@@ -121,6 +132,10 @@ class HandedBack:
             f"  - {quoted_name(one.path)}  stays in the sandbox: {one.why}"
             for one in self.changes.left_out[:_SHOWN]
         )
+        if withheld := self.changes.before.withheld:
+            from assay.entrypoints.render.words import withheld_line
+
+            lines.append(f"withheld: {withheld_line(withheld)}")
         if self.wishes.artifacts is not None:
             lines.append(f"saved {len(types)} files to {str(self.wishes.artifacts)!r}")
         if self.ended_early:
@@ -148,7 +163,7 @@ async def hand_back(
     """
     if sent is None or wishes is None:
         return None
-    from assay.entrypoints.progress import open_progress  # noqa: PLC0415
+    from assay.entrypoints.progress import open_progress
 
     with open_progress(silent=quiet) as progress:
         changes = await sent.changes(on_progress=progress.on_progress)
@@ -162,11 +177,11 @@ async def hand_back(
 
 
 def _show_diff(diff: str) -> None:
-    from rich.console import Console  # noqa: PLC0415
-    from rich.syntax import Syntax  # noqa: PLC0415
+    from rich.console import Console
+    from rich.syntax import Syntax
 
-    from assay.entrypoints.render.highlighting import THEME  # noqa: PLC0415
-    from assay.entrypoints.render.text import visible  # noqa: PLC0415
+    from assay.entrypoints.render.highlighting import THEME
+    from assay.entrypoints.render.text import visible
 
     console = Console(stderr=True, highlight=False)
     text = visible(diff).rstrip("\n")

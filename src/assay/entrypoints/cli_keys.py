@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from assay.contracts.errors import ExitCode
+from assay.entrypoints.asking import YES, confirm
 
 if TYPE_CHECKING:
     from assay.hosting.access import Keys
@@ -41,9 +42,9 @@ def command() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def create(name: str, user: str | None, *, as_json: bool, **more: Any) -> int:  # noqa: ANN401 - click's options
     """Make a key called NAME."""
-    import anyio  # noqa: PLC0415 - commands load what they need
+    import anyio
 
-    from assay.hosting.access import NewKey  # noqa: PLC0415
+    from assay.hosting.access import NewKey
 
     async def make() -> "tuple[KeyRecord, str]":
         async with _open_keys() as keys:
@@ -65,7 +66,7 @@ def create(name: str, user: str | None, *, as_json: bool, **more: Any) -> int:  
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
 def list_keys(*, as_json: bool) -> int:
     """List keys, without the keys themselves."""
-    import anyio  # noqa: PLC0415
+    import anyio
 
     async def read() -> "tuple[KeyRecord, ...]":
         async with _open_keys() as keys:
@@ -83,10 +84,13 @@ def list_keys(*, as_json: bool) -> int:
 
 @command.command()
 @click.argument("key_id", metavar="ID")
+@YES
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def revoke(key_id: str, *, as_json: bool) -> int:
+def revoke(key_id: str, *, yes: bool, as_json: bool) -> int:
     """Let the key ID work no more, from its next request on."""
-    import anyio  # noqa: PLC0415
+    import anyio
+
+    confirm(f"Revoke the key {key_id}? Its clients lose access.", yes=yes)
 
     async def end() -> None:
         async with _open_keys() as keys:
@@ -99,9 +103,9 @@ def revoke(key_id: str, *, as_json: bool) -> int:
 
 @asynccontextmanager
 async def _open_keys() -> "AsyncGenerator[Keys]":
-    from assay.hosting.access import Keys  # noqa: PLC0415
-    from assay.hosting.store import open_store  # noqa: PLC0415
-    from assay.settings import load_settings  # noqa: PLC0415
+    from assay.hosting.access import Keys
+    from assay.hosting.store import open_store
+    from assay.settings import load_settings
 
     settings = load_settings()
     database = settings.serve.database
@@ -115,9 +119,9 @@ def _fields(record: "KeyRecord") -> dict[str, Any]:
 
 
 def _print_table(found: "tuple[KeyRecord, ...]") -> None:
-    from rich.table import Table  # noqa: PLC0415
+    from rich.table import Table
 
-    from assay.entrypoints.render.view import open_console  # noqa: PLC0415
+    from assay.entrypoints.render.view import open_console
 
     table = Table(box=None, pad_edge=False)
     for title in ("id", "name", "user", "role", "made", "last used", ""):

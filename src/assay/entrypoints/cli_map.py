@@ -60,11 +60,11 @@ def command(what: What, wanted: Format | None, out: Path | None) -> int:
 
 
 def _pictures(what: What) -> list["Picture"]:
-    import anyio  # noqa: PLC0415 - commands load what they need, so that --help need not
+    import anyio
 
-    from assay.entrypoints.drawing.system import picture_of_agent, picture_of_parts  # noqa: PLC0415
-    from assay.models.choosing import survey  # noqa: PLC0415
-    from assay.settings import load_settings  # noqa: PLC0415
+    from assay.entrypoints.drawing.system import picture_of_agent, picture_of_parts
+    from assay.models.choosing import survey
+    from assay.settings import load_settings
 
     pictures: list[Picture] = []
     if what != "agent":
@@ -76,9 +76,9 @@ def _pictures(what: What) -> list["Picture"]:
 
 
 def _drawn(pictures: list["Picture"], wanted: Format, *, to_file: bool) -> str:
-    from assay.entrypoints.drawing.mermaid import to_mermaid  # noqa: PLC0415
-    from assay.entrypoints.drawing.svg import to_svg  # noqa: PLC0415
-    from assay.entrypoints.drawing.text import to_text  # noqa: PLC0415
+    from assay.entrypoints.drawing.mermaid import to_mermaid
+    from assay.entrypoints.drawing.svg import to_svg
+    from assay.entrypoints.drawing.text import to_text
 
     match wanted:
         case "text":

@@ -1,16 +1,14 @@
 """`assay mcp`: serve sandboxes to MCP clients, make tokens, print configurations."""
 
 import json
-import logging
-import sys
-from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
-from assay.contracts.errors import MissingExtraError, UsageError
+from assay.contracts.errors import UsageError
+from assay.entrypoints.asking import YES, confirm
+from assay.entrypoints.complaints import log_to_stderr
 
 if TYPE_CHECKING:
     from assay.entrypoints.mcp.configurations import ClientName
@@ -53,19 +51,13 @@ def serve(
     if stdio and (host is not None or port is not None or as_json):
         raise UsageError("--stdio has no address", hint="leave out --host, --port and --json")
     # Never to stdout: over stdio, that is the protocol.
-    screen = logging.StreamHandler(sys.stderr)
-    # On the handler: the log on disk has more than the screen.
-    screen.setLevel(logging.INFO if verbose else logging.WARNING)
-    logging.basicConfig(
-        handlers=[screen],
-        level=screen.level,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
-    from assay.settings import load_settings  # noqa: PLC0415 - commands load what they need
+    log_to_stderr(verbose=verbose)
+    from assay.settings import load_settings
+    from assay.wiring import check_extras
 
     settings = load_settings()
-    with _needing_the_extra():
-        from assay.entrypoints.mcp.serving import Place, serve  # noqa: PLC0415
+    check_extras("serving MCP", settings, "mcp")
+    from assay.entrypoints.mcp.serving import Place, serve
 
     def announce(addresses: dict[str, str]) -> None:
         if as_json:
@@ -80,20 +72,23 @@ def serve(
 @command.command()
 @click.argument("name", required=False)
 @click.option("--remove", is_flag=True, help="Take the token of this name back.")
+@YES
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def token(name: str | None, *, remove: bool, as_json: bool) -> None:
+def token(name: str | None, *, remove: bool, yes: bool, as_json: bool) -> None:
     """Make a token for the client NAME; without a name, list whose there are.
 
     A token is shown once and kept only as a hash. Where there are tokens, calls over HTTP need
-    one, and each token has a workspace of its own. Servers read them when they start.
+    one, and each token has a workspace of its own. Servers that run accept new tokens and
+    refuse removed ones immediately.
     """
-    from assay.entrypoints.mcp.tokens import add_token, load_tokens, remove_token  # noqa: PLC0415
+    from assay.entrypoints.mcp.tokens import add_token, load_tokens, remove_token
 
     path = _token_file()
     if name is None:
         names = sorted(load_tokens(path).hashes)
         click.echo(json.dumps({"tokens": names}) if as_json else "\n".join(names) or "no tokens")
     elif remove:
+        confirm(f"Remove the token of {name}? Its client loses access.", yes=yes)
         remove_token(path, name)
         click.echo(json.dumps({"removed": name}) if as_json else f"removed the token of {name}")
     else:
@@ -112,8 +107,8 @@ def config(client: "ClientName", *, http: bool) -> None:
 
     Where there are tokens, it is written so that the client sends one.
     """
-    from assay.entrypoints.mcp.configurations import configuration  # noqa: PLC0415
-    from assay.entrypoints.mcp.tokens import load_tokens  # noqa: PLC0415
+    from assay.entrypoints.mcp.configurations import configuration
+    from assay.entrypoints.mcp.tokens import load_tokens
 
     needed = http and bool(load_tokens(_token_file()))
     click.echo(configuration(client, http=http, token=needed), nl=False)
@@ -121,16 +116,8 @@ def config(client: "ClientName", *, http: bool) -> None:
 
 
 def _token_file() -> Path:
-    from assay.entrypoints.mcp.tokens import TOKEN_FILE  # noqa: PLC0415
-    from assay.settings import load_settings  # noqa: PLC0415
+    from assay.entrypoints.mcp.tokens import TOKEN_FILE
+    from assay.settings import load_settings
 
     settings = load_settings()
     return settings.mcp.token_file or settings.state_dir / TOKEN_FILE
-
-
-@contextmanager
-def _needing_the_extra() -> Generator[None]:
-    try:
-        yield
-    except ImportError as error:
-        raise MissingExtraError("serving MCP", extra="mcp") from error

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 import click
 
 from assay.contracts.errors import UsageError
+from assay.entrypoints.asking import YES, confirm
 
 if TYPE_CHECKING:
     from assay.memory.history import History
@@ -58,8 +59,8 @@ def show(beginning: str, *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(_fields(record)))
         return
-    from assay.entrypoints.render import remembered  # noqa: PLC0415 - loads rich
-    from assay.memory.skills import SkillRecord  # noqa: PLC0415
+    from assay.entrypoints.render import remembered
+    from assay.memory.skills import SkillRecord
 
     if isinstance(record, SkillRecord):
         remembered.print_skill(record)
@@ -73,8 +74,8 @@ def show(beginning: str, *, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
 def search(words: tuple[str, ...], limit: int, *, as_json: bool) -> None:
     """Find failures and helpers by words of the goal, the error or the code, and by likeness."""
-    from assay.memory.searching import search as search_in  # noqa: PLC0415 - loaded when asked for
-    from assay.memory.searching import search_skills  # noqa: PLC0415
+    from assay.memory.searching import search as search_in
+    from assay.memory.searching import search_skills
 
     text = " ".join(words)
     with _store() as store:
@@ -97,8 +98,11 @@ def search(words: tuple[str, ...], limit: int, *, as_json: bool) -> None:
 @click.argument("ids", metavar="ID...", nargs=-1)
 @click.option("--retired", is_flag=True, help="All that proved harmful or grew stale.")
 @click.option("--all", "everything", is_flag=True, help="Everything.")
+@YES
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def forget(ids: tuple[str, ...], *, retired: bool, everything: bool, as_json: bool) -> None:
+def forget(
+    ids: tuple[str, ...], *, retired: bool, everything: bool, yes: bool, as_json: bool
+) -> None:
     """Remove failures and helpers for good: their words are not left in the file either."""
     if bool(ids) + retired + everything != 1:
         raise UsageError(
@@ -110,6 +114,8 @@ def forget(ids: tuple[str, ...], *, retired: bool, everything: bool, as_json: bo
         else:
             known = (*store.records(), *store.skills()) if store else ()
             chosen = [record.id for record in known if everything or record.retired]
+        if chosen:
+            confirm(f"Forget {len(chosen)} of them for good?", yes=yes)
         removed = store.forget(chosen) if store and chosen else 0
     click.echo(json.dumps({"forgotten": removed}) if as_json else f"forgot {removed}")
 
@@ -119,7 +125,7 @@ def forget(ids: tuple[str, ...], *, retired: bool, everything: bool, as_json: bo
 @click.option("--json", "as_json", is_flag=True, help="Accepted everywhere; it is JSON already.")
 def export(file: TextIO, *, as_json: bool) -> None:
     """Write every failure and helper to FILE, or to stdout, as lines of JSON."""
-    from assay.memory.transfer import export_lines  # noqa: PLC0415
+    from assay.memory.transfer import export_lines
 
     del as_json
     with _store() as store:
@@ -135,7 +141,7 @@ def export(file: TextIO, *, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def import_(file: TextIO, *, shared: bool, as_json: bool) -> None:
     """Add what an export holds. What is known already stays as it is."""
-    from assay.memory.transfer import import_lines  # noqa: PLC0415
+    from assay.memory.transfer import import_lines
 
     try:
         records = tuple(import_lines(file, shared=shared))
@@ -155,8 +161,8 @@ def import_(file: TextIO, *, shared: bool, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def stats(*, as_json: bool) -> None:
     """Show how failures and repeats develop, and whether lessons help."""
-    from assay.memory.database import damaged_files  # noqa: PLC0415
-    from assay.memory.history import history_of  # noqa: PLC0415
+    from assay.memory.database import damaged_files
+    from assay.memory.history import history_of
 
     with _store() as store:
         history = (
@@ -169,7 +175,7 @@ def stats(*, as_json: bool) -> None:
         click.echo(json.dumps({**_history_fields(history), "set_aside": damaged}))
         return
     if history.records or history.skills:
-        from assay.entrypoints.render.remembered import print_history  # noqa: PLC0415 - loads rich
+        from assay.entrypoints.render.remembered import print_history
 
         print_history(history)
     else:
@@ -188,7 +194,7 @@ def _history_fields(history: "History") -> dict[str, Any]:
 
 
 def _fields(record: "FailureRecord | SkillRecord") -> dict[str, Any]:
-    from assay.memory.skills import SkillRecord  # noqa: PLC0415 - loaded when asked for
+    from assay.memory.skills import SkillRecord
 
     fields = asdict(record)
     for name in ("first_seen", "last_seen", "last_helped"):
@@ -222,8 +228,8 @@ def _the_one(store: "SqliteStore | None", beginning: str) -> "FailureRecord | Sk
 
 
 def _path() -> Path:
-    from assay.memory.database import MEMORY  # noqa: PLC0415
-    from assay.settings import load_settings  # noqa: PLC0415
+    from assay.memory.database import MEMORY
+    from assay.settings import load_settings
 
     settings = load_settings()
     if settings.memory.store == "chroma":
@@ -238,7 +244,7 @@ def _path() -> Path:
 @contextmanager
 def _store(*, make: bool = False) -> Generator["SqliteStore | None"]:
     """Open all that is remembered; None if there is no file, and none is to be made."""
-    from assay.memory.sqlite_store import SqliteStore  # noqa: PLC0415
+    from assay.memory.sqlite_store import SqliteStore
 
     path = _path()
     if not make and not path.exists():
@@ -254,7 +260,7 @@ def _store(*, make: bool = False) -> Generator["SqliteStore | None"]:
 def _print_tables(
     failures: Sequence["FailureRecord"], skills: Sequence["SkillRecord"], *, nothing: str
 ) -> None:
-    from assay.entrypoints.render import remembered  # noqa: PLC0415 - loads rich
+    from assay.entrypoints.render import remembered
 
     if failures:
         remembered.print_failures(failures)

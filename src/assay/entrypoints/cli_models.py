@@ -41,9 +41,9 @@ def command(ctx: click.Context, *, as_json: bool) -> int:
     """
     if ctx.invoked_subcommand is not None:
         return ExitCode.ACCEPTED
-    import anyio  # noqa: PLC0415 - commands load what they need, so that --help need not
+    import anyio
 
-    from assay.models.choosing import survey  # noqa: PLC0415
+    from assay.models.choosing import survey
 
     found = anyio.run(survey, _settings())
     if as_json:
@@ -56,8 +56,8 @@ def command(ctx: click.Context, *, as_json: bool) -> int:
 
 def show(found: Sequence["Usable"], console: "Console") -> None:
     """Print what is usable, then what is not and what would help, then what `auto` takes."""
-    from rich.table import Table  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
+    from rich.table import Table
+    from rich.text import Text
 
     table = Table.grid(padding=(0, 2))
     for one in sorted(found, key=lambda one: not one.usable):
@@ -86,7 +86,7 @@ def pull(name: str, *, as_json: bool) -> None:
 
     They are checked by SHA-256 and kept. What an interrupted pull has fetched is used by the next.
     """
-    import anyio  # noqa: PLC0415
+    import anyio
 
     settings = _settings()
     with open_progress(silent=as_json) as opening:
@@ -116,8 +116,8 @@ class _Pulled:
 
 
 async def _pull(name: str, settings: "ModelSettings", opening: "Opening") -> _Pulled:
-    from assay.models.choosing import embedded, weights_store  # noqa: PLC0415
-    from assay.models.factory import pull as pull_weights  # noqa: PLC0415
+    from assay.models.choosing import embedded, weights_store
+    from assay.models.factory import pull as pull_weights
 
     weights, store = embedded(name), weights_store(settings)
     here = await store.find(weights)
@@ -133,7 +133,7 @@ def test(name: str, *, as_json: bool) -> None:
 
     Prints the answer, how long it took, how many tokens, and what it cost.
     """
-    import anyio  # noqa: PLC0415
+    import anyio
 
     settings = _settings()
     with open_progress(silent=as_json) as opening:
@@ -168,9 +168,9 @@ class _Tested:
 
 
 async def _test(name: str, settings: "ModelSettings", opening: "Opening") -> _Tested:
-    import anyio  # noqa: PLC0415
+    import anyio
 
-    from assay.models.factory import open_model  # noqa: PLC0415
+    from assay.models.factory import open_model
 
     begun = anyio.current_time()
     async with open_model(name, settings, opening) as model:
@@ -199,13 +199,13 @@ def _print_test(tested: _Tested) -> None:
 
 
 def _settings() -> "ModelSettings":
-    from assay.settings import load_settings  # noqa: PLC0415
+    from assay.settings import load_settings
 
-    return load_settings().models
+    return load_settings(project=Path.cwd()).models
 
 
 def _console() -> "Console":
-    from rich.console import Console  # noqa: PLC0415
+    from rich.console import Console
 
     console = Console(highlight=False)
     if not console.is_terminal:

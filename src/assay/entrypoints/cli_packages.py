@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from assay.entrypoints.asking import YES, confirm
+
 if TYPE_CHECKING:
     from assay.sandbox.packages.store import PackageStore
 
@@ -42,15 +44,17 @@ def list_layers(as_json: bool) -> None:  # noqa: FBT001 - click's
 
 
 @command.command()
-def clean() -> None:
+@YES
+def clean(*, yes: bool) -> None:
     """Remove all that no sandbox is using; it is fetched again when it is asked for."""
+    confirm("Remove all fetched packages that no sandbox is using?", yes=yes)
     removed = _store().clean()
     freed = sum(layer.size_bytes for layer in removed)
     click.echo(f"removed {len(removed)} layers, {freed / 1e6:.1f} MB")
 
 
 def _store() -> "PackageStore":
-    from assay.sandbox.factory import build_package_store  # noqa: PLC0415 - loads what it needs
-    from assay.settings import load_settings  # noqa: PLC0415
+    from assay.sandbox.factory import build_package_store
+    from assay.settings import load_settings
 
     return build_package_store(load_settings().sandbox)

@@ -1,7 +1,9 @@
 """`assay run`: a goal in, proven code and a certificate out. And `assay resume`, `assay replay`."""
 
 import json
+import os
 import sys
+import time
 from collections.abc import Callable, Coroutine
 from contextlib import ExitStack, closing, nullcontext
 from dataclasses import replace
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 
 _PAGE: Final = 100
 """Columns of a summary that is written to a file."""
+_START_FIELD: Final = 19
+"""Of `/proc/PID/stat`, counted behind the name: when the process started, in ticks since boot."""
 _EXIT_CODES: Final = {
     Status.ACCEPTED: ExitCode.ACCEPTED,
     Status.NOT_ACCEPTED: ExitCode.NOT_ACCEPTED,
@@ -31,13 +35,30 @@ _EXIT_CODES: Final = {
     Status.FAILED: ExitCode.INFRASTRUCTURE,
 }
 
+_NOT_WRITTEN: Final = (
+    "nothing is written into {folder}: there is no terminal to ask at\n"
+    "hint: add --yes next time; `assay show --files FOLDER` writes the files of this run"
+)
+_YES: Final = click.option(
+    "--yes",
+    is_flag=True,
+    help="Write accepted files into the workspace unasked; without a terminal, only with this.",
+)
+
+_WAIT: Final = click.option(
+    "--wait",
+    is_flag=True,
+    help="Wait while another run works on the folder; without this, the second run is refused.",
+)
+
 
 @click.command(name="run")
 @click.argument("goal")
 @click.option(
     "--workspace",
     type=click.Path(file_okay=False, path_type=Path),
-    help="The folder to work on. Default: a new one named after the run.",
+    default=Path(),
+    help="The folder to work on. Default: the current folder.",
 )
 @click.option("--check", "checks", multiple=True, metavar="CMD", help="A command that decides.")
 @click.option(
@@ -55,6 +76,12 @@ _EXIT_CODES: Final = {
     metavar="GLOB",
     help="What is left out of the workspace: data too big to copy, say.",
 )
+@click.option(
+    "--include",
+    multiple=True,
+    metavar="PATH",
+    help="Use this although git ignores it or it looks like a secret.",
+)
 @click.option("--model", help="`auto`, `local`, PROVIDER[:MODEL], `scripted:FILE` …")
 @click.option("--backend", help="Where code runs. Default: as the settings say.")
 @click.option("--package", "packages", multiple=True, metavar="NAME", help="A package to have.")
@@ -68,6 +95,13 @@ _EXIT_CODES: Final = {
 @click.option("--budget-usd", type=float, help="Dollars at most.")
 @click.option("--budget-tokens", type=int, help="Tokens at most, read and written.")
 @click.option("--timeout", "timeout_s", type=float, help="Seconds at most.  [default: 1800]")
+@click.option(
+    "--baseline-timeout",
+    "baseline_s",
+    type=float,
+    help="Seconds for each check on the untouched files, before the model is called; 0 skips it."
+    "  [default: 60]",
+)
 @click.option(
     "--policy",
     type=click.Choice(["off", "warn", "block"]),
@@ -84,19 +118,25 @@ _EXIT_CODES: Final = {
     type=click.Path(dir_okay=False, path_type=Path),
     help="Write every event to this file, as JSON lines.",
 )
-@click.option("--yes", is_flag=True, help="Write accepted files into the workspace unasked.")
+@_YES
+@_WAIT
 @click.option("--verbose", is_flag=True, help="Show more of what happens.")
 def run(goal: str, **options: Any) -> int:  # noqa: ANN401 - click's options, taken apart below
     """Carry out GOAL, and come back with code that an independent check has accepted.
 
-    Exit codes: 0 accepted, 1 not accepted, 2 usage, 3 budget, 4 infrastructure, 5 tampering found,
-    130 interrupted.
-    """
-    from assay.settings import load_settings  # noqa: PLC0415 - commands load what they need
-    from assay.undertaking.carrying import carry_out  # noqa: PLC0415
+    GOAL is a sentence, @FILE to read it from a file, or - to read it from stdin.
 
-    settings = load_settings(_overrides(options))
-    commission = _commission(goal, settings, options)
+    Exit codes: 0 accepted, 1 not accepted, 2 usage, 3 budget, 4 infrastructure, 5 tampering found,
+    70 a defect of Assay, 130 interrupted, 141 the reader of stdout is gone.
+    """
+    from assay.entrypoints.goal_text import read_goal
+    from assay.settings import load_settings, project_notice
+    from assay.undertaking.carrying import carry_out
+
+    settings = load_settings(_overrides(options), project=options["workspace"])
+    if notice := project_notice(options["workspace"]):
+        click.echo(notice, err=True)
+    commission = _commission(read_goal(goal), settings, options)
     return _watched(partial(carry_out, commission, settings), options)
 
 
@@ -108,14 +148,18 @@ def run(goal: str, **options: Any) -> int:  # noqa: ANN401 - click's options, ta
     type=click.Path(dir_okay=False, path_type=Path),
     help="Write every event from here on to this file, as JSON lines.",
 )
-@click.option("--yes", is_flag=True, help="Write accepted files into the workspace unasked.")
+@_YES
+@_WAIT
 @click.option("--verbose", is_flag=True, help="Show more of what happens.")
 def resume(run_id: str, **options: Any) -> int:  # noqa: ANN401 - as above
     """Go on with RUN where it stopped. Nothing is asked of a model twice."""
-    from assay.settings import load_settings  # noqa: PLC0415
-    from assay.undertaking.carrying import take_up  # noqa: PLC0415
+    from assay.settings import load_settings
+    from assay.trace.runs import RunStore
+    from assay.undertaking.carrying import take_up
 
-    return _watched(partial(take_up, run_id, load_settings()), options)
+    workspace = RunStore(load_settings().state_dir).open(run_id).request.workspace
+    settings = load_settings(project=Path(workspace) if workspace else None)
+    return _watched(partial(take_up, run_id, settings), options)
 
 
 @click.command(name="replay")
@@ -124,11 +168,11 @@ def resume(run_id: str, **options: Any) -> int:  # noqa: ANN401 - as above
 @click.option("--verbose", is_flag=True, help="Show more of what happens.")
 def replay(run_id: str, *, as_json: bool, verbose: bool) -> int:
     """Do RUN again without a model: execute everything anew, and compare what comes of it."""
-    import anyio  # noqa: PLC0415
+    import anyio
 
-    from assay.entrypoints.render.view import open_view  # noqa: PLC0415
-    from assay.settings import load_settings  # noqa: PLC0415
-    from assay.undertaking.replaying import replay_run  # noqa: PLC0415
+    from assay.entrypoints.render.view import open_view
+    from assay.settings import load_settings
+    from assay.undertaking.replaying import replay_run
 
     with open_view(verbose=verbose) as watch:
         comparison = anyio.run(replay_run, run_id, load_settings(), watch)
@@ -150,6 +194,7 @@ def _overrides(options: dict[str, Any]) -> dict[str, Any]:
         "agent": {
             "attempts": options["max_attempts"],
             "timeout_s": options["timeout_s"],
+            "baseline_s": options["baseline_s"],
             "policy": options["policy"],
             "memory": options["memory"],
         },
@@ -157,8 +202,8 @@ def _overrides(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _commission(goal: str, settings: "Settings", options: dict[str, Any]) -> "Commission":
-    from assay.undertaking.api import effort_of  # noqa: PLC0415
-    from assay.undertaking.commission import Commission  # noqa: PLC0415
+    from assay.undertaking.api import effort_of
+    from assay.undertaking.commission import Commission
 
     agent = settings.agent
     return Commission(
@@ -168,6 +213,7 @@ def _commission(goal: str, settings: "Settings", options: dict[str, Any]) -> "Co
         tests=options["tests"],
         allowed=options["allow"],
         exclude=options["exclude"],
+        include=options["include"],
         model=settings.models.default,
         effort=replace(effort_of(settings), best_of=options["best_of"]),
         attempts_left_open=agent.attempts is None,
@@ -185,10 +231,10 @@ def _watched(
     carry: Callable[["Watching"], Coroutine[Any, Any, Outcome]], options: dict[str, Any]
 ) -> int:
     """Show a run while it goes on, and how it ended."""
-    import anyio  # noqa: PLC0415
+    import anyio
 
-    from assay.entrypoints.interrupting import until_interrupted  # noqa: PLC0415
-    from assay.undertaking.commission import Watching  # noqa: PLC0415
+    from assay.entrypoints.interrupting import until_interrupted
+    from assay.undertaking.commission import Watching
 
     with ExitStack() as stack:
         stage = stack.enter_context(closing(_Stage(verbose=options["verbose"])))
@@ -197,9 +243,10 @@ def _watched(
             listeners.append(_event_writer(options["events"], stack))
         watching = Watching(
             listeners=tuple(listeners),
-            confirm=_confirm(stage, unasked=options["as_json"] or options["yes"]),
+            confirm=_confirm(stage, unasked=options["yes"]),
             on_notice=stage.opening.on_notice,
             on_progress=stage.opening.on_progress,
+            wait=options["wait"],
         )
         try:
             outcome = anyio.run(until_interrupted, partial(carry, watching))
@@ -217,7 +264,7 @@ class _Stage:
     """The terminal while a run goes on: first what is being fetched, then the run itself."""
 
     def __init__(self, *, verbose: bool) -> None:
-        from assay.entrypoints.progress import open_progress  # noqa: PLC0415
+        from assay.entrypoints.progress import open_progress
 
         self._verbose = verbose
         self._shown = ExitStack()
@@ -225,7 +272,7 @@ class _Stage:
         self.view: View | None = None
 
     def __call__(self, event: RunEvent) -> None:
-        from assay.entrypoints.render.view import open_view  # noqa: PLC0415
+        from assay.entrypoints.render.view import open_view
 
         if self.view is None:
             self._shown.close()
@@ -237,7 +284,7 @@ class _Stage:
 
 
 def _event_writer(path: Path, stack: ExitStack) -> Callable[[RunEvent], None]:
-    from assay.entrypoints.render.records import json_event  # noqa: PLC0415
+    from assay.entrypoints.render.records import json_event
 
     try:
         # Without a buffer: what was told is there, whatever happens next.
@@ -262,25 +309,30 @@ def _event_writer(path: Path, stack: ExitStack) -> Callable[[RunEvent], None]:
 
 
 def _confirm(stage: _Stage, *, unasked: bool) -> Callable[[str], bool]:
-    """Ask before files of the person's own folder are changed, if there is someone to ask."""
-    from assay.entrypoints.interrupting import interruptible  # noqa: PLC0415
+    """Ask before files of the person's own folder are changed, and write nothing unasked."""
+    from assay.entrypoints.interrupting import interruptible
 
     def ask(folder: str) -> bool:
-        if unasked or not sys.stdin.isatty() or not sys.stderr.isatty():
+        if unasked:
             return True
         with stage.view.aside() if stage.view else nullcontext(), interruptible():
+            if not sys.stdin.isatty() or not sys.stderr.isatty():
+                click.echo(_NOT_WRITTEN.format(folder=folder), err=True)
+                return False
             return click.confirm(f"Write the accepted files into {folder}?", default=True, err=True)
 
     return ask
 
 
 def _closing(outcome: Outcome | None, watching: "Watching", *, as_json: bool) -> int:
-    from assay.entrypoints.render.records import json_outcome  # noqa: PLC0415
-    from assay.entrypoints.render.summary import print_summary  # noqa: PLC0415
-    from assay.entrypoints.render.view import open_console  # noqa: PLC0415
+    from assay.entrypoints.render.records import json_outcome
+    from assay.entrypoints.render.summary import print_summary
+    from assay.entrypoints.render.view import open_console
 
     if outcome is None:
         return _interrupted(watching, as_json=as_json)
+    # What the person waited, with the start of the command and of its parts.
+    outcome = replace(outcome, wall_s=max(outcome.wall_s, _since_start_s()))
     if as_json:
         click.echo(json.dumps(json_outcome(outcome)))
     else:
@@ -289,6 +341,13 @@ def _closing(outcome: Outcome | None, watching: "Watching", *, as_json: bool) ->
             console.width = _PAGE
         print_summary(console, outcome, watching.diff, folder=watching.folder, local=watching.local)
     return _EXIT_CODES[outcome.status]
+
+
+def _since_start_s() -> float:
+    """Return for how long this process exists."""
+    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    started_s = int(fields[_START_FIELD]) / os.sysconf("SC_CLK_TCK")
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - started_s
 
 
 def _say_how_to_go_on(error: AssayError, watching: "Watching", *, as_json: bool) -> None:

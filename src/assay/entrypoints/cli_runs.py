@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from assay.contracts.errors import JournalError, UsageError
+from assay.entrypoints.asking import YES, confirm
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -38,11 +39,15 @@ _DIFF_LINES: Final = 400
     metavar="DAYS",
     help="Remove runs that were begun longer ago, with all that was kept of them.",
 )
+@YES
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
-def runs(limit: int, *, show_all: bool, delete_older_than: float | None, as_json: bool) -> None:
+def runs(
+    limit: int, *, show_all: bool, delete_older_than: float | None, yes: bool, as_json: bool
+) -> None:
     """List what was run, the newest first."""
     store = _store()
     if delete_older_than is not None:
+        confirm(f"Remove all runs older than {delete_older_than:g} days?", yes=yes)
         removed = store.delete_older_than(delete_older_than * _DAY_S)
         click.echo(f"removed {len(removed)}" + (f": {', '.join(removed)}" if removed else ""))
         return
@@ -76,12 +81,12 @@ def _summary_fields(one: "RunSummary") -> dict[str, Any]:
 
 
 def _print_runs(found: Sequence["RunSummary"]) -> None:
-    from rich.table import Table  # noqa: PLC0415 - commands load what they need
-    from rich.text import Text  # noqa: PLC0415
+    from rich.table import Table
+    from rich.text import Text
 
-    from assay.entrypoints.render.text import one_line  # noqa: PLC0415
-    from assay.entrypoints.render.view import open_console  # noqa: PLC0415
-    from assay.entrypoints.render.words import cost  # noqa: PLC0415
+    from assay.entrypoints.render.text import one_line
+    from assay.entrypoints.render.view import open_console
+    from assay.entrypoints.render.words import cost
 
     table = Table.grid(padding=(0, 2))
     titles = ("run", "when", "status", "grade", "attempts", "cost", "goal")
@@ -103,7 +108,7 @@ def _print_runs(found: Sequence["RunSummary"]) -> None:
 
 
 def _status_text(status: str) -> "Text":
-    from rich.text import Text  # noqa: PLC0415
+    from rich.text import Text
 
     return Text(status.replace("_", " "), _STYLES.get(status, "yellow"), no_wrap=True)
 
@@ -128,11 +133,11 @@ def show(name: str, *, as_json: bool, events: bool, files: Path | None) -> None:
     if files is not None:
         _write_files(store, run, files)
         return
-    from assay.trace.journal import read_events  # noqa: PLC0415
+    from assay.trace.journal import read_events
 
     recorded = tuple(read_events(run.folder))
     if events:
-        from assay.trace.codec import event_to_json  # noqa: PLC0415
+        from assay.trace.codec import event_to_json
 
         for one in recorded:
             line = {"at": _moment(one.at), "key": one.key, "event": event_to_json(one.event)}
@@ -144,7 +149,7 @@ def show(name: str, *, as_json: bool, events: bool, files: Path | None) -> None:
 
 
 def _write_files(store: "RunStore", run: "Run", folder: Path) -> None:
-    from assay.trace.workspaces import write_tree  # noqa: PLC0415
+    from assay.trace.workspaces import write_tree
 
     before, after = _states(run)
     tree = after or before
@@ -160,9 +165,9 @@ def _write_files(store: "RunStore", run: "Run", folder: Path) -> None:
 
 def _states(run: "Run") -> "tuple[Tree | None, Tree | None]":
     """Return the files from before the run, and the best there are since."""
-    from assay.contracts.events import FilesChanged, RunEnded, RunStarted  # noqa: PLC0415
-    from assay.trace.blobs import BlobStore  # noqa: PLC0415
-    from assay.trace.journal import read_events  # noqa: PLC0415
+    from assay.contracts.events import FilesChanged, RunEnded, RunStarted
+    from assay.trace.blobs import BlobStore
+    from assay.trace.journal import read_events
 
     before, after = "", ""
     for recorded in read_events(run.folder):
@@ -184,7 +189,7 @@ def _states(run: "Run") -> "tuple[Tree | None, Tree | None]":
 
 def _diff(run: "Run") -> str:
     """Return what a run changed, or why that cannot be said: the rest is still worth showing."""
-    from assay.contracts.diffs import unified_diff  # noqa: PLC0415
+    from assay.contracts.diffs import unified_diff
 
     try:
         before, after = _states(run)
@@ -196,8 +201,8 @@ def _diff(run: "Run") -> str:
 def _run_fields(
     summary: "RunSummary", run: "Run", recorded: Sequence["RecordedEvent"]
 ) -> dict[str, Any]:
-    from assay.entrypoints.render.records import json_event, json_outcome  # noqa: PLC0415
-    from assay.trace.codec import goal_to_json  # noqa: PLC0415
+    from assay.entrypoints.render.records import json_event, json_outcome
+    from assay.trace.codec import goal_to_json
 
     return {
         **_summary_fields(summary),
@@ -209,13 +214,13 @@ def _run_fields(
 
 
 def _print_run(summary: "RunSummary", run: "Run", recorded: Sequence["RecordedEvent"]) -> None:
-    from rich.text import Text  # noqa: PLC0415
+    from rich.text import Text
 
-    from assay.contracts.events import Executed  # noqa: PLC0415
-    from assay.entrypoints.render.lattice import LatticePicture  # noqa: PLC0415
-    from assay.entrypoints.render.plain import PlainView  # noqa: PLC0415
-    from assay.entrypoints.render.summary import print_summary  # noqa: PLC0415
-    from assay.entrypoints.render.view import open_console  # noqa: PLC0415
+    from assay.contracts.events import Executed
+    from assay.entrypoints.render.lattice import LatticePicture
+    from assay.entrypoints.render.plain import PlainView
+    from assay.entrypoints.render.summary import print_summary
+    from assay.entrypoints.render.view import open_console
 
     console = open_console()
     view = PlainView(console.file)
@@ -235,8 +240,8 @@ def _print_run(summary: "RunSummary", run: "Run", recorded: Sequence["RecordedEv
 
 
 def _store() -> "RunStore":
-    from assay.settings import load_settings  # noqa: PLC0415
-    from assay.trace.runs import RunStore  # noqa: PLC0415
+    from assay.settings import load_settings
+    from assay.trace.runs import RunStore
 
     return RunStore(load_settings().state_dir)
 
@@ -246,7 +251,7 @@ def _moment(seconds: float) -> str:
 
 
 def _age(seconds: float) -> str:
-    from assay.entrypoints.render.words import clock  # noqa: PLC0415
+    from assay.entrypoints.render.words import clock
 
     age = max(time.time() - seconds, 0.0)
     if age < _DAY_S:

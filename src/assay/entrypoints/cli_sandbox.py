@@ -1,6 +1,5 @@
 """`assay sandbox`: run programs in a sandbox, test the sandbox itself, clean up after crashes."""
 
-import base64
 import json
 import sys
 from collections.abc import Mapping
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from assay.contracts.errors import UsageError
+from assay.contracts.errors import SandboxUnavailableError, UsageError
 from assay.contracts.execution import (
     Command,
     ExecutionResult,
@@ -19,8 +18,10 @@ from assay.contracts.execution import (
     Program,
     PythonCode,
     Reason,
+    base64_of_binary,
 )
 from assay.entrypoints import cli_exchange, cli_packages, cli_upkeep
+from assay.sandbox.output import Capture
 
 if TYPE_CHECKING:
     from assay.settings import SandboxSettings
@@ -83,6 +84,7 @@ class _WithProgram(click.Command):
     help="Run it in a copy of this folder, and say what it changed there.",
 )
 @click.option("--exclude", multiple=True, metavar="GLOB", help="What not to copy of the folder.")
+@click.option("--include", multiple=True, metavar="PATH", help="Copy this though it is withheld.")
 @click.option("--diff", "show_diff", is_flag=True, help="Show the changes line by line.")
 @click.option("--apply", "apply_changes", is_flag=True, help="Write the changes into the folder.")
 @click.option(
@@ -99,7 +101,7 @@ def run(ctx: click.Context, file: str | None, args: tuple[str, ...], **options: 
     Its output and its exit code are passed through; 124 means that it ran out of time, 128 + N
     that signal N ended it.
     """
-    import anyio  # noqa: PLC0415 - commands load what they need, so that --help need not
+    import anyio
 
     _check_words(options)
     program = _program(file, args, ctx.meta.get(_ARGV), options)
@@ -107,9 +109,15 @@ def run(ctx: click.Context, file: str | None, args: tuple[str, ...], **options: 
     settings = _settings(options, program)
     copies = {PurePosixPath(Path(name).name): _read(name) for name in options["copies"]}
     wishes = cli_exchange.wishes_of(options)
-    result, handed_back = anyio.run(
-        _run, settings, limits, program, copies, wishes, options["as_json"]
-    )
+    heard = _Heard(limits.output_bytes)
+    try:
+        result, handed_back = anyio.run(
+            _run, settings, limits, program, copies, wishes, heard if options["as_json"] else None
+        )
+    except SandboxUnavailableError as error:
+        if options["as_json"]:
+            click.echo(json.dumps({**_error_fields(error), **heard.fields()}))
+        raise
     if options["as_json"]:
         fields = result_fields(result)
         click.echo(json.dumps({**fields, **handed_back.fields()} if handed_back else fields))
@@ -126,9 +134,12 @@ async def _run(
     program: Program,
     copies: Mapping[PurePosixPath, bytes],
     wishes: cli_exchange.Wishes | None,
-    quiet: bool,  # noqa: FBT001
+    heard: "_Heard | None",
 ) -> tuple[ExecutionResult, cli_exchange.HandedBack | None]:
-    from assay.wiring import open_backend  # noqa: PLC0415
+    """Run it; output goes to the terminal, or to `heard` if there is one."""
+    from assay.wiring import open_backend
+
+    quiet = heard is not None
 
     def tell(notice: str) -> None:
         if not quiet:
@@ -144,12 +155,26 @@ async def _run(
             sent = await cli_exchange.send(sandbox, wishes, quiet=quiet) if wishes else None
             for path, content in copies.items():
                 await sandbox.write_file(path, content)
-            result = await sandbox.run(program, on_output=_ignore if quiet else _pass_through)
+            result = await sandbox.run(program, on_output=heard.add if heard else _pass_through)
             return result, await cli_exchange.hand_back(sent, wishes, result, quiet=quiet)
 
 
-def _ignore(chunk: OutputChunk) -> None:
-    del chunk
+class _Heard:
+    """The output so far, for when there is no result."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._kept = {"stdout": Capture(most_bytes), "stderr": Capture(most_bytes)}
+
+    def add(self, chunk: OutputChunk) -> None:
+        self._kept[chunk.stream].add(chunk.data)
+
+    def fields(self) -> dict[str, Any]:
+        """The output, named as in a result."""
+        return _output_fields(self._kept["stdout"].kept, self._kept["stderr"].kept)
+
+
+def _error_fields(error: SandboxUnavailableError) -> dict[str, Any]:
+    return {"error": str(error), "hint": error.hint, "dispatch": error.dispatch}
 
 
 def _pass_through(chunk: OutputChunk) -> None:
@@ -159,7 +184,7 @@ def _pass_through(chunk: OutputChunk) -> None:
 
 
 def _check_words(options: Mapping[str, Any]) -> None:
-    from assay.sandbox.factory import BACKENDS  # noqa: PLC0415
+    from assay.sandbox.factory import BACKENDS
 
     choices = {
         "backend": ("auto", *BACKENDS),
@@ -226,8 +251,8 @@ def _read(name: str) -> bytes:
 def _check_source(name: str, source: bytes) -> None:
     if not source.strip():
         raise UsageError(f"the program {name!r} is empty", hint="write some Python into it")
-    import tokenize  # noqa: PLC0415
-    from io import BytesIO  # noqa: PLC0415
+    import tokenize
+    from io import BytesIO
 
     try:
         encoding, _ = tokenize.detect_encoding(BytesIO(source).readline)
@@ -260,8 +285,8 @@ def _limits(options: Mapping[str, Any]) -> Limits:
 
 
 def _settings(options: Mapping[str, Any], program: Program) -> "SandboxSettings":
-    from assay.sandbox.native.stages import needed_stages  # noqa: PLC0415
-    from assay.settings import load_settings  # noqa: PLC0415
+    from assay.sandbox.native.stages import needed_stages
+    from assay.settings import load_settings
 
     words = {"backend": options["backend"], "isolation": options["isolation"]}
     settings = load_settings({"sandbox": words}).sandbox
@@ -289,17 +314,25 @@ def exit_code(result: ExecutionResult) -> int:
     return _BY_SIGNAL + (result.signal or 0)
 
 
+def _output_fields(stdout: bytes, stderr: bytes) -> dict[str, str | None]:
+    """Output as text, and in base64 too where it is not UTF-8."""
+    kept = {"stdout": stdout, "stderr": stderr}
+    encoded = {name: base64_of_binary(data) for name, data in kept.items()}
+    return {
+        **{name: data.decode(errors="replace") for name, data in kept.items()},
+        **{f"{name}_bytes": text for name, text in encoded.items()},
+        **{f"{name}_base64": text for name, text in encoded.items() if text is not None},
+    }
+
+
 def result_fields(result: ExecutionResult) -> dict[str, Any]:
-    """The result with the names of `ExecutionResult`; bytes that are no text come in base64 too."""
+    """The result with the names of `ExecutionResult`; bytes that are not UTF-8 in base64 too."""
     return {
         "exit_code": result.exit_code,
         "signal": result.signal,
         "reason": result.reason.value,
         "timed_out": result.timed_out,
-        "stdout": result.stdout,
-        "stderr": result.stderr,
-        "stdout_bytes": _base64_unless_text(result.stdout_bytes),
-        "stderr_bytes": _base64_unless_text(result.stderr_bytes),
+        **_output_fields(result.stdout_bytes, result.stderr_bytes),
         "truncated": result.truncated,
         "stdout_dropped_bytes": result.stdout_dropped_bytes,
         "stderr_dropped_bytes": result.stderr_dropped_bytes,
@@ -319,14 +352,6 @@ def result_fields(result: ExecutionResult) -> dict[str, Any]:
             for denial in result.denials
         ],
     }
-
-
-def _base64_unless_text(data: bytes) -> str | None:
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return base64.b64encode(data).decode()
-    return None
 
 
 def _explain(result: ExecutionResult, limits: Limits) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from assay.contracts.errors import ExitCode, MissingExtraError
+from assay.contracts.errors import ExitCode
 
 
 @click.command(name="serve")
@@ -24,10 +24,11 @@ def command(*, as_json: bool, log_json: bool, **given: Any) -> int:  # noqa: ANN
     SIGTERM and Ctrl-C let turns come to their end first, for `serve.drain_s`; a second one does
     not. Runs are taken up again by the next start. Without keys, only this machine is served.
     """
-    import anyio  # noqa: PLC0415 - commands load what they need
+    import anyio
 
-    from assay.entrypoints.logs import written_beside  # noqa: PLC0415
-    from assay.settings import load_settings  # noqa: PLC0415
+    from assay.entrypoints.logs import written_beside
+    from assay.settings import load_settings
+    from assay.wiring import check_extras
 
     if log_json:
         _log_in_lines()
@@ -39,10 +40,9 @@ def command(*, as_json: bool, log_json: bool, **given: Any) -> int:  # noqa: ANN
             "sandbox": {"backend": given["backend"]},
         }
     )
-    try:
-        from assay.entrypoints.http.serving import serve  # noqa: PLC0415
-    except ImportError as error:
-        raise MissingExtraError("the HTTP API", extra="serve") from error
+    state = ("postgres",) if settings.serve.database else ()
+    check_extras("the HTTP API", settings, "serve", *state)
+    from assay.entrypoints.http.serving import serve
 
     def announce(url: str, backend: str) -> None:
         if as_json:
@@ -56,7 +56,7 @@ def command(*, as_json: bool, log_json: bool, **given: Any) -> int:  # noqa: ANN
 
 
 def _log_in_lines() -> None:
-    from assay.entrypoints.logs import InLines, pattern_redaction  # noqa: PLC0415
+    from assay.entrypoints.logs import InLines, pattern_redaction
 
     screen = logging.StreamHandler(sys.stderr)
     screen.setFormatter(InLines(pattern_redaction()))

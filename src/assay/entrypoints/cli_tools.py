@@ -28,7 +28,7 @@ def command() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
 def list_(project: Path, *, without_servers: bool, as_json: bool) -> None:
     """List every tool, where it comes from, and whether it may be used without asking."""
-    import anyio  # noqa: PLC0415 - commands load what they need
+    import anyio
 
     found: list[dict[str, Any]] = anyio.run(_list, project, without_servers)
     if as_json:
@@ -38,8 +38,8 @@ def list_(project: Path, *, without_servers: bool, as_json: bool) -> None:
 
 
 async def _list(project: Path, without_servers: bool) -> list[dict[str, Any]]:  # noqa: FBT001 - by position
-    from assay.settings import load_settings  # noqa: PLC0415
-    from assay.wiring import open_tools  # noqa: PLC0415
+    from assay.settings import load_settings
+    from assay.wiring import open_tools
 
     settings = load_settings()
     if without_servers:
@@ -67,11 +67,11 @@ def _fields(tools: Sequence["RegisteredTool"]) -> list[dict[str, Any]]:
 
 
 def _print(found: Sequence[dict[str, Any]]) -> None:
-    from rich.table import Table  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
+    from rich.table import Table
+    from rich.text import Text
 
-    from assay.entrypoints.render.text import one_line  # noqa: PLC0415
-    from assay.entrypoints.render.view import open_console  # noqa: PLC0415
+    from assay.entrypoints.render.text import one_line
+    from assay.entrypoints.render.view import open_console
 
     colours = {"allow": "green", "ask": "yellow", "deny": "red"}
     table = Table.grid(padding=(0, 2))
@@ -91,9 +91,9 @@ def _print(found: Sequence[dict[str, Any]]) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def check(files: tuple[Path, ...], *, as_json: bool) -> int:
     """Check FILES, or all files that would be loaded here. Nothing is run."""
-    from assay.settings import load_settings  # noqa: PLC0415
-    from assay.tools.collecting import PROJECT_FOLDER, SHIPPED, tool_files  # noqa: PLC0415
-    from assay.tools.declaring import load_tool  # noqa: PLC0415
+    from assay.settings import load_settings
+    from assay.tools.collecting import PROJECT_FOLDER, SHIPPED, tool_files
+    from assay.tools.declaring import load_tool
 
     folders = (SHIPPED, load_settings().config_dir / "tools", PROJECT_FOLDER)
     paths = files or tuple(path for folder in folders for path in tool_files(folder))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from assay.contracts.errors import AssayError, ExitCode, UsageError
+from assay.entrypoints.asking import YES, check_ids, confirm
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def selftest(suites: tuple[str, ...], as_json: bool, **words: str | None) -> int:  # noqa: FBT001
     """Hold a backend to every promise, and attack it in every way we know."""
-    import anyio  # noqa: PLC0415 - commands load what they need, so that --help need not
+    import anyio
 
     report = anyio.run(_selftest, words, suites, as_json)
     if as_json:
@@ -39,11 +40,11 @@ def selftest(suites: tuple[str, ...], as_json: bool, **words: str | None) -> int
 
 
 async def _selftest(words: dict[str, Any], suites: tuple[str, ...], quiet: bool) -> "Report":  # noqa: FBT001
-    from assay.settings import load_settings  # noqa: PLC0415
-    from assay.testing.conformance import PROMISES  # noqa: PLC0415
-    from assay.testing.hostile import CASES  # noqa: PLC0415
-    from assay.testing.selftest import SUITES, run_suites  # noqa: PLC0415
-    from assay.wiring import open_backend  # noqa: PLC0415
+    from assay.settings import load_settings
+    from assay.testing.conformance import PROMISES
+    from assay.testing.hostile import CASES
+    from assay.testing.selftest import SUITES, run_suites
+    from assay.wiring import open_backend
 
     chosen: list[Suite] = [suite for suite in SUITES if not suites or suite in suites]
     for unknown in set(suites) - set(SUITES):
@@ -62,8 +63,8 @@ class _Progress:
     """A bar on a terminal; failures as lines wherever we write to."""
 
     def __init__(self, total: int, *, quiet: bool) -> None:
-        from rich.console import Console  # noqa: PLC0415
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn  # noqa: PLC0415
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
         console = Console(stderr=True, quiet=quiet)
         self._bar = Progress(
@@ -117,8 +118,8 @@ def _report_fields(report: "Report") -> dict[str, Any]:
 
 
 def _print_report(report: "Report") -> None:
-    from rich.console import Console  # noqa: PLC0415
-    from rich.table import Table  # noqa: PLC0415
+    from rich.console import Console
+    from rich.table import Table
 
     table = Table("suite", "group", "passed", "failed", "not promised", box=None)
     rows: dict[tuple[str, str], dict[str, int]] = {}
@@ -152,14 +153,14 @@ _WHERE = click.option(
 def list_engines(backend: str, as_json: bool) -> None:  # noqa: FBT001
     """Show what runs, or was left behind by a crash: engines of this user, or sandboxes at E2B."""
     if backend == "e2b":
-        from assay.entrypoints import cli_e2b  # noqa: PLC0415 - loads its SDK
+        from assay.entrypoints import cli_e2b
 
         cli_e2b.list_sandboxes(as_json=as_json)
         return
-    import anyio  # noqa: PLC0415
+    import anyio
 
-    from assay.sandbox.native import registry  # noqa: PLC0415
-    from assay.settings import load_settings  # noqa: PLC0415
+    from assay.sandbox.native import registry
+    from assay.settings import load_settings
 
     settings = load_settings().sandbox
     rows = [
@@ -190,7 +191,7 @@ def list_engines(backend: str, as_json: bool) -> None:  # noqa: FBT001
 
 
 async def _container_rows(settings: "SandboxSettings") -> list[dict[str, Any]]:
-    from assay.sandbox.docker.ownership import list_containers  # noqa: PLC0415
+    from assay.sandbox.docker.ownership import list_containers
 
     async with _open_engine(settings) as engine:
         found = await list_containers(engine) if engine else ()
@@ -210,7 +211,7 @@ async def _container_rows(settings: "SandboxSettings") -> list[dict[str, Any]]:
 @asynccontextmanager
 async def _open_engine(settings: "SandboxSettings") -> "AsyncGenerator[Engine | None]":
     """Connect to Docker where it is there; without it there are no containers to speak of."""
-    from assay.sandbox.docker.engine import open_engine  # noqa: PLC0415
+    from assay.sandbox.docker.engine import open_engine
 
     async with AsyncExitStack() as opened:
         try:
@@ -224,35 +225,61 @@ async def _open_engine(settings: "SandboxSettings") -> "AsyncGenerator[Engine | 
 
 @click.command()
 @_WHERE
+@click.argument("ids", metavar="[ID]...", nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="E2B: also those of running owners.")
-def clean(backend: str, everything: bool) -> None:  # noqa: FBT001
-    """End and remove what a crash left behind. What has a running owner is not touched."""
-    if backend == "e2b":
-        from assay.entrypoints import cli_e2b  # noqa: PLC0415 - loads its SDK
+@click.option("--dry-run", is_flag=True, help="Show what would be removed, and remove nothing.")
+@YES
+def clean(
+    backend: str, ids: tuple[str, ...], *, everything: bool, dry_run: bool, yes: bool
+) -> None:
+    """Remove what a crash left behind, or only the IDs that `assay sandbox list` shows.
 
-        cli_e2b.clean(everything=everything)
+    Sandboxes that have a running owner are not touched.
+    """
+    if backend == "e2b":
+        from assay.entrypoints import cli_e2b
+
+        cli_e2b.clean(ids, everything=everything, dry_run=dry_run, yes=yes)
         return
     if everything:
         raise UsageError("--all is for --backend e2b", hint="leave it out")
-    import anyio  # noqa: PLC0415
+    import anyio
 
-    from assay.sandbox.native import registry  # noqa: PLC0415
-    from assay.settings import load_settings  # noqa: PLC0415
+    from assay.sandbox.native import registry
+    from assay.settings import load_settings
 
     settings = load_settings().sandbox
     runtime_dir = settings.runtime_dir
-    orphans = [record for record in registry.read_records(runtime_dir) if record.orphaned]
-    for record in orphans:
-        registry.clean(runtime_dir, record)
-    removed = [record.engine for record in orphans] + anyio.run(_clean_containers, settings)
-    for name in removed:
-        click.echo(f"removed {name}")
-    if not removed:
+    orphans = {
+        record.engine: record for record in registry.read_records(runtime_dir) if record.orphaned
+    }
+    containers = [
+        row["engine"] for row in anyio.run(_container_rows, settings) if row["state"] == "orphaned"
+    ]
+    names = [*orphans, *containers]
+    if ids:
+        check_ids(ids, names)
+        names = [name for name in names if name in ids]
+    if not names:
         click.echo("nothing was left behind")
+        return
+    if dry_run:
+        for name in names:
+            click.echo(f"would remove {name}")
+        return
+    confirm(f"Remove {', '.join(names)}?", yes=yes)
+    for name in names:
+        if name in orphans:
+            registry.clean(runtime_dir, orphans[name])
+            click.echo(f"removed {name}")
+    wanted = frozenset(names).intersection(containers)
+    if wanted:
+        for name in anyio.run(_clean_containers, settings, wanted):
+            click.echo(f"removed {name}")
 
 
-async def _clean_containers(settings: "SandboxSettings") -> list[str]:
-    from assay.sandbox.docker.ownership import remove_orphans  # noqa: PLC0415
+async def _clean_containers(settings: "SandboxSettings", names: frozenset[str]) -> list[str]:
+    from assay.sandbox.docker.ownership import remove_orphans
 
     async with _open_engine(settings) as engine:
-        return [record.name for record in await remove_orphans(engine)] if engine else []
+        return [one.name for one in await remove_orphans(engine, names)] if engine else []

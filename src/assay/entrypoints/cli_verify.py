@@ -1,7 +1,7 @@
 """`assay verify`: is a certificate genuine, are the files those, and does the proof still hold."""
 
 import json
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -35,9 +35,9 @@ def verify(certificate: Path, **options: Any) -> int:  # noqa: ANN401 - click's 
     if the proof does not hold any more (1), or `tampered` if the certificate itself is not what was
     signed (5).
     """
-    from assay.settings import load_settings  # noqa: PLC0415 - commands load what they need
-    from assay.trace.certificates import compare_files, read_certificate  # noqa: PLC0415
-    from assay.trace.workspaces import read_workspace  # noqa: PLC0415
+    from assay.settings import load_settings
+    from assay.trace.certificates import compare_files, read_certificate
+    from assay.trace.workspaces import read_workspace
 
     settings = load_settings()
     try:
@@ -46,13 +46,15 @@ def verify(certificate: Path, **options: Any) -> int:  # noqa: ANN401 - click's 
     except JournalError as error:
         return _tell_tampering(error, as_json=options["as_json"])
     folder = options["workspace"] or _folder_of(certificate)
-    tree = read_workspace(folder, exclude=options["exclude"])
+    # What took part is compared, also where a run would withhold it now.
+    certified = map(PurePosixPath, read.files)
+    tree = read_workspace(folder, exclude=options["exclude"], include=certified)
     differences = compare_files(read, tree)
     again = None
     if not differences.any and not options["no_run"]:
-        import anyio  # noqa: PLC0415
+        import anyio
 
-        from assay.undertaking.proving import prove_again  # noqa: PLC0415
+        from assay.undertaking.proving import prove_again
 
         again = anyio.run(prove_again, read, tree, settings)
     return _tell_check(read, differences, again, settings, as_json=options["as_json"])
@@ -93,7 +95,7 @@ def _tell_check(
     *,
     as_json: bool,
 ) -> int:
-    from assay.trace.keys import public_key  # noqa: PLC0415
+    from assay.trace.keys import public_key
 
     own = certificate.key == public_key(settings.state_dir)
     status = "changed" if differences.any else "failed" if again and again.trouble else "verified"
@@ -121,6 +123,7 @@ def _proof_fields(again: "ProofAgain") -> dict[str, Any]:
         "holds": again.holds,
         "reason": again.trouble or again.verdict.reason,
         "failed": list(again.failed),
+        "not_repeated": again.not_repeated,
         "tests": {test.id: test.status.value for test in again.verdict.tests},
         "canaries_planted": sum(report.canaries_planted for report in reports),
         "canaries_caught": sum(report.canaries_caught for report in reports),
@@ -135,8 +138,8 @@ def _print_check(
     *,
     own: bool,
 ) -> None:
-    from assay.entrypoints.render.text import one_line  # noqa: PLC0415
-    from assay.entrypoints.render.words import count, reports  # noqa: PLC0415
+    from assay.entrypoints.render.text import one_line
+    from assay.entrypoints.render.words import count, reports
 
     goal = one_line(certificate.goal)
     _say(status, "green" if status == "verified" else "red", f"{certificate.grade.value}: {goal}")
@@ -158,12 +161,14 @@ def _print_check(
     click.echo(f"  proof      {reports(again.verdict.reports)}")
     if again.trouble:
         click.echo(f"             {one_line(again.trouble, 600)}")
+    if again.not_repeated:
+        click.echo(f"             not repeated: {again.not_repeated}")
     for test in again.failed[:_NAMES_SHOWN]:
         click.echo(f"    failed  {one_line(test)}")
 
 
 def _say(word: str, colour: str, rest: str) -> None:
-    from assay.settings import colour_refused  # noqa: PLC0415
+    from assay.settings import colour_refused
 
     shown = click.style(word, fg=colour, bold=True)
     click.echo(f"{shown}  {rest}", color=False if colour_refused() else None)

@@ -1,30 +1,29 @@
 """`assay executor` and `assay-executor`: run programs for others, over gRPC."""
 
 import json
-import logging
 import signal
 import sys
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from assay.contracts.errors import ExitCode
-from assay.entrypoints.complaints import run_command
+from assay.entrypoints.complaints import leave, log_to_stderr, run_command
+from assay.sandbox.native.open_files import raise_limit
 
 if TYPE_CHECKING:
-    from assay.contracts.execution import Isolation
-    from assay.executor_settings import RemoteSettings
+    from assay.executor_settings import ExecutorSettings, RemoteSettings
     from assay.sandbox.executor.serving import Executor
     from assay.settings import Settings
-
-_log = logging.getLogger("assay.executor")
 
 
 def main() -> None:
     """Run the command `assay-executor` of this process and leave with its exit code."""
-    sys.exit(run_command(command, sys.argv[1:], name="assay-executor"))
+    raise_limit()
+    leave(run_command(command, sys.argv[1:], name="assay-executor"))
 
 
 @click.group(name="executor", context_settings={"help_option_names": ["-h", "--help"]})
@@ -58,15 +57,11 @@ def serve(*, as_json: bool, verbose: bool, **given: Any) -> int:  # noqa: ANN401
     SIGTERM and Ctrl-C let what runs come to its end first, for `executor.drain_s`; a second one
     does not. Without certificates or tokens, only this machine is served.
     """
-    import anyio  # noqa: PLC0415 - commands load what they need
+    import anyio
 
-    from assay.settings import load_settings  # noqa: PLC0415
+    from assay.settings import load_settings
 
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=logging.INFO if verbose else logging.WARNING,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
+    log_to_stderr(verbose=verbose)
     # Ignored in what a shell starts in the background, and inherited by the programs we run.
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)
     settings = load_settings({"executor": given})
@@ -74,11 +69,11 @@ def serve(*, as_json: bool, verbose: bool, **given: Any) -> int:  # noqa: ANN401
 
 
 async def _serve(settings: "Settings", as_json: bool) -> int:  # noqa: FBT001 - anyio.run hands over by position
-    import anyio  # noqa: PLC0415
+    import anyio
 
-    from assay.sandbox.executor.handshakes import overhearing  # noqa: PLC0415
-    from assay.sandbox.executor.serving import ExecutorPlan, open_executor  # noqa: PLC0415
-    from assay.sandbox.factory import open_backend  # noqa: PLC0415
+    from assay.sandbox.executor.handshakes import overhearing
+    from assay.sandbox.executor.serving import ExecutorPlan, open_executor
+    from assay.sandbox.factory import open_backend
 
     plan = ExecutorPlan(
         settings=settings.executor,
@@ -91,7 +86,7 @@ async def _serve(settings: "Settings", as_json: bool) -> int:  # noqa: FBT001 - 
             open_executor(backend, plan) as executor,
         ):
             with overhearing(executor.note_handshake):
-                _announce(executor, plan.settings.host, backend.name, as_json=as_json)
+                _announce(executor, plan.settings, backend.name, as_json=as_json)
                 await _serve_until_told(executor, signals, settings.executor.drain_s)
     return ExitCode.ACCEPTED
 
@@ -99,7 +94,7 @@ async def _serve(settings: "Settings", as_json: bool) -> int:  # noqa: FBT001 - 
 async def _serve_until_told(
     executor: "Executor", signals: AsyncIterator[signal.Signals], drain_s: float
 ) -> None:
-    import anyio  # noqa: PLC0415
+    import anyio
 
     await anext(signals)
     _tell(f"ending; what runs has {drain_s:g} s")
@@ -116,7 +111,12 @@ async def _drain(executor: "Executor", within_s: float, waiting: Any) -> None:  
     waiting.cancel()
 
 
-def _announce(executor: "Executor", host: str, backend: str, *, as_json: bool) -> None:
+def _announce(
+    executor: "Executor", settings: "ExecutorSettings", backend: str, *, as_json: bool
+) -> None:
+    from assay.sandbox.executor.credentials import expiry_warning
+
+    host = settings.host
     if as_json:
         told = {
             "address": f"{host}:{executor.port}",
@@ -124,6 +124,8 @@ def _announce(executor: "Executor", host: str, backend: str, *, as_json: bool) -
             "backend": backend,
         }
         click.echo(json.dumps(told))
+    if warning := expiry_warning(settings.cert):
+        _tell(f"warning: {warning}")
     _tell(f"listening on {host}:{executor.port} ({executor.description}), backend {backend}")
     if executor.metrics_port:
         _tell(f"metrics on port {executor.metrics_port}")
@@ -144,10 +146,11 @@ def _tell(what: str) -> None:
 def token(name: str, token_file: Path | None, *, as_json: bool) -> None:
     """Make a token for the client NAME.
 
-    It is shown once and kept only as a digest. An executor reads the file when it starts.
+    It is shown once and kept only as a digest. An executor that uses this file
+    accepts the token immediately, and refuses it when its line is removed.
     """
-    from assay.sandbox.executor.tokens import add_token  # noqa: PLC0415 - commands load what they need
-    from assay.settings import load_settings  # noqa: PLC0415
+    from assay.sandbox.executor.tokens import add_token
+    from assay.settings import load_settings
 
     settings = load_settings()
     path = token_file or settings.executor.token_file or settings.state_dir / "executor" / "tokens"
@@ -160,27 +163,64 @@ def token(name: str, token_file: Path | None, *, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def check(*, as_json: bool) -> int:
     """Ask the executors of `sandbox.remote` whether they serve, and how they isolate."""
-    import anyio  # noqa: PLC0415 - commands load what they need
+    import anyio
 
-    from assay.settings import load_settings  # noqa: PLC0415
+    from assay.settings import load_settings
 
     found = anyio.run(_check, load_settings().sandbox.remote)
     if as_json:
-        click.echo(json.dumps({address: isolation.value for address, isolation in found.items()}))
+        click.echo(json.dumps({address: state.as_json() for address, state in found.items()}))
     else:
-        for address, isolation in found.items():
-            click.echo(f"{address}: {isolation.value}")
-    return ExitCode.ACCEPTED
+        for address, state in found.items():
+            click.echo(f"{address}: {state.isolation or f'not available: {state.trouble}'}")
+            if state.hint:
+                click.echo(f"  hint: {state.hint}")
+    dead = [address for address, state in found.items() if state.trouble]
+    if not dead:
+        return ExitCode.ACCEPTED
+    _tell(f"{len(dead)} of {len(found)} executors cannot be used")
+    return ExitCode.INFRASTRUCTURE
 
 
-async def _check(settings: "RemoteSettings") -> "dict[str, Isolation]":
-    """Ask each of them by itself; the first that does not answer is the error."""
-    from assay.contracts.execution import Isolation  # noqa: PLC0415
-    from assay.sandbox.remote.backend import open_remote  # noqa: PLC0415
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _State:
+    """How one executor is."""
 
-    found: dict[str, Isolation] = {}
-    for address in settings.addresses or ("",):
-        alone = settings.model_copy(update={"addresses": (address,) if address else ()})
-        async with open_remote(alone, Isolation.NONE) as backend:
-            found[address] = backend.isolation
-    return found
+    isolation: str = ""
+    trouble: str = ""
+    hint: str = ""
+
+    def as_json(self) -> dict[str, str]:
+        if self.trouble:
+            return {"status": "unavailable", "error": self.trouble, "hint": self.hint}
+        return {"status": "serving", "isolation": self.isolation}
+
+
+async def _check(settings: "RemoteSettings") -> dict[str, _State]:
+    """Ask each of them separately, all at the same time.
+
+    Raises:
+        UsageError: If the settings cannot be used with any of them.
+    """
+    import anyio
+
+    from assay.contracts.errors import SandboxUnavailableError
+    from assay.contracts.execution import Isolation
+    from assay.sandbox.remote.backend import open_remote
+    from assay.sandbox.remote.connecting import prepare_access
+
+    prepare_access(settings)
+    states: dict[str, _State] = {}
+
+    async def ask(address: str) -> None:
+        alone = settings.model_copy(update={"addresses": (address,)})
+        try:
+            async with open_remote(alone, Isolation.NONE) as backend:
+                states[address] = _State(isolation=backend.isolation.value)
+        except SandboxUnavailableError as error:
+            states[address] = _State(trouble=str(error), hint=error.hint)
+
+    async with anyio.create_task_group() as asking:
+        for address in settings.addresses:
+            asking.start_soon(ask, address)
+    return {address: states[address] for address in settings.addresses}

@@ -226,11 +226,14 @@ class CommandLog:
         took = round(time.monotonic() - self._started, 3)
         _LOG.info("ended", extra={"exit_code": int(exit_code), "duration_s": took})
 
-    def failed(self, error: Exception) -> None:
-        """Note what ended it; a mistake of ours comes with its traceback."""
+    def failed(self, error: Exception, *, trouble: str = "") -> None:
+        """Note what ended it; a mistake of ours comes with its traceback.
+
+        `trouble` is what the machine refused, if that is the reason.
+        """
         fields = {"error": type(error).__name__}
-        if isinstance(error, AssayError):
-            _LOG.error("%s", error, extra=fields)
+        if told := str(error) if isinstance(error, AssayError) else trouble:
+            _LOG.error("%s", told, extra=fields)
         else:
             _LOG.critical("%s", error, extra=fields, exc_info=error)
 
@@ -275,7 +278,7 @@ def written_beside() -> Generator[None]:
 
 def pattern_redaction() -> Redact:
     """Return what hides everything that looks like a secret."""
-    from assay.memory.redaction import redact  # noqa: PLC0415 - compiles many patterns
+    from assay.memory.redaction import redact
 
     return redact
 
@@ -294,8 +297,9 @@ def full_redaction(known: Sequence[str]) -> Redact:
 
 
 def _open_log() -> tuple[LogFolder, Redact]:
-    from assay.setting_kinds import secrets_in  # noqa: PLC0415 - loads more than --help needs
-    from assay.settings import load_settings  # noqa: PLC0415
+    from assay.setting_kinds import secrets_in
+    from assay.settings import load_settings
 
-    settings = load_settings()
+    # Keys of a project are hidden too.
+    settings = load_settings(project=Path.cwd())
     return LogFolder(settings.state_dir / FOLDER), full_redaction(secrets_in(settings))

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 @contextmanager
 def open_progress(*, silent: bool = False) -> Generator["Opening"]:
     """Tell notices as lines on stderr, and progress as a bar if that is a terminal."""
-    from rich.console import Console  # noqa: PLC0415 - commands load what they need
-    from rich.progress import (  # noqa: PLC0415
+    from rich.console import Console
+    from rich.progress import (
         BarColumn,
         DownloadColumn,
         Progress,
@@ -21,7 +21,7 @@ def open_progress(*, silent: bool = False) -> Generator["Opening"]:
         TransferSpeedColumn,
     )
 
-    from assay.models.factory import Opening  # noqa: PLC0415
+    from assay.models.factory import Opening
 
     console = Console(stderr=True, quiet=silent, highlight=False)
     columns = (

@@ -79,8 +79,8 @@ class ForeignServer:
         return await self._ask(lambda client: client.call_tool(tool, dict(arguments)))
 
     async def _ask(self, ask: Callable[["Client"], Any]) -> Any:  # noqa: ANN401 - whatever is asked
-        from mcp.shared.exceptions import MCPError  # noqa: PLC0415 - loaded when a server is there
-        from mcp_types import CONNECTION_CLOSED  # noqa: PLC0415
+        from mcp.shared.exceptions import MCPError
+        from mcp_types import CONNECTION_CLOSED
 
         client = await self._connected()
         try:
@@ -158,8 +158,8 @@ async def _open_program(
     settings: ForeignServerSettings,
     complaints: Any,  # noqa: ANN401 - a text file
 ) -> AsyncGenerator["Client"]:
-    from mcp import Client  # noqa: PLC0415
-    from mcp.client.stdio import StdioServerParameters, stdio_client  # noqa: PLC0415
+    from mcp import Client
+    from mcp.client.stdio import StdioServerParameters, stdio_client
 
     command, *args = settings.command
     env = {name: value.get_secret_value() for name, value in settings.env.items()}
@@ -172,9 +172,9 @@ async def _open_program(
 
 @asynccontextmanager
 async def _open_address(settings: ForeignServerSettings) -> AsyncGenerator["Client"]:
-    import httpx2  # noqa: PLC0415
-    from mcp import Client  # noqa: PLC0415
-    from mcp.client.streamable_http import streamable_http_client  # noqa: PLC0415
+    import httpx2
+    from mcp import Client
+    from mcp.client.streamable_http import streamable_http_client
 
     headers = {name: value.get_secret_value() for name, value in settings.headers.items()}
     async with httpx2.AsyncClient(headers=headers, timeout=settings.timeout_s) as http:

@@ -12,6 +12,7 @@ from assay.contracts.conversation import ToolSpec
 from assay.contracts.errors import ToolError
 from assay.contracts.execution import Command, ExecutionResult, Program, PythonCode, Reason
 from assay.contracts.ports import OnOutput, Sandbox, ignore_output
+from assay.contracts.workspace import project_env, project_script
 from assay.tools.arguments import Arguments, build_spec, read_arguments, told_to_the_model
 from assay.tools.shortening import cut_middle, readable
 
@@ -87,7 +88,7 @@ class Run:
             raise ToolError("the command is empty")
         timeout_s = min(wanted.timeout_s, sandbox.limits.wall_s)
         with told_to_the_model():
-            command = Command(argv=("bash", "-c", wanted.command), timeout_s=timeout_s)
+            command = Command(argv=project_script(wanted.command), timeout_s=timeout_s)
         return await run_program(command, sandbox, on_output)
 
 
@@ -107,7 +108,7 @@ class RunPython:
         on_output: OnOutput = ignore_output,
     ) -> str:
         wanted = read_arguments(_PYTHON, _PythonArguments, arguments)
-        program = PythonCode(source=wanted.code.encode(), filename="code.py")
+        program = PythonCode(source=wanted.code.encode(), filename="code.py", env=project_env())
         return await run_program(program, sandbox, on_output)
 
 

@@ -111,8 +111,8 @@ class _Validators:
     """The library, with nothing that could fetch what a schema refers to."""
 
     def __init__(self) -> None:
-        from jsonschema import Draft202012Validator  # noqa: PLC0415 - only these tools need it
-        from referencing import Registry  # noqa: PLC0415
+        from jsonschema import Draft202012Validator
+        from referencing import Registry
 
         registry: Any = Registry
         self._kind: Any = Draft202012Validator

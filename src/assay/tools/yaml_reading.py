@@ -60,7 +60,7 @@ def read_yaml(text: str) -> Read:
 
 def _library() -> Any:  # noqa: ANN401 - partly untyped
     try:
-        import yaml  # noqa: PLC0415 - only tools of one's own need it
+        import yaml
     except ImportError as error:
         raise MissingExtraError("a tool of one's own", extra="chat") from error
     return yaml

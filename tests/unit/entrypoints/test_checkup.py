@@ -4,8 +4,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import anyio
+import pytest
 from anyio.abc import SocketAttribute
 
+from assay.bench.toolchains.all import place_of
+from assay.bench.toolchains.go import GoToolchain
 from assay.entrypoints.checkup.installed import (
     look_at_extras,
     look_at_folders,
@@ -16,7 +19,7 @@ from assay.entrypoints.checkup.reached import MCP_PORTS, look_at_backends, look_
 from assay.entrypoints.checkup.sections import look_at_everything
 from assay.entrypoints.mcp.serving import PORTS
 from assay.sandbox.native.diagnosis import Finding
-from assay.settings import KEY_VARIABLES, Settings
+from assay.settings import KEY_VARIABLES, ModelSettings, Settings, load_settings
 
 KEY = "sk-a-key-nobody-may-see"
 
@@ -49,7 +52,7 @@ def test_an_extra_is_there_if_all_of_it_is() -> None:
         "pytest>=9; extra == 'agent'",
         "no-such-package>=1 ; extra == 'agent'",
         "pytest>=9; extra == 'bench'",
-        "assay[agent,bench]; extra == 'all'",
+        "assay-agent[agent,bench]; extra == 'all'",
     ]
 
     found = by_name(look_at_extras(requirements))
@@ -57,7 +60,8 @@ def test_an_extra_is_there_if_all_of_it_is() -> None:
     assert set(found) == {"agent", "bench"}
     assert found["bench"].status == "ok"
     assert found["agent"].cause == "without no-such-package"
-    assert found["agent"].fix == "pip install 'assay[agent]'"
+    assert found["agent"].fix == "pip install 'assay-agent[agent]'"
+    assert found["agent"].status == "info"
 
 
 def test_the_extras_are_those_of_the_package() -> None:
@@ -146,3 +150,48 @@ async def test_what_takes_too_long_is_a_finding() -> None:
     sections = await look_at_everything(Settings(), within_s=0.0)
 
     assert sections["models"][-1].status == "timed_out"
+
+
+def test_the_file_for_keys_is_the_one_that_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+
+    first, *_ = look_at_keys(ModelSettings())
+
+    assert str(tmp_path / "assay" / "credentials.toml") in first.fix
+
+
+def test_the_files_that_are_read_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.delenv("ASSAY_CONFIG", raising=False)
+    path = tmp_path / "assay" / "config.toml"
+
+    assert (
+        by_name(look_at_folders(Settings()))["settings file"].detail == f"none; it would be {path}"
+    )
+
+    path.parent.mkdir()
+    path.write_text("")
+    found = by_name(look_at_folders(Settings()))
+    assert (found["settings file"].status, found["settings file"].detail) == ("ok", str(path))
+    assert str(path.with_name("credentials.toml")) in found["credentials"].detail
+
+
+def test_doctor_runs_and_benchmarks_find_the_same_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    program = tmp_path / "assay" / "bench" / "toolchains" / "go" / "go" / "bin" / "go"
+    program.parent.mkdir(parents=True)
+    program.write_text("")
+    program.chmod(0o755)
+
+    assert by_name(look_at_toolchains(load_settings().sandbox.search_path))["go"].status == "info"
+
+    (program.parents[2] / "compiled").touch()
+    settings = load_settings()
+    assert by_name(look_at_toolchains(settings.sandbox.search_path))["go"].detail == str(program)
+    assert GoToolchain().find(place_of(settings)).search_path == (str(program.parent),)
+    assert settings.sandbox.search_path[0] == str(program.parent)

@@ -1,13 +1,17 @@
 import json
 from io import StringIO
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+from assay.contracts.distribution import install_command
 from assay.contracts.execution import Isolation
-from assay.entrypoints.cli_doctor import fixes, report_fields, show, verdict
+from assay.entrypoints.checkup.installed import look_at_keys
+from assay.entrypoints.cli_doctor import fixes, progress, report_fields, show, verdict
 from assay.sandbox.native.diagnosis import Finding
 from assay.sandbox.native.probes import Proof, Report
+from assay.settings import ModelSettings
 
 WORKS = Finding(name="seccomp", status="ok", detail="refuses what it should")
 BROKEN = Finding(
@@ -61,13 +65,13 @@ def test_a_command_to_copy_is_in_one_piece_however_narrow_the_terminal() -> None
 
 def test_square_brackets_are_text_and_not_markup() -> None:
     missing = Finding(
-        name="numpy", status="missing", detail="[red]x[/red]", fix="pip install 'assay[data]'"
+        name="numpy", status="failed", detail="[red]x[/red]", fix="pip install 'other[part]'"
     )
 
     text = shown(a_report(missing))
 
     assert "[red]x[/red]" in text
-    assert "'assay[data]'" in text
+    assert "'other[part]'" in text
 
 
 def test_a_pipe_gets_no_escape_codes() -> None:
@@ -122,3 +126,52 @@ def test_a_report_without_proof_names_no_backend() -> None:
 
     assert fields["usable"] is False
     assert fields["backend"] is fields["isolation"] is fields["run_ms"] is None
+
+
+def test_every_name_is_shown_however_quickly_the_next_follows() -> None:
+    output = StringIO()
+    console = Console(file=output, force_terminal=True, legacy_windows=False)
+
+    with progress(console) as tell:
+        for number in range(20):
+            tell(f"part {number} of all")
+
+    assert [
+        number for number in range(20) if f"looking at: part {number} of" not in output.getvalue()
+    ] == []
+
+
+def test_what_was_left_out_by_choice_is_one_line_and_no_advice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    numpy = Finding(
+        name="numpy", status="missing", detail="not installed", fix=install_command("data")
+    )
+    sections = {
+        "keys": tuple(look_at_keys(ModelSettings())),
+        "extras": (
+            Finding(name="agent", status="ok", detail="installed"),
+            Finding(name="chat", status="info", detail="no", fix=install_command("chat")),
+            Finding(name="mcp", status="info", detail="no", fix=install_command("mcp")),
+        ),
+    }
+    output = StringIO()
+
+    show(a_report(numpy), Console(file=output, width=2000), sections)
+
+    text = output.getvalue()
+    assert "What would help" not in text
+    (line,) = [line for line in text.splitlines() if "chat" in line]
+    assert line.split() == [
+        "available",
+        "info",
+        "chat,",
+        "mcp:",
+        "pip",
+        "install",
+        "'assay-agent[NAME]'",
+    ]
+    (line,) = [line for line in text.splitlines() if "OPENAI_API_KEY" in line]
+    assert "GROQ_API_KEY" in line
+    assert str(tmp_path / "assay" / "credentials.toml") in line

@@ -57,15 +57,18 @@ def test_the_fields_are_json_and_come_back_with_the_same_values() -> None:
 def test_output_that_is_text_is_told_once() -> None:
     told = result_fields(a_result(stdout_bytes="é\n".encode(), stderr_bytes=b""))
 
-    assert (told["stdout"], told["stdout_bytes"]) == ("é\n", None)
-    assert (told["stderr"], told["stderr_bytes"]) == ("", None)
+    assert (told["stdout"], told["stderr"]) == ("é\n", "")
+    assert (told["stdout_bytes"], told["stderr_bytes"]) == (None, None)
+    assert not {"stdout_base64", "stderr_base64"} & told.keys()
 
 
 def test_output_that_is_no_text_is_not_lost() -> None:
     told = json.loads(json.dumps(result_fields(a_result(stdout_bytes=b"a\xff\x00"))))
 
     assert told["stdout"] == "a\ufffd\x00"
-    assert base64.b64decode(told["stdout_bytes"]) == b"a\xff\x00"
+    assert base64.b64decode(told["stdout_base64"]) == b"a\xff\x00"
+    assert told["stdout_bytes"] == told["stdout_base64"]
+    assert "stderr_base64" not in told
 
 
 @pytest.mark.parametrize("code", [0, 1, 3, 255])

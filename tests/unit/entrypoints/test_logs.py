@@ -1,5 +1,6 @@
 """The log: JSON lines, private, bounded, without secrets, and never in a command's way."""
 
+import errno
 import json
 import logging
 import secrets
@@ -11,7 +12,9 @@ import pytest
 from pydantic import SecretStr
 
 from assay.contracts.errors import UsageError
+from assay.entrypoints.complaints import machine_trouble
 from assay.entrypoints.logs import (
+    CommandLog,
     JsonLines,
     LogFolder,
     OnScreen,
@@ -77,6 +80,33 @@ def test_a_traceback_is_written_without_secrets() -> None:
     told = written(record)
 
     assert "ValueError: cannot use [redacted]" in told["traceback"]
+
+
+@pytest.mark.parametrize(
+    ("error", "level", "traced"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device", "/state/x"), "error", False),
+        (ExceptionGroup("all", [PermissionError(errno.EACCES, "denied", "/x")]), "error", False),
+        (UsageError("no such model"), "error", False),
+        (KeyError("x"), "critical", True),
+    ],
+)
+def test_only_a_defect_is_logged_with_its_traceback(
+    error: Exception, level: str, *, traced: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("ASSAY_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+    log = CommandLog(["serve"], verbose=False)
+
+    log.failed(error, trouble=machine_trouble(error))
+    log.close()
+
+    (path,) = (tmp_path / "state" / "logs").iterdir()
+    _, told = map(json.loads, path.read_text().splitlines())
+    assert (told["level"], "traceback" in told) == (level, traced)
+    assert told["error"] == type(error).__name__
+    assert told["message"]
 
 
 def test_secrets_are_found_wherever_the_settings_hold_them() -> None:

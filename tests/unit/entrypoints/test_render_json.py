@@ -52,6 +52,7 @@ def test_an_outcome_is_one_object_with_promised_names() -> None:
             {"path": "slugify.py", "kind": "modified"},
             {"path": "README.md", "kind": "added"},
         ],
+        "withheld": [],
         "cost": {
             "usd": 0.0124,
             "input_tokens": 12400,
@@ -91,6 +92,7 @@ def test_an_event_is_its_kind_and_its_fields() -> None:
         "checks": [CHECK],
         "lessons": ["str.encode('ascii') raises on accents: pass 'ignore'"],
         "skills": ["fold_accents"],
+        "baseline": "",
     }
 
 

@@ -15,6 +15,7 @@ from assay.contracts.execution import (
     Reason,
 )
 from assay.contracts.ports import Tool
+from assay.contracts.workspace import project_env, project_script
 from assay.testing.fake_sandbox import FakeFile, FakeSandbox, answer_with
 from assay.tools.workspace import WORKSPACE_TOOLS
 
@@ -178,7 +179,7 @@ async def test_a_command_runs_in_a_shell_within_its_time() -> None:
     )
 
     assert answer == "exit code 3 after 0.0 s\nstdout:\nout\nstderr:\nerr"
-    assert sandbox.programs == [Command(argv=("bash", "-c", "make test"), timeout_s=5)]
+    assert sandbox.programs == [Command(argv=project_script("make test"), timeout_s=5)]
     assert [chunk.data for chunk in heard] == [b"out\n", b"err\n"]
 
 
@@ -187,14 +188,16 @@ async def test_a_command_gets_no_more_time_than_the_sandbox_gives() -> None:
 
     await ask("run", sandbox, command="ls", timeout_s=3000)
 
-    assert sandbox.programs == [Command(argv=("bash", "-c", "ls"), timeout_s=60)]
+    assert sandbox.programs == [Command(argv=project_script("ls"), timeout_s=60)]
 
 
 async def test_python_runs_in_the_ready_interpreter() -> None:
     sandbox = FakeSandbox()
 
     assert await ask("python", sandbox, code="print(1)") == "exit code 0 after 0.0 s"
-    assert sandbox.programs == [PythonCode(source=b"print(1)", filename="code.py")]
+    assert sandbox.programs == [
+        PythonCode(source=b"print(1)", filename="code.py", env=project_env())
+    ]
 
 
 @pytest.mark.parametrize("reason", set(Reason) - {Reason.COMPLETED})

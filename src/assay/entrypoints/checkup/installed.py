@@ -9,13 +9,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final
 
+from assay.contracts.distribution import DISTRIBUTION, install_command
 from assay.sandbox.native.diagnosis import Finding
-from assay.settings import KEY_VARIABLES, ModelSettings, Settings
+from assay.settings import KEY_VARIABLES, ModelSettings, Settings, credentials_file, settings_file
 
 _LEAST_FREE: Final = 1 << 30
 _REQUIRED: Final = re.compile(r"""^([\w.-]+).*;.*\bextra\s*==\s*['"]([\w-]+)['"]""")
-_HEAVY: Final = frozenset({"chroma"})
-"""Extras that hardly anybody needs, so that missing them is no reason for advice."""
 _TOOLCHAINS: Final = (
     ("node", ("node", "npm"), "JavaScript"),
     ("go", ("go",), "Go"),
@@ -30,7 +29,7 @@ def look_at_keys(settings: ModelSettings) -> Iterator[Finding]:
     for name in KEY_VARIABLES:
         key = settings.api_keys.get(name)
         if key is None or not key.get_secret_value().strip():
-            fix = f"set {name}, or write it into credentials.toml beside the settings file"
+            fix = f"set {name}, or write it into {credentials_file()}"
             yield Finding(name=name, status="info", detail="not set", fix=fix)
         elif any(letter.isspace() for letter in key.get_secret_value().strip()):
             yield Finding(
@@ -47,10 +46,10 @@ def look_at_keys(settings: ModelSettings) -> Iterator[Finding]:
 def look_at_extras(requirements: Sequence[str] | None = None) -> Iterator[Finding]:
     """Say which extras of this package have everything that they name."""
     if requirements is None:
-        requirements = metadata.requires("assay") or ()
+        requirements = metadata.requires(DISTRIBUTION) or ()
     missing: dict[str, list[str]] = {}
     for requirement in requirements:
-        if (found := _REQUIRED.match(requirement)) and found[1] != "assay":
+        if (found := _REQUIRED.match(requirement)) and found[1] != DISTRIBUTION:
             missing.setdefault(found[2], [])
             if not _is_installed(found[1]):
                 missing[found[2]].append(found[1])
@@ -60,10 +59,11 @@ def look_at_extras(requirements: Sequence[str] | None = None) -> Iterator[Findin
             continue
         yield Finding(
             name=extra,
-            status="info" if extra in _HEAVY else "missing",
+            # Every extra is a choice: what needs one says so by itself.
+            status="info",
             detail="not installed",
             cause=f"without {', '.join(names)}",
-            fix=f"pip install 'assay[{extra}]'",
+            fix=install_command(extra),
         )
 
 
@@ -94,7 +94,10 @@ def look_at_toolchains(search_path: Sequence[str]) -> Iterator[Finding]:
 
 
 def look_at_folders(settings: Settings) -> Iterator[Finding]:
-    """Say whether what is kept can be kept, by writing there."""
+    """Say which files are read, and whether what is kept can be kept, by writing there."""
+    for name, path in (("settings file", settings_file()), ("credentials", credentials_file())):
+        told = str(path) if path.is_file() else f"none; it would be {path}"
+        yield Finding(name=name, status="ok" if path.is_file() else "info", detail=told)
     yield _look_at_folder("state folder", settings.state_dir, "state_dir")
     yield _look_at_folder("models", settings.models.cache_dir, "models.cache_dir")
     yield _look_at_folder("packages", settings.sandbox.packages_dir, "sandbox.packages_dir")

@@ -8,11 +8,12 @@ from urllib.parse import urlsplit
 
 import anyio
 
+from assay.contracts.distribution import install_command
 from assay.models.choosing import survey
 from assay.sandbox.factory import BACKENDS
 from assay.sandbox.native.diagnosis import Finding
 from assay.setting_sections import ForeignServerSettings
-from assay.settings import ModelSettings, SandboxSettings, Settings
+from assay.settings import ModelSettings, SandboxSettings, Settings, credentials_file
 
 _KNOCK_S: Final = 2.0
 _TRIED_ELSEWHERE: Final = ("native", "docker", "docker+runsc")
@@ -31,11 +32,19 @@ async def look_at_models(settings: ModelSettings) -> AsyncIterator[Finding]:
             continue
         yield Finding(
             name=one.name,
-            # Nobody needs them all; somebody has to answer.
-            status="info" if anybody else "missing",
+            status="info",
             detail="not usable",
             cause=one.reason,
             fix=one.fix,
+        )
+    if not anybody:
+        yield Finding(
+            name="models",
+            status="missing",
+            detail="none is usable",
+            cause="`assay run` and `assay chat` need one",
+            fix=f"{install_command('local')} for the embedded model, or set a key of a provider, "
+            f"in the environment or in {credentials_file()}",
         )
 
 

@@ -29,7 +29,7 @@ def picture_of_parts(settings: "Settings", usable: tuple["Usable", ...]) -> Pict
 
 
 def _backends(settings: "Settings") -> list[tuple[str, Node]]:
-    from assay.sandbox.factory import BACKENDS  # noqa: PLC0415 - commands load what they need
+    from assay.sandbox.factory import BACKENDS
 
     chosen = settings.sandbox.backend
     return [
@@ -74,7 +74,7 @@ def picture_of_agent() -> Picture:
     Raises:
         MissingExtraError: If LangGraph is not installed.
     """
-    from assay.agent.graph import STEPS, describe_passages  # noqa: PLC0415 - takes a second
+    from assay.agent.graph import STEPS, describe_passages
 
     passages = describe_passages()
     steps = [

@@ -110,10 +110,11 @@ class _Pen:
 
 def _total(lattice: Lattice) -> Text:
     newest = lattice.rows[-1]
-    endings = [newest.statuses.get(test) for test in lattice.tests]
-    passed = len(newest.passed)
+    counted = lattice.counted
+    endings = [newest.statuses.get(test) for test in counted]
+    passed = endings.count(TestStatus.PASSED)
     line = unwrapped()
-    line.append(f"{passed} of {count(len(endings), 'test')} pass", style="bold")
+    line.append(f"{passed} of {count(len(endings), lattice.noun)} pass", style="bold")
     for status, word in _WORDS.items():
         if number := endings.count(status):
             line.append(f", {number} {word}", style=MARKS[status].style)

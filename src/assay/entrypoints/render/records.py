@@ -29,6 +29,7 @@ def json_outcome(outcome: Outcome) -> dict[str, Any]:
         },
         "findings": [_plain(finding) for finding in outcome.findings],
         "changes": [_plain(change) for change in outcome.changes],
+        "withheld": [_plain(one) for one in outcome.withheld],
         "cost": {
             "usd": usage.cost_usd,
             "input_tokens": usage.input_tokens,

@@ -14,7 +14,15 @@ from assay.contracts.verdict import Finding, Severity
 from assay.contracts.workspace import ChangeKind
 from assay.entrypoints.render.lattice import LatticePicture
 from assay.entrypoints.render.text import one_line, shortened, visible
-from assay.entrypoints.render.words import MEANING, clock, cost, count, ending, in_words
+from assay.entrypoints.render.words import (
+    MEANING,
+    clock,
+    cost,
+    count,
+    ending,
+    in_words,
+    withheld_line,
+)
 
 _STYLES: Final = {
     Status.ACCEPTED: "green",
@@ -24,7 +32,12 @@ _STYLES: Final = {
     Status.INTERRUPTED: "yellow",
     Status.FAILED: "red",
 }
-_SEVERITIES: Final[dict[Severity, str]] = {"forgery": "red", "doubt": "yellow", "note": "dim"}
+_SEVERITIES: Final[dict[Severity, str]] = {
+    "forgery": "red",
+    "rejected": "red",
+    "doubt": "yellow",
+    "note": "dim",
+}
 _KINDS: Final[dict[ChangeKind, tuple[str, str]]] = {
     "added": ("+", "green"),
     "modified": ("~", "yellow"),
@@ -143,6 +156,7 @@ def _facts(outcome: Outcome, *, folder: str, local: bool) -> RenderableType:
         "attempts": str(outcome.attempts),
         "cost": f"{cost(outcome.usage, local=local)} ({in_words(outcome.usage)})",
         "time": clock(outcome.wall_s),
+        "withheld": withheld_line(outcome.withheld) if outcome.withheld else "",
         "certificate": one_line(outcome.certificate, 600),
         "run": one_line(outcome.run) + (f" in {one_line(folder, 600)}" if folder else ""),
     }

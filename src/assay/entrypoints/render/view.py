@@ -31,14 +31,14 @@ class View(Protocol):
 @contextmanager
 def open_view(console: "Console | None" = None, *, verbose: bool = False) -> Generator[View]:
     """Show the events of a run until the context is left. What it yields never blocks for long."""
-    from assay.entrypoints.render.plain import PlainView  # noqa: PLC0415 - loads rich only if shown
+    from assay.entrypoints.render.plain import PlainView
 
     if console is None:
         console = open_console(stderr=True)
     if not console.is_terminal or console.is_dumb_terminal:
         yield PlainView(console.file, verbose=verbose)
         return
-    from assay.entrypoints.render.live import open_live_view  # noqa: PLC0415
+    from assay.entrypoints.render.live import open_live_view
 
     with open_live_view(console, verbose=verbose) as view:
         yield view
@@ -46,7 +46,7 @@ def open_view(console: "Console | None" = None, *, verbose: bool = False) -> Gen
 
 def open_console(*, stderr: bool = False) -> "Console":
     """Make a console that can write any text, whatever the terminal's encoding can hold."""
-    from rich.console import Console  # noqa: PLC0415
+    from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
     if isinstance(stream, TextIOWrapper):

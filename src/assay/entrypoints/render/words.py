@@ -1,6 +1,6 @@
 """Says the events of a run in words: one line each, no colour, nothing that a terminal obeys."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import PurePosixPath
 from typing import Final, assert_never
 
@@ -27,15 +27,16 @@ from assay.contracts.events import (
     Verified,
 )
 from assay.contracts.goal import Outcome, Status
+from assay.contracts.plurals import count
 from assay.contracts.verdict import CheckReport, Finding, Grade, TestStatus, Verdict
-from assay.contracts.workspace import FileChange
+from assay.contracts.workspace import FileChange, Withheld
 from assay.entrypoints.render.text import one_line, shortened
 
 MEANING: Final = {
     Grade.PROVEN: "your own tests pass in a fresh sandbox, and a forgery would have been seen",
-    Grade.CHECKED: "checks that failed on the untouched files now pass; the agent wrote them, or "
-    "only their exit code is known",
-    Grade.RAN: "it ran and ended well; that the output is right is the model's own judgement",
+    Grade.CHECKED: "checks that failed on the untouched files now pass; the agent wrote them, only "
+    "their exit code is known, or there is a doubt",
+    Grade.RAN: "it ran and ended well; no check that failed on the untouched files confirms it",
 }
 """What an acceptance is worth, by grade."""
 
@@ -85,10 +86,11 @@ def event_line(event: RunEvent) -> str:
 def _of_the_run(event: RunStarted | RunResumed | RunEnded | BudgetUsed) -> str:
     match event:
         case RunStarted():
+            withheld = f"; withheld: {withheld_line(event.withheld)}" if event.withheld else ""
             return (
                 f"run {one_line(event.run)}: {one_line(event.goal.statement)} "
                 f"(model {one_line(event.model)}, sandbox {one_line(event.backend)}, "
-                f"{one_line(event.isolation)}, files in {one_line(event.workspace)})"
+                f"{one_line(event.isolation)}, files in {one_line(event.workspace)}){withheld}"
             )
         case RunResumed():
             return f"run {one_line(event.run)} is taken up again"
@@ -112,6 +114,7 @@ def _of_the_plan(event: Planned | ChecksWritten) -> str:
                 f"decided by {listed(event.checks)}" if event.checks else "",
                 f"{count(len(event.lessons), 'lesson')} recalled" if event.lessons else "",
                 f"offers {listed(event.skills)} of earlier runs" if event.skills else "",
+                one_line(event.baseline),
             )
             return "; ".join(filter(None, parts))
         case ChecksWritten():
@@ -224,9 +227,10 @@ def listed(things: Iterable[object]) -> str:
     return shortened(", ".join(shown), 400)
 
 
-def count(number: int, noun: str) -> str:
-    """Return `1 test`, `1,200 tests`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+def withheld_line(withheld: Sequence[Withheld]) -> str:
+    """Say what the code and the model do not see, and how to change that."""
+    told = listed(f"{one} ({one.why})" for one in withheld)
+    return f"{told}; --include PATH uses one"
 
 
 def in_words(usage: Usage) -> str:

@@ -1,0 +1,40 @@
+"""Asks before something is removed for good."""
+
+import sys
+from collections.abc import Collection, Iterable
+
+import click
+
+from assay.contracts.errors import UsageError
+
+YES = click.option("--yes", is_flag=True, help="Do not ask. Needed where there is no terminal.")
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Return if the person agrees, or has done so with `--yes`.
+
+    Raises:
+        UsageError: If there is no terminal to ask at.
+        click.Abort: If the answer is no.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise UsageError(
+            "this removes something for good, and there is no terminal to ask at", hint="add --yes"
+        )
+    click.confirm(question, abort=True, err=True)
+
+
+def check_ids(ids: Iterable[str], known: Collection[str]) -> None:
+    """Check that everything that is to be removed is there.
+
+    Raises:
+        UsageError: If something is not.
+    """
+    for each in ids:
+        if each not in known:
+            raise UsageError(
+                f"nothing of the name {each!r} was left behind",
+                hint="`assay sandbox list` shows what was",
+            )
