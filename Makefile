@@ -11,6 +11,8 @@ PYTHON = $(shell for name in python3 python3.11 python3.12 python3.13 python3.14
 
 # What images are built on: any with Python 3.11 or newer.
 BASE_IMAGE := python:3.11-slim
+# More extras for the image of the executor, each after a comma: `,docker`.
+EXECUTOR_EXTRAS :=
 
 # The example that `make run` carries out.
 GOAL := anagrams
@@ -55,7 +57,9 @@ images: $(READY)
 	@$(BIN)/python deploy/wheels.py --pip '$(PYTHON) -m pip' $(BASE_IMAGE)
 	@for name in executor mcp api; do \
 		docker build --quiet --network none --file deploy/$$name.Dockerfile \
-			--build-arg BASE_IMAGE=$(BASE_IMAGE) --tag assay-$$name build/images || exit 1; done
+			--build-arg BASE_IMAGE=$(BASE_IMAGE) \
+			$$([ $$name != executor ] || echo --build-arg EXTRAS=$(EXECUTOR_EXTRAS)) \
+			--tag assay-$$name build/images || exit 1; done
 
 secrets: $(READY)
 	@ASSAY=$(BIN)/assay deploy/secrets.sh

@@ -8,6 +8,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from assay.contracts.distribution import DISTRIBUTION
 from tests.support.sources import PACKAGE, ROOT
 
 DOCUMENTS = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")
@@ -86,7 +87,20 @@ def declared_requirements() -> list[Requirement]:
     groups = project["dependency-groups"].values()
     lists = [project["project"]["dependencies"], *extras, *groups]
     found = [Requirement(text) for texts in lists for text in texts]
-    return [requirement for requirement in found if requirement.name != "assay"]
+    return [requirement for requirement in found if requirement.name != DISTRIBUTION]
+
+
+def test_the_name_of_the_distribution_is_the_same_everywhere() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["name"] == DISTRIBUTION
+
+    # What `pip install` would fetch under the name of the module is another project.
+    folders = ("src", "docs", "deploy", "examples")
+    files = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.is_file()]
+    wrong = re.compile(r"(?<![\w.-])assay\[[a-z0-9,]+\]")
+    for path in (*files, *ROOT.glob("*.toml"), ROOT / "README.md", ROOT / "SECURITY.md"):
+        text = path.read_text(errors="replace")
+        assert not wrong.search(text), f"{path.relative_to(ROOT)} names another distribution"
 
 
 def test_the_lock_holds_what_is_declared() -> None:

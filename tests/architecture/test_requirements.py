@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.requirements import VARIABLE, require
+from tests.support.requirements import VARIABLE, count_missing, require
 
 
 def test_what_was_not_promised_may_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -23,3 +23,14 @@ def test_what_is_there_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "")
 
     require("cgroup", available=True, why="unused")
+
+
+def test_what_was_skipped_is_counted_by_component() -> None:
+    reasons = [
+        "Skipped: needs 'go': there is no go here",
+        "Skipped: needs 'docker': no engine",
+        "Skipped: not in a virtual environment",
+        "Skipped: needs 'docker': no engine",
+    ]
+
+    assert count_missing(reasons) == "docker 2, go 1, other reasons 1"

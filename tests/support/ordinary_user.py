@@ -1,4 +1,4 @@
-"""Somebody ordinary, with a Python that has Assay, for what must hold without root as well."""
+"""An ordinary user, with a home and a Python that has Assay, for what must hold without root."""
 
 import os
 import pwd
@@ -16,6 +16,7 @@ from tests.support.requirements import require
 from tests.support.sources import PACKAGE
 
 NAMES = ("assay-ci", "nobody")
+"""The gate makes the first; every machine has the second, whose home does not exist."""
 _VERSION = f"python{sys.version_info.major}.{sys.version_info.minor}"
 _ENTER = 0o001
 _READ_AND_ENTER = 0o005
@@ -23,11 +24,12 @@ _READ_AND_ENTER = 0o005
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrdinaryUser:
-    """Whoever runs the tests, unless that is root."""
+    """The user who runs the tests, unless that is root."""
 
     uid: int
     gid: int
-    home: str
+    home: Path
+    """A folder of the tests: an account can have no home, or one that cannot be written to."""
     python: Path
     """An interpreter this user can run, with Assay and what it needs."""
 
@@ -35,7 +37,7 @@ class OrdinaryUser:
         self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, timeout_s: float = 100
     ) -> subprocess.CompletedProcess[str]:
         """Run a program as this user, with an environment as after a login."""
-        own = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": self.home, "LANG": "C.UTF-8"}
+        own = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(self.home), "LANG": "C.UTF-8"}
         someone_else = os.geteuid() != self.uid
         return subprocess.run(
             argv,
@@ -53,27 +55,31 @@ class OrdinaryUser:
 
 @contextmanager
 def an_ordinary_user() -> Generator[OrdinaryUser]:
-    """Give an ordinary user a Python, made once and removed at the end."""
-    if os.geteuid() != 0:
-        me = pwd.getpwuid(os.geteuid())
-        yield OrdinaryUser(
-            uid=me.pw_uid, gid=me.pw_gid, home=me.pw_dir, python=Path(sys.executable)
-        )
-        return
+    """Give an ordinary user a home and a Python, made once and removed at the end."""
+    with tempfile.TemporaryDirectory(prefix="assay-user-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        home = folder / "home"
+        home.mkdir(mode=0o700)
+        if os.geteuid() != 0:
+            uid, gid, python = os.geteuid(), os.getegid(), Path(sys.executable)
+        else:
+            account, base = _account_and_python()
+            uid, gid = account.pw_uid, account.pw_gid
+            python = _make_environment(base, folder / "venv")
+            os.chown(home, uid, gid)
+        yield OrdinaryUser(uid=uid, gid=gid, home=home, python=python)
+
+
+def _account_and_python() -> tuple[pwd.struct_passwd, Path]:
     known = {entry.pw_name: entry for entry in pwd.getpwall()}
-    user = next((known[name] for name in NAMES if name in known), None)
+    account = next((known[name] for name in NAMES if name in known), None)
     base = _python_for_everyone()
     why = f"there is no user {' or '.join(NAMES)}, or no {_VERSION} that everyone may run"
-    require("user", available=user is not None and base is not None, why=why)
-    assert user is not None
+    require("user", available=account is not None and base is not None, why=why)
+    assert account is not None
     assert base is not None
-    folder = Path(tempfile.mkdtemp(prefix="assay-python-"))
-    try:
-        folder.chmod(0o755)
-        python = _make_environment(base, folder / "venv")
-        yield OrdinaryUser(uid=user.pw_uid, gid=user.pw_gid, home=user.pw_dir, python=python)
-    finally:
-        shutil.rmtree(folder)
+    return account, base
 
 
 def _python_for_everyone() -> Path | None:

@@ -5,6 +5,9 @@ cannot find one of those has found a broken gate, and says so instead of being s
 """
 
 import os
+import re
+from collections import Counter
+from collections.abc import Iterable
 
 import pytest
 
@@ -25,3 +28,11 @@ def require(component: str, *, available: bool, why: str) -> None:
     if component in promised_components():
         pytest.fail(f"{VARIABLE} promises {component!r}, but {why}", pytrace=False)
     pytest.skip(f"needs {component!r}: {why}")
+
+
+def count_missing(reasons: Iterable[str]) -> str:
+    """Count the skipped tests by the component that each of them needs, most missed first."""
+    named = (re.search(r"needs '([^']+)': ", reason) for reason in reasons)
+    counts = Counter(match[1] if match else "other reasons" for match in named)
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(f"{component} {count}" for component, count in ordered)

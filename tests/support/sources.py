@@ -3,6 +3,7 @@
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,6 +28,7 @@ def name_of(module: Path) -> str:
     return module.relative_to(PACKAGE).as_posix()
 
 
+@cache
 def parse(module: Path) -> ast.Module:
     return ast.parse(module.read_bytes(), filename=str(module))
 

@@ -10,7 +10,7 @@ from assay.sandbox.packages.store import PackageStore
 from assay.sandbox.packages.target import Target, own_target
 
 
-def make_wheel(  # noqa: PLR0913 - what a wheel may differ in
+def make_wheel(
     folder: Path,
     name: str,
     version: str = "1.0",
