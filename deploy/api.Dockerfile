@@ -20,7 +20,7 @@ RUN uv pip install --quiet --no-index --find-links /wheels \
       openai anthropic google-genai genai-prices jsonschema prompt-toolkit pyyaml
 COPY own /own
 RUN uv pip install --quiet --no-index --find-links /wheels --find-links /own \
-      'assay[serve,agent,chat,openai,anthropic,gemini,executor]' \
+      'assay-agent[serve,agent,chat,openai,anthropic,gemini,executor]' \
  && /opt/assay/bin/assay serve --help
 
 FROM ${BASE_IMAGE}

@@ -2,12 +2,15 @@
 #
 #   make images                            # gathers wheels with pip, then builds this and the others
 #   make images BASE_IMAGE=python:3.12-slim
+#   make images EXECUTOR_EXTRAS=,docker    # can start sibling containers; see docs/reference/docker.md
 #
 # Built without a network, from the wheels in its context (deploy/wheels.py). compose.yaml shows how
 # to start it so that programs are kept apart from it and from each other.
 ARG BASE_IMAGE=python:3.11-slim
 
 FROM ${BASE_IMAGE} AS build
+# More extras of Assay, each after a comma.
+ARG EXTRAS=
 COPY wheels /wheels
 # uv is taken out of its wheel: not every base image has an installer.
 RUN python3 -m zipfile -e /wheels/uv-*.whl /uv && chmod +x /uv/uv-*.data/scripts/uv \
@@ -17,12 +20,12 @@ ENV VIRTUAL_ENV=/opt/assay UV_NO_CACHE=1 UV_COMPILE_BYTECODE=1
 RUN uv pip install --quiet --no-index --find-links /wheels \
       anyio click pydantic rich cryptography grpcio grpcio-health-checking grpcio-reflection \
       opentelemetry-exporter-otlp-proto-http opentelemetry-sdk prometheus-client protobuf uv \
-      matplotlib numpy pandas scikit-learn
+      matplotlib numpy openpyxl pandas pyarrow scikit-learn seaborn xlrd
 COPY own /own
-RUN uv pip install --quiet --no-index --find-links /wheels --find-links /own 'assay[executor,packages,data]' \
+RUN uv pip install --quiet --no-index --find-links /wheels --find-links /own "assay-agent[executor,packages,data${EXTRAS}]" \
  && cd /opt/assay/lib/python3*/site-packages/assay \
  && find . -mindepth 1 -maxdepth 1 ! -name contracts ! -name sandbox ! -name wire ! -name entrypoints \
-      ! -name '__*' ! -name '*setting*' -exec rm -r {} + \
+      ! -name '__*' ! -name '*setting*' ! -name project_env.py -exec rm -r {} + \
  && find entrypoints -mindepth 1 -maxdepth 1 ! -name __init__.py ! -name complaints.py \
       ! -name executor.py -exec rm -r {} + \
  && rm /opt/assay/bin/assay && python3 -m compileall -qq . \

@@ -15,7 +15,7 @@ ENV VIRTUAL_ENV=/opt/assay UV_NO_CACHE=1 UV_COMPILE_BYTECODE=1
 RUN uv pip install --quiet --no-index --find-links /wheels \
       mcp anyio click pydantic rich cryptography grpcio grpcio-health-checking protobuf
 COPY own /own
-RUN uv pip install --quiet --no-index --find-links /wheels --find-links /own 'assay[mcp,executor]' \
+RUN uv pip install --quiet --no-index --find-links /wheels --find-links /own 'assay-agent[mcp,executor]' \
  && /opt/assay/bin/assay mcp serve --help
 
 FROM ${BASE_IMAGE}

@@ -21,12 +21,14 @@ from typing import Final
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from assay.contracts.distribution import DISTRIBUTION
+
 ROOT: Final = Path(__file__).parents[1]
 CONTEXT: Final = ROOT / "build" / "images"
 WHEELS: Final = CONTEXT / "wheels"
 OWN: Final = CONTEXT / "own"
 EXTRAS: Final = (
-    *("executor", "packages", "data"),
+    *("executor", "packages", "data", "docker"),
     "mcp",
     *("serve", "agent", "chat", "openai", "anthropic", "gemini"),
 )
@@ -120,7 +122,7 @@ def main() -> None:
     given = parser.parse_args()
     CONTEXT.mkdir(parents=True, exist_ok=True)
     version = python_of(given.base_image)
-    fetch(closure("assay", EXTRAS), version, given.pip.split())
+    fetch(closure(DISTRIBUTION, EXTRAS), version, given.pip.split())
     build_own()
     shutil.copy(ROOT / "deploy" / "with_keys.sh", CONTEXT)
     print(f"{len(list(WHEELS.glob('*.whl')))} wheels for Python {version}")

@@ -1,6 +1,6 @@
 """Has an agent of the OpenAI Agents SDK carry out a goal in a sandbox of Assay.
 
-    pip install 'assay[mcp]' openai-agents
+    pip install 'assay-agent[mcp]' openai-agents
     OPENAI_API_KEY=… python examples/openai_agents_sdk.py "Write fib.py and run it for 30"
 
 It starts `assay mcp serve all --stdio` itself. With --http it uses servers that run already
