@@ -48,6 +48,7 @@ class Lineage:
         try:
             for _ in range(4):
                 ends.append(os.pipe2(os.O_CLOEXEC))  # noqa: PERF401 - closed if one of them fails
+            self.events = select.epoll()
         except OSError as error:
             close_all(end for pair in ends for end in pair)
             raise SandboxUnavailableError(
@@ -56,7 +57,6 @@ class Lineage:
         self.theirs: tuple[int, ...] = tuple(writing for _, writing in ends)
         ours = tuple(Descriptor(reading) for reading, _ in ends)
         self.stdout, self.stderr, self.answers, self.reports = ours
-        self.events = select.epoll()
         for descriptor in ours:
             self.events.register(descriptor.number, select.EPOLLIN)
 

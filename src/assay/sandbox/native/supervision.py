@@ -13,10 +13,12 @@ from typing import Any, Final, Literal
 
 import anyio
 
+from assay.contracts.errors import SandboxUnavailableError
 from assay.contracts.execution import Limits, OutputChunk, Reason
 from assay.contracts.ports import OnOutput
 from assay.sandbox.native import leaving
 from assay.sandbox.native.cell import Cell, Descriptor
+from assay.sandbox.native.open_files import TOO_FEW_HINT
 from assay.sandbox.native.watch import Sample, Watch
 from assay.sandbox.output import Capture
 
@@ -93,7 +95,7 @@ class Supervision:
 
     async def _follow(self, request: bytes, stdin: bytes) -> None:
         """Wait for everything at once, in one task: small programs spend their time here."""
-        with closing(select.epoll()) as events:
+        with closing(_new_epoll()) as events:
             self._events = events
             self._feed(self._cell.go, memoryview(request))
             self._feed(self._cell.stdin, memoryview(stdin))
@@ -207,6 +209,15 @@ class Supervision:
         reason = passed_limit(self._sample, self._limits)
         if reason is not None:
             self.kill(reason)
+
+
+def _new_epoll() -> select.epoll:
+    try:
+        return select.epoll()
+    except OSError as error:
+        raise SandboxUnavailableError(
+            f"out of descriptors: {error}", dispatch="never_started", hint=TOO_FEW_HINT
+        ) from error
 
 
 def passed_limit(sample: Sample, limits: Limits) -> Reason | None:

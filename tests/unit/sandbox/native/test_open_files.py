@@ -7,10 +7,15 @@ from collections.abc import Callable
 
 import pytest
 
+from assay.contracts.errors import SandboxUnavailableError
 from assay.sandbox.native import sleeper
 from assay.sandbox.native.channel import RefusedError
-from assay.sandbox.native.open_files import highest, raise_limit
+from assay.sandbox.native.lineage import Lineage
+from assay.sandbox.native.open_files import TOO_FEW_HINT, highest, raise_limit
 from tests.support.channels import a_channel, open_descriptors
+
+_LOWEST = 3
+"""The first descriptor that is free where only the standard streams are open."""
 
 
 @pytest.mark.parametrize("limit", [256, 512, 1024, 1025, 4096])
@@ -33,6 +38,17 @@ def test_the_soft_limit_goes_up_to_the_hard_one(soft: int) -> None:
         return resource.getrlimit(resource.RLIMIT_NOFILE) == (1024, 1024) and highest(99) == 98
 
     assert _holds_with((soft, 1024), raise_it)
+
+
+def test_a_branch_without_room_for_its_events_is_refused_and_leaves_nothing() -> None:
+    def is_refused() -> bool:
+        try:
+            Lineage(1)
+        except SandboxUnavailableError as error:
+            return error.hint == TOO_FEW_HINT and _first_free() == _LOWEST
+        return False
+
+    assert _holds_with((_LOWEST + 8, _LOWEST + 8), is_refused)
 
 
 async def test_descriptors_that_do_not_fit_are_a_refusal_and_the_channel_lives_on() -> None:
