@@ -45,6 +45,8 @@ RUN = RunRow(
     created_at=2.5,
 )
 REQUEST = Request(messages=(Message(role="user", text="hello"),))
+LONG_REQUEST = Request(messages=(Message(role="user", text="hello " * 200),))
+"""Estimated at more than the 300 tokens that its reply says were read."""
 
 
 def with_quota(tokens: int | None = None, usd: float | None = None) -> Caller:
@@ -95,7 +97,7 @@ async def test_parallel_turns_do_not_use_more_tokens_than_the_quota(
             )
             model = quotas.held(ScriptedModel(Script(said=(said,))), caller, hold)
             try:
-                assert (await model.reply(REQUEST)).usage.input_tokens == used.input_tokens
+                assert (await model.reply(LONG_REQUEST)).usage.input_tokens == used.input_tokens
                 outcomes["answered"] += 1
             except BudgetExceededError:
                 outcomes["too little left"] += 1

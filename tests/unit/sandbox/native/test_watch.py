@@ -1,4 +1,5 @@
 import ctypes
+import gc
 import mmap
 import os
 import select
@@ -33,6 +34,14 @@ MEGABYTE = 1 << 20
 KEPT: list[mmap.mmap] = []
 SOCKETS: list[tuple[socket.socket, socket.socket]] = []
 """What a child holds on to while it is looked at."""
+
+
+@pytest.fixture(autouse=True)
+def no_collections() -> Generator[None]:
+    """Keep the garbage collector from writing to pages that children share with this process."""
+    gc.disable()
+    yield
+    gc.enable()
 
 
 @contextmanager
