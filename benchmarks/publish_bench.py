@@ -27,18 +27,21 @@ SUITES = {
     "python": ("Polyglot, ten Python exercises", "polyglot --dataset CLONE $TEN", TEN),
 }
 """By the beginning of their folders' names: title, what is run, what has to be set before."""
-NO_COMMIT = "a folder that is no git clone, so its commit is not known"
+NO_COMMIT = "a folder that is not a git clone, so its commit is unknown"
 HEAD = """\
-# What the embedded model solves alone, and with Assay
+# The embedded model alone, and with Assay
 
-The same model, asked once with docs and stub only (track `blind`, one try, temperature 0), and at
-work in Assay with the tests in sight (track `agentic`). The two are different tracks: the first is
-what a single reply is worth, the second what the same model comes to when its proposals are run and
-judged. Both are judged by the same verifier in fresh sandboxes without network; memory was off, so
-that no exercise could help another. The gate was asked by itself: it accepted the reference and
-rejected the stub of every exercise. Intervals are Wilson's, 95 %; the p-value is McNemar's, exact.
+This page compares two tracks with the same model. In the track `blind` (one try, temperature 0),
+the model replies once and sees only docs and stub. In the track `agentic`, Assay works with the
+model and sees the tests. `blind` measures a single reply. `agentic` measures the model when Assay
+runs and verifies its attempts.
 
-This page is made by `python benchmarks/publish_bench.py RUNS` from the runs' own folders.
+The same verifier judges both, in fresh sandboxes without network access. Memory was off, so no
+exercise could help another. Suite validation ran separately. For every exercise, the tests accepted
+the reference and rejected the stub. Intervals are 95 % Wilson intervals. The p-value is from
+McNemar's exact test.
+
+`python benchmarks/publish_bench.py RUNS` generates this page from the folders of the runs.
 """
 
 
@@ -81,14 +84,15 @@ def section(title: str, commands: str, single: Summary, agentic: Summary) -> str
             )
     found = compare(single, agentic)
     rows = [
-        ("asked once", *rate_cells(single.rate), *effort(single)),
+        ("single reply", *rate_cells(single.rate), *effort(single)),
         ("Assay", *rate_cells(agentic.rate), *effort(agentic)),
     ]
     flips = (
-        f"Assay solved {len(found.gained)} that one reply did not, and one reply solved "
-        f"{len(found.lost)} that Assay did not; p = {found.p_value:.3g}."
+        f"Assay solved {len(found.gained)} exercises that the single reply did not solve. "
+        f"The single reply solved {len(found.lost)} that Assay did not solve; "
+        f"p = {found.p_value:.3g}."
     )
-    head = ("", "solved", "rate", "95 % interval", "tokens written", "seconds each")
+    head = ("", "solved", "rate", "95 % interval", "output tokens", "seconds per exercise")
     return "\n\n".join(
         (
             f"## {title}",
@@ -97,9 +101,9 @@ def section(title: str, commands: str, single: Summary, agentic: Summary) -> str
             commands,
             table(head, rows),
             flips,
-            "### What Assay did not solve, and why",
+            "### Failures with Assay",
             failures(agentic),
-            "### What one reply did not solve, and why",
+            "### Failures of the single reply",
             failures(single),
         )
     )
@@ -157,10 +161,10 @@ def kind_of(result: Result) -> str:
 def where(summary: Summary) -> str:
     environment = summary.environment
     return (
-        f"## Where\n\nAssay {environment.get('assay')}, sandbox {environment.get('backend')} "
+        f"## Environment\n\nAssay {environment.get('assay')}, sandbox {environment.get('backend')} "
         f"({environment.get('isolation')}), {environment.get('python')}, "
         f"{environment.get('toolchains', {}).get('python', '')}, {environment.get('machine')}, "
-        f"two processors shared with other work, which the seconds show and the rates do not.\n"
+        f"two processors shared with other work. That affects the seconds, not the rates.\n"
     )
 
 
