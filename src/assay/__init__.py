@@ -1,4 +1,4 @@
-"""A coding agent that hands over only code it has proven.
+"""A coding agent that does not take the model's word for it.
 
 Importing this loads the standard library and nothing else; its functions bring in the rest when
 they are first asked for.

@@ -102,7 +102,7 @@ class _Sitting:
 @click.option("--model", help="With --goal or --benchmarks: who answers.")
 @click.pass_context
 def cli(ctx: click.Context, *, verbose: bool, **short: "str | int | bool | None") -> object:
-    """A coding agent that hands over only code it has proven."""
+    """A coding agent that does not take the model's word for it."""
     from assay.entrypoints.logs import CommandLog
 
     sitting = ctx.ensure_object(_Sitting)

@@ -39,7 +39,7 @@ from assay.entrypoints.http.problems import (
 from assay.hosting.hosting import Hosting
 
 _ABOUT: Final = (
-    "A coding agent that hands over only code it has proven. Errors are "
+    "A coding agent that does not take the model's word for it. Errors are "
     "`application/problem+json`; every answer names its request in `X-Request-Id`."
 )
 
