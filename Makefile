@@ -1,41 +1,42 @@
-# Every target sets up what it needs: Python 3.11 or newer with pip, and make, are enough.
+# Requirements: make, and Python 3.11 or newer with pip. Each target installs everything else that it needs.
 
 VENV  := .venv
 BIN   := $(VENV)/bin
 READY := $(VENV)/.ready
 UV    := $(BIN)/uv
 
-# The first interpreter that is new enough. Evaluated only when the environment is made.
+# The first Python 3.11 or newer in PATH. Evaluated only when .venv is created.
 PYTHON = $(shell for name in python3 python3.11 python3.12 python3.13 python3.14; do \
 	$$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$name && break; done)
 
-# What images are built on: any with Python 3.11 or newer.
+# The base of the container images: any image with Python 3.11 or newer.
 BASE_IMAGE := python:3.11-slim
-# More extras for the image of the executor, each after a comma: `,docker`.
+# More extras for the executor image, each after a comma. Example: `,docker`.
 EXECUTOR_EXTRAS :=
 
-# The example that `make run` carries out.
+# The folder below examples/goals that `make run` uses.
 GOAL := anagrams
 
-.PHONY: help run test test-slow test-backends engine images secrets check bench bench-agent fix stubs lock clean
+.PHONY: help run test test-slow test-backends engine images secrets check bench bench-agent fix stubs lock dist clean
 
 help:
-	@echo 'make run      carry out examples/goals/anagrams with the embedded model, and verify the result'
-	@echo 'make test     run the tests (make test ARGS="-k files" for some)'
-	@echo 'make test-slow   those that take long: kills at every point, every forgery that we know'
-	@echo 'make test-backends   the suites on all other backends, compose, languages of benchmarks (many minutes; see make engine)'
-	@echo 'make engine   install and start Docker with gVisor and a base image (Debian, root)'
-	@echo 'make images   build the images of compose.yaml (BASE_IMAGE=... for another base)'
-	@echo 'make secrets  certificates and tokens for compose.yaml, in deploy/secrets'
-	@echo 'make check    formatting, lint, import rules, types, function lengths'
-	@echo 'make bench    measure the sandbox beside others that are installed'
-	@echo 'make bench-agent   measure the controller, then the agent beside one reply of the same model'
-	@echo 'make fix      format, and repair what the linter can repair'
-	@echo 'make stubs    write anew what is generated: src/assay/wire/*_pb2*, deploy/seccomp.json'
-	@echo 'make lock     write requirements.lock anew (ARGS=--upgrade for newer versions)'
-	@echo 'make clean    remove what the other targets made'
+	@echo 'make run            run the example goal examples/goals/anagrams with the embedded model, and verify the result'
+	@echo 'make test           run the tests (ARGS="-k files" for some of them)'
+	@echo 'make test-slow      run the slow tests: a kill at every point, all known forgeries'
+	@echo 'make test-backends  run the suites on all other backends, compose and benchmark languages (slow; see make engine)'
+	@echo 'make engine         install and start Docker with gVisor, and create a base image (Debian, root)'
+	@echo 'make images         build the images of compose.yaml (BASE_IMAGE=... for another base image)'
+	@echo 'make secrets        create certificates and tokens for compose.yaml in deploy/secrets'
+	@echo 'make check          check formatting, lint, import rules, types and function sizes'
+	@echo 'make bench          measure the sandbox, and other installed sandboxes for comparison'
+	@echo 'make bench-agent    measure the controller, then the agent against a single reply of the same model'
+	@echo 'make fix            format the code and apply the automatic fixes of the linter'
+	@echo 'make stubs          regenerate src/assay/wire/*_pb2* and deploy/seccomp.json'
+	@echo 'make lock           regenerate requirements.lock (ARGS=--upgrade for newer versions)'
+	@echo 'make dist           build the wheel and the source distribution in dist/'
+	@echo 'make clean          remove everything that the other targets created'
 
-# A copy, so that the example can be run again.
+# Works on a copy, so that the example can be run again.
 run: $(READY)
 	@rm -rf build/run && mkdir -p build && cp -r examples/goals/$(GOAL)/workspace build/run
 	@$(BIN)/assay run "$$(cat examples/goals/$(GOAL)/goal.md)" --workspace build/run --model local --yes $(ARGS)
@@ -93,13 +94,18 @@ lock: $(READY)
 		--generate-hashes --no-annotate --custom-compile-command 'make lock' --quiet \
 		--output-file requirements.lock $(ARGS)
 
+# Built from the locked build backend, so that no build dependency is downloaded.
+dist: $(READY)
+	@rm -rf dist
+	@$(UV) build --quiet --offline --no-build-isolation --python $(BIN)/python --out-dir dist
+
 clean:
 	rm -rf $(VENV) build dist .hypothesis .import_linter_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# uv is installed by pip, everything else by uv, all by the hashes in the lock. uv does not read
-# pip's configuration, so where the package index is known only to pip, pip does it all.
-# Byte code is compiled now because users who cannot write here would compile it at every start.
+# pip installs uv, and uv installs everything else, all of it by the hashes in the lock file. uv does not
+# read pip's configuration. If only pip knows the package index, pip installs everything.
+# Bytecode is compiled now. Otherwise, users without write access would compile it at every start.
 $(READY): requirements.lock pyproject.toml
 	@echo 'setting up $(VENV)'
 	@$(BIN)/python -c '' 2>/dev/null || $(PYTHON) -m venv --clear --without-pip $(VENV)

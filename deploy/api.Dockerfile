@@ -1,5 +1,5 @@
-# The HTTP API and the web page: agent and models, but no program is ever run in here; those are an
-# executor's. The model that runs on one's own machine is not in it; use one over the network.
+# The HTTP API and the web page, with the agent and the model providers. No sandboxed program runs in this
+# container; an executor runs them. The embedded model is not included; use a model over the network.
 #
 #   make images
 #
@@ -8,11 +8,11 @@ ARG BASE_IMAGE=python:3.11-slim
 
 FROM ${BASE_IMAGE} AS build
 COPY wheels /wheels
-# uv is taken out of its wheel: not every base image has an installer.
+# uv is extracted from its wheel, because not every base image has an installer.
 RUN python3 -m zipfile -e /wheels/uv-*.whl /uv && chmod +x /uv/uv-*.data/scripts/uv \
  && mv /uv/uv-*.data/scripts/uv /usr/local/bin/uv && python3 -m venv --without-pip /opt/assay
 ENV VIRTUAL_ENV=/opt/assay UV_NO_CACHE=1 UV_COMPILE_BYTECODE=1
-# Of what is in the wheels, only what this image needs; it stays in the engine's cache.
+# Installs only the wheels that this image needs. This layer stays in the build cache.
 RUN uv pip install --quiet --no-index --find-links /wheels \
       anyio click pydantic rich cryptography grpcio grpcio-health-checking protobuf \
       fastapi fastapi-offline limits opentelemetry-exporter-otlp-proto-http opentelemetry-sdk prometheus-client \
@@ -27,7 +27,7 @@ FROM ${BASE_IMAGE}
 LABEL org.opencontainers.image.title=assay-api
 COPY --from=build /opt/assay /opt/assay
 COPY with_keys.sh /opt/assay/bin/with-keys
-# For whoever it runs as: conversations, runs, and digests of the keys of users.
+# Writable for any user that the container runs as: sessions, runs, and hashes of the users' keys.
 RUN mkdir -m 1777 /var/lib/assay
 ENV PATH=/opt/assay/bin:/usr/local/bin:/usr/bin:/bin \
     HOME=/var/lib/assay \

@@ -1,22 +1,22 @@
-# An executor, and nothing else of Assay: no agent, no model, no library of a provider.
+# An executor and no other part of Assay: no agent, no models, no provider libraries.
 #
-#   make images                            # gathers wheels with pip, then builds this and the others
+#   make images                            # downloads wheels with pip, then builds all images
 #   make images BASE_IMAGE=python:3.12-slim
 #   make images EXECUTOR_EXTRAS=,docker    # can start sibling containers; see docs/reference/docker.md
 #
-# Built without a network, from the wheels in its context (deploy/wheels.py). compose.yaml shows how
-# to start it so that programs are kept apart from it and from each other.
+# Built without a network, from the wheels in its context (deploy/wheels.py). compose.yaml shows how to start
+# it so that programs are isolated from the executor and from each other.
 ARG BASE_IMAGE=python:3.11-slim
 
 FROM ${BASE_IMAGE} AS build
 # More extras of Assay, each after a comma.
 ARG EXTRAS=
 COPY wheels /wheels
-# uv is taken out of its wheel: not every base image has an installer.
+# uv is extracted from its wheel, because not every base image has an installer.
 RUN python3 -m zipfile -e /wheels/uv-*.whl /uv && chmod +x /uv/uv-*.data/scripts/uv \
  && mv /uv/uv-*.data/scripts/uv /usr/local/bin/uv && python3 -m venv --without-pip /opt/assay
 ENV VIRTUAL_ENV=/opt/assay UV_NO_CACHE=1 UV_COMPILE_BYTECODE=1
-# Of what is in the wheels, only what this image needs; it stays in the engine's cache.
+# Installs only the wheels that this image needs. This layer stays in the build cache.
 RUN uv pip install --quiet --no-index --find-links /wheels \
       anyio click pydantic rich cryptography grpcio grpcio-health-checking grpcio-reflection \
       opentelemetry-exporter-otlp-proto-http opentelemetry-sdk prometheus-client protobuf uv \
@@ -34,7 +34,7 @@ RUN uv pip install --quiet --no-index --find-links /wheels --find-links /own "as
 FROM ${BASE_IMAGE}
 LABEL org.opencontainers.image.title=assay-executor
 COPY --from=build /opt/assay /opt/assay
-# For whoever it runs as: the audit log, and what it keeps of packages.
+# Writable for any user that the container runs as: the audit log and the package layers.
 RUN mkdir -m 1777 /var/lib/assay
 ENV PATH=/opt/assay/bin:/usr/local/bin:/usr/bin:/bin \
     HOME=/var/lib/assay \
@@ -44,6 +44,6 @@ USER 10001:10001
 WORKDIR /
 EXPOSE 50051
 STOPSIGNAL SIGTERM
-# Reached from outside, it starts only with TLS, and tokens or client certificates.
+# Because it listens on all addresses, it starts only with TLS, and with tokens or client certificates.
 ENTRYPOINT ["assay-executor"]
 CMD ["serve", "--host", "0.0.0.0"]

@@ -1,4 +1,4 @@
-# The MCP servers. They run nothing themselves: files and programs are an executor's.
+# The MCP servers. No sandboxed program runs in this container: an executor has the files and runs the programs.
 #
 #   make images
 #
@@ -7,11 +7,11 @@ ARG BASE_IMAGE=python:3.11-slim
 
 FROM ${BASE_IMAGE} AS build
 COPY wheels /wheels
-# uv is taken out of its wheel: not every base image has an installer.
+# uv is extracted from its wheel, because not every base image has an installer.
 RUN python3 -m zipfile -e /wheels/uv-*.whl /uv && chmod +x /uv/uv-*.data/scripts/uv \
  && mv /uv/uv-*.data/scripts/uv /usr/local/bin/uv && python3 -m venv --without-pip /opt/assay
 ENV VIRTUAL_ENV=/opt/assay UV_NO_CACHE=1 UV_COMPILE_BYTECODE=1
-# Of what is in the wheels, only what this image needs; it stays in the engine's cache.
+# Installs only the wheels that this image needs. This layer stays in the build cache.
 RUN uv pip install --quiet --no-index --find-links /wheels \
       mcp anyio click pydantic rich cryptography grpcio grpcio-health-checking protobuf
 COPY own /own

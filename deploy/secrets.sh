@@ -1,12 +1,11 @@
 #!/bin/sh
-# Certificates and tokens for compose.yaml: an authority of your own, one certificate and one token
-# for each client. What is there already stays; to replace something, remove its files and run this
-# again.
+# Create certificates and tokens for compose.yaml: a certificate authority, and one certificate and one token
+# for each client. Existing files are kept. To replace one, remove it and run this script again.
 #
-#   deploy/secrets.sh [FOLDER [ENV_FILE]]      # deploy/secrets and .env, unless said otherwise
+#   deploy/secrets.sh [FOLDER [ENV_FILE]]      # defaults: deploy/secrets and .env
 #
-# Containers run as you, or as user 10001 if you are root, and own what they must read. What is named
-# `operator` is yours. `ca.key` is for this script alone: no container has it.
+# Containers run as you, or as user 10001 if you are root, and own the files that they read. Files named
+# `operator` are for you. Only this script uses `ca.key`; no container has it.
 set -eu
 folder=${1:-deploy/secrets}
 settings=${2:-.env}
@@ -16,7 +15,7 @@ mkdir -p "$folder"
 
 clients='operator health mcp api'
 
-# Says what went wrong, and nothing if nothing did.
+# Run a command. If it fails, print its stderr and exit.
 quietly() {
     said=$("$@" 2>&1 >&3) || { echo "$said" >&2; exit 1; }
 }
@@ -40,7 +39,7 @@ fi
 
 if [ ! -e "$folder/provider.keys" ]; then
     cat >"$folder/provider.keys" <<'KEYS'
-# Keys of model providers for the API, one per line, and where other models are.
+# API keys of model providers, one per line, and the address of other models.
 #ANTHROPIC_API_KEY=...
 #ASSAY_BASE_URL=http://models.example.org/v1
 KEYS
@@ -56,7 +55,7 @@ if [ "$user" -eq 0 ]; then
     chmod 711 "$folder"
 fi
 cat >"$settings" <<SETTINGS
-# Whom containers run as; written by deploy/secrets.sh.
+# The user that containers run as; written by deploy/secrets.sh.
 ASSAY_UID=$user
 ASSAY_GID=$group
 SETTINGS

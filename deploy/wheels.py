@@ -1,11 +1,11 @@
-"""Gather what images are built from: wheels of Assay, and of what it needs by the lock's hashes.
+"""Collect the wheels that images are built from: Assay, and its locked dependencies.
 
     python deploy/wheels.py [--pip 'python3 -m pip'] BASE_IMAGE
 
-They are fetched here, by pip and with its settings, so that building an image needs no network and
-no package index: what our extras need goes into build/images/wheels, in the versions of
-requirements.lock and for the Python of the base image, and Assay itself into build/images/own, so
-that a change of it does not mean to install everything anew.
+pip downloads them with its own settings, so that an image build needs no network and no package
+index. The dependencies go to build/images/wheels, in the versions and with the hashes of
+requirements.lock and for the Python of the base image. Assay itself goes to build/images/own, so
+that a change of Assay does not reinstall its dependencies.
 """
 
 import argparse
@@ -32,12 +32,12 @@ EXTRAS: Final = (
     "mcp",
     *("serve", "agent", "chat", "openai", "anthropic", "gemini"),
 )
-"""Of all images together."""
+"""The extras of all images together."""
 _ASK_VERSION: Final = "import sys; print('%d.%d' % sys.version_info[:2])"
 
 
 def closure(name: str, extras: tuple[str, ...]) -> set[str]:
-    """Return the names of all that a distribution needs, from what is installed here."""
+    """Return the names of all dependencies, read from the packages that are installed here."""
     found: set[str] = set()
     waiting = [(name, frozenset(extras))]
     seen: set[tuple[str, frozenset[str]]] = set()
@@ -61,7 +61,7 @@ def _applies(requirement: Requirement, extras: frozenset[str]) -> bool:
 
 
 def locked(names: set[str]) -> Iterator[str]:
-    """Yield the lines of the lock about these, with their hashes.
+    """Yield the lines of the lock file for these names, with their hashes.
 
     Raises:
         SystemExit: If one of them is not in the lock.
@@ -79,7 +79,7 @@ def locked(names: set[str]) -> Iterator[str]:
 
 
 def fetch(names: set[str], python_version: str, pip: list[str]) -> None:
-    """Have pip fetch wheels for that Python, unless they are here."""
+    """Download wheels for that Python with pip, unless they exist."""
     wanted = WHEELS / "requirements.txt"
     words = "\n".join([f"# for Python {python_version}", *locked(names)]) + "\n"
     if wanted.exists() and wanted.read_text() == words:
@@ -91,7 +91,7 @@ def fetch(names: set[str], python_version: str, pip: list[str]) -> None:
     strict = ("-qq", "--no-deps", "--require-hashes", "--only-binary=:all:")
     target = (f"--python-version={python_version}", f"--dest={WHEELS}")
     _run([*pip, "download", *strict, *target, f"--requirement={draft}"])
-    draft.replace(wanted)  # only now, when all of them are here
+    draft.replace(wanted)  # last, so that the file marks a complete download
 
 
 def build_own() -> None:
@@ -104,7 +104,7 @@ def build_own() -> None:
 
 
 def python_of(base_image: str) -> str:
-    """Ask an image for the version of its Python."""
+    """Return the Python version of an image."""
     asking = ["docker", "run", "--rm", "--network=none", "--entrypoint=python3", base_image]
     return subprocess.run(
         [*asking, "-c", _ASK_VERSION], check=True, stdout=subprocess.PIPE, text=True
@@ -118,7 +118,9 @@ def _run(command: list[str]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("base_image")
-    parser.add_argument("--pip", default="python3 -m pip", help="how pip is called")
+    parser.add_argument(
+        "--pip", default="python3 -m pip", help="command that runs pip [default: %(default)s]"
+    )
     given = parser.parse_args()
     CONTEXT.mkdir(parents=True, exist_ok=True)
     version = python_of(given.base_image)

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Start a program with the keys of model providers in its environment, read from a file: what is in
-# the environment of a container can be read by whoever may inspect it.
+# Start a program with the API keys of model providers in its environment. The keys are read from a file,
+# because every user who may inspect a container can read the environment of the container itself.
 set -eu
 if [ -r /run/secrets/provider.keys ]; then
     set -a

@@ -1,4 +1,4 @@
-"""Say where this program runs; try `assay sandbox run examples/hello.py`."""
+"""Show where this program runs. Try `assay sandbox run examples/hello.py`."""
 
 import os
 import platform

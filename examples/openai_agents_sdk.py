@@ -1,11 +1,11 @@
-"""Has an agent of the OpenAI Agents SDK carry out a goal in a sandbox of Assay.
+"""Run an agent of the OpenAI Agents SDK with an Assay sandbox.
 
     pip install 'assay-agent[mcp]' openai-agents
     OPENAI_API_KEY=… python examples/openai_agents_sdk.py "Write fib.py and run it for 30"
 
-It starts `assay mcp serve all --stdio` itself. With --http it uses servers that run already
-(`assay mcp serve all`), and sends the token in ASSAY_MCP_TOKEN if there is one. Any endpoint that
-speaks chat completions will do: --base-url and --model say which.
+It starts `assay mcp serve all --stdio` itself. With --http, it uses running servers
+(`assay mcp serve all`), and sends the token in ASSAY_MCP_TOKEN if it is set. Any endpoint with chat
+completions works: set --base-url and --model.
 """
 
 import argparse
@@ -20,11 +20,11 @@ from openai import AsyncOpenAI
 
 URLS = ("http://127.0.0.1:7101/mcp", "http://127.0.0.1:7102/mcp")
 CALL_S = 330
-"""Runs may take long; the SDK would wait five seconds."""
+"""Runs may take long; the default of the SDK is five seconds."""
 INSTRUCTIONS = """\
-You work in an isolated workspace, by tools. Write files, run them, read what they print, and repair
-what fails. Say that something works only after you have seen it work. If an answer names a
-workspace, give that handle with every later call."""
+You work with tools in an isolated workspace. Write files, run them, read their output, and fix
+failures. Say that something works only after you have seen it work. If an answer contains a
+workspace handle, pass that handle with every later call."""
 
 
 def started_server() -> MCPServer:
@@ -47,7 +47,7 @@ def running_servers(urls: tuple[str, ...], token: str) -> list[MCPServer]:
 
 
 async def pursue(goal: str, model: Model, servers: list[MCPServer], max_turns: int = 30) -> str:
-    set_tracing_disabled(disabled=True)  # Otherwise every run is told to a server of OpenAI's.
+    set_tracing_disabled(disabled=True)  # Otherwise the SDK reports every run to OpenAI.
     async with AsyncExitStack() as stack:
         for server in servers:
             await stack.enter_async_context(server)
@@ -59,12 +59,16 @@ async def pursue(goal: str, model: Model, servers: list[MCPServer], max_turns: i
 
 
 async def main() -> None:
-    parser = argparse.ArgumentParser(description="Carry out a goal in a sandbox of Assay.")
+    parser = argparse.ArgumentParser(description="Work on a goal in an Assay sandbox.")
     parser.add_argument("goal")
     parser.add_argument("--model", default="gpt-5.1")
     parser.add_argument("--base-url", help="an OpenAI-compatible endpoint")
-    parser.add_argument("--http", action="store_true", help="use servers that run already")
-    parser.add_argument("--url", action="append", help="where they are, if not on 7101 and 7102")
+    parser.add_argument("--http", action="store_true", help="use servers that are already running")
+    parser.add_argument(
+        "--url",
+        action="append",
+        help="address of a running server (repeatable) [default: ports 7101 and 7102]",
+    )
     wanted = parser.parse_args()
 
     client = AsyncOpenAI(base_url=wanted.base_url)

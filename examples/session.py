@@ -1,4 +1,4 @@
-"""A session: variables live on, a figure comes back as a picture, a timeout loses one cell only.
+"""A session: variables persist, a figure is returned as an image, a timeout loses only one cell.
 
 python examples/session.py
 """

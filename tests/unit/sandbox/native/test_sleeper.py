@@ -10,6 +10,7 @@ import pytest
 from assay.sandbox.native import sleeper
 from assay.sandbox.native.sleeper import MACHINES, Machine, program_for
 from tests.support.eventually import eventually
+from tests.support.requirements import require
 
 _SOMEBODY = 65534
 
@@ -38,6 +39,7 @@ def asleep() -> Generator[int]:
 
 
 def test_it_says_that_it_is_there_and_holds_nothing_of_us(asleep: int) -> None:
+    require("root", available=os.geteuid() == 0, why="only root looks into an undumpable process")
     folder = Path(f"/proc/{asleep}")
 
     assert {int(each.name) for each in (folder / "fd").iterdir()} <= {0, 1, 2}
@@ -46,6 +48,7 @@ def test_it_says_that_it_is_there_and_holds_nothing_of_us(asleep: int) -> None:
 
 
 def test_it_has_next_to_no_memory_of_its_own(asleep: int) -> None:
+    require("root", available=os.geteuid() == 0, why="only root looks into an undumpable process")
     lines = Path(f"/proc/{asleep}/smaps_rollup").read_text().splitlines()
 
     held = {line.split(":")[0]: int(line.split()[1]) for line in lines[1:]}
