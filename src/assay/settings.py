@@ -11,6 +11,7 @@ import re
 import stat
 import tomllib
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, cast, get_args
 
@@ -395,6 +396,28 @@ def settings_file() -> Path:
         return Path(named)
     home = os.environ.get("XDG_CONFIG_HOME") or _home() / ".config"
     return Path(home) / "assay" / "config.toml"
+
+
+_EXCLUDES_FILE: Final = re.compile(
+    r"^\s*\[core\][^\[]*?^\s*excludesfile\s*=\s*\"?([^\"\n]+?)\"?\s*$",
+    re.IGNORECASE | re.MULTILINE,
+)
+
+
+def git_ignore_file() -> Path | None:
+    """Return the ignore file of the person for all repositories; None without a home."""
+    try:
+        home = _home()
+    except UsageError:
+        return None
+    folder = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config") / "git"
+    named = os.environ.get("GIT_CONFIG_GLOBAL")
+    for path in (Path(named),) if named else (home / ".gitconfig", folder / "config"):
+        with suppress(OSError, UnicodeDecodeError):
+            if found := _EXCLUDES_FILE.search(path.read_text()):
+                with suppress(UsageError):
+                    return expand_home(Path(found[1]))
+    return folder / "ignore"
 
 
 def _from_file() -> dict[str, Any]:

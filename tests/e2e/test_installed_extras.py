@@ -18,8 +18,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 _UV: Final = str(Path(sys.executable).with_name("uv"))
 _PROJECT: Final = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-# Not in the lock, so that it would be resolved and fetched anew: `.ci/run` tests it by itself.
-_EXTRAS: Final = sorted(set(_PROJECT["optional-dependencies"]) - {"chroma"})
+_EXTRAS: Final = sorted(_PROJECT["optional-dependencies"])
 # With everything that it needs, it ends before any model is asked.
 _RUN: Final = ("run", "a goal", "--model", "local", "--tests", "not-there.py")
 _COMMANDS: Final = (

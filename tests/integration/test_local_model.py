@@ -3,16 +3,20 @@
 import importlib.util
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Final
 
 import anyio
+import anyio.to_thread
 import pytest
 
 from assay.contracts.conversation import Message, ModelFacts, Request, StopReason, ToolSpec
@@ -31,6 +35,7 @@ from assay.testing.model_conformance import (
     Opened,
     Overflows,
 )
+from tests.support.ordinary_user import OrdinaryUser, an_ordinary_user
 from tests.support.requirements import require
 
 # The first test may have to wait for half a gigabyte.
@@ -442,31 +447,56 @@ async def test_the_engine_does_not_outlive_a_killed_parent(weights_file: Path) -
             os.close(engine)
 
 
+@pytest.fixture(scope="module")
+def user() -> Generator[OrdinaryUser]:
+    with an_ordinary_user() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+async def open_weights(weights_file: Path, user: OrdinaryUser) -> Path:
+    """The weights where an ordinary user can read them."""
+    path = user.home.parent / "weights.gguf"
+    shutil.copyfile(weights_file, path)
+    path.chmod(0o644)
+    return path
+
+
+_ANSWER: Final = """
+import resource, sys
+limit = int(sys.argv[2])
+resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+
+import anyio
+from pathlib import Path
+from assay.contracts.conversation import Message, Request
+from assay.models.local.model import LocalModelOptions, open_local_model
+
+async def main():
+    options = LocalModelOptions(path=Path(sys.argv[1]), name="m", context_tokens=256)
+    async with open_local_model(options) as model:
+        asked = Request(messages=(Message(role="user", text="hi"),), max_output_tokens=1)
+        print((await model.reply(asked)).usage.output_tokens)
+
+anyio.run(main)
+"""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("limit", [256, 1024])
-async def test_it_answers_at_a_low_limit_of_open_files(weights_file: Path, limit: int) -> None:
-    script = f"""
-    import resource
-    resource.setrlimit(resource.RLIMIT_NOFILE, ({limit}, {limit}))
+@pytest.mark.parametrize("limit", [256, 512, 1024, 4096])
+@pytest.mark.parametrize("whose", ["this_user", "ordinary_user"])
+async def test_it_answers_at_a_common_limit_of_open_files(
+    user: OrdinaryUser, open_weights: Path, limit: int, whose: str
+) -> None:
+    python = user.python
+    if whose == "this_user":
+        python = Path(sys.executable)
+        user = replace(user, uid=os.geteuid(), gid=os.getegid(), python=python)
 
-    import anyio
-    from pathlib import Path
-    from assay.contracts.conversation import Message, Request
-    from assay.models.local.model import LocalModelOptions, open_local_model
+    argv = [str(python), "-B", "-c", _ANSWER, str(open_weights), str(limit)]
+    done = await anyio.to_thread.run_sync(partial(user.run, argv, timeout_s=PATIENCE_S))
 
-    async def main():
-        options = LocalModelOptions(path=Path({str(weights_file)!r}), name="m", context_tokens=256)
-        async with open_local_model(options) as model:
-            reply = await model.reply(Request(messages=(Message(role="user", text="hi"),),
-                                              max_output_tokens=1))
-            print(reply.usage.output_tokens)
-
-    anyio.run(main)
-    """
-    with anyio.fail_after(PATIENCE_S):
-        done = await anyio.run_process([sys.executable, "-c", textwrap.dedent(script)])
-
-    assert done.stdout == b"1\n"
+    assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
 
 
 async def test_a_truncated_file_is_explained(weights_file: Path, tmp_path: Path) -> None:

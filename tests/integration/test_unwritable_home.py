@@ -37,6 +37,12 @@ _WRITING: Final = (
     "mcp token somebody",
     "bench toolchains --languages go,cpp",
 )
+_OTHERS: Final = (
+    *("doctor", "map", "sandbox run -- true", "sandbox clean --yes", "sandbox packages list"),
+    *("executor token x", "executor check", "certs make", "show x", "resume x", "replay x"),
+    *("verify x", "memory stats", "memory forget x --yes", "keys list", "keys revoke x --yes"),
+    *("bench list polyglot", "sessions delete x --yes", "runs --delete-older-than 0 --yes"),
+)
 _SERVING: Final = (
     "executor serve --port 0 --metrics-port 0",
     "mcp serve all --port 0",
@@ -103,6 +109,14 @@ def test_a_server_without_a_folder_for_its_state_ends_with_one_line(
 
     check_words(ended)
     assert all(code for _, code, _ in ended), ended
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("home", ["locked", "locked/none", "say.json"])
+def test_no_other_command_ends_in_a_traceback(user: OrdinaryUser, say: Path, home: str) -> None:
+    (user.home.parent / "locked").mkdir(mode=0o555, exist_ok=True)
+
+    check_words(ordinarily(user, say, {"HOME": str(user.home.parent / home)}, _OTHERS))
 
 
 def test_a_user_without_any_home_is_told_so(user: OrdinaryUser) -> None:

@@ -31,6 +31,8 @@ class KeyedChat:
     ended: Event = field(default_factory=Event)
     heard: list[list[dict[str, Any]]] = field(default_factory=list[list[dict[str, Any]]])
     """The messages of each request."""
+    keys: list[str] = field(default_factory=list[str])
+    """The key that each request came with."""
     lock: Lock = field(default_factory=Lock)
 
     def next_reply(self, messages: list[dict[str, Any]]) -> str:
@@ -60,6 +62,7 @@ def serve_keyed(replies: Mapping[str, Sequence[str]]) -> Generator[KeyedChat]:
             _send(self, "application/json", [b'{"object":"list","data":[{"id":"keyed"}]}'])
 
         def do_POST(self) -> None:
+            chat.keys.append(self.headers.get("Authorization", "").removeprefix("Bearer "))
             asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             _send(self, "text/event-stream", _frames(chat, chat.next_reply(asked["messages"])))
 

@@ -21,6 +21,8 @@ _PROGRAM: Final = re.compile(
     re.MULTILINE,
 )
 _MODULE: Final = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
+_FILE: Final = re.compile(r"No such file or directory: b?['\"]([^'\"\n]+)['\"]")
+_ROOTS: Final = (PurePosixPath(), PurePosixPath("src"), PurePosixPath("lib"))
 _NETWORK: Final = re.compile(
     r"kept from the network: ([\w.*-]+)"
     r"|host='([\w.-]+)', port=\d+\)?: Max retries exceeded"
@@ -82,6 +84,7 @@ def trouble_in(reports: Iterable[CheckReport], tree: Tree, statement: str) -> Tr
             continue
         found = (
             _missing_program(report, tree, statement)
+            or _withheld_file(report, tree, statement)
             or _missing_package(report, tree, statement)
             or _refused_network(report)
         )
@@ -109,6 +112,32 @@ def _missing_program(report: CheckReport, tree: Tree, statement: str) -> Trouble
         "sandbox",
         hint=f"install {name}, or give another command with --check",
     )
+
+
+def _withheld_file(report: CheckReport, tree: Tree, statement: str) -> Trouble | None:
+    """Find a file or module that is in the workspace, but was withheld from the sandbox."""
+    for name in (name for text in _texts(report) for name in _names_of_missing(text)):
+        withheld = next((one for one in tree.withheld if one.covers(name)), None)
+        if withheld is not None and not _is_named(withheld.path.name, statement):
+            return Trouble(
+                message=f"the check `{report.command}` cannot pass here: it needs {str(name)!r}, "
+                f"which was withheld ({withheld.why})",
+                hint=f"add --include '{name if withheld.folder else withheld.path}'",
+            )
+    return None
+
+
+def _names_of_missing(text: str) -> Iterable[PurePosixPath]:
+    """Return where in a workspace the missing files and modules of a message could be."""
+    for found in _FILE.finditer(text):
+        path = PurePosixPath(found[1])
+        yield path
+        if path.is_absolute():
+            yield from (PurePosixPath(*path.parts[start:]) for start in range(1, len(path.parts)))
+    for found in _MODULE.finditer(text):
+        module = PurePosixPath(*found[1].split("."))
+        for root in _ROOTS:
+            yield from (root / module.with_suffix(".py"), root / module)
 
 
 def _missing_package(report: CheckReport, tree: Tree, statement: str) -> Trouble | None:

@@ -70,10 +70,12 @@ def _examine(console: "Console", *, silent: bool) -> tuple["Report", "Sections"]
     import anyio
 
     from assay.sandbox.native.probes import examine
-    from assay.settings import load_settings
+    from assay.settings import load_settings, project_notice
     from assay.wiring import open_backend
 
     everything = load_settings(project=Path.cwd())
+    if notice := project_notice(Path.cwd()):
+        click.echo(notice, err=True)
     settings = everything.sandbox
     # The data stack is looked at by itself; here it would only make the start slow.
     bare = settings.model_copy(update={"preload": ()})

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _LETTERS: Final = {"added": "A", "modified": "M", "deleted": "D"}
 _SHOWN: Final = 40
+_LONGEST_LINE: Final = 8_000
 _OF_ITS_OWN: Final = frozenset({Reason.COMPLETED, Reason.SIGNALLED})
 
 
@@ -113,7 +114,10 @@ class HandedBack:
         from assay.entrypoints.render.text import one_line, visible
 
         for line in self._summary():
-            click.echo(one_line(line, 400) if not line.startswith(" ") else visible(line), err=True)
+            click.echo(
+                one_line(line, _LONGEST_LINE) if not line.startswith(" ") else visible(line),
+                err=True,
+            )
         if self.wishes.diff:
             _show_diff(self.changes.diff())
 

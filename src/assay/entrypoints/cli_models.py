@@ -199,9 +199,12 @@ def _print_test(tested: _Tested) -> None:
 
 
 def _settings() -> "ModelSettings":
-    from assay.settings import load_settings
+    from assay.settings import load_settings, project_notice
 
-    return load_settings(project=Path.cwd()).models
+    settings = load_settings(project=Path.cwd()).models
+    if notice := project_notice(Path.cwd()):
+        click.echo(notice, err=True)
+    return settings
 
 
 def _console() -> "Console":

@@ -130,12 +130,9 @@ def run(goal: str, **options: Any) -> int:  # noqa: ANN401 - click's options, ta
     70 a defect of Assay, 130 interrupted, 141 the reader of stdout is gone.
     """
     from assay.entrypoints.goal_text import read_goal
-    from assay.settings import load_settings, project_notice
     from assay.undertaking.carrying import carry_out
 
-    settings = load_settings(_overrides(options), project=options["workspace"])
-    if notice := project_notice(options["workspace"]):
-        click.echo(notice, err=True)
+    settings = _settings_of(options["workspace"], _overrides(options))
     commission = _commission(read_goal(goal), settings, options)
     return _watched(partial(carry_out, commission, settings), options)
 
@@ -158,7 +155,7 @@ def resume(run_id: str, **options: Any) -> int:  # noqa: ANN401 - as above
     from assay.undertaking.carrying import take_up
 
     workspace = RunStore(load_settings().state_dir).open(run_id).request.workspace
-    settings = load_settings(project=Path(workspace) if workspace else None)
+    settings = _settings_of(Path(workspace), {}) if workspace else load_settings()
     return _watched(partial(take_up, run_id, settings), options)
 
 
@@ -182,6 +179,19 @@ def replay(run_id: str, *, as_json: bool, verbose: bool) -> int:
         for line in comparison.lines():
             click.echo(line)
     return ExitCode.ACCEPTED if comparison.same else ExitCode.NOT_ACCEPTED
+
+
+def _settings_of(workspace: Path, overrides: dict[str, Any]) -> "Settings":
+    """Load the settings for a workspace, and print which names of its `.env` are used."""
+    from assay.entrypoints.logs import hide_secrets
+    from assay.setting_kinds import secrets_in
+    from assay.settings import load_settings, project_notice
+
+    settings = load_settings(overrides, project=workspace)
+    hide_secrets(secrets_in(settings))
+    if notice := project_notice(workspace):
+        click.echo(notice, err=True)
+    return settings
 
 
 def _overrides(options: dict[str, Any]) -> dict[str, Any]:

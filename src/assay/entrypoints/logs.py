@@ -97,8 +97,16 @@ class JsonLines(logging.Handler):
         self._open_log = open_log
         self._log: tuple[LogFolder, Redact] | None = None
         self._held: logging.LogRecord | None = None
+        self._hidden: tuple[str, ...] = ()
         self.trouble = ""
         """Why nothing is written; empty if it is."""
+
+    def hide(self, values: Sequence[str]) -> None:
+        """Keep these values out of everything that is written from now on."""
+        self._hidden = (*self._hidden, *values)
+        if self._log is not None:
+            folder, redact = self._log
+            self._log = folder, _hiding(values, redact)
 
     def hold(self, record: logging.LogRecord) -> None:
         """Write this one before the next, if there is a next: asking for help leaves no trace."""
@@ -109,7 +117,9 @@ class JsonLines(logging.Handler):
             return
         held, self._held = self._held, None
         try:
-            self._log = self._log or self._open_log()
+            if self._log is None:
+                folder, redact = self._open_log()
+                self._log = folder, _hiding(self._hidden, redact)
             folder, redact = self._log
             for each in (held, record):
                 if each is not None:
@@ -276,6 +286,13 @@ def written_beside() -> Generator[None]:
             _PACKAGE.addHandler(handler)
 
 
+def hide_secrets(values: Sequence[str]) -> None:
+    """Keep secrets out of the log that were not known when it was opened: those of a workspace."""
+    for handler in _PACKAGE.handlers:
+        if isinstance(handler, JsonLines):
+            handler.hide(values)
+
+
 def pattern_redaction() -> Redact:
     """Return what hides everything that looks like a secret."""
     from assay.memory.redaction import redact
@@ -285,13 +302,16 @@ def pattern_redaction() -> Redact:
 
 def full_redaction(known: Sequence[str]) -> Redact:
     """Return what hides these values, and everything else that looks like a secret."""
-    hide = pattern_redaction()
+    return _hiding(known, pattern_redaction())
+
+
+def _hiding(known: Sequence[str], then: Redact) -> Redact:
     values = sorted({value for value in known if value}, key=len, reverse=True)
 
     def redact(text: str) -> str:
         for value in values:
             text = text.replace(value, _HIDDEN)
-        return hide(text)
+        return then(text)
 
     return redact
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from assay.settings import git_ignore_file
+
 RULES_FILE: Final = ".gitignore"
 _MOST_BYTES: Final = 1 << 20
 _INDEX_HEAD: Final = 12
@@ -172,7 +174,9 @@ def look_up_repository(folder: Path) -> Repository:
     if root is None:
         return Repository()
     git = _git_folder(root / ".git")
-    rules = parse_rules(_read(git / "info" / "exclude"), "")
+    personal = git_ignore_file()
+    rules = parse_rules(_read(personal), "") if personal else ()
+    rules += parse_rules(_read(_shared_folder(git) / "info" / "exclude"), "")
     parts = folder.relative_to(root).parts
     place, base = root, ""
     for name in parts:
@@ -189,6 +193,12 @@ def _git_folder(place: Path) -> Path:
         return place
     named = _read(place).decode("utf-8", "surrogateescape").removeprefix("gitdir:").strip()
     return place.parent / named.split("\0")[0]
+
+
+def _shared_folder(git: Path) -> Path:
+    """Return where a repository keeps what all its worktrees share."""
+    named = _read(git / "commondir").decode("utf-8", "surrogateescape").strip()
+    return git / named.split("\0")[0]
 
 
 def _read(path: Path) -> bytes:

@@ -1,11 +1,13 @@
 """Decides which files of a workspace reach neither prompt nor sandbox: ignored ones and secrets."""
 
+import codecs
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
 
+from assay.trace.configured_secrets import assigned_secret
 from assay.trace.ignoring import Repository, Rule, is_ignored, look_up_repository, parse_rules
 
 IGNORED: Final = "ignored by git"
@@ -23,7 +25,7 @@ _SECRET_FILES: Final = re.compile(
     r"|id_(?:rsa|dsa|ecdsa|ed25519)(?:_sk)?(?:[._-][^/]*(?<!pub))?|[^/]+\.(?:pem|key|ppk|p12|pfx|jks|keystore|kdbx)"
     r"|[._]netrc|\.npmrc|\.pypirc|\.pgpass|\.my\.cnf|\.htpasswd|\.git-credentials|\.dockercfg"
     r"|\.docker/config\.json|\.vault-token|\.s3cfg|\.boto|rclone\.conf|\.terraformrc|[^/]+\.tfstate(?:\.backup)?"
-    r"|(?:application_default_)?credentials(?:\.(?:json|toml|ya?ml|ini|csv))?"
+    r"|(?:[^/]+[._-])?credentials(?:\.(?:json|toml|ya?ml|ini|csv))?|\.vault_pass|\.dev\.vars"
     r"|secrets?\.(?:json|toml|ya?ml|ini)|(?:client_secret|service[-_]account)[^/]*\.json"
     r"|kubeconfig(?:\.ya?ml)?|[^/]+\.kubeconfig"
     r")",
@@ -45,7 +47,8 @@ _TOKENS: Final = re.compile(
     rb"|glpat-[A-Za-z0-9_.-]{20,}|A(?:KIA|SIA)[0-9A-Z]{16}|AIza[0-9A-Za-z_-]{35}"
     rb"|xox[abeoprs]-[0-9]{8,}-[A-Za-z0-9-]{16,}|hf_[A-Za-z0-9]{34}|npm_[A-Za-z0-9]{36}"
     rb"|pypi-AgE[A-Za-z0-9_-]{50,}|e2b_[0-9a-f]{40}|[rs]k_live_[A-Za-z0-9]{24,}"
-    rb"|SG\.[\w-]{22}\.[\w-]{43}"
+    rb"|SG\.[\w-]{22}\.[\w-]{43}|ya29\.[A-Za-z0-9_-]{40,}|xai-[A-Za-z0-9]{60,}"
+    rb"|[0-9]{8,10}:AA[A-Za-z0-9_-]{33}"
     rb")(?![A-Za-z0-9_-])"
 )
 _CONFIGURED: Final = re.compile(
@@ -54,6 +57,7 @@ _CONFIGURED: Final = re.compile(
     rb"|:_(?:authToken|auth|password)\s*=\s*[\"']?(?P<npm>[A-Za-z0-9+/=_-]{20,})"
     rb"|\bAccountKey=(?P<azure>[A-Za-z0-9+/]{80,}={0,2})"
     rb"|hooks\.slack\.com/services/(?P<slack>T[A-Z0-9]{6,}/B[A-Z0-9]{6,}/[A-Za-z0-9]{20,})"
+    rb"|discord(?:app)?\.com/api/webhooks/[0-9]{10,}/(?P<discord>[A-Za-z0-9_-]{40,})"
     rb"|^[ \t]*machine\s+\S+\s+login\s+\S+\s+password\s+(?P<netrc>\S{8,})"
     rb"|\"auths\"\s*:[^\0]{0,400}?\"auth\"\s*:\s*\"(?P<docker>[A-Za-z0-9+/]{20,}={0,2})\"",
     re.IGNORECASE | re.MULTILINE,
@@ -66,6 +70,7 @@ _BEFORE: Final = (
     (b":_password",),
     (b"accountkey=",),
     (b"hooks.slack.com/services/",),
+    (b"/api/webhooks/",),
     (b"machine", b"login", b"password"),
     (b'"auths"', b'"auth"'),
 )
@@ -83,17 +88,29 @@ def secret_by_name(path: PurePosixPath, *, folder: bool) -> str:
     return BY_NAME if secret else ""
 
 
-def secret_by_content(content: bytes) -> str:
-    """Return which secret a file holds; empty if there is none, or only one that is made up."""
+def secret_by_content(content: bytes, path: PurePosixPath | None = None) -> str:
+    """Return which secret a file holds; empty if there is none, or only one that is made up.
+
+    A file that is configuration by its path is searched for assigned passwords and tokens too.
+    """
+    content = _as_utf_8(content)
     if b"PRIVATE KEY" in content and _KEY_BLOCK.search(content):
         return _PRIVATE_KEY
     if any(_is_real(found[0]) for found in _TOKENS.finditer(content)):
         return _TOKEN
     lowered = content.lower()
-    if not any(all(word in lowered for word in words) for words in _BEFORE):
-        return ""
-    named = (found[found.lastgroup or 0] for found in _CONFIGURED.finditer(content))
-    return _CREDENTIAL if any(map(_is_real, named)) else ""
+    if any(all(word in lowered for word in words) for words in _BEFORE):
+        named = (found[found.lastgroup or 0] for found in _CONFIGURED.finditer(content))
+        if any(map(_is_real, named)):
+            return _CREDENTIAL
+    return _CREDENTIAL if path is not None and assigned_secret(path, content) else ""
+
+
+def _as_utf_8(content: bytes) -> bytes:
+    """Return text as patterns know it; some editors write UTF-16."""
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return content.decode("utf-16", "replace").encode("utf-8", "replace")
+    return content
 
 
 def _is_real(secret: bytes) -> bool:

@@ -187,7 +187,7 @@ def _read_file(reading: _Reading, descriptor: int, path: PurePosixPath, *, scree
     if len(reading.files) >= reading.caps.files:
         raise _too_much(reading, f"more than {reading.caps.files:,} files", by_size=False)
     content = _read_up_to(descriptor, most)
-    if screened and (why := secret_by_content(content)):
+    if screened and (why := secret_by_content(content, path)):
         reading.withheld.append(Withheld(path=path, why=why))
         return
     reading.total_bytes += len(content)

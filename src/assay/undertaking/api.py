@@ -1,18 +1,20 @@
 """`assay.pursue`: a goal from Python, to be awaited for its outcome or watched event by event."""
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from assay.contracts.events import RunEnded, RunEvent
 from assay.contracts.goal import Effort, MemoryUse, Outcome
-from assay.settings import Settings, load_settings
+from assay.settings import Settings, load_settings, project_notice
 from assay.undertaking.carrying import carry_out
 from assay.undertaking.commission import Commission, Watching
 
+_LOG: Final = logging.getLogger("assay.run")
 _Carry = Callable[[Callable[[RunEvent], None]], Coroutine[Any, Any, Outcome]]
 
 
@@ -72,15 +74,18 @@ def pursue(  # noqa: PLR0913 - the words of the command line, each with its defa
 ) -> Pursuit:
     """Carry out a goal; accepted files are written into the workspace, or into a new folder.
 
-    What is left out comes from the settings. Nothing happens before it is awaited or watched.
+    What is left out comes from the settings; without `settings`, the environment, the workspace's
+    `.env` and the settings file are read as for `assay run`. Nothing happens before it is awaited
+    or watched.
 
     Raises:
         UsageError: If the settings are wrong.
     """
-    known = settings or load_settings()
+    folder = None if workspace is None else Path(workspace)
+    known = settings or _settings_for(folder)
     commission = Commission(
         statement=goal,
-        workspace=None if workspace is None else Path(workspace),
+        workspace=folder,
         checks=tuple(checks),
         tests=tuple(tests),
         allowed=tuple(allow),
@@ -102,6 +107,13 @@ def pursue(  # noqa: PLR0913 - the words of the command line, each with its defa
         return await carry_out(commission, known, Watching(listeners=(listener,)))
 
     return Pursuit(carry)
+
+
+def _settings_for(workspace: Path | None) -> Settings:
+    """Load the settings for a folder, and log which names of its `.env` are used or ignored."""
+    if workspace is not None and (notice := project_notice(workspace)):
+        _LOG.info("%s", notice)
+    return load_settings(project=workspace)
 
 
 def effort_of(settings: Settings) -> Effort:

@@ -1,5 +1,6 @@
 """What a person asks for, as it is written down so that the run can be taken up again."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -12,6 +13,7 @@ from assay.contracts.errors import JournalError, UsageError
 from assay.contracts.events import RunEvent
 from assay.contracts.goal import Acceptance, Effort, Goal, MemoryUse
 from assay.contracts.workspace import Tree
+from assay.trace.withholding import IGNORED
 from assay.trace.workspaces import path_within
 
 
@@ -47,6 +49,11 @@ class Commission:
     """Hosts that it may reach."""
 
 
+_TEST: Final = re.compile(
+    r"conftest\.py|test_.*\.py|.*_test\.(?:py|go|rb|cc|cpp)|.*[._](?:test|spec)\.[cm]?[jt]sx?"
+    r"|.*Tests?\.java"
+)
+"""Names of files that runners take for tests: a run must not do without one of them in silence."""
 _COMMISSION: Final = TypeAdapter(Commission)
 
 
@@ -110,6 +117,13 @@ def _files_at(name: str, workspace: Path | None, tree: Tree) -> tuple[PurePosixP
         raise UsageError(
             f"the test {name!r} is withheld: {why}", hint=f"add --include {name!r} to use it"
         )
+    for one in tree.withheld:
+        inside = path in one.path.parents and one.why != IGNORED
+        if inside and _TEST.fullmatch(one.path.name):
+            raise UsageError(
+                f"{name!r} has the test {str(one.path)!r}, which is withheld: {one.why}",
+                hint=f"add --include '{one.path}' to use it, or --exclude '{one.path}'",
+            )
     found = tuple(file for file in sorted(tree.files) if file == path or path in file.parents)
     if not found or not name.strip():
         raise UsageError(

@@ -7,7 +7,7 @@ import pytest
 from assay.agent.baseline import hanging, trouble_in
 from assay.agent.verify.evidence import a_test
 from assay.contracts.verdict import CheckReport, TestStatus
-from assay.contracts.workspace import Tree, TreeFile
+from assay.contracts.workspace import Tree, TreeFile, Withheld
 
 GOAL = "Make the tests pass"
 
@@ -72,6 +72,32 @@ def test_a_module_that_the_goal_is_to_create_is_work(
     report = failed(f"ModuleNotFoundError: No module named '{module}'")
 
     assert not hint_of(report, tree, statement)
+
+
+@pytest.mark.parametrize(
+    ("message", "included"),
+    [
+        ("ModuleNotFoundError: No module named 'pkg._version'", "src/pkg/_version.py"),
+        ("No such file or directory: '/app/tests/certs/server.key'", "tests/certs/server.key"),
+        ("FileNotFoundError: [Errno 2] No such file or directory: 'made/a.csv'", "made/a.csv"),
+        ("No such file or directory: 'other/server.key'", ""),
+        ("No such file or directory: '.env'", ""),
+    ],
+)
+def test_a_withheld_file_that_a_check_needs_is_named_with_its_option(
+    message: str, included: str
+) -> None:
+    withheld = (
+        Withheld(path=PurePosixPath("src/pkg/_version.py"), why="ignored by git"),
+        Withheld(path=PurePosixPath("tests/certs/server.key"), why="holds a private key"),
+        Withheld(path=PurePosixPath("made"), why="ignored by git", folder=True),
+        Withheld(path=PurePosixPath(".env"), why="named like a file with secrets"),
+    )
+    tree = Tree(withheld=withheld)
+
+    hint = hint_of(failed(message), tree, "Do without the file .env")
+
+    assert hint == (f"add --include '{included}'" if included else "")
 
 
 def test_a_missing_program_is_named() -> None:

@@ -19,6 +19,7 @@ from assay.entrypoints.logs import (
     LogFolder,
     OnScreen,
     full_redaction,
+    hide_secrets,
     line_of,
 )
 from assay.setting_kinds import secrets_in
@@ -107,6 +108,25 @@ def test_only_a_defect_is_logged_with_its_traceback(
     assert (told["level"], "traceback" in told) == (level, traced)
     assert told["error"] == type(error).__name__
     assert told["message"]
+
+
+@pytest.mark.parametrize("earlier", [[], ["of-the-file"]])
+def test_a_secret_that_is_known_late_is_hidden_from_then_on(
+    earlier: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ASSAY_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+    log = CommandLog(["run"], verbose=False)
+    for message in earlier:
+        logging.getLogger("assay.tests").info(message)
+
+    hide_secrets([KEY])
+    logging.getLogger("assay.tests").info("the key %s is refused", KEY)
+    log.close()
+
+    (path,) = (tmp_path / "state" / "logs").iterdir()
+    assert KEY not in path.read_text()
+    assert "the key [redacted] is refused" in path.read_text()
 
 
 def test_secrets_are_found_wherever_the_settings_hold_them() -> None:

@@ -1,4 +1,5 @@
 from io import StringIO
+from pathlib import PurePosixPath
 
 import pytest
 from hypothesis import given
@@ -6,8 +7,9 @@ from rich.console import Console
 
 from assay.contracts.goal import Outcome, Status
 from assay.contracts.verdict import Grade, Trick
+from assay.contracts.workspace import Withheld
 from assay.entrypoints.render.summary import hints, print_summary
-from assay.entrypoints.render.words import MEANING
+from assay.entrypoints.render.words import MEANING, withheld_line
 from tests.support.runs import CONTROLS, DIFF, RUN, a_finding, an_outcome, hostile_texts
 
 
@@ -109,3 +111,14 @@ def test_no_text_of_a_model_or_program_does_anything_to_the_terminal(text: str) 
 
 def test_markup_in_a_diff_is_text() -> None:
     assert "+[bold red]x[/] :smile:" in printed(an_outcome(), "+[bold red]x[/] :smile:")
+
+
+def test_withheld_files_are_named_up_to_a_number_that_fits_a_screen() -> None:
+    many = [
+        Withheld(path=PurePosixPath(f"keys/{number}.key"), why="secret") for number in range(60)
+    ]
+
+    assert withheld_line(many[:3]) == (
+        "keys/0.key, keys/1.key, keys/2.key (secret); --include PATH uses one"
+    )
+    assert "keys/49.key (secret); 10 more, which --json lists" in withheld_line(many)

@@ -128,10 +128,56 @@ def test_tracked_files_are_read_from_the_index(repository: Path, version: str) -
     assert found.tracked >= {*names, "tracked", "tracked/inner", "tracked/intended"}
 
 
-def test_a_folder_that_is_ignored_itself_has_no_rules_from_above(repository: Path) -> None:
+@pytest.mark.parametrize("where", ["usual", "named"])
+def test_the_own_ignore_file_of_a_person_counts_and_is_the_weakest(
+    repository: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    home = repository / "home"
+    (home / ".config" / "git").mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(home))
+    for name in ("XDG_CONFIG_HOME", "GIT_CONFIG_GLOBAL"):
+        monkeypatch.delenv(name, raising=False)
+    if where == "named":
+        (home / ".gitconfig").write_text("[user]\n\tname = x\n[core]\n\texcludesFile = ~/mine\n")
+    path = home / "mine" if where == "named" else home / ".config" / "git" / "ignore"
+    path.write_text("*.private\n*.log\n")
+    (repository / ".git" / "info").mkdir(exist_ok=True)
+    (repository / ".git" / "info" / "exclude").write_text("!keep.log\n")
+
+    rules = look_up_repository(repository).rules
+
+    told = [is_ignored(rules, name, folder=False) for name in ("a.private", "a.log", "keep.log")]
+    assert told == [True, True, False]
+
+
+def test_a_worktree_has_the_excluded_paths_of_its_repository(repository: Path) -> None:
+    git(
+        repository,
+        "-c",
+        "user.name=x",
+        "-c",
+        "user.email=x@x",
+        "commit",
+        "-qm",
+        "x",
+        "--allow-empty",
+    )
+    git(repository, "worktree", "add", "-q", "there")
+    (repository / ".git" / "info" / "exclude").write_text("private.txt\n")
+
+    rules = look_up_repository(repository / "there").rules
+
+    assert is_ignored(rules, "private.txt", folder=False)
+
+
+def test_a_folder_that_is_ignored_itself_has_no_rules_from_above(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (repository / ".gitignore").write_text("made/\n*.log\n")
     (repository / "made" / "here").mkdir(parents=True)
     (repository / "other").mkdir(exist_ok=True)
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(repository / "none"))
 
     assert not look_up_repository(repository / "made" / "here").rules
     assert len(look_up_repository(repository / "other").rules) == 2

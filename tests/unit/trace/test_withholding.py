@@ -25,6 +25,7 @@ def write(root: Path, **files: str) -> None:
         *(".env", ".env.local", "sub/.env.production", "prod.env", "id_rsa", ".ssh/id_ed25519"),
         *("server.key", "cert.pem", ".netrc", ".npmrc", ".pypirc", "credentials.json"),
         *("id_rsa_work", "id_ed25519.bak", ".s3cfg", "rclone.conf"),
+        *("google-credentials.json", ".vault_pass", ".dev.vars"),
         *("deploy/kubeconfig", "secrets.yaml", "terraform.tfstate", ".docker/config.json"),
     ],
 )
@@ -82,6 +83,45 @@ def test_secrets_by_content(text: str) -> None:
 )
 def test_markers_and_placeholders_are_no_secrets(text: str) -> None:
     assert not secret_by_content(text.encode())
+
+
+PASSWORD = "kT7" + "mQ2xLr4TzW8b"
+CONFIGURED = [
+    ("config.json", f'{{"db": {{"password": "{PASSWORD}"}}}}'),
+    ("app.yaml", f"api_key: {PASSWORD * 2}"),
+    ("app.toml", f'secret_key = "{PASSWORD * 2}"'),
+    ("notes.txt", f"DB_PASSWORD={PASSWORD}"),
+    ("setup.ini", f"[db]\npassword = {PASSWORD}"),
+    ("admin.conf", f"user:\n  token: {PASSWORD * 2}"),
+    ("deploy/Dockerfile", f"ENV SERVICE_TOKEN={PASSWORD * 2}"),
+    ("settings.yml", f"url: postgres://bob:{PASSWORD}@db.internal/x"),
+    ("pip.conf", f"index-url = https://bob:{PASSWORD}@index.internal/simple"),
+    ("appsettings.json", f'"Default": "Server=s;Password={PASSWORD};"'),
+    ("key.txt", "api_key = 4c81d0a7f2e95b3c6d18a0f7e2b94c5d"),
+]
+ORDINARY = [
+    ("words.json", '{"password": "Mot de passe", "token": "Jeton"}'),
+    ("app.yaml", "password: ${DB_PASSWORD}\ntoken: <your token>\nsecretName: tls-prod-2026"),
+    ("app.toml", 'secret_key = "change-me-in-Production-1"'),
+    ("page.json", f'{{"nextPageToken": "{PASSWORD * 2}", "csrf_token": "{PASSWORD * 2}"}}'),
+    ("compose.yaml", "url: postgres://postgres:postgres@db:5432/x"),
+    ("package-lock.json", f'"integrity": "sha512-{PASSWORD * 5}=="'),
+    ("tokenizer.json", '{"pad_token": "<|endOfText2|>", "token_type": "A1b2C3d4E5f6"}'),
+    ("public.json", f'{{"public_key": "{PASSWORD * 2}", "sort_key": "{PASSWORD * 2}"}}'),
+    ("client.py", f"def login(password='{PASSWORD}'): ..."),
+    ("data.txt", f"\0password={PASSWORD}"),
+]
+
+
+@pytest.mark.parametrize(("name", "text"), CONFIGURED)
+def test_values_of_configuration_that_are_secrets(name: str, text: str) -> None:
+    assert secret_by_content(text.encode(), PurePosixPath(name))
+    assert secret_by_content(text.encode("utf-16"), PurePosixPath(name))
+
+
+@pytest.mark.parametrize(("name", "text"), ORDINARY)
+def test_values_that_are_no_secrets(name: str, text: str) -> None:
+    assert not secret_by_content(text.encode(), PurePosixPath(name))
 
 
 def test_ignored_files_and_secrets_are_withheld_and_named(tmp_path: Path) -> None:

@@ -58,6 +58,7 @@ MOVES: Final[dict[Move, str]] = {
 }
 
 _NAMES_SHOWN: Final = 4
+_WITHHELD_SHOWN: Final = 50
 _MINUTE: Final = 60
 _HOUR: Final = 3600
 _THOUSAND: Final = 1000
@@ -229,8 +230,13 @@ def listed(things: Iterable[object]) -> str:
 
 def withheld_line(withheld: Sequence[Withheld]) -> str:
     """Say what the code and the model do not see, and how to change that."""
-    told = listed(f"{one} ({one.why})" for one in withheld)
-    return f"{told}; --include PATH uses one"
+    names: dict[str, list[str]] = {}
+    for one in withheld[:_WITHHELD_SHOWN]:
+        names.setdefault(one.why, []).append(one_line(str(one), 120))
+    told = [f"{', '.join(each)} ({why})" for why, each in names.items()]
+    if len(withheld) > _WITHHELD_SHOWN:
+        told.append(f"{len(withheld) - _WITHHELD_SHOWN} more, which --json lists")
+    return f"{'; '.join(told)}; --include PATH uses one"
 
 
 def in_words(usage: Usage) -> str:
