@@ -318,7 +318,7 @@ class _Undertaking:
                 policy=commission.policy,
                 memory=memory,
                 memory_use=commission.memory,
-                workspace=str(self._destination),
+                workspace=str(self._destination.absolute()),
             )
 
     async def _sandbox_settings(self) -> SandboxSettings:
