@@ -11,6 +11,7 @@ import pexpect
 import pytest
 
 import assay
+from assay.contracts.errors import ExitCode
 from assay.settings import SandboxSettings
 from assay.testing.conformance import PROMISES
 
@@ -155,6 +156,32 @@ def test_the_self_test_reports_every_promise(tmp_path: Path) -> None:
     assert done.returncode == (1 if counts["failed"] else 0)
     assert done.stderr == ""
     assert (report["backend"], report["isolation"]) == ("native", "isolated")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stream"),
+    [
+        (("models",), "stdout"),
+        (("map",), "stdout"),
+        (("run", "--help"), "stdout"),
+        (("run", ""), "stderr"),
+    ],
+)
+def test_a_reader_that_is_gone_is_never_a_verdict(arguments: tuple[str, ...], stream: str) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, stream: writer}
+
+    done = subprocess.run(
+        [*ASSAY, *arguments],
+        stdin=subprocess.DEVNULL,
+        timeout=300,
+        check=False,
+        **streams,
+    )
+    os.close(writer)
+
+    assert done.returncode == ExitCode.CLOSED_PIPE
 
 
 async def test_the_python_way_in_three_lines() -> None:

@@ -1,5 +1,6 @@
 """The checks are run on the untouched files before a model is called, and what they say is used."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from assay.contracts.errors import UsageError
 from assay.contracts.events import ModelReplied, Planned
 from assay.contracts.goal import Effort
 from assay.trace.runs import RunStore
+from tests.support.requirements import require
 from tests.support.undertakings import SMALL, tell
 
 TESTS = "from it import answer\n\n\ndef test_it():\n    assert answer() == 42\n"
@@ -71,3 +73,29 @@ async def test_the_cause_of_a_failed_import_is_in_the_ending(tmp_path: Path) -> 
     reason = story.outcome.reason
     assert reason.startswith("0 of 1 test pass in the best of 1 attempt; test_it.py: ")
     assert "ModuleNotFoundError: No module named 'nowhere_at_all'" in reason
+
+
+async def test_a_missing_package_of_npm_is_named_with_the_setting_that_gives_it(
+    tmp_path: Path,
+) -> None:
+    require("node", available=shutil.which("node") is not None, why="node is not on PATH")
+    files = {
+        "package.json": '{"dependencies": {"left-pad": "1"}}',
+        "node_modules/left-pad/index.js": "module.exports = (text) => text;\n",
+        "pad.test.js": "const pad = require('left-pad');\nrequire('node:test')('pads', pad);\n",
+    }
+
+    with pytest.raises(UsageError, match="does not have the npm package 'left-pad'") as refused:
+        await tell(tmp_path, ["never asked"], files=files, checks=("node --test",))
+
+    place = tmp_path / "workspace" / "node_modules"
+    assert f"ASSAY_SANDBOX__READ_ONLY={place}" in refused.value.hint
+
+
+async def test_a_single_test_is_named_in_a_check(tmp_path: Path) -> None:
+    files = {"it.py": RIGHT, "test_it.py": TESTS}
+
+    with pytest.raises(UsageError, match="there is no test") as refused:
+        await tell(tmp_path, ["never asked"], files=files, tests=("test_it.py::test_it",))
+
+    assert "--check 'pytest FILE::TEST'" in refused.value.hint

@@ -18,6 +18,15 @@ COPY = PurePosixPath("src/mdurl/__init__.py")
 TESTS = PurePosixPath("tests/test_it.py")
 RIGHT = b"def answer():\n    return 42\n"
 WRONG = b"def answer():\n    return 41\n"
+REDIRECTING = b"""\
+import sys
+sys.path[:] = [place for place in sys.path if not place.endswith(("/app", "/src"))]
+del sys.modules["mdurl"]
+import mdurl
+"""
+SPAWNING = """\
+with mp.get_context("spawn").Pool(1) as pool:
+        pool.apply(runpy.run_path, ("job.py",), {"run_name": "job"})"""
 
 
 @pytest.fixture(scope="module")
@@ -156,6 +165,73 @@ async def test_a_command_in_another_folder_imports_the_judged_copy(backend: Sand
         verdict = await judge(backend, before, after, check=check)
 
         assert verdict.grade is Grade.CHECKED, verdict.reason
+
+
+@pytest.mark.parametrize("folder", ["", "src/"])
+@pytest.mark.parametrize(
+    "content",
+    [None, REDIRECTING],
+)
+async def test_a_change_that_lets_the_tests_import_another_copy_is_not_accepted(
+    backend: SandboxBackend, folder: str, content: bytes | None
+) -> None:
+    tests = b"from mdurl import parse\n\n\ndef test_it():\n    assert parse('x')\n"
+    module = PurePosixPath(f"{folder}mdurl/__init__.py")
+    before = project(str(module), b"def parse(text):\n    return None\n", tests)
+    after = before.with_files({module: TreeFile(content)}) if content else before.without([module])
+
+    verdict = await judge(backend, before, after)
+
+    assert not verdict.accepted
+    assert "do not run the changed files; they import `mdurl` from /" in verdict.reason
+
+
+async def test_a_file_that_no_test_imports_may_be_deleted(backend: SandboxBackend) -> None:
+    tests = b"import os\n\n\ndef test_it():\n    assert not os.path.exists('mdurl/old.py')\n"
+    old = PurePosixPath("mdurl/old.py")
+    before = project("mdurl/__init__.py", RIGHT, tests).with_files({old: TreeFile(WRONG)})
+
+    verdict = await judge(backend, before, before.without([old]))
+
+    assert verdict.grade is Grade.PROVEN, verdict.reason
+
+
+@pytest.mark.parametrize(
+    "start",
+    ["assert os.system(sys.executable + ' job.py') == 0", SPAWNING],
+)
+async def test_a_file_that_only_a_started_process_imports_is_not_rejected(
+    backend: SandboxBackend, start: str
+) -> None:
+    tests = f"import multiprocessing as mp, os, runpy, sys\n\n\ndef test_it():\n    {start}\n"
+    before = project("it.py", WRONG, tests.encode()).with_files(
+        {PurePosixPath("job.py"): TreeFile(b"import it\nassert it.answer() == 42\ndel it\n")}
+    )
+    after = before.with_files({PurePosixPath("it.py"): TreeFile(RIGHT)})
+
+    verdict = await judge(backend, before, after)
+
+    assert verdict.grade is Grade.CHECKED, verdict.reason
+    assert "changed, and not seen to run in the tests: it.py" in verdict.reason
+
+
+async def test_projects_below_the_root_find_each_other(backend: SandboxBackend) -> None:
+    test = PurePosixPath("packages/one/tests/test_one.py")
+    one = PurePosixPath("packages/one/src/one/__init__.py")
+    before = tree(
+        **{
+            str(one): b"from mdurl import answer as two\n\n\ndef answer():\n    return two() - 1\n",
+            "packages/two/src/mdurl/__init__.py": RIGHT,
+            str(test): b"from one import answer\n\n\ndef test_it():\n    assert answer() == 42\n",
+        }
+    )
+    after = before.with_files({one: TreeFile(b"from mdurl import answer\n")})
+
+    for check in ("pytest -q", f"pytest -q {test}", "cd packages/one && pytest -q"):
+        case = Case(pristine=before, checks=(check,), protected=(test,))
+        verdict = await Verifier(backend, Limits()).verify(case, after)
+
+        assert verdict.grade is Grade.PROVEN, verdict.reason
 
 
 @pytest.mark.parametrize(

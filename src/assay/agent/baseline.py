@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final
 
+from assay.agent import npm_packages
+from assay.agent.npm_packages import MissingPackage
 from assay.agent.verify.evidence import HANGS
 from assay.contracts.verdict import CheckReport, TestStatus
 from assay.contracts.workspace import Tree
@@ -74,16 +76,19 @@ def hanging(reports: Iterable[CheckReport]) -> tuple[CheckReport, ...]:
     return tuple(report for report in reports if report.explanation in HANGS)
 
 
-def trouble_in(reports: Iterable[CheckReport], tree: Tree, statement: str) -> Trouble | None:
+def trouble_in(
+    reports: Iterable[CheckReport], tree: Tree, statement: str, *, workspace: str = ""
+) -> Trouble | None:
     """Return why a check cannot pass whatever is changed; None if the work may be what is missing.
 
-    What the goal names is taken for work.
+    What the goal names is taken for work. `workspace` is the folder of the host, for hints.
     """
     for report in reports:
         if report.passed:
             continue
         found = (
-            _missing_program(report, tree, statement)
+            _missing_from_npm(report, tree, statement, workspace)
+            or _missing_program(report, tree, statement)
             or _withheld_file(report, tree, statement)
             or _missing_package(report, tree, statement)
             or _refused_network(report)
@@ -100,12 +105,25 @@ def _texts(report: CheckReport) -> list[str]:
     return [f"{report.explanation}\n{report.output}"]
 
 
-def _missing_program(report: CheckReport, tree: Tree, statement: str) -> Trouble | None:
-    if report.tests:
+def _missing_from_npm(
+    report: CheckReport, tree: Tree, statement: str, workspace: str
+) -> Trouble | None:
+    found: MissingPackage | None = None
+    if program := _program_in(report, tree, statement):
+        found = npm_packages.missing_program(program, tree)
+    found = found or npm_packages.missing_package(report, _texts(report), tree)
+    if found is None or _is_named(found.name, statement):
         return None
-    found = _PROGRAM.search(f"{report.explanation}\n{report.output}")
-    name = next(filter(None, found.groups()), "") if found else ""
-    if not name or _is_named(name, statement) or _is_file(name, tree):
+    return Trouble(
+        message=f"the check `{report.command}` cannot pass here: the sandbox does not have the npm "
+        f"package {found.name!r}; {found.folder} is left out of every workspace",
+        hint=found.hint(workspace),
+    )
+
+
+def _missing_program(report: CheckReport, tree: Tree, statement: str) -> Trouble | None:
+    name = _program_in(report, tree, statement)
+    if not name:
         return None
     return Trouble(
         message=f"the check `{report.command}` cannot start: the program {name!r} is not in the "
@@ -138,6 +156,15 @@ def _names_of_missing(text: str) -> Iterable[PurePosixPath]:
         module = PurePosixPath(*found[1].split("."))
         for root in _ROOTS:
             yield from (root / module.with_suffix(".py"), root / module)
+
+
+def _program_in(report: CheckReport, tree: Tree, statement: str) -> str:
+    """Return the program that a check could not start, if it is not what is to be written."""
+    found = None
+    if not report.tests:
+        found = _PROGRAM.search(f"{report.explanation}\n{report.output}")
+    name = next(filter(None, found.groups()), "") if found else ""
+    return "" if _is_named(name, statement) or _is_file(name, tree) else name
 
 
 def _missing_package(report: CheckReport, tree: Tree, statement: str) -> Trouble | None:

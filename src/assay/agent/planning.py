@@ -144,7 +144,7 @@ async def _on_untouched(sitting: Sitting, plan: Plan) -> tuple[CheckReport, ...]
     key = hashlib.sha256("\0".join(plan.checks).encode()).hexdigest()[:16]
     kept = await sitting.once(f"baseline:{key}", really)
     reports = tuple(seen.report for seen in OBSERVATIONS.validate_python(kept["observations"]))
-    trouble = trouble_in(reports, parts.pristine, parts.goal.statement)
+    trouble = trouble_in(reports, parts.pristine, parts.goal.statement, workspace=parts.workspace)
     if trouble is not None:
         raise UsageError(
             trouble.message,

@@ -68,11 +68,11 @@ def run_command(
     try:
         code = _answered(partial(command.main, arguments, prog_name=name, obj=obj), name, on_error)
         sys.stdout.flush()  # A closed pipe is found here, not while the interpreter ends.
-    except BrokenPipeError:
-        # The interpreter would still try to write the rest.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return ExitCode.CLOSED_PIPE
     except Exception as error:  # noqa: BLE001 - a crash has an exit code of its own
+        if _is_closed_pipe(error):
+            # The interpreter would still try to write the rest.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return ExitCode.CLOSED_PIPE
         on_error(error)
         if trouble := machine_trouble(error):
             return _complain(trouble, _remedy(trouble), ExitCode.INFRASTRUCTURE)
@@ -86,6 +86,7 @@ def _answered(
     carry_out: Callable[..., object], name: str, on_error: Callable[[Exception], None]
 ) -> int:
     """Do what was asked; what is wrong with the request or the machine is told."""
+    stdout = sys.stdout
     try:
         outcome = carry_out(standalone_mode=False)
     except click.exceptions.Exit as leaving:
@@ -98,9 +99,23 @@ def _answered(
         if error.exit_code is ExitCode.USAGE:
             hint = hint or f"see `{name} --help`"
         return _complain(str(error), hint, error.exit_code)
+    except SystemExit as leaving:
+        # For a closed pipe click replaces the streams and exits with 1, and rich exits with 1 as
+        # well: that would be a verdict.
+        if sys.stdout is not stdout or isinstance(leaving.__context__, BrokenPipeError):
+            raise BrokenPipeError from leaving
+        raise
     except (click.Abort, KeyboardInterrupt):
         return _complain("interrupted", "", ExitCode.INTERRUPTED)
     return outcome if isinstance(outcome, int) else ExitCode.ACCEPTED
+
+
+def _is_closed_pipe(error: BaseException) -> bool:
+    """Whether the reader of what Assay prints is gone; of a group, all errors have to say so."""
+    if isinstance(error, BaseExceptionGroup):
+        group = cast("BaseExceptionGroup[BaseException]", error)
+        return all(map(_is_closed_pipe, group.exceptions))
+    return isinstance(error, BrokenPipeError)
 
 
 def machine_trouble(error: BaseException) -> str:

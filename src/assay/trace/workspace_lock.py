@@ -46,7 +46,7 @@ async def hold_workspace(
     owner = state_dir / _OWNERS / _name_of(workspace)
     try:
         if not _is_taken(descriptor):
-            told = f"{_who(owner)} works on the folder {str(workspace)!r}"
+            told = f"{_who(owner)} works on the folder {_where(workspace)!r}"
             if not wait:
                 raise UsageError(
                     f"{told}, and two runs would overwrite each other's files",
@@ -90,6 +90,10 @@ def _is_taken(descriptor: int) -> bool:
 def _name_of(workspace: Path) -> str:
     place = os.fsencode(workspace.resolve())
     return hashlib.sha256(place).hexdigest()[:_NAME_CHARS]
+
+
+def _where(workspace: Path) -> str:
+    return str(workspace.absolute())
 
 
 def _who(owner: Path) -> str:

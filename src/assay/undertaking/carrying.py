@@ -318,7 +318,7 @@ class _Undertaking:
                 policy=commission.policy,
                 memory=memory,
                 memory_use=commission.memory,
-                workspace=str(self._destination),
+                workspace=str(self._destination.absolute()),
             )
 
     async def _sandbox_settings(self) -> SandboxSettings:
@@ -368,7 +368,7 @@ class _Undertaking:
         workspace, folder = self.commission.workspace, self._destination
         certificate = await anyio.to_thread.run_sync(self._certificate, parts, ended, tree)
         path = self.run.folder / _CERTIFICATE
-        if workspace is None or self.watching.confirm(str(workspace)):
+        if workspace is None or self.watching.confirm(str(workspace.absolute())):
             if workspace is None:
                 _make_folder(folder)
             await anyio.to_thread.run_sync(write_changes, folder, self.pristine, tree)

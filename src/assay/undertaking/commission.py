@@ -128,7 +128,8 @@ def _files_at(name: str, workspace: Path | None, tree: Tree) -> tuple[PurePosixP
     if not found or not name.strip():
         raise UsageError(
             f"there is no test {name!r} in the workspace",
-            hint="give --tests as a file or folder of the workspace, once for each",
+            hint="give --tests as a file or folder of the workspace, once for each"
+            + ("; name single tests with --check 'pytest FILE::TEST'" if "::" in name else ""),
         )
     return found
 

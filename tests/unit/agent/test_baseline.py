@@ -1,5 +1,6 @@
 """What keeps a check from ever passing is told from work that is still to be done."""
 
+from collections.abc import Callable
 from pathlib import PurePosixPath
 
 import pytest
@@ -127,3 +128,78 @@ def test_a_check_that_does_not_end_is_no_trouble_of_the_environment() -> None:
 
     assert hanging([report, ended("it ended with exit code 1")]) == (report,)
     assert not hint_of(report)
+
+
+MANIFEST = '{"name": "mine", "devDependencies": {"left-pad": "1", "@of/it": "1", "mocha": "1"}}'
+AT = "the sandbox does not have the npm package"
+
+
+def node(output: str, *, command: str = "node --test", runner: str = "node") -> CheckReport:
+    tests = (a_test("pad.test.js", TestStatus.ERROR, message="test failed"),)
+    return CheckReport(command=command, runner=runner, passed=False, tests=tests, output=output)
+
+
+@pytest.mark.parametrize(
+    ("said", "name", "begin"),
+    [
+        ("Error: Cannot find module 'left-pad'\nRequire stack:", "left-pad", "NODE_PATH=/home/it/"),
+        ("Cannot find module '@of/it/sub' from 'a.js'", "@of/it", "NODE_PATH=/home/it/"),
+        (
+            "Error [ERR_MODULE_NOT_FOUND]: Cannot find package 'left-pad' imported from /app/a.js",
+            "left-pad",
+            "ln -sfn /home/it/node_modules node_modules &&",
+        ),
+        ("Error: Cannot find module 'undeclared'", "undeclared", "NODE_PATH=/home/it/"),
+    ],
+)
+def test_a_missing_package_of_npm_is_named_with_what_makes_it_readable(
+    said: str, name: str, begin: str
+) -> None:
+    tree = files(**{"package.json": MANIFEST})
+
+    found = trouble_in([node(said)], tree, GOAL, workspace="/home/it")
+
+    assert found is not None
+    assert f"{AT} {name!r}; node_modules is left out of every workspace" in found.message
+    assert "ASSAY_SANDBOX__READ_ONLY=/home/it/node_modules" in found.hint
+    assert f"begin with `{begin}" in found.hint
+
+
+def test_jest_and_programs_of_npm_come_from_the_folder_of_their_project() -> None:
+    tree = files(**{"web/package.json": MANIFEST})
+
+    jest = trouble_in([ended("jest is not in the sandbox: …")], tree, GOAL)
+    mocha = trouble_in(
+        [ended("it ended with exit code 127", "sh: 1: mocha: not found")], tree, GOAL
+    )
+
+    assert jest is not None
+    assert "package 'jest'" in jest.message
+    assert mocha is not None
+    assert "package 'mocha'; web/node_modules is" in mocha.message
+    assert "ln -sfn /PROJECT/web/node_modules web/node_modules &&" in mocha.hint
+
+
+@pytest.mark.parametrize(
+    ("said", "report", "statement"),
+    [
+        ("Cannot find module './left-pad'", node, GOAL),
+        ("Cannot find module '/app/left-pad.js' imported from /app/a.js", node, GOAL),
+        ("Cannot find package 'mine' imported from /app/a.js", node, GOAL),
+        ("Cannot find module 'helpers'", node, GOAL),
+        ("Cannot find module 'left-pad'", node, "Replace left-pad"),
+    ],
+)
+def test_a_javascript_file_that_is_to_be_written_is_work(
+    said: str, report: Callable[[str], CheckReport], statement: str
+) -> None:
+    tree = files(**{"package.json": MANIFEST, "lib/helpers/a.js": ""})
+
+    assert not hint_of(report(said), tree, statement)
+
+
+def test_a_name_that_other_runners_may_find_among_the_files_is_work() -> None:
+    said = "Cannot find module 'undeclared'"
+
+    assert not hint_of(node(said, command="NODE_PATH=lib node --test"))
+    assert not hint_of(node(said, command="npx jest", runner="jest"))

@@ -11,9 +11,18 @@ from assay.contracts.errors import ExitCode
 from assay.entrypoints.complaints import machine_trouble, run_command
 
 
+def closed_pipe() -> BrokenPipeError:
+    """Return the error of a write that the system refuses: click looks at its number."""
+    return BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+
 @pytest.mark.parametrize(
     ("raised", "code"),
-    [(BrokenPipeError(), ExitCode.CLOSED_PIPE), (KeyError("x"), ExitCode.INTERNAL)],
+    [
+        (closed_pipe(), ExitCode.CLOSED_PIPE),
+        (ExceptionGroup("tasks", [closed_pipe()]), ExitCode.CLOSED_PIPE),
+        (KeyError("x"), ExitCode.INTERNAL),
+    ],
 )
 def test_neither_a_closed_pipe_nor_a_crash_is_a_verdict(
     raised: Exception, code: ExitCode, capfd: pytest.CaptureFixture[str], tmp_path: Path

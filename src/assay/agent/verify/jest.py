@@ -48,8 +48,8 @@ _STATUSES: Final = {
 }
 _FIRST_KEY: Final = '{"num'
 _HINT: Final = (
-    "jest is not in the sandbox: node_modules must be in the workspace, or readable there by the "
-    "setting sandbox.read_only and named in NODE_PATH"
+    "jest is not in the sandbox: node_modules is left out of the workspace; name the folder in the "
+    "setting sandbox.read_only and in NODE_PATH"
 )
 
 

@@ -335,10 +335,11 @@ class _Sieve:
         return any(imported.search(text) for text in texts)
 
     def _importable_as(self, path: PurePosixPath) -> Iterator[str]:
-        """Yield top-level names: below the root, `src`, and every folder with tests in it."""
+        """Yield top-level names: below the root, any `src`, and every folder with tests in it."""
         roots = {PurePosixPath(), PurePosixPath("src"), PurePosixPath("lib"), *self.folders}
         # A folder that is a package is not searched itself.
         folders = {test.parent for test in self.case.protected if is_test_file(test)}
+        folders |= {folder for folder in path.parents if folder.name == "src"}
         roots |= {f for f in folders if f / "__init__.py" not in self.proposal.files}
         for root in roots:
             if root == PurePosixPath() or root in path.parents:

@@ -106,6 +106,8 @@ class _Account:
     left: list[str] = field(default_factory=list[str])
     ran: list[PurePosixPath] = field(default_factory=list[PurePosixPath])
     elsewhere: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    others: set[PurePosixPath] = field(default_factory=set[PurePosixPath])
+    """Changed files whose modules came from elsewhere."""
     has_children: bool = False
     broken: tuple[str, str] | None = None
     ended: int | None = None
@@ -142,6 +144,7 @@ async def run_python(
         "words": [conditions.words.tell, conditions.words.keep, conditions.words.other],
         "root": posixpath.relpath(".", invocation.cwd),
         "changed": [str(path) for path in order.changed],
+        "removed": [str(path) for path in order.removed],
     }
 
     def show(chunk: OutputChunk) -> None:
@@ -235,8 +238,9 @@ def _take_execution(account: _Account, fields: list[str]) -> None:
     match fields:
         case ["ran", path]:
             account.ran.append(PurePosixPath(path))
-        case ["elsewhere", name, file]:
+        case ["elsewhere", name, file, path]:
             account.elsewhere.append((name, file))
+            account.others.add(PurePosixPath(path))
         case ["child"]:
             account.has_children = True
         case _:
@@ -266,13 +270,14 @@ def _observe(
     execution = Execution(
         files=tuple(account.ran),
         elsewhere=tuple(account.elsewhere),
+        replaced=tuple(path for path in (*order.removed, *account.ran) if path in account.others),
         has_children=account.has_children,
     )
     return Observation(
         report=report,
         findings=findings,
         seen=tuple(account.seen),
-        execution=execution if order.changed else None,
+        execution=execution if order.changed or order.removed else None,
     )
 
 

@@ -23,6 +23,8 @@ class CheckOrder:
     timeout_s: float = 180.0
     changed: tuple[PurePosixPath, ...] = ()
     """Changed Python files; a Python runner reports which of them were executed."""
+    removed: tuple[PurePosixPath, ...] = ()
+    """Python files without code now; a Python runner reports modules that take their places."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +34,8 @@ class Execution:
     files: tuple[PurePosixPath, ...]
     elsewhere: tuple[tuple[str, str], ...] = ()
     """Modules named like a changed file that came from outside the judged tree, with their file."""
+    replaced: tuple[PurePosixPath, ...] = ()
+    """Removed or executed files with such a module in their place."""
     has_children: bool = False
     """Other processes were started, and what they import is not known."""
 

@@ -41,6 +41,7 @@ from assay.agent.verify.witness import (
     not_executed,
     nothing_changed,
     passed_before,
+    removed_python,
     says_nothing_new,
 )
 from assay.contracts.execution import Limits
@@ -103,9 +104,10 @@ class Verifier:
         checks = _checks_of(case)
         tree, findings = judged_tree(case, proposal)
         findings += read_proposal(case.pristine, tree, _test_files(case))
-        changed = changed_python(case, tree)
+        changed, removed = changed_python(case, tree), removed_python(case, tree)
         checks = tuple(
-            replace(check, order=replace(check.order, changed=changed)) for check in checks
+            replace(check, order=replace(check.order, changed=changed, removed=removed))
+            for check in checks
         )
         first = await self._first_run(case, checks, tree, on_output)
         findings += first.findings + nothing_changed(case, tree)
@@ -115,7 +117,7 @@ class Verifier:
             if observation.report.tests or observation.report.exit_code == _NO_TESTS:
                 findings += missing_tests(check, tree, observation.report)
                 findings += skipped_tests(case, tree, observation.report)
-        findings += not_executed(changed, first.observations)
+        findings += not_executed(changed, removed, first.observations)
         verdict = conclude(case, tree, checks, first.observations, findings)
         if not verdict.accepted:
             return verdict
@@ -222,7 +224,9 @@ class Verifier:
             await write_tree(sandbox, case.pristine.with_files(added_tests(case, tree)))
             for check, after in zip(checks, verdict.reports, strict=True):
                 limit = min(case.check_s, max(case.baseline_s, 2 * after.duration_s))
-                limited = replace(check, order=replace(check.order, timeout_s=limit, changed=()))
+                limited = replace(
+                    check, order=replace(check.order, timeout_s=limit, changed=(), removed=())
+                )
                 before = await _run(limited, sandbox, on_output)
                 if not says_nothing_new(before.report, after):
                     return ()

@@ -33,6 +33,18 @@ def changed_python(case: Case, tree: Tree) -> tuple[PurePosixPath, ...]:
     )
 
 
+def removed_python(case: Case, tree: Tree) -> tuple[PurePosixPath, ...]:
+    """Return the Python files that the proposal deletes or empties, without tests."""
+    return tuple(
+        path
+        for path in changed_paths(case, tree)
+        if path.suffix == ".py"
+        and not (is_test_file(path) or path.name == "conftest.py" or is_protected(case, path))
+        and not (tree.text(path) or "").strip()
+        and (case.changed is not None or (case.pristine.text(path) or "").strip())
+    )
+
+
 def added_tests(case: Case, tree: Tree) -> dict[PurePosixPath, TreeFile]:
     """Return the test files that the proposal adds to those that were given."""
     if not case.protected:
@@ -48,15 +60,25 @@ def nothing_changed(case: Case, tree: Tree) -> tuple[Finding, ...]:
 
 
 def not_executed(
-    changed: Sequence[PurePosixPath], observations: Sequence[Observation]
+    changed: Sequence[PurePosixPath],
+    removed: Sequence[PurePosixPath],
+    observations: Sequence[Observation],
 ) -> tuple[Finding, ...]:
-    """Name the changed files that the tests did not run; reject if they ran none."""
+    """Name the changed files that the tests did not run; reject if they ran none.
+
+    A file whose module came from elsewhere in the end was not run by the tests, even if it was
+    executed or removed: they run another copy.
+    """
     runs = [seen.execution for seen in observations if seen.execution is not None]
-    ran = {path for run in runs for path in run.files}
+    replaced = {path for run in runs for path in run.replaced}
+    ran = {path for run in runs for path in run.files} - replaced
     missed = [path for path in changed if path not in ran]
+    missed += [path for path in removed if path in replaced]
+    certain = len(runs) == len(observations) and not any(run.has_children for run in runs)
+    if removed and not missed and not ran and any(run.has_children for run in runs):
+        return (_perhaps_replaced(removed),)
     if not missed or not runs:
         return ()
-    certain = len(runs) == len(observations) and not any(run.has_children for run in runs)
     others = {name: file for run in runs for name, file in run.elsewhere}
     if not ran and (certain or others):
         return (
@@ -64,6 +86,11 @@ def not_executed(
         )
     said = f"changed, and not seen to run in the tests: {_some(missed)}{_from(others)}"
     return (Finding(trick=Trick.NOT_EXECUTED, severity="doubt", explanation=said, path=missed[0]),)
+
+
+def _perhaps_replaced(removed: Sequence[PurePosixPath]) -> Finding:
+    said = f"removed, and the tests may run another copy: {_some(removed)}"
+    return Finding(trick=Trick.NOT_EXECUTED, severity="doubt", explanation=said, path=removed[0])
 
 
 def says_nothing_new(before: CheckReport, after: CheckReport) -> bool:

@@ -86,6 +86,7 @@ def test_a_file_may_be_deleted() -> None:
         ("lib/x.pth", Trick.STARTUP_HOOK, "forgery"),
         ("pytest.py", Trick.SHADOWED_RUNNER, "forgery"),
         ("src/pytest/__init__.py", Trick.SHADOWED_RUNNER, "forgery"),
+        ("packages/one/src/json.py", Trick.SHADOWED_RUNNER, "forgery"),
         ("tests/json.py", Trick.SHADOWED_RUNNER, "forgery"),
     ],
 )

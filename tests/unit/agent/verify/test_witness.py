@@ -9,6 +9,7 @@ from assay.agent.verify.witness import (
     changed_python,
     not_executed,
     nothing_changed,
+    removed_python,
     says_nothing_new,
 )
 from assay.contracts.verdict import CheckReport, Severity, TestStatus, Trick
@@ -29,7 +30,7 @@ def observed(execution: Execution | None) -> Observation:
 
 
 def judged(execution: Execution | None) -> list[tuple[Trick, Severity]]:
-    found = not_executed((A, B), [observed(execution)])
+    found = not_executed((A, B), (), [observed(execution)])
     return [(finding.trick, finding.severity) for finding in found]
 
 
@@ -59,11 +60,38 @@ def test_files_that_no_test_runs_reject_or_lower_the_grade() -> None:
     assert judged(None) == []
 
 
+def test_a_removed_file_counts_if_another_copy_takes_its_place() -> None:
+    def found(execution: Execution) -> list[Severity]:
+        return [one.severity for one in not_executed((A,), (B,), [observed(execution)])]
+
+    elsewhere = (("pkg", "/usr/lib/pkg/__init__.py"),)
+    assert found(Execution(files=(A,))) == []
+    assert found(Execution(files=(A,), replaced=(B,), elsewhere=elsewhere)) == ["doubt"]
+    assert found(Execution(files=(A,), replaced=(A, B), elsewhere=elsewhere)) == ["rejected"]
+
+
+def test_programs_of_the_tests_may_run_another_copy_of_a_removed_file() -> None:
+    (finding,) = not_executed((), (B,), [observed(Execution(files=(), has_children=True))])
+
+    assert finding.severity == "doubt"
+    assert "the tests may run another copy: src/pkg/b.py" in finding.explanation
+    assert not_executed((), (B,), [observed(Execution(files=()))]) == ()
+    assert not_executed((), (B,), [observed(None)]) == ()
+
+
+def test_a_file_is_removed_by_deleting_or_emptying_it() -> None:
+    init = PurePosixPath("src/pkg/__init__.py")
+    emptied = BEFORE.with_files({A: TreeFile(b"\n"), init: TreeFile(b"")})
+
+    assert removed_python(CASE, BEFORE.without([A])) == (A,)
+    assert removed_python(CASE, emptied) == (A,)
+
+
 def test_a_rejection_names_the_copy_that_the_tests_import() -> None:
     elsewhere = (("pkg", "/usr/lib/python3/site-packages/pkg/__init__.py"),)
     run = Execution(files=(), elsewhere=elsewhere, has_children=True)
 
-    (finding,) = not_executed((A,), [observed(run)])
+    (finding,) = not_executed((A,), (), [observed(run)])
 
     assert finding.severity == "rejected"
     assert "they import `pkg` from /usr/lib/python3/site-packages/pkg/" in finding.explanation

@@ -9,7 +9,14 @@ from typing import Any
 from assay.agent.verify.drivers.audit import Workspace
 from assay.agent.verify.drivers.channel import Say
 
-_CHILD_PROCESS = frozenset({"subprocess.Popen", "os.posix_spawn", "os.exec", "os.fork"})
+_CHILD_PROCESS = frozenset(
+    {
+        *("subprocess.Popen", "os.posix_spawn", "os.exec", "os.fork", "os.forkpty"),
+        *("os.system", "os.spawn", "pty.spawn"),
+    }
+)
+# These start processes without an event, and are imported only to start one.
+_STARTERS = ("multiprocessing.popen_spawn_posix", "multiprocessing.popen_forkserver")
 _SOURCE_FOLDER = "src"
 
 
@@ -36,6 +43,13 @@ def _source_folders(here: Path, order: "dict[str, Any]") -> "Iterator[str]":
         if not word.startswith("-") and path.exists():
             places |= dict.fromkeys((path, *path.parents))
     places |= dict.fromkeys(here.parents)
+    # The other projects of a workspace with several come last.
+    for name in order["protected"]:
+        places |= dict.fromkeys(Path(os.path.normpath(here / name)).parents)
+    for depth in ("*", "*/*"):
+        places |= dict.fromkeys(
+            source.parent for source in sorted(root.glob(f"{depth}/{_SOURCE_FOLDER}"))
+        )
     for place in places:
         source = place / _SOURCE_FOLDER
         inside = place == root or root in place.parents
@@ -50,35 +64,51 @@ class ExecutedFiles:
         self._say = say
         self._workspace = Workspace(order)
         self._normal = os.path.normpath
+        self._changed = frozenset(order["changed"])
         self._waiting: set[str] = set(order["changed"])
+        self._removed: set[str] = set(order["removed"])
         self._has_children = False
-        if self._waiting:
+        if self._waiting or self._removed:
             sys.addaudithook(self._listen)
 
     def report_others(self) -> None:
         """Report modules that have the name of a changed file and come from another place."""
-        for path in sorted(self._waiting):
-            for name in _module_names(path, Path(self._workspace.root)):
+        if any(name in sys.modules for name in _STARTERS):
+            self._note_child()
+        root = Path(self._workspace.root)
+        for path in sorted(self._changed | self._removed):
+            was_run = path in self._changed - self._waiting
+            for name in _own_names(path) if was_run else _module_names(path, root):
                 file = getattr(sys.modules.get(name), "__file__", None)
                 if isinstance(file, str) and not self._workspace.path(file):
-                    self._say(["elsewhere", name, file])
+                    self._say(["elsewhere", name, file, path])
                     break
 
     def _listen(self, event: str, given: "tuple[Any, ...]") -> None:
         if event == "exec":
             self._note(getattr(given[0], "co_filename", ""))
         elif event in _CHILD_PROCESS:
-            if not self._has_children:
-                self._has_children = True
-                self._say(["child"])
+            self._note_child()
             for name in _started_files(given):
                 self._note(name)
+
+    def _note_child(self) -> None:
+        if not self._has_children:
+            self._has_children = True
+            self._say(["child"])
 
     def _note(self, name: object) -> None:
         path = self._workspace.path(self._normal(name)) if isinstance(name, str) else ""
         if path in self._waiting:
             self._waiting.discard(path)
             self._say(["ran", path])
+
+
+def _own_names(path: str) -> "Iterator[str]":
+    """Return the names by which a file that was run is imported from the root or `src`."""
+    parts = path.removesuffix(".py").removesuffix("/__init__").split("/")
+    starts = [0, *(at + 1 for at, part in enumerate(parts) if part == _SOURCE_FOLDER)]
+    yield from (".".join(parts[start:]) for start in starts)
 
 
 def _module_names(path: str, root: Path) -> "Iterator[str]":
