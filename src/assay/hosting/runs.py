@@ -335,9 +335,7 @@ class Runs:
                 watching = Watching(listeners=(partial(self._hear, row.id, feed), audit.hear))
                 lent = await self._lent(row)
                 outcome = await take_up(row.id, settings, watching, lent=lent)
-                return replace(
-                    row, status=_state_of(outcome), error="", grade=_grade_of(outcome)
-                )
+                return replace(row, status=_state_of(outcome), error="", grade=_grade_of(outcome))
         except AssayError as error:
             hint = f" ({error.hint})" if error.hint else ""
             return replace(row, status="failed", error=f"{error}{hint}")

@@ -87,8 +87,7 @@ _KEY: Final = (
 )
 _SESSION: Final = "id, user_id, title, created_at, updated_at, turns, model, key_id, busy"
 _RUN: Final = (
-    "id, user_id, key_id, goal, status, model, created_at, ended_at, error, tokens, cost_usd, "
-    "grade"
+    "id, user_id, key_id, goal, status, model, created_at, ended_at, error, tokens, cost_usd, grade"
 )
 _AUDIT: Final = (
     "id, at, user_id, key_id, action, target, outcome, request_id, "

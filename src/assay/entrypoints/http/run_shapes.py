@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Annotated, Final, Self
 
@@ -199,9 +200,10 @@ def details_of(row: RunRow, progress: Progress, asked: Commission) -> RunDetails
     """Show a run with all that can be seen of it."""
     outcome, lattice, usage = progress.outcome, progress.lattice, progress.usage
     effort = progress.goal.effort if progress.goal else asked.effort
-    grade = outcome.grade if outcome and row.status == "accepted" else None
+    if row.status == "accepted" and outcome and outcome.grade:
+        row = replace(row, grade=outcome.grade)
     return RunDetails(
-        **(RunShape.of(row).model_dump() | {"grade": grade}),
+        **RunShape.of(row).model_dump(),
         checks=[text_of(check) for check in progress.checks or asked.checks],
         plan=[
             PlanStep(id=number, text=text_of(text), done=row.status == "accepted")
