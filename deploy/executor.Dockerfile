@@ -9,8 +9,6 @@
 ARG BASE_IMAGE=python:3.11-slim
 
 FROM ${BASE_IMAGE} AS build
-# More extras of Assay, each after a comma.
-ARG EXTRAS=
 COPY wheels /wheels
 # uv is extracted from its wheel, because not every base image has an installer.
 RUN python3 -m zipfile -e /wheels/uv-*.whl /uv && chmod +x /uv/uv-*.data/scripts/uv \
@@ -22,6 +20,8 @@ RUN uv pip install --quiet --no-index --find-links /wheels \
       opentelemetry-exporter-otlp-proto-http opentelemetry-sdk prometheus-client protobuf uv \
       matplotlib numpy openpyxl pandas pyarrow scikit-learn seaborn xlrd
 COPY own /own
+# More extras of Assay, each after a comma.
+ARG EXTRAS=
 RUN uv pip install --quiet --no-index --find-links /wheels --find-links /own "assay-agent[executor,packages,data${EXTRAS}]" \
  && cd /opt/assay/lib/python3*/site-packages/assay \
  && find . -mindepth 1 -maxdepth 1 ! -name contracts ! -name sandbox ! -name wire ! -name entrypoints \

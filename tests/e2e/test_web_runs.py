@@ -79,6 +79,7 @@ def test_a_run_from_its_goal_to_its_certificate(window: Window, server: WebServe
     begin(page, "Write calc.py, a calculator, so that the tests pass.")
     page.locator(".outcome.good").wait_for(timeout=PROOF_MS)
     expect(page.locator(".outcome h2")).to_have_text("Proven")
+    expect(page.locator(".head-status .status")).to_have_text("Proven")
     expect(page.locator(".lattice .l-cell.gain").first).to_be_visible()
     expect(page.locator(".lattice-words")).to_contain_text("3 of 3 passed in the last")
     assert page.locator(".lattice .l-passed").count() >= 5
@@ -99,7 +100,7 @@ def test_a_run_from_its_goal_to_its_certificate(window: Window, server: WebServe
     page.locator(".events-box summary").click()
     expect(page.locator(".events li code").filter(has_text="run_ended")).to_have_count(1)
     page.get_by_role("link", name="Runs").click()
-    expect(page.locator(".row .status").first).to_have_text("Accepted")
+    expect(page.locator(".row .status").first).to_have_text("Proven")
 
 
 def post(url: str, body: bytes) -> dict[str, str]:
@@ -129,6 +130,11 @@ def test_a_run_that_is_not_accepted_says_so_and_has_no_certificate(window: Windo
     page.locator(".outcome.bad").wait_for(timeout=PROOF_MS)
     assert page.get_by_role("button", name="Certificate").count() == 0
     expect(page.locator(".lattice .l-failed").first).to_be_visible()
+    ended = page.locator(".outcome h2").inner_text()
+    expect(page.locator(".head-status .status")).to_have_text(ended)
+    page.get_by_role("link", name="Runs").click()
+    expect(page.locator(".row .status").first).to_have_text(ended)
+    page.go_back()
     page.get_by_role("button", name="More").click()
     page.get_by_role("menuitem", name="Delete this run").click()
     page.get_by_role("button", name="Delete", exact=True).click()

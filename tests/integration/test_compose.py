@@ -1,28 +1,35 @@
 """The services of compose.yaml: built, started, hardened, used over the network, and gone again."""
 
 import json
-from collections.abc import AsyncGenerator
+import subprocess
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
 
+import anyio
 import httpx2
 import pytest
 
 from assay.contracts.execution import Isolation, Limits, PythonCode
 from assay.contracts.ports import SandboxBackend
+from assay.settings import load_settings
 from tests.support.compose import (
     ROOT,
     SERVICES,
     Deployment,
+    build_executor,
     docker,
     free_ports,
     logs_of,
     open_deployment,
 )
+from tests.support.docker import containers, open_docker_backend
 from tests.support.eventually import eventually
 from tests.support.executors import open_client
 from tests.support.mcp_servers import http_client, values
 
 # Images may have to be built first.
 pytestmark = [pytest.mark.backends, pytest.mark.timeout(1200)]
+ENGINE = "/var/run/docker.sock"
 PROBE = """
 import os, socket
 seen = []
@@ -175,31 +182,80 @@ print([name for name in {names} if found(name)], found("assay.sandbox"))
     assert docker(*asked) == "[] True\n"
 
 
-async def test_with_room_for_namespaces_programs_are_isolated(deployment: Deployment) -> None:
-    """What deploy/compose.namespaces.yaml asks for, which older versions of compose do not know."""
+@asynccontextmanager
+async def open_container(
+    deployment: Deployment, image: str, options: Sequence[str], flags: Sequence[str] = ()
+) -> AsyncGenerator[int]:
+    """Run an executor in a container of its own, hardened as in compose.yaml; yields its port."""
     owner = deployment.environment["ASSAY_UID"]
-    secrets = deployment.secrets
     port = free_ports(1)[0]
-    flags = ["--cert", "/certs/server.crt", "--key", "/certs/server.key"]
     container = docker(
         *("run", "--rm", "--detach", "--read-only", "--cap-drop=ALL", "--init"),
         *(f"--user={owner}", "--security-opt=no-new-privileges:true", "--pids-limit=2048"),
-        f"--security-opt=seccomp={ROOT / 'deploy/seccomp.json'}",
-        *("--security-opt=systempaths=unconfined", f"--publish=127.0.0.1:{port}:50051"),
+        *("--memory=3g", f"--publish=127.0.0.1:{port}:50051"),
         f"--network={deployment.project}_edge",
         *(f"--tmpfs=/run/assay:exec,mode=0700,uid={owner}", "--tmpfs=/tmp:exec,mode=1777"),
-        *(f"--tmpfs=/var/lib/assay:mode=0700,uid={owner}", f"--volume={secrets}:/certs:ro"),
-        *("--env=ASSAY_SANDBOX__ISOLATION=isolated", "--memory=3g"),
-        deployment.container("executor")["Image"],
-        *("serve", "--host=0.0.0.0", *flags, "--client-ca=/certs/ca.crt"),
-        "--token-file=/certs/executor-tokens",
+        *(f"--tmpfs=/var/lib/assay:mode=0700,uid={owner}",),
+        *(f"--volume={deployment.secrets}:/certs:ro", *options, image),
+        *("serve", "--host=0.0.0.0", "--cert=/certs/server.crt", "--key=/certs/server.key"),
+        *("--client-ca=/certs/ca.crt", "--token-file=/certs/executor-tokens", *flags),
     ).strip()
     try:
-        assert await eventually(lambda: "listening" in logs_of(container), within_s=60)
-        async with open_executor(deployment, port) as remote:
-            said = await run_python(remote, PROBE + "print(os.getuid(), os.getpid() < 10)")
+        well = await eventually(lambda: "listening" in logs_of(container), within_s=60)
+        assert well, logs_of(container)
+        yield port
     finally:
-        docker("rm", "--force", container)
+        # It closes its sandboxes before it ends.
+        docker("stop", "--time=30", container)
+
+
+async def test_with_room_for_namespaces_programs_are_isolated(deployment: Deployment) -> None:
+    """What deploy/compose.namespaces.yaml asks for, which older versions of compose do not know."""
+    options = (
+        f"--security-opt=seccomp={ROOT / 'deploy/seccomp.json'}",
+        *("--security-opt=systempaths=unconfined", "--env=ASSAY_SANDBOX__ISOLATION=isolated"),
+    )
+    image = deployment.container("executor")["Image"]
+    async with (
+        open_container(deployment, image, options) as port,
+        open_executor(deployment, port) as remote,
+    ):
+        said = await run_python(remote, PROBE + "print(os.getuid(), os.getpid() < 10)")
 
     assert remote.isolation is Isolation.ISOLATED
     assert said.startswith("[]\n")
+
+
+async def test_an_executor_in_a_container_starts_sibling_containers(deployment: Deployment) -> None:
+    """With the extra `docker` and the engine's socket; see docs/reference/docker.md."""
+    image = "assay-executor-with-docker"
+    build_executor(",docker", image)
+    base = load_settings().sandbox.docker.base_image
+    # Built here first: in the container, there is no package index.
+    async with open_docker_backend("docker", spares=0):
+        before = set(containers())
+    group = (await anyio.Path(ENGINE).stat()).st_gid
+    options = (
+        *(f"--volume={ENGINE}:{ENGINE}", f"--group-add={group}"),
+        *("--env=ASSAY_SANDBOX__BACKEND=docker", "--env=ASSAY_SANDBOX__DOCKER__SPARES=0"),
+        f"--env=ASSAY_SANDBOX__DOCKER__BASE_IMAGE={base}",
+    )
+    async with (
+        open_container(deployment, image, options) as port,
+        open_executor(deployment, port) as remote,
+        remote.open_sandbox(Limits()) as sandbox,
+    ):
+        source = b"import os; print(6 * 7, os.path.exists('/var/run/docker.sock'))"
+        result = await sandbox.run(PythonCode(source=source))
+        siblings = set(containers()) - before
+
+    assert result.stdout == "42 False\n", result.stderr
+    assert siblings
+    assert not siblings & set(containers())
+
+
+def test_the_image_with_the_extra_is_built_by_the_documented_command() -> None:
+    asked = ["make", "--dry-run", "images", "EXECUTOR_EXTRAS=,docker"]
+    done = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=True)
+
+    assert "--build-arg EXTRAS=,docker" in done.stdout

@@ -2,9 +2,10 @@
 
 import json
 import os
+import signal
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,19 @@ def request(execution_id: str) -> executor_pb2.ExecuteRequest:
         program=executor_pb2.Program(python={"source": b""}),
         fresh=executor_pb2.FreshSandbox(limits=executor_pb2.Limits(wall_s=500)),
     )
+
+
+CLIENT = """
+import sys
+import grpc
+from assay.wire import executor_pb2 as pb, executor_pb2_grpc
+with grpc.insecure_channel(f"127.0.0.1:{sys.argv[1]}") as channel:
+    executor_pb2_grpc.ExecutorStub(channel).Execute(pb.ExecuteRequest(
+        execution_id="of-another-process",
+        program=pb.Program(python={"source": b""}),
+        fresh=pb.FreshSandbox(limits=pb.Limits(wall_s=500)),
+    ))
+"""
 
 
 async def test_calls_that_are_given_up_end_their_programs_and_leave_the_queue(
@@ -62,6 +76,35 @@ async def test_a_lost_connection_ends_the_program(tmp_path: Path) -> None:
 
         with anyio.fail_after(60):
             await slow.killed.wait()
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(signal.SIGKILL, id="killed"),
+        pytest.param(signal.SIGTERM, id="terminated"),
+        # Its connection stays open, as when its machine or the network fails.
+        pytest.param(signal.SIGSTOP, id="frozen"),
+    ],
+)
+async def test_the_programs_of_a_client_process_that_is_gone_are_killed(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    slow = SlowSandbox()
+    async with open_served(OneSandbox(slow), tmp_path) as executor:
+        command = [sys.executable, "-c", CLIENT, str(executor.port)]
+        async with await anyio.open_process(command, stdout=None, stderr=None) as client:
+            try:
+                with anyio.fail_after(60):
+                    await slow.begun.wait()
+                client.send_signal(number)
+                # By itself, gRPC gives a frozen client more than a minute.
+                with anyio.fail_after(60):
+                    await slow.killed.wait()
+                assert await executor.drain(20)
+            finally:
+                with suppress(ProcessLookupError):
+                    client.kill()
 
 
 async def test_a_lost_executor_leaves_the_output_so_far_and_the_error_as_json(

@@ -11,10 +11,12 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from assay.contracts.errors import PolicyError, UsageError
 from assay.contracts.execution import Limits, PythonCode
+from assay.sandbox.executor.audit import AuditLog
 from assay.sandbox.executor.certificates import make_server_certificate
 from assay.sandbox.executor.credentials import expiry_warning
 from assay.testing.fake_sandbox import FakeBackend
 from assay.wire import executor_pb2, executor_pb2_grpc
+from assay.wire.failures import ExecutorBusyError
 from assay.wire.statuses import SERVICE
 from tests.support.executors import make_certificates, open_client, open_served
 
@@ -112,6 +114,24 @@ async def test_without_room_for_the_audit_log_nothing_is_begun(tmp_path: Path) -
 
     assert refused.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert "cannot write its audit log" in str(refused.details())
+
+
+def test_a_line_of_the_audit_log_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path / "audit.jsonl")
+    log.write({"event": "first"})
+    kept = (tmp_path / "audit.jsonl").read_bytes()
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    heard = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(kept) + 10, before[1]))  # room for a part
+    try:
+        with pytest.raises(ExecutorBusyError, match="cannot write its audit log"):
+            log.write({"event": "second"})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, heard)
+        log.close()
+
+    assert (tmp_path / "audit.jsonl").read_bytes() == kept
 
 
 async def test_a_key_that_does_not_fit_its_certificate_is_told_so(tmp_path: Path) -> None:

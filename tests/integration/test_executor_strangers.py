@@ -9,6 +9,7 @@ import anyio
 import pytest
 
 from assay.contracts.errors import SandboxUnavailableError
+from assay.sandbox.executor.certificates import make_server_certificate
 from assay.sandbox.executor.tokens import add_token
 from tests.support.executors import make_certificates, open_client, open_process
 
@@ -109,3 +110,35 @@ async def test_executors_are_asked_whether_they_serve(tmp_path: Path) -> None:
     assert state["status"] == "unavailable"
     assert "certificate" in state["error"]
     assert "sandbox.remote.cert" in state["hint"]
+
+
+async def test_an_executor_with_an_expired_certificate_is_named_with_the_reason(
+    tmp_path: Path,
+) -> None:
+    certificates = make_certificates(tmp_path / "certs")
+    for name in ("server.crt", "server.key"):
+        (certificates.folder / name).unlink()
+    make_server_certificate(certificates.folder, ("localhost", "127.0.0.1"), days=0)
+    client = certificates.client("alice")
+    async with open_process(tmp_path / "executor", **certificates.server()) as executor:
+        address = f"127.0.0.1:{executor.port}"
+        environment = {
+            "HOME": str(tmp_path),
+            "ASSAY_SANDBOX__REMOTE__ADDRESSES": address,
+            **{f"ASSAY_SANDBOX__REMOTE__{name.upper()}": str(at) for name, at in client.items()},
+        }
+        asked = [sys.executable, "-m", "assay", "executor", "check", "--json"]
+        checked = await anyio.run_process(asked, env=environment, check=False)
+        words = [sys.executable, "-m", "assay", "sandbox", "run", "--backend", "remote", "-"]
+        ran = await anyio.run_process(words, env=environment, check=False, input=b"print(1)")
+
+    state = json.loads(checked.stdout)[address]
+    assert checked.returncode == ran.returncode == 4
+    assert state["status"] == "unavailable"
+    assert "its certificate has expired" in state["error"]
+    assert "assay certs make" in state["hint"]
+    # Assay's own words, and none of the libraries below.
+    assert len(checked.stderr.splitlines()) == 1
+    error, hint = ran.stderr.decode().splitlines()
+    assert error == f"error: the executor {address}: its certificate has expired"
+    assert "assay certs make" in hint

@@ -211,6 +211,7 @@ async def test_what_the_first_version_has_written_is_read_and_kept(
     older = (
         "ALTER TABLE assay_runs DROP COLUMN tokens",
         "ALTER TABLE assay_runs DROP COLUMN cost_usd",
+        "ALTER TABLE assay_runs DROP COLUMN grade",
         "ALTER TABLE assay_sessions DROP COLUMN key_id",
         "DROP TABLE assay_holds",
         *(
@@ -229,8 +230,9 @@ async def test_what_the_first_version_has_written_is_read_and_kept(
     for _ in range(2):
         async with opened(tmp_path, url) as store:
             assert await store.run(RUN.user, RUN.id) == RUN
-            await store.put_run(replace(RUN, tokens=7, cost_usd=0.5))
-            assert await store.run(RUN.user, RUN.id) == replace(RUN, tokens=7, cost_usd=0.5)
+            counted = replace(RUN, tokens=7, cost_usd=0.5, grade="proven")
+            await store.put_run(counted)
+            assert await store.run(RUN.user, RUN.id) == counted
             await store.put_run(RUN)
             assert await store.session(SESSION.user, SESSION.id) == SESSION
             await store.put_session(replace(SESSION, key_id="abc"))

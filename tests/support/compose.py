@@ -112,6 +112,14 @@ def build_images() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def build_executor(extras: str, tag: str) -> None:
+    """Build the image of the executor with more extras, as `make images` does with these."""
+    base = load_settings().sandbox.docker.base_image
+    words = ("--quiet", "--network", "none", "--file", "deploy/executor.Dockerfile")
+    given = ("--build-arg", f"BASE_IMAGE={base}", "--build-arg", f"EXTRAS={extras}")
+    docker("build", *words, *given, "--tag", tag, "build/images")
+
+
 @contextmanager
 def open_deployment(folder: Path) -> Generator[Deployment]:
     """Start everything, and take all of it away at the end, however the test goes."""

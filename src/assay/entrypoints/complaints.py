@@ -65,6 +65,8 @@ def run_command(
     on_error: Callable[[Exception], None] = lambda _: None,
 ) -> int:
     """Run one command line and return its exit code; `obj` is what click calls so."""
+    # The library would write lines of its own to stderr, about errors that Assay reports itself.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # noqa: TID251 - a word to gRPC, not a setting
     try:
         code = _answered(partial(command.main, arguments, prog_name=name, obj=obj), name, on_error)
         sys.stdout.flush()  # A closed pipe is found here, not while the interpreter ends.

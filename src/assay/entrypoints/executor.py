@@ -1,6 +1,7 @@
 """`assay executor` and `assay-executor`: run programs for others, over gRPC."""
 
 import json
+import os
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -62,6 +63,8 @@ def serve(*, as_json: bool, verbose: bool, **given: Any) -> int:  # noqa: ANN401
     from assay.settings import load_settings
 
     log_to_stderr(verbose=verbose)
+    # Failed handshakes are known from the log of gRPC only.
+    os.environ.pop("GRPC_VERBOSITY", None)  # noqa: TID251 - a word to gRPC, not a setting
     # Ignored in what a shell starts in the background, and inherited by the programs we run.
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)
     settings = load_settings({"executor": given})

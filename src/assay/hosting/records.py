@@ -129,6 +129,8 @@ class RunRow:
     tokens: int = 0
     """Counted to the quota of its key so far; `cost_usd` as well."""
     cost_usd: float = 0.0
+    grade: str = ""
+    """How strong the proof of an accepted run is; empty for all others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

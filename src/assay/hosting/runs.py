@@ -130,7 +130,17 @@ class Runs:
         return row
 
     async def list(self, user: str, page: Page) -> tuple[RunRow, ...]:
-        return await self._store.runs(user, page)
+        return tuple([await self._graded(row) for row in await self._store.runs(user, page)])
+
+    async def _graded(self, row: RunRow) -> RunRow:
+        """Return a row with its grade, which older versions kept in the record of the run only."""
+        if row.status != "accepted" or row.grade:
+            return row
+        with suppress(JournalError):
+            graded = replace(row, grade=_grade_of((await self.progress(row)).outcome))
+            await self._store.put_run(graded)
+            return graded
+        return row
 
     async def find(self, user: str, run_id: str) -> RunRow:
         """Return a run of this user.
@@ -325,7 +335,7 @@ class Runs:
                 watching = Watching(listeners=(partial(self._hear, row.id, feed), audit.hear))
                 lent = await self._lent(row)
                 outcome = await take_up(row.id, settings, watching, lent=lent)
-                return replace(row, status=_state_of(outcome), error="")
+                return replace(row, status=_state_of(outcome), error="", grade=_grade_of(outcome))
         except AssayError as error:
             hint = f" ({error.hint})" if error.hint else ""
             return replace(row, status="failed", error=f"{error}{hint}")
@@ -392,6 +402,10 @@ def _key(row: RunRow) -> FeedKey:
 
 def _state_of(outcome: Outcome) -> RunState:
     return outcome.status.value
+
+
+def _grade_of(outcome: Outcome | None) -> str:
+    return outcome.grade.value if outcome and outcome.grade else ""
 
 
 def _progress(folder: Path) -> Progress:

@@ -21,7 +21,7 @@ from assay.hosting.records import (
     Used,
 )
 
-_VERSION: Final = 4
+_VERSION: Final = 5
 _SCHEMA: Final = (
     "CREATE TABLE IF NOT EXISTS assay_version (version INTEGER NOT NULL)",
     """CREATE TABLE IF NOT EXISTS assay_keys (
@@ -42,7 +42,8 @@ _SCHEMA: Final = (
         id TEXT NOT NULL, user_id TEXT NOT NULL, key_id TEXT NOT NULL, goal TEXT NOT NULL,
         status TEXT NOT NULL, model TEXT NOT NULL, created_at DOUBLE PRECISION NOT NULL,
         ended_at DOUBLE PRECISION, error TEXT NOT NULL, tokens BIGINT NOT NULL,
-        cost_usd DOUBLE PRECISION NOT NULL, PRIMARY KEY (user_id, id))""",
+        cost_usd DOUBLE PRECISION NOT NULL, grade TEXT NOT NULL DEFAULT '',
+        PRIMARY KEY (user_id, id))""",
     "CREATE INDEX IF NOT EXISTS assay_runs_new ON assay_runs (user_id, created_at)",
     """CREATE TABLE IF NOT EXISTS assay_threads (
         user_id TEXT NOT NULL, digest TEXT NOT NULL, session_id TEXT NOT NULL,
@@ -77,6 +78,7 @@ _SINCE: Final = {
         "ALTER TABLE assay_audit ADD COLUMN code_sha256 TEXT NOT NULL DEFAULT ''",
         "ALTER TABLE assay_audit ADD COLUMN duration_s DOUBLE PRECISION",
     ),
+    5: ("ALTER TABLE assay_runs ADD COLUMN grade TEXT NOT NULL DEFAULT ''",),
 }
 """What each version has changed in the tables of the one before it."""
 _KEY: Final = (
@@ -85,7 +87,7 @@ _KEY: Final = (
 )
 _SESSION: Final = "id, user_id, title, created_at, updated_at, turns, model, key_id, busy"
 _RUN: Final = (
-    "id, user_id, key_id, goal, status, model, created_at, ended_at, error, tokens, cost_usd"
+    "id, user_id, key_id, goal, status, model, created_at, ended_at, error, tokens, cost_usd, grade"
 )
 _AUDIT: Final = (
     "id, at, user_id, key_id, action, target, outcome, request_id, "
@@ -333,10 +335,11 @@ def write_audit(statements: Statements, entry: AuditEntry) -> None:
 def write_run(statements: Statements, row: RunRow) -> None:
     """Insert or update the row of a run."""
     statements.run(
-        f"INSERT INTO assay_runs ({_RUN}) VALUES ({_marks(11)}) "
+        f"INSERT INTO assay_runs ({_RUN}) VALUES ({_marks(12)}) "
         "ON CONFLICT (user_id, id) DO UPDATE SET status = excluded.status, "
         "key_id = excluded.key_id, model = excluded.model, ended_at = excluded.ended_at, "
-        "error = excluded.error, tokens = excluded.tokens, cost_usd = excluded.cost_usd",
+        "error = excluded.error, tokens = excluded.tokens, cost_usd = excluded.cost_usd, "
+        "grade = excluded.grade",
         astuple(row),
     )
 

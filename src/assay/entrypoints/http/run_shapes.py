@@ -2,12 +2,14 @@
 
 import base64
 import binascii
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Annotated, Final, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
 from assay.contracts.errors import UsageError
+from assay.contracts.verdict import Grade
 from assay.entrypoints.http.session_shapes import text_of
 from assay.entrypoints.http.words import Line, Message, ModelName, workspace_path, writable
 from assay.hosting.progress import Attempted, Progress
@@ -95,6 +97,9 @@ class RunShape(BaseModel):
     created_at: float = Field(examples=[1763280000.0])
     ended_at: float | None
     model: str = Field(examples=["auto"])
+    grade: Grade | None = Field(
+        description="How strong the proof of an accepted run is", examples=["proven"]
+    )
     error: str | None = Field(description="Why it failed, if a part of Assay did")
 
     @classmethod
@@ -107,6 +112,7 @@ class RunShape(BaseModel):
             created_at=row.created_at,
             ended_at=row.ended_at,
             model=row.model,
+            grade=Grade(row.grade) if row.grade else None,
             error=row.error or None,
         )
 
@@ -180,7 +186,6 @@ class RunDetails(RunShape):
     attempts: list[AttemptShape]
     lattice: LatticeShape
     budget: BudgetShape
-    grade: str | None = Field(description="How strong the proof is", examples=["proven"])
     reason: str = Field(description="Why it ended as it did, in one line")
     certificate: bool = Field(description="Whether there is one to fetch")
 
@@ -195,6 +200,8 @@ def details_of(row: RunRow, progress: Progress, asked: Commission) -> RunDetails
     """Show a run with all that can be seen of it."""
     outcome, lattice, usage = progress.outcome, progress.lattice, progress.usage
     effort = progress.goal.effort if progress.goal else asked.effort
+    if row.status == "accepted" and outcome and outcome.grade:
+        row = replace(row, grade=outcome.grade)
     return RunDetails(
         **RunShape.of(row).model_dump(),
         checks=[text_of(check) for check in progress.checks or asked.checks],
@@ -220,7 +227,6 @@ def details_of(row: RunRow, progress: Progress, asked: Commission) -> RunDetails
             usd=UsedOf(used=usage.cost_usd, limit=asked.budget_usd),
             wall_s=UsedOf(used=progress.wall_s, limit=effort.wall_s),
         ),
-        grade=outcome.grade.value if outcome and outcome.grade else None,
         reason=text_of(outcome.reason) if outcome else "",
         certificate=bool(outcome and outcome.certificate),
     )

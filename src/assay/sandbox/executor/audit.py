@@ -3,6 +3,7 @@
 Never the code itself, its input, its output or its environment.
 """
 
+import errno
 import hashlib
 import json
 import logging
@@ -54,7 +55,7 @@ class AuditLog:
         """
         line = json.dumps({"time": now(), **entry}, separators=(",", ":")) + "\n"
         try:
-            os.write(self._descriptor, line.encode())
+            self._append(line.encode())
         except OSError as error:
             told = f"cannot write the audit log {str(self._path)!r}: {error.strerror}"
             _log.error("%s", told)
@@ -62,6 +63,12 @@ class AuditLog:
                 f"the executor cannot write its audit log: {error.strerror}",
                 retry_after_s=_AGAIN_S,
             ) from error
+
+    def _append(self, line: bytes) -> None:
+        written = os.write(self._descriptor, line)
+        if written < len(line):  # The disk became full on the way.
+            os.ftruncate(self._descriptor, os.fstat(self._descriptor).st_size - written)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def close(self) -> None:
         os.close(self._descriptor)

@@ -47,9 +47,12 @@ _OPTIONS: Final = (
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
     ("grpc.keepalive_permit_without_calls", 1),
-    # A client that is gone without a word is noticed in a quarter of a minute.
-    ("grpc.keepalive_time_ms", 10_000),
-    ("grpc.keepalive_timeout_ms", 5_000),
+    # A client that is gone without closing its connection is noticed after at most three seconds.
+    ("grpc.keepalive_time_ms", 1_000),
+    ("grpc.keepalive_timeout_ms", 2_000),
+    # The limit for answers to pings; without it gRPC waits for a minute.
+    ("grpc.http2.ping_timeout_ms", 2_000),
+    ("grpc.http2.max_pings_without_data", 0),
 )
 
 

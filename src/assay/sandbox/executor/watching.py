@@ -5,7 +5,6 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from assay.contracts.errors import AssayError
 from assay.contracts.execution import ExecutionResult
 from assay.sandbox.executor.audit import Write, describe_attempt, describe_result
 from assay.sandbox.executor.metrics import Metrics
@@ -29,7 +28,8 @@ class Watcher:
         why = ""
         try:
             yield results.append
-        except AssayError as error:
+        except Exception as error:
+            # A defect of Assay as well; only what is cancelled was stopped.
             why = type(error).__name__
             raise
         finally:

@@ -80,8 +80,7 @@ def _diagnose_tls(connection: socket.socket, host: str, identity: Identity) -> F
             if tls.recv(1):
                 return "it answers, but slowly", "ask again"
     except ssl.SSLCertVerificationError as error:
-        why = error.verify_message
-        return f"its certificate cannot be trusted: {why}", "is sandbox.remote.ca the right one?"
+        return _untrusted(error)
     except ssl.SSLError as error:
         if "WRONG_VERSION_NUMBER" in str(error):
             return "it speaks plain text, and we speak TLS", "unset sandbox.remote.ca"
@@ -90,6 +89,20 @@ def _diagnose_tls(connection: socket.socket, host: str, identity: Identity) -> F
     except OSError:
         pass  # Hung up, as after the handshake.
     return _hung_up(identity)
+
+
+def _untrusted(error: ssl.SSLCertVerificationError) -> Finding:
+    match error.verify_code:
+        case 10:  # X509_V_ERR_CERT_HAS_EXPIRED
+            return (
+                "its certificate has expired",
+                "make another with `assay certs make`, and restart the executor with it",
+            )
+        case 9:  # X509_V_ERR_CERT_NOT_YET_VALID
+            return "its certificate is not valid yet", "compare the clocks of both machines"
+        case _:
+            why = error.verify_message
+            return f"its certificate cannot be trusted: {why}", "is sandbox.remote.ca right?"
 
 
 def _hung_up(identity: Identity) -> Finding:

@@ -66,13 +66,13 @@ class Run {
     document.title = `${goal} · Assay`;
     this.title.textContent = goal;
     this.title.title = run.goal;
-    this.#draw(this.status, [run.status, run.model], () => [statusBadge(run.status), h("span", { class: "quiet" }, run.model)]);
+    this.#draw(this.status, [run.status, run.grade, run.model], () => [statusBadge(run.status, run.grade), h("span", { class: "quiet" }, run.model)]);
     this.#draw(this.plan, [run.plan, isOver(run.status)], () => planView(run.plan, isOver(run.status)));
     this.#draw(this.lattice, run.lattice, () => latticeView(run.lattice, this.signal));
     this.#draw(this.asked, [run.goal, run.checks], () => [h("p", { class: "goal-text", tabindex: "0" }, run.goal),
       run.checks.length ? h("h3", {}, run.checks.length > 1 ? "Check commands" : "Check command") : null, run.checks.map((check) => h("p", {}, h("code", {}, check)))]);
     this.#draw(this.actions, run.status, () => this.#buttons(run));
-    this.#draw(this.outcome, [run.status, run.reason, run.certificate, run.error], () => (isOver(run.status) ? this.#outcome(run) : null));
+    this.#draw(this.outcome, [run.status, run.grade, run.reason, run.certificate, run.error], () => (isOver(run.status) ? this.#outcome(run) : null));
     this.#clock(run);
     if (isOver(run.status) && this.#status !== run.status) this.#finish(run);
     this.#status = run.status;

@@ -2,7 +2,7 @@
 
 import { get } from "./api.js";
 import { fill, h } from "./dom.js";
-import { ago, oneLine, plural } from "./format.js";
+import { ago, oneLine } from "./format.js";
 import { icon } from "./icons.js";
 import { problemBox } from "./notices.js";
 import { runForm } from "./run_form.js";
@@ -37,11 +37,9 @@ async function load(place, signal) {
 }
 
 function row(run) {
-  const attempts = Array.isArray(run.attempts) ? run.attempts.length : run.attempts;
-  const facts = [ago(run.created_at), attempts ? plural(attempts, "attempt") : "", run.model].filter(Boolean).join(" · ");
+  const facts = [ago(run.created_at), run.model].filter(Boolean).join(" · ");
   return h("li", {}, h("a", { class: "row", href: `#/r/${run.id}` },
     h("span", { class: "row-words" }, h("span", { class: "row-title" }, oneLine(run.goal, 200)), h("span", { class: "quiet" }, facts)),
-    run.certificate ? h("span", { class: "row-seal", title: "Has a certificate" }, icon("seal")) : null,
     statusBadge(run.status, run.grade)));
 }
 
