@@ -278,7 +278,7 @@ _RULES: Final[Mapping[str, Rule]] = MappingProxyType(
     }
 )
 
-_LISTENING_IOCTLS: Final = frozenset({0xC0502100, 0xC0182101, 0x40082102})
+_LISTENING_IOCTLS: Final = frozenset({0xC0502100, 0xC0182101, 0x40082102, 0x40182103})
 """How PID 1 hears and answers questions, see `mediation.py`."""
 _ITSELF: Final = frozenset({0})
 _PRIO_PROCESS: Final = frozenset({0})
