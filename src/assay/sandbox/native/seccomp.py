@@ -246,8 +246,11 @@ def _places_by_number(code: _Assembler, policy: Policy, table: Mapping[str, int]
 
 def _place_of_rule(code: _Assembler, rule: Rule) -> int:
     otherwise = code.answer(REFUSE | rule.refusal)
-    for conditions in reversed(rule.alternatives):
-        place = code.answer(ALLOW)
+    ignored = ((conditions, REFUSE) for conditions in rule.ignored)
+    allowed = ((conditions, ALLOW) for conditions in rule.alternatives)
+    # What is to be looked at first comes last.
+    for conditions, action in reversed([*ignored, *allowed]):
+        place = code.answer(action)
         for condition in reversed(conditions):
             place = _place_of_condition(code, condition, yes=place, no=otherwise)
         otherwise = place

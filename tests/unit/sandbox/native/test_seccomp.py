@@ -9,7 +9,7 @@ import pytest
 
 from assay.sandbox.native import syscalls
 from assay.sandbox.native.mediation import FOLDERS_OPENED, MEDIATED
-from assay.sandbox.native.seccomp import ALLOW, ASK, build_asking_filter, build_filter
+from assay.sandbox.native.seccomp import ALLOW, ASK, REFUSE, build_asking_filter, build_filter
 from assay.sandbox.native.seccomp_policy import build_policy
 from tests.support.filters import X32_BIT, Filter, described, filter_for, names_by_number
 
@@ -312,6 +312,20 @@ def test_sockets_get_no_filters(machine: str) -> None:
         assert chosen.says("setsockopt", 3, socket.SOL_SOCKET, option) == "allow", option
     assert chosen.says("setsockopt", 3, socket.IPPROTO_TCP, socket.TCP_NODELAY) == "allow"
     assert chosen.says("setsockopt", 3, 255, 1) == "ENOPROTOOPT", "a level that no socket has"
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_where_nobody_counts_them_buffers_of_sockets_keep_their_size(machine: str) -> None:
+    chosen = Filter(build_filter(counted_memory=False, machine=machine), machine)
+    number = syscalls.NUMBERS[machine]["setsockopt"]
+    force_send, force_receive = 32, 33
+
+    for option in (socket.SO_SNDBUF, socket.SO_RCVBUF, force_send, force_receive):
+        action = chosen.answer(number, 3, socket.SOL_SOCKET, option).action
+        assert action == REFUSE, "without an errno: it does nothing and succeeds"
+    assert chosen.says("setsockopt", 3, socket.SOL_SOCKET, socket.SO_REUSEADDR) == "allow"
+    assert chosen.says("setsockopt", 3, socket.IPPROTO_TCP, socket.SO_SNDBUF) == "allow"
+    assert chosen.says("setsockopt", 3, socket.SOL_SOCKET, 26) == "ENOPROTOOPT"
 
 
 def without_namespaces(machine: str) -> Filter:
