@@ -154,9 +154,10 @@ class Supervision:
 
     def _resume_reading(self) -> None:
         now = time.monotonic() if self._resume else 0.0
-        for stream in [stream for stream, due in self._resume.items() if due <= now]:
-            del self._resume[stream]
-            self._on(self._streams[stream][0].number, partial(self._hear, stream))
+        for stream, due in tuple(self._resume.items()):
+            if due <= now:
+                del self._resume[stream]
+                self._on(self._streams[stream][0].number, partial(self._hear, stream))
 
     def _look_for_the_end(self) -> None:
         """Look whether the worker leaves; it is a few steps behind its hint, so more than once."""
