@@ -32,6 +32,7 @@ def lock():
 print("locked", tried(lock))
 print("watched", tried(watch))
 print("descriptors", tried(lambda: os.listdir("/proc/self/fd") > []))
+print("processes", tried(lambda: os.listdir("/proc/self/task") > []))
 print("terminal", tried(lambda: len(os.openpty())))
 print("mounts", tried(lambda: open("/proc/self/mountinfo").read()))
 """
@@ -55,12 +56,13 @@ async def test_mountinfo_names_where_read_only_binds_come_from() -> None:
     assert any(len(source) > 1 and PACKAGES.endswith(source) for source in sources)
 
 
-async def test_without_namespaces_there_are_no_terminals_and_no_proc() -> None:
+async def test_without_namespaces_there_are_no_terminals_and_of_proc_only_the_descriptors() -> None:
     async with open_native("landlock") as backend:
         said = await looked(backend)
 
     assert said["terminal"] == "PermissionError"
-    assert said["descriptors"] == "PermissionError"
+    assert said["descriptors"] == "True"
+    assert said["processes"] == "PermissionError"
     assert said["mounts"] == "PermissionError"
 
 

@@ -14,6 +14,8 @@ from assay.contracts.execution import Limits
 from assay.contracts.interpreting import CellResult
 from assay.sandbox.native import registry
 from assay.sandbox.native.lineage import Lineage, Report
+from assay.testing.conformance.cells import a_cell_that_takes_all_memory_is_lost_alone
+from tests.support.backends import TIERS, Tier, open_native
 from tests.support.eventually import eventually
 from tests.support.native import open_own, python
 from tests.support.sources import ROOT
@@ -47,6 +49,13 @@ async def test_an_engine_that_dies_takes_its_interpreters_along(tmp_path: Path) 
         endless = "while True: pass"
         with pytest.raises(SandboxUnavailableError), anyio.fail_after(60):
             await interpreter.run_cell(endless)
+
+
+@pytest.mark.parametrize("tier", TIERS)
+async def test_only_the_cell_is_lost_each_time_that_memory_runs_out(tier: Tier) -> None:
+    async with open_native(tier) as backend:
+        for _ in range(12):
+            await a_cell_that_takes_all_memory_is_lost_alone(backend)
 
 
 async def test_closing_a_sandbox_ends_the_interpreters_in_it(tmp_path: Path) -> None:

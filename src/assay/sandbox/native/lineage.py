@@ -22,6 +22,7 @@ from assay.sandbox.native.answers import MOST_BYTES
 from assay.sandbox.native.cell import Cell, Descriptor, close_all
 from assay.sandbox.native.open_files import TOO_FEW_HINT
 from assay.sandbox.native.orders import Orders
+from assay.sandbox.native.pacing import Pace
 from assay.sandbox.native.supervision import Ending, passed_limit
 from assay.sandbox.native.watch import Sample, Watch
 from assay.sandbox.output import Capture
@@ -133,6 +134,10 @@ class CellRun:
             "stdout": Capture(limits.output_bytes),
             "stderr": Capture(limits.output_bytes),
         }
+        read = (lineage.stdout, lineage.stderr, lineage.answers)
+        self._paces = {descriptor.number: Pace() for descriptor in read}
+        self._resume: dict[int, float] = {}
+        """When to read the descriptors again that are left alone for a moment."""
         self._deadline = self._next_look = math.inf
 
     def kill(self, reason: Reason) -> None:
@@ -195,8 +200,10 @@ class CellRun:
                 await anyio.wait_readable(lineage.events.fileno())
             self._orders.send_more()
             for number, _ in lineage.events.poll(0):
-                self._take(number, on_output)
+                self._leave_alone_after(number, self._take(number, on_output))
+            self._resume_reading(time.monotonic())
             self._look_after()
+        self._resume_reading(math.inf)
         # Nobody is left who could write, so what is not there by now never will be.
         for descriptor in (lineage.stdout, lineage.stderr, lineage.answers):
             with suppress(BlockingIOError):
@@ -204,21 +211,35 @@ class CellRun:
                     pass
         self._look()
 
-    def _take(self, number: int, on_output: OnOutput) -> bool:
-        """Take what is there; False if that is nothing."""
+    def _leave_alone_after(self, number: int, size: int) -> None:
+        """After many small pieces, do not read for a moment, so that the next piece is larger."""
+        if size:
+            now = time.monotonic()
+            pause_s = self._paces[number].pause_s(size, now)
+            if pause_s > 0:
+                self._lineage.events.modify(number, 0)
+                self._resume[number] = now + pause_s
+
+    def _resume_reading(self, now: float) -> None:
+        for number in [number for number, due in self._resume.items() if due <= now]:
+            del self._resume[number]
+            self._lineage.events.modify(number, select.EPOLLIN)
+
+    def _take(self, number: int, on_output: OnOutput) -> int:
+        """Take what is there, and return how much it was; 0 if that is nothing, or a report."""
         lineage = self._lineage
         if number == lineage.reports.number:
             # All that is there: what was read along with something else wakes nobody.
             while self._report is None and (report := lineage.read_report()) is not None:
                 self._hear(report)
-            return False
+            return 0
         if number == lineage.answers.number:
             data = lineage.answers.read_some()
             if len(self._answers) <= MOST_BYTES:
                 self._answers += data
             else:
                 self.kill(Reason.OUTPUT_LIMIT)
-            return bool(data)
+            return len(data)
         stream: Stream = "stdout" if number == lineage.stdout.number else "stderr"
         source = lineage.stdout if stream == "stdout" else lineage.stderr
         data = source.read_some()
@@ -228,7 +249,7 @@ class CellRun:
             on_output(OutputChunk(stream=stream, data=data))
         if capture.flooded:
             self.kill(Reason.OUTPUT_LIMIT)
-        return bool(data)
+        return len(data)
 
     def _hear(self, report: Report) -> None:
         if report != {"done": True}:
@@ -246,7 +267,8 @@ class CellRun:
         if self._orders.pending:
             return _SEND_AGAIN_S
         next_look = math.inf if self._killed_for is not None else self._next_look
-        return max(0.0, min(next_look, self._deadline) - time.monotonic())
+        due = min(next_look, self._deadline, *self._resume.values())
+        return max(0.0, due - time.monotonic())
 
     def _look_after(self) -> None:
         now = time.monotonic()

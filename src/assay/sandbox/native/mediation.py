@@ -1,9 +1,15 @@
-"""Changes modes and times of files on a program's behalf, in its own box and nowhere else.
+"""Makes a few calls on a program's behalf, in the tier without namespaces.
+
+Changes of modes and times of files, in the program's own box and nowhere else.
 
 Landlock does not look at these changes, so without namespaces a program could make them to every
 file of its user. There the kernel holds the calls back and asks PID 1 of the execution, which looks
 up the file itself and changes it only if it lies in the box. What a program has in its memory is
 read once, and what it names is held by a descriptor: nothing can be swapped in between.
+
+The list of a process's own descriptors, `/proc/self/fd`. No rule of Landlock can name it: a rule
+for `/proc` shows the user's other processes too, and a rule for one process does not follow its
+children. PID 1 opens the folder and hands it over. Landlock lets the program go nowhere from there.
 """
 
 import _thread
@@ -12,25 +18,53 @@ import errno
 import fcntl
 import json
 import os
+import re
 import signal
 import socket
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
 from assay.sandbox.native import syscalls
-from assay.sandbox.native.seccomp import PreparedFilter
+from assay.sandbox.native.seccomp import PreparedFilter, build_asking_filter
+from assay.sandbox.native.seccomp_policy import Condition
 
 MEDIATED: Final = ("chmod", "fchmod", "fchmodat", "utimensat")
+_FLAGS_AT: Final = {"open": 1, "openat": 2}
+"""Calls that open a folder, and which argument says so."""
+_TEMPORARY_FILE: Final = 0o20000000
+"""The bit of O_TMPFILE that O_DIRECTORY does not have."""
+
+
+def _opens_a_folder(argument: int) -> Condition:
+    """As `opendir` does. Programs that walk through trees set O_NOFOLLOW too, and are not asked."""
+    others = os.O_ACCMODE | os.O_CREAT | os.O_NOFOLLOW | os.O_PATH | _TEMPORARY_FILE
+    return Condition(
+        argument=argument, mask=os.O_DIRECTORY | others, values=frozenset({os.O_DIRECTORY})
+    )
+
+
+FOLDERS_OPENED: Final[Mapping[str, Condition]] = {
+    name: _opens_a_folder(argument) for name, argument in _FLAGS_AT.items()
+}
+"""Calls that are held back under a condition."""
+
+_OWN_DESCRIPTORS: Final = re.compile(rb"(?:/dev/fd|/proc/(?:self|thread-self|(\d{1,10}))/fd)/*")
 
 _RECEIVE: Final = 0xC0502100
 _SEND: Final = 0xC0182101
 _STILL_WAITING: Final = 0x40082102
+_ADD_DESCRIPTOR: Final = 0x40182103
 _QUESTION: Final = struct.Struct("=QII iIQ 6Q")
 """Number of the question, thread, flags; number of the call, machine, instruction, arguments."""
 _ANSWER: Final = struct.Struct("=QqiI")
 _NUMBER: Final = struct.Struct("=Q")
+_ADDITION: Final = struct.Struct("=QIIII")
+"""Number of the question, flags, our descriptor, theirs if it is to have a number, its flags."""
+_AS_THE_ANSWER: Final = 2
+_LET_THE_KERNEL: Final = 1
 
 _CURRENT_FOLDER: Final = -100
 _NOT_THROUGH_LINKS: Final = 0x100
@@ -49,6 +83,11 @@ class Line:
 
     ours: socket.socket
     theirs: socket.socket
+
+
+def build_mediating_filter() -> PreparedFilter:
+    """The filter that holds back what is mediated."""
+    return PreparedFilter(build_asking_filter(MEDIATED, FOLDERS_OPENED))
 
 
 def open_line() -> Line:
@@ -100,8 +139,14 @@ def _answer(listener: int, question: bytes, box: tuple[str, ...]) -> None:
         """Its number may have gone to another process, unless it is still waiting for us."""
         fcntl.ioctl(listener, _STILL_WAITING, _NUMBER.pack(number))
 
+    asker = _Asker(thread=thread, check=check)
+    name = _NAMES.get(call, "")
+    if name in _FLAGS_AT:
+        at = _FLAGS_AT[name]
+        _open_for(listener, number, asker, arguments[at - 1], arguments[at])
+        return
     try:
-        _act_for(_Asker(thread=thread, check=check), call, arguments, box)
+        _act_for(asker, name, arguments, box)
         refusal = 0
     except OSError as error:
         refusal = error.errno or errno.EPERM
@@ -111,8 +156,27 @@ def _answer(listener: int, question: bytes, box: tuple[str, ...]) -> None:
         return
 
 
-def _act_for(asker: "_Asker", call: int, arguments: Sequence[int], box: tuple[str, ...]) -> None:
-    name = _NAMES.get(call, "")
+def _open_for(listener: int, number: int, asker: "_Asker", address: int, flags: int) -> None:
+    """Hand over the list of its own descriptors, if it has asked for that; of others, nothing.
+
+    Otherwise the kernel goes on with the call, and Landlock decides. What the program may have
+    written over the path by then can only name what Landlock allows.
+    """
+    with suppress(OSError):
+        folder = asker.open_own_descriptors(address)
+        try:
+            asker.check()
+            theirs = flags & os.O_CLOEXEC
+            addition = _ADDITION.pack(number, _AS_THE_ANSWER, folder, 0, theirs)
+            fcntl.ioctl(listener, _ADD_DESCRIPTOR, addition)
+        finally:
+            os.close(folder)
+        return
+    with suppress(OSError):
+        fcntl.ioctl(listener, _SEND, _ANSWER.pack(number, 0, 0, _LET_THE_KERNEL))
+
+
+def _act_for(asker: "_Asker", name: str, arguments: Sequence[int], box: tuple[str, ...]) -> None:
     first, second, third, fourth, *_ = arguments
     match name:
         case "chmod":
@@ -180,6 +244,22 @@ class _Asker:
         except FileNotFoundError as error:
             raise OSError(errno.EBADF, "no such descriptor") from error
 
+    def open_own_descriptors(self, address: int) -> int:
+        """Open the list of its descriptors.
+
+        Raises:
+            OSError: If a path names anything else, or cannot be read.
+        """
+        named = _OWN_DESCRIPTORS.fullmatch(self._read_path(address))
+        if named is None or (named[1] is not None and int(named[1]) != self._process()):
+            raise PermissionError(errno.EPERM, "not its own descriptors")
+        place = f"/proc/{self.thread}/fd"
+        return os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def _process(self) -> int:
+        with open(f"/proc/{self.thread}/status", "rb") as status:
+            return next(int(line[5:]) for line in status if line.startswith(b"Tgid:"))
+
     def _read_path(self, address: int) -> bytes:
         found = b""
         while len(found) < _LONGEST_PATH:
@@ -207,7 +287,7 @@ class _Asker:
 
 def _names() -> dict[int, str]:
     table = syscalls.table()
-    return {table[name]: name for name in MEDIATED if name in table}
+    return {table[name]: name for name in (*MEDIATED, *_FLAGS_AT) if name in table}
 
 
 _NAMES: Final = _names()

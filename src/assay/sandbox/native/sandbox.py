@@ -42,6 +42,7 @@ from assay.sandbox.native.stages import Stages, suitable_stage
 from assay.sandbox.native.supervision import Ending, Supervision
 from assay.sandbox.native.watch import (
     ContainedWatch,
+    GroupAndDiskWatch,
     GroupWatch,
     ProcessWatch,
     Watch,
@@ -204,9 +205,11 @@ class NativeSandbox:
         return await self._engine.make_cell(stage, ahead=False, fit=self._fitting.fit)
 
     def _watch(self, cell: Cell, limits: Limits) -> Watch:
-        if self._house.running.groups.enforcing and not self._places:
-            return GroupWatch(cell)
         running = self._house.running
+        if running.groups.enforcing:
+            if not self._places:
+                return GroupWatch(cell)
+            return GroupAndDiskWatch(cell, self._places, act_as=running.box_owner)
         watch = ContainedWatch if running.tier == "contained" else ProcessWatch
         return watch(
             cell,

@@ -10,6 +10,7 @@ import errno
 import os
 import struct
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Final
 
 from assay.sandbox.native import syscalls
@@ -45,6 +46,9 @@ _PR_SET_SECCOMP: Final = 22
 _SECCOMP_MODE_FILTER: Final = 2
 _SET_MODE_FILTER: Final = 1
 _NEW_LISTENER: Final = 8
+_WAIT_KILLABLE: Final = 32
+"""A question that was heard is not given up for a signal, unless that kills: `opendir` never fails
+with EINTR, and programs do not expect that it does."""
 
 
 def build_filter(
@@ -82,15 +86,29 @@ def compile_policy(policy: Policy, *, machine: str | None = None) -> bytes:
     return code.assemble()
 
 
-def build_asking_filter(names: Iterable[str], *, machine: str | None = None) -> bytes:
+def build_asking_filter(
+    names: Iterable[str],
+    conditional: Mapping[str, Condition] = MappingProxyType({}),
+    *,
+    machine: str | None = None,
+) -> bytes:
     """A filter that asks about some calls and lets all others pass, for `load_asking`.
+
+    It asks about the conditional calls where their condition holds.
 
     It comes on top of one that has seen to the machine and to x32 already.
     """
     table = syscalls.table(syscalls.this_machine() if machine is None else machine)
     code = _Assembler()
-    asked = dict.fromkeys((table[name] for name in names if name in table), code.answer(ASK))
-    code.load(_NUMBER_AT, code.search(_ranges(asked, otherwise=code.answer(ALLOW))))
+    places = {
+        table[name]: _place_of_condition(
+            code, condition, yes=code.answer(ASK), no=code.answer(ALLOW)
+        )
+        for name, condition in conditional.items()
+        if name in table
+    }
+    places |= dict.fromkeys((table[name] for name in names if name in table), code.answer(ASK))
+    code.load(_NUMBER_AT, code.search(_ranges(places, otherwise=code.answer(ALLOW))))
     return code.assemble()
 
 
@@ -132,7 +150,9 @@ class PreparedFilter:
         number = ctypes.c_long(syscalls.table()["seccomp"])
         header = ctypes.byref(self._header)
         _libc.syscall.restype = ctypes.c_long
-        listener = int(_libc.syscall(number, _SET_MODE_FILTER, _NEW_LISTENER, header))
+        listener = int(
+            _libc.syscall(number, _SET_MODE_FILTER, _NEW_LISTENER | _WAIT_KILLABLE, header)
+        )
         if listener < 0:
             code = ctypes.get_errno()
             raise OSError(code, f"the kernel refused the seccomp filter: {os.strerror(code)}")
@@ -226,8 +246,11 @@ def _places_by_number(code: _Assembler, policy: Policy, table: Mapping[str, int]
 
 def _place_of_rule(code: _Assembler, rule: Rule) -> int:
     otherwise = code.answer(REFUSE | rule.refusal)
-    for conditions in reversed(rule.alternatives):
-        place = code.answer(ALLOW)
+    ignored = ((conditions, REFUSE) for conditions in rule.ignored)
+    allowed = ((conditions, ALLOW) for conditions in rule.alternatives)
+    # What is to be looked at first comes last.
+    for conditions, action in reversed([*ignored, *allowed]):
+        place = code.answer(action)
         for condition in reversed(conditions):
             place = _place_of_condition(code, condition, yes=place, no=otherwise)
         otherwise = place

@@ -6,7 +6,7 @@ newer than our tables, so that a C library which probes for it falls back.
 
 import errno
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
 
@@ -33,6 +33,8 @@ class Rule:
 
     alternatives: tuple[tuple[Condition, ...], ...]
     refusal: int = errno.EPERM
+    ignored: tuple[tuple[Condition, ...], ...] = ()
+    """Alternatives under which the call does nothing, and says that it has succeeded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,6 +211,8 @@ Each filter is compiled into memory of the kernel that all users of the machine 
 (`net.core.bpf_jit_limit`), and that no limit of a program counts.
 """
 _SOCKET_OPTIONS: Final = frozenset(range(128)) - _BPF_OPTIONS
+_BUFFER_SIZES: Final = frozenset({7, 8, 32, 33})
+"""SO_SNDBUF, SO_RCVBUF, and both -FORCE."""
 
 _AF_UNIX: Final = 1
 _AF_INET: Final = 2
@@ -256,6 +260,17 @@ _SOCKET_OPTION: Final = Rule(
     refusal=errno.ENOPROTOOPT,
 )
 
+_PLAIN_BUFFERS: Final = replace(
+    _SOCKET_OPTION,
+    ignored=(
+        (
+            Condition(argument=1, values=frozenset({_SOL_SOCKET})),
+            Condition(argument=2, values=_BUFFER_SIZES),
+        ),
+    ),
+)
+"""The kernel cuts a size above its maximum without an error; here the default is the maximum."""
+
 _RULES: Final[Mapping[str, Rule]] = MappingProxyType(
     {
         "clone": Rule(alternatives=((_PLAIN_CLONE,),)),
@@ -278,7 +293,7 @@ _RULES: Final[Mapping[str, Rule]] = MappingProxyType(
     }
 )
 
-_LISTENING_IOCTLS: Final = frozenset({0xC0502100, 0xC0182101, 0x40082102})
+_LISTENING_IOCTLS: Final = frozenset({0xC0502100, 0xC0182101, 0x40082102, 0x40182103})
 """How PID 1 hears and answers questions, see `mediation.py`."""
 _ITSELF: Final = frozenset({0})
 _PRIO_PROCESS: Final = frozenset({0})
@@ -326,7 +341,7 @@ def build_policy(*, own_namespaces: bool = True, counted_memory: bool = True) ->
     Internet sockets reach the loopback of its own network namespace, and hosts that it was
     granted. Without namespaces of its own it gets nothing that has a name or a number in the
     host's: shared memory, queues, sockets but connected pairs, other processes. Memory that
-    belongs to no process only where a control group counts it.
+    belongs to no process, and large buffers of sockets, only where a control group counts them.
     """
     refused, hidden = set[str](), set(_names(_HIDDEN))
     rules = dict(_RULES)
@@ -340,6 +355,7 @@ def build_policy(*, own_namespaces: bool = True, counted_memory: bool = True) ->
         refused.update(_ALLOWED["ipc"].split())
     if not counted_memory:
         refused.add("memfd_create")
+        rules["setsockopt"] = _PLAIN_BUFFERS
     return Policy(
         allowed=_names(_ALLOWED) - refused - hidden - rules.keys(),
         hidden=frozenset(hidden),

@@ -19,6 +19,7 @@ from assay.contracts.ports import OnOutput
 from assay.sandbox.native import leaving
 from assay.sandbox.native.cell import Cell, Descriptor
 from assay.sandbox.native.open_files import TOO_FEW_HINT
+from assay.sandbox.native.pacing import Pace
 from assay.sandbox.native.watch import Sample, Watch
 from assay.sandbox.output import Capture
 
@@ -64,6 +65,9 @@ class Supervision:
             "stdout": (cell.stdout, self._stdout),
             "stderr": (cell.stderr, self._stderr),
         }
+        self._paces: dict[Stream, Pace] = {"stdout": Pace(), "stderr": Pace()}
+        self._resume: dict[Stream, float] = {}
+        """When to read the streams again that are left alone for a moment."""
         self._over = False
         self._handlers: dict[int, Callable[[], object]] = {}
         self._events: select.epoll
@@ -99,8 +103,8 @@ class Supervision:
             self._events = events
             self._feed(self._cell.go, memoryview(request))
             self._feed(self._cell.stdin, memoryview(stdin))
-            self._on(self._cell.stdout.number, partial(self._pump, "stdout"))
-            self._on(self._cell.stderr.number, self._hear_stderr)
+            for stream, (source, _) in self._streams.items():
+                self._on(source.number, partial(self._hear, stream))
             self._on(self._cell.status.number, self._read_status)
             self._deadline = time.monotonic() + self._limits.wall_s
             self._next_look = time.monotonic() + _FIRST_LOOK_S
@@ -109,6 +113,7 @@ class Supervision:
                     await anyio.wait_readable(events.fileno())
                 for number, _ in events.poll(0):
                     self._handlers[number]()
+                self._resume_reading()
                 self._look_after()
         # Everybody who could have written is dead, so what is not there by now never will be.
         self._drain()
@@ -132,11 +137,29 @@ class Supervision:
         else:
             pipe.close()
 
-    def _hear_stderr(self) -> None:
-        """Take what is there; its end, where it has one, is the hint of a worker that leaves."""
-        if not self._pump("stderr"):
-            self._off(self._cell.stderr.number)
+    def _hear(self, stream: Stream) -> None:
+        """Take what is there. If stderr ends, that is the hint of a worker that leaves.
+
+        After many small pieces the stream is left alone for a moment, so that the next is larger.
+        """
+        number = self._streams[stream][0].number
+        size = self._pump(stream)
+        if size:
+            now = time.monotonic()
+            pause_s = self._paces[stream].pause_s(size, now)
+            if pause_s > 0:
+                self._off(number)
+                self._resume[stream] = now + pause_s
+        elif stream == "stderr":
+            self._off(number)
             self._look_for_the_end()
+
+    def _resume_reading(self) -> None:
+        now = time.monotonic() if self._resume else 0.0
+        for stream, due in tuple(self._resume.items()):
+            if due <= now:
+                del self._resume[stream]
+                self._on(self._streams[stream][0].number, partial(self._hear, stream))
 
     def _look_for_the_end(self) -> None:
         """Look whether the worker leaves; it is a few steps behind its hint, so more than once."""
@@ -173,17 +196,17 @@ class Supervision:
     def _end(self) -> None:
         self._over = True
 
-    def _pump(self, stream: Stream) -> bool:
-        """Take what is there; False at the end."""
+    def _pump(self, stream: Stream) -> int:
+        """Take what is there, and return how much it was; 0 at the end."""
         source, capture = self._streams[stream]
         data = source.read_some()
         if not data:
-            return False
+            return 0
         capture.add(data)
         self._on_output(OutputChunk(stream=stream, data=data))
         if capture.flooded:
             self.kill(Reason.OUTPUT_LIMIT)
-        return True
+        return len(data)
 
     def _drain(self) -> None:
         for stream in self._streams:
@@ -194,7 +217,8 @@ class Supervision:
     def _patience(self) -> float:
         if self._killed_for is not None:
             return math.inf
-        return max(0.0, min(self._next_look, self._deadline) - time.monotonic())
+        due = min(self._next_look, self._deadline, *self._resume.values())
+        return max(0.0, due - time.monotonic())
 
     def _look_after(self) -> None:
         """Enforce what the kernel does not: wall time, total processor time, sometimes memory."""

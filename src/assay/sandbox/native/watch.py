@@ -48,7 +48,7 @@ class Watch(Protocol):
 
     @property
     def enforcing(self) -> bool:
-        """Whether the kernel lets nobody have more memory than allowed."""
+        """Whether the kernel keeps the limits of memory, processes and disk."""
         ...
 
     def look(self) -> Sample: ...
@@ -71,6 +71,25 @@ class GroupWatch:
 
     def forget_peaks(self) -> None:
         self._group.forget_peaks()
+
+
+class GroupAndDiskWatch(GroupWatch):
+    """The kernel enforces memory and processes; the box is a folder on the host's own disk.
+
+    Nothing here reads the memory of a process. A process whose memory is read while the kernel
+    kills it for lack of memory keeps that memory until the read ends. The kernel then finds no
+    memory freed, and kills another process of the group.
+    """
+
+    enforcing = False
+
+    def __init__(self, cell: "Cell", places: Sequence[Path], *, act_as: int | None = None) -> None:
+        super().__init__(cell)
+        self._family = cell.host_pids()
+        self._disk = _DiskLook(places, act_as)
+
+    def look(self) -> Sample:
+        return replace(super().look(), disk_bytes=self._disk.look(_program_of(self._family)))
 
 
 class CellWatch:
@@ -127,12 +146,11 @@ class ProcessWatch:
         files: int | None = None,
     ) -> None:
         """Begin to look; `files` is a descriptor of the box if that is kept in memory."""
-        self._act_as = act_as
-        self._first, *self._apart = cell.host_pids() or [None]
+        self._family = cell.host_pids()
+        self._first = self._family[0] if self._family else None
         self._processes = processes
         self._memory_bytes = memory_bytes
-        self._places = places
-        self._devices = _devices_of(places)
+        self._disk = _DiskLook(places, act_as)
         self._cpu_of: dict[int, float] = {}
         self._faults_of: dict[int, int] = {}
         self._files = None if files is None else MemoryFiles(files)
@@ -141,8 +159,7 @@ class ProcessWatch:
         self._mapped_due = 0.0
         self._peak_bytes = 0
         self._most = 0
-        self._on_disk = self._nameless = 0
-        self._disk_due = 0.0
+        self._on_disk = 0
         self._at_first = frozenset(self._program())
         self._left_out: frozenset[int] = frozenset()
         self._inherited = held_by(self._at_first, fairly=True).total
@@ -168,13 +185,13 @@ class ProcessWatch:
                 break
         else:
             self._look_at_memory([pid for pid in pids if pid not in self._left_out])
-            self._look_at_disk(pids)
+            self._on_disk = self._disk.look(pids)
         self._most = max(self._most, threads)
         return Sample(
             cpu_s=sum(self._cpu_of.values()),
             memory_bytes=self._peak_bytes,
             processes=self._most,
-            disk_bytes=self._on_disk + self._nameless,
+            disk_bytes=self._on_disk,
         )
 
     def forget_peaks(self) -> None:
@@ -212,24 +229,42 @@ class ProcessWatch:
             self._mapped_due = ended + _PAUSES_PER_LOOK * (ended - begun)
         return self._mapped_files
 
-    def _look_at_disk(self, pids: list[int]) -> None:
+    def _program(self) -> list[int]:
+        return _program_of(self._family)
+
+
+class _DiskLook:
+    """What the files of a sandbox take up on the host's own disk, and removed ones still open."""
+
+    def __init__(self, places: Sequence[Path], act_as: int | None) -> None:
+        self._places = places
+        self._act_as = act_as
+        self._devices = _devices_of(places)
+        self._on_disk = 0
+        self._due = 0.0
+
+    def look(self, pids: Sequence[int]) -> int:
         """A box with very many files takes long to look at: others need the time too."""
         if not self._places:
-            return
+            return 0
         with kernel.file_access_as(self._act_as):
-            self._nameless = _nameless_bytes(pids, self._devices)
+            nameless = _nameless_bytes(pids, self._devices)
         begun = time.monotonic()
-        if begun >= self._disk_due:
+        if begun >= self._due:
             with kernel.file_access_as(self._act_as):
                 self._on_disk = sum(disk_use(place) for place in self._places)
             ended = time.monotonic()
-            self._disk_due = ended + _PAUSES_PER_LOOK * (ended - begun)
+            self._due = ended + _PAUSES_PER_LOOK * (ended - begun)
+        return self._on_disk + nameless
 
-    def _program(self) -> list[int]:
-        if self._first is None:
-            return []
-        apart = (pid for worker in self._apart if worker for pid in process_tree(worker))
-        return list(dict.fromkeys((*process_tree(self._first)[1:], *apart)))
+
+def _program_of(family: Sequence[int]) -> list[int]:
+    """All processes of an execution but its PID 1, which comes first in the family."""
+    if not family:
+        return []
+    first, *apart = family
+    below = (pid for worker in apart if worker for pid in process_tree(worker))
+    return list(dict.fromkeys((*process_tree(first)[1:], *below)))
 
 
 class ContainedWatch(ProcessWatch):
@@ -338,7 +373,7 @@ def _devices_of(places: Iterable[Path]) -> set[int]:
     return found
 
 
-def _nameless_bytes(pids: list[int], devices: Collection[int]) -> int:
+def _nameless_bytes(pids: Sequence[int], devices: Collection[int]) -> int:
     """What removed files take up that are still open. Files elsewhere are on no disk of ours."""
     sizes: dict[tuple[int, int], int] = {}
     for pid in pids:

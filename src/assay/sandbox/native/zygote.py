@@ -17,10 +17,10 @@ from dataclasses import replace
 from typing import Final, NoReturn
 
 from assay.sandbox.native import jail, kernel, large_pages, rehearsal, steward, streams, worker
-from assay.sandbox.native.mediation import MEDIATED
+from assay.sandbox.native.mediation import build_mediating_filter
 from assay.sandbox.native.nursery import Nursery
 from assay.sandbox.native.plan import INNER_ID, JailPlan, plan_from_json
-from assay.sandbox.native.seccomp import PreparedFilter, build_asking_filter
+from assay.sandbox.native.seccomp import PreparedFilter
 from assay.sandbox.native.worker import Confinement
 
 _HIDDEN: Final = frozenset({"pyarrow"})
@@ -54,7 +54,7 @@ def main(*descriptors: str) -> NoReturn:
     os.close(mounts)
     confinement = Confinement(
         filter=PreparedFilter(bytes.fromhex(plan.seccomp_hex)),
-        asking=PreparedFilter(build_asking_filter(MEDIATED)) if plan.tier == "landlock" else None,
+        asking=build_mediating_filter() if plan.tier == "landlock" else None,
         readable=tuple(path for path in plan.readable if os.access(path, os.R_OK)),
         contained=plan.tier == "contained",
         worker_id=plan.drop_to_id or 0,

@@ -28,6 +28,10 @@ UNREAD_S: Final = 1.5
 reconnect after the connection broke."""
 
 
+EVENTS_EVERY_S: Final = 0.004
+"""How long output is collected before it is sent on; the end of the execution is sent at once."""
+
+
 class Execution:
     """One program or cell, from the request for it until it is forgotten."""
 
@@ -116,6 +120,9 @@ class Execution:
                     yield self._last_event(sequence + 1)
                     return
                 await changed.wait()
+                if sequence:
+                    with anyio.move_on_after(EVENTS_EVERY_S):
+                        await self._ended.wait()
 
     def _last_event(self, sequence: int) -> pb.ExecutionEvent:
         stdout, stderr = self._spools["stdout"].kept, self._spools["stderr"].kept

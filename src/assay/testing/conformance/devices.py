@@ -81,7 +81,7 @@ async def programs_open_terminals_of_their_own(backend: SandboxBackend) -> None:
     assert result.stdout == expected, describe(result)
 
 
-@promise(needs=Isolation.ISOLATED)
+@promise
 async def a_program_can_list_what_it_has_open(backend: SandboxBackend) -> None:
     listing = "import os; print({'0', '1', '2'} <= set(os.listdir('/proc/self/fd')))"
     async with backend.open_sandbox(ORDINARY) as sandbox:

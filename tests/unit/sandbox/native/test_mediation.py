@@ -1,7 +1,8 @@
-# ruff: noqa: PTH100, PTH101, PTH211, S103 - the calls themselves, as programs make them, are tested
+# ruff: noqa: PTH100, PTH101, PTH208, PTH211, S103 - the calls themselves, as programs make them, are tested
 
 import ctypes
 import os
+import resource
 import stat
 import threading
 from collections.abc import Callable
@@ -9,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from assay.sandbox.native import kernel, mediation, syscalls
-from assay.sandbox.native.seccomp import PreparedFilter, build_asking_filter
+from assay.sandbox.native import kernel, landlock, mediation, syscalls
 from tests.support.forked import outcome_of
+from tests.support.requirements import require
 
 
 def mediated(action: Callable[[], object], box: Path) -> str:
@@ -29,8 +30,7 @@ def mediated(action: Callable[[], object], box: Path) -> str:
 
     def act(line: mediation.Line) -> object:
         kernel.forbid_new_privileges()
-        asking = PreparedFilter(build_asking_filter(mediation.MEDIATED))
-        mediation.hand_over(line, asking, [str(box), "/dev/null"])
+        mediation.hand_over(line, mediation.build_mediating_filter(), [str(box), "/dev/null"])
         return action()
 
     return outcome_of(be_the_first_process).strip("'\"")
@@ -161,3 +161,83 @@ def test_threads_and_children_are_answered_too(box: Path) -> None:
 
 def test_calls_that_are_not_held_back_go_on_as_before(box: Path) -> None:
     assert mediated(lambda: (box / "own").write_text("x"), box) == "1"
+
+
+@pytest.fixture
+def confined(box: Path) -> Path:
+    version = landlock.abi_version()
+    require("landlock", available=version >= 1, why=f"Landlock has version {version}")
+    return box
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/proc/self/fd", "/proc/self/fd/", "/dev/fd", "/proc/thread-self/fd", "/proc/{}/fd"],
+)
+def test_a_process_is_handed_the_list_of_its_own_descriptors(confined: Path, path: str) -> None:
+    def list_them() -> object:
+        # Nobody but PID 1 can open it from here on.
+        own = path.format(os.getpid())
+        landlock.restrict(read_only=[str(confined)], read_write=[])
+        return sorted(os.listdir(own)) == sorted(os.listdir("/proc/self/fd"))
+
+    assert mediated(list_them, confined) == "True"
+
+
+def test_children_and_threads_are_handed_their_own(confined: Path) -> None:
+    def list_them() -> object:
+        landlock.restrict(read_only=[str(confined)], read_write=[])
+        mine = os.open(confined, os.O_RDONLY)
+        listed: list[list[str]] = []
+        thread = threading.Thread(target=lambda: listed.append(os.listdir("/proc/self/fd")))
+        thread.start()
+        thread.join()
+        child = os.fork()
+        if child == 0:
+            extra = os.dup(mine)
+            os._exit(int(str(extra) not in os.listdir("/proc/self/fd")))
+        return str(mine) in listed[0], os.waitpid(child, 0)[1]
+
+    assert mediated(list_them, confined) == "(True, 0)"
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/proc", "/proc/self", "/proc/self/task", "/proc/{}/fd", "/proc/self/fd/..", "/proc/1/fd"],
+)
+def test_of_processes_nothing_else_is_handed_over(confined: Path, path: str) -> None:
+    def list_it() -> object:
+        parent = os.getppid()
+        landlock.restrict(read_only=[str(confined)], read_write=[])
+        return os.listdir(path.format(parent))
+
+    assert mediated(list_it, confined) == "EACCES"
+
+
+@pytest.mark.parametrize("way", ["..", "../..", "../../{}/fd", "../task", "../../self/environ"])
+def test_the_list_of_descriptors_leads_nowhere(confined: Path, way: str) -> None:
+    def follow() -> object:
+        parent = os.getppid()
+        landlock.restrict(read_only=[str(confined)], read_write=[])
+        start = os.open("/proc/self/fd", os.O_RDONLY | os.O_DIRECTORY)
+        return os.open(way.format(parent), os.O_RDONLY, dir_fd=start)
+
+    assert mediated(follow, confined) == "EACCES"
+
+
+def test_folders_are_opened_as_before(confined: Path) -> None:
+    def list_both() -> object:
+        landlock.restrict(read_only=[str(confined)], read_write=[])
+        return os.listdir(confined), os.listdir(os.open(confined, os.O_RDONLY))
+
+    assert mediated(list_both, confined) == "(['own'], ['own'])"
+
+
+def test_a_list_that_is_opened_without_room_for_a_descriptor_is_refused(confined: Path) -> None:
+    def open_it() -> object:
+        landlock.restrict(read_only=[str(confined)], read_write=[])
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+        return os.open("/proc/self/fd", os.O_RDONLY | os.O_DIRECTORY)
+
+    assert mediated(open_it, confined) in {"EMFILE", "EACCES"}

@@ -8,8 +8,8 @@ import socket
 import pytest
 
 from assay.sandbox.native import syscalls
-from assay.sandbox.native.mediation import MEDIATED
-from assay.sandbox.native.seccomp import ALLOW, ASK, build_asking_filter, build_filter
+from assay.sandbox.native.mediation import FOLDERS_OPENED, MEDIATED
+from assay.sandbox.native.seccomp import ALLOW, ASK, REFUSE, build_asking_filter, build_filter
 from assay.sandbox.native.seccomp_policy import build_policy
 from tests.support.filters import X32_BIT, Filter, described, filter_for, names_by_number
 
@@ -314,6 +314,20 @@ def test_sockets_get_no_filters(machine: str) -> None:
     assert chosen.says("setsockopt", 3, 255, 1) == "ENOPROTOOPT", "a level that no socket has"
 
 
+@pytest.mark.parametrize("machine", MACHINES)
+def test_where_nobody_counts_them_buffers_of_sockets_keep_their_size(machine: str) -> None:
+    chosen = Filter(build_filter(counted_memory=False, machine=machine), machine)
+    number = syscalls.NUMBERS[machine]["setsockopt"]
+    force_send, force_receive = 32, 33
+
+    for option in (socket.SO_SNDBUF, socket.SO_RCVBUF, force_send, force_receive):
+        action = chosen.answer(number, 3, socket.SOL_SOCKET, option).action
+        assert action == REFUSE, "without an errno: it does nothing and succeeds"
+    assert chosen.says("setsockopt", 3, socket.SOL_SOCKET, socket.SO_REUSEADDR) == "allow"
+    assert chosen.says("setsockopt", 3, socket.IPPROTO_TCP, socket.SO_SNDBUF) == "allow"
+    assert chosen.says("setsockopt", 3, socket.SOL_SOCKET, 26) == "ENOPROTOOPT"
+
+
 def without_namespaces(machine: str) -> Filter:
     return Filter(build_filter(own_namespaces=False, machine=machine), machine)
 
@@ -341,7 +355,7 @@ def test_without_namespaces_no_twin_of_a_mediated_call_gets_past(machine: str) -
 
 @pytest.mark.parametrize("machine", MACHINES)
 def test_the_asking_filter_asks_about_what_is_mediated_and_about_nothing_else(machine: str) -> None:
-    asking = Filter(build_asking_filter(MEDIATED, machine=machine), machine)
+    asking = Filter(build_asking_filter(MEDIATED, FOLDERS_OPENED, machine=machine), machine)
 
     numbers = syscalls.NUMBERS[machine]
     asked = {name for name, number in numbers.items() if asking.answer(number).action == ASK}
@@ -349,3 +363,24 @@ def test_the_asking_filter_asks_about_what_is_mediated_and_about_nothing_else(ma
 
     assert asked == numbers.keys() & set(MEDIATED)
     assert asked | passed == numbers.keys()
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize(
+    ("flags", "action"),
+    [
+        (os.O_DIRECTORY, ASK),
+        (os.O_DIRECTORY | os.O_NONBLOCK | os.O_CLOEXEC, ASK),
+        (os.O_RDONLY, ALLOW),
+        (os.O_DIRECTORY | os.O_NOFOLLOW, ALLOW),
+        (os.O_DIRECTORY | os.O_PATH, ALLOW),
+        (os.O_TMPFILE | os.O_RDWR, ALLOW),
+    ],
+)
+def test_the_asking_filter_asks_about_folders_that_are_opened_to_be_listed(
+    machine: str, flags: int, action: int
+) -> None:
+    asking = Filter(build_asking_filter(MEDIATED, FOLDERS_OPENED, machine=machine), machine)
+    number = syscalls.NUMBERS[machine]["openat"]
+
+    assert asking.answer(number, 0, 0, flags).action == action

@@ -19,6 +19,7 @@ from assay.sandbox.native.cell import Cell, close_all
 from assay.sandbox.native.cgroups import NoGroup
 from assay.sandbox.native.watch import (
     ContainedWatch,
+    GroupAndDiskWatch,
     GroupWatch,
     ProcessWatch,
     Sample,
@@ -408,6 +409,28 @@ def test_where_a_group_counts_only_processor_time_is_looked_at() -> None:
         sample = GroupWatch(cell).look()
 
         assert sample == Sample(cpu_s=1.5)
+        cell.close()
+
+
+def test_where_a_group_counts_and_the_box_is_a_folder_only_the_disk_is_looked_at_too(
+    tmp_path: Path,
+) -> None:
+    def hold_memory_and_a_removed_file() -> None:
+        hold(30)
+        removed = tmp_path / "removed"
+        descriptor = os.open(removed, os.O_CREAT | os.O_RDWR)
+        os.write(descriptor, b"x" * MEGABYTE)
+        removed.unlink()
+
+    (tmp_path / "kept").write_bytes(b"x" * MEGABYTE)
+    with a_child(lambda: have_a_child(hold_memory_and_a_removed_file)) as child:
+        cell = cell_of(os.pidfd_open(child), BusyGroup())
+
+        sample = GroupAndDiskWatch(cell, (tmp_path,)).look()
+
+        assert 2 * MEGABYTE <= sample.disk_bytes < 3 * MEGABYTE
+        # Reading the memory of a process that is being killed delays that it is freed.
+        assert sample == Sample(cpu_s=1.5, disk_bytes=sample.disk_bytes)
         cell.close()
 
 
