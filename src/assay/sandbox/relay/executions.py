@@ -15,6 +15,7 @@ from assay.contracts.interpreting import CellResult
 from assay.contracts.ports import OnOutput
 from assay.sandbox.relay.spool import Spool
 from assay.wire import executor_pb2 as pb
+from assay.wire.codec import CHUNK_BYTES
 from assay.wire.failures import to_failure
 from assay.wire.results import STREAM_NUMBERS, StreamName, to_cell, to_result
 
@@ -29,7 +30,7 @@ reconnect after the connection broke."""
 
 
 EVENTS_EVERY_S: Final = 0.004
-"""How long output is collected before it is sent on; the end of the execution is sent at once."""
+"""How long output is collected after a small piece. The end of the execution never waits."""
 
 
 class Execution:
@@ -103,6 +104,7 @@ class Execution:
                 if self._changed.is_set() and not ended:
                     self._changed = anyio.Event()
                 changed = self._changed
+                sent_bytes = 0
                 wrote = True
                 while wrote:
                     wrote = False
@@ -111,6 +113,7 @@ class Execution:
                         if data:
                             wrote = True
                             sequence += 1
+                            sent_bytes += len(data)
                             offsets[stream] = begin + len(data)
                             output = pb.Output(
                                 stream=STREAM_NUMBERS[stream], offset=begin, data=data
@@ -120,7 +123,7 @@ class Execution:
                     yield self._last_event(sequence + 1)
                     return
                 await changed.wait()
-                if sequence:
+                if 0 < sent_bytes < CHUNK_BYTES:
                     with anyio.move_on_after(EVENTS_EVERY_S):
                         await self._ended.wait()
 
