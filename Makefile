@@ -31,7 +31,7 @@ help:
 	@echo 'make bench          measure the sandbox, and other installed sandboxes for comparison'
 	@echo 'make bench-agent    measure the controller, then the agent against a single reply of the same model'
 	@echo 'make fix            format the code and apply the automatic fixes of the linter'
-	@echo 'make stubs          regenerate src/assay/wire/*_pb2* and deploy/seccomp.json'
+	@echo 'make stubs          regenerate src/assay/sandbox/rpc/messages/*_pb2* and deploy/seccomp.json'
 	@echo 'make lock           regenerate requirements.lock (ARGS=--upgrade for newer versions)'
 	@echo 'make dist           build the wheel and the source distribution in dist/'
 	@echo 'make clean          remove everything that the other targets created'
@@ -84,8 +84,8 @@ fix: $(READY)
 	@$(BIN)/ruff format .
 
 stubs: $(READY)
-	@$(BIN)/python -m grpc_tools.protoc -I src --python_out=src --pyi_out=src src/assay/wire/*.proto
-	@$(BIN)/python -m grpc_tools.protoc -I src --grpc_python_out=src src/assay/wire/executor.proto
+	@$(BIN)/python -m grpc_tools.protoc -I src --python_out=src --pyi_out=src src/assay/sandbox/rpc/messages/*.proto
+	@$(BIN)/python -m grpc_tools.protoc -I src --grpc_python_out=src src/assay/sandbox/rpc/messages/executor.proto
 	@$(BIN)/python -c 'import json; from assay.sandbox.docker.seccomp_profile import build_profile; \
 		print(json.dumps(build_profile("x86_64"), indent=1))' > deploy/seccomp.json
 

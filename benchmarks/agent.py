@@ -21,9 +21,9 @@ import anyio
 
 from assay.contracts.goal import Effort, Outcome
 from assay.contracts.verdict import Grade
-from assay.settings import Settings, load_settings
-from assay.undertaking.carrying import carry_out
-from assay.undertaking.commission import Commission, Watching
+from assay.runs.request import Commission, Watching
+from assay.runs.runner import carry_out
+from assay.settings.load import Settings, load_settings
 
 _Z = 1.96
 

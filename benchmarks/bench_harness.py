@@ -19,18 +19,18 @@ from pathlib import Path
 
 import anyio
 
-from assay.agent.snapshots import write_tree
+from assay.bench.bench_run import Bench, BenchOrder, load, open_bench
 from assay.bench.exercise import Exercise
-from assay.bench.judging import Judge
-from assay.bench.players import open_player
-from assay.bench.running import Rules, Runner, Task
-from assay.bench.selecting import Selection
-from assay.bench.session import Bench, BenchOrder, load, open_bench
+from assay.bench.runner import Rules, Runner, Task
+from assay.bench.score import Judge
+from assay.bench.selection import Selection
+from assay.bench.solvers import open_player
 from assay.bench.store import open_store
 from assay.contracts.execution import Command
 from assay.contracts.goal import Effort
-from assay.models.factory import Opening
-from assay.settings import Settings, load_settings
+from assay.models.open import Opening
+from assay.sandbox.tree_io import write_tree
+from assay.settings.load import Settings, load_settings
 
 
 async def timed(work: Callable[[], Awaitable[None]]) -> float:

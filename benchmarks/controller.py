@@ -21,9 +21,12 @@ from pathlib import Path
 
 import anyio
 
-from assay.agent.parts import Parts
-from assay.agent.pursuit import pursue
-from assay.contracts.conversation import (
+from assay.agent.context import Parts
+from assay.agent.loop import pursue
+from assay.contracts.events import AttemptStarted, RunEvent
+from assay.contracts.execution import BARE, Equipment, ExecutionResult, Isolation, Limits, Program
+from assay.contracts.goal import Acceptance, Effort, Goal
+from assay.contracts.messages import (
     Message,
     ModelFacts,
     Price,
@@ -32,9 +35,6 @@ from assay.contracts.conversation import (
     StopReason,
     Usage,
 )
-from assay.contracts.events import AttemptStarted, RunEvent
-from assay.contracts.execution import BARE, Equipment, ExecutionResult, Isolation, Limits, Program
-from assay.contracts.goal import Acceptance, Effort, Goal
 from assay.contracts.ports import (
     OnOutput,
     OnText,
@@ -44,10 +44,10 @@ from assay.contracts.ports import (
     ignore_text,
 )
 from assay.contracts.workspace import Tree
-from assay.memory.no_memory import NoMemory
-from assay.settings import load_settings
+from assay.memory.null import NoMemory
+from assay.settings.load import load_settings
+from assay.storage.journal import DiskJournal
 from assay.tools.workspace import WORKSPACE_TOOLS
-from assay.trace.journal import DiskJournal
 from assay.wiring import build_screen, open_backend
 
 _FACTS = ModelFacts(

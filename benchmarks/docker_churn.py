@@ -22,7 +22,7 @@ from pathlib import Path
 import anyio
 
 from assay.contracts.execution import Limits, PythonCode
-from assay.settings import load_settings
+from assay.settings.load import load_settings
 from assay.wiring import open_backend
 
 PATIENCE_S = 60.0

@@ -18,7 +18,7 @@ import anyio
 from assay.contracts.execution import Limits, PythonCode
 from assay.contracts.ports import Sandbox
 from assay.sandbox.docker.backend import DockerBackend
-from assay.settings import load_settings
+from assay.settings.load import load_settings
 from assay.wiring import open_backend
 
 PROGRAM = PythonCode(source=b"import pandas; print(pandas.DataFrame({'a': [1, 2]}).a.sum())")

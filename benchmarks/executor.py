@@ -22,16 +22,16 @@ from pathlib import Path
 
 import anyio
 
-from assay.contracts.execution import Isolation, Limits, PythonCode
-from assay.contracts.ports import Sandbox, SandboxBackend
-from assay.executor_settings import RemoteSettings
-from assay.sandbox.executor.certificates import (
+from assay.auth.certificates import (
     make_authority,
     make_client_certificate,
     make_server_certificate,
 )
+from assay.contracts.execution import Isolation, Limits, PythonCode
+from assay.contracts.ports import Sandbox, SandboxBackend
 from assay.sandbox.remote.backend import open_remote
-from assay.settings import load_settings
+from assay.settings.executor import RemoteSettings
+from assay.settings.load import load_settings
 from assay.wiring import open_backend
 
 SOURCE = "import pandas as pd\nprint(pd.Series(range({number})).sum())"

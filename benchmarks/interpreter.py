@@ -17,7 +17,7 @@ from collections.abc import Callable
 import anyio
 
 from assay.contracts.execution import Limits
-from assay.settings import SandboxSettings
+from assay.settings.load import SandboxSettings
 from assay.wiring import open_backend
 
 IMAGE = "assay-bench-python"

@@ -33,10 +33,12 @@ from pathlib import Path, PurePosixPath
 import anyio
 from recurring_goals import RecurringGoal, recurring_goals
 
-from assay.agent.parts import Parts
-from assay.agent.pursuit import pursue
-from assay.agent.signatures import signatures
-from assay.contracts.conversation import (
+from assay.agent.context import Parts
+from assay.agent.failure_fingerprint import signatures
+from assay.agent.loop import pursue
+from assay.contracts.events import Executed, Planned, RunEvent
+from assay.contracts.goal import Acceptance, Effort, Goal, MemoryUse
+from assay.contracts.messages import (
     Message,
     ModelFacts,
     Price,
@@ -45,17 +47,15 @@ from assay.contracts.conversation import (
     StopReason,
     Usage,
 )
-from assay.contracts.events import Executed, Planned, RunEvent
-from assay.contracts.goal import Acceptance, Effort, Goal, MemoryUse
 from assay.contracts.ports import FailureMemory, Model, OnText, SandboxBackend, ignore_text
 from assay.contracts.workspace import Tree, TreeFile
-from assay.memory.no_memory import NoMemory
-from assay.memory.utility import wilson_bounds
-from assay.settings import Settings, load_settings
-from assay.testing.memory_journal import MemoryJournal
+from assay.memory.null import NoMemory
+from assay.memory.scoring import wilson_bounds
+from assay.runs.limits import limits_of
+from assay.settings.load import Settings, load_settings
 from assay.tools.workspace import WORKSPACE_TOOLS
-from assay.undertaking.limits import limits_of
 from assay.wiring import build_screen, open_backend, open_memory, open_model, settings_apart
+from tests.doubles.memory_journal import MemoryJournal
 
 _LESSON = re.compile(
     r"^- .*(?:->|failed with).*$|^\(The same failure before: .*|^\(An earlier failure: .*",

@@ -24,9 +24,9 @@ import anyio
 
 from assay.contracts.lessons import Cue, Failure, Moment
 from assay.memory.embedding import HashedEmbedder
-from assay.memory.records import FACETS, FailureRecord, Place, record_of
 from assay.memory.sqlite_store import SqliteStore
 from assay.memory.stored_memory import StoredMemory
+from assay.memory.types import FACETS, FailureRecord, Place, record_of
 
 _SEED = 20
 _BATCH = 1000

@@ -12,7 +12,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from assay.bench.comparing import compare
+from assay.bench.compare import compare
 from assay.bench.markdown_report import rate_cells, table
 from assay.bench.result import Result, Status
 from assay.bench.summary import Summary, read_summary

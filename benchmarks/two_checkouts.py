@@ -61,7 +61,7 @@ class Checkout:
 async def _serve(source: str) -> None:
     from assay import wiring
     from assay.contracts.execution import Limits, PythonCode
-    from assay.settings import SandboxSettings
+    from assay.settings.load import SandboxSettings
 
     if not Path(wiring.__file__).is_relative_to(source):
         raise SystemExit(f"Assay was imported from {wiring.__file__}, not from {source}")

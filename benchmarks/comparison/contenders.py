@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Final
 
-from assay.settings import SandboxSettings
+from assay.settings.load import SandboxSettings
 from benchmarks.comparison import runners
 from benchmarks.comparison.runners import Contender
 from benchmarks.comparison.targets import BARE, DOCKER_RUN, ON_DEMAND, POOL

@@ -15,7 +15,7 @@ import anyio
 import anyio.to_thread
 
 from assay.contracts.execution import Isolation
-from assay.settings import SandboxSettings
+from assay.settings.load import SandboxSettings
 from benchmarks.comparison.measurements import Memory
 from benchmarks.comparison.runners import open_native
 from benchmarks.comparison.targets import BARE, POOL

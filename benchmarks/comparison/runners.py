@@ -19,7 +19,7 @@ import anyio.to_thread
 from assay.contracts.errors import AssayError
 from assay.contracts.execution import Limits, PythonCode
 from assay.contracts.ports import SandboxBackend
-from assay.settings import SandboxSettings
+from assay.settings.load import SandboxSettings
 from assay.wiring import open_backend
 from benchmarks.comparison.measurements import PANDAS
 

@@ -27,8 +27,8 @@ from assay.contracts.ports import Sandbox, SandboxBackend
 from assay.contracts.verdict import Grade
 
 if TYPE_CHECKING:
-    from assay.undertaking.api import pursue
-    from assay.undertaking.exchange import download, upload
+    from assay.api import pursue
+    from assay.runs.workspace_sync import download, upload
     from assay.wiring import open_sandbox
 else:
     # Hidden from type checkers, for whom a module with `__getattr__` has every name.
@@ -36,10 +36,10 @@ else:
         import importlib
 
         late = {
-            "download": "assay.undertaking.exchange",
+            "download": "assay.runs.workspace_sync",
             "open_sandbox": "assay.wiring",
-            "pursue": "assay.undertaking.api",
-            "upload": "assay.undertaking.exchange",
+            "pursue": "assay.api",
+            "upload": "assay.runs.workspace_sync",
         }
         if name not in late:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

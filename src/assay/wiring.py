@@ -12,8 +12,8 @@ from assay.contracts.execution import BARE, Equipment, Limits
 from assay.contracts.goal import MemoryUse
 from assay.contracts.ports import FailureMemory, Model, Sandbox, SandboxBackend, Screen
 from assay.sandbox import factory
-from assay.sandbox.equipped import EquippedBackend
-from assay.settings import (
+from assay.sandbox.provisioned import EquippedBackend
+from assay.settings.load import (
     ModelSettings,
     SandboxSettings,
     ScreeningSettings,
@@ -23,8 +23,8 @@ from assay.settings import (
 
 if TYPE_CHECKING:
     from assay.memory.embedding import Embedder
-    from assay.memory.records import Place
-    from assay.models.factory import Opening
+    from assay.memory.types import Place
+    from assay.models.open import Opening
     from assay.tools.registered import RegisteredTool
 
 
@@ -97,9 +97,9 @@ def open_model(
 
     `opening` says with which meter, where to record to, and who is told meanwhile; a recorded run
     is played back under the name `replay:PATH`. What it raises on entering is that of
-    `assay.models.factory.open_model`.
+    `assay.models.open.open_model`.
     """
-    from assay.models import factory as models
+    from assay.models import open as models
 
     known = settings or load_settings().models
     return models.open_model(name or known.default, known, opening)
@@ -120,7 +120,7 @@ def check_extras(
     """
     needed = [*extras]
     if model:
-        from assay.models.choosing import extras_of
+        from assay.models.resolve import extras_of
 
         needed += extras_of(model, settings.models)
     needed += factory.extras_of(settings.sandbox)
@@ -158,12 +158,12 @@ async def open_memory(
         JournalError: If it cannot be opened or made.
     """
     if use == "off":
-        from assay.memory.no_memory import NoMemory
+        from assay.memory.null import NoMemory
 
         yield NoMemory()
         return
-    from assay.memory.forgiving_memory import ForgivingMemory
-    from assay.memory.places import current_place
+    from assay.memory.resilient import ForgivingMemory
+    from assay.memory.scope import current_place
 
     place = current_place(project)
     async with (
@@ -204,7 +204,7 @@ async def _open_embedder(settings: Settings) -> AsyncGenerator["Embedder"]:
             yield ModelEmbedder(local.name, local.vectors)
         return
     from assay.memory.endpoint_embedder import Endpoint, open_endpoint_embedder
-    from assay.models.choosing import key_for
+    from assay.models.resolve import key_for
 
     url = settings.memory.embedding_url or settings.models.base_url
     if url is None:
@@ -220,8 +220,8 @@ async def _open_embedder(settings: Settings) -> AsyncGenerator["Embedder"]:
 
 async def _local_weights(settings: Settings) -> Path:
     """Return the file of the embedding model: one that is named, or one that was fetched."""
-    from assay.models.choosing import weights_store
     from assay.models.local.weights import weights_named
+    from assay.models.resolve import weights_store
 
     name = settings.memory.embedding_model.removeprefix(_LOCAL)
     if name.endswith(".gguf"):
@@ -237,7 +237,7 @@ async def _local_weights(settings: Settings) -> Path:
 
 def build_screen(settings: ScreeningSettings) -> Screen:
     """Build what reads code before it runs."""
-    from assay.sandbox.screening import Screening, ScreeningPolicy
+    from assay.screening.scan import Screening, ScreeningPolicy
 
     policy = ScreeningPolicy(
         deny_imports=settings.deny_imports, deny_calls=settings.deny_calls, allow=settings.allow
@@ -259,7 +259,7 @@ async def open_tools(
     Raises:
         MissingExtraError: If what reads tool files or speaks MCP is not installed.
     """
-    from assay.tools.collecting import collect, with_policy
+    from assay.tools.discover import collect, with_policy
     from assay.tools.mcp import open_foreign_tools
 
     approvals = settings.tools.approval

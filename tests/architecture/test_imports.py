@@ -8,7 +8,7 @@ import pytest
 
 import assay
 
-FAR_SIDE = ("warden", "zygote")
+FAR_SIDE = ("guest.launcher", "guest.zygote")
 """The processes of the native sandbox that run before and beside foreign code."""
 
 
@@ -43,7 +43,7 @@ def test_the_check_for_foreign_packages_can_fail() -> None:
 
 
 def test_help_loads_nothing_heavy() -> None:
-    statements = "sys.argv = ['assay', '--help']; from assay.entrypoints.cli import main; main()"
+    statements = "sys.argv = ['assay', '--help']; from assay.cli.main import main; main()"
 
     assert third_party_modules_after(statements) <= {"click"}
 

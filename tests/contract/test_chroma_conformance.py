@@ -18,8 +18,8 @@ import pytest
 from assay.contracts.errors import JournalError
 from assay.contracts.ports import FailureMemory
 from assay.memory.chroma_store import open_chroma_memory
-from assay.memory.records import Place
-from assay.testing.memory_conformance import MEMORY_PROMISES, MemoryPromise, MemorySubject
+from assay.memory.types import Place
+from tests.conformance.memory import MEMORY_PROMISES, MemoryPromise, MemorySubject
 from tests.support.requirements import require
 
 PATIENCE_S = 60

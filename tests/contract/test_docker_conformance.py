@@ -2,7 +2,7 @@
 
 import pytest
 
-from assay.testing.selftest import NOT_HERE
+from assay.selftest.run import NOT_HERE
 from tests.support.docker import KINDS, Kind, open_docker_backend
 from tests.support.repeating import run_suite
 

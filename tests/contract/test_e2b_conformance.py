@@ -2,9 +2,9 @@
 
 import pytest
 
-from assay.testing.conformance import PROMISES
-from assay.testing.excuses import EXCUSES
-from assay.testing.selftest import CheckResult, run_suites
+from assay.selftest.conformance import PROMISES
+from assay.selftest.known_gaps import EXCUSES
+from assay.selftest.run import CheckResult, run_suites
 from tests.support.e2b_service.opening import open_backend_on_stand_in
 
 pytestmark = [pytest.mark.backends, pytest.mark.timeout(600)]

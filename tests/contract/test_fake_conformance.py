@@ -4,8 +4,8 @@ import pytest
 
 from assay.contracts.execution import Command, ExecutionResult, Limits, OutputChunk, Program
 from assay.contracts.ports import SandboxBackend
-from assay.testing.conformance import PROMISES, Promise
-from assay.testing.fake_sandbox import FakeBackend, FakeSandbox, answer_with
+from assay.selftest.conformance import PROMISES, Promise
+from tests.doubles.fake_sandbox import FakeBackend, FakeSandbox, answer_with
 
 
 def _say_hello(program: Program, sandbox: FakeSandbox) -> ExecutionResult:

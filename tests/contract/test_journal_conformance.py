@@ -10,9 +10,9 @@ import pytest
 from assay.contracts.events import RunEvent
 from assay.contracts.ports import Journal
 from assay.contracts.workspace import Tree
-from assay.testing.journal_conformance import JOURNAL_PROMISES, JournalPromise, JournalSubject
-from assay.testing.memory_journal import Memory, MemoryJournal
-from assay.trace.journal import DiskJournal, read_events
+from assay.storage.journal import DiskJournal, read_events
+from tests.conformance.journal import JOURNAL_PROMISES, JournalPromise, JournalSubject
+from tests.doubles.memory_journal import Memory, MemoryJournal
 
 
 class OnDisk:

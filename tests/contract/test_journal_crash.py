@@ -9,7 +9,7 @@ import pytest
 from anyio import to_thread
 
 from assay.contracts.events import AttemptStarted
-from assay.trace.journal import DiskJournal, read_events
+from assay.storage.journal import DiskJournal, read_events
 
 WRITER = """
 import itertools, sys
@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 import anyio
 from assay.contracts.events import AttemptStarted
 from assay.contracts.workspace import Tree, TreeFile
-from assay.trace.journal import DiskJournal
+from assay.storage.journal import DiskJournal
 
 async def write(folder):
     async with DiskJournal(folder) as journal:

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from assay.contracts.ports import FailureMemory
-from assay.memory.forgiving_memory import ForgivingMemory
-from assay.memory.records import Place
+from assay.memory.resilient import ForgivingMemory
 from assay.memory.stored_memory import open_sqlite_memory
-from assay.testing.memory_conformance import MEMORY_PROMISES, MemoryPromise, MemorySubject
+from assay.memory.types import Place
+from tests.conformance.memory import MEMORY_PROMISES, MemoryPromise, MemorySubject
 from tests.support.requirements import require
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from assay.testing.model_conformance import MODEL_PROMISES, ModelPromise
+from tests.conformance.model import MODEL_PROMISES, ModelPromise
 from tests.support.model_servers.subjects import (
     ANTHROPIC,
     GEMINI,

@@ -5,8 +5,8 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from assay.contracts.ports import SandboxBackend
-from assay.testing.conformance import PROMISES, Promise
-from assay.testing.programs import ExcusedError
+from assay.selftest.conformance import PROMISES, Promise
+from assay.selftest.programs import ExcusedError
 from tests.support.backends import TIERS, Tier, open_native
 from tests.support.requirements import require
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from assay.testing.selftest import CheckResult, run_suites
+from assay.selftest.run import CheckResult, run_suites
 from tests.support.backends import open_native
 from tests.support.relays import open_relayed
 

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from assay.testing.fake_sandbox import FakeFile, FakeSandbox
-from assay.testing.tool_conformance import TOOL_PROMISES, ToolPromise, ToolSubject
-from assay.tools.collecting import SHIPPED, tool_files
-from assay.tools.declaring import load_tool
+from assay.tools.discover import SHIPPED, tool_files
 from assay.tools.workspace import WORKSPACE_TOOLS
+from assay.tools.yaml_tool import load_tool
+from tests.conformance.tools import TOOL_PROMISES, ToolPromise, ToolSubject
+from tests.doubles.fake_sandbox import FakeFile, FakeSandbox
 
 ASKED: dict[str, dict[str, Any]] = {
     "run": {"command": "true"},

@@ -12,8 +12,8 @@ import pytest
 
 import assay
 from assay.contracts.errors import ExitCode
-from assay.settings import SandboxSettings
-from assay.testing.conformance import PROMISES
+from assay.selftest.conformance import PROMISES
+from assay.settings.load import SandboxSettings
 
 ASSAY = (sys.executable, "-m", "assay")
 
@@ -196,7 +196,7 @@ def test_the_exit_code_stays_ours_whatever_happens_while_the_interpreter_ends() 
         "import atexit, os, sys\n"
         "atexit.register(os.abort)\n"  # As threads of the SDK do it, sometimes.
         "sys.modules['e2b'] = sys\n"
-        "from assay.entrypoints.complaints import leave\n"
+        "from assay.cli.errors import leave\n"
         "print('the result')\n"
         "leave(3)\n"
     )

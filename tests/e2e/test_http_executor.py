@@ -6,7 +6,7 @@ from pathlib import Path
 import httpx
 from anyio import to_thread
 
-from assay.testing.fake_sandbox import FakeBackend
+from tests.doubles.fake_sandbox import FakeBackend
 from tests.support.executors import open_served
 from tests.support.served import served
 

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from assay.contracts.errors import ExitCode
-from assay.memory.records import Place
 from assay.memory.sqlite_store import SqliteStore
 from assay.memory.stored_memory import StoredMemory
-from assay.testing.memory_conformance.failures import CHART, DURATIONS, SKILL, UNSOLVED, cue_for
+from assay.memory.types import Place
+from tests.conformance.memory.failures import CHART, DURATIONS, SKILL, UNSOLVED, cue_for
 from tests.support.loops import run_apart
 
 DAY = 86_400.0

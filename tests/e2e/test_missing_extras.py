@@ -18,7 +18,7 @@ class Present:
         if name.partition(".")[0] not in absent:
             return self.finder.find_spec(name, path, target)
 sys.meta_path[:] = map(Present, sys.meta_path)
-from assay.entrypoints.cli import run
+from assay.cli.main import run
 sys.exit(run(sys.argv[1:]))
 """
 _EXTRAS = {

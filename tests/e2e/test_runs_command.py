@@ -10,7 +10,6 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from assay.contracts.conversation import Usage
 from assay.contracts.errors import ExitCode
 from assay.contracts.events import (
     AttemptStarted,
@@ -22,6 +21,7 @@ from assay.contracts.events import (
     Verified,
 )
 from assay.contracts.goal import Acceptance, Goal, Outcome, Status
+from assay.contracts.messages import Usage
 from assay.contracts.verdict import (
     CheckReport,
     Grade,
@@ -32,12 +32,12 @@ from assay.contracts.verdict import (
     Verdict,
 )
 from assay.contracts.workspace import Tree, TreeFile, changes_between
-from assay.trace.certificates import Proof, build_certificate, write_certificate
-from assay.trace.environment import describe_environment
-from assay.trace.journal import DiskJournal
-from assay.trace.keys import signing_key
-from assay.trace.runs import Run, RunRequest, RunStore
-from assay.trace.workspaces import write_tree
+from assay.storage.certificates import Proof, build_certificate, write_certificate
+from assay.storage.environment import describe_environment
+from assay.storage.journal import DiskJournal
+from assay.storage.read_workspace import write_tree
+from assay.storage.run_store import Run, RunRequest, RunStore
+from assay.storage.signing_keys import signing_key
 from tests.support.loops import run_apart
 from tests.support.sources import ROOT
 

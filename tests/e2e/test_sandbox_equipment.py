@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.trace.certificates import read_certificate
+from assay.storage.certificates import read_certificate
 from tests.support.undertakings import SMALL, a_script
 from tests.support.wheels import make_wheel, only_from
 

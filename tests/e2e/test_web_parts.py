@@ -14,7 +14,7 @@ from tests.support.sources import PACKAGE
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-WEB = PACKAGE / "entrypoints" / "http" / "web"
+WEB = PACKAGE / "server" / "web"
 Call = Callable[..., Any]
 NAMES = [("dom.js", "http://"), ("icon.svg", "http://")]
 """The namespace of SVG is a name, not an address."""

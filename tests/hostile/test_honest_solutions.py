@@ -7,12 +7,12 @@ from textwrap import dedent
 
 import pytest
 
-from assay.agent.verify.case import Case
-from assay.agent.verify.verifier import Verifier
 from assay.contracts.execution import Limits
 from assay.contracts.ports import SandboxBackend
 from assay.contracts.verdict import Grade, Trick
 from assay.contracts.workspace import Tree, TreeFile
+from assay.verify.spec import Case
+from assay.verify.verifier import Verifier
 from tests.support.backends import open_native
 
 

@@ -5,8 +5,8 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from assay.contracts.ports import SandboxBackend
-from assay.testing.hostile import CASES, HostileCase, check_case
-from assay.testing.programs import ExcusedError
+from assay.selftest.programs import ExcusedError
+from assay.selftest.security_tests import CASES, HostileCase, check_case
 from tests.support.backends import TIERS, Tier
 from tests.support.executors import open_native_far_away
 from tests.support.requirements import require

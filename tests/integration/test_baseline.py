@@ -8,7 +8,7 @@ import pytest
 from assay.contracts.errors import UsageError
 from assay.contracts.events import ModelReplied, Planned
 from assay.contracts.goal import Effort
-from assay.trace.runs import RunStore
+from assay.storage.run_store import RunStore
 from tests.support.requirements import require
 from tests.support.undertakings import SMALL, tell
 

@@ -7,21 +7,21 @@ from pathlib import Path
 
 import pytest
 
+from assay.bench.bench_run import BenchOrder, BenchWatching, ask_gate, open_bench
 from assay.bench.exercise import Exercise, Track
 from assay.bench.folder_suite import load_folder
-from assay.bench.judging import Judge
-from assay.bench.players import open_player
 from assay.bench.result import Status
-from assay.bench.running import Rules, Runner, Task
-from assay.bench.session import BenchOrder, BenchWatching, ask_gate, open_bench
+from assay.bench.runner import Rules, Runner, Task
+from assay.bench.score import Judge
+from assay.bench.solvers import open_player
 from assay.bench.store import open_store
 from assay.bench.toolchains.all import Kits
-from assay.bench.toolchains.kit import Kit, Missing
-from assay.contracts.conversation import ModelFacts, Reply, Request
+from assay.bench.toolchains.toolchain import Kit, Missing
 from assay.contracts.errors import ModelUnavailableError, UsageError
 from assay.contracts.goal import Effort
+from assay.contracts.messages import ModelFacts, Reply, Request
 from assay.contracts.ports import Model, OnText, ignore_text
-from assay.models.factory import Opening
+from assay.models.open import Opening
 from tests.support.benches import bench_settings, measure, requests_in, results_in
 from tests.support.exercises import SECRET, simple_suite
 from tests.support.undertakings import SMALL, a_script

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from assay.bench.gate import GateResult
-from assay.bench.selecting import Selection
-from assay.bench.session import BenchOrder, BenchWatching, ask_gate
+from assay.bench.bench_run import BenchOrder, BenchWatching, ask_gate
+from assay.bench.selection import Selection
 from assay.bench.toolchains.all import TOOLCHAINS, place_of
-from assay.settings import SandboxSettings, Settings, load_settings
+from assay.bench.validate import GateResult
+from assay.settings.load import SandboxSettings, Settings, load_settings
 from tests.support.exercises import POLYGLOT, polyglot_clone
 from tests.support.requirements import require
 

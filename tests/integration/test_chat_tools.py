@@ -4,11 +4,11 @@ import json
 import sys
 from pathlib import Path
 
-from assay.contracts.dialogue import DialogueEvent, ToolAsk, ToolUsed
-from assay.setting_sections import ForeignServerSettings, ToolSettings
-from assay.settings import SandboxSettings, Settings
-from assay.trace.sessions import SessionStore
-from assay.undertaking.conversing import Company, open_conversation
+from assay.chat.open_session import Company, open_conversation
+from assay.contracts.chat import DialogueEvent, ToolAsk, ToolUsed
+from assay.settings.load import SandboxSettings, Settings
+from assay.settings.sections import ForeignServerSettings, ToolSettings
+from assay.storage.chat_store import SessionStore
 
 FOREIGN = (sys.executable, str(Path(__file__).parents[1] / "support" / "foreign_mcp_server.py"))
 

@@ -11,7 +11,7 @@ import pytest
 
 from assay.contracts.execution import Isolation, Limits, PythonCode
 from assay.contracts.ports import SandboxBackend
-from assay.settings import load_settings
+from assay.settings.load import load_settings
 from tests.support.compose import (
     ROOT,
     SERVICES,
@@ -163,7 +163,7 @@ async def test_the_image_of_the_executor_has_no_agent_and_no_provider(
     names = [
         "assay.agent",
         "assay.models",
-        "assay.undertaking",
+        "assay.runs",
         "openai",
         "anthropic",
         "google.genai",

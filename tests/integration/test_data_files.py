@@ -6,8 +6,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from assay.contracts.conversation import Usage
-from assay.contracts.dialogue import (
+from assay.cli.chat.commands import write_export
+from assay.contracts.chat import (
     CellBegan,
     CellEnded,
     DialogueEvent,
@@ -16,9 +16,9 @@ from assay.contracts.dialogue import (
     TurnBegan,
     TurnEnded,
 )
-from assay.contracts.dialogue_history import history_of
+from assay.contracts.chat_history import history_of
 from assay.contracts.execution import Limits
-from assay.entrypoints.chat.commands import write_export
+from assay.contracts.messages import Usage
 from tests.support.native import open_own, python
 
 ROUND_TRIP = """

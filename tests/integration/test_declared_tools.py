@@ -5,10 +5,10 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from assay.entrypoints.cli import run
-from assay.settings import SandboxSettings
-from assay.tools.collecting import SHIPPED
-from assay.tools.declaring import load_tool
+from assay.cli.main import run
+from assay.settings.load import SandboxSettings
+from assay.tools.discover import SHIPPED
+from assay.tools.yaml_tool import load_tool
 from assay.wiring import open_sandbox
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from assay.contracts.errors import ExitCode
-from assay.settings import load_settings
+from assay.settings.load import load_settings
 from tests.support.docker import containers, require_docker
 from tests.support.requirements import require
 from tests.support.second_engine import open_second_engine
@@ -120,7 +120,7 @@ mkdir -p /tmp/project && cd /tmp/project && echo 6 7 > in.txt
 "$0" -m assay sandbox run --backend docker --workspace . --apply -- \
     sh -c 'read a b < in.txt; echo $((a * b)) > out.txt; pwd'
 cat out.txt
-"$0" -c 'from assay.sandbox.docker.ownership import place; print(place())'
+"$0" -c 'from assay.sandbox.docker.labels import place; print(place())'
 """
 
 

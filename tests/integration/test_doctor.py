@@ -15,8 +15,10 @@ import pexpect
 import pytest
 
 from assay.contracts.errors import ExitCode
-from assay.sandbox.native import cgroups, probe_acts, warden
-from assay.sandbox.native.attempt import attempt, import_module
+from assay.sandbox.native.doctor import probe_acts
+from assay.sandbox.native.doctor.probe import attempt, import_module
+from assay.sandbox.native.guest import launcher
+from assay.sandbox.native.kernel import cgroups
 from tests.support.children import a_child
 from tests.support.eventually import eventually
 from tests.support.ordinary_user import OrdinaryUser, an_ordinary_user
@@ -238,7 +240,7 @@ async def test_control_groups_of_a_probe_that_is_killed_are_removed_all_the_same
 
 def own_groups_can_be_made() -> bool:
     made = cgroups.open_groups(f"{os.getpid()}-test")
-    warden.remove_all(made.folders)
+    launcher.remove_all(made.folders)
     return made.enforcing
 
 

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from assay.agent.targets import find_targets
-from assay.agent.verify.case import Case
-from assay.agent.verify.commands import checks_for, find_tests
-from assay.agent.verify.verifier import Verifier
+from assay.agent.target_files import find_targets
 from assay.contracts.execution import Limits
-from assay.trace.workspaces import read_workspace
+from assay.storage.read_workspace import read_workspace
+from assay.verify.commands import checks_for, find_tests
+from assay.verify.spec import Case
+from assay.verify.verifier import Verifier
 from assay.wiring import open_backend
 from tests.support.sources import ROOT
 from tests.support.undertakings import settings_in

@@ -10,15 +10,15 @@ import grpc.aio
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from assay.auth.tokens import add_token
 from assay.contracts.errors import SandboxUnavailableError, UsageError, WorkspaceFileNotFoundError
 from assay.contracts.execution import Command, ExecutionResult, Limits, Program, PythonCode
 from assay.contracts.ports import OnOutput, SandboxBackend, ignore_output
-from assay.sandbox.executor.serving import Executor
-from assay.sandbox.executor.tokens import add_token
-from assay.testing.fake_sandbox import FakeBackend, FakeSandbox, answer_with
-from assay.wire import executor_pb2, executor_pb2_grpc
-from assay.wire.failures import ExecutorBusyError, RequestRefusedError
-from assay.wire.statuses import FAILURE_KEY, PUSHBACK_KEY
+from assay.executor.serve import Executor
+from assay.sandbox.rpc.messages import executor_pb2, executor_pb2_grpc
+from assay.sandbox.rpc.messages.failures import ExecutorBusyError, RequestRefusedError
+from assay.sandbox.rpc.messages.statuses import FAILURE_KEY, PUSHBACK_KEY
+from tests.doubles.fake_sandbox import FakeBackend, FakeSandbox, answer_with
 from tests.support.executors import Certificates, make_certificates, open_client, open_served
 from tests.support.slow_sandboxes import OneSandbox, SlowSandbox
 

@@ -13,12 +13,12 @@ import httpx2
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from assay.auth.tokens import add_token
 from assay.contracts.errors import SandboxUnavailableError
 from assay.contracts.execution import ExecutionResult, Program, PythonCode
-from assay.sandbox.executor.serving import Executor
-from assay.sandbox.executor.tokens import add_token
-from assay.testing.fake_sandbox import FakeBackend, FakeSandbox, answer_with
-from assay.wire import executor_pb2, executor_pb2_grpc
+from assay.executor.serve import Executor
+from assay.sandbox.rpc.messages import executor_pb2, executor_pb2_grpc
+from tests.doubles.fake_sandbox import FakeBackend, FakeSandbox, answer_with
 from tests.support.executors import open_served
 from tests.support.slow_sandboxes import OneSandbox, SlowSandbox
 from tests.support.sources import ROOT

@@ -14,9 +14,9 @@ import grpc.aio
 import pytest
 
 from assay.contracts.errors import SandboxUnavailableError
-from assay.sandbox.relay.caller import BrokenOffError
-from assay.sandbox.relay.following import Following, pick_up
-from assay.wire import executor_pb2, executor_pb2_grpc
+from assay.sandbox.rpc.follow import Following, pick_up
+from assay.sandbox.rpc.messages import executor_pb2, executor_pb2_grpc
+from assay.sandbox.rpc.transport import BrokenOffError
 from tests.support.executors import open_served
 from tests.support.slow_sandboxes import OneSandbox, SlowSandbox
 
@@ -32,7 +32,7 @@ def request(execution_id: str) -> executor_pb2.ExecuteRequest:
 CLIENT = """
 import sys
 import grpc
-from assay.wire import executor_pb2 as pb, executor_pb2_grpc
+from assay.sandbox.rpc.messages import executor_pb2 as pb, executor_pb2_grpc
 with grpc.insecure_channel(f"127.0.0.1:{sys.argv[1]}") as channel:
     executor_pb2_grpc.ExecutorStub(channel).Execute(pb.ExecuteRequest(
         execution_id="of-another-process",

@@ -8,10 +8,10 @@ from typing import Any
 import grpc.aio
 import pytest
 
-from assay.sandbox.executor.tokens import add_token
-from assay.testing.fake_sandbox import FakeBackend
-from assay.wire.methods import METHODS
-from assay.wire.statuses import path_of
+from assay.auth.tokens import add_token
+from assay.sandbox.rpc.messages.methods import METHODS
+from assay.sandbox.rpc.messages.statuses import path_of
+from tests.doubles.fake_sandbox import FakeBackend
 from tests.support.executors import open_served
 
 GARBAGE = b"\xff" * 64

@@ -9,15 +9,15 @@ import grpc.aio
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from assay.auth.certificates import make_server_certificate
+from assay.auth.credentials import expiry_warning
 from assay.contracts.errors import PolicyError, UsageError
 from assay.contracts.execution import Limits, PythonCode
-from assay.sandbox.executor.audit import AuditLog
-from assay.sandbox.executor.certificates import make_server_certificate
-from assay.sandbox.executor.credentials import expiry_warning
-from assay.testing.fake_sandbox import FakeBackend
-from assay.wire import executor_pb2, executor_pb2_grpc
-from assay.wire.failures import ExecutorBusyError
-from assay.wire.statuses import SERVICE
+from assay.executor.audit_log import AuditLog
+from assay.sandbox.rpc.messages import executor_pb2, executor_pb2_grpc
+from assay.sandbox.rpc.messages.failures import ExecutorBusyError
+from assay.sandbox.rpc.messages.statuses import SERVICE
+from tests.doubles.fake_sandbox import FakeBackend
 from tests.support.executors import make_certificates, open_client, open_served
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import anyio
 import pytest
 
+from assay.auth.certificates import make_server_certificate
+from assay.auth.tokens import add_token
 from assay.contracts.errors import SandboxUnavailableError
-from assay.sandbox.executor.certificates import make_server_certificate
-from assay.sandbox.executor.tokens import add_token
 from tests.support.executors import make_certificates, open_client, open_process
 
 NO_TLS = "what came was not TLS"

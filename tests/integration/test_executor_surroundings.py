@@ -16,11 +16,11 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from assay.contracts.errors import UsageError
 from assay.contracts.execution import BARE, Command, Equipment, Isolation, Limits
 from assay.contracts.ports import Sandbox, trouble_of
-from assay.sandbox.equipped import EquippedBackend
-from assay.sandbox.executor.serving import Executor
-from assay.settings import load_settings
-from assay.testing.fake_sandbox import FakeBackend
-from assay.wire.failures import ExecutorBusyError
+from assay.executor.serve import Executor
+from assay.sandbox.provisioned import EquippedBackend
+from assay.sandbox.rpc.messages.failures import ExecutorBusyError
+from assay.settings.load import load_settings
+from tests.doubles.fake_sandbox import FakeBackend
 from tests.support.executors import make_certificates, open_client, open_served
 from tests.support.slow_sandboxes import OneSandbox, SlowSandbox
 

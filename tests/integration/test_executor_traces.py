@@ -5,8 +5,8 @@ from pathlib import Path
 import grpc.aio
 import pytest
 
-from assay.testing.fake_sandbox import FakeBackend
-from assay.wire import executor_pb2, executor_pb2_grpc
+from assay.sandbox.rpc.messages import executor_pb2, executor_pb2_grpc
+from tests.doubles.fake_sandbox import FakeBackend
 from tests.support.executors import open_served
 from tests.support.otlp_server import attributes_of, open_collector
 

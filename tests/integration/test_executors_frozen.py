@@ -12,7 +12,7 @@ import pytest
 
 from assay.contracts.errors import SandboxUnavailableError
 from assay.contracts.execution import Command, Limits
-from assay.testing.fake_sandbox import FakeBackend
+from tests.doubles.fake_sandbox import FakeBackend
 from tests.support.executors import make_certificates, open_client, open_process, open_served
 
 LS = Command(argv=("ls",))

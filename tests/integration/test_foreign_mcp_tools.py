@@ -11,12 +11,12 @@ from pydantic import SecretStr
 
 from assay.contracts.errors import ToolError, UsageError
 from assay.contracts.ports import Tool
-from assay.setting_sections import ForeignServerSettings, ToolSettings
-from assay.settings import Settings, load_settings
-from assay.testing.fake_sandbox import FakeSandbox
-from assay.testing.tool_conformance import TOOL_PROMISES, ToolSubject
+from assay.settings.load import Settings, load_settings
+from assay.settings.sections import ForeignServerSettings, ToolSettings
 from assay.tools.mcp import ForeignTool
 from assay.wiring import open_tools
+from tests.conformance.tools import TOOL_PROMISES, ToolSubject
+from tests.doubles.fake_sandbox import FakeSandbox
 from tests.support.eventually import eventually
 from tests.support.mcp_servers import serve
 

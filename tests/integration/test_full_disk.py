@@ -19,7 +19,7 @@ SCRIPT = """
 import anyio, json, sys
 from pathlib import Path
 from assay.contracts.errors import ModelUnavailableError
-from assay.models.local.fetching import WeightsStore
+from assay.models.local.download import WeightsStore
 from assay.models.local.weights import FileSource, Sampling, Weights
 
 url, folder, size, digest = sys.argv[1:]

@@ -11,10 +11,10 @@ import pytest
 
 from assay.contracts.errors import SandboxUnavailableError
 from assay.contracts.execution import Limits
-from assay.contracts.interpreting import CellResult
-from assay.sandbox.native import registry
-from assay.sandbox.native.lineage import Lineage, Report
-from assay.testing.conformance.cells import a_cell_that_takes_all_memory_is_lost_alone
+from assay.contracts.interpreter import CellResult
+from assay.sandbox.native.host import registry
+from assay.sandbox.native.host.branch import Lineage, Report
+from assay.selftest.conformance.cells import a_cell_that_takes_all_memory_is_lost_alone
 from tests.support.backends import TIERS, Tier, open_native
 from tests.support.eventually import eventually
 from tests.support.native import open_own, python

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from assay.contracts.execution import Isolation
-from assay.sandbox.native import landlock
+from assay.sandbox.native.kernel import landlock
 from tests.support.ordinary_user import OrdinaryUser
 from tests.support.requirements import require
 from tests.support.selftests import WITHIN_S, promised_at, run_selftest

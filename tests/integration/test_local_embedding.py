@@ -9,15 +9,15 @@ import pytest
 from assay.contracts.errors import ModelUnavailableError, UsageError
 from assay.contracts.lessons import Cue
 from assay.memory.embedding import ModelEmbedder
-from assay.memory.records import Place
 from assay.memory.stored_memory import open_sqlite_memory
+from assay.memory.types import Place
+from assay.models.local.download import WeightsStore
 from assay.models.local.embedding import LocalEmbedding, open_local_embedding
-from assay.models.local.fetching import WeightsStore
-from assay.models.local.packages_source import PipSurroundings
 from assay.models.local.weights import weights_named
-from assay.settings import MemorySettings, ModelSettings, Settings
-from assay.testing.memory_conformance.failures import CHART, DURATIONS
+from assay.models.local.wheel_source import PipSurroundings
+from assay.settings.load import MemorySettings, ModelSettings, Settings
 from assay.wiring import open_memory
+from tests.conformance.memory.failures import CHART, DURATIONS
 from tests.support.requirements import require
 
 # The first test may have to wait for half a gigabyte.

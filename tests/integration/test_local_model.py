@@ -19,15 +19,15 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from assay.contracts.conversation import Message, ModelFacts, Request, StopReason, ToolSpec
 from assay.contracts.errors import ContextOverflowError, ModelRefusedError, ModelUnavailableError
-from assay.models.local.engine import Engine, EnginePlan
-from assay.models.local.fetching import WeightsStore
+from assay.contracts.messages import Message, ModelFacts, Request, StopReason, ToolSpec
+from assay.models.local.download import WeightsStore
+from assay.models.local.llama_process import Engine, EnginePlan
 from assay.models.local.model import LocalModel, LocalModelOptions, open_local_model
-from assay.models.local.packages_source import PipSurroundings
 from assay.models.local.weights import weights_named
+from assay.models.local.wheel_source import PipSurroundings
 from assay.models.plain_text_tools import PlainTextToolsModel
-from assay.testing.model_conformance import (
+from tests.conformance.model import (
     MODEL_PROMISES,
     Answers,
     Behaviour,
@@ -423,7 +423,7 @@ async def test_the_engine_does_not_outlive_a_killed_parent(weights_file: Path) -
     script = f"""
     import anyio
     from pathlib import Path
-    from assay.contracts.conversation import Message, Request
+    from assay.contracts.messages import Message, Request
     from assay.models.local.model import LocalModelOptions, open_local_model
 
     async def main():
@@ -469,7 +469,7 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
 
 import anyio
 from pathlib import Path
-from assay.contracts.conversation import Message, Request
+from assay.contracts.messages import Message, Request
 from assay.models.local.model import LocalModelOptions, open_local_model
 
 async def main():

@@ -11,7 +11,7 @@ from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 
 from assay.contracts.errors import UsageError
-from assay.entrypoints.mcp.configurations import ClientName, configuration
+from assay.mcp.client_configs import ClientName, configuration
 from tests.support.mcp_servers import FILE_TOOLS, PROGRAM_TOOLS, environment, serve, values
 from tests.support.scripted_chat import ScriptedChat, Turn, serve_script
 

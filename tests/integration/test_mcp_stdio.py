@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 
-from assay.entrypoints.cli import run
+from assay.cli.main import run
 from tests.support.eventually import eventually
 from tests.support.leftovers import records_in
 from tests.support.mcp_servers import (

@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from assay.entrypoints.cli import run
+from assay.cli.main import run
 from tests.support.leftovers import remove_engines
 from tests.support.mcp_servers import (
     Served,

@@ -15,11 +15,11 @@ from pydantic import SecretStr
 from assay.contracts.errors import ModelUnavailableError
 from assay.contracts.lessons import Cue
 from assay.memory.endpoint_embedder import Endpoint, open_endpoint_embedder
-from assay.memory.records import Place
 from assay.memory.stored_memory import open_sqlite_memory
-from assay.settings import Settings
-from assay.testing.memory_conformance.failures import CHART, DURATIONS, cue_for
+from assay.memory.types import Place
+from assay.settings.load import Settings
 from assay.wiring import open_memory
+from tests.conformance.memory.failures import CHART, DURATIONS, cue_for
 from tests.support.requirements import require
 
 GOAL_IN_OTHER_WORDS = Cue(moment="plan", goal="Convert a human-readable time span to a number")

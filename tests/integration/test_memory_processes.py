@@ -14,20 +14,20 @@ from anyio import to_thread
 from assay.contracts.errors import JournalError, UsageError
 from assay.contracts.lessons import Cue
 from assay.memory.database import SCHEMA_VERSION, damaged_files
-from assay.memory.forgiving_memory import ForgivingMemory
-from assay.memory.records import Place
+from assay.memory.resilient import ForgivingMemory
 from assay.memory.sqlite_store import SqliteStore
 from assay.memory.stored_memory import StoredMemory, open_sqlite_memory
-from assay.testing.memory_conformance.failures import CHART, DURATIONS, SKILL, cue_for
+from assay.memory.types import Place
+from tests.conformance.memory.failures import CHART, DURATIONS, SKILL, cue_for
 
 WRITER = """
 import itertools, sys
 from dataclasses import replace
 from pathlib import Path
 import anyio
-from assay.memory.records import Place
+from assay.memory.types import Place
 from assay.memory.stored_memory import open_sqlite_memory
-from assay.testing.memory_conformance.failures import DURATIONS, cue_for
+from tests.conformance.memory.failures import DURATIONS, cue_for
 
 async def write(path, name, count):
     async with open_sqlite_memory(path, Place()) as memory:
@@ -225,7 +225,7 @@ def test_what_is_forgotten_is_not_left_in_the_file(tmp_path: Path) -> None:
         return any(b"parse_duration" in file.read_bytes() for file in tmp_path.iterdir())
 
     with closing(SqliteStore(path, None)) as store:
-        from assay.memory.records import record_of
+        from assay.memory.types import record_of
 
         store.import_([record_of(DURATIONS, Place(), 1.0)])
         assert found()

@@ -9,24 +9,24 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from assay.agent.parts import Parts
-from assay.agent.pursuit import pursue
-from assay.contracts.conversation import Message, ModelFacts, Reply, Request, StopReason, Usage
+from assay.agent.context import Parts
+from assay.agent.loop import pursue
 from assay.contracts.errors import SandboxUnavailableError
 from assay.contracts.events import Planned, RunEvent
 from assay.contracts.execution import BARE, Equipment, Isolation, Limits
 from assay.contracts.goal import Acceptance, Effort, Goal, MemoryUse, Outcome
 from assay.contracts.lessons import Skill
+from assay.contracts.messages import Message, ModelFacts, Reply, Request, StopReason, Usage
 from assay.contracts.ports import OnText, Sandbox, SandboxBackend, ignore_text
 from assay.contracts.workspace import Tree, TreeFile
 from assay.memory.database import MEMORY
-from assay.memory.places import current_place
-from assay.memory.skills import SkillRecord, skill_record_of
+from assay.memory.scope import current_place
+from assay.memory.snippets import SkillRecord, skill_record_of
 from assay.memory.sqlite_store import SqliteStore
-from assay.settings import Settings
-from assay.testing.memory_journal import MemoryJournal
-from assay.undertaking.limits import limits_of
+from assay.runs.limits import limits_of
+from assay.settings.load import Settings
 from assay.wiring import build_screen, open_backend, open_memory
+from tests.doubles.memory_journal import MemoryJournal
 from tests.support.undertakings import settings_in
 
 SLUG = "def slug(title):\n    return '-'.join(title.lower().split())\n"

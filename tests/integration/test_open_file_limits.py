@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from assay.sandbox.native.open_files import TOO_FEW_HINT
+from assay.sandbox.native.kernel.open_files import TOO_FEW_HINT
 from tests.support.leftovers import remove_engines
 from tests.support.ordinary_user import OrdinaryUser
 
@@ -25,7 +25,7 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 import anyio
 from assay.contracts.errors import SandboxUnavailableError
 from assay.contracts.execution import Limits, PythonCode
-from assay.settings import SandboxSettings
+from assay.settings.load import SandboxSettings
 from assay.wiring import open_backend
 
 HI = PythonCode(source=b"print('hi')")

@@ -14,7 +14,7 @@ from assay.contracts.errors import PackageError
 from assay.contracts.execution import Command, Equipment, Limits
 from assay.sandbox.packages.layers import Layer
 from assay.sandbox.packages.store import PackageStore
-from assay.settings import SandboxSettings
+from assay.settings.load import SandboxSettings
 from assay.wiring import open_backend
 from tests.support.native import python
 from tests.support.sources import PACKAGE

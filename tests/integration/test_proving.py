@@ -4,14 +4,14 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from assay.contracts.conversation import Usage
 from assay.contracts.goal import Acceptance, Goal
+from assay.contracts.messages import Usage
 from assay.contracts.verdict import Grade, Verdict
 from assay.contracts.workspace import Tree, TreeFile
-from assay.trace.certificates import Certificate, Proof, build_certificate
-from assay.trace.environment import describe_environment
-from assay.trace.keys import signing_key
-from assay.undertaking.proving import prove_again
+from assay.runs.reverify import prove_again
+from assay.storage.certificates import Certificate, Proof, build_certificate
+from assay.storage.environment import describe_environment
+from assay.storage.signing_keys import signing_key
 from tests.support.undertakings import settings_in
 
 CHECK = "pytest -q"

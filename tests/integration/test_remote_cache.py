@@ -18,7 +18,7 @@ from assay.contracts.execution import (
     Reason,
 )
 from assay.contracts.ports import Sandbox, SandboxBackend
-from assay.testing.fake_sandbox import FakeBackend, FakeFile, FakeSandbox, answer_with
+from tests.doubles.fake_sandbox import FakeBackend, FakeFile, FakeSandbox, answer_with
 from tests.support.executors import open_client, open_served
 
 NOTE = PurePosixPath("note")

@@ -12,11 +12,11 @@ import pytest
 
 from assay.contracts.events import Passing, RunEvent
 from assay.contracts.goal import Effort, Outcome
-from assay.settings import SandboxSettings, Settings
-from assay.trace.journal import KEPT
-from assay.trace.runs import RunStore
-from assay.undertaking.carrying import carry_out, take_up
-from assay.undertaking.commission import Commission, Watching
+from assay.runs.request import Commission, Watching
+from assay.runs.runner import carry_out, take_up
+from assay.settings.load import SandboxSettings, Settings
+from assay.storage.journal import KEPT
+from assay.storage.run_store import RunStore
 from tests.support.eventually import eventually
 from tests.support.leftovers import records_in
 from tests.support.loops import run_apart

@@ -6,7 +6,7 @@ import anyio
 import anyio.to_thread
 import httpx2
 
-from assay.testing.fake_sandbox import FakeBackend
+from tests.doubles.fake_sandbox import FakeBackend
 from tests.support import mcp_servers, served
 from tests.support.executors import open_served
 

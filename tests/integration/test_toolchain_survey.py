@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from assay.bench.toolchains.surveying import survey
-from assay.settings import Settings
+from assay.bench.toolchains.survey import survey
+from assay.settings.load import Settings
 
 
 async def test_a_language_that_cannot_be_installed_leaves_the_others(

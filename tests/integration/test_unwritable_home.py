@@ -19,7 +19,7 @@ _SAY: Final = json.dumps({"said": [{"text": "done", "repeat": True}]})
 _SEVERAL: Final = """
 import io, json, sys
 from contextlib import redirect_stderr, redirect_stdout
-from assay.entrypoints.cli import run
+from assay.cli.main import run
 ended = []
 for words in json.loads(sys.argv[1]):
     said = io.TextIOWrapper(io.BytesIO(), write_through=True)

@@ -7,7 +7,7 @@ from typing import Literal
 
 from assay.contracts.errors import IsolationUnavailableError
 from assay.contracts.ports import SandboxBackend
-from assay.settings import SandboxSettings
+from assay.settings.load import SandboxSettings
 from assay.wiring import open_backend
 from tests.support.requirements import require
 

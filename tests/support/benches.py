@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from assay.bench.session import BenchOrder, BenchWatching, run_bench
+from assay.bench.bench_run import BenchOrder, BenchWatching, run_bench
 from assay.bench.summary import Summary, read_summary
-from assay.settings import ModelSettings, Settings
+from assay.settings.load import ModelSettings, Settings
 from tests.support.undertakings import settings_in
 
 TIMES = frozenset({"model_s", "wall_s", "tests_s", "cpu_s"})

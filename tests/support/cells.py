@@ -2,8 +2,8 @@
 
 import signal
 
-from assay.sandbox.native.cell import Cell, close_all, lay_pipes
-from assay.sandbox.native.cgroups import ControlGroup, NoGroup
+from assay.sandbox.native.host.jail import Cell, close_all, lay_pipes
+from assay.sandbox.native.kernel.cgroups import ControlGroup, NoGroup
 
 
 def cell_of(pidfd: int, group: ControlGroup | None = None, *, slot: str = "1") -> Cell:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import NoReturn
 
-from assay.sandbox.native import kernel
+from assay.sandbox.native.kernel import libc
 
 
 @contextmanager
@@ -50,7 +50,7 @@ def have_a_child(prepare: Callable[[], object] = lambda: None) -> None:
     """
     reader, writer = os.pipe()
     if os.fork() == 0:
-        kernel.die_with_parent(signal.SIGKILL)
+        libc.die_with_parent(signal.SIGKILL)
         _wait_after(prepare, writer)
     os.close(writer)
     with os.fdopen(reader, "rb") as report:

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from assay.settings import load_settings
+from assay.settings.load import load_settings
 from tests.support.docker import require_docker
 from tests.support.requirements import require
 

@@ -9,7 +9,7 @@ from functools import cache
 from typing import Literal
 
 from assay.contracts.ports import SandboxBackend
-from assay.settings import SandboxSettings, load_settings
+from assay.settings.load import SandboxSettings, load_settings
 from assay.wiring import open_backend
 from tests.support.backends import live
 from tests.support.requirements import require

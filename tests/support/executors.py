@@ -11,16 +11,16 @@ import anyio
 import anyio.abc
 from anyio.streams.text import TextReceiveStream
 
-from assay.contracts.execution import Isolation
-from assay.contracts.ports import SandboxBackend
-from assay.executor_settings import ExecutorSettings, RemoteSettings
-from assay.sandbox.executor.certificates import (
+from assay.auth.certificates import (
     make_authority,
     make_client_certificate,
     make_server_certificate,
 )
-from assay.sandbox.executor.serving import Executor, ExecutorPlan, open_executor
+from assay.contracts.execution import Isolation
+from assay.contracts.ports import SandboxBackend
+from assay.executor.serve import Executor, ExecutorPlan, open_executor
 from assay.sandbox.remote.backend import open_remote
+from assay.settings.executor import ExecutorSettings, RemoteSettings
 from tests.support.backends import Tier, live, open_native
 
 

@@ -3,9 +3,9 @@
 import errno
 from collections.abc import Mapping
 
-from assay.sandbox.native import syscalls
-from assay.sandbox.native.seccomp import ALLOW, KILL_PROCESS, REFUSE, build_filter
-from assay.sandbox.native.seccomp_policy import Policy
+from assay.sandbox.native.kernel import syscalls
+from assay.sandbox.native.kernel.seccomp import ALLOW, KILL_PROCESS, REFUSE, build_filter
+from assay.sandbox.native.kernel.seccomp_policy import Policy
 from tests.support import bpf
 
 X32_BIT = 0x40000000

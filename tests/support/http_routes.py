@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, cast
 
-from assay.entrypoints.http.app import create_app
-from assay.entrypoints.http.metrics import Metrics
+from assay.server.api.app import create_app
+from assay.server.api.metrics import Metrics
 
 METHODS = frozenset({"get", "post", "put", "patch", "delete"})
 

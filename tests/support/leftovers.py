@@ -5,8 +5,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from assay.sandbox.native import registry, watch
-from assay.sandbox.native.registry import EngineRecord, ProcessMark
+from assay.sandbox.native.host import registry, usage_monitor
+from assay.sandbox.native.host.registry import EngineRecord, ProcessMark
 
 _GROUPS = Path("/sys/fs/cgroup")
 
@@ -84,7 +84,7 @@ def engine_of(runtime_dir: Path) -> Engine:
     record = only_record(runtime_dir)
     if record is None or record.warden is None:
         raise LookupError(f"no engine in {runtime_dir}")
-    pids = watch.process_tree(record.warden.pid)
+    pids = usage_monitor.process_tree(record.warden.pid)
     return Engine(
         processes=tuple(registry.mark(pid) for pid in pids),
         groups=tuple(Path(path) for path in record.remove if path.startswith(str(_GROUPS))),

@@ -10,14 +10,14 @@ import signal
 import sys
 from typing import Any
 
-from assay.sandbox.native import kernel
+from assay.sandbox.native.kernel import libc
 
 _SLOTS = 2
 """Fewer than a promise asks at once: the others have to wait for their turn."""
 
 
 def main(weights: str, key: str, context_tokens: str) -> None:
-    kernel.die_with_parent(signal.SIGKILL)
+    libc.die_with_parent(signal.SIGKILL)
     # The engine may print; what it prints must not end up before the address.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from assay.contracts.execution import PythonCode
 from assay.contracts.ports import SandboxBackend
-from assay.settings import SandboxSettings
+from assay.settings.load import SandboxSettings
 from assay.wiring import open_backend
 
 ASSAY = (sys.executable, "-m", "assay")

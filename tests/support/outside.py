@@ -11,10 +11,10 @@ import anyio.abc
 from assay.contracts.execution import Isolation
 from assay.contracts.ports import SandboxBackend
 from assay.sandbox.docker.backend import open_docker
-from assay.sandbox.egress.dialing import Outside
 from assay.sandbox.factory import build_package_store, docker_options
-from assay.sandbox.native.backend import NativeOptions, open_native
-from assay.settings import SandboxSettings
+from assay.sandbox.native.host.backend import NativeOptions, open_native
+from assay.sandbox.network.dial import Outside
+from assay.settings.load import SandboxSettings
 from tests.support.docker import docker_settings
 
 

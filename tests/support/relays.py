@@ -8,8 +8,8 @@ import anyio
 import anyio.abc
 
 from assay.contracts.ports import SandboxBackend
-from assay.sandbox.relay.client import open_relay
-from assay.sandbox.relay.server import serve_relay
+from assay.sandbox.rpc.stream_client import open_relay
+from assay.sandbox.rpc.stream_server import serve_relay
 
 
 async def connected_streams() -> tuple[anyio.abc.SocketStream, anyio.abc.SocketStream]:

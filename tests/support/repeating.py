@@ -7,7 +7,7 @@ results are shown; a check that fails twice has failed.
 import sys
 
 from assay.contracts.ports import SandboxBackend
-from assay.testing.selftest import CheckResult, Report, Suite, run_suites
+from assay.selftest.run import CheckResult, Report, Suite, run_suites
 
 MOST_REPEATED = 3
 

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from assay.agent.verify.cargo import CargoRunner
-from assay.agent.verify.ctest import CTestRunner
-from assay.agent.verify.go import GoRunner
-from assay.agent.verify.jest import JestRunner
-from assay.agent.verify.junit_console import JUnitConsoleRunner
-from assay.agent.verify.node import NodeRunner
-from assay.agent.verify.runner import Runner
+from assay.verify.runner import Runner
+from assay.verify.runners.cargo import CargoRunner
+from assay.verify.runners.ctest import CTestRunner
+from assay.verify.runners.go import GoRunner
+from assay.verify.runners.jest import JestRunner
+from assay.verify.runners.junit_console import JUnitConsoleRunner
+from assay.verify.runners.node import NodeRunner
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

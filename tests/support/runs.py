@@ -9,7 +9,6 @@ from typing import Any, Union, cast, get_args, get_origin, get_type_hints
 
 from hypothesis import strategies as st
 
-from assay.contracts.conversation import Usage
 from assay.contracts.events import (
     AttemptStarted,
     BudgetUsed,
@@ -33,6 +32,7 @@ from assay.contracts.events import (
     Verified,
 )
 from assay.contracts.goal import Acceptance, Goal, Outcome, Status
+from assay.contracts.messages import Usage
 from assay.contracts.verdict import (
     CheckReport,
     Finding,

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from assay.contracts.execution import Isolation
-from assay.testing.conformance import PROMISES
-from assay.testing.hostile import CASES
-from assay.testing.selftest import NOT_HERE
+from assay.selftest.conformance import PROMISES
+from assay.selftest.run import NOT_HERE
+from assay.selftest.security_tests import CASES
 from tests.support.ordinary_user import OrdinaryUser
 
 WITHIN_S = 500

@@ -2,16 +2,16 @@
 
 from pathlib import PurePosixPath
 
-from assay.agent.parts import Parts, Sitting
+from assay.agent.context import Parts, Sitting
 from assay.agent.state import RunState
 from assay.contracts.events import ScreenFinding
 from assay.contracts.execution import Limits
 from assay.contracts.goal import Goal
 from assay.contracts.ports import Journal, Model
 from assay.contracts.workspace import Tree
-from assay.memory.no_memory import NoMemory
-from assay.testing.fake_sandbox import FakeBackend
-from assay.testing.memory_journal import MemoryJournal
+from assay.memory.null import NoMemory
+from tests.doubles.fake_sandbox import FakeBackend
+from tests.doubles.memory_journal import MemoryJournal
 
 
 def _find_nothing(path: PurePosixPath, content: bytes) -> tuple[ScreenFinding, ...]:

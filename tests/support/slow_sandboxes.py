@@ -16,7 +16,7 @@ from assay.contracts.execution import (
     Program,
 )
 from assay.contracts.ports import OnOutput, Sandbox, ignore_output
-from assay.testing.fake_sandbox import FakeSandbox, answer_with
+from tests.doubles.fake_sandbox import FakeSandbox, answer_with
 
 
 @dataclass(slots=True, kw_only=True)

@@ -8,9 +8,9 @@ from typing import Any
 
 from assay.contracts.events import RunEvent
 from assay.contracts.goal import Effort, Outcome
-from assay.settings import SandboxSettings, Settings
-from assay.undertaking.carrying import carry_out
-from assay.undertaking.commission import Commission, Watching
+from assay.runs.request import Commission, Watching
+from assay.runs.runner import carry_out
+from assay.settings.load import SandboxSettings, Settings
 
 TEXT_ONLY = {"tool_calls": False}
 SMALL = {"tool_calls": False, "local": True}

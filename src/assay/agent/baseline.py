@@ -12,9 +12,9 @@ from typing import Final
 
 from assay.agent import npm_packages
 from assay.agent.npm_packages import MissingPackage
-from assay.agent.verify.evidence import HANGS
 from assay.contracts.verdict import CheckReport, TestStatus
 from assay.contracts.workspace import Tree
+from assay.verify.report_checks import HANGS
 
 _PROGRAM: Final = re.compile(
     r"the program '([^'/]+)' is not in the sandbox"

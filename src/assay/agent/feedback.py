@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from assay.agent.signatures import FAILING, signature_of, signatures
-from assay.agent.trimming import cut_middle, trim
+from assay.agent.failure_fingerprint import FAILING, signature_of, signatures
 from assay.contracts.verdict import CheckReport, TestResult, TestStatus
+from assay.text.truncate import cut_middle, trim
 
 __all__ = ["describe_reports", "signature_of", "signatures"]
 

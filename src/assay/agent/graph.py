@@ -12,15 +12,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypedDict
 
-from assay.agent.coding import propose
-from assay.agent.ending import end
-from assay.agent.executing import execute
-from assay.agent.parts import Parts, Sitting
-from assay.agent.planning import make_plan
-from assay.agent.reflecting import reflect
-from assay.agent.screening import screen
+from assay.agent.context import Parts, Sitting
 from assay.agent.state import STATE, RunState
-from assay.agent.verifying import verify
+from assay.agent.steps.code import propose
+from assay.agent.steps.execute import execute
+from assay.agent.steps.finish import end
+from assay.agent.steps.plan import make_plan
+from assay.agent.steps.reflect import reflect
+from assay.agent.steps.screen import screen
+from assay.agent.steps.verify import verify
 from assay.contracts.errors import BudgetExceededError, JournalError, MissingExtraError
 from assay.contracts.jsonable import jsonable
 

@@ -6,12 +6,12 @@ from typing import Final
 
 from pydantic import TypeAdapter
 
-from assay.agent.verify.runner import Observation
-from assay.contracts.conversation import Message, Reply, Usage
 from assay.contracts.events import Move
 from assay.contracts.goal import Outcome
 from assay.contracts.lessons import Skill
+from assay.contracts.messages import Message, Reply, Usage
 from assay.contracts.verdict import CheckReport, Finding, Grade, Lattice, Verdict
+from assay.verify.runner import Observation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,8 +4,8 @@ import re
 from html import escape
 from typing import Final
 
+from assay.bench.charts import amount_bars, curve, rate_bars
 from assay.bench.markdown_report import as_markdown
-from assay.bench.pictures import amount_bars, curve, rate_bars
 from assay.bench.summary import Summary, rate_of
 
 _STYLE: Final = """

@@ -13,9 +13,9 @@ from typing import Any, Final, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from assay.bench.clones import commit_of
+from assay.bench.compat_crates import relaxed
+from assay.bench.datasets import commit_of
 from assay.bench.exercise import Exercise, Language, Suite
-from assay.bench.old_crates import relaxed
 from assay.contracts.errors import UsageError
 from assay.contracts.workspace import Tree, TreeFile
 

@@ -7,7 +7,7 @@ from typing import Final
 from pydantic import TypeAdapter
 
 from assay.bench.exercise import Language, Track
-from assay.contracts.conversation import Usage
+from assay.contracts.messages import Usage
 
 
 class Status(StrEnum):

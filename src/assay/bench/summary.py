@@ -7,12 +7,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from assay.bench.bench_run import ENVIRONMENT, GATE
 from assay.bench.exercise import LANGUAGES, Language
 from assay.bench.result import Result, Status
-from assay.bench.session import ENVIRONMENT, GATE
 from assay.bench.statistics import Rate
 from assay.bench.store import read_results, read_run
-from assay.contracts.conversation import Usage
+from assay.contracts.messages import Usage
 
 
 @dataclass(frozen=True, kw_only=True)

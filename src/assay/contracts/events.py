@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Literal
 
-from assay.contracts.conversation import Usage
 from assay.contracts.goal import Goal, Outcome
+from assay.contracts.messages import Usage
 from assay.contracts.verdict import CheckReport, Finding, Lattice, Verdict
 from assay.contracts.workspace import FileChange, Withheld
 

@@ -5,8 +5,8 @@ from enum import StrEnum
 from pathlib import PurePosixPath
 from typing import Literal
 
-from assay.contracts.conversation import Usage
 from assay.contracts.errors import UsageError
+from assay.contracts.messages import Usage
 from assay.contracts.verdict import Finding, Grade, Lattice, Verdict
 from assay.contracts.workspace import FileChange, Withheld
 

@@ -5,8 +5,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import PurePosixPath
 from typing import Any, Protocol, runtime_checkable
 
-from assay.contracts.conversation import ModelFacts, Reply, Request, ToolSpec
-from assay.contracts.dialogue import DialogueEvent, Exhibit, ExhibitSource
+from assay.contracts.chat import DialogueEvent, Exhibit, ExhibitSource
 from assay.contracts.events import RunEvent, ScreenFinding
 from assay.contracts.execution import (
     BARE,
@@ -18,8 +17,9 @@ from assay.contracts.execution import (
     OutputChunk,
     Program,
 )
-from assay.contracts.interpreting import CellResult
+from assay.contracts.interpreter import CellResult
 from assay.contracts.lessons import Cue, Failure, Lesson, Skill
+from assay.contracts.messages import ModelFacts, Reply, Request, ToolSpec
 from assay.contracts.workspace import Tree
 
 OnOutput = Callable[[OutputChunk], None]

@@ -21,7 +21,9 @@ from pydantic import TypeAdapter
 
 from assay.contracts.errors import JournalError, MissingExtraError, UsageError
 from assay.memory.embedding import Embedder
-from assay.memory.records import (
+from assay.memory.snippets import SkillRecord
+from assay.memory.stored_memory import StoredMemory, open_stored_memory
+from assay.memory.types import (
     Facet,
     FailureRecord,
     Place,
@@ -32,8 +34,6 @@ from assay.memory.records import (
     parts_of,
     seen_again,
 )
-from assay.memory.skills import SkillRecord
-from assay.memory.stored_memory import StoredMemory, open_stored_memory
 
 _RECORDS: Final = "assay-failures"
 _OCCURRENCES: Final = "assay-occurrences"

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from assay.memory.records import FailureRecord, Occurrence
-from assay.memory.skills import SkillRecord
+from assay.memory.snippets import SkillRecord
+from assay.memory.types import FailureRecord, Occurrence
 
 _DAY_S: Final = 86_400.0
 _WIDTHS: Final = (_DAY_S / 24, _DAY_S / 4, _DAY_S, 7 * _DAY_S, 30 * _DAY_S, 365 * _DAY_S)

@@ -11,7 +11,9 @@ from typing import Any, Final
 
 from assay.contracts.errors import JournalError
 from assay.memory.database import Notice, ignore_notice, is_damage, open_database, suspect_damage
-from assay.memory.records import (
+from assay.memory.snippet_rows import add_skill, change_skill, read_skills, remove_surplus_skills
+from assay.memory.snippets import SkillRecord
+from assay.memory.types import (
     Facet,
     FailureRecord,
     Occurrence,
@@ -23,8 +25,6 @@ from assay.memory.records import (
     parts_of,
     seen_again,
 )
-from assay.memory.skill_rows import add_skill, change_skill, read_skills, remove_surplus_skills
-from assay.memory.skills import SkillRecord
 from assay.memory.vectors import VectorIndex, build_index
 
 _COLUMNS: Final = tuple(field.name for field in fields(FailureRecord))

@@ -15,18 +15,8 @@ from assay.contracts.errors import JournalError, ModelUnavailableError
 from assay.contracts.lessons import Cue, Failure, Lesson, Skill
 from assay.memory.database import Notice, ignore_notice
 from assay.memory.embedding import Embedder, HashedEmbedder
-from assay.memory.recalling import CANDIDATES, RULES, choose, looked_for, to_lesson
-from assay.memory.records import (
-    FACETS,
-    Facet,
-    FailureRecord,
-    Place,
-    Similar,
-    Vectors,
-    normal_signature,
-    record_of,
-)
-from assay.memory.skills import (
+from assay.memory.ranking import CANDIDATES, RULES, choose, looked_for, to_lesson
+from assay.memory.snippets import (
     SkillRecord,
     choose_skills,
     judged_skill,
@@ -36,6 +26,16 @@ from assay.memory.skills import (
     skill_record_of,
 )
 from assay.memory.sqlite_store import SqliteStore
+from assay.memory.types import (
+    FACETS,
+    Facet,
+    FailureRecord,
+    Place,
+    Similar,
+    Vectors,
+    normal_signature,
+    record_of,
+)
 
 _STALE_S: Final = 180 * 86_400.0
 _CATCH_UP: Final = 128

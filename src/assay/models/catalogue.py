@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from assay.contracts.conversation import ModelFacts, Price
 from assay.contracts.errors import UsageError
+from assay.contracts.messages import ModelFacts, Price
 
 if TYPE_CHECKING:
     from genai_prices.types import ModelInfo, ModelPrice

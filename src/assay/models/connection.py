@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
-from assay.models.failures import Asked
+from assay.models.error_mapping import Asked
 
 if TYPE_CHECKING:
     import httpx2

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final, cast
 
-from assay.contracts.conversation import (
+from assay.contracts.messages import (
     Message,
     ModelFacts,
     Reply,
@@ -21,7 +21,7 @@ from assay.contracts.conversation import (
     ToolSpec,
 )
 from assay.contracts.ports import Model, OnText, ignore_text
-from assay.models.draft import arguments_to_send
+from assay.models.stream_builder import arguments_to_send
 
 _MARK: Final = "```call"
 _BLOCK: Final = re.compile(

@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, cast
 
-from assay.contracts.conversation import Message
+from assay.contracts.messages import Message
 
 _BY = "by"
 

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
-from assay.contracts.conversation import ModelFacts, Reply, Request
 from assay.contracts.errors import BudgetExceededError, ModelRefusedError, ModelUnavailableError
+from assay.contracts.messages import ModelFacts, Reply, Request
 from assay.contracts.ports import Model, OnText, ignore_text
-from assay.models.conversation_json import (
+from assay.models.message_json import (
     build_failure,
     failure_to_json,
     key_of,

@@ -16,9 +16,9 @@ from typing import Any, Final
 import anyio
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from assay.contracts.conversation import ModelFacts, Reply
 from assay.contracts.errors import ModelUnavailableError, UsageError
-from assay.models.conversation_json import (
+from assay.contracts.messages import ModelFacts, Reply
+from assay.models.message_json import (
     FailureKind,
     ModelFailure,
     build_failure,

@@ -12,7 +12,8 @@ from typing import Annotated, Any, Final
 import anyio
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from assay.contracts.conversation import (
+from assay.contracts.errors import ModelRefusedError, UsageError
+from assay.contracts.messages import (
     Message,
     ModelFacts,
     Price,
@@ -22,9 +23,8 @@ from assay.contracts.conversation import (
     ToolCall,
     Usage,
 )
-from assay.contracts.errors import ModelRefusedError, UsageError
 from assay.contracts.ports import OnText, ignore_text
-from assay.models.conversation_json import (
+from assay.models.message_json import (
     FailureKind,
     build_failure,
     facts_from_json,

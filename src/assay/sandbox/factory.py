@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Final
 from assay.contracts.errors import AssayError, IsolationUnavailableError, UsageError
 from assay.contracts.execution import Isolation
 from assay.contracts.ports import SandboxBackend
-from assay.settings import SandboxSettings
+from assay.settings.load import SandboxSettings
 
 if TYPE_CHECKING:
-    from assay.backend_settings import E2BSettings
     from assay.sandbox.docker.backend import DockerOptions
-    from assay.sandbox.docker.recipe import ImagePython
-    from assay.sandbox.e2b.machine import E2BOptions
+    from assay.sandbox.docker.dockerfile import ImagePython
+    from assay.sandbox.e2b.vm import E2BOptions
     from assay.sandbox.packages.store import PackageStore
+    from assay.settings.backends import E2BSettings
 
 BACKENDS = ("native", "docker", "docker+runsc", "e2b", "remote")
 
@@ -102,7 +102,7 @@ async def _open_best(
 
 def _open_native(settings: SandboxSettings, wanted: Isolation) -> _Opening:
     # Imported late: nothing of a backend is needed until it is chosen.
-    from assay.sandbox.native.backend import NativeOptions, open_native
+    from assay.sandbox.native.host.backend import NativeOptions, open_native
 
     packages = build_package_store(settings)
     options = NativeOptions(
@@ -128,8 +128,8 @@ def _open_docker(settings: SandboxSettings, on_notice: OnNotice, *, gvisor: bool
 def docker_options(settings: SandboxSettings, *, gvisor: bool) -> "DockerOptions":
     """Return what the Docker backend is opened with."""
     from assay.sandbox.docker.backend import GVISOR, DockerOptions
+    from assay.sandbox.docker.dockerfile import PACKAGES
     from assay.sandbox.docker.image import ImageOptions
-    from assay.sandbox.docker.recipe import PACKAGES
     from assay.sandbox.packages.target import Target
 
     docker = settings.docker
@@ -188,7 +188,7 @@ async def resolve_packages(settings: SandboxSettings) -> tuple[str, ...]:
 
 def e2b_options(settings: "E2BSettings") -> "E2BOptions":
     """Return what the E2B backend is opened with; the key is in it."""
-    from assay.sandbox.e2b.machine import E2BOptions
+    from assay.sandbox.e2b.vm import E2BOptions
 
     return E2BOptions(
         api_key=settings.api_key.get_secret_value() if settings.api_key else "",

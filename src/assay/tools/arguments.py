@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from assay.contracts.conversation import ToolSpec
 from assay.contracts.errors import ToolError, UsageError, WorkspaceError
 from assay.contracts.execution import WORKSPACE
+from assay.contracts.messages import ToolSpec
 
 
 class Arguments(BaseModel):

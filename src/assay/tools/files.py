@@ -8,9 +8,9 @@ from typing import Any
 
 from pydantic import Field
 
-from assay.contracts.conversation import ToolSpec
 from assay.contracts.errors import ToolError, WorkspaceFileNotFoundError
 from assay.contracts.execution import FileInfo
+from assay.contracts.messages import ToolSpec
 from assay.contracts.ports import OnOutput, Sandbox, ignore_output
 from assay.tools.arguments import (
     Arguments,

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
-from assay.contracts.conversation import ToolSpec
 from assay.contracts.errors import MissingExtraError, ToolError
+from assay.contracts.messages import ToolSpec
 from assay.contracts.ports import OnOutput, Sandbox, ignore_output
-from assay.setting_sections import ForeignServerSettings
+from assay.settings.sections import ForeignServerSettings
+from assay.text.head_and_tail import cut_middle, readable
 from assay.tools.registered import RegisteredTool
 from assay.tools.schemas import applicable, check_arguments
-from assay.tools.shortening import cut_middle, readable
 
 if TYPE_CHECKING:
     import mcp_types as types

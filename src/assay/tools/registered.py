@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from assay.contracts.ports import Tool
-from assay.setting_sections import Approval
+from assay.settings.sections import Approval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

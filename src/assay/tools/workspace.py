@@ -2,7 +2,7 @@
 
 from assay.contracts.ports import Tool
 from assay.tools.files import ListFiles, ReadFile
-from assay.tools.running import Run, RunPython
-from assay.tools.searching import Search
+from assay.tools.run import Run, RunPython
+from assay.tools.search import Search
 
 WORKSPACE_TOOLS: tuple[Tool, ...] = (Run(), RunPython(), ReadFile(), ListFiles(), Search())

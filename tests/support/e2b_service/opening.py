@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 
 from assay.contracts.ports import SandboxBackend
 from assay.sandbox.e2b.backend import open_e2b
-from assay.sandbox.e2b.machine import E2BOptions
+from assay.sandbox.e2b.vm import E2BOptions
 from tests.support.backends import open_native
 from tests.support.e2b_service.service import KEY, Service, open_service
 

@@ -5,8 +5,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from assay.contracts.conversation import Message, Picture, Request, StopReason, ToolCall, ToolSpec
-from assay.testing.model_conformance import (
+from assay.contracts.messages import Message, Picture, Request, StopReason, ToolCall, ToolSpec
+from tests.conformance.model import (
     CallsTools,
     Kind,
     LocksOut,

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 import anyio
 import anyio.abc
 
-from assay.contracts.conversation import Request, StopReason
-from assay.testing.model_conformance import (
+from assay.contracts.messages import Request, StopReason
+from tests.conformance.model import (
     Answers,
     Behaviour,
     CallsTools,

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from assay.contracts.conversation import (
+from assay.contracts.messages import (
     Message,
     Picture,
     Request,
@@ -12,7 +12,7 @@ from assay.contracts.conversation import (
     ToolCall,
     ToolSpec,
 )
-from assay.testing.model_conformance import (
+from tests.conformance.model import (
     CallsTools,
     Kind,
     LocksOut,

@@ -7,14 +7,14 @@ from typing import get_args
 
 from pydantic import SecretStr
 
-from assay.contracts.conversation import ModelFacts, Price
+from assay.contracts.messages import ModelFacts, Price
 from assay.contracts.ports import Model
-from assay.models.anthropic import open_anthropic
 from assay.models.catalogue import provider
 from assay.models.connection import Connection, Timeouts
-from assay.models.gemini import open_gemini
-from assay.models.openai_compatible import open_openai_compatible
-from assay.testing.model_conformance import Behaviour, FallsSilent, Opened
+from assay.models.providers.anthropic import open_anthropic
+from assay.models.providers.gemini import open_gemini
+from assay.models.providers.openai_compatible import open_openai_compatible
+from tests.conformance.model import Behaviour, FallsSilent, Opened
 from tests.support.model_servers.anthropic_messages import AnthropicMessages
 from tests.support.model_servers.gemini_content import GeminiContent
 from tests.support.model_servers.http import Dialect, open_server

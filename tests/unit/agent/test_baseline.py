@@ -6,9 +6,9 @@ from pathlib import PurePosixPath
 import pytest
 
 from assay.agent.baseline import hanging, trouble_in
-from assay.agent.verify.evidence import a_test
 from assay.contracts.verdict import CheckReport, TestStatus
 from assay.contracts.workspace import Tree, TreeFile, Withheld
+from assay.verify.report_checks import a_test
 
 GOAL = "Make the tests pass"
 

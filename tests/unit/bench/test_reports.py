@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 import yaml
 
-from assay.bench.comparing import compare
+from assay.bench.compare import compare
 from assay.bench.exercise import Language, Track
-from assay.bench.judging import telling_line
 from assay.bench.leaderboard import as_yaml, leaderboard_entry
-from assay.bench.reporting import REPORTS, write_reports
+from assay.bench.reports import REPORTS, write_reports
 from assay.bench.result import RESULT, Result, Status, Try
+from assay.bench.score import telling_line
 from assay.bench.summary import Summary, read_summary
-from assay.contracts.conversation import Usage
 from assay.contracts.errors import UsageError
+from assay.contracts.messages import Usage
 
 LEADERBOARD_KEYS = [
     "dirname", "test_cases", "model", "edit_format", "commit_hash", "pass_rate_1", "pass_rate_2",

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from assay.memory.teaching import lesson_of
+from assay.memory.lesson_text import lesson_of
 from benchmarks.recurring_goals import RecurringGoal, recurring_goals
 
 every_goal = pytest.mark.parametrize("goal", recurring_goals(), ids=lambda goal: goal.name)

@@ -18,7 +18,7 @@ from assay.contracts.execution import (
     PythonCode,
     Reason,
 )
-from assay.testing.fake_sandbox import answer_with
+from tests.doubles.fake_sandbox import answer_with
 
 LIMITS = tuple(limit.name for limit in fields(Limits))
 BUILDERS: tuple[Callable[..., Program], ...] = (

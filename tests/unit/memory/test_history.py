@@ -1,8 +1,8 @@
 from dataclasses import replace
 
 from assay.memory.history import history_of
-from assay.memory.records import Occurrence, Place, record_of
-from assay.testing.memory_conformance.failures import CHART, DURATIONS
+from assay.memory.types import Occurrence, Place, record_of
+from tests.conformance.memory.failures import CHART, DURATIONS
 
 DAY = 86_400.0
 

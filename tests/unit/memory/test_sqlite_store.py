@@ -9,11 +9,11 @@ import pytest
 
 from assay.contracts.lessons import Cue
 from assay.memory.embedding import HashedEmbedder, hashed, pack
-from assay.memory.records import FACETS, FailureRecord, Place, Vectors, record_of
-from assay.memory.searching import search
+from assay.memory.search import search
 from assay.memory.sqlite_store import SqliteStore
 from assay.memory.stored_memory import StoredMemory
-from assay.testing.memory_conformance.failures import CHART, DURATIONS, cue_for
+from assay.memory.types import FACETS, FailureRecord, Place, Vectors, record_of
+from tests.conformance.memory.failures import CHART, DURATIONS, cue_for
 
 NAME = HashedEmbedder.name
 DAY = 86_400.0

@@ -6,8 +6,8 @@ from urllib.parse import urlsplit
 import pytest
 from genai_prices.data_snapshot import get_snapshot
 
-from assay.contracts.conversation import Price
 from assay.contracts.errors import UsageError
+from assay.contracts.messages import Price
 from assay.models.catalogue import FREE, Provider, facts_for, provider, providers, quirks_for
 
 HOSTED = [known for known in providers() if not known.local]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.contracts.conversation import (
+from assay.contracts.messages import (
     Message,
     ModelFacts,
     Reply,
@@ -18,7 +18,7 @@ from assay.contracts.conversation import (
 )
 from assay.contracts.ports import OnText, ignore_text
 from assay.models.plain_text_tools import PlainTextToolsModel
-from assay.testing.scripted_model import FACTS, ScriptedModel, calls_tool, says
+from tests.doubles.scripted_model import FACTS, ScriptedModel, calls_tool, says
 from tests.support.apart import run_apart
 
 IN_WORDS = replace(FACTS, tool_calls=False)

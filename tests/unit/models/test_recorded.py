@@ -10,15 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.contracts.conversation import (
-    Message,
-    Reply,
-    Request,
-    StopReason,
-    ToolCall,
-    ToolSpec,
-    Usage,
-)
 from assay.contracts.errors import (
     AssayError,
     BudgetExceededError,
@@ -27,11 +18,20 @@ from assay.contracts.errors import (
     ModelUnavailableError,
     UsageError,
 )
+from assay.contracts.messages import (
+    Message,
+    Reply,
+    Request,
+    StopReason,
+    ToolCall,
+    ToolSpec,
+    Usage,
+)
 from assay.contracts.ports import OnText, ignore_text
-from assay.models.conversation_json import key_of, reply_from_json, reply_to_json, request_to_json
+from assay.models.message_json import key_of, reply_from_json, reply_to_json, request_to_json
 from assay.models.recorded import RecordingModel, ReplayingModel
 from assay.models.recording import RecordingFile, open_recording, read_recording
-from assay.testing.scripted_model import FACTS, ScriptedModel, calls_tool, says
+from tests.doubles.scripted_model import FACTS, ScriptedModel, calls_tool, says
 from tests.support.apart import run_apart
 
 SAMPLE = Path(__file__).parent / "samples" / "recording_format_1.jsonl"

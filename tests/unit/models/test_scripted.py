@@ -5,7 +5,6 @@ from pathlib import Path
 import anyio
 import pytest
 
-from assay.contracts.conversation import Message, Price, Reply, Request, StopReason, Usage
 from assay.contracts.errors import (
     AssayError,
     BudgetExceededError,
@@ -14,9 +13,10 @@ from assay.contracts.errors import (
     ModelUnavailableError,
     UsageError,
 )
-from assay.models.metered import Caps, Meter, MeteredModel
+from assay.contracts.messages import Message, Price, Reply, Request, StopReason, Usage
+from assay.models.budget import Caps, Meter, MeteredModel
 from assay.models.scripted import Said, ScriptedModel, load_script
-from assay.testing import scripted_model as doubles
+from tests.doubles import scripted_model as doubles
 from tests.support.sources import ROOT
 
 ASKED = Request(messages=(Message(role="user", text="go"),))

@@ -16,8 +16,8 @@ from assay.contracts.execution import (
 )
 from assay.contracts.ports import Tool
 from assay.contracts.workspace import project_env, project_script
-from assay.testing.fake_sandbox import FakeFile, FakeSandbox, answer_with
 from assay.tools.workspace import WORKSPACE_TOOLS
+from tests.doubles.fake_sandbox import FakeFile, FakeSandbox, answer_with
 
 TOOLS = {tool.spec.name: tool for tool in WORKSPACE_TOOLS}
 

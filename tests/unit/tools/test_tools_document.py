@@ -4,8 +4,8 @@ import re
 import tomllib
 from pathlib import Path
 
-from assay.setting_sections import ForeignServerSettings, ToolSettings
-from assay.tools.declaring import load_tool
+from assay.settings.sections import ForeignServerSettings, ToolSettings
+from assay.tools.yaml_tool import load_tool
 from tests.support.sources import ROOT
 
 TEXT = (ROOT / "docs" / "reference" / "tools.md").read_text()

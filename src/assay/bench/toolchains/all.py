@@ -10,13 +10,13 @@ from assay.bench.toolchains.cpp import CppToolchain
 from assay.bench.toolchains.go import GoToolchain
 from assay.bench.toolchains.java import JavaToolchain
 from assay.bench.toolchains.javascript import JavaScriptToolchain
-from assay.bench.toolchains.kit import Commands, Kit, Missing, Place, Toolchain, in_folder
 from assay.bench.toolchains.python import PythonToolchain
 from assay.bench.toolchains.rust import RustToolchain
+from assay.bench.toolchains.toolchain import Commands, Kit, Missing, Place, Toolchain, in_folder
 from assay.contracts.execution import Command, Limits
 from assay.contracts.ports import SandboxBackend
-from assay.sandbox.native.layout import OWN_FOLDERS
-from assay.settings import SandboxSettings, Settings
+from assay.sandbox.native.host.visible_paths import OWN_FOLDERS
+from assay.settings.load import SandboxSettings, Settings
 
 TOOLCHAINS: Final[Mapping[Language, Toolchain]] = {
     toolchain.language: toolchain

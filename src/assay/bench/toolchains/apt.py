@@ -7,7 +7,7 @@ from pathlib import Path
 
 import anyio
 
-from assay.bench.toolchains.kit import Missing, OnNotice
+from assay.bench.toolchains.toolchain import Missing, OnNotice
 from assay.contracts.errors import AssayError
 
 

@@ -11,13 +11,13 @@ from typing import Final
 
 import anyio
 
-from assay.agent.snapshots import write_tree
 from assay.bench.exercise import Exercise, Language
 from assay.bench.toolchains.apt import first_on, install_packages, package
-from assay.bench.toolchains.kit import Commands, Kit, OnNotice, Place
+from assay.bench.toolchains.toolchain import Commands, Kit, OnNotice, Place
 from assay.contracts.errors import WorkspaceError
 from assay.contracts.execution import WORKSPACE, Command, Limits
 from assay.contracts.ports import SandboxBackend
+from assay.sandbox.tree_io import write_tree
 
 _PROGRAMS: Final = {"g++": "g++", "cmake": "cmake", "make": "make"}
 _BOOST: Final = Path("/usr/include/boost/date_time.hpp")
@@ -57,7 +57,7 @@ fi
 
 
 class CppToolchain:
-    """See `assay.bench.toolchains.kit.Toolchain`."""
+    """See `assay.bench.toolchains.toolchain.Toolchain`."""
 
     language: Language = "cpp"
     versions: tuple[tuple[str, ...], ...] = (("g++", "--version"), ("cmake", "--version"))

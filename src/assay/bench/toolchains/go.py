@@ -11,7 +11,7 @@ from typing import Final
 
 from assay.bench.exercise import Exercise, Language
 from assay.bench.toolchains.apt import first_on, run_quietly
-from assay.bench.toolchains.kit import (
+from assay.bench.toolchains.toolchain import (
     Commands,
     Kit,
     Missing,
@@ -47,7 +47,7 @@ _NO_PIP: Final = "No module named pip"
 
 
 class GoToolchain:
-    """See `assay.bench.toolchains.kit.Toolchain`."""
+    """See `assay.bench.toolchains.toolchain.Toolchain`."""
 
     language: Language = "go"
     versions: tuple[tuple[str, ...], ...] = (("go", "version"),)

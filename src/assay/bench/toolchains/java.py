@@ -14,7 +14,7 @@ import anyio
 
 from assay.bench.exercise import Exercise, Language
 from assay.bench.toolchains.apt import first_on, install_packages, package, run_quietly
-from assay.bench.toolchains.kit import Commands, Kit, Missing, OnNotice, Place, in_folder
+from assay.bench.toolchains.toolchain import Commands, Kit, Missing, OnNotice, Place, in_folder
 from assay.contracts.errors import AssayError
 from assay.contracts.ports import SandboxBackend
 
@@ -50,7 +50,7 @@ _QUICK: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 
 
 class JavaToolchain:
-    """See `assay.bench.toolchains.kit.Toolchain`."""
+    """See `assay.bench.toolchains.toolchain.Toolchain`."""
 
     language: Language = "java"
     versions: tuple[tuple[str, ...], ...] = (("javac", "--version"),)

@@ -7,7 +7,7 @@ from typing import Final
 
 from assay.bench.exercise import Exercise, Language
 from assay.bench.toolchains.apt import first_on, install_packages, package, run_quietly
-from assay.bench.toolchains.kit import (
+from assay.bench.toolchains.toolchain import (
     Commands,
     Kit,
     Missing,
@@ -30,7 +30,7 @@ _MODULES: Final = "node_modules"
 
 
 class JavaScriptToolchain:
-    """See `assay.bench.toolchains.kit.Toolchain`."""
+    """See `assay.bench.toolchains.toolchain.Toolchain`."""
 
     language: Language = "javascript"
     versions: tuple[tuple[str, ...], ...] = (("node", "--version"),)

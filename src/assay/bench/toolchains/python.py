@@ -4,7 +4,7 @@ from importlib.util import find_spec
 from typing import Final
 
 from assay.bench.exercise import Exercise, Language
-from assay.bench.toolchains.kit import Commands, Kit, Missing, OnNotice, Place, in_folder
+from assay.bench.toolchains.toolchain import Commands, Kit, Missing, OnNotice, Place, in_folder
 from assay.contracts.distribution import install_command
 from assay.contracts.errors import MissingExtraError
 from assay.contracts.ports import SandboxBackend
@@ -14,7 +14,7 @@ _PYTEST: Final = "PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 pytest -p no:cacheprovider"
 
 
 class PythonToolchain:
-    """See `assay.bench.toolchains.kit.Toolchain`."""
+    """See `assay.bench.toolchains.toolchain.Toolchain`."""
 
     language: Language = "python"
     versions: tuple[tuple[str, ...], ...] = (("python3", "--version"), ("pytest", "--version"))

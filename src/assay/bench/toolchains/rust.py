@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 
 from assay.bench.exercise import Exercise, Language
 from assay.bench.toolchains.apt import first_on, install_packages, package
-from assay.bench.toolchains.kit import (
+from assay.bench.toolchains.toolchain import (
     Commands,
     Kit,
     Missing,
@@ -40,7 +40,7 @@ _CRATE_FOLDER: Final = re.compile(r"(?P<name>.+)-\d+\.\d+\.\d+.*")
 
 
 class RustToolchain:
-    """See `assay.bench.toolchains.kit.Toolchain`."""
+    """See `assay.bench.toolchains.toolchain.Toolchain`."""
 
     language: Language = "rust"
     versions: tuple[tuple[str, ...], ...] = (("cargo", "--version"),)

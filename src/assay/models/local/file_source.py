@@ -13,7 +13,7 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 import anyio
 from anyio import to_thread
 
-from assay.models.local.partial import PartialFile, SourceError
+from assay.models.local.partial_file import PartialFile, SourceError
 from assay.models.local.weights import FileSource
 
 _CHUNK_BYTES = 1 << 18

@@ -45,7 +45,7 @@ class EngineFault(_Heard):
 
 
 class EngineMessage(_Heard):
-    """One line. Which fields it has says what it is; `engine_child.py` has the list."""
+    """One line. Which fields it has says what it is; `llama_child.py` has the list."""
 
     ready: bool = False
     failed: str | None = None

@@ -9,11 +9,10 @@ from typing import Any
 
 import anyio
 
-from assay.contracts.conversation import ModelFacts, Price, Reply, Request
 from assay.contracts.errors import ModelRefusedError, ModelUnavailableError, UsageError
+from assay.contracts.messages import ModelFacts, Price, Reply, Request
 from assay.contracts.ports import OnText, ignore_text
-from assay.models.local.answer import Answer
-from assay.models.local.engine import (
+from assay.models.local.llama_process import (
     Engine,
     EngineLostError,
     EnginePlan,
@@ -22,6 +21,7 @@ from assay.models.local.engine import (
 )
 from assay.models.local.processors import worthwhile_threads
 from assay.models.local.prompt import chat_body
+from assay.models.local.reply import Answer
 from assay.models.local.weights import Sampling
 
 _SILENCE_S = 300.0

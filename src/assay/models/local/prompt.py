@@ -7,7 +7,7 @@ that end a turn.
 import re
 from typing import Any
 
-from assay.contracts.conversation import Message, ModelFacts, Request
+from assay.contracts.messages import Message, ModelFacts, Request
 from assay.models.local.weights import Sampling
 
 _SEEDS = 2**32 - 1

@@ -15,19 +15,19 @@ from assay.contracts.errors import (
 )
 from assay.contracts.execution import BARE, Equipment, Isolation, Limits
 from assay.contracts.ports import Sandbox
-from assay.sandbox.egress.dialing import Outside, WayOut
-from assay.sandbox.egress.policy import Policy, parse_policy
+from assay.sandbox.network.dial import Outside, WayOut
+from assay.sandbox.network.policy import Policy, parse_policy
 
 try:
+    from assay.sandbox.docker.dockerfile import SERVICE_COMMAND
     from assay.sandbox.docker.engine import Engine, EngineError, EngineFacts, open_engine
-    from assay.sandbox.docker.equipping import ImageShop, OpenLayer
-    from assay.sandbox.docker.guests import Lobby, Spares, build_lobby
-    from assay.sandbox.docker.hardening import RUNTIME, USER_ID, ContainerPlan, walls_around
+    from assay.sandbox.docker.entrypoint import Serving
     from assay.sandbox.docker.image import ImageOptions, ensure_image
-    from assay.sandbox.docker.inside import Serving
-    from assay.sandbox.docker.ownership import remove_orphans
-    from assay.sandbox.docker.recipe import SERVICE_COMMAND
+    from assay.sandbox.docker.labels import remove_orphans
+    from assay.sandbox.docker.package_images import ImageShop, OpenLayer
+    from assay.sandbox.docker.pool import Lobby, Spares, build_lobby
     from assay.sandbox.docker.sandbox import DockerSandbox, Seal
+    from assay.sandbox.docker.security import RUNTIME, USER_ID, ContainerPlan, walls_around
 except ImportError as missing:
     raise MissingExtraError("the Docker backend", extra="docker") from missing
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 import anyio
 
 from assay.sandbox.docker.engine import Engine, EngineError
-from assay.sandbox.docker.hardening import question_config
+from assay.sandbox.docker.security import question_config
 from assay.sandbox.docker.stream import ContainerStream
 
 _ANSWER_WITHIN_S: Final = 60.0

@@ -4,8 +4,8 @@ from assay.contracts.errors import AssayError
 from assay.sandbox.docker.backend import GVISOR, DockerOptions
 from assay.sandbox.docker.engine import Engine, EngineFacts, open_engine
 from assay.sandbox.docker.image import find_image
-from assay.sandbox.docker.ownership import list_containers
-from assay.sandbox.native.diagnosis import Finding
+from assay.sandbox.docker.labels import list_containers
+from assay.sandbox.native.doctor.explain import Finding
 
 ENGINE = "docker engine"
 RUNTIME = "gVisor runtime"

@@ -15,11 +15,11 @@ import anyio.from_thread
 import anyio.to_thread
 
 from assay.contracts.errors import UsageError
-from assay.sandbox.docker import recipe
+from assay.sandbox.docker import dockerfile as recipe
 from assay.sandbox.docker.container import ask_image
+from assay.sandbox.docker.dockerfile import ImagePython
 from assay.sandbox.docker.engine import Engine, EngineError
-from assay.sandbox.docker.ownership import IMAGE_LABEL
-from assay.sandbox.docker.recipe import ImagePython
+from assay.sandbox.docker.labels import IMAGE_LABEL
 
 _OLDEST: Final = (3, 11)
 _LOOK_AGAIN_S: Final = 0.2

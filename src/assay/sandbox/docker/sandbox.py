@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
 from assay.contracts.execution import ExecutionResult, FileInfo, Isolation, Limits, Program
-from assay.contracts.interpreting import CellResult
+from assay.contracts.interpreter import CellResult
 from assay.contracts.ports import Interpreter, OnOutput, Sandbox, ignore_output
 
 

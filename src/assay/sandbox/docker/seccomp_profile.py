@@ -7,7 +7,7 @@ must let the engine make namespaces and mounts, and nobody reach what no one in 
 import platform
 from typing import Any, Final
 
-from assay.sandbox.native.seccomp_policy import build_policy
+from assay.sandbox.native.kernel.seccomp_policy import build_policy
 
 _ENGINE: Final = """
     clone clone3 unshare setns mount umount2 pivot_root mount_setattr sethostname chroot openat2

@@ -11,10 +11,10 @@ import anyio
 from assay.contracts.errors import MissingExtraError, UsageError
 from assay.contracts.execution import BARE, Equipment, Isolation, Limits
 from assay.contracts.ports import Sandbox
-from assay.sandbox.e2b.failures import KEYS, explain, unreachable
-from assay.sandbox.e2b.leftovers import labels
-from assay.sandbox.e2b.machine import E2BOptions, Machine, open_machine
+from assay.sandbox.e2b.cleanup import labels
+from assay.sandbox.e2b.errors import KEYS, explain, unreachable
 from assay.sandbox.e2b.sandbox import E2BSandbox
+from assay.sandbox.e2b.vm import E2BOptions, Machine, open_machine
 
 _PROBE_S: Final = 5.0
 _RENEWALS: Final = 3

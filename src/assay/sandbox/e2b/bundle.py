@@ -13,20 +13,30 @@ _MODULES: Final = (
     "contracts/errors.py",
     "contracts/execution.py",
     "sandbox/output.py",
-    "sandbox/native/disk_use.py",
-    "sandbox/native/files.py",
-    "sandbox/native/kernel.py",
-    "sandbox/native/removal.py",
-    "sandbox/native/syscalls.py",
-    "sandbox/native/memory_use.py",
-    "sandbox/native/plan.py",
-    "sandbox/native/watch.py",
-    "sandbox/e2b/far_run.py",
-    "sandbox/e2b/far_side.py",
-    "sandbox/e2b/main_program.py",
+    "sandbox/native/host/disk_use.py",
+    "sandbox/native/host/files.py",
+    "sandbox/native/kernel/libc.py",
+    "sandbox/native/kernel/rmtree.py",
+    "sandbox/native/kernel/syscalls.py",
+    "sandbox/native/host/memory_use.py",
+    "sandbox/native/guest/jail_plan.py",
+    "sandbox/native/host/usage_monitor.py",
+    "sandbox/e2b/agent/run.py",
+    "sandbox/e2b/agent/main.py",
+    "sandbox/e2b/agent/bootstrap.py",
 )
-_PACKAGES: Final = ("", "contracts/", "sandbox/", "sandbox/native/", "sandbox/e2b/")
-_START: Final = "from assay.sandbox.e2b.far_side import main\nmain()\n"
+_PACKAGES: Final = (
+    "",
+    "contracts/",
+    "sandbox/",
+    "sandbox/e2b/",
+    "sandbox/e2b/agent/",
+    "sandbox/native/",
+    "sandbox/native/guest/",
+    "sandbox/native/host/",
+    "sandbox/native/kernel/",
+)
+_START: Final = "from assay.sandbox.e2b.agent.main import main\nmain()\n"
 
 _UNPACK: Final = """
 import base64, io, json, os, pwd, sys, zipfile

@@ -20,8 +20,8 @@ from assay.contracts.errors import (
     WorkspaceFullError,
 )
 from assay.contracts.execution import FileInfo, Reason
-from assay.sandbox.native.supervision import Ending
-from assay.sandbox.native.watch import Sample
+from assay.sandbox.native.host.supervisor import Ending
+from assay.sandbox.native.host.usage_monitor import Sample
 from assay.sandbox.output import Capture
 
 Frame = dict[str, Any]

@@ -25,10 +25,10 @@ from assay.contracts.execution import (
     Reason,
     Timings,
 )
-from assay.contracts.interpreting import CellError, CellResult, RichOutput
+from assay.contracts.interpreter import CellError, CellResult, RichOutput
 from assay.contracts.ports import Interpreter, OnOutput, ignore_output
-from assay.sandbox.e2b.failures import explain, gone
-from assay.sandbox.e2b.machine import Machine
+from assay.sandbox.e2b.errors import explain, gone
+from assay.sandbox.e2b.vm import Machine
 from assay.sandbox.output import Capture
 
 if TYPE_CHECKING:

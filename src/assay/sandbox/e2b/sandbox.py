@@ -26,11 +26,11 @@ from assay.contracts.execution import (
 )
 from assay.contracts.ports import Interpreter, OnOutput, ignore_output
 from assay.sandbox.e2b.bundle import act_command
-from assay.sandbox.e2b.failures import explain, gone
+from assay.sandbox.e2b.errors import explain, gone
 from assay.sandbox.e2b.frames import Frame, FrameReader, data_of, ending_of, entry_of, refusal_of
-from assay.sandbox.e2b.machine import Machine
-from assay.sandbox.native.cgroups import GroupUsage
-from assay.sandbox.native.conclusion import Evidence, conclude
+from assay.sandbox.e2b.vm import Machine
+from assay.sandbox.native.host.result import Evidence, conclude
+from assay.sandbox.native.kernel.cgroups import GroupUsage
 from assay.sandbox.output import Capture
 
 if TYPE_CHECKING:

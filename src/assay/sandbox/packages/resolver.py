@@ -14,7 +14,7 @@ from typing import Final
 import anyio
 
 from assay.contracts.errors import MissingExtraError, PackageError
-from assay.sandbox.packages.explaining import explain
+from assay.sandbox.packages.error_messages import explain
 from assay.sandbox.packages.index import index_environment, redacted
 from assay.sandbox.packages.requirements import Requirement
 from assay.sandbox.packages.target import Target

@@ -27,7 +27,7 @@ import anyio
 from anyio import to_thread
 
 from assay.contracts.errors import PackageError, UsageError
-from assay.sandbox.packages.explaining import IndexUnreachableError
+from assay.sandbox.packages.error_messages import IndexUnreachableError
 from assay.sandbox.packages.layers import CONTENT, MANIFEST, Layer, furnish, layer_key, read_layer
 from assay.sandbox.packages.requirements import Requirement, parse_requirements
 from assay.sandbox.packages.resolver import Resolver

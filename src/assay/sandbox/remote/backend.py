@@ -13,16 +13,16 @@ from assay.contracts.errors import (
 )
 from assay.contracts.execution import BARE, Equipment, Isolation, Limits
 from assay.contracts.ports import Sandbox
-from assay.executor_settings import RemoteSettings
+from assay.settings.executor import RemoteSettings
 
 try:
-    from assay.sandbox.relay.caller import BrokenOffError, UnreachableError
     from assay.sandbox.remote.cache import CachingSandbox, ResultCache
-    from assay.sandbox.remote.calling import GrpcCaller
-    from assay.sandbox.remote.connecting import Access, open_channel, prepare_access
+    from assay.sandbox.remote.channel import Access, open_channel, prepare_access
+    from assay.sandbox.remote.endpoints import Station, by_load, meet_all
+    from assay.sandbox.remote.grpc_transport import GrpcCaller
     from assay.sandbox.remote.sandbox import NAME, RemoteSandbox
-    from assay.sandbox.remote.stations import Station, by_load, meet_all
-    from assay.wire.failures import ExecutorBusyError
+    from assay.sandbox.rpc.messages.failures import ExecutorBusyError
+    from assay.sandbox.rpc.transport import BrokenOffError, UnreachableError
 except ImportError as missing:
     raise MissingExtraError("the backend 'remote'", extra="executor") from missing
 

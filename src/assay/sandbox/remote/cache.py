@@ -26,11 +26,11 @@ from assay.contracts.execution import (
     Reason,
 )
 from assay.contracts.ports import OnOutput, ignore_output
-from assay.sandbox.relay.caller import Caller
-from assay.sandbox.relay.far import FarInterpreter
 from assay.sandbox.remote.sandbox import RemoteSandbox
-from assay.wire.codec import to_program
-from assay.wire.plain import to_path
+from assay.sandbox.rpc.client_sandbox import FarInterpreter
+from assay.sandbox.rpc.messages.codec import to_program
+from assay.sandbox.rpc.messages.primitives import to_path
+from assay.sandbox.rpc.transport import Caller
 
 _MOST_BYTES: Final = 64 << 20
 

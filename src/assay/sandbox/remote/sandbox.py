@@ -4,9 +4,9 @@ import anyio
 
 from assay.contracts.execution import ExecutionResult, Limits, Program
 from assay.contracts.ports import OnOutput, ignore_output
-from assay.sandbox.relay.caller import Caller
-from assay.sandbox.relay.far import FarSandbox
-from assay.wire.failures import ExecutorBusyError
+from assay.sandbox.rpc.client_sandbox import FarSandbox
+from assay.sandbox.rpc.messages.failures import ExecutorBusyError
+from assay.sandbox.rpc.transport import Caller
 
 NAME = "remote"
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from assay.contracts.conversation import Message, Request, ToolSpec
 from assay.contracts.errors import MissingExtraError, ModelRefusedError, UsageError
+from assay.contracts.messages import Message, Request, ToolSpec
 from assay.models.local.model import LocalModelOptions, open_local_model
 
 GREETING = (Message(role="user", text="hi"),)

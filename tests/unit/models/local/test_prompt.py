@@ -1,6 +1,6 @@
 """What the engine is asked."""
 
-from assay.contracts.conversation import Message, ModelFacts, Request
+from assay.contracts.messages import Message, ModelFacts, Request
 from assay.models.local.prompt import chat_body
 from assay.models.local.weights import Sampling
 

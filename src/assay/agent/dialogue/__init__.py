@@ -1,1 +1,0 @@
-"""A conversation whose model can run code: one turn after the other, in one notebook."""

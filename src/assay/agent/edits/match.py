@@ -1,0 +1,313 @@
+"""Where in a text the SEARCH lines of a model are meant to be, read ever more loosely.
+
+Exact, then without trailing whitespace, without blank lines around, at another indentation, with
+other blank lines in between, and at last nearly equal in one place only. Every layer stops the
+search if it finds something, also if it finds too much: a looser one would only find more.
+"""
+
+import dataclasses
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from assay.agent.edits.fuzzy import Likeness, closest_spans
+
+_ENOUGH_LIKENESS = 0.9
+_LOOSEST_LIKENESS = 0.5
+_FEWEST_CHARS_FOR_LIKENESS = 30
+_FEWEST_CHARS_TO_KNOW_AGAIN = 20
+_FEWEST_CHARS_IN_SEVERAL_LINES = 12
+_MOST_PLACES = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """One place. `text[start:end]` is to become `replacement`."""
+
+    start: int
+    end: int
+    replacement: str
+    how: str = ""
+    """What had to be overlooked; empty if nothing."""
+    guessed: bool = False
+    """Nearly equal is not equal: what comes out must at least parse."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlreadyThere:
+    """The text is what it would become."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ambiguous:
+    """Several places fit."""
+
+    lines: tuple[int, ...]
+    """Where they begin, counted from 1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Missed:
+    """No place fits."""
+
+    near: Likeness | None
+    """The most similar lines; None if nothing is similar."""
+
+
+Place = Found | AlreadyThere | Ambiguous | Missed
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """Whole lines of the text, and what they would become."""
+
+    first: int
+    after: int
+    replacement: tuple[str, ...]
+    how: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What is searched, line by line."""
+
+    search: tuple[str, ...]
+    replace: tuple[str, ...]
+
+
+_Layer = Callable[[list[str], _Wanted], list[_Span]]
+
+
+def locate(text: str, search: str, replace: str) -> Place:
+    """Say where `search` is meant to be. All three have LF line ends, and `text` ends with one.
+
+    Raises:
+        ValueError: If `search` is blank: that is no place.
+    """
+    if not search.strip():
+        raise ValueError("nothing to search for")
+    exact = _exactly(text, search, replace)
+    if exact is not None:
+        return exact
+    lines = text.split("\n")[:-1]
+    wanted = _Wanted(_lines_of(search), _lines_of(replace))
+    for layer in (_trailing_space, _outer_blanks, _indentation, _inner_blanks):
+        spans = layer(lines, wanted)
+        if spans:
+            return _settle(text, lines, spans)
+    if _is_known_again(text, lines, search, replace):
+        return AlreadyThere()
+    return _nearly(text, lines, wanted)
+
+
+def _exactly(text: str, search: str, replace: str) -> Place | None:
+    offsets = _offsets(text, search)
+    whole = [at for at in offsets if _is_at_line_ends(text, at, at + len(search))]
+    if search.endswith("\n"):
+        # Whole lines: the end of another line that happens to read the same is not meant.
+        offsets = whole
+        replace = replace if not replace or replace.endswith("\n") else replace + "\n"
+    elif len(offsets) > 1:
+        offsets = whole or [at for at in offsets if _is_at_word_ends(text, at, at + len(search))]
+    if not offsets:
+        return None
+    if len(offsets) > 1:
+        return Ambiguous(lines=tuple(text.count("\n", 0, at) + 1 for at in offsets))
+    start = offsets[0]
+    if _is_in_place(text, start, search, replace):
+        return AlreadyThere()
+    return Found(start=start, end=start + len(search), replacement=replace)
+
+
+def _is_at_line_ends(text: str, start: int, end: int) -> bool:
+    begins = start == 0 or text[start - 1] == "\n"
+    return begins and (text[end - 1] == "\n" or text[end : end + 1] in {"\n", ""})
+
+
+def _is_at_word_ends(text: str, start: int, end: int) -> bool:
+    before, after = text[max(start - 1, 0) : start + 1], text[end - 1 : end + 1]
+    return not re.fullmatch(r"\w\w", before) and not re.fullmatch(r"\w\w", after)
+
+
+def _is_in_place(text: str, start: int, search: str, replace: str) -> bool:
+    """Say whether the replacement, which contains the search text, surrounds it already."""
+    if search == replace:
+        return True
+    shifts = _offsets(replace, search)
+    return any(shift <= start and text.startswith(replace, start - shift) for shift in shifts)
+
+
+def _offsets(text: str, part: str) -> list[int]:
+    """Return where a text has this part, also where two of them overlap; not endlessly many."""
+    offsets: list[int] = []
+    at = text.find(part)
+    while at >= 0 and len(offsets) < _MOST_PLACES:
+        offsets.append(at)
+        at = text.find(part, at + 1)
+    return offsets
+
+
+def _lines_of(text: str) -> tuple[str, ...]:
+    lines = text.split("\n")
+    return tuple(lines[:-1] if lines[-1] == "" else lines)
+
+
+def _windows(lines: list[str], wanted: tuple[str, ...]) -> list[int]:
+    """Return where these lines are, both sides as they are compared."""
+    size = len(wanted)
+    if not size:
+        return []
+    key = tuple(wanted)
+    return [
+        at
+        for at, line in enumerate(lines[: len(lines) - size + 1])
+        if line == key[0] and tuple(lines[at : at + size]) == key
+    ]
+
+
+def _trailing_space(lines: list[str], wanted: _Wanted) -> list[_Span]:
+    search = tuple(line.rstrip() for line in wanted.search)
+    found = _windows([line.rstrip() for line in lines], search)
+    how = "matched ignoring trailing whitespace"
+    return [_Span(at, at + len(search), wanted.replace, how) for at in found]
+
+
+def _outer_blanks(lines: list[str], wanted: _Wanted) -> list[_Span]:
+    search = _without_outer_blanks(tuple(line.rstrip() for line in wanted.search))
+    replace = _without_outer_blanks(wanted.replace)
+    found = _windows([line.rstrip() for line in lines], search)
+    how = "matched ignoring blank lines around it"
+    return [_Span(at, at + len(search), replace, how) for at in found]
+
+
+def _indentation(lines: list[str], wanted: _Wanted) -> list[_Span]:
+    how = "matched ignoring indentation"
+    return _shifted(lines, list(range(len(lines))), wanted, how)
+
+
+def _inner_blanks(lines: list[str], wanted: _Wanted) -> list[_Span]:
+    filled = [at for at, line in enumerate(lines) if line.strip()]
+    search = tuple(line for line in wanted.search if line.strip())
+    how = "matched ignoring blank lines"
+    return _shifted(lines, filled, _Wanted(search, wanted.replace), how)
+
+
+def _shifted(lines: list[str], kept: list[int], wanted: _Wanted, how: str) -> list[_Span]:
+    """Find lines that are equal but for one shift of the indentation, and shift the replacement.
+
+    `kept` are the numbers of the lines that count.
+    """
+    search = _without_outer_blanks(wanted.search)
+    replace = _without_outer_blanks(wanted.replace)
+    bare = [lines[at].strip() for at in kept]
+    spans: list[_Span] = []
+    for at in _windows(bare, tuple(line.strip() for line in search)):
+        numbers = kept[at : at + len(search)]
+        shifted = _follow_shift([lines[number] for number in numbers], search, replace)
+        if shifted is not None:
+            spans.append(_Span(numbers[0], numbers[-1] + 1, shifted, how))
+    return spans
+
+
+def _follow_shift(
+    there: list[str], search: tuple[str, ...], replace: tuple[str, ...]
+) -> tuple[str, ...] | None:
+    """Return the replacement indented as the lines that are there; None if these differ by more."""
+    for width in (0, 4, 2, 8):
+        known = {
+            _retabbed(_indent(wanted), width): _indent(line)
+            for line, wanted in zip(there, search, strict=True)
+            if wanted.strip()
+        }
+        shift = _shift_of(known)
+        if shift is None:
+            continue
+        moved = [shift(_retabbed(_indent(line), width)) for line in replace]
+        if all(
+            _indent(line) == shift(_retabbed(_indent(wanted), width))
+            for line, wanted in zip(there, search, strict=True)
+            if wanted.strip()
+        ):
+            rows = zip(replace, moved, strict=True)
+            return tuple(_indented(line, indent) for line, indent in rows)
+    return None
+
+
+def _shift_of(known: dict[str, str]) -> Callable[[str], str] | None:
+    """Return the one shift that explains every pair of (written, there); None if none does."""
+    written, there = min(known.items(), key=lambda pair: len(pair[0]))
+    if there.endswith(written):
+        more = there.removesuffix(written)
+        return lambda indent: more + indent
+    if written.endswith(there):
+        less = written.removesuffix(there)
+        return lambda indent: indent.removeprefix(less) if indent.startswith(less) else ""
+    return None
+
+
+def _retabbed(indent: str, width: int) -> str:
+    """Write an indentation of spaces with tabs, or one of tabs with spaces; 0 leaves it alone."""
+    if not width:
+        return indent
+    return (
+        indent.replace("\t", " " * width) if "\t" in indent else indent.replace(" " * width, "\t")
+    )
+
+
+def _indented(line: str, indent: str) -> str:
+    return indent + line.lstrip() if line.strip() else ""
+
+
+def _indent(line: str) -> str:
+    return line[: len(line) - len(line.lstrip())]
+
+
+def _without_outer_blanks(lines: tuple[str, ...]) -> tuple[str, ...]:
+    filled = [at for at, line in enumerate(lines) if line.strip()]
+    return lines[filled[0] : filled[-1] + 1] if filled else ()
+
+
+def _settle(text: str, lines: list[str], spans: list[_Span]) -> Place:
+    if len(spans) > 1:
+        return Ambiguous(lines=tuple(span.first + 1 for span in spans))
+    span = spans[0]
+    starts = [0]
+    for line in lines:
+        starts.append(starts[-1] + len(line) + 1)
+    replacement = "".join(f"{line}\n" for line in span.replacement)
+    start, end = starts[span.first], starts[span.after]
+    search = text[start:end]
+    if _is_in_place(text, start, search, replacement):
+        return AlreadyThere()
+    return Found(start=start, end=end, replacement=replacement, how=span.how)
+
+
+def _is_known_again(text: str, lines: list[str], search: str, replace: str) -> bool:
+    """Say whether the replacement stands in the text already, whatever its indentation.
+
+    Short ones stand in many texts by chance, and prove nothing.
+    """
+    wanted = _without_outer_blanks(_lines_of(replace))
+    several = sum(bool(line.strip()) for line in wanted) > 1
+    enough = _FEWEST_CHARS_IN_SEVERAL_LINES if several else _FEWEST_CHARS_TO_KNOW_AGAIN
+    if sum(len(line.strip()) for line in wanted) < enough:
+        return False
+    if not search.endswith("\n") and replace.strip() in text:
+        return True
+    return bool(_shifted(lines, list(range(len(lines))), _Wanted(wanted, ()), ""))
+
+
+def _nearly(text: str, lines: list[str], wanted: _Wanted) -> Place:
+    search = _without_outer_blanks(wanted.search)
+    spans = closest_spans(lines, search, at_least=_LOOSEST_LIKENESS)
+    good = [span for span in spans if span.likeness >= _ENOUGH_LIKENESS]
+    if not good or sum(len(line.strip()) for line in search) < _FEWEST_CHARS_FOR_LIKENESS:
+        return Missed(near=spans[0] if spans else None)
+    how = f"matched lines that are {good[0].likeness:.0%} the same"
+    there, written = _indent(lines[good[0].first]), _indent(search[0])
+    shift = _shift_of({written: there}) or str
+    replacement = tuple(
+        _indented(line, shift(_indent(line))) for line in _without_outer_blanks(wanted.replace)
+    )
+    place = _settle(text, lines, [_Span(span.first, span.after, replacement, how) for span in good])
+    return dataclasses.replace(place, guessed=True) if isinstance(place, Found) else place

@@ -1,0 +1,65 @@
+"""One run from its goal to its outcome."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import anyio
+
+from assay.agent.context import Parts, Sitting
+from assay.agent.graph import open_graph
+from assay.agent.state import Plan, RunState
+from assay.agent.steps.finish import end
+from assay.contracts.events import RunResumed, RunStarted
+from assay.contracts.goal import Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a run ended, and by which plan."""
+
+    outcome: Outcome
+    plan: Plan
+
+
+async def pursue(parts: Parts, checkpoints: Path) -> Ended:
+    """Carry out a goal, or go on with it where it stopped.
+
+    The outcome is not told as an event here: whoever hands over the files says how it ended.
+
+    Raises:
+        ModelUnavailableError: If the model does not answer any more; the run can be resumed.
+        ModelRefusedError: If it never answered at all.
+        SandboxUnavailableError: If nothing can be executed; the run can be resumed.
+        JournalError: If the run cannot be written down.
+    """
+    async with open_graph(parts, checkpoints) as graph:
+        begun = await graph.state()
+        if begun is None:
+            parts.journal.emit(_started(parts), key="started")
+        elif begun.ending is not None:
+            return Ended(begun.ending, begun.plan)
+        else:
+            parts.journal.emit(RunResumed(run=parts.run))
+        used_s = begun.wall_s if begun else 0.0
+        with anyio.move_on_after(parts.goal.effort.wall_s - used_s):
+            await graph.go_on()
+        state = await graph.state() or RunState()
+    if state.ending is None:
+        # The time was up within a step, which is lost; what the steps before it reached is not.
+        late = replace(state, wall_s=max(state.wall_s, parts.goal.effort.wall_s))
+        state = await end(Sitting(parts=parts, state=late), late, None)
+    assert state.ending is not None  # noqa: S101 - for the type checker: there is one by now
+    return Ended(state.ending, state.plan)
+
+
+def _started(parts: Parts) -> RunStarted:
+    return RunStarted(
+        run=parts.run,
+        goal=parts.goal,
+        model=parts.model.name,
+        backend=parts.backend.name,
+        isolation=parts.backend.isolation.value,
+        workspace=parts.workspace,
+        tree=parts.pristine.digest,
+        withheld=parts.pristine.withheld,
+    )

@@ -1,0 +1,1 @@
+"""What a reply of a model asks for."""

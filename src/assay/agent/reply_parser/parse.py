@@ -1,0 +1,249 @@
+"""What a reply asks for: edits, tools, or a check of the finished work.
+
+Models with native tool calls ask by `understand_calls`, all others by the plain-text forms of
+`describe_protocol`, which `understand_text` reads as leniently as it can.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import PurePosixPath
+from typing import Any, cast
+
+from assay.agent.actions import Ask, Done, Understood
+from assay.agent.edits.apply import DeleteFile, ReplaceText, WriteFile
+from assay.agent.model_paths import tidy_path, why_unusable
+from assay.agent.reply_parser.addresses import language_of
+from assay.agent.reply_parser.directives import TOOL_OF
+from assay.agent.reply_parser.fences import Fence
+from assay.agent.reply_parser.plain_text import CUT_OFF, Reading
+from assay.agent.reply_parser.whole_reply import choose_block, text_without_fences
+from assay.contracts.messages import ToolCall, ToolSpec
+
+__all__ = [
+    "Ask",
+    "Done",
+    "Understood",
+    "describe_protocol",
+    "edit_specs",
+    "understand_calls",
+    "understand_text",
+]
+
+_THOUGHTS = re.compile(r"^\s*<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.DOTALL)
+_END_OF_THOUGHTS = re.compile(r"^(?:(?!```).)*?</think(?:ing)?>", re.DOTALL)
+_TAGGED_CALL = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
+_ONLY_JSON = re.compile(r"^```(?:json|tool_call)?\s*(\{.*\})\s*```$", re.DOTALL)
+_MOST_CHARS = 2_000_000
+
+_PATH = {"type": "string", "description": "Path from the workspace root."}
+
+
+def understand_text(
+    text: str,
+    *,
+    sole_target: PurePosixPath | None = None,
+    tools: frozenset[str],
+    ended: bool = False,
+) -> Understood:
+    """Read a reply in plain text.
+
+    Args:
+        text: The reply, with its prefill.
+        sole_target: The only file that is wanted, if so: a block without a path is it.
+        tools: Names of the tools that may be asked for.
+        ended: The model stopped by itself, maybe at the closing fence as its stop word. A fence
+            that is left open is not a sign of a reply that was cut off, then.
+    """
+    words = _without_thoughts(text[:_MOST_CHARS].replace("\r\n", "\n").removeprefix("\ufeff"))
+    calls = _calls_in_json(words, tools)
+    if calls:
+        understood = understand_calls(calls, tools=tools)
+        return Understood(asks=understood.asks, problems=understood.problems)
+    lines = words.removesuffix("\n").split("\n")
+    reading = Reading(lines=lines, tools=tools, sole_target=sole_target, ended=ended)
+    reading.read()
+    _use_bare_blocks(reading)
+    prose = "\n".join(reading.prose).strip()
+    if not reading.asks and not reading.problems and sole_target is not None:
+        whole = text_without_fences(words, sole_target)
+        if whole is not None:
+            return Understood(asks=(WriteFile(path=sole_target, text=whole),))
+    return Understood(
+        asks=tuple(reading.asks), problems=tuple(dict.fromkeys(reading.problems)), prose=prose
+    )
+
+
+def _without_thoughts(text: str) -> str:
+    stripped = _THOUGHTS.sub("", text, count=1)
+    return stripped if stripped != text else _END_OF_THOUGHTS.sub("", text, count=1)
+
+
+def _calls_in_json(text: str, tools: frozenset[str]) -> tuple[ToolCall, ...]:
+    """Return the calls that some models write into their text, tagged or as all there is of it."""
+    tagged: list[str] = _TAGGED_CALL.findall(text)
+    if tagged:
+        return tuple(_call_from_json(each, f"text-{at}") for at, each in enumerate(tagged, start=1))
+    call = _call_from_json(_ONLY_JSON.sub(r"\1", text.strip()), "text-1")
+    known = call.name in tools or any(spec.name == call.name for spec in edit_specs())
+    return (call,) if known and call.arguments is not None else ()
+
+
+def _call_from_json(written: str, call: str) -> ToolCall:
+    try:
+        value: object = json.loads(written)
+    except (ValueError, RecursionError):
+        value = None
+    fields = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+    arguments = fields.get("arguments", fields.get("parameters"))
+    return ToolCall(
+        id=call,
+        name=str(fields.get("name", "")),
+        arguments=cast("dict[str, Any]", arguments) if isinstance(arguments, dict) else None,
+        written=written.strip(),
+    )
+
+
+def _use_bare_blocks(reading: Reading) -> None:
+    """Find out what blocks without a path are for, if nothing else in the reply was asked for."""
+    edits = any(not isinstance(ask, ToolCall | Done) for ask in reading.asks)
+    if not reading.bare or edits:
+        return
+    calls = any(isinstance(ask, ToolCall) for ask in reading.asks)
+    target = reading.sole_target
+    chosen = choose_block(reading.bare, target) if target else None
+    if target is not None and chosen is not None:
+        if not chosen.closed and not reading.ended:
+            reading.problems.append(f"{CUT_OFF} inside {target}: the file is not complete")
+        reading.asks.insert(0, WriteFile(path=target, text=chosen.text))
+    elif not calls and "run" in reading.tools and _is_one_command(reading.bare):
+        command = reading.bare[0].text.strip().removeprefix("$ ")
+        reading.asks.insert(0, ToolCall(id="text-0", name="run", arguments={"command": command}))
+    elif not calls and not reading.problems:
+        reading.problems.append(
+            "there is a code block, but nothing says what it is for: write FILE: and the path on"
+            " the line above it"
+        )
+
+
+def _is_one_command(fences: Sequence[Fence]) -> bool:
+    return len(fences) == 1 and language_of(fences[0].info) == "sh" and fences[0].closed
+
+
+def understand_calls(calls: tuple[ToolCall, ...], *, tools: frozenset[str]) -> Understood:
+    """Read native tool calls. What is wrong with one does not spoil the others."""
+    asks: list[tuple[Ask, str]] = []
+    problems: list[tuple[str, str]] = []
+    for call in calls:
+        ask = _understand_call(call, tools)
+        if isinstance(ask, str):
+            problems.append((ask, call.id))
+        else:
+            asks.append((ask, call.id))
+    return Understood(
+        asks=tuple(ask for ask, _ in asks),
+        problems=tuple(problem for problem, _ in problems),
+        call_ids=tuple(call for _, call in asks),
+        problem_ids=tuple(call for _, call in problems),
+    )
+
+
+def _understand_call(call: ToolCall, tools: frozenset[str]) -> Ask | str:
+    """Return what is asked for, or what is wrong with it."""
+    specs = {spec.name: spec for spec in edit_specs()}
+    if call.name not in specs and call.name not in tools:
+        return f"there is no tool {call.name!r}; there are {', '.join([*specs, *sorted(tools)])}"
+    if call.arguments is None:
+        written = f": {call.written[:200]!r}" if call.written.strip() else ""
+        return f"the arguments of {call.name} are not a JSON object{written}"
+    if call.name not in specs:
+        return call
+    arguments = call.arguments
+    needed = cast("list[str]", specs[call.name].parameters["required"])
+    wrong = [name for name in needed if not isinstance(arguments.get(name), str)]
+    if wrong:
+        return f"{call.name} needs {', '.join(wrong)} as text; it takes {', '.join(needed)}"
+    return _build_edit(call.name, arguments)
+
+
+def _build_edit(name: str, arguments: Mapping[str, Any]) -> Ask | str:
+    if name == "done":
+        return Done()
+    path = tidy_path(arguments["path"])
+    reason = why_unusable(path)
+    if reason:
+        return f"{name} {arguments['path'][:200]!r}: {reason}"
+    if name == "write_file":
+        return WriteFile(path=path, text=arguments["text"])
+    if name == "edit_file":
+        return ReplaceText(path=path, search=arguments["search"], replace=arguments["replace"])
+    return DeleteFile(path=path)
+
+
+def edit_specs() -> tuple[ToolSpec, ...]:
+    """Return the edits as tools, for models that make native calls."""
+    return (
+        _spec(
+            "write_file",
+            "Write a whole file, new or in place of what is there. Never leave code out.",
+            {"path": _PATH, "text": {"type": "string", "description": "All of the file."}},
+        ),
+        _spec(
+            "edit_file",
+            "Replace lines of a file. The search text must be in the file exactly once.",
+            {
+                "path": _PATH,
+                "search": {"type": "string", "description": "Whole lines as they are in the file."},
+                "replace": {"type": "string", "description": "What comes in their place."},
+            },
+        ),
+        _spec("delete_file", "Delete a file.", {"path": _PATH}),
+        _spec("done", "Say that the work is finished. It is then checked independently.", {}),
+    )
+
+
+def _spec(name: str, description: str, properties: Mapping[str, Any]) -> ToolSpec:
+    schema = {
+        "type": "object",
+        "properties": dict(properties),
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+    return ToolSpec(name=name, description=description, parameters=schema)
+
+
+_EDIT_FORMS = """\
+Write a whole file, new or not:
+FILE: path/to/file.py
+```python
+all of the file
+```
+Change lines of a file; the SEARCH lines are copied exactly, and stand in the file only once:
+EDIT: path/to/file.py
+```
+<<<<<<< SEARCH
+old lines
+=======
+new lines
+>>>>>>> REPLACE
+```
+Delete a file:
+DELETE: path/to/file.py"""
+
+_TOOL_FORMS = {
+    "run": "Run a shell command in the workspace:\nRUN: command",
+    "python": "Run Python code:\nPYTHON:\n```python\ncode\n```",
+    "read_file": "Read a file, or lines of it:\nREAD: path/to/file.py 10-40",
+    "list_files": "List files:\nLIST: path",
+    "search": "Search files by a regular expression:\nSEARCH: pattern in path",
+}
+
+_DONE_FORM = "When the work is finished:\nDONE"
+
+
+def describe_protocol(tools: tuple[ToolSpec, ...]) -> str:
+    """Return how to ask for things, for the prompt of a model without native calls."""
+    offered = {spec.name for spec in tools}
+    forms = [_TOOL_FORMS[name] for name in TOOL_OF.values() if name in offered]
+    head = "Ask for things in exactly these forms. Never leave code out with `...`."
+    return "\n\n".join([head, _EDIT_FORMS, *forms, _DONE_FORM])

@@ -1,0 +1,1 @@
+"""Functions of accepted files that can serve other goals: found, cut out, tested."""

@@ -1,0 +1,103 @@
+"""How a run ends: what is handed over, and why it is enough or not."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from assay.agent.context import Sitting
+from assay.agent.state import Attempt, RunState
+from assay.contracts.goal import Outcome, Status
+from assay.contracts.verdict import Finding, TestResult, TestStatus
+from assay.contracts.workspace import changes_between
+from assay.text.plurals import count
+
+_NO_CHECK = (
+    "nothing can tell whether it is done: there is no check, and the model wrote no test that fails"
+    " before the work is done; name a check with --check"
+)
+
+
+async def end(
+    sitting: Sitting, state: RunState, accepted: Attempt | None, *, stopped: str = ""
+) -> RunState:
+    """Build the outcome: what is handed over, or the best there was and why it is not enough."""
+    chosen = accepted or state.attempt(state.best)
+    journal = sitting.parts.journal
+    pristine = sitting.parts.pristine
+    digest = chosen.verdict.tree if accepted and chosen and chosen.verdict else ""
+    digest = digest or (chosen.tree if chosen else pristine.digest)
+    tree = await journal.load_tree(digest) if chosen else pristine
+    status = _status(sitting, state, accepted, stopped)
+    verdict = chosen.verdict if chosen else None
+    outcome = Outcome(
+        run=sitting.parts.run,
+        status=status,
+        grade=verdict.grade if accepted and verdict else None,
+        reason=stopped or _reason(state, accepted, status),
+        attempts=len(state.attempts),
+        verdict=verdict,
+        lattice=state.lattice,
+        findings=_findings(state),
+        changes=changes_between(pristine, tree),
+        tree=digest,
+        usage=state.usage + sitting.spent,
+        wall_s=sitting.wall_s,
+        withheld=pristine.withheld,
+    )
+    return replace(state, step=None, round=(), ending=outcome)
+
+
+def _status(sitting: Sitting, state: RunState, accepted: Attempt | None, stopped: str) -> Status:
+    if accepted:
+        return Status.ACCEPTED
+    if state.attempts and state.attempts[-1].tampered:
+        return Status.TAMPERED
+    if not state.best and any(attempt.tampered for attempt in state.attempts):
+        return Status.TAMPERED
+    if stopped or sitting.wall_s >= sitting.parts.goal.effort.wall_s:
+        return Status.OUT_OF_BUDGET
+    return Status.NOT_ACCEPTED
+
+
+def _reason(state: RunState, accepted: Attempt | None, status: Status) -> str:
+    if accepted and accepted.verdict:
+        return accepted.verdict.reason
+    if status is Status.OUT_OF_BUDGET:
+        return "the time is used up"
+    if status is Status.TAMPERED:
+        forged = [f for a in state.attempts for f in a.findings if f.severity == "forgery"]
+        return f"it tried to forge its proof: {forged[-1].explanation}"
+    return _how_far(state)
+
+
+def _how_far(state: RunState) -> str:
+    if not state.plan.checks:
+        return _NO_CHECK
+    best = state.attempt(state.best)
+    if best is None or not best.reports:
+        complaints = [attempt.complaint for attempt in state.attempts if attempt.complaint]
+        last = complaints[-1].splitlines()[0] if complaints else "nothing usable was proposed"
+        return f"no attempt of {len(state.attempts)} could be run: {last}"
+    if best.verdict is not None:
+        return best.verdict.reason
+    tests = [test for report in best.reports for test in report.tests]
+    if not tests:
+        return next((r.explanation for r in best.reports if not r.passed), "a check failed")
+    attempts = count(len(state.attempts), "attempt")
+    known = count(len(state.lattice.counted), state.lattice.noun)
+    return f"{len(best.passed)} of {known} pass in the best of {attempts}{_first_error(tests)}"
+
+
+def _first_error(tests: Sequence[TestResult]) -> str:
+    """Say why a test could not be carried out: a failed import is the cause of all the rest."""
+    for test in tests:
+        if test.status is TestStatus.ERROR and test.message:
+            hint = (
+                "; --package NAME adds a package" if "ModuleNotFoundError" in test.message else ""
+            )
+            return f"; {test.id}: {test.message}{hint}"
+    return ""
+
+
+def _findings(state: RunState) -> tuple[Finding, ...]:
+    found = (finding for attempt in state.attempts for finding in attempt.findings)
+    return tuple(dict.fromkeys(found))

@@ -1,0 +1,172 @@
+"""The last step of a round: keep the best, learn from the rest, choose what comes next or end."""
+
+from dataclasses import replace
+
+from assay.agent.context import Sitting
+from assay.agent.snippets.trial import judge_skills, keep_skills
+from assay.agent.state import Attempt, RunState, Step
+from assay.agent.steps.finish import end
+from assay.agent.strategies.crossover import mixtures
+from assay.agent.strategy import complements, next_step
+from assay.agent.test_matrix import better, gain
+from assay.contracts.events import BudgetUsed, Reflected, RolledBack
+from assay.contracts.lessons import Failure
+from assay.contracts.workspace import Tree
+from assay.text.diffs import unified_diff
+
+_ACTION_CHARS = 4_000
+
+
+async def reflect(sitting: Sitting) -> RunState:
+    """Close the round; the state that comes back either has a next step or an ending."""
+    state = sitting.state
+    for attempt in sorted(state.round, key=lambda attempt: attempt.number):
+        await _judge_lessons(sitting, state, attempt)
+        state = _ratcheted(sitting, state, attempt)
+    state = _lightened(replace(state, round=()))
+    used = _share_used(sitting, state)
+    sitting.emit(
+        BudgetUsed(
+            usage=state.usage + sitting.spent,
+            attempts=len(state.attempts),
+            wall_s=sitting.wall_s,
+            share=min(1.0, used),
+        )
+    )
+    accepted = [a for a in state.attempts if a.verdict is not None and a.verdict.accepted]
+    await _learn(sitting, state, accepted[0] if accepted else None)
+    if accepted:
+        return await end(sitting, state, accepted[0])
+    if used >= 1.0:
+        return await end(sitting, state, None)
+    last = state.attempts[-1]
+    step = next_step(
+        state.attempts,
+        state.best,
+        sitting.parts.goal.effort,
+        small=sitting.parts.small,
+        partners=await _partners(sitting, state),
+    )
+    sitting.emit(
+        Reflected(attempt=last.number, lesson=_lesson(state, last, step), next_move=step.move)
+    )
+    return replace(state, step=step)
+
+
+async def _partners(sitting: Sitting, state: RunState) -> tuple[int, ...]:
+    """Return the attempts that have functions which the best one lacks."""
+    best = state.attempt(state.best)
+    if best is None or not sitting.parts.small:
+        return ()
+    tree = await sitting.parts.journal.load_tree(best.tree)
+    found: list[int] = []
+    for number in complements(state.attempts, state.best):
+        other = state.attempt(number)
+        if other is not None:
+            partner = await sitting.parts.journal.load_tree(other.tree)
+            if any(True for _ in mixtures(tree, partner, state.plan.targets)):
+                found.append(number)
+    return tuple(found)
+
+
+async def _judge_lessons(sitting: Sitting, state: RunState, attempt: Attempt) -> None:
+    """Say of the lessons that were shown whether the attempt got further with them."""
+    if attempt.lesson_ids and attempt.reports and not attempt.tampered:
+        helped = attempt.all_passed or better(attempt, state.attempt(state.best))
+        await sitting.parts.memory.judge(attempt.lesson_ids, helped=helped)
+
+
+def _ratcheted(sitting: Sitting, state: RunState, attempt: Attempt) -> RunState:
+    """Add a judged attempt, and say so if it lost what an earlier one had."""
+    best = state.attempt(state.best) if state.best else None
+    attempts = (*state.attempts, attempt)
+    if better(attempt, best):
+        return replace(state, attempts=attempts, best=attempt.number)
+    if best is not None and attempt.reports:
+        broke = gain(best, attempt).broke
+        if broke:
+            sitting.emit(
+                RolledBack(
+                    attempt=attempt.number, to_attempt=best.number, broke=tuple(sorted(broke))
+                )
+            )
+    return replace(state, attempts=attempts)
+
+
+def _lightened(state: RunState) -> RunState:
+    """Let go of conversations that nobody will go on with: the state is written at every step."""
+    kept = {state.best, state.attempts[-1].number if state.attempts else 0}
+    attempts = tuple(
+        attempt if attempt.number in kept else replace(attempt, context=())
+        for attempt in state.attempts
+    )
+    return replace(state, attempts=attempts)
+
+
+def _share_used(sitting: Sitting, state: RunState) -> float:
+    effort = sitting.parts.goal.effort
+    return max(len(state.attempts) / effort.attempts, sitting.wall_s / effort.wall_s)
+
+
+def _lesson(state: RunState, last: Attempt, step: Step) -> str:
+    if last.complaint:
+        return last.complaint.splitlines()[0]
+    if last.repeats:
+        return f"the same files as in attempt {last.repeats}: another way is needed"
+    if last.tampered:
+        return "; ".join(finding.explanation for finding in last.findings)
+    if last.verdict is not None:
+        return last.verdict.reason
+    failing = [test for report in last.reports for test in report.tests if not test.passed]
+    count = f"{len(failing)} of {len(failing) + len(last.passed)} tests fail"
+    cause = (
+        failing[0].message
+        if failing
+        else next((report.explanation for report in last.reports if not report.passed), "")
+    )
+    again = "; the same as before" if _same_as_before(state) and step.move == "fresh" else ""
+    return f"{count}{again}: {cause}" if failing else cause
+
+
+def _same_as_before(state: RunState) -> bool:
+    return (
+        len(state.attempts) > 1 and state.attempts[-1].signatures == state.attempts[-2].signatures
+    )
+
+
+async def _learn(sitting: Sitting, state: RunState, accepted: Attempt | None) -> None:
+    """Write down what failed and what can be used again, once it is known how the run went.
+
+    Never from a forged one.
+    """
+    parts = sitting.parts
+    if parts.memory_use == "off" or any(attempt.tampered for attempt in state.attempts):
+        return
+    if accepted is None and _share_used(sitting, state) < 1.0:
+        return
+    end_tree = await parts.journal.load_tree(accepted.tree) if accepted else None
+    for attempt in state.attempts:
+        if not attempt.signatures or (accepted and attempt.number == accepted.number):
+            continue
+        tree = await parts.journal.load_tree(attempt.tree)
+        fix = unified_diff(tree, end_tree, max_chars=_ACTION_CHARS) if end_tree else ""
+        await parts.memory.learn(_failure(sitting, attempt, tree, fix))
+    await judge_skills(sitting, state, accepted)
+    if accepted is not None:
+        await keep_skills(sitting, accepted)
+
+
+def _failure(sitting: Sitting, attempt: Attempt, tree: Tree, fix: str) -> Failure:
+    failing = [test for report in attempt.reports for test in report.tests if not test.passed]
+    message = failing[0].message if failing else attempt.reports[0].explanation
+    targets = sitting.state.plan.targets
+    action = "\n".join(tree.text(path) or "" for path in targets)[:_ACTION_CHARS]
+    return Failure(
+        goal=sitting.parts.goal.statement,
+        signature=attempt.signatures[0],
+        message=message,
+        action=action,
+        language=targets[0].suffix.lstrip(".") if targets else "",
+        fix=fix,
+        run=sitting.parts.run,
+    )

@@ -1,0 +1,151 @@
+"""An attempt in one reply: the model is shown the file and the tests, and writes the file."""
+
+from dataclasses import replace
+from pathlib import PurePosixPath
+from typing import Final
+
+from assay.agent.context import Sitting
+from assay.agent.edits.apply import Applied, Edit, WriteFile, apply_edits
+from assay.agent.prompt_builder import (
+    Brief,
+    language_of,
+    opening,
+    prompt,
+    room_for_files,
+    system,
+    user,
+)
+from assay.agent.reply_parser.parse import Understood, describe_protocol, understand_text
+from assay.agent.state import Attempt, Plan, Step
+from assay.agent.strip_demo_code import tidy_module
+from assay.agent.target_files import names_wanted, only_imported
+from assay.agent.write_rules import may_change
+from assay.contracts.messages import Message, Reply, Request, StopReason
+from assay.contracts.workspace import Tree
+
+_CHANCES: Final = 2
+"""Replies within one attempt, when the first cannot be used."""
+_LEAST_TOKENS: Final = 1024
+_CHARS_PER_TOKEN: Final = 3
+
+
+async def write_directly(
+    sitting: Sitting, number: int, step: Step, *, tree: Tree, feedback: str
+) -> Attempt:
+    """Ask for whole files, and apply what comes; a repair goes on in the context it repairs."""
+    messages = _messages(sitting, step, tree, feedback)
+    targets = sitting.state.plan.targets
+    sole = targets[0] if len(targets) == 1 else None
+    complaint = ""
+    for chance in range(1, _CHANCES + 1):
+        request = _request(sitting, step, messages, sole=sole, tree=tree)
+        reply = await sitting.ask(f"{number}.{chance}", request, attempt=number, step=chance)
+        messages = (*messages, _closed(reply, request))
+        understood = understand_text(
+            reply.message.text,
+            sole_target=sole,
+            tools=frozenset(),
+            ended=reply.stop_reason is StopReason.ENDED,
+        )
+        result = _applied(sitting, tree, understood)
+        if isinstance(result, Tree):
+            digest = await sitting.parts.journal.store_tree(result)
+            return Attempt(number=number, move=step.move, tree=digest, context=messages)
+        complaint = result
+        messages = (*messages, user(f"That cannot be used. {complaint}"))
+    digest = await sitting.parts.journal.store_tree(tree)
+    return Attempt(
+        number=number, move=step.move, tree=digest, context=messages, complaint=complaint
+    )
+
+
+def _messages(sitting: Sitting, step: Step, tree: Tree, feedback: str) -> tuple[Message, ...]:
+    state, goal = sitting.state, sitting.parts.goal
+    earlier = state.attempt(step.base) if step.move == "repair" else None
+    plan = state.plan
+    if earlier is not None and earlier.context:
+        names = " and ".join(f"`{path}`" for path in plan.targets)
+        again = f"Write the whole corrected {names}." if names else ""
+        return (*earlier.context, user(f"{feedback}\n{again}"))
+    brief = Brief(
+        statement=goal.statement,
+        tree=tree,
+        targets=plan.targets,
+        tests=plan.protected,
+        equipment=sitting.parts.equipment,
+        lessons=plan.lessons,
+        skills=plan.skills,
+        fails_now=plan.fails_now,
+    )
+    told = prompt("direct")
+    if len(plan.targets) != 1:
+        told = f"{told}\n\n{describe_protocol(())}"
+    room = room_for_files(sitting.parts.model.facts)
+    # The feedback at the end, so that what comes before it is read once for all samples.
+    said = (opening(brief, max_chars=room), _to_define(plan, tree), _to_correct(plan), feedback)
+    return (system(told), user("\n\n".join(part for part in said if part)))
+
+
+def _to_correct(plan: Plan) -> str:
+    """Say plainly that a file as it is will not do: small models like to copy it."""
+    if not plan.fails_now:
+        return ""
+    names = " and ".join(f"`{path}`" for path in plan.targets)
+    return f"Find the mistakes. Write the whole corrected {names}: it must not stay as it is."
+
+
+def _to_define(plan: Plan, tree: Tree) -> str:
+    """Name what the tests import: small models like to forget an exception or a constant."""
+    lines: list[str] = []
+    for target in plan.targets:
+        names = names_wanted(plan.protected, target, tree)
+        if names:
+            lines.append(f"`{target}` has to define {', '.join(f'`{name}`' for name in names)}.")
+    return "\n".join(lines)
+
+
+def _request(
+    sitting: Sitting,
+    step: Step,
+    messages: tuple[Message, ...],
+    *,
+    sole: PurePosixPath | None,
+    tree: Tree,
+) -> Request:
+    facts = sitting.parts.model.facts
+    led = facts.led_by_prefill and sole is not None
+    longest = max((len(tree.text(path) or "") for path in sitting.state.plan.targets), default=0)
+    return Request(
+        messages=messages,
+        max_output_tokens=min(
+            facts.max_output_tokens, _LEAST_TOKENS + 2 * longest // _CHARS_PER_TOKEN
+        ),
+        temperature=step.temperature,
+        prefill=f"```{language_of(sole)}\n" if led and sole is not None else "",
+        stop=("\n```",) if led else (),
+    )
+
+
+def _closed(reply: Reply, request: Request) -> Message:
+    """Return what was said, with the fence closed that the stop word cut off."""
+    if request.prefill and reply.stop_reason is StopReason.ENDED:
+        return replace(reply.message, text=f"{reply.message.text.rstrip()}\n```")
+    return reply.message
+
+
+def _applied(sitting: Sitting, tree: Tree, understood: Understood) -> Tree | str:
+    """Return the proposal, or what is wrong with the reply."""
+    imported = only_imported(sitting.state.plan.protected, tree)
+    edits = [_tidied(ask, imported) for ask in understood.asks if isinstance(ask, Edit)]
+    if not edits:
+        return " ".join(understood.problems) or "There is no file in it."
+    parts = sitting.parts
+    permit = may_change(parts.goal, sitting.state.plan.protected, parts.pristine)
+    result = apply_edits(tree, edits, may_change=permit)
+    return result.tree if isinstance(result, Applied) else result.feedback
+
+
+def _tidied(edit: Edit, imported: frozenset[PurePosixPath]) -> Edit:
+    if isinstance(edit, WriteFile) and edit.path.suffix == ".py" and edit.path in imported:
+        return replace(edit, text=tidy_module(edit.text))
+    return edit

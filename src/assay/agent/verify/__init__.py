@@ -1,1 +1,0 @@
-"""The independent check: what decides that a goal is met, instead of the model."""

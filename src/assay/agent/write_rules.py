@@ -1,0 +1,24 @@
+"""What the agent may change: told to the model at once, and enforced again by the verifier."""
+
+from pathlib import PurePosixPath
+
+from assay.agent.edits.apply import MayChange
+from assay.contracts.goal import Goal
+from assay.contracts.workspace import Tree
+from assay.verify.judged_tree import matches
+
+
+def may_change(goal: Goal, protected: tuple[PurePosixPath, ...], pristine: Tree) -> MayChange:
+    """Build the function that says of a path why it must not be changed, or nothing."""
+
+    def reason(path: PurePosixPath) -> str:
+        if path in protected or any(folder in protected for folder in path.parents):
+            return f"`{path}` is a test or belongs to one: it is given, and stays as it is"
+        if goal.allowed and not matches(path, goal.allowed):
+            allowed = ", ".join(goal.allowed)
+            return f"`{path}` is not among the files that may be changed: {allowed}"
+        if why := pristine.why_withheld(path):
+            return f"`{path}` stays as it is on the person's disk, unseen ({why}): write elsewhere"
+        return ""
+
+    return reason

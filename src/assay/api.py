@@ -1,0 +1,128 @@
+"""`assay.pursue`: a goal from Python, to be awaited for its outcome or watched event by event."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from assay.contracts.events import RunEnded, RunEvent
+from assay.contracts.goal import Effort, MemoryUse, Outcome
+from assay.runs.request import Commission, Watching
+from assay.runs.runner import carry_out
+from assay.settings.load import Settings, load_settings, project_notice
+
+_LOG: Final = logging.getLogger("assay.run")
+_Carry = Callable[[Callable[[RunEvent], None]], Coroutine[Any, Any, Outcome]]
+
+
+@dataclass(frozen=True, slots=True)
+class Pursuit:
+    """A run that has not begun. `await` it for the outcome, or `async for` its events.
+
+    The last event is `RunEnded`, which has the outcome. Leaving the loop early stops the run, which
+    can be resumed by its name, as the first event tells it.
+    """
+
+    _carry: _Carry
+
+    def __await__(self) -> Generator[Any, None, Outcome]:
+        return self._carry(lambda _: None).__await__()
+
+    async def __aiter__(self) -> AsyncGenerator[RunEvent]:
+        queue: asyncio.Queue[RunEvent | None] = asyncio.Queue()
+
+        async def work() -> None:
+            try:
+                await self._carry(queue.put_nowait)
+            finally:
+                queue.put_nowait(None)
+
+        # A task of its own and no group: a group must not be left open across a `yield`.
+        task = asyncio.create_task(work())
+        try:
+            while (event := await queue.get()) is not None:
+                yield event
+                if isinstance(event, RunEnded):
+                    break
+            await task
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+
+
+def pursue(  # noqa: PLR0913 - the words of the command line, each with its default
+    goal: str,
+    *,
+    workspace: str | PathLike[str] | None = None,
+    checks: Sequence[str] = (),
+    tests: Sequence[str] = (),
+    allow: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    include: Sequence[str] = (),
+    model: str | None = None,
+    effort: Effort | None = None,
+    policy: Literal["off", "warn", "block"] | None = None,
+    memory: MemoryUse | None = None,
+    budget_usd: float | None = None,
+    budget_tokens: int | None = None,
+    packages: Sequence[str] = (),
+    hosts: Sequence[str] = (),
+    settings: Settings | None = None,
+) -> Pursuit:
+    """Carry out a goal; accepted files are written into the workspace, or into a new folder.
+
+    What is left out comes from the settings; without `settings`, the environment, the workspace's
+    `.env` and the settings file are read as for `assay run`. Nothing happens before it is awaited
+    or watched.
+
+    Raises:
+        UsageError: If the settings are wrong.
+    """
+    folder = None if workspace is None else Path(workspace)
+    known = settings or _settings_for(folder)
+    commission = Commission(
+        statement=goal,
+        workspace=folder,
+        checks=tuple(checks),
+        tests=tuple(tests),
+        allowed=tuple(allow),
+        exclude=tuple(exclude),
+        include=tuple(include),
+        model=model or known.models.default,
+        effort=effort or effort_of(known),
+        attempts_left_open=effort is None and known.agent.attempts is None,
+        policy=policy or known.agent.policy,
+        memory=memory or known.agent.memory,
+        budget_usd=known.models.budget.usd if budget_usd is None else budget_usd,
+        budget_tokens=known.models.budget.tokens if budget_tokens is None else budget_tokens,
+        budget_calls=known.models.budget.calls,
+        packages=(*known.sandbox.packages, *packages),
+        hosts=(*known.sandbox.hosts, *hosts),
+    )
+
+    async def carry(listener: Callable[[RunEvent], None]) -> Outcome:
+        return await carry_out(commission, known, Watching(listeners=(listener,)))
+
+    return Pursuit(carry)
+
+
+def _settings_for(workspace: Path | None) -> Settings:
+    """Load the settings for a folder, and log which names of its `.env` are used or ignored."""
+    if workspace is not None and (notice := project_notice(workspace)):
+        _LOG.info("%s", notice)
+    return load_settings(project=workspace)
+
+
+def effort_of(settings: Settings) -> Effort:
+    """Return how much a run may try where nobody says."""
+    agent = settings.agent
+    attempts = agent.attempts or Effort().attempts
+    return Effort(
+        attempts=attempts,
+        wall_s=agent.timeout_s,
+        check_s=agent.check_s,
+        baseline_s=agent.baseline_s,
+    )

@@ -1,0 +1,1 @@
+"""Helpers for asynchronous code: owned contexts, listening on a port."""

@@ -1,0 +1,1 @@
+"""Keys, tokens, certificates and credentials of clients and services."""

@@ -1,0 +1,121 @@
+"""Who answers: a real model, or one that proves the harness without any key.
+
+`oracle` writes the reference solution and must pass, `stub` hands back what was given and must
+fail, `recorded:FOLDER` says again what was said in another run.
+"""
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, Literal
+
+from assay.agent.prompt_builder import fenced
+from assay.bench.exercise import Exercise
+from assay.contracts.errors import ModelRefusedError, UsageError
+from assay.contracts.messages import ModelFacts, Price, Reply
+from assay.contracts.ports import Model
+from assay.contracts.workspace import Tree
+from assay.models.open import Opening
+from assay.models.recorded import Matching, RecordingModel, ReplayingModel
+from assay.models.recording import open_recording, read_recording
+from assay.models.scripted import Said, Script, ScriptedModel
+from assay.settings.load import ModelSettings, expand_home
+from assay.wiring import open_model
+
+ORACLE: Final = "oracle"
+STUB: Final = "stub"
+RECORDED: Final = "recorded:"
+_FACTS: Final = ModelFacts(
+    context_tokens=1_000_000,
+    max_output_tokens=100_000,
+    tool_calls=False,
+    price=Price(input_usd=0.0, output_usd=0.0),
+    local=True,
+)
+
+Player = Callable[[Exercise, Path], AbstractAsyncContextManager[Model]]
+"""Opens the model for one exercise; what it says is kept at the path, and not asked for twice."""
+
+
+@asynccontextmanager
+async def open_player(
+    name: str, settings: ModelSettings, opening: Opening, *, matching: Matching = "strict"
+) -> AsyncGenerator[tuple[str, Player]]:
+    """Open whoever has this name; gives the full name, and what opens them for an exercise.
+
+    Raises:
+        UsageError: If the name is not known, or a recording is not there.
+        AssayError: As for `assay.wiring.open_model`.
+    """
+    if name in {ORACLE, STUB}:
+        yield name, _scripted(ORACLE if name == ORACLE else STUB)
+    elif name.startswith(RECORDED):
+        yield name, _recorded(Path(name.removeprefix(RECORDED)), matching)
+    else:
+        async with open_model(name, settings=settings, opening=opening) as model:
+            yield model.name, _remembering(model)
+
+
+def plays_by_itself(name: str) -> bool:
+    """Whether this name needs no model."""
+    return name in {ORACLE, STUB} or name.startswith(RECORDED)
+
+
+def _scripted(kind: Literal["oracle", "stub"]) -> Player:
+    def player(exercise: Exercise, replies: Path) -> AbstractAsyncContextManager[Model]:
+        files = exercise.stub
+        if kind == ORACLE:
+            files = files.with_files(exercise.reference.files)
+        said = Said(text=as_reply(files), repeat=True)
+        model = ScriptedModel(Script(said=(said,), facts=_FACTS), name=kind)
+        return _remembering(model)(exercise, replies)
+
+    return player
+
+
+def as_reply(files: Tree) -> str:
+    """Write files as a model would that has been told the forms."""
+    return "\n".join(
+        f"FILE: {path}\n{fenced(path, file.content.decode())}"
+        for path, file in sorted(files.files.items())
+    )
+
+
+def _recorded(folder: Path, matching: Matching) -> Player:
+    # A shell leaves a tilde alone that stands behind a colon.
+    place = expand_home(folder) / "replies"
+    if not place.is_dir():
+        raise UsageError(
+            f"there are no replies in {str(folder)!r}",
+            hint="name the folder of an earlier `assay bench run`",
+        )
+
+    @asynccontextmanager
+    async def player(exercise: Exercise, replies: Path) -> AsyncGenerator[Model]:
+        del exercise
+        recording = read_recording(place / replies.name)
+        yield ReplayingModel(recording, matching=matching)
+
+    return player
+
+
+def _remembering(model: Model) -> Player:
+    @asynccontextmanager
+    async def player(exercise: Exercise, replies: Path) -> AsyncGenerator[Model]:
+        del exercise
+        async with open_recording(replies, model=model.name, facts=model.facts) as file:
+            live = RecordingModel(model, file)
+            before = read_recording(replies)
+            # That nobody answered then is no reason not to ask now.
+            kept = tuple(one for one in before.answers if _stands(one.outcome))
+            if kept:
+                yield ReplayingModel(replace(before, answers=kept), fallback=live)
+            else:
+                yield live
+
+    return player
+
+
+def _stands(outcome: object) -> bool:
+    return isinstance(outcome, Reply | ModelRefusedError)

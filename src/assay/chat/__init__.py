@@ -1,0 +1,1 @@
+"""Notebook chat: the session, its notebook, and what the model is shown."""

@@ -1,0 +1,42 @@
+"""Passes on what a running cell prints; the beginning of it is kept, and outlives a crash."""
+
+import codecs
+from collections.abc import Callable
+from typing import Final
+
+from assay.contracts.chat import CellPrinted
+from assay.contracts.execution import OutputChunk
+
+_KEPT_CHARS: Final = 64_000
+_KEPT_PIECES: Final = 500
+"""A cell that flushes after each character must not fill the disk with events."""
+
+
+class Printer:
+    """Called with each piece of output of one cell or tool."""
+
+    def __init__(self, tell: Callable[[CellPrinted], None], *, keep: bool = True) -> None:
+        self._tell = tell
+        self._keep = keep
+        self._pieces = 0
+        # A character may arrive in two pieces.
+        new = codecs.getincrementaldecoder("utf-8")
+        self._decoders = {name: new(errors="replace") for name in ("stdout", "stderr")}
+        self.printed = ""
+
+    def __call__(self, chunk: OutputChunk) -> None:
+        self._pass_on(self._decoders[chunk.stream].decode(chunk.data))
+
+    def end(self) -> str:
+        """Pass on what is left of a character that was cut off; returns all that was printed."""
+        for decoder in self._decoders.values():
+            self._pass_on(decoder.decode(b"", final=True))
+        return self.printed
+
+    def _pass_on(self, text: str) -> None:
+        if not text:
+            return
+        fits = self._pieces < _KEPT_PIECES and len(self.printed) + len(text) <= _KEPT_CHARS
+        self._pieces += 1
+        self.printed += text
+        self._tell(CellPrinted(text=text, kept=self._keep and fits))

@@ -1,0 +1,144 @@
+"""The interpreter of a conversation and the sandbox it lives in; made anew when they are gone."""
+
+from collections.abc import AsyncGenerator, Callable, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from assay.asyncx.owned_context import Seat
+from assay.contracts.chat import READY_NAMES
+from assay.contracts.errors import SandboxUnavailableError
+from assay.contracts.execution import BARE, Equipment, Limits
+from assay.contracts.interpreter import CellResult
+from assay.contracts.ports import Interpreter, OnOutput, Sandbox, SandboxBackend
+from assay.contracts.workspace import Tree
+from assay.sandbox.tree_io import write_tree
+
+_PRELUDE: Final = f"""
+def _assay_prelude():
+    import contextlib, importlib
+    for _name, _module in {READY_NAMES!r}:
+        with contextlib.suppress(ImportError):
+            globals()[_name] = importlib.import_module(_module)
+_assay_prelude()
+del _assay_prelude
+"""
+
+
+OnCell = Callable[[int, int], None]
+"""Told the number of the cell that is about to run again, and how many there are."""
+
+
+def ignore_cell(number: int, cells: int) -> None:
+    """Be the listener where progress is of no interest."""
+    del number, cells
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenNotebook:
+    """A sandbox with an interpreter in it."""
+
+    sandbox: Sandbox
+    interpreter: Interpreter
+    results: tuple[CellResult, ...]
+    """How the cells went that it began with."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Notebook:
+    """Opened at the first need, closed with `close`, opened again after it."""
+
+    backend: SandboxBackend
+    limits: Limits
+    seat: Seat[OpenNotebook]
+    equipment: Equipment = BARE
+    _open: OpenNotebook | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self._open is not None
+
+    @property
+    def sandbox(self) -> Sandbox | None:
+        return self._open.sandbox if self._open else None
+
+    async def open(
+        self, files: Tree, cells: Iterable[str] = (), *, on_cell: OnCell = ignore_cell
+    ) -> tuple[CellResult, ...]:
+        """Begin anew with these files, and run these cells; returns how they went.
+
+        Raises:
+            SandboxUnavailableError: If no sandbox can be opened.
+            PackageError: If a package of the equipment cannot be installed.
+            WorkspaceError: If the files do not fit into it.
+        """
+        await self.close()
+        return await self._take(self.equipment, files, tuple(cells), on_cell)
+
+    async def equip(
+        self,
+        equipment: Equipment,
+        files: Tree,
+        cells: Iterable[str],
+        *,
+        on_cell: OnCell = ignore_cell,
+    ) -> tuple[CellResult, ...]:
+        """Begin anew with other equipment; if that fails, everything stays as it is.
+
+        Raises:
+            SandboxUnavailableError: If no sandbox can be opened.
+            PackageError: If a package cannot be installed.
+            WorkspaceError: If the files do not fit into it.
+        """
+        results = await self._take(equipment, files, tuple(cells), on_cell)
+        self.equipment = equipment
+        return results
+
+    async def _take(
+        self, equipment: Equipment, files: Tree, cells: tuple[str, ...], on_cell: OnCell
+    ) -> tuple[CellResult, ...]:
+        self._open = await self.seat.take(self._opened(equipment, files, cells, on_cell))
+        return self._open.results
+
+    @asynccontextmanager
+    async def _opened(
+        self, equipment: Equipment, files: Tree, cells: tuple[str, ...], on_cell: OnCell
+    ) -> AsyncGenerator[OpenNotebook]:
+        async with self.backend.open_sandbox(self.limits, equipment) as sandbox:
+            await write_tree(sandbox, files)
+            async with sandbox.open_interpreter() as interpreter:
+                await interpreter.run_cell(_PRELUDE)
+                results: list[CellResult] = []
+                for number, cell in enumerate(cells, 1):
+                    on_cell(number, len(cells))
+                    results.append(await interpreter.run_cell(cell))
+                yield OpenNotebook(sandbox=sandbox, interpreter=interpreter, results=tuple(results))
+
+    async def run(self, code: str, on_output: OnOutput) -> CellResult:
+        """Run a cell.
+
+        Raises:
+            SandboxUnavailableError: If the interpreter is gone; it is not open any more then.
+        """
+        async with self.in_use() as used:
+            return await used.interpreter.run_cell(code, on_output=on_output)
+
+    @asynccontextmanager
+    async def in_use(self) -> AsyncGenerator[OpenNotebook]:
+        """Give what is open; whoever finds it gone leaves a closed notebook behind.
+
+        Raises:
+            SandboxUnavailableError: If it is closed, or the sandbox was gone when it was used.
+        """
+        if self._open is None:
+            raise SandboxUnavailableError("the notebook is closed", dispatch="never_started")
+        try:
+            yield self._open
+        except SandboxUnavailableError:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """End the interpreter and everything in its sandbox."""
+        self._open = None
+        await self.seat.vacate()

@@ -1,0 +1,174 @@
+"""What came of a cell, in words for the model and in files for the person."""
+
+from base64 import b64encode
+from collections.abc import Sequence
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import PurePosixPath
+from typing import Final
+
+from assay.contracts.artifacts import media_type_of
+from assay.contracts.chat import CellEnded, Exhibit, ExhibitSource
+from assay.contracts.errors import WorkspaceError
+from assay.contracts.events import ScreenFinding
+from assay.contracts.execution import Reason
+from assay.contracts.interpreter import CellResult, RichOutput
+from assay.contracts.messages import Picture
+from assay.contracts.ports import DialogueRecord, Sandbox
+from assay.sandbox.tree_io import build_folders, is_work
+from assay.text.truncate import trim
+
+_OBSERVATION_CHARS: Final = 6_000
+_LARGEST_FILE: Final = 32 << 20
+_MOST_FILES: Final = 20
+"""Per cell; a program that unpacks an archive is not a program with that many results."""
+_MOST_COMPARED: Final = 200
+"""Files whose content is compared; of more than that, only the sizes are."""
+_PICTURES: Final = {
+    "image/png": ".png",
+    "image/svg+xml": ".svg",
+    "image/jpeg": ".jpg",
+    "image/gif": ".gif",
+    "image/webp": ".webp",
+}
+"""What a figure may be given as, the best first, and how the name of such a file ends."""
+_TABLE: Final = "text/html"
+_PNG: Final = b"\x89PNG\r\n\x1a\n"
+_LARGEST_PICTURE: Final = 1 << 20
+MOST_PICTURES: Final = 2
+"""That a model is shown at a time."""
+_ENDINGS: Final = {
+    Reason.TIMED_OUT: "The cell was ended because its time was up.",
+    Reason.CPU_TIME: "The cell was ended because it used up its processor time.",
+    Reason.OUT_OF_MEMORY: "The cell was ended because it used up its memory.",
+    Reason.TOO_MANY_PROCESSES: "The cell was ended because it started too many processes.",
+    Reason.DISK_FULL: "The cell was ended because the disk was full.",
+    Reason.OUTPUT_LIMIT: "The cell was ended because it printed too much.",
+    Reason.CANCELLED: "The cell was interrupted.",
+    Reason.SIGNALLED: "The cell crashed the interpreter.",
+}
+_ROLLED_BACK: Final = "Variables are as they were before it."
+
+Seen = dict[PurePosixPath, tuple[int, str]]
+"""The size and the SHA-256 of each file; of a file that is not compared, the size alone."""
+
+
+async def look_around(sandbox: Sandbox) -> Seen:
+    """Return what is in the files of the workspace."""
+    found = await sandbox.list_files()
+    built = build_folders(file.path for file in found)
+    files = [file for file in found if file.kind == "file" and is_work(file.path, built)]
+    seen: Seen = {file.path: (file.size_bytes, "") for file in files}
+    for file in files[:_MOST_COMPARED]:
+        with suppress(WorkspaceError):
+            content = await sandbox.read_file(file.path, max_bytes=_LARGEST_FILE)
+            seen[file.path] = (len(content), sha256(content).hexdigest())
+    return seen
+
+
+async def keep_shown(outputs: tuple[RichOutput, ...], record: DialogueRecord) -> list[Exhibit]:
+    """Keep pictures and tables that a cell has shown."""
+    kept: list[Exhibit] = []
+    for output in outputs:
+        picture = next((form for form in _PICTURES if form in output.forms), None)
+        media_type = picture or (_TABLE if _TABLE in output.forms else None)
+        if media_type is None:
+            continue
+        source: ExhibitSource = "figure" if picture else "table"
+        kept.append(
+            await record.keep_exhibit(
+                f"{source}{_PICTURES.get(media_type, '.html')}",
+                output.forms[media_type],
+                media_type=media_type,
+                source=source,
+            )
+        )
+    return kept
+
+
+def pictures_in(outputs: tuple[RichOutput, ...]) -> tuple[Picture, ...]:
+    """Return the figures of a cell that a model can be shown: the newest, and none too large."""
+    found = [output.forms["image/png"] for output in outputs if "image/png" in output.forms]
+    fit = [png for png in found if len(png) <= _LARGEST_PICTURE and png.startswith(_PNG)]
+    return tuple(
+        Picture(media_type="image/png", base64=b64encode(png).decode())
+        for png in fit[-MOST_PICTURES:]
+    )
+
+
+async def keep_written(sandbox: Sandbox, before: Seen, record: DialogueRecord) -> list[Exhibit]:
+    """Keep files that were not there before, or have changed; too many or too large: not."""
+    now = await look_around(sandbox)
+    changed = [path for path, seen in sorted(now.items()) if before.get(path) != seen]
+    kept: list[Exhibit] = []
+    for path in changed[:_MOST_FILES]:
+        try:
+            content = await sandbox.read_file(path, max_bytes=_LARGEST_FILE)
+        except WorkspaceError:
+            continue
+        kept.append(
+            await record.keep_exhibit(
+                path.name,
+                content,
+                media_type=media_type_of(path, content),
+                source="file",
+                path=str(path),
+            )
+        )
+    return kept
+
+
+def describe(result: CellResult, artifacts: list[Exhibit]) -> str:
+    """Say all of it in the order in which a person would look at it."""
+    execution = result.execution
+    parts = [execution.stdout.rstrip(), execution.stderr.rstrip()]
+    parts += [output.text for output in result.outputs if _is_worth_reading(output)]
+    if result.error is not None:
+        parts.append("\n".join(result.error.traceback) or result.error.message)
+    parts += [_ENDINGS[execution.reason]] if execution.reason in _ENDINGS else []
+    parts += [_ROLLED_BACK] if result.state == "rolled_back" else []
+    parts += [_mention(artifact) for artifact in artifacts]
+    text = trim("\n".join(part for part in parts if part), max_chars=_OBSERVATION_CHARS)
+    if execution.truncated:
+        text += "\n[it printed more than was kept]"
+    return text or "(the cell ran and printed nothing)"
+
+
+def lost(turn: int, step: int, code: str, observation: str) -> CellEnded:
+    """Tell of a cell that was not run, did not end, or took its interpreter with it."""
+    return CellEnded(
+        turn=turn,
+        step=step,
+        code=code,
+        observation=observation,
+        failed=True,
+        kept=False,
+        artifacts=(),
+        duration_s=0.0,
+    )
+
+
+def interrupted(printed: str) -> str:
+    """Say what a cell had printed when a person ended it."""
+    parts = (trim(printed.rstrip(), max_chars=_OBSERVATION_CHARS), _ENDINGS[Reason.CANCELLED])
+    return "\n".join(part for part in parts if part)
+
+
+def listed(findings: Sequence[ScreenFinding]) -> str:
+    """Say what the screen has found in a cell, one line for each."""
+    return "\n".join(f"- line {found.line}: {found.explanation}" for found in findings)
+
+
+def _is_worth_reading(output: RichOutput) -> bool:
+    """Whether the text says something that the mention of a picture does not."""
+    return output.kind == "value" or not any(form in output.forms for form in _PICTURES)
+
+
+def _mention(artifact: Exhibit) -> str:
+    match artifact.source:
+        case "figure":
+            return "[figure shown]"
+        case "table":
+            return ""  # its text is there already
+        case "file":
+            return f"[wrote {artifact.path}, {artifact.size_bytes} bytes]"

@@ -1,0 +1,224 @@
+"""Opens a conversation: joins a session on disk, a notebook, a model and tools."""
+
+import stat
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    nullcontext,
+)
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+
+from anyio import to_thread
+
+from assay.asyncx.owned_context import Seat, open_seats
+from assay.chat.config import Approve, Manners, approve_nothing
+from assay.chat.notebook import Notebook
+from assay.chat.session import Dialogue, DialogueParts
+from assay.contracts.chat import FileLoaded
+from assay.contracts.chat_history import history_of
+from assay.contracts.errors import UsageError
+from assay.contracts.execution import BARE, Equipment, Limits
+from assay.contracts.ports import Model, SandboxBackend, Tool
+from assay.models.open import Opening
+from assay.settings.load import ChatSettings, Settings
+from assay.settings.sections import Approval
+from assay.storage.chat_log import DialogueListener, SessionRecord
+from assay.storage.chat_store import Session
+from assay.telemetry.event_logging import note_dialogue
+from assay.tools.registered import RegisteredTool
+from assay.tools.workspace import WORKSPACE_TOOLS
+from assay.wiring import build_screen, open_backend, open_model, open_tools
+
+LARGEST_FILE = 256 << 20
+
+
+def _unseen() -> AbstractContextManager[Opening]:
+    return nullcontext(Opening())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Company:
+    """Who sits in front of a conversation."""
+
+    listeners: tuple[DialogueListener, ...] = ()
+    approve: Approve = approve_nothing
+    preparing: Callable[[], AbstractContextManager[Opening]] = _unseen
+    """Shows how a model is made ready, for as long as that takes."""
+    project: Path | None = None
+    """The folder that is worked in, which may have tools of its own."""
+    on_notice: Callable[[str], None] = lambda _: None
+    """Told in one line what had to be left out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """Parts that somebody else has open and will close, for many conversations at once."""
+
+    backend: SandboxBackend
+    tools: tuple[RegisteredTool, ...]
+    open_model: Callable[[str, Opening], AbstractAsyncContextManager[Model]]
+
+
+@dataclass(slots=True, kw_only=True)
+class Conversation:
+    """An open conversation, with what a person can do to it beside speaking."""
+
+    session: Session
+    dialogue: Dialogue
+    record: SessionRecord
+    change_model: Callable[[str], Awaitable[Model]]
+
+    async def load_file(self, source: Path, name: str = "") -> FileLoaded:
+        """Put a file of this machine into the workspace, by its own name or another one.
+
+        Raises:
+            UsageError: If it cannot be read, or is too large.
+            WorkspaceError: If it does not fit into the workspace.
+        """
+        content = await to_thread.run_sync(read_upload, source)
+        return await self.dialogue.load(PurePosixPath(name or source.name), content)
+
+    async def use_model(self, name: str) -> Model:
+        """Let another model answer from here on; raises like `open_model`, and changes nothing."""
+        model = await self.change_model(name)
+        self.dialogue.choose(model)
+        return model
+
+
+@asynccontextmanager
+async def open_conversation(
+    session: Session,
+    settings: Settings,
+    company: Company | None = None,
+    *,
+    model: str = "",
+    equipment: Equipment = BARE,
+    shared: Shared | None = None,
+) -> AsyncGenerator[Conversation]:
+    """Open a session to talk in; what it holds is rebuilt when it is first needed.
+
+    It has parts of its own unless some are shared with it.
+
+    Raises:
+        UsageError: If it is open elsewhere, or a setting is wrong.
+        JournalError: If it cannot be read.
+        AssayError: If a part cannot be opened.
+    """
+    company = company or Company()
+    listeners = (*company.listeners, note_dialogue(session.id))
+    # Where many talk at once, none of them waits for the disk of another.
+    async with SessionRecord(
+        session.folder, listeners=listeners, sync_later=shared is not None
+    ) as record:
+        history = history_of(record.events)
+        name = model or history.model or settings.models.default
+        async with (
+            nullcontext(shared) if shared else _open_parts(settings, company) as parts,
+            open_seats() as tasks,
+        ):
+            seat: Seat[Model] = Seat(tasks)
+
+            async def change_model(name: str) -> Model:
+                with company.preparing() as opening:
+                    return await seat.take(parts.open_model(name, opening))
+
+            chosen = await change_model(name)
+            notebook = Notebook(
+                backend=parts.backend,
+                limits=limits_of_chat(settings.chat),
+                seat=Seat(tasks),
+                equipment=replace(
+                    equipment,
+                    packages=tuple(dict.fromkeys((*equipment.packages, *history.packages))),
+                ),
+            )
+            joined = DialogueParts(
+                notebook=notebook,
+                record=record,
+                screen=build_screen(settings.screening),
+                tools=tools_for(chosen, parts.tools),
+                manners=manners_of(settings.chat, parts.tools),
+                approve=company.approve,
+            )
+            dialogue = Dialogue(joined, chosen, history)
+            dialogue.choose(chosen)
+            yield Conversation(
+                session=session, dialogue=dialogue, record=record, change_model=change_model
+            )
+
+
+@asynccontextmanager
+async def _open_parts(settings: Settings, company: Company) -> AsyncGenerator[Shared]:
+    def model_named(name: str, opening: Opening) -> AbstractAsyncContextManager[Model]:
+        return open_model(name, settings=settings.models, opening=opening)
+
+    async with (
+        open_tools(settings, project=company.project, on_notice=company.on_notice) as found,
+        open_backend(settings.sandbox) as backend,
+    ):
+        yield Shared(backend=backend, tools=found, open_model=model_named)
+
+
+def limits_of_chat(chat: ChatSettings) -> Limits:
+    """Return what one cell, and the interpreter around it, may use."""
+    return Limits(
+        wall_s=chat.cell_s,
+        cpu_s=2 * chat.cell_s,
+        memory_mb=chat.memory_mb,
+        disk_mb=chat.disk_mb,
+        processes=256,
+    )
+
+
+def manners_of(chat: ChatSettings, tools: tuple[RegisteredTool, ...] = ()) -> Manners:
+    """Return how a conversation is led, by the settings."""
+    approvals: dict[str, Approval] = {each.tool.spec.name: each.approval for each in tools}
+    return Manners(
+        steps=chat.steps,
+        repairs=chat.repairs,
+        policy=chat.policy,
+        cells=chat.cells,
+        approvals=approvals,
+    )
+
+
+def tools_for(model: Model, tools: tuple[RegisteredTool, ...]) -> tuple[Tool, ...]:
+    """Return what is offered besides cells, which do what the built-in tools do.
+
+    Models that are small enough to run here write better cells with less to read; they are offered
+    only what a person has chosen.
+    """
+    return tuple(
+        each.tool
+        for each in tools
+        if each.approval != "deny"
+        and each.tool not in WORKSPACE_TOOLS
+        and (each.origin != "assay" or model.facts.tool_calls)
+    )
+
+
+def read_upload(source: Path) -> bytes:
+    """Read a file that a person wants to load.
+
+    Raises:
+        UsageError: If it cannot be read, is not a file, or is too large.
+    """
+    try:
+        status = source.stat()
+        if stat.S_ISDIR(status.st_mode):
+            raise UsageError(f"{str(source)!r} is a folder", hint="name a file")
+        if not stat.S_ISREG(status.st_mode):
+            raise UsageError(f"{str(source)!r} is a device or a pipe", hint="name a file")
+        if status.st_size > LARGEST_FILE:
+            raise UsageError(
+                f"{str(source)!r} holds more than {LARGEST_FILE >> 20} MB",
+                hint="load a part of it",
+            )
+        return source.read_bytes()
+    except FileNotFoundError as error:
+        raise UsageError(f"there is no file {str(source)!r}", hint="check the path") from error
+    except OSError as error:
+        raise UsageError(f"{str(source)!r} cannot be read: {error.strerror}") from error

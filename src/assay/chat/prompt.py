@@ -1,0 +1,156 @@
+"""What the model is shown of a conversation, as much of it as the model can read. Pure."""
+
+from typing import Final
+
+from assay.agent.prompt_builder import prompt, system, user
+from assay.chat.cells import CELL_TOOL
+from assay.chat.reply import Block
+from assay.contracts.chat import CellEnded
+from assay.contracts.chat_history import History, Turn
+from assay.contracts.messages import Message, ModelFacts, ToolCall
+from assay.text.truncate import trim
+
+_CHARS_PER_TOKEN: Final = 3
+_SHARE: Final = 0.6
+"""Of what a model can read, for everything before the turn that is under way."""
+_ABOUT_CHARS: Final = 1_500
+_OBSERVATION_CHARS: Final = 2_000
+"""Of what a cell printed in an earlier turn."""
+_LINE_CHARS: Final = 240
+_NAMES: Final = 40
+_ANSWER: Final = "If this answers the question, say the answer in plain words without code."
+_MEND: Final = "The cell failed. Write all of it again, corrected, as one ```python block."
+_HOW: Final = "{how}"
+"""In the prompt: how code is run."""
+CELL_BEGINS: Final = "```python\n"
+_EXAMPLE: Final = (
+    user("How many rows does planets.csv have?"),
+    Message(role="assistant", text='```python\nprint(len(pd.read_csv("planets.csv")))\n```'),
+    user("Output of the cell:\n8"),
+    Message(role="assistant", text="It has 8 rows."),
+    user("Draw the mass of each as a bar chart."),
+    Message(
+        role="assistant",
+        text=(
+            '```python\nplanets = pd.read_csv("planets.csv")\n'
+            'planets.plot.bar(x="name", y="mass")\nplt.ylabel("mass")\n```'
+        ),
+    ),
+    user("Output of the cell:\n[figure shown]"),
+    Message(role="assistant", text="Here is the chart of the masses."),
+)
+"""A small model does what it has seen done rather than what it is told."""
+
+
+def opening(
+    history: History, facts: ModelFacts, *, by_calls: bool = False, instructions: str = ""
+) -> tuple[Message, ...]:
+    """Tell what the conversation is, what was said before, and what is asked in its last turn.
+
+    What the model sees done it does again, so earlier cells are told as calls where it makes some.
+    Instructions of the application go into the system message.
+    """
+    *turns, now = history.turns
+    told_first = _system(history, small=facts.local, by_calls=by_calls)
+    if instructions:
+        told_first += f"\n\n# Instructions of the application\n{instructions}"
+    first = system(told_first)
+    room = int(facts.context_tokens * _CHARS_PER_TOKEN * _SHARE) - len(first.text)
+    told: list[tuple[Message, ...]] = []
+    while turns:
+        messages = _whole(turns[-1], by_calls=by_calls)
+        size = sum(len(message.text) for message in messages)
+        if size > room:
+            break
+        room -= size
+        told.append(messages)
+        turns.pop()
+    recent = tuple(message for messages in reversed(told) for message in messages)
+    example = _EXAMPLE if facts.local and not by_calls else ()
+    earlier = _in_short(turns, max_chars=max(room, _LINE_CHARS * 2))
+    return (first, *example, *earlier, *recent, user(now.message))
+
+
+def observed(observations: list[str], *, failed: bool, small: bool) -> Message:
+    """Tell what came of the cells of a reply, and to small models what is expected next."""
+    following = (_MEND if failed else _ANSWER) if small else ""
+    if len(observations) == 1:
+        told = f"Output of the cell:\n{observations[0]}"
+    else:
+        told = "\n\n".join(
+            f"Output of cell {number}:\n{observation}"
+            for number, observation in enumerate(observations, 1)
+        )
+    return user(f"{told}\n\n{following}".rstrip())
+
+
+def _system(history: History, *, small: bool, by_calls: bool) -> str:
+    if by_calls:
+        text = prompt("chat").replace(_HOW, prompt("chat_calls"))
+    elif small:
+        text = prompt("chat_small")
+    else:
+        text = prompt("chat").replace(_HOW, prompt("chat_blocks"))
+    if history.files:
+        about = "\n\n".join(
+            f"## `{file.path}`\n{trim(file.about, max_chars=_ABOUT_CHARS)}"
+            for file in history.files
+        )
+        text += f"\n\n# Files in the working directory\n{about}"
+    if history.packages:
+        text += "\n\n# Packages that were added\n" + ", ".join(history.packages)
+    if names := history.names:
+        text += "\n\n# Variables that are set\n" + ", ".join(names[-_NAMES:])
+    return text
+
+
+def _whole(turn: Turn, *, by_calls: bool) -> tuple[Message, ...]:
+    messages: list[Message] = [user(turn.message)]
+    thoughts = iter(turn.thoughts)
+    for number, step in enumerate(turn.steps, 1):
+        if isinstance(step, CellEnded):
+            block = Block(before=next(thoughts, ""), code=step.code)
+            output = trim(step.observation, max_chars=_OBSERVATION_CHARS)
+            call = f"cell-{turn.number}-{number}"
+            messages += _called(block, output, call) if by_calls else _written(block, output)
+        else:
+            messages.append(Message(role="assistant", text=step.thought or f"(used {step.tool})"))
+            output = trim(step.answer, max_chars=_OBSERVATION_CHARS)
+            messages.append(user(f"Answer of `{step.tool}`:\n{output}"))
+    messages.append(Message(role="assistant", text=turn.answer or "(no answer)"))
+    return tuple(messages)
+
+
+def _written(block: Block, output: str) -> tuple[Message, Message]:
+    said = Message(role="assistant", text=block.as_written)
+    return said, user(f"Output of the cell:\n{output}")
+
+
+def _called(block: Block, output: str, call: str) -> tuple[Message, Message]:
+    made = ToolCall(id=call, name=CELL_TOOL.name, arguments={"code": block.code})
+    said = Message(role="assistant", text=block.before, tool_calls=(made,))
+    return said, Message(role="tool", answers=call, text=output)
+
+
+def _in_short(turns: list[Turn], *, max_chars: int) -> tuple[Message, ...]:
+    """Tell turns that no longer fit in a line each; the first is what it is all about."""
+    if not turns:
+        return ()
+    lines = [_line(turn) for turn in turns]
+    first, rest = lines[0], lines[1:]
+    left = max_chars - len(first)
+    kept: list[str] = []
+    for line in reversed(rest):
+        if len(line) > left:
+            break
+        kept.append(line)
+        left -= len(line)
+    gap = ["- (more of the same)"] if len(kept) < len(rest) else []
+    text = "\n".join(["What was said earlier, in short:", first, *gap, *reversed(kept)])
+    return (user(text), Message(role="assistant", text="I remember."))
+
+
+def _line(turn: Turn) -> str:
+    asked = " ".join(turn.message.split())[:_LINE_CHARS]
+    answered = " ".join(turn.answer.split())[:_LINE_CHARS]
+    return f"- asked: {asked} — answered: {answered or 'nothing'}"

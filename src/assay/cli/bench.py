@@ -1,0 +1,262 @@
+"""`assay bench`: suites of exercises, run honestly, reported with intervals, and compared."""
+
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from assay.cli.bench_results import (
+    command_line,
+    compare,
+    finished,
+    print_summary,
+    replay,
+    report,
+    summary_fields,
+)
+from assay.cli.bench_setup import pull, read_languages, toolchains
+from assay.contracts.errors import ExitCode
+
+if TYPE_CHECKING:
+    from assay.bench.bench_run import BenchOrder
+    from assay.bench.validate import GateResult
+    from assay.settings.load import Settings
+
+_FOLDER: Final = click.Path(file_okay=False, path_type=Path)
+_TRACKS: Final = ("blind", "blind+exec", "agentic")
+
+_Options = dict[str, Any]
+_Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+@click.group(name="bench")
+def command() -> None:
+    """Measure models, and Assay with them, on suites of exercises.
+
+    A SUITE is `polyglot`, `humaneval`, or the folder of a suite of your own; see
+    docs/reference/bench.md.
+    """
+
+
+def _choosing(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that say which exercises are meant."""
+    options: tuple[_Decorator, ...] = (
+        click.option(
+            "--dataset",
+            type=click.Path(path_type=Path),
+            help="A clone of polyglot, or the file of HumanEval.  [default: what was pulled]",
+        ),
+        click.option("--languages", default="", help="Only these, with commas between."),
+        click.option("--only", multiple=True, metavar="GLOB", help="Only exercises of this name."),
+        click.option("--limit", type=int, help="At most so many, all languages together."),
+        click.option("--shard", default="1/1", metavar="I/N", help="Only this part of so many."),
+        click.option("--strict", is_flag=True, help="Run tests, too, that polyglot leaves out."),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def _judging(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that say how tests are run."""
+    options: tuple[_Decorator, ...] = (
+        click.option("--test-jobs", type=int, default=0, help="Test suites at once.  [processors]"),
+        click.option(
+            "--test-timeout",
+            "timeout_s",
+            type=float,
+            default=180.0,
+            show_default=True,
+            help="Seconds for the tests of one exercise.",
+        ),
+        click.option(
+            "--verdict",
+            type=click.Choice(["proof", "exit-code"]),
+            default="proof",
+            show_default=True,
+            help="What decides: Assay's verifier, or the exit code as on the leaderboard.",
+        ),
+        click.option("--backend", help="Where code runs. Default: as the settings say."),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+@command.command()
+@click.argument("suite")
+@_choosing
+@click.option(
+    "--track", type=click.Choice(_TRACKS), default="blind", show_default=True,
+    help="What whoever solves them sees, and may do.",
+)  # fmt: skip
+@click.option("--model", help="`auto`, `local`, PROVIDER[:MODEL], `oracle`, `stub` …")
+@click.option("--tries", type=int, default=2, show_default=True, help="Of the blind tracks.")
+@click.option("--attempts", type=int, default=8, show_default=True, help="Of Assay, per exercise.")
+@click.option("--timeout", "wall_s", type=float, default=1800.0, show_default=True,
+              help="Seconds for Assay, per exercise.")  # fmt: skip
+@click.option("--repeat", type=int, default=1, show_default=True, help="Do everything so often.")
+@click.option("--jobs", type=int, default=1, show_default=True, help="Exercises at once.")
+@_judging
+@click.option("--gate/--no-gate", default=True, help="Ask reference and stub first, or not.")
+@click.option("--budget-usd", type=float, help="Dollars at most, for the whole run.")
+@click.option("--budget-tokens", type=int, help="Tokens at most, for the whole run.")
+@click.option("--out", type=_FOLDER, help="Where results go; an unfinished run there goes on.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end.")
+def run(suite: str, **options: Any) -> int:  # noqa: ANN401 - click's options, taken apart below
+    """Run the exercises of SUITE, and write results and reports into a folder.
+
+    Killed or interrupted, the same command goes on where it stopped. Exit codes: 0 done, 2 usage,
+    3 budget, 4 some exercises failed for reasons of ours, 130 interrupted.
+    """
+    from assay.bench.bench_run import run_bench
+    from assay.cli.bench_display import open_bench_progress
+    from assay.settings.load import load_settings
+
+    settings = load_settings(_overrides(options))
+    order = _order(suite, settings, options)
+    out: Path = options["out"] or _default_folder(order, settings)
+    with open_bench_progress(silent=options["as_json"]) as watching:
+        done = finished(partial(run_bench, order, settings, out, watching))
+    if not done:
+        click.echo(f"interrupted; the same command goes on: results are in {out}", err=True)
+        return ExitCode.INTERRUPTED
+    return _conclude(out, as_json=options["as_json"])
+
+
+def _conclude(out: Path, *, as_json: bool) -> int:
+    from assay.bench.reports import write_reports
+    from assay.bench.result import Status
+    from assay.bench.summary import read_summary
+
+    summary = read_summary(out)
+    written = write_reports(summary, out, command_line())
+    if as_json:
+        click.echo(json.dumps(summary_fields(summary)))
+    else:
+        print_summary(summary)
+        for path in written:
+            click.echo(str(path))
+    return ExitCode.INFRASTRUCTURE if summary.count(Status.INFRASTRUCTURE) else ExitCode.ACCEPTED
+
+
+def _overrides(options: _Options) -> dict[str, Any]:
+    budget = {"usd": options.get("budget_usd"), "tokens": options.get("budget_tokens")}
+    return {
+        "sandbox": {"backend": options.get("backend")},
+        "models": {"default": options.get("model"), "budget": budget},
+    }
+
+
+def _order(suite: str, settings: "Settings", options: _Options) -> "BenchOrder":
+    from assay.bench.bench_run import BenchOrder
+    from assay.bench.selection import Selection, read_shard
+    from assay.contracts.goal import Effort
+
+    selection = Selection(
+        languages=read_languages(options["languages"]),
+        names=options["only"],
+        limit=options["limit"],
+        shard=read_shard(options["shard"]),
+    )
+    return BenchOrder(
+        suite=suite,
+        dataset=options["dataset"],
+        strict=options["strict"],
+        selection=selection,
+        track=options.get("track", "blind"),
+        model=settings.models.default,
+        tries=options.get("tries", 2),
+        effort=Effort(attempts=options.get("attempts", 8), wall_s=options.get("wall_s", 1800.0)),
+        repeat=options.get("repeat", 1),
+        jobs=options.get("jobs", 1),
+        test_jobs=options["test_jobs"],
+        timeout_s=options["timeout_s"],
+        proof=options["verdict"] == "proof",
+        gate=options.get("gate", True),
+    )
+
+
+def _default_folder(order: "BenchOrder", settings: "Settings") -> Path:
+    model = "".join(letter if letter.isalnum() else "-" for letter in order.model).strip("-")
+    suite = Path(order.suite).name
+    return settings.state_dir / "bench" / f"{suite}--{order.track}--{model}"
+
+
+@command.command()
+@click.argument("suite")
+@_choosing
+@_judging
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per exercise.")
+def gate(suite: str, **options: Any) -> int:  # noqa: ANN401 - as above
+    """Prove of each exercise that its tests accept the reference and reject the stub.
+
+    Answers are kept, and asked for again when exercise, command or toolchain change. Exit code 1
+    if a reference is rejected.
+    """
+    from assay.bench.bench_run import ask_gate
+    from assay.cli.bench_display import open_bench_progress
+    from assay.settings.load import load_settings
+
+    settings = load_settings(_overrides(options))
+    order = _order(suite, settings, options)
+    answers: list[GateResult] = []
+    not_run: dict[str, str] = {}
+    with open_bench_progress(silent=options["as_json"]) as watching:
+        ask = partial(ask_gate, order, settings, watching, answers, not_run)
+        if not finished(ask):
+            return ExitCode.INTERRUPTED
+    answers.sort(key=lambda answer: answer.exercise)
+    if options["as_json"]:
+        _print_gate_lines(answers, not_run)
+    else:
+        _print_gate(answers, not_run)
+    accepted = all(answer.oracle_accepted for answer in answers)
+    return ExitCode.ACCEPTED if accepted else ExitCode.NOT_ACCEPTED
+
+
+def _print_gate_lines(answers: "list[GateResult]", not_run: dict[str, str]) -> None:
+    from dataclasses import asdict
+
+    for answer in answers:
+        click.echo(json.dumps(asdict(answer)))
+    for name, why in not_run.items():
+        click.echo(json.dumps({"exercise": name, "not_run": why}))
+
+
+def _print_gate(answers: "list[GateResult]", not_run: dict[str, str]) -> None:
+    for answer in answers:
+        if not answer.oracle_accepted:
+            click.echo(f"reference rejected  {answer.exercise}: {answer.reason}")
+        if not answer.stub_rejected:
+            click.echo(f"stub accepted       {answer.exercise}")
+    for name, why in not_run.items():
+        click.echo(f"not run             {name}: {why}")
+    clean = sum(answer.clean for answer in answers)
+    click.echo(f"{clean} of {len(answers)} exercises hold, {len(not_run)} not run")
+
+
+@command.command(name="list")
+@click.argument("suite")
+@_choosing
+def list_exercises(suite: str, **options: Any) -> None:  # noqa: ANN401 - as above
+    """Print the exercises of SUITE that are meant, one a line, and why one cannot run here."""
+    from assay.bench.bench_run import load
+    from assay.bench.toolchains.all import find_kits, place_of
+    from assay.settings.load import load_settings
+
+    settings = load_settings()
+    options |= {"test_jobs": 0, "timeout_s": 180.0, "verdict": "proof"}
+    order = _order(suite, settings, options)
+    exercises = order.selection.of(load(order, settings))
+    kits = find_kits(place_of(settings), (one.language for one in exercises))
+    for exercise in exercises:
+        why_not = kits.why_not(exercise)
+        click.echo(f"{exercise.id}  (not run here: {why_not})" if why_not else exercise.id)
+
+
+for subcommand in (compare, pull, replay, report, toolchains):
+    command.add_command(subcommand)

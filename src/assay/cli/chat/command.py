@@ -1,0 +1,211 @@
+"""`assay chat`: a conversation with an agent that computes. And `assay sessions`."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from assay.cli.confirm import YES, confirm
+from assay.contracts.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from assay.chat.open_session import Conversation
+    from assay.contracts.chat import TurnEnded
+    from assay.settings.load import Settings
+    from assay.storage.chat_store import Session, SessionStore
+
+
+_PAGE: Final = 100
+"""Columns of an answer that is written to a file."""
+
+
+@click.command(name="chat")
+@click.argument("message", required=False)
+@click.option("--session", "name", help="Go on with this session; `last` is the one used last.")
+@click.option("--title", default="", help="What a new session is called.")
+@click.option(
+    "--file",
+    "files",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="A file to put into the workspace.",
+)
+@click.option(
+    "--package",
+    "packages",
+    multiple=True,
+    metavar="NAME",
+    help="Install this package for the notebook (repeatable).",
+)
+@click.option("--model", default="", help="`auto`, `local`, PROVIDER[:MODEL], `scripted:FILE` …")
+@click.option("--backend", help="Where code runs. Default: as the settings say.")
+@click.option("--json", "as_json", is_flag=True, help="With MESSAGE: print one JSON object.")
+def chat(message: str | None, **options: Any) -> int:  # noqa: ANN401 - click's options
+    """Talk with an agent that can run code. With MESSAGE, take one turn and leave.
+
+    The session is kept: `assay chat --session last` goes on where you left.
+    """
+    import anyio
+
+    from assay.settings.load import load_settings, project_notice
+    from assay.wiring import check_extras
+
+    if options["as_json"] and message is None:
+        raise UsageError("--json needs a message", hint='assay chat --json "what is 2 ** 64?"')
+    words = {"sandbox": {"backend": options["backend"]}}
+    settings = load_settings(words, project=Path.cwd())
+    if notice := project_notice(Path.cwd()):
+        click.echo(notice, err=True)
+    servers = ("mcp",) if settings.tools.mcp else ()
+    # A session that continues may have a model of its own.
+    model = options["model"] or ("" if options["name"] else settings.models.default)
+    check_extras("a conversation", settings, "chat", *servers, model=model)
+    session = _session(settings, options["name"], options["title"])
+    if message is None:
+        return anyio.run(_talk, session, settings, options)
+    return anyio.run(_ask_once, message, session, settings, options)
+
+
+def _session(settings: "Settings", name: str | None, title: str) -> "Session":
+    from assay.storage.chat_store import SessionStore
+
+    store = SessionStore(settings.state_dir)
+    if name is None:
+        return store.create(title)
+    return store.open("" if name == "last" else name)
+
+
+def _note(text: str) -> None:
+    click.echo(f"note: {text}", err=True)
+
+
+async def _talk(session: "Session", settings: "Settings", options: dict[str, Any]) -> int:
+    from assay.cli.chat.repl import Wishes, converse
+    from assay.cli.render.view import open_console
+
+    wishes = Wishes(
+        session=session,
+        model=options["model"],
+        files=options["files"],
+        packages=options["packages"],
+    )
+    await converse(wishes, settings, open_console())
+    return ExitCode.ACCEPTED
+
+
+async def _ask_once(
+    message: str, session: "Session", settings: "Settings", options: dict[str, Any]
+) -> int:
+    from assay.chat.open_session import Company, open_conversation
+    from assay.cli.chat.repl import take_turn
+    from assay.cli.chat.view import ChatView
+    from assay.cli.progress import open_progress
+    from assay.cli.render.view import open_console
+    from assay.storage.chat_log import ARTIFACTS
+
+    console = open_console()
+    if not console.is_terminal:
+        console.width = _PAGE
+    view = ChatView(console, session.folder / ARTIFACTS, lambda _: None)
+    listeners = () if options["as_json"] else (view,)
+    company = Company(listeners=listeners, preparing=open_progress, project=Path(), on_notice=_note)
+    async with open_conversation(session, settings, company, model=options["model"]) as open_one:
+        if options["packages"]:
+            await open_one.dialogue.add_packages(options["packages"])
+        for file in options["files"]:
+            await open_one.load_file(file)
+        try:
+            ended = await take_turn(open_one, message)
+        finally:
+            view.close()
+        if options["as_json"]:
+            click.echo(json.dumps(answer_fields(open_one, ended), ensure_ascii=False))
+    if ended.status == "interrupted":
+        return ExitCode.INTERRUPTED
+    return ExitCode.ACCEPTED if ended.status == "answered" else ExitCode.NOT_ACCEPTED
+
+
+def answer_fields(conversation: "Conversation", ended: "TurnEnded") -> dict[str, Any]:
+    """Return a turn as JSON has it: thought, code and observation apart."""
+    from assay.contracts.jsonable import jsonable
+
+    turn = conversation.dialogue.history.turns[-1]
+    artifacts = [made for cell in turn.cells for made in cell.artifacts]
+    return {
+        "session_id": conversation.session.id,
+        "status": ended.status,
+        "answer": ended.text,
+        "thought": "\n\n".join(thought for thought in turn.thoughts if thought),
+        "code": "\n\n".join(cell.code for cell in turn.cells),
+        "observation": "\n\n".join(cell.observation for cell in turn.cells),
+        "artifacts": jsonable(artifacts),
+    }
+
+
+@click.group(name="sessions")
+def sessions() -> None:
+    """Look after conversations: list, rename, delete, export."""
+
+
+@sessions.command(name="list")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
+def list_sessions(*, as_json: bool) -> int:
+    """List conversations, the one used last first."""
+    from assay.cli.chat.commands import session_table
+    from assay.cli.render.view import open_console
+    from assay.contracts.jsonable import jsonable
+
+    found = _store().list()
+    if as_json:
+        click.echo(json.dumps(jsonable(found)))
+    elif found:
+        open_console().print(session_table(found))
+    else:
+        click.echo("no sessions yet; `assay chat` begins one")
+    return ExitCode.ACCEPTED
+
+
+@sessions.command()
+@click.argument("name")
+@click.argument("title")
+def rename(name: str, title: str) -> int:
+    """Call session NAME something else."""
+    session = _store().rename(name, title)
+    click.echo(f"{session.id} is now called {session.title!r}")
+    return ExitCode.ACCEPTED
+
+
+@sessions.command()
+@click.argument("name")
+@YES
+def delete(name: str, *, yes: bool) -> int:
+    """Remove session NAME and all its files."""
+    store = _store()
+    session = store.open(name)
+    confirm(f"Remove {session.id} ({session.turns} turns) and all its files?", yes=yes)
+    store.delete(session.id)
+    click.echo(f"removed {session.id}")
+    return ExitCode.ACCEPTED
+
+
+@sessions.command()
+@click.argument("name")
+@click.argument("path", type=click.Path(dir_okay=False, path_type=Path))
+def export(name: str, path: Path) -> int:
+    """Write session NAME to PATH, a notebook (.ipynb) or Markdown (.md)."""
+    from assay.cli.chat.commands import write_export
+    from assay.contracts.chat_history import history_of
+    from assay.storage.chat_log import read_session_events
+
+    session = _store().open(name)
+    write_export(path, history_of(read_session_events(session.folder)), session.folder)
+    click.echo(f"written to {path}")
+    return ExitCode.ACCEPTED
+
+
+def _store() -> "SessionStore":
+    from assay.settings.load import load_settings
+    from assay.storage.chat_store import SessionStore
+
+    return SessionStore(load_settings().state_dir)

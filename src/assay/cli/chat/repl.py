@@ -1,0 +1,197 @@
+"""The terminal conversation: read, obey or pass on, show, until the person leaves."""
+
+import signal
+import sys
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import anyio
+from rich.console import Console
+from rich.text import Text
+
+from assay.chat.open_session import Company, Conversation, open_conversation
+from assay.cli.chat import figures
+from assay.cli.chat.commands import COMMANDS, Desk, GoTo, Leave, Next, obey
+from assay.cli.chat.input import Reader, open_reader
+from assay.cli.chat.view import ChatView
+from assay.cli.progress import open_progress
+from assay.cli.render.text import one_line
+from assay.cli.signals import until_interrupted
+from assay.contracts.chat import DialogueEvent, Exhibit, ToolAsk, TurnEnded
+from assay.contracts.errors import AssayError
+from assay.settings.load import Settings, terminal_graphics
+from assay.storage.chat_log import ARTIFACTS
+from assay.storage.chat_store import Session, SessionStore
+
+_HISTORY: Final = "chat_history"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wishes:
+    """How a person began."""
+
+    session: Session
+    model: str = ""
+    files: tuple[Path, ...] = ()
+    packages: tuple[str, ...] = ()
+
+
+async def converse(wishes: Wishes, settings: Settings, console: Console) -> None:
+    """Talk until the person leaves; going over to another session begins anew."""
+    store = SessionStore(settings.state_dir)
+    reader = open_reader(settings.state_dir / _HISTORY, COMMANDS)
+    following: Next = GoTo(wishes.session)
+    while isinstance(following, GoTo):
+        room = _Room(settings=settings, store=store, console=console, reader=reader)
+        following = await room.talk(following.session, wishes)
+        wishes = Wishes(session=wishes.session)
+
+
+class _Room:
+    """One session in front of one person."""
+
+    def __init__(
+        self, *, settings: Settings, store: SessionStore, console: Console, reader: Reader
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._console = console
+        self._reader = reader
+        self._view: ChatView | None = None
+        self._figures: list[Exhibit] = []
+
+    async def talk(self, session: Session, wishes: Wishes) -> Next:
+        folder = session.folder / ARTIFACTS
+        self._view = ChatView(self._console, folder, self._figures.append)
+        company = Company(
+            listeners=(self._show,),
+            approve=self._approve,
+            preparing=open_progress,
+            project=Path(),
+            on_notice=lambda text: self._console.print(Text(f"note: {one_line(text, 400)}", "dim")),
+        )
+        async with open_conversation(
+            session, self._settings, company, model=wishes.model
+        ) as conversation:
+            self._welcome(conversation)
+            try:
+                if wishes.packages:
+                    await conversation.dialogue.add_packages(wishes.packages)
+                await conversation.dialogue.wake()
+                for file in wishes.files:
+                    await conversation.load_file(file)
+                return await self._attend(conversation)
+            finally:
+                self._view.close()
+
+    def _show(self, event: DialogueEvent) -> None:
+        if self._view is not None:
+            self._view(event)
+
+    def _welcome(self, conversation: Conversation) -> None:
+        session, turns = conversation.session, conversation.dialogue.history.turns
+        name = f"session {session.id}"
+        if turns:
+            asked = one_line(turns[-1].message, 100)
+            self._console.print(Text(f"{name}, {len(turns)} turns so far; the last: {asked}"))
+        else:
+            self._console.print(Text(f"{name}; /help lists what else you can do", style="dim"))
+
+    async def _attend(self, conversation: Conversation) -> Next:
+        desk = Desk(conversation=conversation, store=self._store, console=self._console)
+        while True:
+            try:
+                message = await self._reader.read()
+            except KeyboardInterrupt:
+                continue
+            if message is None:
+                return Leave()
+            if not message.strip():
+                continue
+            if message.lstrip().startswith("/"):
+                if (following := await self._obey(message.strip(), desk)) is not None:
+                    return following
+            else:
+                await take_turn(conversation, message)
+                await self._show_figures(conversation)
+
+    async def _obey(self, words: str, desk: Desk) -> Next:
+        """Carry out a command; Ctrl-C ends it and not the conversation."""
+        try:
+            return await until_interrupted(partial(obey, words, desk))
+        finally:
+            if self._view is not None:
+                self._view.close()
+
+    async def _approve(self, ask: ToolAsk) -> bool:
+        """Ask about a tool; nobody there to ask means no."""
+        if not sys.stdin.isatty():
+            return False
+        if self._view is not None:
+            self._view.close()
+        question = f"Use {one_line(ask.tool)} with {one_line(ask.arguments, 400)}? [y/N] "
+        self._console.print(Text(question, style="yellow"))
+        try:
+            answer = await self._reader.read()
+        except KeyboardInterrupt:
+            return False
+        return (answer or "").strip().lower() in {"y", "yes"}
+
+    async def _show_figures(self, conversation: Conversation) -> None:
+        """Draw what a turn has shown, where the terminal can."""
+        waiting, self._figures[:] = list(self._figures), []
+        chosen = self._settings.chat.figures
+        kind = terminal_graphics() if chosen == "auto" else chosen
+        if kind == "file" or not sys.stdout.isatty():
+            return
+        for figure in waiting:
+            if figure.media_type != "image/png":
+                continue
+            try:
+                png = (conversation.record.folder / ARTIFACTS / figure.name).read_bytes()
+            except OSError:
+                continue  # Removed meanwhile; its name was shown.
+            for sequence in await self._sequences(kind, png, conversation):
+                sys.stdout.buffer.write(sequence)
+            sys.stdout.buffer.write(b"\n")
+            sys.stdout.buffer.flush()
+
+    async def _sequences(
+        self, kind: figures.Graphics, png: bytes, conversation: Conversation
+    ) -> list[bytes]:
+        if kind == "kitty":
+            return list(figures.kitty(png))
+        if kind == "iterm":
+            return list(figures.iterm(png))
+        sandbox = conversation.dialogue.sandbox
+        made = await figures.sixel(png, sandbox) if sandbox else None
+        return [] if made is None else [made]
+
+
+async def take_turn(conversation: Conversation, message: str) -> TurnEnded:
+    """Take one turn; Ctrl-C ends it and not the conversation."""
+    ended: TurnEnded | None = None
+    failure: AssayError | None = None
+
+    async def speak() -> None:
+        nonlocal ended, failure
+        try:
+            ended = await conversation.dialogue.say(message)
+        except AssayError as error:
+            failure = error
+        tasks.cancel_scope.cancel()
+
+    async def listen() -> None:
+        with anyio.open_signal_receiver(signal.SIGINT) as signals:
+            async for _ in signals:
+                conversation.dialogue.interrupt()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(listen)
+        tasks.start_soon(speak)
+    if failure is not None:
+        raise failure
+    assert ended is not None  # noqa: S101 - for the type checker: one of both is there
+    return ended

@@ -1,0 +1,193 @@
+"""How a conversation looks: events in, lines out. Nothing untrusted reaches the terminal raw."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.markdown import Markdown
+from rich.padding import Padding
+from rich.rule import Rule
+from rich.spinner import Spinner
+from rich.syntax import Syntax
+from rich.text import Text
+
+from assay.cli.render.text import last_lines, one_line, plain
+from assay.contracts.chat import (
+    CellBegan,
+    CellEnded,
+    CellPrinted,
+    DialogueEvent,
+    Exhibit,
+    FileLoaded,
+    ModelChosen,
+    PackagesAdded,
+    SpeechArrived,
+    StateRebuilt,
+    StateRestoring,
+    ToolUsed,
+    TurnBegan,
+    TurnEnded,
+    TurnUndone,
+)
+
+_TAIL: Final = 12
+"""Lines of a reply or an output that are shown while it arrives."""
+_OUTPUT_LINES: Final = 40
+_PER_SECOND: Final = 8
+
+ShowFigure = Callable[[Exhibit], None]
+
+
+class ChatView:
+    """Shows what happens as it happens. Close it when a turn is over, whatever ended it."""
+
+    def __init__(self, console: Console, folder: Path, show_figure: ShowFigure) -> None:
+        self._console = console
+        self._folder = folder
+        self._show_figure = show_figure
+        self._live: Live | None = None
+        self._arriving = ""
+        self._doing = ""
+        self._restoring = False
+        self._interrupted = ""
+        """What was shown as being done when cells had to be run again."""
+
+    def __call__(self, event: DialogueEvent) -> None:
+        match event:
+            case TurnBegan():
+                self._begin("thinking")
+            case SpeechArrived():
+                self._arrive(event.text)
+            case CellPrinted():
+                self._arrive(event.text)
+            case CellBegan():
+                self._settle(
+                    *self._thought(event.thought),
+                    self._code(event.code),
+                    *self._thought(event.remark),
+                )
+                self._begin("running")
+            case StateRestoring():
+                self._restore(event)
+            case CellEnded():
+                self._settle(*self._outcome(event))
+                for artifact in event.artifacts:
+                    self._mention(artifact)
+                self._begin("thinking")
+            case ToolUsed():
+                self._settle(*self._thought(event.thought), self._tool(event))
+                self._begin("thinking")
+            case TurnEnded():
+                self._settle(self._answer(event))
+            case StateRebuilt():
+                self._restored(event)
+            case FileLoaded() | PackagesAdded() | ModelChosen() | TurnUndone():
+                self._note(_sentence(event))
+
+    def close(self) -> None:
+        """Take down what is only shown for a while."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+        self._arriving = ""
+        self._restoring = False
+
+    def _restore(self, event: StateRestoring) -> None:
+        """Say which cell runs again, in place of what is shown."""
+        doing = f"restoring cell {event.cell} of {event.cells}"
+        if self._restoring and self._live is not None:
+            self._live.update(Spinner("dots", text=Text(doing, style="dim")))
+            return
+        if not self._restoring:
+            self._interrupted = self._doing if self._live is not None else ""
+        self._begin(doing)
+        self._restoring = True
+
+    def _restored(self, event: StateRebuilt) -> None:
+        doing = self._interrupted
+        self._settle(Text(_sentence(event), style="dim"))
+        if doing:
+            self._begin(doing)
+
+    def _note(self, sentence: str) -> None:
+        self._console.print(Text(sentence, style="dim"))
+
+    def _begin(self, doing: str) -> None:
+        self.close()
+        self._doing = doing
+        if self._console.is_terminal:
+            self._live = Live(
+                Spinner("dots", text=Text(doing, style="dim")),
+                console=self._console,
+                transient=True,
+                refresh_per_second=_PER_SECOND,
+            )
+            self._live.start()
+
+    def _arrive(self, text: str) -> None:
+        self._arriving += text
+        if self._live is not None:
+            lines = last_lines(self._arriving, _TAIL)
+            tail = Text("\n".join(lines), style="dim", overflow="ellipsis")
+            self._live.update(Group(tail, Spinner("dots", text=Text(self._doing, style="dim"))))
+
+    def _settle(self, *parts: RenderableType) -> None:
+        self.close()
+        for part in parts:
+            self._console.print(part)
+
+    def _thought(self, thought: str) -> list[RenderableType]:
+        return [Markdown(plain(thought))] if thought else []
+
+    def _code(self, code: str) -> RenderableType:
+        syntax = Syntax(
+            plain(code), "python", theme="ansi_dark", background_color="default", word_wrap=True
+        )
+        return Padding(syntax, (0, 0, 0, 2))
+
+    def _outcome(self, event: CellEnded) -> list[RenderableType]:
+        lines = last_lines(event.observation, _OUTPUT_LINES)
+        style = "red" if event.failed else ""
+        body = Text("\n".join(lines), style=style)
+        took = Text(f"  {event.duration_s:.1f} s", style="dim")
+        return [Padding(body, (0, 0, 0, 4)), took]
+
+    def _tool(self, event: ToolUsed) -> RenderableType:
+        head = Text(f"  {event.tool} {one_line(event.arguments)}", style="cyan")
+        style = "red" if event.failed else "dim"
+        return Group(head, Text("    " + one_line(event.answer, 400), style=style))
+
+    def _answer(self, event: TurnEnded) -> RenderableType:
+        if event.status == "answered":
+            return Group(Markdown(plain(event.text)), Rule(style="dim"))
+        return Group(Text(plain(event.text), style="yellow"), Rule(style="dim"))
+
+    def _mention(self, artifact: Exhibit) -> None:
+        if artifact.source == "figure":
+            self._show_figure(artifact)
+        if artifact.source != "table":
+            place = self._folder / artifact.name
+            self._console.print(
+                Text(f"    {artifact.source}: {place}", style="dim"), soft_wrap=True
+            )
+
+
+def _sentence(
+    event: FileLoaded | StateRebuilt | PackagesAdded | ModelChosen | TurnUndone,
+) -> str:
+    match event:
+        case FileLoaded():
+            return f"{one_line(event.path)} is in the workspace.\n{plain(event.about)}"
+        case StateRebuilt():
+            cells = "1 cell was" if event.cells == 1 else f"{event.cells} cells were"
+            again = f"{cells} run again to restore its variables"
+            failed = f"; {event.failed} of them fail now" if event.failed else ""
+            return f"The interpreter was started anew ({event.why}): {again}{failed}."
+        case PackagesAdded():
+            return f"Cells can import {one_line(', '.join(event.packages), 400)}."
+        case ModelChosen():
+            return f"{one_line(event.model)} answers."
+        case TurnUndone():
+            return f"Turn {event.turn} was undone."

@@ -1,0 +1,256 @@
+"""`assay doctor`: shows what works here, why not more, and what to do about it."""
+
+import json
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from assay.contracts.distribution import install_command
+from assay.contracts.errors import ExitCode, MissingExtraError
+from assay.contracts.execution import Isolation
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from rich.console import Console
+
+    from assay.cli.doctor.report import Sections
+    from assay.sandbox.native.doctor.explain import Finding
+    from assay.sandbox.native.doctor.probes import OnProgress, Report
+    from assay.settings.load import SandboxSettings, Settings
+
+_UNBROKEN: Final = 2000
+_TURNS_PER_S: Final = 12.5
+_STYLES: Final = {
+    "ok": "green",
+    "info": "cyan",
+    "missing": "yellow",
+    "failed": "red",
+    "timed_out": "red",
+}
+_GRADES: Final = {
+    Isolation.NONE: "nothing is in their way",
+    Isolation.RESTRICTED: "Landlock and seccomp; process table and names are the host's",
+    Isolation.ISOLATED: "own namespaces, own root, seccomp; only the kernel is the host's",
+    Isolation.KERNEL: "a kernel of their own in user space",
+    Isolation.MACHINE: "a virtual machine of their own",
+}
+
+
+@click.command(name="doctor")
+@click.option("--json", "as_json", is_flag=True, help="Print everything as one JSON object.")
+def command(*, as_json: bool) -> int:
+    """Prove what this machine can isolate, and name what is missing.
+
+    Every part of the sandbox is tried in a process of its own, then a program is run in the whole.
+    Keys, models, services, extras, toolchains and folders are looked at besides; no key is shown.
+    The exit code is 0 if programs can be isolated here, and 4 if not.
+    """
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        # Where nobody looks at the width, a finding is a line.
+        console.width = _UNBROKEN
+    report, sections = _examine(console, silent=as_json)
+    if as_json:
+        click.echo(json.dumps(report_fields(report, sections)))
+    else:
+        show(report, console, sections)
+    return ExitCode.ACCEPTED if report.proof else ExitCode.INFRASTRUCTURE
+
+
+def _examine(console: "Console", *, silent: bool) -> tuple["Report", "Sections"]:
+    from functools import partial
+
+    import anyio
+
+    from assay.sandbox.native.doctor.probes import examine
+    from assay.settings.load import load_settings, project_notice
+    from assay.wiring import open_backend
+
+    everything = load_settings(project=Path.cwd())
+    if notice := project_notice(Path.cwd()):
+        click.echo(notice, err=True)
+    settings = everything.sandbox
+    # The data stack is looked at by itself; here it would only make the start slow.
+    bare = settings.model_copy(update={"preload": ()})
+    look = partial(
+        _look_at_all,
+        everything,
+        partial(
+            examine,
+            partial(open_backend, bare),
+            wanted=settings.isolation,
+            search_path=settings.search_path,
+        ),
+    )
+    if silent or not console.is_terminal:
+        return anyio.run(look)
+    with progress(console) as tell:
+        return anyio.run(partial(look, on_progress=tell))
+
+
+@contextmanager
+def progress(console: "Console") -> Generator["OnProgress"]:
+    """Show each name when it is told, not only at the next turn of the spinner."""
+    from rich.live import Live
+    from rich.spinner import Spinner
+
+    spinner = Spinner("dots", "looking around")
+    with Live(spinner, console=console, refresh_per_second=_TURNS_PER_S, transient=True) as live:
+
+        def tell(name: str) -> None:
+            spinner.update(text=f"looking at: {name}")
+            live.refresh()
+
+        yield tell
+
+
+async def _look_at_all(
+    settings: "Settings",
+    examine: "Callable[..., Awaitable[Report]]",
+    on_progress: "OnProgress" = lambda _: None,
+) -> tuple["Report", "Sections"]:
+    """Look at what isolates, and meanwhile at everything else."""
+    import anyio
+
+    from assay.cli.doctor.report import look_at_everything
+
+    sections: Sections = {}
+    reports: list[Report] = []
+
+    async def look_around() -> None:
+        sections.update(await look_at_everything(settings))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(look_around)
+        reports.append(await _look(settings.sandbox, examine, on_progress))
+    return reports[0], sections
+
+
+async def _look(
+    settings: "SandboxSettings",
+    examine: "Callable[..., Awaitable[Report]]",
+    on_progress: "OnProgress" = lambda _: None,
+) -> "Report":
+    """Look at the machine, and at Docker on it; what is to be proven comes last."""
+    from dataclasses import replace
+
+    report = await examine(on_progress=on_progress)
+    on_progress("docker")
+    found = await _look_at_docker(settings)
+    *others, whole = report.findings
+    return replace(report, findings=(*others, *found, whole))
+
+
+async def _look_at_docker(settings: "SandboxSettings") -> tuple["Finding", ...]:
+    from assay.sandbox.factory import docker_options
+    from assay.sandbox.native.doctor.explain import Finding
+
+    needed = settings.backend.startswith("docker")
+    try:
+        from assay.sandbox.docker.diagnosis import examine_docker
+    except MissingExtraError as error:
+        status = "failed" if needed else "info"
+        fix = error.hint if needed else ""
+        return (Finding(name="docker engine", status=status, detail=str(error), fix=fix),)
+    options = docker_options(settings, gvisor=settings.backend == "docker+runsc")
+    return await examine_docker(options, needed=needed)
+
+
+def report_fields(report: "Report", sections: "Sections | None" = None) -> dict[str, Any]:
+    """The report as JSON has it; names are kept from version to version."""
+    proof = report.proof
+    return {
+        "usable": proof is not None,
+        "backend": proof.backend if proof else None,
+        "isolation": proof.isolation.value if proof else None,
+        "run_ms": round(proof.run_ms, 3) if proof else None,
+        "native": report.native.value if report.native else None,
+        "limits_kept_by": report.limits_kept_by,
+        "findings": [asdict(finding) for finding in report.findings],
+        "checks": {
+            name: [asdict(finding) for finding in findings]
+            for name, findings in (sections or {}).items()
+        },
+    }
+
+
+def show(report: "Report", console: "Console", sections: "Sections | None" = None) -> None:
+    """Print the findings as tables, then what to do, then the verdict."""
+    from rich.text import Text
+
+    _show_table("isolation" if sections else "", report.findings, console)
+    for name, findings in (sections or {}).items():
+        _show_table(name, _shortened(name, findings), console)
+    others = [each for findings in (sections or {}).values() for each in findings]
+    # What somebody may have left out on purpose is no reason for advice.
+    isolating = (each for each in report.findings if each.fix != install_command("data"))
+    advice = fixes([*isolating, *(each for each in others if each.status != "info")])
+    if advice:
+        console.print("\nWhat would help:")
+    for fix, names in advice.items():
+        # Not wrapped by us: a command is there to be copied.
+        console.print(Text(f"  {', '.join(names)}: {fix}"), soft_wrap=True)
+    console.print()
+    for line in verdict(report):
+        console.print(Text(line, style="bold"), soft_wrap=True)
+
+
+def _shortened(title: str, findings: "Sequence[Finding]") -> "list[Finding]":
+    """Put extras that are not installed, or keys that are not set, into one line."""
+    from assay.sandbox.native.doctor.explain import Finding
+    from assay.settings.load import credentials_file
+
+    ways = {
+        "extras": ("available", install_command("NAME")),
+        "keys": ("not set", f"set one in the environment or in {credentials_file()}"),
+    }
+    if title not in ways:
+        return list(findings)
+    name, way = ways[title]
+    shown = [each for each in findings if each.status != "info"]
+    absent = [each.name for each in findings if each.status == "info"]
+    if absent:
+        shown.append(Finding(name=name, status="info", detail=", ".join(absent), cause=way))
+    return shown
+
+
+def _show_table(title: str, findings: Iterable["Finding"], console: "Console") -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    if title:
+        console.print(Text(f"\n{title}", style="bold"))
+    table = Table.grid(padding=(0, 2))
+    for finding in findings:
+        status = Text(finding.status.replace("_", " "), style=_STYLES[finding.status])
+        told = ": ".join(filter(None, (finding.detail, finding.cause)))
+        table.add_row(Text(finding.name), status, Text(told, overflow="fold"))
+    console.print(table)
+
+
+def fixes(findings: Iterable["Finding"]) -> dict[str, list[str]]:
+    """Each thing to do once, with the names of the findings it would change."""
+    found: dict[str, list[str]] = {}
+    for finding in findings:
+        if finding.fix:
+            found.setdefault(finding.fix, []).append(finding.name)
+    return found
+
+
+def verdict(report: "Report") -> tuple[str, ...]:
+    """Which backend programs will get, how much isolation, and who keeps the limits."""
+    proof = report.proof
+    if proof is None:
+        return ("No program can be isolated on this machine as it is; nothing will be run.",)
+    grade = proof.isolation
+    return (
+        f"Programs will run in the {proof.backend} sandbox, {grade.value}: {_GRADES[grade]}.",
+        f"Limits are kept by {report.limits_kept_by}. A small program takes {proof.run_ms:.1f} ms.",
+    )

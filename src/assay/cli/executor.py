@@ -1,0 +1,229 @@
+"""`assay executor` and `assay-executor`: run programs for others, over gRPC."""
+
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from assay.cli.errors import leave, log_to_stderr, run_command
+from assay.contracts.errors import ExitCode
+from assay.sandbox.native.kernel.open_files import raise_limit
+
+if TYPE_CHECKING:
+    from assay.executor.serve import Executor
+    from assay.settings.executor import ExecutorSettings, RemoteSettings
+    from assay.settings.load import Settings
+
+
+def main() -> None:
+    """Run the command `assay-executor` of this process and leave with its exit code."""
+    raise_limit()
+    leave(run_command(command, sys.argv[1:], name="assay-executor"))
+
+
+@click.group(name="executor", context_settings={"help_option_names": ["-h", "--help"]})
+def command() -> None:
+    """Run programs for others, over gRPC."""
+
+
+@command.command()
+@click.option("--host", help="Address to listen on.  [default: 127.0.0.1]")
+@click.option("--port", type=click.IntRange(0, 65535), help="[default: 50051; 0 for a free one]")
+@click.option(
+    "--cert", type=click.Path(path_type=Path, dir_okay=False), help="Our certificate, PEM."
+)
+@click.option("--key", type=click.Path(path_type=Path, dir_okay=False), help="Its key.")
+@click.option(
+    "--client-ca",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Who signs the certificates that clients must show.",
+)
+@click.option(
+    "--token-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Digests of the tokens that clients must show.",
+)
+@click.option("--metrics-port", type=click.IntRange(0, 65535), help="[default: 50052; 0 for none]")
+@click.option("--json", "as_json", is_flag=True, help="Print where we listen as a JSON object.")
+@click.option("--verbose", "-v", is_flag=True, help="Say more on stderr.")
+def serve(*, as_json: bool, verbose: bool, **given: Any) -> int:  # noqa: ANN401 - settings, checked as such
+    """Serve sandboxes until told to end.
+
+    SIGTERM and Ctrl-C let what runs come to its end first, for `executor.drain_s`; a second one
+    does not. Without certificates or tokens, only this machine is served.
+    """
+    import anyio
+
+    from assay.settings.load import load_settings
+
+    log_to_stderr(verbose=verbose)
+    # Failed handshakes are known from the log of gRPC only.
+    os.environ.pop("GRPC_VERBOSITY", None)  # noqa: TID251 - a word to gRPC, not a setting
+    # Ignored in what a shell starts in the background, and inherited by the programs we run.
+    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+    settings = load_settings({"executor": given})
+    return anyio.run(_serve, settings, as_json)
+
+
+async def _serve(settings: "Settings", as_json: bool) -> int:  # noqa: FBT001 - anyio.run hands over by position
+    import anyio
+
+    from assay.executor.serve import ExecutorPlan, open_executor
+    from assay.executor.tls_audit import overhearing
+    from assay.sandbox.factory import open_backend
+
+    plan = ExecutorPlan(
+        settings=settings.executor,
+        audit_file=settings.executor.audit_file or settings.state_dir / "executor" / "audit.jsonl",
+        executions=settings.executor.executions or settings.sandbox.max_concurrent,
+    )
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async with (
+            open_backend(settings.sandbox) as backend,
+            open_executor(backend, plan) as executor,
+        ):
+            with overhearing(executor.note_handshake):
+                _announce(executor, plan.settings, backend.name, as_json=as_json)
+                await _serve_until_told(executor, signals, settings.executor.drain_s)
+    return ExitCode.ACCEPTED
+
+
+async def _serve_until_told(
+    executor: "Executor", signals: AsyncIterator[signal.Signals], drain_s: float
+) -> None:
+    import anyio
+
+    await anext(signals)
+    _tell(f"ending; what runs has {drain_s:g} s")
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_drain, executor, drain_s, tasks.cancel_scope)
+        async for _ in signals:
+            _tell("ending at once")
+            tasks.cancel_scope.cancel()
+
+
+async def _drain(executor: "Executor", within_s: float, waiting: Any) -> None:  # noqa: ANN401 - a scope of anyio, loaded late
+    if not await executor.drain(within_s):
+        _tell("not everything has come to its end; ending it")
+    waiting.cancel()
+
+
+def _announce(
+    executor: "Executor", settings: "ExecutorSettings", backend: str, *, as_json: bool
+) -> None:
+    from assay.auth.credentials import expiry_warning
+
+    host = settings.host
+    if as_json:
+        told = {
+            "address": f"{host}:{executor.port}",
+            "metrics_port": executor.metrics_port or None,
+            "backend": backend,
+        }
+        click.echo(json.dumps(told))
+    if warning := expiry_warning(settings.cert):
+        _tell(f"warning: {warning}")
+    _tell(f"listening on {host}:{executor.port} ({executor.description}), backend {backend}")
+    if executor.metrics_port:
+        _tell(f"metrics on port {executor.metrics_port}")
+
+
+def _tell(what: str) -> None:
+    click.echo(what, err=True)
+
+
+@command.command()
+@click.argument("name")
+@click.option(
+    "--token-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Where digests of tokens are kept.  [default: executor.token_file]",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def token(name: str, token_file: Path | None, *, as_json: bool) -> None:
+    """Make a token for the client NAME.
+
+    It is shown once and kept only as a digest. An executor that uses this file
+    accepts the token immediately, and refuses it when its line is removed.
+    """
+    from assay.auth.tokens import add_token
+    from assay.settings.load import load_settings
+
+    settings = load_settings()
+    path = token_file or settings.executor.token_file or settings.state_dir / "executor" / "tokens"
+    made = add_token(path, name)
+    click.echo(json.dumps({"name": name, "token": made, "file": str(path)}) if as_json else made)
+    _tell(f"its digest is in {path}; this is the only time it is shown")
+
+
+@command.command()
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def check(*, as_json: bool) -> int:
+    """Ask the executors of `sandbox.remote` whether they serve, and how they isolate."""
+    import anyio
+
+    from assay.settings.load import load_settings
+
+    found = anyio.run(_check, load_settings().sandbox.remote)
+    if as_json:
+        click.echo(json.dumps({address: state.as_json() for address, state in found.items()}))
+    else:
+        for address, state in found.items():
+            click.echo(f"{address}: {state.isolation or f'not available: {state.trouble}'}")
+            if state.hint:
+                click.echo(f"  hint: {state.hint}")
+    dead = [address for address, state in found.items() if state.trouble]
+    if not dead:
+        return ExitCode.ACCEPTED
+    _tell(f"{len(dead)} of {len(found)} executors cannot be used")
+    return ExitCode.INFRASTRUCTURE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _State:
+    """How one executor is."""
+
+    isolation: str = ""
+    trouble: str = ""
+    hint: str = ""
+
+    def as_json(self) -> dict[str, str]:
+        if self.trouble:
+            return {"status": "unavailable", "error": self.trouble, "hint": self.hint}
+        return {"status": "serving", "isolation": self.isolation}
+
+
+async def _check(settings: "RemoteSettings") -> dict[str, _State]:
+    """Ask each of them separately, all at the same time.
+
+    Raises:
+        UsageError: If the settings cannot be used with any of them.
+    """
+    import anyio
+
+    from assay.contracts.errors import SandboxUnavailableError
+    from assay.contracts.execution import Isolation
+    from assay.sandbox.remote.backend import open_remote
+    from assay.sandbox.remote.channel import prepare_access
+
+    prepare_access(settings)
+    states: dict[str, _State] = {}
+
+    async def ask(address: str) -> None:
+        alone = settings.model_copy(update={"addresses": (address,)})
+        try:
+            async with open_remote(alone, Isolation.NONE) as backend:
+                states[address] = _State(isolation=backend.isolation.value)
+        except SandboxUnavailableError as error:
+            states[address] = _State(trouble=str(error), hint=error.hint)
+
+    async with anyio.create_task_group() as asking:
+        for address in settings.addresses:
+            asking.start_soon(ask, address)
+    return {address: states[address] for address in settings.addresses}

@@ -1,0 +1,123 @@
+"""`assay mcp`: serve sandboxes to MCP clients, make tokens, print configurations."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from assay.cli.confirm import YES, confirm
+from assay.cli.errors import log_to_stderr
+from assay.contracts.errors import UsageError
+
+if TYPE_CHECKING:
+    from assay.mcp.client_configs import ClientName
+    from assay.mcp.serve import Which
+
+_WHERE: Final = {
+    "claude-desktop": "claude_desktop_config.json (Settings > Developer > Edit Config)",
+    "cursor": ".cursor/mcp.json of a project, or of your home folder",
+    "vscode": ".vscode/mcp.json",
+    "openai-agents": "your program; examples/openai_agents_sdk.py is a whole one",
+}
+
+
+@click.group(name="mcp")
+def command() -> None:
+    """Serve sandboxes to MCP clients.
+
+    Every client has a workspace of its own. Without tokens, only this machine is served.
+    """
+
+
+@command.command()
+@click.argument("which", type=click.Choice(["filesystem", "executor", "all"]))
+@click.option("--stdio", is_flag=True, help="Talk to the program that has started this one.")
+@click.option("--host", default=None, help="Address to listen on.  [default: 127.0.0.1]")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65534),
+    help="Port; `all` takes the next one too.  [default: 7101 for files, 7102 for programs]",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the addresses as one JSON object.")
+@click.option("--verbose", "-v", is_flag=True, help="Say more on stderr.")
+def serve(
+    which: "Which", host: str | None, port: int | None, *, stdio: bool, as_json: bool, verbose: bool
+) -> None:
+    """Serve the files of a sandbox, programs in it, or both.
+
+    Both together share workspaces: what is written by one is seen by the other.
+    """
+    if stdio and (host is not None or port is not None or as_json):
+        raise UsageError("--stdio has no address", hint="leave out --host, --port and --json")
+    # Never to stdout: over stdio, that is the protocol.
+    log_to_stderr(verbose=verbose)
+    from assay.settings.load import load_settings
+    from assay.wiring import check_extras
+
+    settings = load_settings()
+    check_extras("serving MCP", settings, "mcp")
+    from assay.mcp.serve import Place, serve
+
+    def announce(addresses: dict[str, str]) -> None:
+        if as_json:
+            click.echo(json.dumps(addresses))
+        for name, url in addresses.items():
+            click.echo(f"{name}: {url}", err=True)
+
+    place = None if stdio else Place(host=host or "127.0.0.1", port=port)
+    serve(which, settings, place, announce)
+
+
+@command.command()
+@click.argument("name", required=False)
+@click.option("--remove", is_flag=True, help="Take the token of this name back.")
+@YES
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def token(name: str | None, *, remove: bool, yes: bool, as_json: bool) -> None:
+    """Make a token for the client NAME; without a name, list whose there are.
+
+    A token is shown once and kept only as a hash. Where there are tokens, calls over HTTP need
+    one, and each token has a workspace of its own. Servers that run accept new tokens and
+    refuse removed ones immediately.
+    """
+    from assay.mcp.tokens import add_token, load_tokens, remove_token
+
+    path = _token_file()
+    if name is None:
+        names = sorted(load_tokens(path).hashes)
+        click.echo(json.dumps({"tokens": names}) if as_json else "\n".join(names) or "no tokens")
+    elif remove:
+        confirm(f"Remove the token of {name}? Its client loses access.", yes=yes)
+        remove_token(path, name)
+        click.echo(json.dumps({"removed": name}) if as_json else f"removed the token of {name}")
+    else:
+        made = add_token(path, name)
+        click.echo(json.dumps({"name": name, "token": made}) if as_json else made)
+        click.echo(f"its hash is in {path}; this is the only time it is shown", err=True)
+
+
+@command.command()
+@click.argument(
+    "client", type=click.Choice(["claude-desktop", "cursor", "vscode", "openai-agents"])
+)
+@click.option("--http", is_flag=True, help="For servers that run, instead of starting one.")
+def config(client: "ClientName", *, http: bool) -> None:
+    """Print what a client has to be told to use the servers.
+
+    Where there are tokens, it is written so that the client sends one.
+    """
+    from assay.mcp.client_configs import configuration
+    from assay.mcp.tokens import load_tokens
+
+    needed = http and bool(load_tokens(_token_file()))
+    click.echo(configuration(client, http=http, token=needed), nl=False)
+    click.echo(f"this belongs into {_WHERE[client]}", err=True)
+
+
+def _token_file() -> Path:
+    from assay.mcp.tokens import TOKEN_FILE
+    from assay.settings.load import load_settings
+
+    settings = load_settings()
+    return settings.mcp.token_file or settings.state_dir / TOKEN_FILE

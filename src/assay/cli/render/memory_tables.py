@@ -1,0 +1,191 @@
+"""How what is remembered looks in a terminal: tables, single records, and a picture over time."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from assay.cli.render.text import one_line, plain
+from assay.cli.render.view import open_console
+from assay.memory.history import History
+from assay.memory.snippets import SkillRecord, signatures_of
+from assay.memory.types import FailureRecord
+
+_DAY_S: Final = 86_400
+_BAR: Final = 40
+
+
+def print_failures(found: Sequence[FailureRecord]) -> None:
+    """Print one line for each failure."""
+    table = Table.grid(padding=(0, 2))
+    titles = ("id", "when", "seen", "helped", "failure", "lesson")
+    table.add_row(*(Text(title, "bold") for title in titles))
+    for record in found:
+        judged = record.helped + record.harmed
+        style = "dim" if record.retired else ""
+        lesson = record.lesson.partition(" -> ")[2] or record.lesson
+        table.add_row(
+            Text(record.id[:8], style, no_wrap=True),
+            Text(_day(record.last_seen), "dim", no_wrap=True),
+            Text(str(record.seen), style, justify="right"),
+            Text(f"{record.helped}/{judged}" if judged else "", style, justify="right"),
+            Text(one_line(record.signature), style, no_wrap=True, overflow="ellipsis"),
+            Text(
+                record.retired or one_line(lesson) or "unknown",
+                "yellow" if record.retired else "green" if record.lesson else "dim",
+                no_wrap=True,
+                overflow="ellipsis",
+            ),
+        )
+    open_console().print(table)
+
+
+def print_failure(record: FailureRecord) -> None:
+    """Print everything about one failure."""
+    console = open_console()
+    console.print(Text(one_line(record.signature, 300), "bold"), soft_wrap=True)
+    state = f"retired: {record.retired}" if record.retired else f"worth {record.worth:.2f}"
+    lines = {
+        "id": record.id,
+        "lesson": record.lesson or "unknown",
+        "goal": one_line(record.goal, 500),
+        "seen": f"{record.seen} times, from {_day(record.first_seen)} to {_day(record.last_seen)}",
+        "shown": f"{record.used} times; helped {record.helped}, harmed {record.harmed}; {state}",
+        "where": record.frame,
+        "library": record.library,
+        "language": " ".join(part for part in (record.language, record.tool) if part),
+        "last run": record.run,
+        "visible": "to all projects" if record.shared else f"in {record.project}",
+        "environment": record.environment,
+    }
+    _print_fields(lines)
+    _print_texts({"what led to it": record.action, "what ended it": record.fix})
+
+
+def print_skills(found: Sequence[SkillRecord]) -> None:
+    """Print one line for each helper."""
+    table = Table.grid(padding=(0, 2))
+    titles = ("id", "when", "offered", "helped", "helper", "made for")
+    table.add_row(*(Text(title, "bold") for title in titles))
+    for record in found:
+        judged = record.helped + record.harmed
+        style = "dim" if record.retired else ""
+        table.add_row(
+            Text(record.id[:8], style, no_wrap=True),
+            Text(_day(record.last_seen), "dim", no_wrap=True),
+            Text(str(record.used), style, justify="right"),
+            Text(f"{record.helped}/{judged}" if judged else "", style, justify="right"),
+            Text(_called(record), style, no_wrap=True, overflow="ellipsis"),
+            Text(
+                record.retired or one_line(record.purpose),
+                "yellow" if record.retired else "green",
+                no_wrap=True,
+                overflow="ellipsis",
+            ),
+        )
+    open_console().print(table)
+
+
+def print_skill(record: SkillRecord) -> None:
+    """Print everything about one helper."""
+    open_console().print(Text(_called(record), "bold"), soft_wrap=True)
+    state = f"retired: {record.retired}" if record.retired else f"worth {record.worth:.2f}"
+    _print_fields(
+        {
+            "id": record.id,
+            "made for": one_line(record.purpose, 500),
+            "accepted as": record.grade,
+            "tested": f"{record.passed} times, from {_day(record.first_seen)} "
+            f"to {_day(record.last_seen)}",
+            "offered": f"{record.used} times; helped {record.helped}, harmed {record.harmed}; "
+            f"{state}",
+            "last run": record.run,
+            "visible": "to all projects" if record.shared else f"in {record.project}",
+            "environment": record.environment,
+        }
+    )
+    _print_texts({record.path: record.source, record.test_path: record.test})
+
+
+def _called(record: SkillRecord) -> str:
+    return one_line(", ".join(signatures_of(record)), 200)
+
+
+def _print_fields(fields: Mapping[str, str]) -> None:
+    console = open_console()
+    for name, value in fields.items():
+        if value:
+            text = Text.assemble((f"{name:12}", "dim"), one_line(value, 500))
+            console.print(text, soft_wrap=True)
+
+
+def _print_texts(texts: Mapping[str, str]) -> None:
+    console = open_console()
+    for title, text in texts.items():
+        if text:
+            console.print(Text(f"\n{one_line(title)}:", "bold"), soft_wrap=True)
+            console.print(Text(plain(text.rstrip())), soft_wrap=True)
+
+
+def print_history(history: History) -> None:
+    """Print what a memory holds, what came of it, and how failures develop over time."""
+    console = open_console()
+    console.print(
+        f"{history.records} kinds of failure, {history.with_lesson} with a lesson, "
+        f"{history.shared} for all projects; retired: {history.harmful} harmful, "
+        f"{history.stale} stale",
+        soft_wrap=True,
+    )
+    judged = history.helped + history.harmed
+    share = f" ({history.helped / judged:.0%})" if judged else ""
+    console.print(
+        f"lessons were shown {history.used} times; of {judged} judged, "
+        f"{history.helped} helped{share}",
+        soft_wrap=True,
+    )
+    if history.skills:
+        console.print(
+            f"{history.skills} helpers, {history.skills_retired} of them retired; offered "
+            f"{history.skills_used} times, helped {history.skills_helped}, "
+            f"harmed {history.skills_harmed}",
+            soft_wrap=True,
+        )
+    if history.periods:
+        console.print()
+        console.print(_picture(history))
+    if history.frequent:
+        console.print(Text("\nmost frequent", "bold"))
+    for essence, seen in history.frequent:
+        console.print(Text(f"{seen:6}  {one_line(essence, 120)}"), soft_wrap=True)
+
+
+def _picture(history: History) -> RenderableType:
+    """Draw a bar for each period: what failed for the first time, and what had failed before."""
+    table = Table.grid(padding=(0, 1))
+    title = Text.assemble("failures: ", ("█ new ", "cyan"), ("▒ repeated", "yellow"))
+    table.add_row(Text("from", "bold"), title, Text("all", "bold"), Text("repeated", "bold"))
+    largest = max(period.failures for period in history.periods)
+    for period in history.periods:
+        new = period.failures - period.repeats
+        drawn_new, drawn_again = (round(n / largest * _BAR) for n in (new, period.repeats))
+        bar = Text.assemble(("█" * drawn_new, "cyan"), ("▒" * drawn_again, "yellow"))
+        share = f"{period.repeats / period.failures:.0%}" if period.failures else ""
+        table.add_row(
+            Text(_begin(period.begins_at, history.period_s), "dim", no_wrap=True),
+            bar,
+            Text(str(period.failures), justify="right"),
+            Text(share, justify="right"),
+        )
+    return table
+
+
+def _begin(seconds: float, width_s: float) -> str:
+    shape = "%Y-%m-%d" if width_s >= _DAY_S else "%m-%d %H:%M"
+    return datetime.fromtimestamp(seconds, UTC).strftime(shape)
+
+
+def _day(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d")

@@ -1,0 +1,180 @@
+"""What is printed when a run is over: the verdict, what changed, the tests, and what to do next."""
+
+import shlex
+from collections.abc import Iterator
+from typing import Final
+
+from rich.console import Console, Group, RenderableType
+from rich.rule import Rule
+from rich.table import Table
+from rich.text import Text
+
+from assay.cli.render.event_text import (
+    MEANING,
+    clock,
+    cost,
+    count,
+    ending,
+    in_words,
+    withheld_line,
+)
+from assay.cli.render.test_matrix import LatticePicture
+from assay.cli.render.text import one_line, shortened, visible
+from assay.contracts.goal import Outcome, Status
+from assay.contracts.verdict import Finding, Severity
+from assay.contracts.workspace import ChangeKind
+
+_STYLES: Final = {
+    Status.ACCEPTED: "green",
+    Status.NOT_ACCEPTED: "red",
+    Status.OUT_OF_BUDGET: "yellow",
+    Status.TAMPERED: "magenta",
+    Status.INTERRUPTED: "yellow",
+    Status.FAILED: "red",
+}
+_SEVERITIES: Final[dict[Severity, str]] = {
+    "forgery": "red",
+    "rejected": "red",
+    "doubt": "yellow",
+    "note": "dim",
+}
+_KINDS: Final[dict[ChangeKind, tuple[str, str]]] = {
+    "added": ("+", "green"),
+    "modified": ("~", "yellow"),
+    "deleted": ("-", "red"),
+}
+_RESUMABLE: Final = frozenset({Status.INTERRUPTED, Status.FAILED, Status.OUT_OF_BUDGET})
+_FILES_SHOWN: Final = 20
+_LATTICE_ROWS: Final = 24
+_WIDEST: Final = 300
+
+
+def summary(
+    outcome: Outcome, diff: str, *, folder: str = "", local: bool = False, diff_lines: int = 120
+) -> RenderableType:
+    """Draw the end of a run.
+
+    `folder` is where the run is kept, `local` says that the model ran on this machine, and of the
+    diff `diff_lines` are shown.
+    """
+    parts: list[RenderableType] = [_verdict(outcome), Text()]
+    parts += _changes(outcome, diff, diff_lines)
+    if outcome.lattice.rows:
+        parts += [
+            Rule(Text("tests", "bold"), align="left", style="dim"),
+            LatticePicture(lattice=outcome.lattice, max_rows=_LATTICE_ROWS),
+            Text(),
+        ]
+    parts += _findings(outcome)
+    parts.append(_facts(outcome, folder=folder, local=local))
+    return Group(*parts)
+
+
+def print_summary(
+    console: Console,
+    outcome: Outcome,
+    diff: str,
+    *,
+    folder: str = "",
+    local: bool = False,
+    diff_lines: int = 120,
+) -> None:
+    """Print the end of a run, and the commands that suggest themselves now."""
+    console.print(summary(outcome, diff, folder=folder, local=local, diff_lines=diff_lines))
+    console.print()
+    for command, purpose in hints(outcome).items():
+        # Not wrapped by us: a command is there to be copied.
+        line = Text().append(command, "cyan").append(f"  {purpose}", "dim")
+        console.print(line, soft_wrap=True)
+
+
+def _verdict(outcome: Outcome) -> RenderableType:
+    style = _STYLES[outcome.status]
+    line = Text(ending(outcome).capitalize(), f"bold {style}", overflow="fold")
+    if outcome.grade:
+        line.append(f": {MEANING[outcome.grade]}.", "default not bold")
+    reason = Text(one_line(outcome.reason, 600), "default" if outcome.grade is None else "dim")
+    return Group(line, reason)
+
+
+def _changes(outcome: Outcome, diff: str, diff_lines: int) -> Iterator[RenderableType]:
+    if not outcome.changes:
+        yield from (Text("No file was changed.", "dim"), Text())
+        return
+    # What is only the best of what was tried is shown, and not passed off as handed over.
+    title = "changes" if outcome.accepted else "best changes so far"
+    yield Rule(Text(title, "bold"), align="left", style="dim")
+    for change in outcome.changes[:_FILES_SHOWN]:
+        symbol, style = _KINDS[change.kind]
+        yield Text(f"{symbol} {one_line(str(change.path))}", style, overflow="fold")
+    if left := len(outcome.changes[_FILES_SHOWN:]):
+        yield Text(f"and {count(left, 'more file')}", "dim")
+    yield Text()
+    if diff.strip():
+        yield from (_coloured(line) for line in _first_lines(diff, diff_lines))
+        yield Text()
+
+
+def _first_lines(diff: str, most: int) -> Iterator[str]:
+    lines = diff.rstrip("\n").split("\n")
+    yield from lines[:most]
+    if left := max(len(lines) - most, 0):
+        yield f"({count(left, 'line')} more)"
+
+
+def _coloured(line: str) -> Text:
+    if line.startswith(("+++", "---", "diff ", "index ")):
+        style = "bold"
+    elif line.startswith("@@"):
+        style = "cyan"
+    else:
+        style = {"+": "green", "-": "red"}.get(line[:1], "")
+    return Text(shortened(visible(line), _WIDEST), style, overflow="fold")
+
+
+def _findings(outcome: Outcome) -> Iterator[RenderableType]:
+    if not outcome.findings:
+        return
+    yield Rule(Text("findings", "bold"), align="left", style="dim")
+    table = Table.grid(padding=(0, 2))
+    for found in sorted(dict.fromkeys(outcome.findings), key=_severity):
+        place = "" if found.path is None else one_line(str(found.path))
+        line = "" if found.line is None or not place else f":{found.line}"
+        told = Text(f"{place}{line}  " if place else "", "bold", overflow="fold")
+        told.append(one_line(found.explanation, 600), "not bold")
+        name = Text(found.trick.value, _SEVERITIES[found.severity])
+        table.add_row(Text(found.severity, _SEVERITIES[found.severity]), name, told)
+    yield from (table, Text())
+
+
+def _severity(found: Finding) -> int:
+    return list(_SEVERITIES).index(found.severity)
+
+
+def _facts(outcome: Outcome, *, folder: str, local: bool) -> RenderableType:
+    told = {
+        "attempts": str(outcome.attempts),
+        "cost": f"{cost(outcome.usage, local=local)} ({in_words(outcome.usage)})",
+        "time": clock(outcome.wall_s),
+        "withheld": withheld_line(outcome.withheld) if outcome.withheld else "",
+        "certificate": one_line(outcome.certificate, 600),
+        "run": one_line(outcome.run) + (f" in {one_line(folder, 600)}" if folder else ""),
+    }
+    table = Table.grid(padding=(0, 2))
+    for name, value in told.items():
+        if value:
+            table.add_row(Text(name, "dim"), Text(value, overflow="fold"))
+    return table
+
+
+def hints(outcome: Outcome) -> dict[str, str]:
+    """Return commands that suggest themselves now, and what each is for."""
+    run = shlex.quote(one_line(outcome.run))
+    commands: dict[str, str] = {}
+    if outcome.certificate:
+        certificate = shlex.quote(visible(outcome.certificate))
+        commands[f"assay verify {certificate}"] = "to have it proven again"
+    if outcome.status in _RESUMABLE:
+        commands[f"assay resume {run}"] = "to go on where it stopped"
+    commands[f"assay show {run}"] = "to see every step"
+    return commands

@@ -1,0 +1,147 @@
+"""The test lattice as a picture: a row per test, a column per attempt, a mark per ending."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.text import Text
+
+from assay.cli.render.event_text import count
+from assay.cli.render.symbols import MARKS, Look, look_of, unwrapped
+from assay.cli.render.text import one_line, shortened
+from assay.contracts.verdict import Lattice, LatticeRow, TestStatus
+
+History = tuple[TestStatus | None, ...]
+"""How one test ended, attempt by attempt; None where it was not reported."""
+
+
+_WORDS: Final[dict[TestStatus | None, str]] = {
+    TestStatus.FAILED: "fail",
+    TestStatus.ERROR: "break",
+    TestStatus.SKIPPED: "skipped",
+}
+
+_NARROWEST_NAME: Final = 12
+_FEWEST_ROWS: Final = 2
+_FRAME_ROWS: Final = 2
+_NAMES: Final = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatticePicture:
+    """A lattice in at most `max_rows` lines: many tests are put together by what became of them."""
+
+    lattice: Lattice
+    max_rows: int = 16
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if not self.lattice.rows:
+            return
+        pen = _Pen(
+            look=look_of(console),
+            cell=len(str(max(row.attempt for row in self.lattice.rows))) + 1,
+            width=options.max_width,
+        )
+        columns = self.lattice.rows[-pen.most_columns :]
+        prefix = _shared_prefix(self.lattice.tests)
+        yield pen.header(columns, prefix, cut=len(columns) < len(self.lattice.rows))
+        yield from self._body(columns, pen, len(prefix))
+        yield _total(self.lattice)
+
+    @property
+    def rows(self) -> int:
+        """How many lines it would like to have."""
+        if not self.lattice.rows:
+            return 0
+        return min(len(self.lattice.tests) + _FRAME_ROWS, self.max_rows)
+
+    def _body(self, columns: Sequence[LatticeRow], pen: "_Pen", prefix: int) -> Iterator[Text]:
+        histories: dict[str, History] = {
+            test[prefix:]: tuple(row.statuses.get(test) for row in columns)
+            for test in self.lattice.tests
+        }
+        room = max(self.max_rows - _FRAME_ROWS, _FEWEST_ROWS)
+        if len(histories) <= room:
+            yield from (pen.row(history, one_line(test)) for test, history in histories.items())
+            return
+        groups: dict[History, list[str]] = {}
+        for test, history in histories.items():
+            groups.setdefault(history, []).append(test)
+        ordered = sorted(groups.items(), key=_interest)
+        shown = ordered if len(ordered) <= room else ordered[: room - 1]
+        yield from (pen.row(history, _together(tests)) for history, tests in shown)
+        if left := sum(len(tests) for _, tests in ordered[len(shown) :]):
+            yield unwrapped(f"and {count(left, 'test')} that went other ways", "dim")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pen:
+    """Draws the lines of one picture."""
+
+    look: Look
+    cell: int
+    width: int
+
+    @property
+    def most_columns(self) -> int:
+        return max((self.width - _NARROWEST_NAME - 2) // self.cell, 1)
+
+    def header(self, columns: Sequence[LatticeRow], prefix: str, *, cut: bool) -> Text:
+        ellipsis = "." if self.look.ascii_only else "…"
+        line = unwrapped(f"{ellipsis} " if cut else "  ", "dim")
+        for row in columns:
+            line.append(f"{row.attempt:<{self.cell}}")
+        line.append(one_line(prefix) or "attempt")
+        return line
+
+    def row(self, history: History, name: str) -> Text:
+        line = unwrapped()
+        # The newest ending is told by a symbol too: some people do not tell green from red.
+        line.append_text(self.look.symbol(history[-1]))
+        line.append(" ")
+        for status in history:
+            line.append_text(self.look.square(status))
+            line.append(" " * (self.cell - 1))
+        line.append(name, style="" if history[-1] is not TestStatus.PASSED else "dim")
+        return line
+
+
+def _total(lattice: Lattice) -> Text:
+    newest = lattice.rows[-1]
+    counted = lattice.counted
+    endings = [newest.statuses.get(test) for test in counted]
+    passed = endings.count(TestStatus.PASSED)
+    line = unwrapped()
+    line.append(f"{passed} of {count(len(endings), lattice.noun)} pass", style="bold")
+    for status, word in _WORDS.items():
+        if number := endings.count(status):
+            line.append(f", {number} {word}", style=MARKS[status].style)
+    best = max(lattice.rows, key=lambda row: len(row.passed))
+    if len(best.passed) > passed:
+        line.append(f"; the best was {len(best.passed)}, in attempt {best.attempt}")
+    return line
+
+
+def _shared_prefix(tests: Sequence[str]) -> str:
+    """Return the file or folder that all tests have in common, to be said once."""
+    first = tests[0].partition("[")[0] if len(tests) > 1 else ""
+    places = [first[: mark.end()] for mark in re.finditer("::|/", first)]
+    shared = (place for place in reversed(places) if all(test.startswith(place) for test in tests))
+    return next(shared, "")
+
+
+def _interest(group: tuple[History, list[str]]) -> tuple[bool, bool, int]:
+    """What does not pass comes first, then what once did not, then what many tests share."""
+    history, tests = group
+    passes = history[-1] is TestStatus.PASSED
+    return passes, passes and set(history) == {TestStatus.PASSED}, -len(tests)
+
+
+def _together(tests: Sequence[str]) -> str:
+    if len(tests) == 1:
+        return one_line(tests[0])
+    names = ", ".join(one_line(test, 60) for test in tests[:_NAMES])
+    more = ", …" if len(tests) > _NAMES else ""
+    return shortened(f"{count(len(tests), 'test')}: {names}{more}", 300)

@@ -1,0 +1,189 @@
+"""What is known of a run while it goes on: its events, summed up for whoever draws it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import Final, assert_never
+
+from assay.contracts.events import (
+    AttemptStarted,
+    BudgetUsed,
+    ChecksWritten,
+    Executed,
+    FilesChanged,
+    ModelReplied,
+    Move,
+    OutputArrived,
+    Planned,
+    Reflected,
+    RolledBack,
+    RunEnded,
+    RunEvent,
+    RunResumed,
+    RunStarted,
+    Screened,
+    TextArrived,
+    ToolAnswered,
+    Verified,
+)
+from assay.contracts.messages import Usage
+from assay.contracts.verdict import CheckReport, Lattice
+
+_TAIL: Final = 1 << 16
+
+
+@dataclass(slots=True)
+class Tail:
+    """The end of a text that keeps growing."""
+
+    text: str = ""
+
+    def add(self, piece: str) -> None:
+        self.text += piece
+        if len(self.text) > 2 * _TAIL:
+            self.text = self.text[-_TAIL:]
+
+
+@dataclass(slots=True, kw_only=True)
+class Desk:
+    """One attempt at work."""
+
+    move: Move | None = None
+    doing: str = "writing code"
+    writing: Tail = field(default_factory=Tail)
+    diff: str = ""
+    """What came of the writing, until something else is written."""
+    printed: Tail = field(default_factory=Tail)
+    replied: bool = False
+    """The text is whole: the next piece begins another reply."""
+    ran: bool = False
+    """The program has ended: the next piece of output is another one's."""
+
+
+@dataclass(slots=True, kw_only=True)
+class RunState:
+    """A run as far as it has been told. Events may come in any order, as a resumed run has them."""
+
+    started: RunStarted | None = None
+    steps: tuple[str, ...] = ()
+    targets: tuple[PurePosixPath, ...] = ()
+    written: set[PurePosixPath] = field(default_factory=set[PurePosixPath])
+    checks: dict[str, bool | None] = field(default_factory=dict[str, bool | None])
+    """Commands that decide; None until one was run."""
+    desks: dict[int, Desk] = field(default_factory=dict[int, Desk])
+    """Attempts that are being made; 0 is the planning."""
+    left: tuple[int, Desk] = field(default_factory=lambda: (0, Desk(doing="starting")))
+    """The attempt that was made last."""
+    lattice: Lattice = field(default_factory=Lattice)
+    usage: Usage = field(default_factory=Usage)
+    share: float = 0.0
+    wall_s: float = 0.0
+    accepted: bool = False
+
+    @property
+    def focus(self) -> tuple[int, Desk]:
+        """The attempt to look at: of those side by side the first, so that the picture is calm."""
+        return next(iter(self.desks.items()), self.left)
+
+    def apply(self, event: RunEvent) -> None:
+        """Take in one event."""
+        match event:
+            case RunStarted():
+                self.started = event
+                self.desks.setdefault(0, Desk(doing="planning"))
+            case RunResumed():
+                pass
+            case Planned() | ChecksWritten():
+                self._plan(event)
+            case AttemptStarted() | TextArrived() | ModelReplied() | OutputArrived():
+                self._work(event)
+            case ToolAnswered() | FilesChanged() | Screened():
+                self._work_on(event)
+            case Executed() | Verified() | RolledBack() | Reflected():
+                self._judge(event)
+            case BudgetUsed():
+                self.usage, self.share, self.wall_s = event.usage, event.share, event.wall_s
+            case RunEnded(outcome=outcome):
+                self.accepted = outcome.accepted
+                self.usage, self.wall_s = outcome.usage, outcome.wall_s
+                self.lattice = outcome.lattice
+                for attempt in tuple(self.desks):
+                    self._leave(attempt)
+            case _:
+                assert_never(event)
+
+    def _plan(self, event: Planned | ChecksWritten) -> None:
+        match event:
+            case Planned():
+                self.steps, self.targets = event.steps, event.targets
+                self.checks = dict.fromkeys(event.checks)
+                self.desks.pop(0, None)
+            case ChecksWritten():
+                self.written.update(event.paths)
+            case _:
+                assert_never(event)
+
+    def _work(self, event: AttemptStarted | TextArrived | ModelReplied | OutputArrived) -> None:
+        match event:
+            case AttemptStarted():
+                self.desks.pop(0, None)
+                self.desks[event.attempt] = Desk(move=event.move)
+            case TextArrived():
+                desk = self._desk(event.attempt)
+                if desk.replied:
+                    desk.writing, desk.replied = Tail(), False
+                desk.writing.add(event.text)
+                desk.diff = ""
+            case ModelReplied():
+                desk = self._desk(event.attempt)
+                # What arrived in pieces may have been another try of the same question.
+                desk.writing, desk.replied = Tail(event.text[-_TAIL:]), True
+                self.usage += event.usage
+            case OutputArrived():
+                desk = self._desk(event.attempt)
+                if desk.ran:
+                    desk.printed, desk.ran = Tail(), False
+                desk.printed.add(event.text)
+            case _:
+                assert_never(event)
+
+    def _work_on(self, event: ToolAnswered | FilesChanged | Screened) -> None:
+        desk = self._desk(event.attempt)
+        match event:
+            case ToolAnswered():
+                desk.ran = True
+            case FilesChanged():
+                self.written.update(change.path for change in event.changes)
+                desk.doing, desk.diff = "screening", event.diff[:_TAIL]
+            case Screened():
+                desk.doing = "writing code" if event.blocked else "trying it out"
+            case _:
+                assert_never(event)
+
+    def _judge(self, event: Executed | Verified | RolledBack | Reflected) -> None:
+        match event:
+            case Executed():
+                desk = self._desk(event.attempt)
+                desk.doing, desk.ran = "verifying in a fresh sandbox", True
+                self.lattice = event.lattice
+                self._tick(event.reports)
+            case Verified():
+                self._tick(event.verdict.reports)
+                self.accepted = self.accepted or event.verdict.accepted
+                self._leave(event.attempt)
+            case RolledBack() | Reflected():
+                self._leave(event.attempt)
+            case _:
+                assert_never(event)
+
+    def _tick(self, reports: Sequence[CheckReport]) -> None:
+        for report in reports:
+            self.checks[report.command] = report.passed
+
+    def _leave(self, attempt: int) -> None:
+        if desk := self.desks.pop(attempt, None):
+            desk.doing = "deciding what to do next"
+            self.left = attempt, desk
+
+    def _desk(self, attempt: int) -> Desk:
+        return self.desks.setdefault(attempt, Desk())

@@ -1,0 +1,380 @@
+"""`assay run`: a goal in, proven code and a certificate out. And `assay resume`, `assay replay`."""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Coroutine
+from contextlib import ExitStack, closing, nullcontext
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from assay.contracts.errors import AssayError, ExitCode, UsageError
+from assay.contracts.events import RunEvent
+from assay.contracts.goal import Outcome, Status
+
+if TYPE_CHECKING:
+    from assay.cli.render.view import View
+    from assay.runs.request import Commission, Watching
+    from assay.settings.load import Settings
+
+_PAGE: Final = 100
+"""Columns of a summary that is written to a file."""
+_START_FIELD: Final = 19
+"""Of `/proc/PID/stat`, counted behind the name: when the process started, in ticks since boot."""
+_EXIT_CODES: Final = {
+    Status.ACCEPTED: ExitCode.ACCEPTED,
+    Status.NOT_ACCEPTED: ExitCode.NOT_ACCEPTED,
+    Status.OUT_OF_BUDGET: ExitCode.BUDGET,
+    Status.TAMPERED: ExitCode.TAMPERING,
+    Status.INTERRUPTED: ExitCode.INTERRUPTED,
+    Status.FAILED: ExitCode.INFRASTRUCTURE,
+}
+
+_NOT_WRITTEN: Final = (
+    "nothing is written into {folder}: there is no terminal to ask at\n"
+    "hint: add --yes next time; `assay show --files FOLDER` writes the files of this run"
+)
+_YES: Final = click.option(
+    "--yes",
+    is_flag=True,
+    help="Write accepted files into the workspace unasked; without a terminal, only with this.",
+)
+
+_WAIT: Final = click.option(
+    "--wait",
+    is_flag=True,
+    help="Wait while another run works on the folder; without this, the second run is refused.",
+)
+
+
+@click.command(name="run")
+@click.argument("goal")
+@click.option(
+    "--workspace",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path(),
+    help="The folder to work on. Default: the current folder.",
+)
+@click.option("--check", "checks", multiple=True, metavar="CMD", help="A command that decides.")
+@click.option(
+    "--tests",
+    multiple=True,
+    metavar="PATH",
+    help="Test files or folders that decide, from the workspace; the agent cannot change them.",
+)
+@click.option(
+    "--allow", multiple=True, metavar="GLOB", help="What the agent may change. Default: the rest."
+)
+@click.option(
+    "--exclude",
+    multiple=True,
+    metavar="GLOB",
+    help="What is left out of the workspace: data too big to copy, say.",
+)
+@click.option(
+    "--include",
+    multiple=True,
+    metavar="PATH",
+    help="Use this although git ignores it or it looks like a secret.",
+)
+@click.option("--model", help="`auto`, `local`, PROVIDER[:MODEL], `scripted:FILE` …")
+@click.option("--backend", help="Where code runs. Default: as the settings say.")
+@click.option("--package", "packages", multiple=True, metavar="NAME", help="A package to have.")
+@click.option("--allow-host", "hosts", multiple=True, metavar="HOST", help="A host to reach.")
+@click.option(
+    "--max-attempts",
+    type=int,
+    help="Proposals at most.  [default: 8, or 16 for a model that runs here]",
+)
+@click.option("--best-of", type=int, default=1, help="Proposals made side by side each time.")
+@click.option("--budget-usd", type=float, help="Dollars at most.")
+@click.option("--budget-tokens", type=int, help="Tokens at most, read and written.")
+@click.option("--timeout", "timeout_s", type=float, help="Seconds at most.  [default: 1800]")
+@click.option(
+    "--baseline-timeout",
+    "baseline_s",
+    type=float,
+    help="Seconds for each check on the untouched files, before the model is called; 0 skips it."
+    "  [default: 60]",
+)
+@click.option(
+    "--policy",
+    type=click.Choice(["off", "warn", "block"]),
+    help="What happens to code that the screen has something against.  [default: warn]",
+)
+@click.option(
+    "--memory",
+    type=click.Choice(["off", "plan", "action", "all"]),
+    help="When lessons of earlier failures are recalled.  [default: all]",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end.")
+@click.option(
+    "--events",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write every event to this file, as JSON lines.",
+)
+@_YES
+@_WAIT
+@click.option("--verbose", is_flag=True, help="Show more of what happens.")
+def run(goal: str, **options: Any) -> int:  # noqa: ANN401 - click's options, taken apart below
+    """Carry out GOAL, and come back with code that an independent check has accepted.
+
+    GOAL is a sentence, @FILE to read it from a file, or - to read it from stdin.
+
+    Exit codes: 0 accepted, 1 not accepted, 2 usage, 3 budget, 4 infrastructure, 5 tampering found,
+    70 a defect of Assay, 130 interrupted, 141 the reader of stdout is gone.
+    """
+    from assay.cli.goal_text import read_goal
+    from assay.runs.runner import carry_out
+
+    settings = _settings_of(options["workspace"], _overrides(options))
+    commission = _commission(read_goal(goal), settings, options)
+    return _watched(partial(carry_out, commission, settings), options)
+
+
+@click.command(name="resume")
+@click.argument("run_id", metavar="RUN")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end.")
+@click.option(
+    "--events",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write every event from here on to this file, as JSON lines.",
+)
+@_YES
+@_WAIT
+@click.option("--verbose", is_flag=True, help="Show more of what happens.")
+def resume(run_id: str, **options: Any) -> int:  # noqa: ANN401 - as above
+    """Go on with RUN where it stopped. Nothing is asked of a model twice."""
+    from assay.runs.runner import take_up
+    from assay.settings.load import load_settings
+    from assay.storage.run_store import RunStore
+
+    workspace = RunStore(load_settings().state_dir).open(run_id).request.workspace
+    settings = _settings_of(Path(workspace), {}) if workspace else load_settings()
+    return _watched(partial(take_up, run_id, settings), options)
+
+
+@click.command(name="replay")
+@click.argument("run_id", metavar="RUN")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option("--verbose", is_flag=True, help="Show more of what happens.")
+def replay(run_id: str, *, as_json: bool, verbose: bool) -> int:
+    """Do RUN again without a model: execute everything anew, and compare what comes of it."""
+    import anyio
+
+    from assay.cli.render.view import open_view
+    from assay.runs.replay import replay_run
+    from assay.settings.load import load_settings
+
+    with open_view(verbose=verbose) as watch:
+        comparison = anyio.run(replay_run, run_id, load_settings(), watch)
+    if as_json:
+        click.echo(json.dumps(comparison.fields()))
+    else:
+        for line in comparison.lines():
+            click.echo(line)
+    return ExitCode.ACCEPTED if comparison.same else ExitCode.NOT_ACCEPTED
+
+
+def _settings_of(workspace: Path, overrides: dict[str, Any]) -> "Settings":
+    """Load the settings for a workspace, and print which names of its `.env` are used."""
+    from assay.settings.load import load_settings, project_notice
+    from assay.settings.types import secrets_in
+    from assay.telemetry.logs import hide_secrets
+
+    settings = load_settings(overrides, project=workspace)
+    hide_secrets(secrets_in(settings))
+    if notice := project_notice(workspace):
+        click.echo(notice, err=True)
+    return settings
+
+
+def _overrides(options: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "sandbox": {"backend": options["backend"]},
+        "models": {
+            "default": options["model"],
+            "budget": {"usd": options["budget_usd"], "tokens": options["budget_tokens"]},
+        },
+        "agent": {
+            "attempts": options["max_attempts"],
+            "timeout_s": options["timeout_s"],
+            "baseline_s": options["baseline_s"],
+            "policy": options["policy"],
+            "memory": options["memory"],
+        },
+    }
+
+
+def _commission(goal: str, settings: "Settings", options: dict[str, Any]) -> "Commission":
+    from assay.api import effort_of
+    from assay.runs.request import Commission
+
+    agent = settings.agent
+    return Commission(
+        statement=goal,
+        workspace=options["workspace"],
+        checks=options["checks"],
+        tests=options["tests"],
+        allowed=options["allow"],
+        exclude=options["exclude"],
+        include=options["include"],
+        model=settings.models.default,
+        effort=replace(effort_of(settings), best_of=options["best_of"]),
+        attempts_left_open=agent.attempts is None,
+        policy=agent.policy,
+        memory=agent.memory,
+        budget_usd=settings.models.budget.usd,
+        budget_tokens=settings.models.budget.tokens,
+        budget_calls=settings.models.budget.calls,
+        packages=(*settings.sandbox.packages, *options["packages"]),
+        hosts=(*settings.sandbox.hosts, *options["hosts"]),
+    )
+
+
+def _watched(
+    carry: Callable[["Watching"], Coroutine[Any, Any, Outcome]], options: dict[str, Any]
+) -> int:
+    """Show a run while it goes on, and how it ended."""
+    import anyio
+
+    from assay.cli.signals import until_interrupted
+    from assay.runs.request import Watching
+
+    with ExitStack() as stack:
+        stage = stack.enter_context(closing(_Stage(verbose=options["verbose"])))
+        listeners: list[Callable[[RunEvent], None]] = [stage]
+        if options["events"]:
+            listeners.append(_event_writer(options["events"], stack))
+        watching = Watching(
+            listeners=tuple(listeners),
+            confirm=_confirm(stage, unasked=options["yes"]),
+            on_notice=stage.opening.on_notice,
+            on_progress=stage.opening.on_progress,
+            wait=options["wait"],
+        )
+        try:
+            outcome = anyio.run(until_interrupted, partial(carry, watching))
+        except click.Abort:
+            # Ctrl-C instead of an answer: nothing was written, and the run can be taken up again.
+            outcome = None
+        except AssayError as error:
+            stage.close()
+            _say_how_to_go_on(error, watching, as_json=options["as_json"])
+            raise
+    return _closing(outcome, watching, as_json=options["as_json"])
+
+
+class _Stage:
+    """The terminal while a run goes on: first what is being fetched, then the run itself."""
+
+    def __init__(self, *, verbose: bool) -> None:
+        from assay.cli.progress import open_progress
+
+        self._verbose = verbose
+        self._shown = ExitStack()
+        self.opening = self._shown.enter_context(open_progress())
+        self.view: View | None = None
+
+    def __call__(self, event: RunEvent) -> None:
+        from assay.cli.render.view import open_view
+
+        if self.view is None:
+            self._shown.close()
+            self.view = self._shown.enter_context(open_view(verbose=self._verbose))
+        self.view(event)
+
+    def close(self) -> None:
+        self._shown.close()
+
+
+def _event_writer(path: Path, stack: ExitStack) -> Callable[[RunEvent], None]:
+    from assay.cli.render.json_output import json_event
+
+    try:
+        # Without a buffer: what was told is there, whatever happens next.
+        file = stack.enter_context(path.open("wb", buffering=0))
+    except OSError as error:
+        raise UsageError(f"cannot write events to {str(path)!r}: {error.strerror}") from error
+    broken = False
+
+    def write(event: RunEvent) -> None:
+        nonlocal broken
+        if broken:
+            return
+        try:
+            file.write(json.dumps(json_event(event)).encode() + b"\n")
+        except OSError as error:
+            # The run is worth more than its record for others.
+            broken = True
+            said = f"events are no longer written to {str(path)!r}: {error.strerror}"
+            click.echo(said, err=True)
+
+    return write
+
+
+def _confirm(stage: _Stage, *, unasked: bool) -> Callable[[str], bool]:
+    """Ask before files of the person's own folder are changed, and write nothing unasked."""
+    from assay.cli.signals import interruptible
+
+    def ask(folder: str) -> bool:
+        if unasked:
+            return True
+        with stage.view.aside() if stage.view else nullcontext(), interruptible():
+            if not sys.stdin.isatty() or not sys.stderr.isatty():
+                click.echo(_NOT_WRITTEN.format(folder=folder), err=True)
+                return False
+            return click.confirm(f"Write the accepted files into {folder}?", default=True, err=True)
+
+    return ask
+
+
+def _closing(outcome: Outcome | None, watching: "Watching", *, as_json: bool) -> int:
+    from assay.cli.render.json_output import json_outcome
+    from assay.cli.render.summary import print_summary
+    from assay.cli.render.view import open_console
+
+    if outcome is None:
+        return _interrupted(watching, as_json=as_json)
+    # What the person waited, with the start of the command and of its parts.
+    outcome = replace(outcome, wall_s=max(outcome.wall_s, _since_start_s()))
+    if as_json:
+        click.echo(json.dumps(json_outcome(outcome)))
+    else:
+        console = open_console()
+        if not console.is_terminal:
+            console.width = _PAGE
+        print_summary(console, outcome, watching.diff, folder=watching.folder, local=watching.local)
+    return _EXIT_CODES[outcome.status]
+
+
+def _since_start_s() -> float:
+    """Return for how long this process exists."""
+    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    started_s = int(fields[_START_FIELD]) / os.sysconf("SC_CLK_TCK")
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - started_s
+
+
+def _say_how_to_go_on(error: AssayError, watching: "Watching", *, as_json: bool) -> None:
+    """Tell that a run which a broken part ended is not lost; the error itself is told later."""
+    if not watching.run:
+        return
+    if as_json:
+        fields = {"outcome": Status.FAILED.value, "run": watching.run, "reason": str(error)}
+        click.echo(json.dumps(fields))
+    click.echo(f"nothing is lost; go on with: assay resume {watching.run}", err=True)
+
+
+def _interrupted(watching: "Watching", *, as_json: bool) -> int:
+    hint = f"assay resume {watching.run}" if watching.run else ""
+    if as_json:
+        click.echo(json.dumps({"outcome": Status.INTERRUPTED.value, "run": watching.run}))
+    click.echo("interrupted; nothing is lost" if hint else "interrupted", err=True)
+    if hint:
+        click.echo(f"go on with: {hint}", err=True)
+    return ExitCode.INTERRUPTED

@@ -1,0 +1,259 @@
+"""`assay runs` and `assay show`: what was run, and what happened in one run."""
+
+import json
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from assay.cli.confirm import YES, confirm
+from assay.contracts.errors import JournalError, UsageError
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from assay.contracts.workspace import Tree
+    from assay.storage.journal import RecordedEvent
+    from assay.storage.run_store import Run, RunStore, RunSummary
+
+_STYLES: Final = {
+    "accepted": "green",
+    "running": "cyan",
+    "tampered": "magenta",
+    "failed": "red",
+    "damaged": "red",
+}
+_DAY_S: Final = 86400
+_DIFF_LINES: Final = 400
+
+
+@click.command(name="runs")
+@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="At most.")
+@click.option("--all", "show_all", is_flag=True, help="All of them.")
+@click.option(
+    "--delete-older-than",
+    type=click.FloatRange(min=0),
+    metavar="DAYS",
+    help="Remove runs that were begun longer ago, with all that was kept of them.",
+)
+@YES
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
+def runs(
+    limit: int, *, show_all: bool, delete_older_than: float | None, yes: bool, as_json: bool
+) -> None:
+    """List what was run, the newest first."""
+    store = _store()
+    if delete_older_than is not None:
+        confirm(f"Remove all runs older than {delete_older_than:g} days?", yes=yes)
+        removed = store.delete_older_than(delete_older_than * _DAY_S)
+        click.echo(f"removed {len(removed)}" + (f": {', '.join(removed)}" if removed else ""))
+        return
+    found = store.list(None if show_all else limit)
+    if as_json:
+        click.echo(json.dumps([_summary_fields(one) for one in found]))
+    elif found:
+        _print_runs(found)
+    else:
+        click.echo("nothing was run yet; `assay run GOAL` begins")
+
+
+def _summary_fields(one: "RunSummary") -> dict[str, Any]:
+    grade = one.outcome.grade if one.outcome else None
+    return {
+        "run": one.id,
+        "created_at": _moment(one.created_at),
+        "goal": one.goal,
+        "status": str(one.status),
+        "resumable": one.resumable,
+        "grade": grade.value if grade else None,
+        "attempts": one.attempts,
+        "cost_usd": one.usage.cost_usd,
+        "input_tokens": one.usage.input_tokens,
+        "output_tokens": one.usage.output_tokens,
+        "model": one.model,
+        "workspace": one.workspace,
+        "certificate": (one.outcome.certificate or None) if one.outcome else None,
+        "trouble": one.trouble or None,
+    }
+
+
+def _print_runs(found: Sequence["RunSummary"]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    from assay.cli.render.event_text import cost
+    from assay.cli.render.text import one_line
+    from assay.cli.render.view import open_console
+
+    table = Table.grid(padding=(0, 2))
+    titles = ("run", "when", "status", "grade", "attempts", "cost", "goal")
+    table.add_row(*(Text(title, "bold") for title in titles))
+    for one in found:
+        grade = one.outcome.grade if one.outcome else None
+        goal = Text(one_line(one.goal or one.trouble), no_wrap=True, overflow="ellipsis")
+        table.add_row(
+            Text(one.id, no_wrap=True),
+            Text(_age(one.created_at), "dim", no_wrap=True),
+            _status_text(str(one.status)),
+            Text(grade.value if grade else ""),
+            Text(str(one.attempts), justify="right"),
+            Text(cost(one.usage) if one.usage.calls else "", no_wrap=True),
+            goal,
+        )
+    console = open_console()
+    console.print(table)
+
+
+def _status_text(status: str) -> "Text":
+    from rich.text import Text
+
+    return Text(status.replace("_", " "), _STYLES.get(status, "yellow"), no_wrap=True)
+
+
+@click.command(name="show")
+@click.argument("name", metavar="[RUN]", default="")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option("--events", is_flag=True, help="Print the events, one JSON object per line.")
+@click.option(
+    "--files",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Write the accepted state, or the best one, into this new folder.",
+)
+def show(name: str, *, as_json: bool, events: bool, files: Path | None) -> None:
+    """Show what happened in RUN, or in the newest one: plan, attempts, tests, changes.
+
+    The beginning of a run's name is enough.
+    """
+    store = _store()
+    run = store.open(name)
+    if files is not None:
+        _write_files(store, run, files)
+        return
+    from assay.storage.journal import read_events
+
+    recorded = tuple(read_events(run.folder))
+    if events:
+        from assay.storage.codec import event_to_json
+
+        for one in recorded:
+            line = {"at": _moment(one.at), "key": one.key, "event": event_to_json(one.event)}
+            click.echo(json.dumps(line))
+    elif as_json:
+        click.echo(json.dumps(_run_fields(store.summary(run.id), run, recorded)))
+    else:
+        _print_run(store.summary(run.id), run, recorded)
+
+
+def _write_files(store: "RunStore", run: "Run", folder: Path) -> None:
+    from assay.storage.read_workspace import write_tree
+
+    before, after = _states(run)
+    tree = after or before
+    if tree is None:
+        raise UsageError(
+            f"the run {run.id!r} has no files yet", hint=f"`assay resume {run.id}` goes on with it"
+        )
+    write_tree(folder, tree)
+    accepted = store.summary(run.id).status == "accepted"
+    what = "accepted" if accepted else "best" if after else "untouched"
+    click.echo(f"wrote the {what} state, {len(tree.files)} files, to {folder}")
+
+
+def _states(run: "Run") -> "tuple[Tree | None, Tree | None]":
+    """Return the files from before the run, and the best there are since."""
+    from assay.contracts.events import FilesChanged, RunEnded, RunStarted
+    from assay.storage.blob_store import BlobStore
+    from assay.storage.journal import read_events
+
+    before, after = "", ""
+    for recorded in read_events(run.folder):
+        match recorded.event:
+            case RunStarted(tree=tree):
+                before = tree
+            case FilesChanged(tree=tree):
+                after = tree
+            case RunEnded(outcome=outcome):
+                after = outcome.tree
+            case _:
+                pass
+    blobs = BlobStore(run.folder)
+    return (
+        blobs.load(before) if before else None,
+        blobs.load(after) if after and after != before else None,
+    )
+
+
+def _diff(run: "Run") -> str:
+    """Return what a run changed, or why that cannot be said: the rest is still worth showing."""
+    from assay.text.diffs import unified_diff
+
+    try:
+        before, after = _states(run)
+    except JournalError as error:
+        return f"# the files cannot be shown: {error}\n"
+    return unified_diff(before, after) if before and after else ""
+
+
+def _run_fields(
+    summary: "RunSummary", run: "Run", recorded: Sequence["RecordedEvent"]
+) -> dict[str, Any]:
+    from assay.cli.render.json_output import json_event, json_outcome
+    from assay.storage.codec import goal_to_json
+
+    return {
+        **_summary_fields(summary),
+        "goal": goal_to_json(run.request.goal),
+        "outcome": json_outcome(summary.outcome) if summary.outcome else None,
+        "diff": _diff(run),
+        "events": [{"at": _moment(one.at), **json_event(one.event)} for one in recorded],
+    }
+
+
+def _print_run(summary: "RunSummary", run: "Run", recorded: Sequence["RecordedEvent"]) -> None:
+    from rich.text import Text
+
+    from assay.cli.render.plain import PlainView
+    from assay.cli.render.summary import print_summary
+    from assay.cli.render.test_matrix import LatticePicture
+    from assay.cli.render.view import open_console
+    from assay.contracts.events import Executed
+
+    console = open_console()
+    view = PlainView(console.file)
+    for one in recorded:
+        view(one.event)
+    console.print()
+    if summary.outcome is not None:
+        folder = str(run.folder)
+        print_summary(console, summary.outcome, _diff(run), folder=folder, diff_lines=_DIFF_LINES)
+        return
+    lattices = [one.event.lattice for one in recorded if isinstance(one.event, Executed)]
+    if lattices:
+        console.print(LatticePicture(lattice=lattices[-1]))
+    console.print(Text.assemble("run ", (summary.id, "bold"), ": ", _status_text(summary.status)))
+    if summary.resumable:
+        console.print(Text(f"assay resume {summary.id}", "cyan"), soft_wrap=True)
+
+
+def _store() -> "RunStore":
+    from assay.settings.load import load_settings
+    from assay.storage.run_store import RunStore
+
+    return RunStore(load_settings().state_dir)
+
+
+def _moment(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+
+
+def _age(seconds: float) -> str:
+    from assay.cli.render.event_text import clock
+
+    age = max(time.time() - seconds, 0.0)
+    if age < _DAY_S:
+        return f"{clock(age)} ago"
+    return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d")

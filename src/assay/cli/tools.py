@@ -1,0 +1,113 @@
+"""`assay tools`: which tools a model may use, where they come from, and whether files are right."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from assay.contracts.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from assay.tools.registered import RegisteredTool
+
+
+@click.group(name="tools")
+def command() -> None:
+    """Show which tools models may use, and check your own.
+
+    Tools are built in, declared in files (with Assay, in the folder `tools` beside the settings
+    file, in `.assay/tools` of a project), or those of MCP servers named in the settings.
+    """
+
+
+@command.command(name="list")
+@click.option("--project", type=click.Path(file_okay=False, path_type=Path), default=Path())
+@click.option("--no-mcp", "without_servers", is_flag=True, help="Do not start or ask MCP servers.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
+def list_(project: Path, *, without_servers: bool, as_json: bool) -> None:
+    """List every tool, where it comes from, and whether it may be used without asking."""
+    import anyio
+
+    found: list[dict[str, Any]] = anyio.run(_list, project, without_servers)
+    if as_json:
+        click.echo(json.dumps(found))
+    else:
+        _print(found)
+
+
+async def _list(project: Path, without_servers: bool) -> list[dict[str, Any]]:  # noqa: FBT001 - by position
+    from assay.settings.load import load_settings
+    from assay.wiring import open_tools
+
+    settings = load_settings()
+    if without_servers:
+        tools = settings.tools.model_copy(update={"mcp": {}})
+        settings = settings.model_copy(update={"tools": tools})
+    async with open_tools(settings, project=project, on_notice=_notice) as found:
+        return _fields(found)
+
+
+def _notice(text: str) -> None:
+    click.echo(f"note: {text}", err=True)
+
+
+def _fields(tools: Sequence["RegisteredTool"]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": each.tool.spec.name,
+            "approval": each.approval,
+            "origin": each.origin,
+            "description": each.tool.spec.description,
+            "parameters": each.tool.spec.parameters,
+        }
+        for each in tools
+    ]
+
+
+def _print(found: Sequence[dict[str, Any]]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    from assay.cli.render.text import one_line
+    from assay.cli.render.view import open_console
+
+    colours = {"allow": "green", "ask": "yellow", "deny": "red"}
+    table = Table.grid(padding=(0, 2))
+    table.add_row(*(Text(title, "bold") for title in ("tool", "approval", "from", "what it does")))
+    for each in found:
+        table.add_row(
+            Text(each["name"], no_wrap=True),
+            Text(each["approval"], colours[each["approval"]]),
+            Text(one_line(each["origin"]), "dim", overflow="fold"),
+            Text(one_line(each["description"]), no_wrap=True, overflow="ellipsis"),
+        )
+    open_console().print(table)
+
+
+@command.command()
+@click.argument("files", nargs=-1, type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def check(files: tuple[Path, ...], *, as_json: bool) -> int:
+    """Check FILES, or all files that would be loaded here. Nothing is run."""
+    from assay.settings.load import load_settings
+    from assay.tools.discover import PROJECT_FOLDER, SHIPPED, tool_files
+    from assay.tools.yaml_tool import load_tool
+
+    folders = (SHIPPED, load_settings().config_dir / "tools", PROJECT_FOLDER)
+    paths = files or tuple(path for folder in folders for path in tool_files(folder))
+    good: list[str] = []
+    faults: list[str] = []
+    for path in paths:
+        try:
+            good.append(load_tool(path).spec.name)
+        except UsageError as error:
+            faults.append(str(error))
+    if as_json:
+        click.echo(json.dumps({"tools": good, "faults": faults}))
+    else:
+        for fault in faults:
+            click.echo(f"{click.style('wrong', fg='red')}  {fault}")
+        click.echo(f"{len(good)} of {len(paths)} files are right")
+    return ExitCode.USAGE if faults else ExitCode.ACCEPTED

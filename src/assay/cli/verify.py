@@ -1,0 +1,174 @@
+"""`assay verify`: is a certificate genuine, are the files those, and does the proof still hold."""
+
+import json
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from assay.contracts.errors import ExitCode, JournalError, UsageError
+
+if TYPE_CHECKING:
+    from assay.runs.reverify import ProofAgain
+    from assay.settings.load import Settings
+    from assay.storage.certificates import Certificate, Differences
+
+_NAMES_SHOWN: Final = 20
+_FINGERPRINT: Final = 16
+
+
+@click.command(name="verify")
+@click.argument("certificate", type=click.Path(dir_okay=False, path_type=Path))
+@click.option(
+    "--workspace",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="The folder with the files. Default: the one whose `.assay` folder has the certificate.",
+)
+@click.option("--exclude", multiple=True, metavar="GLOB", help="What not to read in the folder.")
+@click.option("--key", metavar="HEX", help="Accept only certificates signed by this public key.")
+@click.option("--no-run", is_flag=True, help="Check signature and files, and run nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def verify(certificate: Path, **options: Any) -> int:  # noqa: ANN401 - click's options
+    """Check a CERTIFICATE: its signature, its files, and its proof, which is run again.
+
+    Says `verified` (exit code 0), `changed` if the files are not what was certified (1), `failed`
+    if the proof does not hold any more (1), or `tampered` if the certificate itself is not what was
+    signed (5).
+    """
+    from assay.settings.load import load_settings
+    from assay.storage.certificates import compare_files, read_certificate
+    from assay.storage.read_workspace import read_workspace
+
+    settings = load_settings()
+    try:
+        read = read_certificate(certificate)
+        _check_key(read, options["key"])
+    except JournalError as error:
+        return _tell_tampering(error, as_json=options["as_json"])
+    folder = options["workspace"] or _folder_of(certificate)
+    # What took part is compared, also where a run would withhold it now.
+    certified = map(PurePosixPath, read.files)
+    tree = read_workspace(folder, exclude=options["exclude"], include=certified)
+    differences = compare_files(read, tree)
+    again = None
+    if not differences.any and not options["no_run"]:
+        import anyio
+
+        from assay.runs.reverify import prove_again
+
+        again = anyio.run(prove_again, read, tree, settings)
+    return _tell_check(read, differences, again, settings, as_json=options["as_json"])
+
+
+def _check_key(certificate: "Certificate", wanted: str | None) -> None:
+    if wanted is not None and certificate.key != wanted.strip().lower():
+        raise JournalError(
+            f"the certificate was signed by another key, {certificate.key}",
+            hint="do not trust it, unless you know that key too",
+        )
+
+
+def _folder_of(certificate: Path) -> Path:
+    parent = certificate.absolute().parent
+    if parent.name != ".assay":
+        raise UsageError(
+            "it cannot be told which files this certificate is about",
+            hint="name their folder with --workspace",
+        )
+    return parent.parent
+
+
+def _tell_tampering(error: JournalError, *, as_json: bool) -> int:
+    if as_json:
+        click.echo(json.dumps({"status": "tampered", "reason": str(error)}))
+    else:
+        _say("tampered", "red", str(error))
+        click.echo(f"hint: {error.hint}", err=True)
+    return ExitCode.TAMPERING
+
+
+def _tell_check(
+    certificate: "Certificate",
+    differences: "Differences",
+    again: "ProofAgain | None",
+    settings: "Settings",
+    *,
+    as_json: bool,
+) -> int:
+    from assay.storage.signing_keys import public_key
+
+    own = certificate.key == public_key(settings.state_dir)
+    status = "changed" if differences.any else "failed" if again and again.trouble else "verified"
+    if as_json:
+        fields = {
+            "status": status,
+            "run": certificate.run,
+            "grade": certificate.grade.value,
+            "key": certificate.key,
+            "signed_here": own,
+            "changed": [str(path) for path in differences.changed],
+            "missing": [str(path) for path in differences.missing],
+            "extra": [str(path) for path in differences.extra],
+            "proof": _proof_fields(again) if again else None,
+        }
+        click.echo(json.dumps(fields))
+    else:
+        _print_check(status, certificate, differences, again, own=own)
+    return ExitCode.ACCEPTED if status == "verified" else ExitCode.NOT_ACCEPTED
+
+
+def _proof_fields(again: "ProofAgain") -> dict[str, Any]:
+    reports = again.verdict.reports
+    return {
+        "holds": again.holds,
+        "reason": again.trouble or again.verdict.reason,
+        "failed": list(again.failed),
+        "not_repeated": again.not_repeated,
+        "tests": {test.id: test.status.value for test in again.verdict.tests},
+        "canaries_planted": sum(report.canaries_planted for report in reports),
+        "canaries_caught": sum(report.canaries_caught for report in reports),
+    }
+
+
+def _print_check(
+    status: str,
+    certificate: "Certificate",
+    differences: "Differences",
+    again: "ProofAgain | None",
+    *,
+    own: bool,
+) -> None:
+    from assay.cli.render.event_text import count, reports
+    from assay.cli.render.text import one_line
+
+    goal = one_line(certificate.goal)
+    _say(status, "green" if status == "verified" else "red", f"{certificate.grade.value}: {goal}")
+    whose = "by the key of this machine" if own else "by a key that is not of this machine"
+    click.echo(f"  signature  good, {whose}: {certificate.key[:_FINGERPRINT]}…")
+    certified = count(len(certificate.files), "file")
+    extra = len(differences.extra)
+    beside = f"; {count(extra, 'file')} beside them took no part" if extra else ""
+    if differences.any:
+        click.echo("  files      not what was certified:")
+        for what in ("changed", "missing"):
+            for path in getattr(differences, what)[:_NAMES_SHOWN]:
+                click.echo(f"    {what}  {one_line(str(path))}")
+    else:
+        click.echo(f"  files      {certified}, as certified{beside}")
+    if again is None:
+        click.echo("  proof      was not run again")
+        return
+    click.echo(f"  proof      {reports(again.verdict.reports)}")
+    if again.trouble:
+        click.echo(f"             {one_line(again.trouble, 600)}")
+    if again.not_repeated:
+        click.echo(f"             not repeated: {again.not_repeated}")
+    for test in again.failed[:_NAMES_SHOWN]:
+        click.echo(f"    failed  {one_line(test)}")
+
+
+def _say(word: str, colour: str, rest: str) -> None:
+    from assay.settings.load import colour_refused
+
+    shown = click.style(word, fg=colour, bold=True)
+    click.echo(f"{shown}  {rest}", color=False if colour_refused() else None)

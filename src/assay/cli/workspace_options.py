@@ -1,0 +1,202 @@
+"""What `assay sandbox run --workspace` does besides: the folder in, the changes out and told."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from assay.contracts.errors import UsageError
+from assay.contracts.execution import ExecutionResult, Reason
+
+if TYPE_CHECKING:
+    from assay.contracts.ports import Sandbox
+    from assay.runs.workspace_sync import Changes, Upload
+
+_LETTERS: Final = {"added": "A", "modified": "M", "deleted": "D"}
+_SHOWN: Final = 40
+_LONGEST_LINE: Final = 8_000
+_OF_ITS_OWN: Final = frozenset({Reason.COMPLETED, Reason.SIGNALLED})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wishes:
+    """What is to happen with a folder and with what becomes of its copy."""
+
+    folder: Path
+    exclude: tuple[str, ...]
+    include: tuple[str, ...]
+    diff: bool
+    apply: bool
+    artifacts: Path | None
+
+
+def wishes_of(options: Mapping[str, Any]) -> Wishes | None:
+    """Read them from the command line; None without a folder.
+
+    Raises:
+        UsageError: If something is asked for that needs one.
+    """
+    if options["workspace"] is None:
+        for option, name in (
+            ("show_diff", "--diff"),
+            ("apply_changes", "--apply"),
+            ("artifacts", "--artifacts"),
+            ("exclude", "--exclude"),
+            ("include", "--include"),
+        ):
+            if options[option]:
+                raise UsageError(
+                    f"{name} is about a folder, and none was named", hint="add --workspace DIR"
+                )
+        return None
+    return Wishes(
+        folder=options["workspace"],
+        exclude=options["exclude"],
+        include=options["include"],
+        diff=options["show_diff"],
+        apply=options["apply_changes"],
+        artifacts=options["artifacts"],
+    )
+
+
+async def send(sandbox: "Sandbox", wishes: Wishes, *, quiet: bool) -> "Upload":
+    """Copy the folder into the sandbox, with a bar on a terminal."""
+    from assay.cli.progress import open_progress
+    from assay.runs.workspace_sync import upload
+
+    with open_progress(silent=quiet) as progress:
+        return await upload(
+            sandbox,
+            wishes.folder,
+            exclude=wishes.exclude,
+            include=wishes.include,
+            on_progress=progress.on_progress,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandedBack:
+    """What came of the copy, and what was done with it."""
+
+    wishes: Wishes
+    changes: "Changes"
+    applied: bool = False
+    ended_early: bool = False
+    """Half-done work is not applied, even if that was asked for."""
+
+    def fields(self) -> dict[str, Any]:
+        """Return it as JSON; bytes of names that are no text come as lone surrogates."""
+        kinds = {change.path: change.kind for change in self.changes.files}
+        return {
+            "changes": [{"path": str(path), "kind": kind} for path, kind in kinds.items()],
+            "artifacts": [
+                {
+                    "path": str(one.path),
+                    "media_type": one.media_type,
+                    "size_bytes": one.size_bytes,
+                    "sha256": one.sha256,
+                }
+                for one in self.changes.artifacts
+            ],
+            "left_out": [{"path": str(one.path), "why": one.why} for one in self.changes.left_out],
+            "withheld": [
+                {"path": str(one.path), "why": one.why, "folder": one.folder}
+                for one in self.changes.before.withheld
+            ],
+            "applied": self.applied,
+            **({"diff": self.changes.diff()} if self.wishes.diff else {}),
+        }
+
+    def show(self) -> None:
+        """Tell it on stderr, so that stdout is the program's alone."""
+        from assay.cli.render.text import one_line, visible
+
+        for line in self._summary():
+            click.echo(
+                one_line(line, _LONGEST_LINE) if not line.startswith(" ") else visible(line),
+                err=True,
+            )
+        if self.wishes.diff:
+            _show_diff(self.changes.diff())
+
+    def _summary(self) -> list[str]:
+        from assay.text.diffs import quoted_name
+
+        types = {one.path: one for one in self.changes.artifacts}
+        lines = [self._headline()]
+        for change in self.changes.files[:_SHOWN]:
+            one = types.get(change.path)
+            about = f"  {one.media_type}, {_size(one.size_bytes)}" if one else ""
+            lines.append(f"  {_LETTERS[change.kind]} {quoted_name(change.path)}{about}")
+        if len(self.changes.files) > _SHOWN:
+            lines.append(f"  and {len(self.changes.files) - _SHOWN} more")
+        lines.extend(
+            f"  - {quoted_name(one.path)}  stays in the sandbox: {one.why}"
+            for one in self.changes.left_out[:_SHOWN]
+        )
+        if withheld := self.changes.before.withheld:
+            from assay.cli.render.event_text import withheld_line
+
+            lines.append(f"withheld: {withheld_line(withheld)}")
+        if self.wishes.artifacts is not None:
+            lines.append(f"saved {len(types)} files to {str(self.wishes.artifacts)!r}")
+        if self.ended_early:
+            lines.append("not applied: the program was ended before it was done")
+        elif self.changes.files and not self.wishes.apply:
+            lines.append("nothing was applied; --apply writes the changes into the folder")
+        return lines
+
+    def _headline(self) -> str:
+        count = len(self.changes.files)
+        where = repr(str(self.wishes.folder))
+        if not count:
+            return f"nothing was changed in the copy of {where}"
+        files = "1 file" if count == 1 else f"{count} files"
+        return f"{files} changed in {where if self.applied else f'the copy of {where}'}:"
+
+
+async def hand_back(
+    sent: "Upload | None", wishes: Wishes | None, result: ExecutionResult, *, quiet: bool
+) -> HandedBack | None:
+    """Compare, save and apply as asked; None if no folder was sent.
+
+    Raises:
+        UsageError: If something of it cannot be written; then nothing of it was.
+    """
+    if sent is None or wishes is None:
+        return None
+    from assay.cli.progress import open_progress
+
+    with open_progress(silent=quiet) as progress:
+        changes = await sent.changes(on_progress=progress.on_progress)
+    if wishes.artifacts is not None:
+        await changes.save_artifacts(wishes.artifacts)
+    ended_early = wishes.apply and result.reason not in _OF_ITS_OWN
+    applied = wishes.apply and not ended_early
+    if applied:
+        await changes.apply()
+    return HandedBack(wishes=wishes, changes=changes, applied=applied, ended_early=ended_early)
+
+
+def _show_diff(diff: str) -> None:
+    from rich.console import Console
+    from rich.syntax import Syntax
+
+    from assay.cli.render.highlighting import THEME
+    from assay.cli.render.text import visible
+
+    console = Console(stderr=True, highlight=False)
+    text = visible(diff).rstrip("\n")
+    if console.is_terminal and not console.no_color:
+        console.print(Syntax(text, "diff", theme=THEME, background_color="default"))
+    elif text:
+        click.echo(text, err=True)
+
+
+def _size(size_bytes: int) -> str:
+    for unit, factor in (("MB", 1 << 20), ("kB", 1 << 10)):
+        if size_bytes >= factor:
+            return f"{size_bytes / factor:.1f} {unit}"
+    return f"{size_bytes} bytes"

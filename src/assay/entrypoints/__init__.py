@@ -1,1 +1,0 @@
-"""The ways in: parse outside words, call inside, translate errors."""

@@ -1,1 +1,0 @@
-"""The HTTP API of `assay serve`, and the web page beside it."""

@@ -1,1 +1,0 @@
-"""The MCP servers: files and programs of a sandbox, for any MCP client."""

@@ -1,0 +1,1 @@
+"""The gRPC server in front of a sandbox backend."""

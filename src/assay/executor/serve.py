@@ -1,0 +1,217 @@
+"""Opens an executor: a backend behind gRPC, with everything around it, until it is told to end."""
+
+import hashlib
+import importlib.metadata
+import json
+import platform
+from collections.abc import AsyncGenerator
+from contextlib import ExitStack, asynccontextmanager, closing
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Final
+
+import anyio
+
+from assay.auth.credentials import Credentials, load_credentials
+from assay.contracts.errors import MissingExtraError, UsageError
+from assay.contracts.execution import Limits
+from assay.contracts.ports import SandboxBackend
+from assay.executor.audit_log import AuditLog
+from assay.sandbox.rpc.messages import executor_pb2
+from assay.sandbox.rpc.messages.codec import CHUNK_BYTES, MAX_MESSAGE_BYTES
+from assay.sandbox.rpc.messages.statuses import SERVICE
+from assay.sandbox.rpc.sandbox_service import Terms
+from assay.screening.module_rules import ModuleRules
+from assay.settings.executor import ExecutorSettings
+
+try:
+    import grpc.aio
+    from grpc_reflection.v1alpha import reflection
+
+    from assay.executor.admission import Admission, Quotas, share_of
+    from assay.executor.health import HEALTH_SERVICE, Health
+    from assay.executor.metrics import Metrics
+    from assay.executor.observer import Watcher
+    from assay.executor.servicer import Answering, Clients
+    from assay.executor.tracing import open_tracing
+except ImportError as missing:
+    raise MissingExtraError("an executor", extra="executor") from missing
+
+_SWEEP_S: Final = 5.0
+_OPTIONS: Final = (
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES + CHUNK_BYTES),
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES + CHUNK_BYTES),
+    # Two executors must not share a port by accident.
+    ("grpc.so_reuseport", 0),
+    # Clients may ask for a sign of life every few seconds, also while nothing else is said.
+    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    # A client that is gone without closing its connection is noticed after at most three seconds.
+    ("grpc.keepalive_time_ms", 1_000),
+    ("grpc.keepalive_timeout_ms", 2_000),
+    # The limit for answers to pings; without it gRPC waits for a minute.
+    ("grpc.http2.ping_timeout_ms", 2_000),
+    ("grpc.http2.max_pings_without_data", 0),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutorPlan:
+    """How one executor is set up."""
+
+    settings: ExecutorSettings
+    audit_file: Path
+    executions: int
+    """At once, of all clients."""
+
+
+class Executor:
+    """An executor that serves."""
+
+    def __init__(self, server: grpc.aio.Server, clients: Clients, admission: Admission) -> None:
+        self._server = server
+        self._health = Health(server)
+        self._clients = clients
+        self._admission = admission
+        self.port = 0
+        self.metrics_port = 0
+        """0: none."""
+        self.description = ""
+        """Who gets in, in a few words."""
+
+    async def start(self, settings: ExecutorSettings, credentials: Credentials) -> None:
+        """Listen.
+
+        Raises:
+            UsageError: If the address cannot be had.
+        """
+        self.port = _bind(self._server, settings, credentials)
+        self.description = credentials.describe()
+        await self._health.begin(SERVICE, HEALTH_SERVICE)
+        await self._server.start()
+
+    def note_handshake(self, why: str) -> None:
+        """Write down that somebody did not come as far as to ask; from any thread."""
+        self._admission.watcher.note_stranger("unknown", "handshake", why)
+
+    async def drain(self, within_s: float) -> bool:
+        """Let nothing in any more, and wait for what runs; returns whether all of it ended."""
+        await self._health.end()
+        self._admission.drain()
+        with anyio.move_on_after(within_s) as patience:
+            await self._admission.wait_until_idle()
+        return not patience.cancelled_caught
+
+    async def stop(self) -> None:
+        """End whatever is left, answer who waits, and hang up."""
+        await self._clients.close()
+        await self._server.stop(grace=1.0)
+
+
+@asynccontextmanager
+async def open_executor(backend: SandboxBackend, plan: ExecutorPlan) -> AsyncGenerator[Executor]:
+    """Serve a backend; leaving the context ends everything.
+
+    Raises:
+        UsageError: If the settings are not safe, or the address cannot be had.
+    """
+    settings = plan.settings
+    credentials = load_credentials(settings)
+    failure: Exception | None = None
+    with ExitStack() as stack:
+        audit = stack.enter_context(closing(AuditLog(plan.audit_file)))
+        metrics = Metrics()
+        admission = Admission(_quotas(plan), Watcher(audit.write, metrics))
+        tracing = stack.enter_context(open_tracing(settings.otlp_endpoint))
+        async with anyio.create_task_group() as tasks:
+            clients = Clients(backend, tasks, terms=_terms(backend, settings), admission=admission)
+            answering = Answering(clients, credentials, admission, tracing)
+            server = _build_server(answering, reflecting=settings.reflection)
+            executor = Executor(server, clients, admission)
+            try:
+                await executor.start(settings, credentials)
+                if settings.metrics_port:
+                    executor.metrics_port = stack.enter_context(
+                        metrics.served(settings.metrics_host, settings.metrics_port)
+                    )
+                tasks.start_soon(_sweep, clients)
+                yield executor
+            except Exception as error:  # noqa: BLE001 - raised below, where no group wraps it
+                failure = error
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await executor.stop()
+                tasks.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
+
+
+async def _sweep(clients: Clients) -> None:
+    await clients.sweep(every_s=_SWEEP_S)
+
+
+def _quotas(plan: ExecutorPlan) -> Quotas:
+    settings = plan.settings
+    return Quotas(
+        executions=plan.executions,
+        waiting=settings.waiting,
+        client_executions=settings.client_executions or share_of(plan.executions),
+        client_sandboxes=settings.client_sandboxes,
+        client_per_minute=settings.client_per_minute,
+        maxima=Limits(
+            **{limit.name: getattr(settings, f"max_{limit.name}") for limit in fields(Limits)}
+        ),
+        modules=ModuleRules(allow=settings.allow_modules, deny=settings.deny_modules),
+    )
+
+
+def _terms(backend: SandboxBackend, settings: ExecutorSettings) -> Terms:
+    return Terms(lease_s=settings.lease_s, linger_s=settings.linger_s, digest=surroundings(backend))
+
+
+def _build_server(answering: Answering, *, reflecting: bool) -> grpc.aio.Server:
+    server = grpc.aio.server(options=_OPTIONS)
+    server.add_generic_rpc_handlers((answering.rpc_handlers(),))
+    if reflecting:
+        names = (SERVICE, HEALTH_SERVICE, reflection.SERVICE_NAME)
+        reflection.enable_server_reflection(names, server)
+    return server
+
+
+def _bind(server: grpc.aio.Server, settings: ExecutorSettings, credentials: Credentials) -> int:
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    address = f"{host}:{settings.port}"
+    try:
+        if credentials.server is None:
+            return server.add_insecure_port(address)
+        return server.add_secure_port(address, credentials.server)
+    except RuntimeError as error:
+        raise UsageError(
+            f"cannot listen on {address}",
+            hint="is another executor running there? set executor.port",
+        ) from error
+
+
+def surroundings(backend: SandboxBackend) -> str:
+    """Return a digest of what decides how a program goes here, as far as it can be told."""
+    installed = sorted(
+        f"{found.name}=={found.version}" for found in importlib.metadata.distributions()
+    )
+    facts = {
+        "backend": backend.name,
+        "isolation": backend.isolation.value,
+        "machine": platform.machine(),
+        "system": _system(),
+        "python": platform.python_version(),
+        "installed": installed,
+        "protocol": executor_pb2.DESCRIPTOR.package,
+    }
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+def _system() -> dict[str, str]:
+    try:
+        return platform.freedesktop_os_release()
+    except OSError:
+        return {}

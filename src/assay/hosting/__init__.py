@@ -1,1 +1,0 @@
-"""What lives longer than a request: people, their keys, conversations, runs, who hears of them."""

@@ -1,0 +1,1 @@
+"""MCP servers: files and programs of sandboxes for MCP clients."""

@@ -1,0 +1,143 @@
+"""Writes records as lines of JSON and reads them back, trusting nothing that comes from outside."""
+
+import json
+import math
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, replace
+from typing import Any, Final, cast
+
+from pydantic import TypeAdapter, ValidationError
+
+from assay.contracts.errors import UsageError
+from assay.contracts.lessons import Failure
+from assay.memory.snippets import SkillRecord, skill_record_of
+from assay.memory.types import FailureRecord, Place, record_of
+
+_FORMAT: Final = "assay-memory"
+_VERSION: Final = 2
+"""The first had no helpers, and is read too."""
+_RECORD: Final = TypeAdapter(FailureRecord)
+_SKILL: Final = TypeAdapter(SkillRecord)
+_MAX_NAME: Final = 100
+_MAX_LINE: Final = 100_000
+_MOST: Final = 1_000_000_000
+"""Of anything counted: more is no number of failures."""
+
+
+def export_lines(records: Iterable[FailureRecord | SkillRecord]) -> Iterator[str]:
+    """Write a line that says what this is, then one for each record."""
+    yield json.dumps({"format": _FORMAT, "version": _VERSION})
+    for record in records:
+        fields = asdict(record)
+        yield json.dumps({"skill": fields} if isinstance(record, SkillRecord) else fields)
+
+
+def import_lines(lines: Iterable[str], *, shared: bool) -> Iterator[FailureRecord | SkillRecord]:
+    """Read records that were exported; with `shared` every project here will see them.
+
+    Texts are cut, cleaned of secrets and named anew, as if they had been learnt here. A helper
+    that would not be kept here is left out; its test is run here before it is ever used.
+
+    Raises:
+        UsageError: If a line is not what was exported.
+    """
+    numbered = enumerate(lines, 1)
+    for number, line in numbered:
+        if not line.strip():
+            continue
+        fields = _parsed(number, line)
+        if number == 1:
+            _check_header(fields)
+            continue
+        try:
+            if "skill" in fields:
+                skill = _SKILL.validate_json(json.dumps(fields["skill"]), strict=True)
+                if (cleaned := _cleaned_skill(skill, shared=shared)) is not None:
+                    yield cleaned
+            else:
+                yield _cleaned(_RECORD.validate_json(line, strict=True), shared=shared)
+        except ValidationError as error:
+            wrong = ".".join(str(part) for part in error.errors()[0]["loc"])
+            raise UsageError(
+                f"line {number}: {wrong or 'the record'} is missing or of the wrong kind",
+                hint="import what `assay memory export` has written",
+            ) from error
+
+
+def _parsed(number: int, line: str) -> dict[str, Any]:
+    hint = "import what `assay memory export` has written"
+    if len(line) > _MAX_LINE:
+        raise UsageError(f"line {number} is too long for a record", hint=hint)
+    try:
+        fields = json.loads(line)
+    except ValueError as error:
+        raise UsageError(f"line {number} is not JSON", hint=hint) from error
+    if not isinstance(fields, dict):
+        raise UsageError(f"line {number} is not a JSON object", hint=hint)
+    return cast("dict[str, Any]", fields)
+
+
+def _check_header(fields: dict[str, Any]) -> None:
+    if fields.get("format") != _FORMAT:
+        raise UsageError(
+            "this is no export of a memory", hint="import what `assay memory export` has written"
+        )
+    if fields.get("version") not in {1, _VERSION}:
+        raise UsageError(
+            f"this export has version {fields.get('version')!r}, and {_VERSION} is the newest",
+            hint="export it again with this version of Assay",
+        )
+
+
+def _cleaned(record: FailureRecord, *, shared: bool) -> FailureRecord:
+    place = Place(project=record.project[:_MAX_NAME], environment=record.environment[:_MAX_NAME])
+    failure = Failure(
+        goal=record.goal,
+        signature=record.signature,
+        message=record.message,
+        action=record.action,
+        language=record.language,
+        tool=record.tool,
+        fix=record.fix,
+        lesson=record.lesson,
+        run=record.run,
+    )
+    made = record_of(failure, place, _moment(record.first_seen))
+    return replace(
+        made,
+        shared=made.shared or record.shared or shared,
+        seen=_count(record.seen),
+        used=_count(record.used),
+        helped=_count(record.helped),
+        harmed=_count(record.harmed),
+        last_seen=_moment(record.last_seen),
+        last_helped=_moment(record.last_helped),
+        retired=record.retired,
+    )
+
+
+def _cleaned_skill(record: SkillRecord, *, shared: bool) -> SkillRecord | None:
+    place = Place(project=record.project[:_MAX_NAME], environment=record.environment[:_MAX_NAME])
+    made = skill_record_of(record.skill, place, _moment(record.first_seen))
+    if made is None:
+        return None
+    return replace(
+        made,
+        shared=made.shared or record.shared or shared,
+        passed=_count(record.passed),
+        used=_count(record.used),
+        helped=_count(record.helped),
+        harmed=_count(record.harmed),
+        last_seen=_moment(record.last_seen),
+        retired=record.retired,
+    )
+
+
+def _count(number: int) -> int:
+    return min(max(number, 0), _MOST)
+
+
+def _moment(seconds: float) -> float:
+    """Return a moment that has passed: one to come would keep a record from ever growing old."""
+    return min(max(seconds, 0.0), time.time()) if math.isfinite(seconds) else 0.0

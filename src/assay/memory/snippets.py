@@ -1,0 +1,192 @@
+"""Helpers that runs have proven: what is kept of one, and which of them may serve a goal. Pure."""
+
+import ast
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+from typing import Final, Literal
+
+from assay.contracts.lessons import Cue, Skill
+from assay.memory.embedding import likeness
+from assay.memory.scoring import is_harmful, worth
+from assay.memory.types import Place
+from assay.text.redaction import redact
+
+MOST_SKILLS: Final = 500
+"""Kept at all: they are compared one by one, once in a run."""
+_OFFERED: Final = 2
+_LEAST_LIKENESS: Final = 0.35
+_MAX_CHARS: Final = 6_000
+_MAX_TEST_CHARS: Final = 20_000
+_MAX_PURPOSE: Final = 2_000
+_MAX_NAME: Final = 100
+_ID_CHARS: Final = 16
+
+SkillRetired = Literal["", "harmful", "rotten", "stale"]
+"""Why a helper is not offered any more. `rotten`: its test failed when it was run again."""
+
+
+_Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkillRecord:
+    """One helper, with everything that is known of it."""
+
+    id: str
+    names: tuple[str, ...]
+    purpose: str
+    path: str
+    source: str
+    test_path: str
+    test: str
+    run: str = ""
+    grade: str = ""
+    environment: str = ""
+    project: str = ""
+    shared: bool = False
+    passed: int = 1
+    """How often its test has passed: at least once, before it was kept."""
+    used: int = 0
+    """How often it was offered."""
+    helped: int = 0
+    harmed: int = 0
+    first_seen: float = 0.0
+    last_seen: float = 0.0
+    """When its test passed last."""
+    retired: SkillRetired = ""
+
+    @property
+    def worth(self) -> float:
+        return worth(self.helped, self.harmed)
+
+    @property
+    def skill(self) -> Skill:
+        return Skill(
+            id=self.id,
+            names=self.names,
+            purpose=self.purpose,
+            path=PurePosixPath(self.path),
+            source=self.source,
+            test_path=PurePosixPath(self.test_path),
+            test=self.test,
+            run=self.run,
+            grade=self.grade,
+        )
+
+    def visible_in(self, place: Place) -> bool:
+        """Whether a run in this place may be offered it."""
+        here = self.shared or self.project == place.project
+        same = not place.environment or self.environment in {"", place.environment}
+        return here and same and not self.retired
+
+
+def skill_record_of(skill: Skill, place: Place, now: float) -> SkillRecord | None:
+    """Build the record of a helper; None if it may not be kept.
+
+    A secret is no reason to keep it without: taking it out would change what the code does.
+    """
+    texts = (skill.source, skill.test, " ".join(skill.names), str(skill.path), str(skill.test_path))
+    if any(redact(text) != text for text in texts) or not skill.names:
+        return None
+    if len(skill.source) > _MAX_CHARS or len(skill.test) > _MAX_TEST_CHARS:
+        return None
+    if any(path.is_absolute() or ".." in path.parts for path in (skill.path, skill.test_path)):
+        return None
+    try:
+        identity = f"{place.project}\0{skill.source}".encode()
+        " ".join(texts).encode()
+    except UnicodeEncodeError:
+        return None
+    return SkillRecord(
+        id=hashlib.sha256(identity).hexdigest()[:_ID_CHARS],
+        names=tuple(name[:_MAX_NAME] for name in skill.names),
+        purpose=redact(skill.purpose.strip()[: 4 * _MAX_PURPOSE])[:_MAX_PURPOSE],
+        path=str(skill.path),
+        source=skill.source,
+        test_path=str(skill.test_path),
+        test=skill.test,
+        run=skill.run[:_MAX_NAME],
+        grade=skill.grade[:_MAX_NAME],
+        environment=place.environment,
+        project=place.project,
+        shared=not place.project,
+        first_seen=now,
+        last_seen=now,
+    )
+
+
+def kept_again(known: SkillRecord, new: SkillRecord) -> SkillRecord:
+    """Return what is known of a helper that another run has proven too: it is right again."""
+    # The first test goes with the purpose that is kept; only one that fails now gives way.
+    tested = new if known.retired == "rotten" else known
+    return replace(
+        known,
+        path=tested.path,
+        test_path=tested.test_path,
+        test=tested.test,
+        run=new.run,
+        grade=new.grade,
+        environment=new.environment,
+        shared=known.shared or new.shared,
+        passed=known.passed + 1,
+        last_seen=new.last_seen,
+        retired=known.retired if known.retired == "harmful" else "",
+    )
+
+
+def retested(known: SkillRecord, *, passed: bool, now: float) -> SkillRecord:
+    """Return a helper after its test was run again; one that fails is not offered any more."""
+    if passed:
+        return replace(known, passed=known.passed + 1, used=known.used + 1, last_seen=now)
+    return retired(known, "rotten")
+
+
+def retired(known: SkillRecord, why: SkillRetired) -> SkillRecord:
+    """Return a helper that is not offered any more; the same helper proven again comes back."""
+    return replace(known, retired=why)
+
+
+def judged_skill(known: SkillRecord, *, helped: bool) -> SkillRecord:
+    """Return a helper with one more judgement; one that proves harmful retires."""
+    record = replace(known, helped=known.helped + helped, harmed=known.harmed + (not helped))
+    return retired(record, "harmful") if is_harmful(record.helped, record.harmed) else record
+
+
+def choose_skills(cue: Cue, known: Iterable[SkillRecord]) -> tuple[SkillRecord, ...]:
+    """Return the helpers to offer: alike in goal or signature; the proven ones first."""
+    looked_for = f"{cue.goal} {cue.text}"
+    ranked: list[tuple[float, SkillRecord]] = []
+    for record in known:
+        found = likeness(looked_for, text_of(record))
+        if found >= _LEAST_LIKENESS:
+            ranked.append((found * (1 + record.worth), record))
+    ranked.sort(key=lambda pair: (-pair[0], -pair[1].last_seen, pair[1].id))
+    chosen: dict[tuple[str, ...], SkillRecord] = {}
+    for _, record in ranked:
+        if len(chosen) < _OFFERED:
+            chosen.setdefault(record.names, record)
+    return tuple(chosen.values())
+
+
+def text_of(record: SkillRecord) -> str:
+    """Return what a helper is found by: the goal it served, and how it is called."""
+    return f"{record.purpose} {' '.join(signatures_of(record))}"
+
+
+def signatures_of(record: SkillRecord) -> tuple[str, ...]:
+    """Return how the functions and classes that it is for are called."""
+    try:
+        module = ast.parse(record.source)
+    except (SyntaxError, ValueError, RecursionError):
+        return record.names
+    found = {node.name: node for node in module.body if isinstance(node, _Definition)}
+    return tuple(_signature(found[name]) if name in found else name for name in record.names)
+
+
+def _signature(node: _Definition) -> str:
+    if isinstance(node, ast.ClassDef):
+        return f"class {node.name}"
+    returns = f" -> {ast.unparse(node.returns)}" if node.returns else ""
+    return f"{node.name}({ast.unparse(node.args)}){returns}"

@@ -1,0 +1,210 @@
+"""The near end of the process that holds the model: start it, talk to it, end it."""
+
+import importlib.util
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from subprocess import PIPE  # noqa: TID251 - a constant for anyio's processes
+from typing import Any, Self
+
+import anyio
+from anyio.abc import Process
+from pydantic import ValidationError
+
+from assay.contracts.errors import MissingExtraError
+from assay.models.local.messages import EngineMessage
+
+_CHILD = Path(__file__).with_name("llama_child.py")
+_LOAD_PATIENCE_S = 300.0
+"""A gigabyte from a slow disk takes its time."""
+_LINE_BYTES = 1 << 22
+_LOG_TAIL_BYTES = 2000
+
+# With threads that spin while they wait, generation collapses as soon as anything else, such as a
+# test, uses one of the cores.
+_ENVIRONMENT = {
+    "OMP_WAIT_POLICY": "passive",
+    "GOMP_SPINCOUNT": "0",
+    "PATH": os.defpath,
+    "LC_ALL": "C.UTF-8",
+}
+
+
+class EngineLostError(Exception):
+    """The process is gone, or says things that make no sense."""
+
+
+class EngineStartError(EngineLostError):
+    """The process cannot be started, or cannot load the model."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnginePlan:
+    """What the process loads, and how much it may take."""
+
+    model_path: Path
+    context_tokens: int
+    threads: int
+    embeddings: bool = False
+    """Whether it makes vectors of texts, and no text."""
+
+    def memory_bytes(self) -> int:
+        """Return a limit that only a runaway meets: a second copy of the weights and much more."""
+        return self.model_path.stat().st_size * 3 // 2 + (3 << 30)
+
+
+def find_engine() -> str:
+    """Return the folder to import the engine from.
+
+    Raises:
+        MissingExtraError: If it is not installed.
+    """
+    found = importlib.util.find_spec("xllamacpp")
+    if found is None or found.origin is None:
+        raise MissingExtraError("the embedded model", extra="local")
+    return str(Path(found.origin).parent.parent)
+
+
+class Engine:
+    """One running process with the model in it."""
+
+    def __init__(self, process: Process, log: int) -> None:
+        self._process = process
+        self._log = log
+        self._received = bytearray()
+        self._closed = False
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @classmethod
+    async def start(cls, plan: EnginePlan) -> Self:
+        """Start the process and wait until the model is loaded.
+
+        Raises:
+            MissingExtraError: If the engine is not installed.
+            EngineStartError: If it cannot load the model.
+        """
+        settings = {
+            "engine_path": find_engine(),
+            "model_path": str(plan.model_path.resolve()),
+            "context_tokens": plan.context_tokens,
+            "threads": plan.threads,
+            "embeddings": plan.embeddings,
+            "memory_bytes": plan.memory_bytes(),
+            "parent_pid": os.getpid(),
+        }
+        with tempfile.TemporaryDirectory(prefix="assay-engine-") as folder:
+            engine = await cls._spawn(folder)
+            try:
+                await engine.send(settings)
+                await engine.wait_until_loaded()
+            except BaseException:
+                await engine.close()
+                raise
+        return engine
+
+    @classmethod
+    async def _spawn(cls, folder: str) -> Self:
+        log = os.memfd_create("assay-engine-log", os.MFD_CLOEXEC)
+        try:
+            process = await anyio.open_process(
+                [sys.executable, "-I", str(_CHILD)],
+                stdin=PIPE,
+                stdout=PIPE,
+                stderr=log,
+                cwd=folder,
+                env=_ENVIRONMENT,
+                # An interrupt from the keyboard is for us; we decide what becomes of the child.
+                start_new_session=True,
+            )
+        except OSError as error:
+            os.close(log)
+            raise EngineStartError(f"it cannot be started: {error}") from error
+        except BaseException:
+            os.close(log)
+            raise
+        return cls(process, log)
+
+    async def wait_until_loaded(self) -> None:
+        """Hear whether the model could be loaded.
+
+        Raises:
+            EngineStartError: If not.
+        """
+        try:
+            answer = await self.receive(patience_s=_LOAD_PATIENCE_S)
+        except EngineLostError as error:
+            raise EngineStartError(f"it did not load the model: {error}") from error
+        if not answer.ready:
+            raise EngineStartError(f"it cannot load the model: {answer.failed}{self._last_words()}")
+
+    async def send(self, message: Mapping[str, Any]) -> None:
+        """Say one thing.
+
+        Raises:
+            EngineLostError: If nobody is there to hear it.
+        """
+        assert self._process.stdin is not None  # noqa: S101 - it was asked for
+        try:
+            await self._process.stdin.send(json.dumps(message).encode() + b"\n")
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError) as error:
+            raise EngineLostError(await self._how_it_ended()) from error
+
+    async def receive(self, *, patience_s: float) -> EngineMessage:
+        """Hear one thing.
+
+        Raises:
+            EngineLostError: If nothing sensible comes in time.
+        """
+        assert self._process.stdout is not None  # noqa: S101 - it was asked for
+        try:
+            with anyio.fail_after(patience_s):
+                while b"\n" not in self._received:
+                    if len(self._received) > _LINE_BYTES:
+                        raise EngineLostError("it talks nonsense")
+                    self._received += await self._process.stdout.receive()
+        except TimeoutError as error:
+            raise EngineLostError(f"it said nothing for {patience_s:g} s") from error
+        except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
+            raise EngineLostError(await self._how_it_ended()) from error
+        line, _, self._received = self._received.partition(b"\n")
+        try:
+            return EngineMessage.model_validate_json(bytes(line))
+        except ValidationError as error:
+            raise EngineLostError("it talks nonsense") from error
+
+    async def close(self) -> None:
+        """End the process; when this returns, its memory is free."""
+        if self._closed:
+            return
+        self._closed = True
+        with anyio.CancelScope(shield=True):
+            if self._process.returncode is None:
+                self._process.kill()
+            await self._process.aclose()
+        os.close(self._log)
+
+    def _last_words(self) -> str:
+        """Return the end of what the process complained about."""
+        if self._closed:
+            return ""
+        size = os.fstat(self._log).st_size
+        start = max(0, size - _LOG_TAIL_BYTES)
+        text = os.pread(self._log, _LOG_TAIL_BYTES, start).decode(errors="replace").strip()
+        return f"; it complained: {text}" if text else ""
+
+    async def _how_it_ended(self) -> str:
+        with anyio.move_on_after(5):
+            code = await self._process.wait()
+            return f"it ended with {_ending(code)}{self._last_words()}"
+        return "it closed its end"
+
+
+def _ending(code: int) -> str:
+    return f"signal {-code}" if code < 0 else f"exit code {code}"

@@ -1,0 +1,139 @@
+"""Requests, replies and failures as JSON: for recordings, scripts and the keys of both."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, Final, Literal, cast, get_args
+
+from pydantic import TypeAdapter
+
+from assay.contracts.errors import (
+    BudgetExceededError,
+    ContextOverflowError,
+    ModelRefusedError,
+    ModelUnavailableError,
+)
+from assay.contracts.messages import ModelFacts, Reply, Request
+
+FailureKind = Literal["unavailable", "refused", "overflow", "budget"]
+FAILURE_KINDS: Final[tuple[FailureKind, ...]] = get_args(FailureKind)
+
+ModelFailure = ModelUnavailableError | ModelRefusedError | BudgetExceededError
+"""What the port of models promises to raise, and nothing else."""
+
+
+@cache
+def _requests() -> TypeAdapter[Request]:
+    return TypeAdapter(Request)
+
+
+@cache
+def _replies() -> TypeAdapter[Reply]:
+    return TypeAdapter(Reply)
+
+
+@cache
+def _facts() -> TypeAdapter[ModelFacts]:
+    return TypeAdapter(ModelFacts)
+
+
+def request_to_json(request: Request) -> dict[str, Any]:
+    """What was asked. Defaults are left out, so that a new field does not change old requests."""
+    fields = _as_json(_requests().dump_python(request, exclude_defaults=True, warnings=False))
+    if "temperature" in fields:
+        fields["temperature"] = float(fields["temperature"])  # `0` asks for the same as `0.0`
+    return fields
+
+
+def reply_to_json(reply: Reply) -> dict[str, Any]:
+    """What was answered, without what is as always."""
+    return _as_json(_replies().dump_python(reply, exclude_defaults=True, warnings=False))
+
+
+def _as_json(fields: dict[str, Any]) -> dict[str, Any]:
+    # Not by pydantic: it puts something else in place of half a surrogate pair in a name, and
+    # complains of arguments and schemas that are mappings of another kind than `dict`.
+    return json.loads(json.dumps(fields, default=_plain))
+
+
+def _plain(value: object) -> dict[Any, Any]:
+    if isinstance(value, Mapping):
+        return dict(cast("Mapping[Any, Any]", value))
+    raise TypeError(f"{type(value).__name__} has no place in JSON")
+
+
+def reply_from_json(fields: Mapping[str, Any]) -> Reply:
+    """Read a reply back; pydantic's `ValidationError` if it is none."""
+    return _replies().validate_python(fields)
+
+
+def facts_to_json(facts: ModelFacts) -> dict[str, Any]:
+    """All that is known of a model, defaults too: they may change, and the model did not."""
+    return _facts().dump_python(facts, mode="json")
+
+
+def facts_from_json(fields: Mapping[str, Any]) -> ModelFacts:
+    """Read facts back; pydantic's `ValidationError` if they are none."""
+    return _facts().validate_python(fields)
+
+
+def key_of(request: Mapping[str, Any]) -> str:
+    """The same for requests that say the same: SHA-256 of their JSON with sorted names."""
+    canonical = json.dumps(request, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def line_of(fields: Mapping[str, Any]) -> bytes:
+    """One line of JSON, as readable as it can be."""
+    try:
+        return json.dumps(fields, ensure_ascii=False).encode() + b"\n"
+    except UnicodeEncodeError:
+        # Half of a surrogate pair, which models do write, has no UTF-8; JSON has an escape for it.
+        return json.dumps(fields).encode() + b"\n"
+
+
+def failure_to_json(error: ModelFailure) -> dict[str, Any]:
+    """A failure as a name from a closed set, and its words."""
+    fields: dict[str, Any] = {"kind": _kind_of(error), "message": str(error)}
+    if error.hint:
+        fields["hint"] = error.hint
+    if isinstance(error, ModelUnavailableError) and error.retry_after_s is not None:
+        fields["retry_after_s"] = error.retry_after_s
+    if isinstance(error, ModelUnavailableError) and error.turned_away:
+        fields["turned_away"] = True
+    return fields
+
+
+def _kind_of(error: ModelFailure) -> FailureKind:
+    match error:
+        case ContextOverflowError():
+            return "overflow"
+        case ModelRefusedError():
+            return "refused"
+        case ModelUnavailableError():
+            return "unavailable"
+        case BudgetExceededError():
+            return "budget"
+
+
+def build_failure(
+    kind: FailureKind,
+    message: str,
+    *,
+    hint: str = "",
+    retry_after_s: float | None = None,
+    turned_away: bool = False,
+) -> ModelFailure:
+    """Make the failure that a name stands for."""
+    match kind:
+        case "overflow":
+            return ContextOverflowError(message, hint=hint)
+        case "refused":
+            return ModelRefusedError(message, hint=hint)
+        case "unavailable":
+            return ModelUnavailableError(
+                message, hint=hint, retry_after_s=retry_after_s, turned_away=turned_away
+            )
+        case "budget":
+            return BudgetExceededError(message, hint=hint)

@@ -1,0 +1,267 @@
+"""Asks models over Anthropic's messages API, with its prompt cache."""
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing, asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from assay.contracts.errors import AssayError, MissingExtraError
+from assay.contracts.messages import (
+    Message,
+    ModelFacts,
+    Reply,
+    Request,
+    StopReason,
+    ToolCall,
+)
+from assay.contracts.ports import OnText, ignore_text
+from assay.models.catalogue import Provider, Quirks, quirks_for
+from assay.models.connection import Connection, build_http_client
+from assay.models.error_mapping import Answer
+from assay.models.provider_state import unseal
+from assay.models.stream_builder import ReplyDraft, arguments_to_send, system_text
+
+if TYPE_CHECKING:
+    from anthropic import AsyncAnthropic
+    from anthropic.types import RawContentBlockDeltaEvent, RawMessageStreamEvent
+
+_STOP_REASONS: Final[Mapping[str, StopReason]] = {
+    "max_tokens": StopReason.LENGTH,
+    "model_context_window_exceeded": StopReason.LENGTH,
+    "tool_use": StopReason.TOOL_CALLS,
+    "refusal": StopReason.FILTERED,
+}
+_CACHED: Final = {"type": "ephemeral"}
+_HIGHEST_TEMPERATURE: Final = 1.0
+_THOUGHTS: Final = "thoughts"
+"""Signed or hidden; a turn that calls tools has to come back with them."""
+
+
+@asynccontextmanager
+async def open_anthropic(
+    provider: Provider, model: str, *, facts: ModelFacts, connection: Connection
+) -> AsyncGenerator["AnthropicModel"]:
+    """Open a connection to the API; leaving the context closes it.
+
+    Raises:
+        MissingExtraError: If the SDK is not installed.
+    """
+    try:
+        from anthropic import AsyncAnthropic
+    except ImportError as error:
+        raise MissingExtraError(f"asking {provider.title}", extra=provider.extra) from error
+
+    async with AsyncAnthropic(
+        # The SDK would look for one in the environment, and on disk, if this were empty.
+        api_key=connection.api_key.get_secret_value() or "none",
+        base_url=connection.base_url,
+        max_retries=0,  # retrying is a model of its own, around this one
+        http_client=build_http_client(connection),
+    ) as client:
+        yield AnthropicModel(
+            client, provider=provider, model=model, facts=facts, connection=connection
+        )
+
+
+class AnthropicModel:
+    """One of Anthropic's models."""
+
+    def __init__(
+        self,
+        client: "AsyncAnthropic",
+        *,
+        provider: Provider,
+        model: str,
+        facts: ModelFacts,
+        connection: Connection,
+    ) -> None:
+        self._client = client
+        self._provider = provider
+        self._model = model
+        self._facts = facts
+        self._quirks = quirks_for(model)
+        self._asked = connection.asked(self.name)
+        self._timeouts = connection.timeouts
+
+    @property
+    def name(self) -> str:
+        return f"{self._provider.name}:{self._model}"
+
+    @property
+    def facts(self) -> ModelFacts:
+        return self._facts
+
+    async def reply(self, request: Request, *, on_text: OnText = ignore_text) -> Reply:
+        prefill = request.prefill if self._facts.led_by_prefill else ""
+        draft = ReplyDraft(request, on_text, prefill=prefill, unsent=_unsent(prefill))
+        ended = False
+        async with aclosing(self._events(request)) as events:
+            async for event in events:
+                _take(event, draft)
+                ended = ended or event.type == "message_stop"
+        if not ended or draft.stop_reason is None:
+            raise self._asked.unavailable("broke off before the end of its answer")
+        return draft.finish(self._model, draft.stop_reason, by=self.name)
+
+    async def _events(self, request: Request) -> AsyncGenerator["RawMessageStreamEvent"]:
+        """Yield what arrives. Only what the SDK raises is translated, not what listeners do."""
+        import httpx2
+        from anthropic import AnthropicError
+
+        failure: AssayError | None = None
+        fields = to_messages(request, facts=self._facts, quirks=self._quirks, by=self.name)
+        try:
+            async with await self._client.messages.create(
+                max_tokens=self._facts.output_limit(request),
+                messages=fields.pop("messages"),
+                model=self._model,
+                stream=True,
+                extra_body=fields,
+            ) as stream:
+                async for event in stream:
+                    yield event
+        except (AnthropicError, httpx2.HTTPError, ValueError) as error:
+            failure = self._translated(error)
+        # Out here, so that the SDK's error, which holds the whole request, is not its context.
+        if failure is not None:
+            raise failure
+
+    def _translated(self, error: Exception) -> AssayError:
+        import httpx2
+        from anthropic import APIConnectionError, APIStatusError, APITimeoutError
+
+        match error:
+            case APITimeoutError() | httpx2.TimeoutException():
+                return self._asked.silent(self._timeouts.connect_s, self._timeouts.silence_s)
+            case APIConnectionError():
+                return self._asked.unreachable(error.__cause__ or error)
+            case httpx2.HTTPError():
+                return self._asked.unreachable(error)
+            case APIStatusError(status_code=status, response=response, body=body):
+                return self._asked.failure(
+                    Answer(status=status, headers=response.headers, body=body)
+                )
+            case _:
+                return self._asked.garbled(error)
+
+
+def _take(event: "RawMessageStreamEvent", draft: ReplyDraft) -> None:
+    match event.type:
+        case "message_start":
+            draft.model = event.message.model
+            _count_input(event.message.usage, draft)
+        case "content_block_start":
+            block = event.content_block
+            if block.type == "tool_use":
+                draft.add_call(event.index, id=block.id, name=block.name)
+            elif block.type == "text":
+                draft.add_text(block.text)
+            elif block.type in {"thinking", "redacted_thinking"}:
+                draft.state.setdefault(_THOUGHTS, []).append(block.model_dump(mode="json"))
+        case "content_block_delta":
+            _take_delta(event, draft)
+        case "message_delta":
+            draft.output_tokens = event.usage.output_tokens or draft.output_tokens
+            if reason := event.delta.stop_reason:
+                draft.stop_reason = _STOP_REASONS.get(reason, StopReason.ENDED)
+        case _:
+            pass  # the ends of blocks and of the message; kinds that came after this was written
+
+
+def _take_delta(event: "RawContentBlockDeltaEvent", draft: ReplyDraft) -> None:
+    delta = event.delta
+    match delta.type:
+        case "text_delta":
+            draft.add_text(delta.text)
+        case "input_json_delta":
+            draft.add_call(event.index, written=delta.partial_json)
+        case "thinking_delta":
+            _grow_thought(draft, "thinking", delta.thinking)
+        case "signature_delta":
+            _grow_thought(draft, "signature", delta.signature)
+        case _:
+            pass  # citations, and kinds that came after this was written
+
+
+def _grow_thought(draft: ReplyDraft, name: str, text: str) -> None:
+    # Blocks come one after the other, so it is the last one that grows.
+    thoughts: list[dict[str, Any]] = draft.state.get(_THOUGHTS, [{}])
+    thoughts[-1][name] = (thoughts[-1].get(name) or "") + text
+
+
+def _count_input(usage: Any, draft: ReplyDraft) -> None:  # noqa: ANN401 - of two kinds of events
+    cached = usage.cache_read_input_tokens or 0
+    draft.cached_input_tokens = cached
+    # The API counts apart what it read from its cache and what it wrote to it.
+    draft.input_tokens = usage.input_tokens + cached + (usage.cache_creation_input_tokens or 0)
+
+
+def _unsent(prefill: str) -> str:
+    """Return the white space at the end, which the API refuses in a beginning."""
+    return prefill[len(prefill.rstrip()) :]
+
+
+def to_messages(request: Request, *, facts: ModelFacts, quirks: Quirks, by: str) -> dict[str, Any]:
+    """Write a request as the body for the messages API, without model, length and stream."""
+    fields: dict[str, Any] = {
+        "messages": _to_turns(request.messages, by),
+        "cache_control": _CACHED,  # up to the last message: the next turn begins with all of it
+    }
+    if system := system_text(request):
+        # Marked as well: other conversations begin with it too, and with the tools before it.
+        fields["system"] = [{"type": "text", "text": system, "cache_control": _CACHED}]
+    if request.tools:
+        fields["tools"] = [
+            {
+                "name": tool.name,
+                "description": tool.description,
+                "input_schema": dict(tool.parameters),
+            }
+            for tool in request.tools
+        ]
+    if request.temperature is not None and quirks.takes_temperature:
+        fields["temperature"] = min(request.temperature, _HIGHEST_TEMPERATURE)
+    # Stop words of white space only are refused.
+    if stop := [word for word in request.stop if word.strip()]:
+        fields["stop_sequences"] = stop
+    if request.json_schema is not None and facts.held_to_schema:
+        schema = {"type": "json_schema", "schema": dict(request.json_schema)}
+        fields["output_config"] = {"format": schema}
+    if facts.led_by_prefill and (beginning := request.prefill.rstrip()):
+        fields["messages"].append({"role": "assistant", "content": beginning})
+    return fields
+
+
+def _to_turns(messages: tuple[Message, ...], by: str) -> list[dict[str, Any]]:
+    """Write turns that alternate: what comes from one side in a row is one turn."""
+    turns: list[dict[str, Any]] = []
+    for message in messages:
+        if message.role == "system" or not (blocks := _to_blocks(message, by)):
+            continue
+        role = "assistant" if message.role == "assistant" else "user"
+        if turns and turns[-1]["role"] == role:
+            turns[-1]["content"] += blocks
+        else:
+            turns.append({"role": role, "content": blocks})
+    return turns
+
+
+def _to_blocks(message: Message, by: str) -> list[dict[str, Any]]:
+    if message.role == "tool":
+        return [{"type": "tool_result", "tool_use_id": message.answers, "content": message.text}]
+    # An empty text is refused.
+    said: list[dict[str, Any]] = []
+    if message.text.strip():
+        said.append({"type": "text", "text": message.text})
+    said += [
+        {
+            "type": "image",
+            "source": {"type": "base64", "media_type": one.media_type, "data": one.base64},
+        }
+        for one in message.pictures
+    ]
+    thoughts: list[dict[str, Any]] = list(unseal(message, by).get(_THOUGHTS) or ())
+    return thoughts + said + [_to_tool_use(call) for call in message.tool_calls]
+
+
+def _to_tool_use(call: ToolCall) -> dict[str, Any]:
+    return {"type": "tool_use", "id": call.id, "name": call.name, "input": arguments_to_send(call)}

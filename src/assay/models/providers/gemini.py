@@ -1,0 +1,311 @@
+"""Asks models over Gemini's own API: contents, parts and function declarations."""
+
+import base64
+import binascii
+import json
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing, asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from assay.contracts.errors import AssayError, MissingExtraError
+from assay.contracts.messages import (
+    Message,
+    ModelFacts,
+    Reply,
+    Request,
+    StopReason,
+    ToolCall,
+)
+from assay.contracts.ports import OnText, ignore_text
+from assay.models.catalogue import Provider
+from assay.models.connection import Connection, build_http_client
+from assay.models.error_mapping import Answer
+from assay.models.provider_state import unseal
+from assay.models.stream_builder import ReplyDraft, arguments_to_send, call_states, system_text
+
+if TYPE_CHECKING:
+    import httpx2
+    from google.genai.client import AsyncClient
+    from google.genai.types import Candidate, FunctionCall, GenerateContentResponse
+
+_API_VERSION: Final = "v1beta"
+_STOP_REASONS: Final[Mapping[str, StopReason]] = {
+    "STOP": StopReason.ENDED,
+    "MAX_TOKENS": StopReason.LENGTH,
+    "CONTINUATION": StopReason.LENGTH,
+    "MALFORMED_FUNCTION_CALL": StopReason.TOOL_CALLS,
+}
+"""Any other is a kind of filter."""
+_BROKE_OFF: Final = frozenset({"OTHER", "MALFORMED_RESPONSE", "FINISH_REASON_UNSPECIFIED"})
+
+_ANY_SIGNATURE: Final = b"skip_thought_signature_validator"
+"""What the API takes for the signature of a call that somebody else made."""
+_UNREADABLE: Final = "unreadable_call"
+_SEEDS: Final = 2**31
+"""The API counts with 32 bits, one of them for the sign."""
+
+
+@asynccontextmanager
+async def open_gemini(
+    provider: Provider, model: str, *, facts: ModelFacts, connection: Connection
+) -> AsyncGenerator["GeminiModel"]:
+    """Open a connection to the API; leaving the context closes it.
+
+    Raises:
+        MissingExtraError: If the SDK is not installed.
+    """
+    try:
+        from google import genai
+        from google.genai.types import HttpOptions
+    except ImportError as error:
+        raise MissingExtraError(f"asking {provider.title}", extra=provider.extra) from error
+
+    async with build_http_client(connection) as http_client:
+        _keep_timeouts(http_client)
+        client = genai.Client(
+            # The SDK would look for one in the environment if this were empty.
+            api_key=connection.api_key.get_secret_value() or "none",
+            vertexai=False,
+            http_options=HttpOptions(
+                base_url=connection.base_url,
+                api_version=_API_VERSION,
+                httpx_async_client=http_client,
+            ),
+        )
+        try:
+            yield GeminiModel(
+                client.aio, provider=provider, model=model, facts=facts, connection=connection
+            )
+        finally:
+            client.close()  # the blocking half of it, which is made in any case
+
+
+def _keep_timeouts(http_client: "httpx2.AsyncClient") -> None:
+    """Undo what the SDK does to a request: it has one number for all waits, or none at all."""
+    timeout = http_client.timeout.as_dict()
+
+    async def set_timeout(request: "httpx2.Request") -> None:
+        request.extensions["timeout"] = timeout
+
+    http_client.event_hooks = {"request": [set_timeout]}
+
+
+class GeminiModel:
+    """One of Google's models."""
+
+    def __init__(
+        self,
+        client: "AsyncClient",
+        *,
+        provider: Provider,
+        model: str,
+        facts: ModelFacts,
+        connection: Connection,
+    ) -> None:
+        self._client = client
+        self._provider = provider
+        self._model = model
+        self._facts = facts
+        self._asked = connection.asked(self.name)
+        self._timeouts = connection.timeouts
+
+    @property
+    def name(self) -> str:
+        return f"{self._provider.name}:{self._model}"
+
+    @property
+    def facts(self) -> ModelFacts:
+        return self._facts
+
+    async def reply(self, request: Request, *, on_text: OnText = ignore_text) -> Reply:
+        draft = ReplyDraft(request, on_text)
+        async with aclosing(self._responses(request)) as responses:
+            async for response in responses:
+                self._take(response, draft, request)
+        if draft.stop_reason is None:
+            raise self._asked.unavailable("broke off before the end of its answer")
+        return draft.finish(self._model, draft.stop_reason, by=self.name)
+
+    async def _responses(self, request: Request) -> AsyncGenerator["GenerateContentResponse"]:
+        """Yield what arrives. Only what the SDK raises is translated, not what listeners do."""
+        import httpx2
+        from google.genai.errors import APIError
+
+        failure: AssayError | None = None
+        try:
+            stream = await self._client.models.generate_content_stream(
+                model=self._model,
+                contents=to_contents(request, by=self.name),  # pyright: ignore[reportArgumentType] - dictionaries
+                config=to_config(request, facts=self._facts),  # pyright: ignore[reportArgumentType] - a dictionary
+            )
+            async for response in stream:
+                yield response
+        except (APIError, httpx2.HTTPError, ValueError) as error:
+            failure = self._translated(error)
+        # Out here, so that the SDK's error, which holds the whole request, is not its context.
+        if failure is not None:
+            raise failure
+
+    def _translated(self, error: Exception) -> AssayError:
+        import httpx2
+        from google.genai.errors import APIError
+
+        match error:
+            case httpx2.TimeoutException():
+                return self._asked.silent(self._timeouts.connect_s, self._timeouts.silence_s)
+            case httpx2.HTTPError():
+                return self._asked.unreachable(error)
+            case APIError():
+                return self._asked.failure(_answer(error))
+            case _:
+                return self._asked.garbled(error)
+
+    def _take(
+        self, response: "GenerateContentResponse", draft: ReplyDraft, request: Request
+    ) -> None:
+        draft.model = response.model_version or draft.model
+        if usage := response.usage_metadata:
+            draft.input_tokens = usage.prompt_token_count or 0
+            draft.cached_input_tokens = usage.cached_content_token_count or 0
+            written = (usage.candidates_token_count, usage.thoughts_token_count)
+            draft.output_tokens = sum(count or 0 for count in written)
+        if response.prompt_feedback and response.prompt_feedback.block_reason:
+            draft.stop_reason = StopReason.FILTERED
+        for candidate in (response.candidates or ())[:1]:
+            _take_parts(candidate, draft)
+            if reason := candidate.finish_reason:
+                self._take_end(reason.value, draft, request)
+
+    def _take_end(self, reason: str, draft: ReplyDraft, request: Request) -> None:
+        if reason in _BROKE_OFF:
+            raise self._asked.unavailable(f"could not go on: {reason}")
+        if reason == "MALFORMED_FUNCTION_CALL":
+            # The API parses arguments itself, and the SDK leaves out what it says of broken ones.
+            draft.add_call(_UNREADABLE, name=_tool_meant(request), written="(not valid JSON)")
+        draft.stop_reason = _STOP_REASONS.get(reason, StopReason.FILTERED)
+
+
+def _answer(error: Any) -> Answer:  # noqa: ANN401 - typed, but by parts that are not installed
+    headers: Mapping[str, str] = getattr(error.response, "headers", None) or {}
+    return Answer(status=error.code or 200, headers=headers, body=error.details)
+
+
+def _take_parts(candidate: "Candidate", draft: ReplyDraft) -> None:
+    parts = candidate.content.parts if candidate.content else None
+    for part in parts or ():
+        if part.text and not part.thought:
+            draft.add_text(part.text)
+        if call := part.function_call:
+            signature = part.thought_signature
+            draft.add_call(
+                object(),  # each comes whole
+                id=call.id or "",
+                name=call.name or "",
+                written=_arguments(call),
+                state=base64.b64encode(signature).decode() if signature else None,
+            )
+
+
+def _arguments(call: "FunctionCall") -> str:
+    return json.dumps(call.args or {}, ensure_ascii=False)
+
+
+def _tool_meant(request: Request) -> str:
+    """Name the tool of a call that the API could not read, and does not show."""
+    names = [tool.name for tool in request.tools]
+    return names[0] if len(names) == 1 else _UNREADABLE
+
+
+def to_config(request: Request, *, facts: ModelFacts) -> dict[str, Any]:
+    """Write all of a request but its messages."""
+    config: dict[str, Any] = {
+        "max_output_tokens": facts.output_limit(request),
+        # Calls are ours to make and to count.
+        "automatic_function_calling": {"disable": True},
+        "automatic_continuation": False,
+    }
+    if system := system_text(request):
+        config["system_instruction"] = system
+    if request.temperature is not None:
+        config["temperature"] = request.temperature
+    if request.seed is not None and facts.drawn_by_seed:
+        config["seed"] = request.seed % _SEEDS
+    if request.stop:
+        config["stop_sequences"] = list(request.stop)
+    if request.tools:
+        declarations = [
+            {
+                "name": tool.name,
+                "description": tool.description,
+                "parameters_json_schema": dict(tool.parameters),
+            }
+            for tool in request.tools
+        ]
+        config["tools"] = [{"function_declarations": declarations}]
+    if request.json_schema is not None and facts.held_to_schema:
+        config["response_mime_type"] = "application/json"
+        config["response_json_schema"] = dict(request.json_schema)
+    return config
+
+
+def to_contents(request: Request, *, by: str) -> list[dict[str, Any]]:
+    """Write the messages: what comes from one side in a row is one content."""
+    names = {call.id: call.name for message in request.messages for call in message.tool_calls}
+    contents: list[dict[str, Any]] = []
+    for message in request.messages:
+        if message.role == "system":
+            continue
+        role = "model" if message.role == "assistant" else "user"
+        parts = _to_parts(message, names, by)
+        if contents and contents[-1]["role"] == role:
+            contents[-1]["parts"] += parts
+        else:
+            contents.append({"role": role, "parts": parts})
+    return contents
+
+
+def _to_parts(message: Message, names: Mapping[str, str], by: str) -> list[dict[str, Any]]:
+    if message.role == "tool":
+        response = {
+            "id": message.answers,
+            "name": names.get(message.answers, message.answers),
+            "response": {"output": message.text},
+        }
+        return [{"function_response": response}]
+    said: list[dict[str, Any]] = []
+    if message.text or not message.tool_calls:
+        said.append({"text": message.text})
+    said += [
+        {"inline_data": {"mime_type": one.media_type, "data": base64.b64decode(one.base64)}}
+        for one in message.pictures
+    ]
+    signatures = _signatures_of(message, by)
+    calls = [
+        _to_function_call(call, signature)
+        for call, signature in zip(message.tool_calls, signatures, strict=True)
+    ]
+    return said + calls
+
+
+def _signatures_of(message: Message, by: str) -> list[bytes | None]:
+    states = call_states(unseal(message, by), len(message.tool_calls))
+    signatures = [_signature_in(state) for state in states]
+    # Of several calls at once the API signs, and wants to see signed, only the first.
+    if signatures and not any(signatures):
+        signatures[0] = _ANY_SIGNATURE
+    return signatures
+
+
+def _signature_in(state: object) -> bytes | None:
+    try:
+        return base64.b64decode(state, validate=True) if isinstance(state, str) else None
+    except binascii.Error:
+        return None
+
+
+def _to_function_call(call: ToolCall, signature: bytes | None) -> dict[str, Any]:
+    function_call = {"id": call.id, "name": call.name, "args": arguments_to_send(call)}
+    part: dict[str, Any] = {"function_call": function_call}
+    if signature:
+        part["thought_signature"] = signature
+    return part

@@ -1,0 +1,294 @@
+"""Asks models over OpenAI's chat completions, the format that most servers speak."""
+
+import json
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing, asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from assay.contracts.errors import AssayError, MissingExtraError
+from assay.contracts.messages import (
+    Message,
+    ModelFacts,
+    Reply,
+    Request,
+    StopReason,
+    ToolCall,
+    ToolSpec,
+)
+from assay.contracts.ports import OnText, ignore_text
+from assay.models.catalogue import Provider, Quirks, quirks_for
+from assay.models.connection import Connection, build_http_client
+from assay.models.error_mapping import Answer
+from assay.models.provider_state import unseal
+from assay.models.stream_builder import ReplyDraft, arguments_to_send, call_states
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+    from openai.types import CompletionUsage
+    from openai.types.chat import ChatCompletionChunk
+    from openai.types.chat.chat_completion_chunk import Choice
+
+_STOP_REASONS: Final[Mapping[str, StopReason]] = {
+    "length": StopReason.LENGTH,
+    "model_length": StopReason.LENGTH,
+    "tool_calls": StopReason.TOOL_CALLS,
+    "function_call": StopReason.TOOL_CALLS,
+    "content_filter": StopReason.FILTERED,
+}
+_BROKE_OFF: Final = frozenset({"abort", "error", "insufficient_system_resource"})
+"""Reasons for stopping that say the server could not go on."""
+
+_REASONING_TEXT: Final = "reasoning_content"
+"""DeepSeek's name for it, and of those after it."""
+_REASONING_PARTS: Final = "reasoning_details"
+"""OpenRouter's name for the same in parts, some of them signed or encrypted."""
+_REASONING: Final = (_REASONING_TEXT, _REASONING_PARTS)
+_GROWING: Final = frozenset({"text", "summary", "data"})
+"""What of a part comes in pieces."""
+_CALL_STATE: Final = "extra_content"
+"""Where Gemini's compatible endpoint keeps the signature of a call."""
+
+_NO_KEY = "none"
+"""The SDK insists on a key, and would otherwise take one from the environment."""
+
+
+@asynccontextmanager
+async def open_openai_compatible(
+    provider: Provider, model: str, *, facts: ModelFacts, connection: Connection
+) -> AsyncGenerator["OpenAICompatibleModel"]:
+    """Open a connection to a server; leaving the context closes it.
+
+    Raises:
+        MissingExtraError: If the SDK is not installed.
+    """
+    try:
+        from openai import AsyncOpenAI, Omit
+    except ImportError as error:
+        raise MissingExtraError(f"asking {provider.title}", extra=provider.extra) from error
+
+    # The SDK would send these from the environment to whoever is asked.
+    organisation = {"OpenAI-Organization": Omit(), "OpenAI-Project": Omit()}
+    async with AsyncOpenAI(
+        api_key=connection.api_key.get_secret_value() or _NO_KEY,
+        base_url=connection.base_url,
+        max_retries=0,  # retrying is a model of its own, around this one
+        default_headers={} if provider.name == "openai" else organisation,  # pyright: ignore[reportArgumentType] - documented
+        http_client=build_http_client(connection),
+    ) as client:
+        yield OpenAICompatibleModel(
+            client, provider=provider, model=model, facts=facts, connection=connection
+        )
+
+
+class OpenAICompatibleModel:
+    """One model behind a server that speaks chat completions."""
+
+    def __init__(
+        self,
+        client: "AsyncOpenAI",
+        *,
+        provider: Provider,
+        model: str,
+        facts: ModelFacts,
+        connection: Connection,
+    ) -> None:
+        self._client = client
+        self._provider = provider
+        self._model = model
+        self._facts = facts
+        self._quirks = quirks_for(model)
+        self._asked = connection.asked(self.name)
+        self._timeouts = connection.timeouts
+
+    @property
+    def name(self) -> str:
+        return f"{self._provider.name}:{self._model}"
+
+    @property
+    def facts(self) -> ModelFacts:
+        return self._facts
+
+    async def reply(self, request: Request, *, on_text: OnText = ignore_text) -> Reply:
+        prefill = request.prefill if self._facts.led_by_prefill else ""
+        draft = ReplyDraft(request, on_text, prefill=prefill)
+        async with aclosing(self._chunks(request)) as chunks:
+            async for chunk in chunks:
+                self._take(chunk, draft)
+        if draft.stop_reason is None:
+            raise self._asked.unavailable("broke off before the end of its answer")
+        return draft.finish(self._model, draft.stop_reason, by=self.name)
+
+    async def _chunks(self, request: Request) -> AsyncGenerator["ChatCompletionChunk"]:
+        """Yield what arrives. Only what the SDK raises is translated, not what listeners do."""
+        from openai import OpenAIError
+
+        failure: AssayError | None = None
+        fields = to_chat_completion(
+            request,
+            facts=self._facts,
+            provider=self._provider,
+            quirks=self._quirks,
+            by=self.name,
+        )
+        try:
+            async with await self._client.chat.completions.create(
+                messages=fields.pop("messages"),
+                model=self._model,
+                stream=True,
+                extra_body=fields,
+            ) as stream:
+                async for chunk in stream:
+                    yield chunk
+        except (OpenAIError, ValueError) as error:
+            failure = self._translated(error)
+        # Out here, so that the SDK's error, which holds the whole request, is not its context.
+        if failure is not None:
+            raise failure
+
+    def _translated(self, error: Exception) -> AssayError:
+        from openai import APIConnectionError, APIError, APIStatusError, APITimeoutError
+
+        match error:
+            case APITimeoutError():
+                return self._asked.silent(self._timeouts.connect_s, self._timeouts.silence_s)
+            case APIConnectionError():
+                return self._asked.unreachable(error.__cause__ or error)
+            case APIStatusError(status_code=status, response=response, body=body):
+                return self._asked.failure(
+                    Answer(status=status, headers=response.headers, body=body)
+                )
+            case APIError(body=body, message=message):
+                return self._asked.failure(Answer(status=200, body=body or message))
+            case _:
+                return self._asked.garbled(error)
+
+    def _take(self, chunk: "ChatCompletionChunk", draft: ReplyDraft) -> None:
+        draft.model = chunk.model or draft.model
+        if chunk.usage:
+            _count(chunk.usage, draft)
+        # Servers leave out what the types promise, hence the `or` here and below.
+        for choice in chunk.choices or ():
+            _take_choice(choice, draft)
+            if choice.finish_reason in _BROKE_OFF:
+                raise self._asked.unavailable(f"could not go on: {choice.finish_reason}")
+
+
+def _take_choice(choice: "Choice", draft: ReplyDraft) -> None:
+    refusal = None
+    if delta := choice.delta:
+        refusal = delta.refusal
+        draft.add_text(delta.content or refusal or "")
+        _keep_reasoning(delta.model_extra or {}, draft)
+        for call in delta.tool_calls or ():
+            function = call.function
+            draft.add_call(
+                call.index or 0,
+                id=call.id or "",
+                name=(function and function.name) or "",
+                written=(function and function.arguments) or "",
+                state=(call.model_extra or {}).get(_CALL_STATE),
+            )
+    if refusal:
+        draft.stop_reason = StopReason.FILTERED
+    elif choice.finish_reason and draft.stop_reason is None:
+        draft.stop_reason = _STOP_REASONS.get(choice.finish_reason, StopReason.ENDED)
+
+
+def _keep_reasoning(fields: Mapping[str, Any], draft: ReplyDraft) -> None:
+    """Keep what was thought: who sends it under these names wants it back with the calls."""
+    if text := fields.get(_REASONING_TEXT):
+        draft.state[_REASONING_TEXT] = draft.state.get(_REASONING_TEXT, "") + text
+    kept: list[dict[str, Any]] = draft.state.setdefault(_REASONING_PARTS, [])
+    for part in fields.get(_REASONING_PARTS) or ():
+        same = next((one for one in kept if _is_same_part(one, part)), None)
+        if same is None:
+            kept.append(dict(part))
+            continue
+        for name, value in part.items():
+            if name in _GROWING and value:
+                same[name] = (same.get(name) or "") + value
+            elif value is not None:
+                same[name] = value
+
+
+def _is_same_part(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    names = ("index", "type")
+    return other.get("index") is not None and all(one.get(n) == other.get(n) for n in names)
+
+
+def _count(usage: "CompletionUsage", draft: ReplyDraft) -> None:
+    details = usage.prompt_tokens_details
+    # DeepSeek has its own name for it.
+    cached = (details and details.cached_tokens) or getattr(usage, "prompt_cache_hit_tokens", 0)
+    draft.input_tokens = usage.prompt_tokens or 0
+    draft.cached_input_tokens = cached or 0
+    draft.output_tokens = usage.completion_tokens or 0
+
+
+def to_chat_completion(
+    request: Request, *, facts: ModelFacts, provider: Provider, quirks: Quirks, by: str
+) -> dict[str, Any]:
+    """Write a request as the body of a chat completion, without model and stream."""
+    fields: dict[str, Any] = {
+        "messages": [_to_message(message, provider, by) for message in request.messages],
+        provider.max_tokens_name: facts.output_limit(request),
+    }
+    if provider.streams_usage:
+        fields["stream_options"] = {"include_usage": True}
+    if request.temperature is not None and quirks.takes_temperature:
+        fields["temperature"] = request.temperature
+    if request.seed is not None and facts.drawn_by_seed:
+        fields["seed"] = request.seed
+    if request.stop and quirks.takes_stop:
+        fields["stop"] = list(request.stop)
+    if request.tools:
+        fields["tools"] = [_to_tool(tool) for tool in request.tools]
+    if request.json_schema is not None and facts.held_to_schema:
+        schema = {"name": "reply", "schema": dict(request.json_schema), "strict": True}
+        fields["response_format"] = {"type": "json_schema", "json_schema": schema}
+    if request.prefill and facts.led_by_prefill:
+        fields["messages"].append({"role": "assistant", "content": request.prefill})
+        fields |= provider.prefill_parameters
+    return fields
+
+
+def _to_tool(tool: ToolSpec) -> dict[str, Any]:
+    function = {
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": dict(tool.parameters),
+    }
+    return {"type": "function", "function": function}
+
+
+def _to_message(message: Message, provider: Provider, by: str) -> dict[str, Any]:
+    written: dict[str, Any] = {"role": message.role, "content": message.text}
+    if message.pictures:
+        said = [{"type": "text", "text": message.text}] if message.text else []
+        written["content"] = said + [
+            {
+                "type": "image_url",
+                "image_url": {"url": f"data:{one.media_type};base64,{one.base64}"},
+            }
+            for one in message.pictures
+        ]
+    if message.role == "tool":
+        written["tool_call_id"] = message.answers
+    if message.tool_calls:
+        written["content"] = message.text or None
+        state = unseal(message, by)
+        written |= {name: state[name] for name in _REASONING if name in state}
+        states = call_states(state, len(message.tool_calls))
+        written["tool_calls"] = [
+            _to_tool_call(call, provider, of_call)
+            for call, of_call in zip(message.tool_calls, states, strict=True)
+        ]
+    return written
+
+
+def _to_tool_call(call: ToolCall, provider: Provider, state: object) -> dict[str, Any]:
+    # Not as it was written: servers put past calls into templates, and fail on broken JSON.
+    arguments = json.dumps(arguments_to_send(call))
+    function = {"name": call.name, "arguments": arguments}
+    more = {_CALL_STATE: state} if state else dict(provider.tool_call_parameters)
+    return {"id": call.id, "type": "function", "function": function} | more

@@ -1,0 +1,381 @@
+"""Which models can be used here, why the others cannot, and which one `auto` takes."""
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, Literal
+from urllib.parse import urlsplit
+
+import anyio
+from pydantic import SecretStr
+
+from assay.contracts.distribution import missing_extras
+from assay.contracts.errors import MissingExtraError, UsageError
+from assay.contracts.messages import Price
+from assay.models.catalogue import Provider, providers
+from assay.models.connection import Connection, Timeouts
+from assay.models.discover_servers import list_models
+from assay.models.local.download import WeightsStore
+from assay.models.local.weights import Weights, known_weights
+from assay.models.local.wheel_source import PipSurroundings
+from assay.settings.load import KeyVariable, ModelSettings, credentials_file, expand_home
+
+Kind = Literal["auto", "local", "scripted", "replay", "replay-lenient", "provider"]
+
+CUSTOM: Final = "custom"
+"""The name of the endpoint that `models.base_url` gives."""
+AUTO_KEYS: Final = ("openai", "openrouter", "gemini", "anthropic", CUSTOM)
+"""Providers that `auto` takes if their key is set, in this order."""
+_PATIENCE_S: Final = 0.3
+"""For servers on this machine, which answer at once or are not there."""
+_LOCAL: Final = "local"
+"""The extra that has the engine of the embedded model."""
+_OTHER_NAMES: Final[Mapping[str, KeyVariable]] = {"GEMINI_API_KEY": "GOOGLE_API_KEY"}
+_USUAL_PORTS: Final = {"http": ":80", "https": ":443"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """A name, taken apart."""
+
+    kind: Kind
+    rest: str = ""
+    """What stands behind the colon."""
+    provider: Provider | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usable:
+    """A model or a provider of models, and whether it can be used here."""
+
+    name: str
+    """What to write behind `--model`."""
+    title: str
+    usable: bool
+    reason: str
+    """Why it is usable, or why not."""
+    fix: str = ""
+    """What would make it so."""
+    by_auto: bool = False
+    """Whether it is the one that `auto` takes."""
+
+
+def understand(name: str, settings: ModelSettings) -> Chosen:
+    """Take a name apart.
+
+    Raises:
+        UsageError: If it names nothing that is known.
+    """
+    head, colon, rest = name.partition(":")
+    known = {provider.name: provider for provider in known_providers(settings)}
+    match head:
+        case "auto" if not colon:
+            return Chosen(kind="auto")
+        case "local":
+            return Chosen(kind="local", rest=embedded(rest).name if rest else "")
+        case "scripted" | "replay" | "replay-lenient":
+            if not rest:
+                raise UsageError(f"{name!r} names no file", hint=f"write `{head}:PATH`")
+            return Chosen(kind=head, rest=rest)
+        case _ if head in known:
+            return Chosen(kind="provider", rest=rest, provider=known[head])
+        case _ if head == CUSTOM:
+            raise UsageError(f"{name!r} needs an address", hint="set ASSAY_BASE_URL")
+        case _:
+            raise _unknown(name, head, list(known))
+
+
+def embedded(name: str = "") -> Weights:
+    """Return the embedded model of that name, or the default one.
+
+    Raises:
+        UsageError: If there is none.
+    """
+    known = known_weights()
+    if not name:
+        return next(iter(known.values()))
+    if name in known:
+        return known[name]
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    names = ", ".join(f"`local:{one}`" for one in known)
+    raise UsageError(
+        f"there is no embedded model {name!r}",
+        hint=f"did you mean `local:{near[0]}`?" if near else f"choose one of {names}",
+    )
+
+
+def _unknown(name: str, head: str, known: Sequence[str]) -> UsageError:
+    if maker := _maker_of(name):
+        return UsageError(f"there is no model {name!r}", hint=f"did you mean `{maker}:{name}`?")
+    others = ("auto", "local", "scripted", "replay")
+    near = difflib.get_close_matches(head.lower(), [*known, *others], n=1, cutoff=0.6)
+    if near:
+        meant = name.replace(head, near[0], 1)
+        return UsageError(f"there is no model {name!r}", hint=f"did you mean `{meant}`?")
+    return UsageError(
+        f"there is no model {name!r}",
+        hint=f"write `auto`, `local` or PROVIDER:MODEL; providers are {', '.join(known)}",
+    )
+
+
+def _maker_of(model: str) -> str:
+    """Name the provider whose own models are called so, for those who forget to write it."""
+    for provider in providers():
+        maker, _, name = provider.default_model.rpartition("/")
+        # Who writes a maker before the name is not the maker.
+        if not maker and name and model.lower().startswith(f"{name.partition('-')[0]}-"):
+            return provider.name
+    return ""
+
+
+def known_providers(settings: ModelSettings) -> tuple[Provider, ...]:
+    """Return those of the catalogue, at the addresses the settings give, and one's own endpoint."""
+    known = {provider.name: provider for provider in providers()}
+    for name, address in settings.base_urls.items():
+        if name not in known:
+            raise UsageError(
+                f"setting models.base_urls: there is no provider {name!r}",
+                hint=f"providers are {', '.join(known)}",
+            )
+        known[name] = known[name].model_copy(update={"base_url": address})
+    if settings.base_url:
+        known[CUSTOM] = Provider(
+            name=CUSTOM,
+            title="your own endpoint",
+            wire="openai",
+            base_url=settings.base_url,
+            key_variable="ASSAY_API_KEY",
+            drawn_by_seed=True,
+        )
+    return tuple(known.values())
+
+
+def connection_to(provider: Provider, settings: ModelSettings) -> Connection:
+    """Return how to reach a provider.
+
+    Raises:
+        UsageError: If it wants a key and there is none.
+    """
+    key = _key_of(provider, settings)
+    if key is None and _needs_key(provider):
+        raise UsageError(f"there is no key for {provider.title}", hint=_key_hint(provider))
+    return Connection(
+        base_url=provider.base_url,
+        api_key=key or SecretStr(""),
+        key_variable=provider.key_variable,
+        timeouts=Timeouts(silence_s=settings.timeout_s),
+    )
+
+
+def key_for(address: str, settings: ModelSettings) -> SecretStr:
+    """Return the key that was given for whoever answers at an address; an empty one if none was."""
+    # One's own endpoint stands last, and comes first: its key was meant for that very address.
+    for provider in reversed(known_providers(settings)):
+        key = _key_of(provider, settings)
+        if key is not None and _origin(provider.base_url) == _origin(address):
+            return key
+    return SecretStr("")
+
+
+def _origin(address: str) -> tuple[str, str]:
+    parts = urlsplit(address)
+    return parts.scheme, parts.netloc.lower().removesuffix(_USUAL_PORTS.get(parts.scheme, ""))
+
+
+def _needs_key(provider: Provider) -> bool:
+    return bool(provider.key_variable) and provider.name != CUSTOM
+
+
+def _key_of(provider: Provider, settings: ModelSettings) -> SecretStr | None:
+    name = _key_name(provider, settings)
+    return SecretStr(settings.api_keys[name].get_secret_value().strip()) if name else None
+
+
+def _key_name(provider: Provider, settings: ModelSettings) -> KeyVariable | None:
+    """Return where the key was found."""
+    wanted = (provider.key_variable, _OTHER_NAMES.get(provider.key_variable))
+    for name, key in settings.api_keys.items():
+        if name in wanted and key.get_secret_value().strip():
+            return name
+    return None
+
+
+def _key_hint(provider: Provider) -> str:
+    return f"set {provider.key_variable}, or write it into {credentials_file()}"
+
+
+def extras_of(name: str, settings: ModelSettings) -> tuple[str, ...]:
+    """Return the extras that the model of this name needs.
+
+    For `auto`, none if a model could answer as it is, otherwise that of the embedded model.
+
+    Raises:
+        UsageError: If the name is not known.
+    """
+    chosen = understand(name, settings)
+    if chosen.provider is not None:
+        return (chosen.provider.extra,)
+    if chosen.kind == "local":
+        return (_LOCAL,)
+    if chosen.kind != "auto":
+        return ()
+    known = {provider.name: provider for provider in known_providers(settings)}
+    hosted = (known[each] for each in AUTO_KEYS if each in known)
+    if any(_look_at_key(each, settings).usable for each in hosted):
+        return ()
+    # Servers on this machine, which may answer, need one too.
+    servers = {each.extra for each in known.values() if each.local}
+    return () if len(missing_extras(servers)) < len(servers) else (_LOCAL,)
+
+
+def check_installed(provider: Provider) -> None:
+    """Raise `MissingExtraError` if what speaks to this provider is not installed."""
+    if missing_extras((provider.extra,)):
+        raise MissingExtraError(f"asking {provider.title}", extra=provider.extra)
+
+
+def check_engine() -> None:
+    """Raise `MissingExtraError` if the engine of the embedded model is not installed."""
+    if missing_extras((_LOCAL,)):
+        raise MissingExtraError("the embedded model", extra=_LOCAL)
+
+
+def price_overrides(settings: ModelSettings) -> dict[str, Price]:
+    """Return the prices that the settings give."""
+    return {
+        name: Price(
+            input_usd=price.input_usd,
+            output_usd=price.output_usd,
+            cached_input_usd=price.cached_input_usd,
+        )
+        for name, price in settings.prices.items()
+    }
+
+
+def weights_store(settings: ModelSettings) -> WeightsStore:
+    """Return where fetched weights are kept."""
+    pip = PipSurroundings(
+        search_path=settings.search_path, environment=dict(settings.pip_environment)
+    )
+    return WeightsStore(folder=settings.cache_dir / "models", pip=pip)
+
+
+async def survey(settings: ModelSettings, *, patience_s: float = _PATIENCE_S) -> tuple[Usable, ...]:
+    """Look at everything that could answer here; the one that `auto` takes is marked."""
+    known = known_providers(settings)
+    found = [_look_at_key(provider, settings) for provider in known if not provider.local]
+    found += await _look_at_servers([one for one in known if one.local], settings, patience_s)
+    found += await _look_at_embedded(settings)
+    taken = next((one for one in _in_order(found) if one.usable), None)
+    return tuple(replace(one, by_auto=one is taken) for one in found)
+
+
+def _in_order(found: Sequence[Usable]) -> list[Usable]:
+    by_head = {one.name.partition(":")[0]: one for one in reversed(found)}
+    hosted = [by_head[name] for name in AUTO_KEYS if name in by_head]
+    servers = {provider.name for provider in providers() if provider.local}
+    others = [one for one in found if one.name.partition(":")[0] in servers]
+    return [*hosted, *others, by_head["local"]]
+
+
+async def choose(settings: ModelSettings, *, patience_s: float = _PATIENCE_S) -> Usable:
+    """Return what `auto` means here, looking no further than needed.
+
+    Raises:
+        MissingExtraError: If nothing is usable; the embedded model would be with its engine.
+    """
+    known = {provider.name: provider for provider in known_providers(settings)}
+    for name in AUTO_KEYS:
+        if name in known and (one := _look_at_key(known[name], settings)).usable:
+            return one
+    servers = [one for one in known.values() if one.local]
+    for one in await _look_at_servers(servers, settings, patience_s):
+        if one.usable:
+            return one
+    check_engine()
+    return (await _look_at_embedded(settings))[0]
+
+
+def _look_at_key(provider: Provider, settings: ModelSettings) -> Usable:
+    model = provider.default_model
+    name = f"{provider.name}:{model}" if model else provider.name
+    found = Usable(name=name, title=provider.title, usable=False, reason="")
+    if _needs_key(provider) and _key_of(provider, settings) is None:
+        return replace(found, reason=f"{provider.key_variable} is not set", fix=_key_hint(provider))
+    try:
+        check_installed(provider)
+    except MissingExtraError as error:
+        return replace(found, reason=f"the extra {error.extra!r} is not installed", fix=error.hint)
+    if provider.name == CUSTOM:
+        return replace(found, usable=True, reason="ASSAY_BASE_URL is set")
+    return replace(found, usable=True, reason=f"{_key_name(provider, settings)} is set")
+
+
+async def _look_at_servers(
+    servers: Sequence[Provider], settings: ModelSettings, patience_s: float
+) -> list[Usable]:
+    found: dict[str, Usable] = {}
+
+    async def look(provider: Provider) -> None:
+        found[provider.name] = await _look_at_server(provider, settings, patience_s)
+
+    async with anyio.create_task_group() as tasks:
+        for provider in servers:
+            tasks.start_soon(look, provider)
+    return [found[provider.name] for provider in servers]
+
+
+async def _look_at_server(provider: Provider, settings: ModelSettings, patience_s: float) -> Usable:
+    found = Usable(name=provider.name, title=provider.title, usable=False, reason="")
+    try:
+        check_installed(provider)
+    except MissingExtraError as error:
+        return replace(found, reason=f"the extra {error.extra!r} is not installed", fix=error.hint)
+    models = await list_models(connection_to(provider, settings), patience_s=patience_s)
+    if models is None:
+        return replace(found, reason=f"nothing answers at {provider.base_url}")
+    if not models:
+        return replace(found, reason=f"it answers at {provider.base_url}, and has no model")
+    return replace(
+        found,
+        name=f"{provider.name}:{models[0].name}",
+        usable=True,
+        reason=f"it answers at {provider.base_url}, and has {len(models)} model"
+        + ("s" if len(models) > 1 else ""),
+    )
+
+
+async def _look_at_embedded(settings: ModelSettings) -> list[Usable]:
+    missing = MissingExtraError("", extra=_LOCAL) if missing_extras((_LOCAL,)) else None
+    store = weights_store(settings)
+    found = [await _look_at_weights(store, weights) for weights in known_weights().values()]
+    if settings.local_path:
+        found.insert(0, _look_at_own_file(expand_home(settings.local_path)))
+    if missing is None:
+        return found
+    told = f"the extra {missing.extra!r} is not installed"
+    return [replace(one, usable=False, reason=told, fix=missing.hint) for one in found]
+
+
+def _look_at_own_file(path: Path) -> Usable:
+    there = path.is_file()
+    return Usable(
+        name="local",
+        title="embedded, your own weights",
+        usable=there,
+        reason=f"it runs {path}" if there else f"there is no file {str(path)!r}",
+        fix="" if there else "set ASSAY_MODEL_PATH to a GGUF file, or unset it",
+    )
+
+
+async def _look_at_weights(store: WeightsStore, weights: Weights) -> Usable:
+    here = await store.find(weights)
+    size = f"{weights.size_bytes / 1e9:.1f} GB"
+    return Usable(
+        name=f"local:{weights.name}",
+        title=f"embedded, {weights.title}",
+        usable=True,
+        reason=f"{size} of weights are here" if here else f"fetches {size} at first use",
+        fix="" if here else f"`assay models pull {weights.name}` fetches them now",
+    )

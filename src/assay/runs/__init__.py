@@ -1,0 +1,1 @@
+"""Starts, resumes, replays and re-verifies runs."""

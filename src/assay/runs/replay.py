@@ -1,0 +1,203 @@
+"""Does a run again without a model: what it said comes from the record, the rest is done anew."""
+
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from assay.agent.context import Parts
+from assay.agent.loop import pursue
+from assay.contracts.errors import ModelRefusedError, UsageError
+from assay.contracts.events import Executed, FilesChanged, RunEvent, Verified
+from assay.contracts.execution import Equipment
+from assay.contracts.goal import Outcome
+from assay.contracts.messages import ModelFacts, Reply, Request
+from assay.contracts.ports import OnText, ignore_text
+from assay.memory.null import NoMemory
+from assay.runs.journal_keys import MODEL, PACKAGES, PRISTINE, REPLIES, model_from_json
+from assay.runs.limits import limits_of
+from assay.runs.request import commission_from_json
+from assay.runs.runner import CHECKPOINTS, goal_for
+from assay.settings.load import SandboxSettings, Settings
+from assay.storage.journal import DiskJournal, read_events
+from assay.storage.run_store import Run, RunStore
+from assay.tools.workspace import WORKSPACE_TOOLS
+from assay.wiring import build_screen, open_backend
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """One thing that came out otherwise than it is written down."""
+
+    attempt: int
+    what: str
+    recorded: str
+    now: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """A run as it is written down, beside the same run done again."""
+
+    run: str
+    attempts: int
+    executions: int
+    """Checks that were run again."""
+    differences: tuple[Difference, ...]
+    outcome: Outcome
+
+    @property
+    def same(self) -> bool:
+        return not self.differences
+
+    def fields(self) -> dict[str, Any]:
+        """Return it as JSON."""
+        return {
+            "run": self.run,
+            "same": self.same,
+            "attempts": self.attempts,
+            "executions": self.executions,
+            "outcome": self.outcome.status.value,
+            "grade": self.outcome.grade.value if self.outcome.grade else None,
+            "differences": [
+                {"attempt": d.attempt, "what": d.what, "recorded": d.recorded, "now": d.now}
+                for d in self.differences
+            ],
+        }
+
+    def lines(self) -> Iterator[str]:
+        """Return it in words."""
+        word = "the same as" if self.same else "not the same as"
+        yield (
+            f"{self.run}: {word} recorded: {self.attempts} attempts, "
+            f"{self.executions} checks run again, {self.outcome.status.value.replace('_', ' ')}"
+        )
+        for difference in self.differences:
+            yield (
+                f"  attempt {difference.attempt}, {difference.what}: "
+                f"recorded {difference.recorded}, now {difference.now}"
+            )
+
+
+class _RecordedModel:
+    """Stands where the model stood; all that it said is in the journal already."""
+
+    def __init__(self, name: str, facts: ModelFacts) -> None:
+        self.name = name
+        self.facts = facts
+
+    async def reply(self, request: Request, *, on_text: OnText = ignore_text) -> Reply:
+        del request, on_text
+        raise ModelRefusedError("the record of this run ends here")
+
+
+async def replay_run(
+    name: str, settings: Settings, watch: Callable[[RunEvent], None]
+) -> Comparison:
+    """Do a run again in a scratch folder, and compare it with its record.
+
+    Raises:
+        UsageError: If there is no such run, or it was never begun.
+        AssayError: If a part of Assay fails.
+    """
+    run = RunStore(settings.state_dir).open(name)
+    recorded = [entry.event for entry in read_events(run.folder)]
+    again: list[RunEvent] = []
+
+    def listen(event: RunEvent) -> None:
+        again.append(event)
+        watch(event)
+
+    with tempfile.TemporaryDirectory(prefix="assay-replay-") as scratch:
+        folder = Path(scratch) / run.id
+        async with (
+            DiskJournal(run.folder) as source,
+            DiskJournal(folder, listeners=(listen,)) as journal,
+            AsyncExitStack() as held,
+        ):
+            sandbox = await _sandbox_settings(source, run, settings)
+            backend = await held.enter_async_context(open_backend(sandbox))
+            pristine, model = await _copied(source, journal)
+            commission = commission_from_json(run.request.options)
+            parts = Parts(
+                run=run.id,
+                goal=goal_for(run.request.goal, commission, model.facts),
+                pristine=pristine,
+                model=model,
+                backend=backend,
+                equipment=Equipment(packages=sandbox.packages, hosts=sandbox.hosts),
+                limits=limits_of(settings.agent),
+                journal=journal,
+                tools=WORKSPACE_TOOLS,
+                screen=build_screen(settings.screening),
+                policy=commission.policy,
+                memory=NoMemory(),
+                memory_use="off",
+                workspace=run.request.workspace,
+            )
+            ended = await pursue(parts, folder / CHECKPOINTS)
+    return _compared(run.id, recorded, again, ended.outcome)
+
+
+async def _sandbox_settings(source: DiskJournal, run: Run, settings: Settings) -> SandboxSettings:
+    """Return how code is isolated, with the packages and hosts that the run had."""
+    kept = await source.recall(PACKAGES) or {"pins": ()}
+    hosts = commission_from_json(run.request.options).hosts
+    update = {"packages": tuple(kept["pins"]), "hosts": hosts}
+    return settings.sandbox.model_copy(update=update)
+
+
+async def _copied(source: DiskJournal, journal: DiskJournal) -> tuple[Any, _RecordedModel]:
+    """Bring over what the person gave and what the model said, and nothing else."""
+    begun, model = await source.recall(PRISTINE), await source.recall(MODEL)
+    if begun is None or model is None:
+        raise UsageError("this run stopped before it had begun", hint="`assay resume` takes it up")
+    pristine = await source.load_tree(begun["tree"])
+    await journal.store_tree(pristine)
+    for key, reply in source.kept_under(REPLIES):
+        await journal.keep(f"{REPLIES}{key}", reply)
+    return pristine, _RecordedModel(*model_from_json(model))
+
+
+def _compared(
+    run: str, recorded: list[RunEvent], again: list[RunEvent], outcome: Outcome
+) -> Comparison:
+    before, after = _facts(recorded), _facts(again)
+    differences = [
+        Difference(attempt=key[0], what=key[1], recorded=was, now=after.get(key, "nothing"))
+        for key, was in before.items()
+        if after.get(key) != was
+    ]
+    return Comparison(
+        run=run,
+        attempts=len({key[0] for key in after}),
+        executions=sum(isinstance(event, Executed | Verified) for event in again),
+        differences=tuple(differences),
+        outcome=replace(outcome, run=run),
+    )
+
+
+def _facts(events: list[RunEvent]) -> dict[tuple[int, str], str]:
+    """Return what must come out the same, by attempt and kind, in words."""
+    facts: dict[tuple[int, str], str] = {}
+    for event in events:
+        match event:
+            case FilesChanged(attempt=attempt, tree=tree):
+                facts[attempt, "files"] = tree[:12]
+            case Executed(attempt=attempt, reports=reports):
+                tests = [test for report in reports for test in report.tests]
+                for test in tests:
+                    facts[attempt, f"test {test.id}"] = test.status.value
+                facts[attempt, "checks"] = _words(all(report.passed for report in reports))
+            case Verified(attempt=attempt, verdict=verdict):
+                facts[attempt, "verdict"] = _words(verdict.accepted)
+                facts[attempt, "grade"] = verdict.grade.value if verdict.grade else "none"
+            case _:
+                pass
+    return facts
+
+
+def _words(passed: bool) -> str:  # noqa: FBT001 - one fact in, one word out
+    return "passed" if passed else "failed"

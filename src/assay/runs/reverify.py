@@ -1,0 +1,107 @@
+"""Runs the proof of a certificate again, on files that are what was certified."""
+
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from anyio import to_thread
+
+from assay.contracts.errors import AssayError, UsageError
+from assay.contracts.verdict import Grade, Verdict
+from assay.contracts.workspace import Tree
+from assay.runs.limits import limits_of
+from assay.settings.load import Settings
+from assay.storage.blob_store import BlobStore
+from assay.storage.certificates import Certificate, compare_files
+from assay.storage.run_store import RunStore
+from assay.verify.spec import Case
+from assay.verify.verifier import Verifier
+from assay.wiring import open_backend
+
+_NOT_REPEATED: Final = (
+    "that the checks fail on the untouched files, which only the state folder of the run has"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProofAgain:
+    """What came of a proof that was run once more."""
+
+    verdict: Verdict
+    failed: tuple[str, ...]
+    """Tests of the certificate that did not pass this time."""
+    trouble: str
+    """Why it does not hold, in one line; empty when it does."""
+    not_repeated: str = ""
+    """What the certificate claims and this machine could not check again; empty: nothing."""
+
+    @property
+    def holds(self) -> bool:
+        return not self.trouble
+
+
+async def prove_again(certificate: Certificate, tree: Tree, settings: Settings) -> ProofAgain:
+    """Judge the certified files of a tree once more, in fresh sandboxes.
+
+    Raises:
+        UsageError: If a certified file is missing or not what it was.
+        PackageError: If a package that took part cannot be had.
+        IsolationUnavailableError: If this machine cannot isolate as the settings ask.
+        SandboxUnavailableError: If no sandbox can be had.
+    """
+    if compare_files(certificate, tree).any:
+        raise UsageError("these are not the files that were certified")
+    # Whatever else lies in the folder took no part in the proof.
+    certified = Tree(
+        files={path: tree.files[path] for path in map(PurePosixPath, certificate.files)}
+    )
+    before = await to_thread.run_sync(_pristine, certificate, settings.state_dir)
+    tests = {path: certified.files[path] for path in certificate.protected}
+    case = Case(
+        # Without the files from before, the certificate says which files were changed.
+        pristine=certified if before is None else before.with_files(tests),
+        checks=certificate.checks,
+        protected=certificate.protected,
+        most=certificate.grade,
+        check_s=certificate.check_s,
+        changed=_changed(certificate) if before is None else None,
+    )
+    given, hosts = certificate.environment.given, certificate.environment.hosts
+    sandbox = settings.sandbox.model_copy(update={"packages": given, "hosts": hosts})
+    async with open_backend(sandbox) as backend:
+        verifier = Verifier(backend, limits_of(settings.agent))
+        verdict = await verifier.verify(case, certified)
+    return _judged(certificate, verdict, before_is_known=before is not None)
+
+
+def _pristine(certificate: Certificate, state_dir: Path) -> Tree | None:
+    """Return the files from before the run, if it was made here and is still kept."""
+    store = RunStore(state_dir)
+    with suppress(AssayError):
+        if store.find(certificate.run) == certificate.run:
+            return BlobStore(store.folder / certificate.run).load(certificate.pristine)
+    return None
+
+
+def _changed(certificate: Certificate) -> tuple[PurePosixPath, ...]:
+    tests = set(certificate.protected)
+    return tuple(change.path for change in certificate.changes if change.path not in tests)
+
+
+def _judged(certificate: Certificate, verdict: Verdict, *, before_is_known: bool) -> ProofAgain:
+    passed = {test.id for test in verdict.tests if test.passed}
+    expected = [test.id for test in certificate.tests if test.status == "passed"]
+    failed = tuple(dict.fromkeys(test for test in expected if test not in passed))
+    trouble = ""
+    if not verdict.accepted:
+        trouble = verdict.reason
+    elif failed:
+        trouble = f"tests that passed were not reported as passed: {', '.join(failed[:3])}"
+    elif verdict.tree != certificate.tree:
+        trouble = "what was judged this time is not what was certified"
+    elif before_is_known and verdict.grade and verdict.grade.rank < certificate.grade.rank:
+        trouble = f"it is {verdict.grade.value} this time, not {certificate.grade.value}"
+    claims_failure = certificate.grade.rank > Grade.RAN.rank
+    not_repeated = "" if before_is_known or not claims_failure else _NOT_REPEATED
+    return ProofAgain(verdict=verdict, failed=failed, trouble=trouble, not_repeated=not_repeated)

@@ -1,0 +1,175 @@
+"""Runs in the container: serves its one sandbox to whoever holds the container's streams.
+
+When those end, in whatever way, this ends, and the container with it.
+"""
+
+import ctypes
+import json
+import os
+import sys
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final, NoReturn
+
+import anyio
+import anyio.abc
+
+from assay.contracts.errors import AssayError, PackageError
+from assay.contracts.execution import Isolation
+from assay.sandbox.native.host.backend import NativeOptions, open_native
+from assay.sandbox.packages.layers import Layer, read_layer
+from assay.sandbox.packages.target import Target
+from assay.sandbox.rpc.egress_client import NearSide
+from assay.sandbox.rpc.stream_server import serve_relay
+
+SHIPPED_LAYERS: Final = "/opt/assay/layers"
+SHIPPED_LAYER: Final = "packages"
+COULD_NOT_SERVE: Final = 3
+_READ_LOG: Final = 3
+"""Of syslog(2): everything the kernel has said."""
+_CHUNK: Final = 1 << 18
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Serving:
+    """What the service is told on its command line."""
+
+    preload: tuple[tuple[str, ...], ...]
+    pool_size: int
+    max_concurrent: int
+    programs_as: int
+    """The uid of programs, where ours is another."""
+    runtime_dir: str
+    search_path: tuple[str, ...]
+    gvisor: bool
+    """Whether this has to be gVisor's kernel, and not one that goes by its name."""
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+
+def options_from_json(text: str) -> Serving:
+    """Read what `to_json` has written."""
+    fields = json.loads(text)
+    return Serving(
+        preload=tuple(tuple(stage) for stage in fields["preload"]),
+        pool_size=int(fields["pool_size"]),
+        max_concurrent=int(fields["max_concurrent"]),
+        programs_as=int(fields["programs_as"]),
+        runtime_dir=str(fields["runtime_dir"]),
+        search_path=tuple(fields["search_path"]),
+        gvisor=bool(fields["gvisor"]),
+    )
+
+
+class DescriptorStream(anyio.abc.ByteStream):
+    """Two descriptors, one to read from and one to write to."""
+
+    def __init__(self, reading: int, writing: int) -> None:
+        os.set_blocking(reading, False)
+        os.set_blocking(writing, False)
+        self._reading = reading
+        self._writing = writing
+
+    async def receive(self, max_bytes: int = 65536) -> bytes:
+        while True:
+            try:
+                data = os.read(self._reading, max(max_bytes, _CHUNK))
+            except BlockingIOError:
+                await anyio.wait_readable(self._reading)
+                continue
+            except OSError as error:
+                raise anyio.BrokenResourceError from error
+            if not data:
+                raise anyio.EndOfStream
+            return data
+
+    async def send(self, item: bytes) -> None:
+        rest = memoryview(item)
+        while rest:
+            try:
+                rest = rest[os.write(self._writing, rest) :]
+            except BlockingIOError:
+                await anyio.wait_writable(self._writing)
+            except OSError as error:
+                raise anyio.BrokenResourceError from error
+
+    async def send_eof(self) -> None:
+        os.close(self._writing)
+
+    async def aclose(self) -> None:
+        """They stay open until the process ends, which is when nobody uses them any more."""
+
+
+class ShippedLayers:
+    """See `assay.sandbox.native.host.provision.Layers`: packages of the image, or none."""
+
+    layers_folder = Path(SHIPPED_LAYERS)
+
+    def make_folders(self) -> None:
+        """It is there, and nobody may write to it."""
+
+    @asynccontextmanager
+    async def open_layer(self, packages: Sequence[str], target: Target) -> AsyncGenerator[Layer]:
+        del packages, target  # what was asked for decided which image this is
+        layer = read_layer(self.layers_folder / SHIPPED_LAYER)
+        if layer is None:
+            raise PackageError("this container was started without packages")
+        yield layer
+
+
+def in_gvisor() -> bool:
+    """Whether the kernel says that it is gVisor."""
+    log = ctypes.create_string_buffer(1 << 16)
+    length = ctypes.CDLL(None).klogctl(_READ_LOG, log, len(log))
+    return length > 0 and b"gVisor" in log.raw[:length]
+
+
+async def _serve(options: Serving, stream: anyio.abc.ByteStream) -> None:
+    near_side = NearSide()
+    native = NativeOptions(
+        least=Isolation.RESTRICTED,
+        namespaces=not options.gvisor,
+        preload=options.preload,
+        pool_size=options.pool_size,
+        max_concurrent=options.max_concurrent,
+        read_only=(),
+        search_path=options.search_path,
+        runtime_dir=Path(options.runtime_dir),
+        packages=ShippedLayers(),
+        outside=near_side,
+        alone_as=options.programs_as,
+    )
+    async with open_native(native) as backend:
+        why = await serve_relay(backend, stream, on_caller=near_side.attach)
+    # Heard by whoever finds the connection ended, and does not know why.
+    _complain(why)
+
+
+def main() -> NoReturn:
+    """Serve until the streams end. Never returns."""
+    options = options_from_json(sys.argv[1])
+    if options.gvisor and not in_gvisor():
+        _give_up("this is not gVisor's kernel, whatever the runtime is called")
+    # Nothing else in this process may come to read or write the two streams by accident.
+    stream = DescriptorStream(os.dup(0), os.dup(1))
+    nowhere = os.open("/dev/null", os.O_RDWR)
+    os.dup2(nowhere, 0)
+    os.dup2(nowhere, 1)
+    try:
+        anyio.run(_serve, options, stream)
+    except AssayError as error:
+        _give_up(str(error))
+    os._exit(0)
+
+
+def _give_up(why: str) -> NoReturn:
+    _complain(why)
+    os._exit(COULD_NOT_SERVE)
+
+
+def _complain(why: str) -> None:
+    with suppress(OSError):
+        os.write(2, f"{why}\n".encode())

@@ -1,0 +1,114 @@
+"""Whose a container is, written on it as labels, so that forgotten ones are found and removed.
+
+A process is told by its number only within its pid namespace, so the namespace is part of the
+mark: whoever runs in a container with the host's socket must not judge owners it cannot see.
+"""
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from assay.sandbox.docker.engine import Engine, EngineError
+from assay.sandbox.native.host.registry import ProcessMark, mark
+
+LABEL: Final = "dev.assay.sandbox"
+IMAGE_LABEL: Final = "dev.assay.image"
+_PLACE: Final = "dev.assay.owner.place"
+_PID: Final = "dev.assay.owner.pid"
+_STARTED: Final = "dev.assay.owner.started"
+_SINCE: Final = "dev.assay.since"
+_SETTLING_S: Final = 600.0
+"""A container that somebody else has made and not started after this long was forgotten."""
+
+State = Literal["owned", "orphaned", "elsewhere"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerRecord:
+    """A container of Assay's, by whoever."""
+
+    id: str
+    name: str
+    image: str
+    runtime_state: str
+    """As the engine calls it: created, running, exited, dead."""
+    owner: ProcessMark
+    since: float
+    """Seconds since the epoch."""
+    state: State
+
+
+def place() -> str:
+    """The pid namespace that this process lives in, as no other has it."""
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return f"{boot}/{Path('/proc/self/ns/pid').readlink()}"
+
+
+def owner_labels() -> dict[str, str]:
+    """What is written on a container of this process."""
+    own = mark(os.getpid())
+    return {
+        LABEL: "1",
+        _PLACE: place(),
+        _PID: str(own.pid),
+        _STARTED: str(own.started),
+        _SINCE: f"{time.time():.3f}",
+    }
+
+
+def read_record(found: Mapping[str, Any], *, here: str, now: float) -> ContainerRecord:
+    """Understand what the engine lists. Labels are anybody's words: nothing is assumed of them."""
+    labels: Mapping[str, str] = found.get("Labels") or {}
+    owner = ProcessMark(pid=_number(labels, _PID), started=_number(labels, _STARTED))
+    try:
+        since = float(labels.get(_SINCE, "0"))
+    except ValueError:
+        since = 0.0
+    running = found.get("State") == "running"
+    state: State
+    if labels.get(_PLACE) == here:
+        state = "owned" if owner.alive else "orphaned"
+    else:
+        state = "elsewhere" if running or now - since < _SETTLING_S else "orphaned"
+    return ContainerRecord(
+        id=str(found.get("Id", "")),
+        name=str((found.get("Names") or [""])[0]).lstrip("/"),
+        image=str(found.get("Image", "")),
+        runtime_state=str(found.get("State", "")),
+        owner=owner,
+        since=since,
+        state=state,
+    )
+
+
+async def list_containers(engine: Engine) -> tuple[ContainerRecord, ...]:
+    """Return all containers of Assay's, the oldest first."""
+    here, now = place(), time.time()
+    found = [read_record(one, here=here, now=now) for one in await engine.containers(LABEL)]
+    return tuple(sorted(found, key=lambda record: record.since))
+
+
+async def remove_orphans(
+    engine: Engine, names: frozenset[str] | None = None
+) -> tuple[ContainerRecord, ...]:
+    """Remove the containers whose owner is gone, of these names if some are given.
+
+    Returns those that were removed.
+    """
+    removed: list[ContainerRecord] = []
+    for record in await list_containers(engine):
+        if record.state == "orphaned" and (names is None or record.name in names):
+            try:
+                await engine.remove(record.id)
+            except EngineError:
+                continue  # what cannot be removed now is found again next time
+            removed.append(record)
+    return tuple(removed)
+
+
+def _number(labels: Mapping[str, str], name: str) -> int:
+    text = labels.get(name, "")
+    return int(text) if text.isascii() and text.isdigit() else 0

@@ -1,0 +1,264 @@
+"""A virtual machine of the service, made ready; nobody else asks the SDK for one."""
+
+import json
+import math
+import secrets
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import anyio
+
+from assay.contracts.errors import SandboxUnavailableError, UsageError
+from assay.contracts.execution import Equipment
+from assay.sandbox.e2b.bundle import setup_command
+from assay.sandbox.e2b.errors import explain, explain_opening
+
+if TYPE_CHECKING:
+    from e2b import AsyncCommandHandle
+    from e2b_code_interpreter import (  # pyright: ignore[reportMissingTypeStubs] - it has none
+        AsyncSandbox,
+    )
+
+_ROOT: Final = "root"
+_REQUEST_S: Final = 30.0
+_SETUP_S: Final = 60.0
+_ENDING_S: Final = 10.0
+_EVERYWHERE: Final = "0.0.0.0/0"
+_USUAL_PORTS: Final = ("80", "443")
+_TROUBLES: Final = {
+    "old_python": "its python3 is older than 3.11",
+    "no_user": "it has no such user",
+    "not_empty": "its workspace folder is not empty",
+    "refused": "its workspace folder cannot be made",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class E2BOptions:
+    """What the backend is opened with."""
+
+    api_key: str
+    template: str
+    timeout_s: float
+    """How long a machine outlives its owner at most."""
+    domain: str = ""
+    api_url: str = ""
+    sandbox_url: str = ""
+    user: str = "user"
+    """Whose rights programs have inside."""
+    workspace: PurePosixPath = PurePosixPath("/app")
+
+    @property
+    def address(self) -> str:
+        return self.api_url or f"https://api.{self.domain or 'e2b.app'}"
+
+    def connection(self) -> dict[str, Any]:
+        """Return what every call of the SDK is told."""
+        named = {
+            "api_key": self.api_key,
+            "domain": self.domain,
+            "api_url": self.api_url,
+            "sandbox_url": self.sandbox_url,
+        }
+        return {name: value for name, value in named.items() if value} | {
+            "request_timeout": _REQUEST_S
+        }
+
+    def __repr__(self) -> str:
+        return f"E2BOptions(template={self.template!r}, address={self.address!r})"
+
+
+def network_for(equipment: Equipment) -> dict[str, Any]:
+    """Return the words in which the service is told what may be reached: by default nothing.
+
+    Raises:
+        UsageError: If the service could not keep it so.
+    """
+    if equipment.packages:
+        raise UsageError(
+            "the e2b backend cannot add packages to a sandbox",
+            hint="build a template with them, and name it in sandbox.e2b.template",
+        )
+    if not equipment.hosts:
+        return {"allow_internet_access": False}
+    hosts: list[str] = []
+    for host in equipment.hosts:
+        name, _, port = host.partition(":")
+        if port and port not in _USUAL_PORTS:
+            raise UsageError(
+                f"E2B cannot allow {host!r}: it tells hosts apart on ports 80 and 443 only",
+                hint=f"allow {name!r}",
+            )
+        hosts.append(name)
+    return {"network": {"allow_out": sorted(set(hosts)), "deny_out": [_EVERYWHERE]}}
+
+
+class Machine:
+    """One virtual machine that is ready for programs."""
+
+    def __init__(self, sandbox: "AsyncSandbox", options: E2BOptions) -> None:
+        self.sdk = sandbox
+        self.address = options.address
+        self.state = f"/tmp/.assay-{secrets.token_hex(8)}"  # noqa: S108 - not on this machine
+        self.python = "python3"
+        self._options = options
+        self._ended = False
+
+    def in_state(self, name: str) -> str:
+        return f"{self.state}/{name}"
+
+    def places(self) -> dict[str, Any]:
+        """Return what every request says about where things are."""
+        return {
+            "workspace": str(self._options.workspace),
+            "temporary": self.in_state("tmp"),
+            "state": self.state,
+            "user": self._options.user,
+            "main_program": self.in_state("far/assay/sandbox/e2b/agent/bootstrap.py"),
+        }
+
+    @property
+    def workspace(self) -> PurePosixPath:
+        return self._options.workspace
+
+    async def set_up(self) -> None:
+        """Put our part into it.
+
+        Raises:
+            UsageError: If the template will not do.
+            SandboxUnavailableError: If the machine is gone.
+        """
+        heard: list[str] = []
+        command = setup_command(
+            state=self.state, workspace=str(self._options.workspace), user=self._options.user
+        )
+        try:
+            with anyio.fail_after(_SETUP_S):
+                handle = await self.start(command, heard.append)
+                await handle.wait()
+        except TimeoutError as error:
+            raise SandboxUnavailableError(
+                "a fresh E2B sandbox did not become ready", dispatch="never_started"
+            ) from error
+        except Exception as error:
+            answer = _answer(heard)
+            if not answer:
+                raise self._unsuitable(error, heard) from error
+            raise self._refused(answer) from error
+        self.python = str(_answer(heard).get("python") or self.python)
+
+    def _unsuitable(self, error: Exception, heard: list[str]) -> Exception:
+        from e2b import CommandExitException
+
+        if not isinstance(error, CommandExitException):
+            return explain(error, dispatch="never_started", address=self.address)
+        words = "".join(heard).strip().splitlines()
+        return UsageError(
+            f"the template {self._options.template!r} cannot be used: "
+            f"{words[-1][:200] if words else 'it has no python3'}",
+            hint="use one with Python 3.11 or newer, such as code-interpreter-v1",
+        )
+
+    def _refused(self, answer: dict[str, Any]) -> UsageError:
+        trouble = _TROUBLES.get(str(answer.get("trouble")), "it is not as expected")
+        return UsageError(
+            f"the template {self._options.template!r} cannot be used: {trouble}",
+            hint="see docs/reference/e2b.md for what a template must have",
+        )
+
+    async def start(
+        self, command: str, on_text: Callable[[str], None]
+    ) -> "AsyncCommandHandle[None]":
+        """Start a command of ours as root, and return at once.
+
+        Raises:
+            SandboxUnavailableError: If the machine is gone.
+        """
+        try:
+            return await self.sdk.commands.run(
+                command,
+                background=True,
+                user=_ROOT,
+                cwd="/",
+                on_stdout=on_text,
+                timeout=0,
+                retain_output=False,
+            )
+        except Exception as error:
+            raise explain(error, dispatch="never_started", address=self.address) from error
+
+    async def put(self, path: str, content: bytes) -> None:
+        """Write a file of ours.
+
+        Raises:
+            SandboxUnavailableError: If the machine is gone.
+        """
+        try:
+            files = cast("Any", self.sdk.files)
+            await files.write(path, content, user=_ROOT, use_octet_stream=True)
+        except Exception as error:
+            raise explain(error, dispatch="never_started", address=self.address) from error
+
+    async def is_running(self) -> bool:
+        with suppress(Exception), anyio.move_on_after(_ENDING_S):
+            return await self.sdk.is_running(request_timeout=_ENDING_S)
+        return False
+
+    async def live_on(self) -> None:
+        """Have the service wait for its whole time again before it ends the machine."""
+        with suppress(Exception):
+            await self.sdk.set_timeout(math.ceil(self._options.timeout_s))
+
+    async def end(self) -> None:
+        """End the machine; once is enough."""
+        if self._ended:
+            return
+        self._ended = True
+        # What cannot be told now ends when its time is over.
+        with anyio.move_on_after(_ENDING_S, shield=True), suppress(Exception):
+            await self.sdk.kill()
+
+
+def _answer(heard: list[str]) -> dict[str, Any]:
+    for line in "".join(heard).splitlines():
+        with suppress(ValueError):
+            found = json.loads(line)
+            if isinstance(found, dict):
+                return cast("dict[str, Any]", found)
+    return {}
+
+
+async def open_machine(
+    options: E2BOptions, equipment: Equipment, metadata: dict[str, str]
+) -> Machine:
+    """Have the service make a machine, and make it ready. The caller ends it.
+
+    Raises:
+        UsageError: If the key, the template or the equipment will not do.
+        SandboxUnavailableError: If none can be had.
+    """
+    from e2b_code_interpreter import (  # pyright: ignore[reportMissingTypeStubs]
+        AsyncSandbox,
+    )
+
+    network = network_for(equipment)
+    try:
+        sandbox = await AsyncSandbox.create(
+            template=options.template,
+            timeout=math.ceil(options.timeout_s),
+            metadata=metadata,
+            **network,
+            **options.connection(),
+        )
+    except Exception as error:
+        raise explain_opening(error, template=options.template, address=options.address) from error
+    machine = Machine(sandbox, options)
+    try:
+        await machine.set_up()
+    except BaseException:
+        await machine.end()
+        raise
+    return machine

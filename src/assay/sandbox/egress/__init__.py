@@ -1,1 +1,0 @@
-"""The one way out of a sandbox: to hosts on a list, through a gate that looks at every address."""

@@ -1,1 +1,0 @@
-"""Serves a sandbox backend over gRPC to clients that are known, counted and kept apart."""

@@ -1,0 +1,1 @@
+"""Probes for `assay doctor`: what works on this machine, why not, and how to fix it."""

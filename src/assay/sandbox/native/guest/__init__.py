@@ -1,0 +1,1 @@
+"""What runs in and around the jail. Standard library only."""

@@ -1,0 +1,206 @@
+"""What a cell shows besides text: values in all their forms, figures, the exception that ended it.
+
+Formed where the objects are, in the sandbox, and sent as frames: the length of a header, the header
+in JSON, then the bytes of each form. `rich_output.py` reads them, and believes none of it. Whatever
+an object does when it is asked for a form is its own affair and not a failure of the cell.
+"""
+
+import json
+import os
+import struct
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Literal, cast
+
+from assay.sandbox.native.guest import figures
+
+LARGEST_TEXT: Final = 64 << 10
+"""Characters of plain text; the rest is cut off, and that is said."""
+LARGEST_FORM: Final = 4 << 20
+LARGEST_CELL: Final = 12 << 20
+"""For all that a cell shows together."""
+MOST_SHOWN: Final = 100
+HEADER_LENGTH: Final = struct.Struct("!I")
+
+_METHODS: Final = (
+    ("_repr_html_", "text/html"),
+    ("_repr_markdown_", "text/markdown"),
+    ("_repr_svg_", "image/svg+xml"),
+    ("_repr_png_", "image/png"),
+    ("_repr_jpeg_", "image/jpeg"),
+    ("_repr_latex_", "text/latex"),
+    ("_repr_json_", "application/json"),
+)
+_MOST_FORMS: Final = 16
+_LONGEST_TYPE: Final = 100
+_TABLE_OPTIONS: Final = {
+    "display.max_columns": 50,
+    "display.width": 120,
+    "display.max_colwidth": 80,
+    "display.unicode.east_asian_width": True,
+}
+Forms = dict[str, bytes]
+
+
+class Shower:
+    """Sends what one cell after the other has to show."""
+
+    def __init__(self) -> None:
+        self._answers = -1
+        self._pid = 0
+        self._room = 0
+        self._shown = self._left_out = 0
+        self._turn = threading.Lock()
+        self._tables_set = False
+        figures.install(self.figures)
+
+    def begin(self, answers: int) -> None:
+        """Start a cell, in the process that runs it."""
+        self._answers, self._pid = answers, os.getpid()
+        self._room, self._shown, self._left_out = LARGEST_CELL, 0, 0
+        # One that a thread of an earlier cell held would never be free again.
+        self._turn = threading.Lock()
+
+    def value(self, value: object) -> None:
+        self._show("value", value)
+
+    def display(self, *values: object) -> None:
+        """Show values at once, as in a notebook."""
+        for value in values:
+            self._show("display", value)
+
+    def figures(self) -> None:
+        """Show the figures that are open, and close them."""
+        for text, picture in figures.take_open():
+            self._send_forms("display", {"text/plain": text.encode(), "image/png": picture})
+
+    def error(self, told: Mapping[str, Any]) -> None:
+        self._send({"kind": "error", **told}, ())
+
+    def end(self) -> None:
+        if self._left_out:
+            text = f"… and {self._left_out} more, left out".encode()
+            self._send({"kind": "display", "forms": [["text/plain", len(text)]]}, (text,))
+
+    def _show(self, kind: Literal["value", "display"], value: object) -> None:
+        if not self._tables_set and "pandas" in sys.modules:
+            self._tables_set = True
+            _attempt(_set_table_options)
+        self._send_forms(kind, _forms_of(value))
+
+    def _send_forms(self, kind: Literal["value", "display"], forms: Forms) -> None:
+        if os.getpid() != self._pid:
+            return  # a process that a cell has started; what it shows would come in between
+        with self._turn:
+            if self._shown == MOST_SHOWN:
+                self._left_out += 1
+                return
+            self._shown += 1
+            kept: Forms = {}
+            for name, data in forms.items():
+                if len(data) <= min(LARGEST_FORM, self._room):
+                    self._room -= len(data)
+                    kept[name] = data
+            header = {
+                "kind": kind,
+                "forms": [[name, len(data)] for name, data in kept.items()],
+                "dropped": [name for name in forms if name not in kept],
+            }
+            self._send(header, tuple(kept.values()))
+
+    def _send(self, header: Mapping[str, object], forms: tuple[bytes, ...]) -> None:
+        text = json.dumps(header).encode()
+        rest = memoryview(b"".join((HEADER_LENGTH.pack(len(text)), text, *forms)))
+        while rest:
+            rest = rest[os.write(self._answers, rest) :]
+
+
+def _forms_of(value: object) -> Forms:
+    forms: Forms = {"text/plain": _plain(value)}
+    if isinstance(value, type):
+        return forms
+    if (picture := figures.picture_of(value)) is not None:
+        forms["image/png"] = picture
+    _add_bundle(forms, value)
+    for method, name in _METHODS:
+        if name not in forms:
+            _add(forms, name, _ask(value, method))
+    if type(value) in (dict, list) and "application/json" not in forms:
+        data = _attempt(lambda: _encode_json(value))
+        if data is not None:
+            forms["application/json"] = data
+    return forms
+
+
+def _plain(value: object) -> bytes:
+    try:
+        text = repr(value)
+    except Exception as error:  # noqa: BLE001 - said instead
+        text = f"<{type(value).__name__} whose repr() raises {type(error).__name__}>"
+    if len(text) > LARGEST_TEXT:
+        text = f"{text[:LARGEST_TEXT]}… ({len(text)} characters)"
+    return text.encode("utf-8", "backslashreplace")
+
+
+def _add_bundle(forms: Forms, value: object) -> None:
+    bundle = _first(_ask(value, "_repr_mimebundle_"))
+    if isinstance(bundle, dict):
+        for name, form in [*cast("dict[object, object]", bundle).items()][:_MOST_FORMS]:
+            if isinstance(name, str) and len(name) <= _LONGEST_TYPE:
+                _add(forms, name, form)
+
+
+def _ask(value: object, method: str) -> object:
+    """Call a method that its class defines: what answers to every name means nothing by it."""
+    if getattr(type(value), method, None) is None:
+        return None
+    return _attempt(getattr(value, method))
+
+
+def _first(form: object) -> object:
+    """Some objects give a form together with something about it."""
+    if isinstance(form, tuple) and form:
+        return cast("tuple[object, ...]", form)[0]
+    return cast("object", form)
+
+
+def _add(forms: Forms, name: str, form: object) -> None:
+    form = _first(form)
+    if isinstance(form, bytes | bytearray):
+        forms[name] = bytes(form)
+    elif isinstance(form, str):
+        forms[name] = form.encode("utf-8", "backslashreplace")
+    elif form is not None and name == "application/json":
+        data = _attempt(lambda: _encode_json(form))
+        if data is not None:
+            forms[name] = data
+
+
+def _encode_json(value: object) -> bytes:
+    pieces: list[str] = []
+    size = 0
+    for piece in json.JSONEncoder(allow_nan=False).iterencode(value):
+        pieces.append(piece)
+        size += len(piece)
+        if size > LARGEST_FORM:
+            break  # too large by now, and so it will be dropped
+    return "".join(pieces).encode()
+
+
+def _attempt(form: Callable[[], Any]) -> Any:  # noqa: ANN401 - what an object gives is for others to judge
+    """None if it raises: no object's mistake is the cell's."""
+    try:
+        return form()
+    except Exception:  # noqa: BLE001 - see above
+        return None
+
+
+def _set_table_options() -> None:
+    """Have tables as wide as a page, where the person has not said otherwise."""
+    pandas: Any = sys.modules["pandas"]
+    for name, wanted in _TABLE_OPTIONS.items():
+        words = pandas.describe_option(name, _print_desc=False).rpartition("[default: ")[2]
+        default, _, currently = words.rstrip("]").partition("] [currently: ")
+        if default == currently:
+            pandas.set_option(name, wanted)

@@ -1,0 +1,394 @@
+"""The first process of an interpreter: runs nothing itself, knows its heads, ends what cells leave.
+
+A head is a process that holds the variables of one line of cells and stands still. For each cell
+it forks. If the fork comes to the end of the cell, it is the new head and the old one goes; if it
+dies, the old one stays. Nothing that a head says is believed further than this: it may lose itself,
+and its own line of cells. This process hides from its children, and between cells it has them
+stopped, so that nothing of a cell outlives it.
+"""
+
+import os
+import select
+import signal
+import socket
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final, NoReturn
+
+from assay.sandbox.native.guest import messages, python_kernel
+from assay.sandbox.native.guest.branches import LARGEST_WORD, Done, Line, Post, open_post, report
+from assay.sandbox.native.guest.descendants import pause, send_signal
+from assay.sandbox.native.guest.messages import Message, TalkError
+from assay.sandbox.native.guest.process_tree import open_relatives, session_of
+from assay.sandbox.native.kernel import libc
+
+_ANSWER_WITHIN_S: Final = 5.0
+_STOP_WITHIN_S: Final = 2.0
+_ERRNOS: Final = 4096
+_LARGEST_STATUS: Final = 0xFFFF
+
+
+def keep(go: int, settle: Callable[[], None]) -> NoReturn:
+    """Serve until the supervisor is gone. `settle` confines the first head before it lives."""
+    try:
+        keeper = _Keeper(socket.socket(fileno=go), settle)
+        while True:
+            keeper.serve_one()
+    finally:
+        os._exit(1)
+
+
+class _Keeper:
+    def __init__(self, orders: socket.socket, settle: Callable[[], None]) -> None:
+        self._orders = orders
+        self._settle = settle
+        self._pid = os.getpid()
+        self._lines: dict[int, Line] = {}
+        self._talks: dict[int, Callable[[], None]] = {orders.fileno(): self._obey}
+        self._dead: list[int] = []
+        self._relatives = open_relatives()
+        self._relatives.rank(self._pid, 0)
+        libc.set_dumpable(dumpable=False)
+        # A cell that signals everybody must reach neither this process nor a waiting head.
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - {signal.SIGCHLD})
+        self._bell, self._rope = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._talks[self._bell] = self._hear_bell
+        signal.signal(signal.SIGCHLD, _only_ring)
+        signal.set_wakeup_fd(self._rope, warn_on_full_buffer=False)
+        self._events = select.poll()
+        for descriptor in self._talks:
+            self._events.register(descriptor, select.POLLIN)
+
+    def serve_one(self) -> None:
+        for descriptor, _ in self._events.poll(self._patience_ms()):
+            # What was said before may have ended the talk.
+            if descriptor in self._talks:
+                self._talks[descriptor]()
+        self._look_at_the_dead()
+        for line in [*self._lines.values()]:
+            if line.doomed is not None and time.monotonic() > line.doomed:
+                self._lose(line, "it does not answer")
+
+    def _patience_ms(self) -> float | None:
+        ends = [line.doomed for line in self._lines.values() if line.doomed is not None]
+        return max(0.0, min(ends) - time.monotonic()) * 1000 if ends else None
+
+    def _hear_bell(self) -> None:
+        with suppress(BlockingIOError):
+            os.read(self._bell, LARGEST_WORD)
+        self._reap()
+
+    def _obey(self) -> None:
+        try:
+            order, received = messages.receive(self._orders)
+        except (TalkError, OSError):
+            os._exit(0)
+        line = self._lines.get(order["line"])
+        if order["do"] == "open":
+            self._open(order["line"], received)
+        elif line is None:
+            self._forgo(order["line"])
+            _close(received)
+        elif order["do"] == "run":
+            self._run(line, order)
+        elif order["do"] == "branch":
+            self._branch(line, order["new"], received)
+        elif order["do"] == "keep":
+            self._keep_if_there(line)
+        elif order["do"] == "end":
+            self._end_cell(line)
+        elif order["do"] == "close":
+            self._forget(line, {"closed": True})
+
+    def _forgo(self, number: int) -> None:
+        """Do without a branch that is not born yet."""
+        for line in self._lines.values():
+            for branch in line.branches:
+                branch.unwanted = branch.unwanted or branch.number == number
+
+    def _open(self, number: int, received: list[int]) -> None:
+        stdout, stderr, answers, reports = received
+        ours, theirs = socket.socketpair()
+        head = os.fork()
+        if head == 0:
+            # Only the keeper may speak of how a cell ended, so only the keeper has these.
+            os.close(reports)
+            ours.close()
+            self._become_head(python_kernel.Outlets(stdout, stderr, answers), theirs)
+        theirs.close()
+        _close([stdout, stderr, answers])
+        line = Line(number=number, reports=reports, post=open_post(ours), head=head)
+        self._lines[number] = line
+        self._listen_to_head(line)
+
+    def _become_head(self, outlets: python_kernel.Outlets, theirs: socket.socket) -> NoReturn:
+        try:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            self._orders.close()
+            _close([self._bell, self._rope])
+            libc.set_dumpable(dumpable=True)
+            self._settle()
+            python_kernel.live(theirs, outlets)
+        except BaseException as error:  # noqa: BLE001 - the child of a fork must not return
+            with suppress(OSError):
+                messages.send(theirs, {"failed": repr(error)[:1000]})
+        os._exit(1)
+
+    def _run(self, line: Line, order: Message) -> None:
+        ours, theirs = socket.socketpair()
+        line.busy, line.cell, line.doomed = True, 0, None
+        line.asks, line.done = order["ask"], None
+        line.cell_post = open_post(ours)
+        # Orphans of a cell come to us, unless cells of several lines could be running: then each
+        # keeps its own, where that can be.
+        word = {
+            "do": "run",
+            "source": order["source"],
+            "number": order["number"],
+            "adopt": self._relatives.adopts and len(self._lines) > 1,
+        }
+        self._tell(line, word, theirs.fileno())
+        theirs.close()
+
+    def _branch(self, line: Line, number: int, received: list[int]) -> None:
+        stdout, stderr, answers, reports = received
+        ours, theirs = socket.socketpair()
+        line.branches.append(Line(number=number, reports=reports, post=open_post(ours)))
+        self._tell(line, {"do": "branch"}, theirs.fileno(), stdout, stderr, answers)
+        theirs.close()
+        _close([stdout, stderr, answers])
+
+    def _tell(self, line: Line, word: Message, *descriptors: int) -> None:
+        send_signal(line.head, signal.SIGCONT)
+        with suppress(OSError):  # a head that is gone is noticed by its death
+            messages.send(line.post.end, word, descriptors)
+
+    def _end_cell(self, line: Line) -> None:
+        if not line.busy:
+            return
+        line.doomed = time.monotonic() + _ANSWER_WITHIN_S
+        if line.cell:
+            # A head that its cell has stopped could not tell of the end.
+            send_signal(line.head, signal.SIGCONT)
+            self._clear(line.cell)
+
+    def _listen_to_head(self, line: Line) -> None:
+        self._listen(line.post, lambda: self._hear_head(line))
+
+    def _listen(self, post: Post, hear: Callable[[], None]) -> None:
+        self._talks[post.end.fileno()] = hear
+        self._events.register(post.end, select.POLLIN)
+
+    def _hear_head(self, line: Line) -> None:
+        try:
+            for message in line.post.listener.hear():
+                self._heed_head(line, message)
+        except TalkError as error:
+            self._lose(line, str(error))
+
+    def _heed_head(self, line: Line, message: Message) -> None:
+        match message:
+            case {"ready": True} if not line.busy:
+                self._rest(line)
+                report(line, {"ready": True})
+            case {"forked": int(pid)}:
+                self._heed_birth(line, pid)
+            case {"refused": int(number)} if not 0 <= number < _ERRNOS:
+                raise TalkError("of an error that does not exist")
+            case {"refused": int(number)} if line.branches:
+                branch = line.branches.pop(0)
+                self._rest(line)
+                report(branch, {"gone": f"the kernel refused: {os.strerror(number)}"})
+                self._hang_up(branch)
+            case {"refused": int(number)} if line.busy and not line.cell:
+                self._drop_cell(line)
+                self._rest(line)
+                report(line, {"over": True, "refused": number})
+            case {"ended": int(status)} if line.cell and _is_an_end(status):
+                self._clear(line.cell)
+                self._drop_cell(line)
+                self._rest(line)
+                report(line, {"over": True, "kept": False, "ended": status})
+            case {"failed": str(why)}:
+                self._lose(line, why)
+            case _:
+                raise TalkError("what no head says")
+
+    def _heed_birth(self, line: Line, pid: int) -> None:
+        # Nobody's, if it is dead and buried by now.
+        own = self._relatives.is_child(pid, line.head, self._pid, 0)
+        if not own or pid in self._known():
+            raise TalkError("of a process that is not its own")
+        if line.branches:
+            branch = line.branches.pop(0)
+            branch.head = pid
+            self._lines[branch.number] = branch
+            self._listen_to_head(branch)
+            self._rest(line)
+            if branch.unwanted:
+                self._forget(branch, {"closed": True})
+            return
+        if line.cell_post is None or line.cell:
+            raise TalkError("of a cell that nobody asked for")
+        line.cell = pid
+        self._relatives.rank(pid, 1000)
+        post = line.cell_post
+        self._listen(post, lambda: self._hear_cell(line, post))
+        if line.doomed is not None:
+            self._clear(pid)
+
+    def _hear_cell(self, line: Line, post: Post) -> None:
+        try:
+            for message in post.listener.hear():
+                self._heed_cell(line, post, message)
+        except TalkError:
+            # It has closed what it speaks on; how it ends, its head will tell.
+            self._unlisten(post)
+
+    def _heed_cell(self, line: Line, post: Post, message: Message) -> None:
+        match message:
+            case {"done": int(code), "pid": int(pid)} if post is line.cell_post:
+                if line.doomed is not None or line.done is not None:
+                    # Too late: it has been ended, as its head will tell, or has said so before.
+                    return
+                own = self._relatives.is_child(pid, line.cell) and pid not in self._known()
+                if pid != line.cell and not own:
+                    raise TalkError("of a process that is not its own")
+                self._heed_end(line, post, Done(pid=pid, code=code & 0xFF))
+            case _:
+                raise TalkError("what no cell says")
+
+    def _heed_end(self, line: Line, post: Post, done: Done) -> None:
+        if line.asks:
+            line.done = done
+            self._stop(done.pid)
+            report(line, {"done": True})
+        else:
+            self._keep_cell(line, post, done)
+
+    def _keep_if_there(self, line: Line) -> None:
+        # It may have been killed by somebody while it stood still.
+        if line.done is not None and line.cell_post is not None and line.doomed is None:
+            self._keep_cell(line, line.cell_post, line.done)
+
+    def _keep_cell(self, line: Line, post: Post, done: Done) -> None:
+        """Let a cell be the head from now on."""
+        former, cell, pid = line.head, line.cell, done.pid
+        self._unlisten(post)
+        self._hang_up_post(line.post)
+        line.head, line.post, line.cell_post, line.cell = pid, post, None, 0
+        line.busy, line.doomed, line.done = False, None, None
+        self._listen_to_head(line)
+        self._stop(pid)
+        self._clear(*([] if pid == cell else [cell]), below=(pid,), spare=former)
+        self._relatives.rank(pid, 0)
+        report(line, {"over": True, "kept": True, "ended": done.code << 8})
+        # Only now: that it takes its leave costs time, for which nobody has to wait.
+        send_signal(former, signal.SIGKILL)
+
+    def _known(self) -> set[int]:
+        heads_and_cells = {pid for line in self._lines.values() for pid in (line.head, line.cell)}
+        return heads_and_cells - {0}
+
+    def _clear(self, *roots: int, below: tuple[int, ...] = (), spare: int = 0) -> None:
+        """End some processes and all that descends from them, and all whose parents are gone."""
+        for look in range(1 << 30):
+            known = self._known() - set(roots) | {spare}
+            alone = not any(line.busy and line.cell not in roots for line in self._lines.values())
+            victims = self._relatives.find(
+                roots, below, known, alone=alone, newborn=self._nurseries()
+            )
+            if not victims:
+                return
+            # Stopped first, so that nothing forks away while it is being killed.
+            for sent in (signal.SIGSTOP, signal.SIGKILL):
+                for pid in victims:
+                    send_signal(pid, sent)
+            self._reap()
+            pause(look)
+
+    def _nurseries(self) -> set[int]:
+        """Return the sessions in which a branch is being born that is not known yet.
+
+        Every cell has a session of its own, so nothing that one has started is in them.
+        """
+        return {session_of(line.head) for line in self._lines.values() if line.branches}
+
+    def _rest(self, line: Line) -> None:
+        # Somebody who did not wait for a branch may have asked for a cell by now.
+        if not line.busy:
+            self._stop(line.head)
+        self._relatives.rank(line.head, 0)
+
+    def _stop(self, pid: int) -> None:
+        """Have a head stand still until it is needed: whatever it says, nothing of it runs on."""
+        send_signal(pid, signal.SIGSTOP)
+        until = time.monotonic() + _STOP_WITHIN_S
+        for look in range(1 << 30):
+            if not pid or self._relatives.has_stopped(pid) or time.monotonic() > until:
+                return
+            pause(look)
+
+    def _reap(self) -> None:
+        with suppress(ChildProcessError):
+            while pid := os.waitpid(-1, os.WNOHANG)[0]:
+                self._dead.append(pid)
+
+    def _look_at_the_dead(self) -> None:
+        while self._dead:
+            pid = self._dead.pop()
+            for line in [*self._lines.values()]:
+                if pid == line.head:
+                    line.head = 0
+                    if not line.cell:
+                        self._lose(line, "its process is dead")
+                elif pid == line.cell:
+                    # Its head is dead too, or the end would have been told by that.
+                    self._lose(line, "its processes are dead")
+
+    def _lose(self, line: Line, why: str) -> None:
+        self._forget(line, {"gone": why})
+
+    def _forget(self, line: Line, last_word: Message) -> None:
+        if self._lines.pop(line.number, None) is None:
+            return
+        self._clear(*(pid for pid in (line.head, line.cell) if pid))
+        report(line, last_word)
+        self._drop_cell(line)
+        for branch in line.branches:
+            self._hang_up(branch)
+        self._hang_up(line)
+
+    def _drop_cell(self, line: Line) -> None:
+        if line.cell_post is not None:
+            self._hang_up_post(line.cell_post)
+        line.cell_post, line.cell, line.busy = None, 0, False
+        line.doomed, line.done = None, None
+
+    def _hang_up(self, line: Line) -> None:
+        self._hang_up_post(line.post)
+        os.close(line.reports)
+
+    def _hang_up_post(self, post: Post) -> None:
+        self._unlisten(post)
+        post.end.close()
+
+    def _unlisten(self, post: Post) -> None:
+        if self._talks.pop(post.end.fileno(), None) is not None:
+            self._events.unregister(post.end)
+
+
+def _is_an_end(status: int) -> bool:
+    """Whether the kernel would say this of a process that has ended."""
+    return 0 <= status <= _LARGEST_STATUS and (os.WIFEXITED(status) or os.WIFSIGNALED(status))
+
+
+def _only_ring(number: int, frame: Any) -> None:  # noqa: ANN401 - the standard library's signature
+    """Be a handler, so that the signal reaches the bell."""
+
+
+def _close(descriptors: list[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)

@@ -1,0 +1,140 @@
+"""The trusted parent of a zygote: jails it, outlives it, and cleans up after both ends.
+
+Started with an empty environment and only the descriptors it hands on. It ends the
+zygote, and with it every execution, as soon as the supervisor is gone in whatever way.
+"""
+
+import json
+import os
+import select
+import signal
+from collections.abc import Sequence
+from typing import Final, NoReturn
+
+from assay.sandbox.native.guest import jail_mounts
+from assay.sandbox.native.guest.ids import become, clone_with_root
+from assay.sandbox.native.guest.jail_plan import INNER_ID, JailPlan, plan_from_json
+from assay.sandbox.native.kernel import libc
+from assay.sandbox.native.kernel.open_files import raise_limit
+from assay.sandbox.native.kernel.rmtree import remove_tree
+
+_TRIES: Final = 50
+_PAUSE_MS: Final = 20
+_GIVES_WAY: Final = 5
+"""How much nicer programs are than those who watch over them, and who serve others meanwhile."""
+
+
+def main(*descriptors: str) -> NoReturn:
+    """Started by `spawn.py`, which says the numbers of the descriptors."""
+    life, *handed_on = map(int, descriptors)
+    plan_descriptor, _, orders, *_ = handed_on
+    os.umask(0o022)
+    raise_limit()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    plan = plan_from_json(_read_file(plan_descriptor))
+    uid, gid = os.getuid(), os.getgid()
+    try:
+        pid, pidfd, identity = _clone_zygote(plan)
+    except OSError as error:
+        remove_all(plan.remove)
+        _give_up(orders, error)
+    if pid == 0:
+        os.close(life)
+        _become_zygote(plan, handed_on, (uid, gid), identity)
+    for descriptor in handed_on:
+        os.close(descriptor)
+    if pidfd < 0:
+        # Nothing outlives the container, so there is no need to see which of us is first to go.
+        os.read(life, 1)
+        os.kill(pid, signal.SIGKILL)
+    else:
+        _wait_for_the_end(life, pidfd)
+    os.waitpid(pid, 0)
+    remove_all(plan.remove)
+    os._exit(0)
+
+
+def _clone_zygote(plan: JailPlan) -> tuple[int, int, int | None]:
+    """Clone into namespaces; the child also learns which id to become, as it is called there."""
+    if plan.tier == "contained":
+        return os.fork(), -1, None
+    try:
+        return (*libc.clone_process(_namespaces(plan)), plan.drop_to_id)
+    except PermissionError:
+        if plan.drop_to_id is None or plan.tier == "landlock":
+            raise
+    return (*clone_with_root(plan.drop_to_id, libc.clone_apart), INNER_ID)
+
+
+def _namespaces(plan: JailPlan) -> int:
+    if plan.tier == "landlock":
+        return 0
+    return libc.ALL_NAMESPACES if plan.drop_to_id is None else libc.ALL_BUT_USER
+
+
+def _read_file(descriptor: int) -> bytes:
+    return os.pread(descriptor, os.fstat(descriptor).st_size, 0)
+
+
+def _give_up(orders: int, error: BaseException) -> NoReturn:
+    """Tell the supervisor in the zygote's stead why there will be no zygote."""
+    os.write(orders, json.dumps({"error": str(error)}).encode())
+    os._exit(1)
+
+
+def _become_zygote(
+    plan: JailPlan, descriptors: Sequence[int], outer: tuple[int, int], identity: int | None
+) -> NoReturn:
+    try:
+        libc.die_with_parent(signal.SIGKILL)
+        os.nice(_GIVES_WAY)
+        if plan.tier == "namespaces":
+            if plan.drop_to_id is None:
+                libc.map_own_ids(INNER_ID, *outer)
+            jail_mounts.build_zygote_root(plan.root, plan.layers)
+        if identity is not None:
+            become(identity)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_DFL)
+        # A change of uid clears this, and the kernel must still end us with the warden.
+        libc.die_with_parent(signal.SIGKILL)
+        arguments = [str(descriptor) for descriptor in descriptors]
+        for descriptor in descriptors:
+            os.set_inheritable(descriptor, True)
+        os.execve(plan.argv[0], [*plan.argv, *arguments], dict(plan.env))  # noqa: S606
+    except BaseException as error:  # noqa: BLE001 - the child of a fork must not return
+        _give_up(descriptors[2], error)
+
+
+def _wait_for_the_end(life: int, pidfd: int) -> None:
+    """Return when the zygote is dead; kill it when the supervisor's end of `life` closes."""
+    watched = select.poll()
+    watched.register(life, select.POLLIN)
+    watched.register(pidfd, select.POLLIN)
+    ready = {descriptor for descriptor, _ in watched.poll()}
+    if pidfd not in ready:
+        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+
+
+def remove_all(paths: Sequence[str]) -> None:
+    """Remove cgroup folders and directories, as far as they are there."""
+    for path in paths:
+        if path.startswith("/sys/"):
+            _remove_cgroup(path)
+        else:
+            remove_tree(path)
+
+
+def _remove_cgroup(path: str) -> None:
+    """A group of processes that have just died may stay busy for a moment."""
+    for folder, _, _ in os.walk(path, topdown=False):
+        for _ in range(_TRIES):
+            try:
+                os.rmdir(folder)
+            except FileNotFoundError:
+                break
+            except OSError:
+                select.poll().poll(_PAUSE_MS)
+            else:
+                break

@@ -1,0 +1,163 @@
+"""Keeps the boxes: makes, hands out and removes the file systems of sandboxes.
+
+Lives beside the zygote in the same namespaces, apart from it so that a mount never waits for a
+clone.
+"""
+
+import array
+import json
+import os
+import signal
+import socket
+from contextlib import suppress
+from typing import Any, Final, NoReturn, Protocol
+
+from assay.sandbox.native.guest import jail_mounts
+from assay.sandbox.native.guest.jail_plan import WORKSPACE
+from assay.sandbox.native.kernel import libc
+from assay.sandbox.native.kernel.rmtree import remove_tree
+
+_LARGEST_ORDER: Final = 4096
+_UNANSWERED: Final = frozenset({"close", "release"})
+_SMALLEST_INODES: Final = 1024
+_BYTES_PER_INODE: Final = 16384
+
+
+class Boxes(Protocol):
+    """Where the files of sandboxes live."""
+
+    def open(self, box: str, size_bytes: int) -> int:
+        """Make an empty box and return a descriptor of its workspace."""
+        ...
+
+    def close(self, box: str) -> None: ...
+
+    def bind(self, box: str, slot: str) -> None:
+        """Make a box appear in the process that waits at a slot."""
+        ...
+
+    def release(self, slot: str) -> None: ...
+
+
+def main(mounts: int, boxes: Boxes) -> NoReturn:
+    """Serve until the supervisor closes its end."""
+    libc.die_with_parent(signal.SIGKILL)
+    channel = socket.socket(fileno=mounts)
+    while message := channel.recv(_LARGEST_ORDER):
+        order: dict[str, Any] = json.loads(message)
+        try:
+            _obey(channel, boxes, order)
+        except OSError as error:
+            if order["do"] not in _UNANSWERED:
+                channel.send(json.dumps({"error": str(error)}).encode())
+    os._exit(0)
+
+
+def _obey(channel: socket.socket, boxes: Boxes, order: dict[str, Any]) -> None:
+    match order["do"]:
+        case "open":
+            _answer_with(channel, boxes.open(order["box"], order["size_bytes"]))
+        case "bind":
+            boxes.bind(order["box"], order["slot"])
+            channel.send(b"{}")
+        case "close":
+            boxes.close(order["box"])
+        case "release":
+            for slot in order["slots"]:
+                # What is wrong with one must not keep the others mounted.
+                with suppress(OSError):
+                    boxes.release(slot)
+        case unknown:
+            raise OSError(f"unknown order {unknown!r}")
+
+
+def _answer_with(channel: socket.socket, descriptor: int) -> None:
+    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [descriptor]))]
+    channel.sendmsg([b"{}"], rights)
+    os.close(descriptor)
+
+
+def _furnish(place: str) -> int:
+    workspace, temporary = (f"{place}/{folder}" for folder in jail_mounts.BOX_FOLDERS)
+    os.mkdir(workspace, 0o755)
+    os.mkdir(temporary, 0o755)
+    return os.open(workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
+class MountedBoxes:
+    """Each box is a tmpfs of its own in the zygote's mount namespace."""
+
+    def open(self, box: str, size_bytes: int) -> int:
+        place = f"{jail_mounts.BOXES}/{box}"
+        os.mkdir(place)
+        inodes = max(_SMALLEST_INODES, size_bytes // _BYTES_PER_INODE)
+        libc.mount_tmpfs(place, size_bytes=size_bytes, inodes=inodes, mode=0o755)
+        return _furnish(place)
+
+    def close(self, box: str) -> None:
+        place = f"{jail_mounts.BOXES}/{box}"
+        libc.unmount(place)
+        os.rmdir(place)
+
+    def bind(self, box: str, slot: str) -> None:
+        for folder in jail_mounts.BOX_FOLDERS:
+            # Whoever comes first, this or the process that waits there, makes the mount point.
+            os.makedirs(f"{jail_mounts.SLOTS}/{slot}/{folder}", exist_ok=True)
+            libc.bind(f"{jail_mounts.BOXES}/{box}/{folder}", f"{jail_mounts.SLOTS}/{slot}/{folder}")
+
+    def release(self, slot: str) -> None:
+        place = f"{jail_mounts.SLOTS}/{slot}"
+        for folder in jail_mounts.BOX_FOLDERS:
+            target = f"{place}/{folder}"
+            if os.path.ismount(target):
+                libc.unmount(target)
+            _remove_if_there(target)
+        _remove_if_there(place)
+
+
+def _remove_if_there(folder: str) -> None:
+    # A process that is ended early has not made all of them.
+    with suppress(FileNotFoundError):
+        os.rmdir(folder)
+
+
+class PlainBoxes:
+    """Landlock tier: each box is a folder of the host, its size kept by the supervisor's watch."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+
+    def open(self, box: str, size_bytes: int) -> int:
+        del size_bytes
+        place = f"{self._root}/{box}"
+        os.mkdir(place, 0o700)
+        return _furnish(place)
+
+    def close(self, box: str) -> None:
+        remove_tree(f"{self._root}/{box}")
+
+    def bind(self, box: str, slot: str) -> None:
+        """A program is told where its box is; nothing has to be mounted."""
+
+    def release(self, slot: str) -> None:
+        """Nothing was mounted."""
+
+
+class TheOnlyBox:
+    """Contained tier: the container has a file system for the workspace and one for `/tmp`.
+
+    There is one sandbox in a container, so whichever box is asked for, it is this.
+    """
+
+    def open(self, box: str, size_bytes: int) -> int:
+        del box, size_bytes
+        return os.open(WORKSPACE, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def close(self, box: str) -> None:
+        """It goes with the container."""
+
+    def bind(self, box: str, slot: str) -> None:
+        """It is there already."""
+
+    def release(self, slot: str) -> None:
+        """Nothing was mounted."""

@@ -1,0 +1,1 @@
+"""Memory layout of a zygote before it serves, so that forks are cheap."""

@@ -1,0 +1,392 @@
+"""The process that becomes the program: locks itself in, waits for the program, runs it.
+
+Everything up to the first byte of the program is ours. Nothing after it is believed: the exit
+status is told by whoever made this process, and that one it cannot touch.
+"""
+
+import atexit
+import builtins
+import errno
+import importlib.util
+import json
+import linecache
+import os
+import resource
+import signal
+import sys
+import threading
+import traceback
+import types
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, NoReturn, TextIO
+
+from assay.sandbox.native.guest import kernel_manager, landlock_chmod
+from assay.sandbox.native.kernel import landlock, libc, open_files, seccomp
+
+INTERPRETER: Final = b'{"kind": "interpreter"'
+"""How the request for an interpreter begins, and no other."""
+NOT_FOUND: Final = 127
+NOT_RUNNABLE: Final = 126
+_INTERRUPTED: Final = -int(signal.SIGINT)
+"""In place of an exit code, which is never negative."""
+_STDERR: Final = 2
+_LOWEST_OPEN: Final = 3
+_CHUNK: Final = 1 << 16
+_LONGEST_DETAIL: Final = 500
+_OUR_MODULES: Final = (
+    "assay",
+    "assay.sandbox",
+    "assay.sandbox.native",
+    *(
+        f"assay.sandbox.native.{name}"
+        for name in (
+            *("guest", "guest.branches", "guest.cell_code", "guest.descendants", "guest.display"),
+            *("guest.figures", "guest.idle_init", "guest.ids", "guest.jail_mounts"),
+            *("guest.jail_plan", "guest.kernel_manager", "guest.landlock_chmod", "guest.loopback"),
+            *("guest.messages", "guest.mounts", "guest.perf", "guest.perf.hot_pages"),
+            *("guest.perf.large_pages", "guest.perf.rehearsal", "guest.pid1", "guest.process_tree"),
+            *("guest.python_kernel", "guest.spawner", "guest.streams", "guest.tracebacks"),
+            *("guest.worker", "guest.zygote", "kernel", "kernel.landlock", "kernel.libc"),
+            *("kernel.open_files", "kernel.rmtree", "kernel.seccomp", "kernel.seccomp_policy"),
+            "kernel.syscalls",
+        )
+    ),
+)
+_REHEARSAL: Final = (
+    b'{"rlimits": {}, "env": {}, "args": ["a"]}\nimport sys\nprint(end="", flush=True)\n'
+)
+_REHEARSALS: Final = 16
+"""So often that the interpreter has adapted to the code, and writes into it no more."""
+_join_threads: Callable[[], None] = threading._shutdown  # noqa: SLF001  # pyright: ignore - the interpreter's own last steps
+_run_exit_functions: Callable[[], None] = atexit._run_exitfuncs  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - see above
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Confinement:
+    """What is the same for every execution of a zygote."""
+
+    filter: seccomp.PreparedFilter
+    readable: tuple[str, ...]
+    """Landlock tier: what a program may read. Empty when namespaces do that work."""
+    asking: seccomp.PreparedFilter | None = None
+    """Landlock tier: what a program may do only through PID 1, see `landlock_chmod.py`."""
+    layer: str = ""
+    """The packages that this cell has; empty: none."""
+    ahead: bool = False
+    """Whether this execution is prepared before anyone waits for it."""
+    inherited_kb: int = 0
+    """How large a worker is when it has done nothing yet: what a fork takes along."""
+    line: landlock_chmod.Line | None = None
+    """Landlock tier: from the worker to PID 1."""
+    contained: bool = False
+    """Whether a container around us is the wall for files, and nothing is mounted."""
+    worker_id: int = 0
+    """Contained tier: the uid that workers have outside of their namespaces."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Descriptors:
+    """What one execution is connected to."""
+
+    go: int
+    stdin: int
+    stdout: int
+    stderr: int
+    status: int
+
+
+def serve(descriptors: Descriptors, confinement: Confinement) -> NoReturn:
+    """Lock in, report readiness, then become the program that arrives. Never returns."""
+    # Kept aside, since a program may replace them.
+    leave, interrupt = os._exit, partial(_interrupt, signal.signal, os.kill)
+    run = partial(_run_python, partial(_hint, os.close))
+    try:
+        _take_descriptors(descriptors, confinement.line)
+        _settle_in()
+        _make_ready(ahead=confinement.ahead)
+        os.write(descriptors.status, b'{"ready": true}\n')
+        header, source = _read_request(descriptors.go)
+        if header.get("kind") == "interpreter":
+            _become_keeper(header, descriptors, confinement)
+        os.close(descriptors.go)
+        if not header:
+            leave(0)
+        _prepare(header, confinement)
+    except BaseException as error:  # noqa: BLE001 - whatever it was, PID 1 and the supervisor must know
+        _report(descriptors.status, "setup_failed", repr(error))
+        leave(NOT_RUNNABLE)
+    try:
+        os.chdir(_folder(header))
+        if header["kind"] == "command":
+            _become_command(header)
+        _add_import_folders(header)
+    except OSError as error:
+        _report(descriptors.status, "start_failed", _explain(error, header))
+        leave(NOT_FOUND if error.errno == errno.ENOENT else NOT_RUNNABLE)
+    os.close(descriptors.status)
+    code = run(header, source)
+    if code == _INTERRUPTED:
+        interrupt()
+    leave(code & 0xFF)
+
+
+def _interrupt(set_action: Callable[..., object], send: Callable[..., object]) -> None:
+    """End as a program does that nobody taught what to do about Ctrl-C: a shell can tell."""
+    set_action(signal.SIGINT, signal.SIG_DFL)
+    send(os.getpid(), signal.SIGINT)
+
+
+def _hint(close: Callable[[int], object]) -> None:
+    """Let the supervisor look now whether we are leaving; see `exit_detection.py`."""
+    with suppress(OSError):
+        close(_STDERR)
+
+
+def _report(status: int, what: str, detail: str) -> None:
+    os.write(status, json.dumps({what: detail[:_LONGEST_DETAIL]}).encode() + b"\n")
+
+
+def _take_descriptors(descriptors: Descriptors, line: landlock_chmod.Line | None) -> None:
+    os.setsid()
+    os.dup2(descriptors.stdin, 0)
+    os.dup2(descriptors.stdout, 1)
+    os.dup2(descriptors.stderr, 2)
+    low = _LOWEST_OPEN
+    to_pid1 = () if line is None else (line.theirs.fileno(),)
+    for kept in sorted((descriptors.go, descriptors.status, *to_pid1)):
+        os.closerange(low, kept)
+        low = kept + 1
+    os.closerange(low, open_files.MOST_OPEN)
+    os.set_inheritable(descriptors.status, False)
+
+
+def _settle_in() -> None:
+    # PID 1 hides from us, not we from ourselves; all else we have inherited from it, locked.
+    libc.set_dumpable(dumpable=True)
+    _prefer_as_oom_victim()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    libc.die_with_parent(signal.SIGKILL)
+
+
+def _prefer_as_oom_victim() -> None:
+    descriptor = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
+    os.write(descriptor, b"1000")
+    os.close(descriptor)
+
+
+def _read_request(go: int) -> tuple[dict[str, Any], bytes]:
+    pieces: list[bytes] = []
+    while piece := os.read(go, _CHUNK):
+        pieces.append(piece)
+        if pieces[0].startswith(INTERPRETER) and piece.endswith(b"\n"):
+            break  # what follows is for the keeper
+    return _parse_request(b"".join(pieces))
+
+
+def _parse_request(text: bytes) -> tuple[dict[str, Any], bytes]:
+    line, _, source = text.partition(b"\n")
+    return (json.loads(line) if line else {}), source
+
+
+def _prepare(header: dict[str, Any], confinement: Confinement) -> None:
+    for name, value in header["rlimits"].items():
+        limit = getattr(resource, name)
+        _, hard = resource.getrlimit(limit)
+        wanted = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        try:
+            resource.setrlimit(limit, (wanted, wanted))
+        except ValueError:
+            if not confinement.contained:
+                raise  # gVisor has only some of these; the watch keeps the totals
+    if confinement.readable:
+        # The box is known only now, so this tier locks the last door just before the program.
+        readable = (*confinement.readable, *header["readable"])
+        landlock.restrict(read_only=readable, read_write=header["writable"])
+        if confinement.line is not None and confinement.asking is not None:
+            landlock_chmod.hand_over(confinement.line, confinement.asking, header["writable"])
+    os.environ.update(header["env"])
+    if folder := header["packages"]:
+        _add_packages(folder)
+
+
+def _add_packages(folder: str) -> None:
+    """Have them found as if they were on PYTHONPATH, by this interpreter and by others."""
+    for name, value in (("PYTHONPATH", folder), ("PATH", f"{folder}/bin")):
+        before = os.environ.get(name)
+        os.environ[name] = f"{before}:{value}" if before else value
+    # For interpreters that ignore the first of these.
+    os.environ["ASSAY_PACKAGES"] = folder
+    sys.path.insert(1, folder)
+
+
+def _add_import_folders(header: dict[str, Any]) -> None:
+    """Search what PYTHONPATH names, as an interpreter does that starts with it."""
+    if given := header["env"].get("PYTHONPATH"):
+        sys.path[1:1] = [os.path.abspath(folder) for folder in given.split(os.pathsep) if folder]
+
+
+def _become_keeper(
+    header: dict[str, Any], descriptors: Descriptors, confinement: Confinement
+) -> NoReturn:
+    # Descriptors will come with what is sent next, and reading on would have lost them.
+    os.write(descriptors.status, b'{"ready": true}\n')
+    os.close(descriptors.status)
+    kernel_manager.keep(descriptors.go, partial(_settle_head, header, confinement))
+
+
+def _settle_head(header: dict[str, Any], confinement: Confinement) -> None:
+    """Confine the first head of an interpreter; all others are forks of it."""
+    _prepare(header, confinement)
+    os.chdir(_folder(header))
+
+
+def _explain(error: OSError, header: dict[str, Any]) -> str:
+    why = os.strerror(error.errno or 0)
+    if error.filename == _folder(header):
+        return f"working directory {header['cwd']!r}: {why}"
+    return f"{header['argv'][0]}: {why}"
+
+
+def _folder(header: dict[str, Any]) -> str:
+    return f"{header['workspace']}/{header['cwd']}"
+
+
+def _become_command(header: dict[str, Any]) -> NoReturn:
+    for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
+    os.execvp(header["argv"][0], header["argv"])  # noqa: S606 - this is the jail
+
+
+def _make_ready(*, ahead: bool) -> None:
+    """Do all that needs no program yet; with time to spare, touch what running one will touch.
+
+    A page shared with the zygote is copied at its first use; better now than when someone waits.
+    """
+    _renew_randomness()
+    # By name, since going through all modules would touch, and so copy, the pages of each name.
+    for name in _OUR_MODULES:
+        sys.modules.pop(name, None)
+    sys.path.insert(0, "")
+    if ahead:
+        _rehearse()
+
+
+def _rehearse() -> None:
+    """Run a program that is next to nothing, on the way that a real one will go."""
+    header, source = _parse_request(_REHEARSAL)
+    rehearsal = _new_main("rehearsal.py", header["args"])
+    _outcome_of(partial(_execute, rehearsal, "rehearsal.py", source))
+    os.environ.update(header["env"])
+
+
+def warm_up() -> None:
+    """Have the zygote do once what every worker would otherwise do for the first time."""
+    main, arguments = sys.modules["__main__"], sys.argv
+    for _ in range(_REHEARSALS):
+        _renew_randomness()
+        _rehearse()
+    sys.modules["__main__"], sys.argv = main, arguments
+    linecache.cache.clear()
+
+
+def _run_python(hint: Callable[[], None], header: dict[str, Any], source: bytes) -> int:
+    main = _new_main(header["filename"], header["args"])
+    # Taken before the program can replace them.
+    flush = tuple(partial(_flush, stream) for stream in (sys.stdout, sys.stderr))
+    shutdown = (_join_threads, _run_exit_functions, *flush)
+    code = _outcome_of(partial(_execute, main, header["filename"], source))
+    for step in shutdown:
+        code = _outcome_of(step) or code
+    hint()
+    return code
+
+
+def _execute(main: types.ModuleType, filename: str, source: bytes) -> None:
+    # Decoded only if a traceback asks for it.
+    linecache.cache[filename] = (partial(_decode, source),)
+    exec(compile(source, filename, "exec", dont_inherit=True), main.__dict__)  # noqa: S102 - the point
+
+
+def _decode(source: bytes) -> str:
+    try:
+        return importlib.util.decode_source(source)
+    except (SyntaxError, UnicodeDecodeError):
+        return ""
+
+
+def _flush(stream: TextIO) -> None:
+    if not stream.closed:
+        stream.flush()
+
+
+def _outcome_of(step: Callable[[], object]) -> int:
+    """Call one step and turn what it raises into the exit code Python would give."""
+    try:
+        step()
+    except SystemExit as leaving:
+        return _exit_code(leaving.code)
+    except BaseException as error:  # noqa: BLE001 - the interpreter's last resort is us
+        chosen = _show(error)
+        if chosen is not None:
+            return chosen
+        return _INTERRUPTED if type(error) is KeyboardInterrupt else 1
+    return 0
+
+
+def _exit_code(code: object) -> int:
+    if code is None:
+        return 0
+    if isinstance(code, int):
+        return code & 0xFF
+    print(code, file=sys.stderr)  # noqa: T201 - what the interpreter does
+    return 1
+
+
+def _show(error: BaseException) -> int | None:
+    """Tell of an error the way the interpreter does; an exit code if that was chosen meanwhile."""
+    frames = _beyond_us(error)
+    if sys.excepthook is not sys.__excepthook__:
+        try:
+            sys.excepthook(type(error), error, frames)
+        except SystemExit as leaving:
+            return _exit_code(leaving.code)
+        except BaseException as failure:  # noqa: BLE001 - said as the interpreter says it
+            if failure.__context__ is error:
+                failure.__context__ = None
+            print("Error in sys.excepthook:", file=sys.stderr)  # noqa: T201
+            traceback.print_exception(type(failure), failure, _beyond_us(failure))
+            print("\nOriginal exception was:", file=sys.stderr)  # noqa: T201
+        else:
+            return None
+    traceback.print_exception(type(error), error, frames)
+    return None
+
+
+def _beyond_us(error: BaseException) -> types.TracebackType | None:
+    """The part of a traceback that belongs to the program."""
+    frames = error.__traceback__
+    while frames is not None and frames.tb_frame.f_globals.get("__name__") == __name__:
+        frames = frames.tb_next
+    return frames
+
+
+def _renew_randomness() -> None:
+    legacy = sys.modules.get("numpy.random")
+    if legacy is not None:
+        # Unlike `random`, numpy's global generator does not notice a fork. One number is enough
+        # for it, and quicker than what it would gather by itself.
+        legacy.seed(int.from_bytes(os.urandom(4), "little"))
+
+
+def _new_main(filename: str, args: list[str]) -> types.ModuleType:
+    main = types.ModuleType("__main__")
+    main.__file__ = filename
+    main.__dict__["__builtins__"] = builtins
+    sys.modules["__main__"] = main
+    sys.argv = [filename, *args]
+    return main

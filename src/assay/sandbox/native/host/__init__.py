@@ -1,0 +1,1 @@
+"""The trusted side: starts the engine, follows executions, reads results."""

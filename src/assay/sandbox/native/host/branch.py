@@ -1,0 +1,304 @@
+"""One line of cells, seen from the trusted side: its pipes, and the cell that is under way.
+
+Only two things are believed: what the keeper reports, and what the kernel counts. Whoever does not
+answer in time is ended with all its variables; nothing here waits without an end.
+"""
+
+import json
+import math
+import os
+import select
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import anyio
+
+from assay.contracts.errors import SandboxUnavailableError
+from assay.contracts.execution import Limits, OutputChunk, Reason
+from assay.contracts.ports import OnOutput
+from assay.sandbox.native.host.jail import Cell, Descriptor, close_all
+from assay.sandbox.native.host.pacing import Pace
+from assay.sandbox.native.host.requests import Orders
+from assay.sandbox.native.host.rich_output import MOST_BYTES
+from assay.sandbox.native.host.supervisor import Ending, passed_limit
+from assay.sandbox.native.host.usage_monitor import Sample, Watch
+from assay.sandbox.native.kernel.open_files import TOO_FEW_HINT
+from assay.sandbox.output import Capture
+
+Stream = Literal["stdout", "stderr"]
+Report = dict[str, Any]
+
+_FIRST_LOOK_S: Final = 0.01
+_LOOK_EVERY_S: Final = 0.025
+_SEND_AGAIN_S: Final = 0.002
+_OBEY_WITHIN_S: Final = 15.0
+_LARGEST_REPORT: Final = 4096
+
+
+class Lineage:
+    """The pipes of one line of cells."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.gone = ""
+        """Why there is nothing at the other end any more; empty while there is."""
+        self._reported = b""
+        ends: list[tuple[int, int]] = []
+        try:
+            for _ in range(4):
+                ends.append(os.pipe2(os.O_CLOEXEC))  # noqa: PERF401 - closed if one of them fails
+            self.events = select.epoll()
+        except OSError as error:
+            close_all(end for pair in ends for end in pair)
+            raise SandboxUnavailableError(
+                f"out of descriptors: {error}", dispatch="never_started", hint=TOO_FEW_HINT
+            ) from error
+        self.theirs: tuple[int, ...] = tuple(writing for _, writing in ends)
+        ours = tuple(Descriptor(reading) for reading, _ in ends)
+        self.stdout, self.stderr, self.answers, self.reports = ours
+        for descriptor in ours:
+            self.events.register(descriptor.number, select.EPOLLIN)
+
+    def hand_over(self) -> None:
+        """Close the far end of the reports, once the keeper has it: we see when it is gone.
+
+        The others we keep open too. They never end then, whatever a cell closes.
+        """
+        os.close(self.theirs[-1])
+        self.theirs = self.theirs[:-1]
+
+    async def report(self) -> Report:
+        """Wait for one word of the keeper, for a limited time."""
+        with anyio.move_on_after(_OBEY_WITHIN_S):
+            while (found := self.read_report()) is None:
+                await anyio.wait_readable(self.reports.number)
+            return found
+        return {"gone": "it does not answer"}
+
+    def read_report(self) -> Report | None:
+        """Return the next report if it is there. One that cannot be read is the last."""
+        if b"\n" not in self._reported:
+            try:
+                piece = self.reports.read_some()
+            except BlockingIOError:
+                return None
+            if not piece:
+                return {"gone": "its processes are dead", "keeper": "dead"}
+            self._reported += piece
+        line, end, rest = self._reported.partition(b"\n")
+        if not end:
+            too_long = len(line) > _LARGEST_REPORT
+            return {"gone": "it does not speak the protocol"} if too_long else None
+        self._reported = rest
+        try:
+            report = json.loads(line)
+        except ValueError:
+            return {"gone": "it does not speak the protocol"}
+        return report
+
+    def close(self) -> None:
+        close_all(self.theirs)
+        self.theirs = ()
+        self.events.close()
+        for descriptor in (self.stdout, self.stderr, self.answers, self.reports):
+            descriptor.close()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellEnding:
+    """What is known of a cell once nothing of it runs."""
+
+    ending: Ending
+    kept: bool
+    answers: bytes
+
+
+class CellRun:
+    """One cell under way. `follow` once; `kill` at any time."""
+
+    def __init__(
+        self, lineage: Lineage, orders: Orders, cell: Cell, limits: Limits, watch: Watch
+    ) -> None:
+        self._lineage = lineage
+        self._orders = orders
+        self._cell = cell
+        self._limits = limits
+        self._watch = watch
+        self._sample = Sample()
+        self._killed_for: Reason | None = None
+        self._report: Report | None = None
+        self._answers = bytearray()
+        self._captures: dict[Stream, Capture] = {
+            "stdout": Capture(limits.output_bytes),
+            "stderr": Capture(limits.output_bytes),
+        }
+        read = (lineage.stdout, lineage.stderr, lineage.answers)
+        self._paces = {descriptor.number: Pace() for descriptor in read}
+        self._resume: dict[int, float] = {}
+        """When to read the descriptors again that are left alone for a moment."""
+        self._deadline = self._next_look = math.inf
+
+    def kill(self, reason: Reason) -> None:
+        """Have the cell ended. A keeper that does not do so soon is ended itself."""
+        if self._killed_for is not None or self._report is not None:
+            return
+        self._killed_for = reason
+        self._deadline = time.monotonic() + _OBEY_WITHIN_S
+        self._orders.put({"do": "end", "line": self._lineage.number})
+
+    async def follow(self, number: int, source: str, on_output: OnOutput) -> CellEnding:
+        """Hand over the cell and stay until nothing of it is left.
+
+        Raises:
+            SandboxUnavailableError: If the line of cells is gone.
+        """
+        started = time.perf_counter()
+        line = self._lineage.number
+        order = {"do": "run", "line": line, "number": number, "source": source}
+        self._orders.put({**order, "ask": not self._watch.enforcing})
+        self._deadline = time.monotonic() + self._limits.wall_s
+        self._next_look = time.monotonic() + _FIRST_LOOK_S
+        try:
+            await self._await_report(on_output)
+        except BaseException:
+            self.kill(Reason.CANCELLED)
+            with anyio.CancelScope(shield=True):
+                await self._await_report(_hear_nothing)
+            self._note_loss()
+            raise
+        self._note_loss()
+        report = self._report or {}
+        kept = report.get("kept") is True
+        return CellEnding(
+            ending=Ending(
+                report=_translate(report),
+                # A cell that is kept was over before it could be ended.
+                killed_for=None if kept else self._killed_for,
+                stdout=self._captures["stdout"],
+                stderr=self._captures["stderr"],
+                sample=self._sample,
+                duration_s=time.perf_counter() - started,
+            ),
+            kept=kept,
+            answers=bytes(self._answers),
+        )
+
+    def _note_loss(self) -> None:
+        report = self._report or {}
+        if "gone" in report:
+            self._lineage.gone = str(report["gone"])[:300]
+            if report.get("keeper") == "dead":
+                # Nobody is left who would end what it kept.
+                self._cell.kill()
+
+    async def _await_report(self, on_output: OnOutput) -> None:
+        lineage = self._lineage
+        while self._report is None:
+            with anyio.move_on_after(self._patience()):
+                await anyio.wait_readable(lineage.events.fileno())
+            self._orders.send_more()
+            for number, _ in lineage.events.poll(0):
+                self._leave_alone_after(number, self._take(number, on_output))
+            self._resume_reading(time.monotonic())
+            self._look_after()
+        self._resume_reading(math.inf)
+        # Nobody is left who could write, so what is not there by now never will be.
+        for descriptor in (lineage.stdout, lineage.stderr, lineage.answers):
+            with suppress(BlockingIOError):
+                while self._take(descriptor.number, on_output):
+                    pass
+        self._look()
+
+    def _leave_alone_after(self, number: int, size: int) -> None:
+        """After many small pieces, do not read for a moment, so that the next piece is larger."""
+        if size:
+            now = time.monotonic()
+            pause_s = self._paces[number].pause_s(size, now)
+            if pause_s > 0:
+                self._lineage.events.modify(number, 0)
+                self._resume[number] = now + pause_s
+
+    def _resume_reading(self, now: float) -> None:
+        for number in [number for number, due in self._resume.items() if due <= now]:
+            del self._resume[number]
+            self._lineage.events.modify(number, select.EPOLLIN)
+
+    def _take(self, number: int, on_output: OnOutput) -> int:
+        """Take what is there, and return how much it was; 0 if that is nothing, or a report."""
+        lineage = self._lineage
+        if number == lineage.reports.number:
+            # All that is there: what was read along with something else wakes nobody.
+            while self._report is None and (report := lineage.read_report()) is not None:
+                self._hear(report)
+            return 0
+        if number == lineage.answers.number:
+            data = lineage.answers.read_some()
+            if len(self._answers) <= MOST_BYTES:
+                self._answers += data
+            else:
+                self.kill(Reason.OUTPUT_LIMIT)
+            return len(data)
+        stream: Stream = "stdout" if number == lineage.stdout.number else "stderr"
+        source = lineage.stdout if stream == "stdout" else lineage.stderr
+        data = source.read_some()
+        capture = self._captures[stream]
+        capture.add(data)
+        if data:
+            on_output(OutputChunk(stream=stream, data=data))
+        if capture.flooded:
+            self.kill(Reason.OUTPUT_LIMIT)
+        return len(data)
+
+    def _hear(self, report: Report) -> None:
+        if report != {"done": True}:
+            self._report = report
+            return
+        # It stands still: whatever it has passed unseen, it must not take along.
+        self._look()
+        reason = passed_limit(self._sample, self._limits)
+        if reason is not None:
+            self.kill(reason)
+        elif self._killed_for is None:
+            self._orders.put({"do": "keep", "line": self._lineage.number})
+
+    def _patience(self) -> float:
+        if self._orders.pending:
+            return _SEND_AGAIN_S
+        next_look = math.inf if self._killed_for is not None else self._next_look
+        due = min(next_look, self._deadline, *self._resume.values())
+        return max(0.0, due - time.monotonic())
+
+    def _look_after(self) -> None:
+        now = time.monotonic()
+        if self._report is not None or now < min(self._next_look, self._deadline):
+            return
+        if now >= self._deadline:
+            if self._killed_for is None:
+                self.kill(Reason.TIMED_OUT)
+            else:
+                self._cell.kill()
+                self._report = {"gone": "it does not answer"}
+        elif self._killed_for is None:
+            self._next_look = now + _LOOK_EVERY_S
+            self._look()
+            reason = passed_limit(self._sample, self._limits)
+            if reason is not None:
+                self.kill(reason)
+
+    def _look(self) -> None:
+        self._sample = self._watch.look()
+
+
+def _hear_nothing(chunk: OutputChunk) -> None:
+    del chunk
+
+
+def _translate(report: Report) -> Report:
+    """Put a keeper's word into those of PID 1, which every result is drawn from."""
+    if "refused" in report:
+        why = os.strerror(int(report["refused"]))
+        return {"start_failed": f"no process for the cell: {why}", "ended": 126 << 8}
+    ended = report.get("ended")
+    return {"ended": ended} if isinstance(ended, int) else {}

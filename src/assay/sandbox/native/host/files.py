@@ -1,0 +1,239 @@
+"""Files in and out of a workspace whose other inhabitant is hostile.
+
+Every path is resolved by the kernel beneath one directory descriptor, without passing a symlink
+or a mount point, by a thread that acts as the sandbox's own user: a link or a race can at worst
+make an operation fail.
+"""
+
+import errno
+import os
+import secrets
+import stat
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import PurePosixPath
+from typing import Final, Literal
+
+from assay.contracts.errors import (
+    FileTooLargeError,
+    NotARegularFileError,
+    PathOutsideWorkspaceError,
+    UsageError,
+    WorkspaceError,
+    WorkspaceFileNotFoundError,
+    WorkspaceFullError,
+)
+from assay.contracts.execution import FileInfo
+from assay.sandbox.native.kernel import libc
+from assay.sandbox.native.kernel.rmtree import remove_tree
+
+_CHUNK: Final = 1 << 20
+_DEEPEST: Final = 200
+_RETRIES: Final = 32
+_FIND: Final = os.O_PATH | os.O_DIRECTORY
+_READ: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
+_CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+_ERRORS: Final[dict[int, Callable[[str], WorkspaceError]]] = {
+    errno.ELOOP: PathOutsideWorkspaceError,
+    errno.EXDEV: PathOutsideWorkspaceError,
+    errno.ENOENT: WorkspaceFileNotFoundError,
+    errno.ENOTDIR: NotARegularFileError,
+    errno.EISDIR: NotARegularFileError,
+    errno.EEXIST: NotARegularFileError,
+    errno.ENXIO: NotARegularFileError,
+    errno.ENOSPC: WorkspaceFullError,
+    errno.EDQUOT: WorkspaceFullError,
+}
+_MEANINGS: Final = {
+    errno.ELOOP: "a symlink is in the way, and links are never followed",
+    errno.EXDEV: "it leads out of the workspace",
+    errno.EEXIST: "something that is not a file is in the way",
+    errno.ENXIO: "it is not a regular file",
+}
+
+
+class WorkspaceFiles:
+    """The files below one directory descriptor. Every method blocks: call it from a thread."""
+
+    def __init__(
+        self, directory: int, *, act_as: int | None, room: Callable[[], int | None]
+    ) -> None:
+        self._directory = directory
+        self._act_as = act_as
+        self._room = room
+        """Bytes left, where the file system itself does not keep the limit; None where it does."""
+
+    def write(self, path: PurePosixPath, content: bytes, *, executable: bool) -> None:
+        parts = _parts(path, root=NotARegularFileError)
+        room = self._room()
+        if room is not None and len(content) > room:
+            raise WorkspaceFullError(f"{str(path)!r}: no space left in the workspace")
+        with self._operation(path), self._folder(parts[:-1], create=True) as folder:
+            _replace_file(folder, parts[-1], content, 0o755 if executable else 0o644)
+
+    def read(self, path: PurePosixPath, *, max_bytes: int) -> bytes:
+        parts = _parts(path, root=NotARegularFileError)
+        with self._operation(path), self._folder(parts[:-1]) as folder:
+            descriptor = _open(folder, parts[-1], _READ)
+            try:
+                return _read_regular(path, descriptor, max_bytes)
+            finally:
+                os.close(descriptor)
+
+    def list_below(self, path: PurePosixPath) -> tuple[FileInfo, ...]:
+        parts = _parts(path)
+        with self._operation(path), self._folder(parts) as folder:
+            return tuple(sorted(_walk(folder, path), key=lambda entry: entry.path))
+
+    def make_directory(self, path: PurePosixPath) -> None:
+        with self._operation(path), self._folder(_parts(path), create=True):
+            pass
+
+    def remove(self, path: PurePosixPath) -> None:
+        parts = _parts(path, root=PathOutsideWorkspaceError)
+        with self._operation(path), self._folder(parts[:-1]) as folder:
+            found = os.lstat(parts[-1], dir_fd=folder)
+            if stat.S_ISDIR(found.st_mode):
+                remove_tree(parts[-1], dir_fd=folder)
+                if _exists(folder, parts[-1]):
+                    raise OSError(errno.EBUSY, "something in it cannot be removed")
+            else:
+                os.unlink(parts[-1], dir_fd=folder)
+
+    @contextmanager
+    def _operation(self, path: PurePosixPath) -> Generator[None]:
+        """Act as the sandbox's user, and say what went wrong in the contract's words."""
+        try:
+            with libc.file_access_as(self._act_as):
+                yield
+        except OSError as error:
+            code = error.errno or 0
+            meaning = _MEANINGS.get(code) or os.strerror(code).lower()
+            raise _ERRORS.get(code, WorkspaceError)(f"{str(path)!r}: {meaning}") from error
+
+    @contextmanager
+    def _folder(self, parts: list[bytes], *, create: bool = False) -> Generator[int]:
+        current = os.open(".", _FIND | os.O_CLOEXEC, dir_fd=self._directory)
+        try:
+            for part in parts:
+                if create:
+                    with suppress(FileExistsError):
+                        os.mkdir(part, 0o755, dir_fd=current)
+                following = _open(current, part, _FIND)
+                os.close(current)
+                current = following
+            yield current
+        finally:
+            os.close(current)
+
+
+def _parts(path: PurePosixPath, *, root: type[WorkspaceError] | None = None) -> list[bytes]:
+    """Split a path; `root` is the complaint where the workspace itself will not do."""
+    if not path.parts and root is not None:
+        raise root("this is the workspace itself", hint="name something in it")
+    if path.is_absolute() or ".." in path.parts:
+        raise PathOutsideWorkspaceError(
+            f"{str(path)!r} is not a path inside the workspace",
+            hint="give a path relative to the workspace root, without `..`",
+        )
+    if any("\0" in part for part in path.parts):
+        raise UsageError(f"{str(path)!r} contains a NUL character")
+    try:
+        return [os.fsencode(part) for part in path.parts]
+    except UnicodeEncodeError as error:
+        raise UsageError(f"{str(path)!r} cannot be the name of a file") from error
+
+
+def _exists(folder: int, name: bytes) -> bool:
+    try:
+        os.lstat(name, dir_fd=folder)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _open(folder: int, name: bytes, flags: int, mode: int = 0) -> int:
+    for _ in range(_RETRIES):
+        try:
+            return libc.open_beneath(folder, name, flags, mode)
+        except BlockingIOError:
+            # The kernel saw a rename in mid-walk and could not tell whether it stayed beneath.
+            continue
+    raise OSError(errno.EXDEV, "the path keeps changing")
+
+
+def _replace_file(folder: int, name: bytes, content: bytes, mode: int) -> None:
+    try:
+        existing = os.lstat(name, dir_fd=folder).st_mode
+    except FileNotFoundError:
+        existing = stat.S_IFREG
+    if stat.S_ISLNK(existing):
+        raise OSError(errno.ELOOP, "symlink")
+    if not stat.S_ISREG(existing):
+        raise OSError(errno.EEXIST, "not a file")
+    temporary = f".assay-{secrets.token_hex(8)}".encode()
+    descriptor = _open(folder, temporary, _CREATE, mode)
+    try:
+        with open(descriptor, "wb") as file:
+            os.fchmod(descriptor, mode)
+            file.write(content)
+        os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary, dir_fd=folder)
+        raise
+
+
+def _read_regular(path: PurePosixPath, descriptor: int, max_bytes: int) -> bytes:
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(errno.ENXIO, "not a regular file")
+    pieces: list[bytes] = []
+    size = found.st_size
+    left = max_bytes + 1
+    while size <= max_bytes and left > 0 and (piece := os.read(descriptor, min(left, _CHUNK))):
+        pieces.append(piece)
+        left -= len(piece)
+    if size > max_bytes or left <= 0:
+        raise FileTooLargeError(
+            f"{str(path)!r} holds more than {max_bytes} bytes",
+            size_bytes=max(size, max_bytes + 1),
+            max_bytes=max_bytes,
+        )
+    return b"".join(pieces)
+
+
+def _walk(folder: int, path: PurePosixPath, depth: int = 0) -> Iterator[FileInfo]:
+    if depth > _DEEPEST:
+        raise WorkspaceError(f"{str(path)[:80]!r} is nested too deeply")
+    readable = _open(folder, b".", os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with os.scandir(readable) as entries:
+            found = [(entry.name, entry.stat(follow_symlinks=False)) for entry in entries]
+        for name, details in found:
+            entry_path = path / name
+            yield _describe(entry_path, details)
+            if stat.S_ISDIR(details.st_mode):
+                below = _open(readable, os.fsencode(name), _FIND)
+                try:
+                    yield from _walk(below, entry_path, depth + 1)
+                finally:
+                    os.close(below)
+    finally:
+        os.close(readable)
+
+
+def _describe(path: PurePosixPath, details: os.stat_result) -> FileInfo:
+    kind: Literal["file", "directory", "symlink", "other"] = "other"
+    if stat.S_ISREG(details.st_mode):
+        kind = "file"
+    elif stat.S_ISDIR(details.st_mode):
+        kind = "directory"
+    elif stat.S_ISLNK(details.st_mode):
+        kind = "symlink"
+    return FileInfo(
+        path=path,
+        kind=kind,
+        size_bytes=details.st_size,
+        executable=kind == "file" and bool(details.st_mode & stat.S_IXUSR),
+    )

@@ -1,0 +1,100 @@
+"""A program as the bytes a waiting worker reads: one line of JSON, then the source, if any."""
+
+import json
+import math
+from dataclasses import dataclass
+from typing import Any, Final
+
+from assay.contracts.execution import Command, Limits, Program
+from assay.sandbox.native.guest import figures
+
+_SPARE_PROCESSES: Final = 256
+_MEGABYTE: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """What a sandbox adds to its programs: where they work, and who keeps their limits."""
+
+    workspace: str
+    temporary: str
+    writable: tuple[str, ...] = ()
+    """Landlock tier: the folders of the box."""
+    packages: str = ""
+    """The folder of the packages that the sandbox was given."""
+    groups_enforce: bool
+    """Whether control groups keep memory and processes; otherwise the watch does."""
+    processes_elsewhere: int = 0
+    """Landlock tier: processes outside the sandbox that count as the same user's."""
+
+
+def encode_request(program: Program, limits: Limits, setting: Setting) -> bytes:
+    header: dict[str, Any] = {
+        "cwd": str(program.cwd),
+        "env": {"HOME": setting.temporary, "TMPDIR": setting.temporary, **program.env},
+        "workspace": setting.workspace,
+        "writable": setting.writable,
+        **_packages(setting),
+        "rlimits": _rlimits(limits, setting),
+    }
+    if isinstance(program, Command):
+        return _line(header | {"kind": "command", "argv": program.argv})
+    named = {"kind": "python", "filename": program.filename, "args": program.args}
+    return _line(header | named) + program.source
+
+
+def encode_opening(limits: Limits, setting: Setting) -> bytes:
+    """Ask for an interpreter in place of a program; how it begins tells a worker so."""
+    header: dict[str, Any] = {
+        "kind": "interpreter",
+        "cwd": "",
+        "env": {
+            "HOME": setting.temporary,
+            "TMPDIR": setting.temporary,
+            "MPLBACKEND": figures.BACKEND,
+        },
+        "workspace": setting.workspace,
+        "writable": setting.writable,
+        **_packages(setting),
+        "rlimits": _rlimits(limits, setting),
+    }
+    return _line(header)
+
+
+def _packages(setting: Setting) -> dict[str, Any]:
+    # Part of the jail's root already, where there is one.
+    readable = [setting.packages] if setting.packages and setting.writable else []
+    return {"packages": setting.packages, "readable": readable}
+
+
+def _line(header: dict[str, Any]) -> bytes:
+    # ASCII-only JSON keeps surrogates, so names that are not UTF-8 arrive as they are.
+    return json.dumps(header).encode() + b"\n"
+
+
+def _rlimits(limits: Limits, setting: Setting) -> dict[str, int]:
+    """Backstops per process; the totals are kept by control groups or the watch."""
+    rlimits = {
+        "RLIMIT_CPU": math.ceil(limits.cpu_s) + 1,
+        "RLIMIT_NOFILE": limits.open_files,
+        "RLIMIT_NPROC": _process_backstop(limits, setting),
+        # Above the size of the workspace, so that a full disk is what a program sees.
+        "RLIMIT_FSIZE": limits.disk_mb * _MEGABYTE * 2,
+        "RLIMIT_MEMLOCK": 1 << 16,
+        "RLIMIT_MSGQUEUE": 1 << 16,
+        "RLIMIT_SIGPENDING": 1024,
+    }
+    if not setting.groups_enforce:
+        rlimits["RLIMIT_DATA"] = limits.memory_mb * _MEGABYTE * 4 + (1 << 30)
+    return rlimits
+
+
+def _process_backstop(limits: Limits, setting: Setting) -> int:
+    if setting.writable:
+        # Counted per user here, not per sandbox, and others of that user come and go.
+        return setting.processes_elsewhere + limits.processes + _SPARE_PROCESSES
+    if setting.groups_enforce:
+        # The group refuses first, and unlike this limit it tells us.
+        return limits.processes + _SPARE_PROCESSES
+    # PID 1 of the execution counts too.
+    return limits.processes + 1

@@ -1,0 +1,130 @@
+"""Makes what a sandbox was given ready for its cells: packages and a way to some hosts."""
+
+import os
+import shutil
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Protocol
+
+from anyio import to_thread
+
+from assay.contracts.errors import UsageError
+from assay.contracts.execution import BARE, Equipment
+from assay.sandbox.native.guest.jail_plan import PACKAGES
+from assay.sandbox.native.host.jail import PLAIN, Fit
+from assay.sandbox.native.host.preload_stages import Stages
+from assay.sandbox.native.host.start import Running
+from assay.sandbox.network.dial import WayOut
+from assay.sandbox.network.policy import parse_policy
+from assay.sandbox.network.proxy import Egress
+from assay.sandbox.packages.layers import Layer
+from assay.sandbox.packages.target import Target, own_target
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fitting:
+    """What one sandbox has beside its workspace."""
+
+    fit: Fit = PLAIN
+    packages: str = ""
+    """The folder of its packages, as its programs see it."""
+    egress: Egress | None = None
+
+
+NOTHING = Fitting()
+
+
+class Layers(Protocol):
+    """Where layers of packages come from; see `assay.sandbox.packages.store.PackageStore`."""
+
+    @property
+    def layers_folder(self) -> Path: ...
+
+    def make_folders(self) -> None: ...
+
+    def open_layer(
+        self, packages: Sequence[str], target: Target
+    ) -> AbstractAsyncContextManager[Layer]: ...
+
+
+class Outfitter:
+    """Fits sandboxes out; one for each backend."""
+
+    def __init__(self, store: Layers, outside: WayOut, stages: Stages) -> None:
+        self._store = store
+        self._outside = outside
+        self._stages = stages
+
+    @cached_property
+    def _target(self) -> Target:
+        return own_target(module for stage in self._stages for module in stage)
+
+    def layers_folder(self) -> Path | None:
+        """Where layers are and will be; None if there is no place for them here."""
+        try:
+            self._store.make_folders()
+        except UsageError:
+            return None
+        return self._store.layers_folder
+
+    @asynccontextmanager
+    async def fit_out(self, equipment: Equipment, running: Running) -> AsyncGenerator[Fitting]:
+        """Have everything ready for as long as a sandbox is open.
+
+        Raises:
+            PackageError: If a package cannot be had.
+            UsageError: If that cannot be given here.
+            MissingExtraError: If uv is needed and not installed.
+        """
+        if equipment == BARE:
+            yield NOTHING
+            return
+        egress = self._open_egress(equipment, running) if equipment.hosts else None
+        ports = () if egress is None else egress.dialer.policy.ports
+        async with AsyncExitStack() as held:
+            key = packages = ""
+            if equipment.packages:
+                opening = self._store.open_layer(equipment.packages, self._target)
+                layer = await held.enter_async_context(opening)
+                key, packages = layer.key, await _place(layer, running)
+            yield Fitting(fit=Fit(layer=key, ports=ports), packages=packages, egress=egress)
+
+    def _open_egress(self, equipment: Equipment, running: Running) -> Egress:
+        policy = parse_policy(equipment.hosts)
+        if running.tier != "namespaces":
+            raise UsageError(
+                "hosts can only be allowed where a sandbox has a network of its own, and this "
+                "machine gives it none",
+                hint="see `assay doctor`; without hosts there is no network at all",
+            )
+        return Egress(dialer=self._outside.dialer(policy))
+
+
+async def _place(layer: Layer, running: Running) -> str:
+    """Return where programs find a layer, having put it there if need be."""
+    if running.tier == "namespaces":
+        return PACKAGES
+    if running.box_owner is None or running.tier == "contained":
+        return str(layer.folder)
+    # Programs run as somebody who cannot enter the folder of the user, so they get a copy.
+    place = running.scratch.parent / "layers" / layer.key
+    await to_thread.run_sync(_copy, layer.folder, place)
+    return str(place)
+
+
+def _copy(source: Path, place: Path) -> None:
+    if place.exists():
+        return
+    place.parent.mkdir(exist_ok=True)
+    place.parent.chmod(0o711)
+    fresh = place.with_name(f"{place.name}.{os.urandom(4).hex()}")
+    shutil.copytree(source, fresh)
+    try:
+        fresh.rename(place)
+    except OSError:
+        if not place.exists():
+            raise
+        shutil.rmtree(fresh)

@@ -1,0 +1,168 @@
+"""Prepares everything one engine needs before it starts: jail plan, control groups, record."""
+
+import os
+import secrets
+import sys
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from assay.contracts.errors import IsolationUnavailableError
+from assay.contracts.execution import Isolation
+from assay.sandbox.native.guest.jail_plan import JailPlan, RootPlan, Tier
+from assay.sandbox.native.host import registry
+from assay.sandbox.native.host.engine import Engine
+from assay.sandbox.native.host.module_boot import SOURCE, boot
+from assay.sandbox.native.host.preload_stages import Stages
+from assay.sandbox.native.host.spawn import start_engine
+from assay.sandbox.native.host.visible_paths import INTERPRETER, LIBRARY, Layout
+from assay.sandbox.native.kernel import landlock, seccomp
+from assay.sandbox.native.kernel.cgroups import ControlGroups, open_groups
+
+_FIRST_SANDBOX_ID: Final = 1_600_000_000
+_SANDBOX_IDS: Final = 1 << 16
+_SAFE_LANDLOCK: Final = 6
+"""From here on a program cannot send signals to processes outside its own domain."""
+_DEVICES: Final = ("null", "zero", "full", "random", "urandom")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """A started engine and what its sandboxes must know about it."""
+
+    engine: Engine
+    tier: Tier
+    isolation: Isolation
+    groups: ControlGroups
+    box_owner: int | None
+    """The uid that owns the files of boxes, when it is not our own."""
+    scratch: Path
+    """Where the boxes are in the Landlock tier."""
+    record: registry.EngineRecord
+    """What to clean up, should the warden not come to it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """Which ways of isolating may be tried."""
+
+    least: Isolation
+    namespaces: bool
+    alone_as: int | None
+    """The uid of programs, where a container holds this engine for one sandbox and nothing else."""
+    layers: Path | None
+    """Where layers of packages are and will be; None if there is no place for them."""
+
+
+async def start_best(layout: Layout, stages: Stages, runtime_dir: Path, choice: Choice) -> Running:
+    """Start an engine with namespaces, or with Landlock where the kernel refuses and that will do.
+
+    Alone in a container, there is a third way for a kernel that has neither.
+
+    Raises:
+        IsolationUnavailableError: If this machine cannot isolate as asked.
+    """
+    refusal = IsolationUnavailableError("namespaces are switched off in the settings")
+    if choice.namespaces:
+        try:
+            return await _start("namespaces", layout, stages, runtime_dir, layers=choice.layers)
+        except IsolationUnavailableError as error:
+            refusal = error
+    if not Isolation.RESTRICTED.satisfies(choice.least):
+        raise refusal
+    if landlock.abi_version() < _SAFE_LANDLOCK and choice.alone_as is not None:
+        return await _start("contained", layout, stages, runtime_dir, choice.alone_as)
+    if landlock.abi_version() < _SAFE_LANDLOCK:
+        raise IsolationUnavailableError(
+            f"{refusal}; and Landlock, the fallback, needs Linux 6.12 or newer",
+            hint=refusal.hint,
+        ) from refusal
+    return await _start("landlock", layout, stages, runtime_dir)
+
+
+async def _start(
+    tier: Tier,
+    layout: Layout,
+    stages: Stages,
+    runtime_dir: Path,
+    programs_as: int | None = None,
+    *,
+    layers: Path | None = None,
+) -> Running:
+    engine_id = f"{os.getpid()}-{secrets.token_hex(4)}"
+    folder = runtime_dir / engine_id
+    record = registry.EngineRecord(
+        engine=engine_id,
+        owner=registry.mark(os.getpid()),
+        warden=None,
+        since=time.time(),
+        remove=(str(folder),),
+    )
+    registry.enter(runtime_dir, record)
+    groups = open_groups(engine_id)
+    record = replace(record, remove=(*groups.folders, str(folder)))
+    registry.write_record(folder, record)
+    owner = programs_as or _spare_id()
+    try:
+        scratch = _make_scratch(folder, owner, tier)
+        plan = replace(
+            _plan(tier, layout, groups, scratch),
+            drop_to_id=owner,
+            stages=tuple(tuple(stage) for stage in stages),
+            layers=str(layers or ""),
+            remove=record.remove,
+        )
+        engine = await start_engine(plan, groups)
+    except IsolationUnavailableError:
+        registry.clean(runtime_dir, record)
+        raise
+    registry.write_record(folder, registry.with_warden(record, engine.warden_pid))
+    return Running(
+        engine=engine,
+        tier=tier,
+        isolation=Isolation.ISOLATED if tier == "namespaces" else Isolation.RESTRICTED,
+        groups=groups,
+        box_owner=owner,
+        scratch=scratch,
+        record=record,
+    )
+
+
+def _spare_id() -> int | None:
+    return _FIRST_SANDBOX_ID + os.getpid() % _SANDBOX_IDS if os.geteuid() == 0 else None
+
+
+def _make_scratch(folder: Path, owner: int | None, tier: Tier) -> Path:
+    scratch = folder / "boxes"
+    scratch.mkdir(mode=0o700)
+    if owner is not None and tier != "contained":
+        try:
+            os.chown(scratch, owner, owner)
+        except OSError as error:
+            raise IsolationUnavailableError(
+                f"root may not hand files to another user here: {error.strerror}",
+                hint="run as an ordinary user",
+            ) from error
+        # Passed through on the way to the boxes, readable by nobody else.
+        folder.parent.chmod(0o711)
+    return scratch
+
+
+def _plan(tier: Tier, layout: Layout, groups: ControlGroups, scratch: Path) -> JailPlan:
+    jailed = tier == "namespaces"
+    interpreter, library = (INTERPRETER, LIBRARY) if jailed else (sys.executable, SOURCE)
+    devices = tuple(f"/dev/{name}" for name in _DEVICES)
+    counted = groups.enforcing
+    seccomp_program = seccomp.build_filter(
+        own_namespaces=tier != "landlock", counted_memory=counted
+    )
+    return JailPlan(
+        tier=tier,
+        root=layout.root if jailed else RootPlan(),
+        argv=(interpreter, "-I", *boot("guest.zygote", library)),
+        env=tuple((layout.env if jailed else layout.host_env).items()),
+        seccomp_hex=seccomp_program.hex(),
+        readable=(*layout.readable, *devices) if tier == "landlock" else (),
+        scratch=str(scratch),
+    )

@@ -1,0 +1,424 @@
+"""What an execution uses, read from outside while it runs: by its group, or process by process."""
+
+import os
+import stat
+import time
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol
+
+from assay.sandbox.native.host.disk_use import disk_use
+from assay.sandbox.native.host.memory_use import (
+    MemoryFiles,
+    UnmappedSharedMemory,
+    fields_of,
+    held_by,
+)
+from assay.sandbox.native.kernel import libc
+
+if TYPE_CHECKING:
+    # Also used where there are no cells, with the standard library alone.
+    from assay.sandbox.native.host.jail import Cell
+
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
+_STATE, _PARENT, _FAULTS, _FAULTS_OF_CHILDREN, _USER_TIME, _SYSTEM_TIME = 0, 1, 7, 8, 11, 12
+_NO_LIMIT: Final = 1 << 22
+_TELLS_CHILDREN: Final = os.path.exists(f"/proc/self/task/{os.getpid()}/children")
+"""Linux does; gVisor does not, and knows fewer kinds of memory too."""
+_LONGEST_COMMAND: Final = 4096
+"""As much as is looked at: a program may have given itself a very long one."""
+_PAUSES_PER_LOOK: Final = 3
+"""How much longer than looking at a disk took it is left alone after."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """Use so far: processor time in total, memory and processes at their highest."""
+
+    cpu_s: float = 0.0
+    memory_bytes: int = 0
+    processes: int = 0
+    disk_bytes: int = 0
+
+
+class Watch(Protocol):
+    """Looks at a running execution every few milliseconds."""
+
+    @property
+    def enforcing(self) -> bool:
+        """Whether the kernel keeps the limits of memory, processes and disk."""
+        ...
+
+    def look(self) -> Sample: ...
+
+    def forget_peaks(self) -> None:
+        """Take what is held now for the most there has been."""
+        ...
+
+
+class GroupWatch:
+    """The kernel counts and enforces; only processor time needs looking at."""
+
+    enforcing = True
+
+    def __init__(self, cell: "Cell") -> None:
+        self._group = cell.group
+
+    def look(self) -> Sample:
+        return Sample(cpu_s=self._group.cpu_s())
+
+    def forget_peaks(self) -> None:
+        self._group.forget_peaks()
+
+
+class GroupAndDiskWatch(GroupWatch):
+    """The kernel enforces memory and processes; the box is a folder on the host's own disk.
+
+    Nothing here reads the memory of a process. A process whose memory is read while the kernel
+    kills it for lack of memory keeps that memory until the read ends. The kernel then finds no
+    memory freed, and kills another process of the group.
+    """
+
+    enforcing = False
+
+    def __init__(self, cell: "Cell", places: Sequence[Path], *, act_as: int | None = None) -> None:
+        super().__init__(cell)
+        self._family = cell.host_pids()
+        self._disk = _DiskLook(places, act_as)
+
+    def look(self) -> Sample:
+        return replace(super().look(), disk_bytes=self._disk.look(_program_of(self._family)))
+
+
+class CellWatch:
+    """What one cell of an interpreter uses, of which others have been running before."""
+
+    def __init__(self, watch: Watch, *, own_processes: int) -> None:
+        watch.forget_peaks()
+        if isinstance(watch, ProcessWatch):
+            watch.leave_out_the_first()
+        self._watch = watch
+        self._own_processes = own_processes
+        """Of ours, not of the cell's: they do not count."""
+        self._cpu_before_s = watch.look().cpu_s
+        self.enforcing = watch.enforcing
+
+    def look(self) -> Sample:
+        sample = self._watch.look()
+        return replace(
+            sample,
+            cpu_s=sample.cpu_s - self._cpu_before_s,
+            processes=max(0, sample.processes - self._own_processes),
+        )
+
+    def forget_peaks(self) -> None:
+        self._watch.forget_peaks()
+
+
+class Family(Protocol):
+    """Processes that belong together, by who began them."""
+
+    def host_pids(self) -> list[int]:
+        """Return the one that is not looked at, all below it is; and others that are."""
+        ...
+
+
+class ProcessWatch:
+    """Adds up the process tree, for machines where we may not make control groups.
+
+    Resident memory is quick to read and counts shared pages fully; only when it could be too much
+    is each page looked up with its number of owners. What the prepared worker shares with the
+    zygote when it starts is not the program's. See `memory_use.py` for what else counts.
+    """
+
+    enforcing = False
+
+    def __init__(
+        self,
+        cell: Family,
+        memory_bytes: int,
+        places: Sequence[Path] = (),
+        *,
+        processes: int = _NO_LIMIT,
+        act_as: int | None = None,
+        files: int | None = None,
+    ) -> None:
+        """Begin to look; `files` is a descriptor of the box if that is kept in memory."""
+        self._family = cell.host_pids()
+        self._first = self._family[0] if self._family else None
+        self._processes = processes
+        self._memory_bytes = memory_bytes
+        self._disk = _DiskLook(places, act_as)
+        self._cpu_of: dict[int, float] = {}
+        self._faults_of: dict[int, int] = {}
+        self._files = None if files is None else MemoryFiles(files)
+        self._unmapped = UnmappedSharedMemory()
+        self._mapped_files = 0
+        self._mapped_due = 0.0
+        self._peak_bytes = 0
+        self._most = 0
+        self._on_disk = 0
+        self._at_first = frozenset(self._program())
+        self._left_out: frozenset[int] = frozenset()
+        self._inherited = held_by(self._at_first, fairly=True).total
+
+    def leave_out_the_first(self) -> None:
+        """Do not count the memory of whoever was there first: it keeps an interpreter, for us.
+
+        It hides from its cells, and so from us as well if we are nobody special: each page that it
+        shares with them would be counted in full.
+        """
+        self._left_out = self._at_first
+
+    def look(self) -> Sample:
+        pids = self._program()
+        threads = 0
+        for pid in pids:
+            fields = _stat(pid)
+            self._cpu_of[pid] = max(self._cpu_of.get(pid, 0.0), _cpu_s(fields))
+            self._faults_of[pid] = max(self._faults_of.get(pid, 0), _faults(fields))
+            threads += 0 if _only_awaits_burial(pid, fields, self._first) else _threads(pid)
+            if threads > self._processes:
+                # Over already: a crowd grows for as long as it is looked at.
+                break
+        else:
+            self._look_at_memory([pid for pid in pids if pid not in self._left_out])
+            self._on_disk = self._disk.look(pids)
+        self._most = max(self._most, threads)
+        return Sample(
+            cpu_s=sum(self._cpu_of.values()),
+            memory_bytes=self._peak_bytes,
+            processes=self._most,
+            disk_bytes=self._on_disk,
+        )
+
+    def forget_peaks(self) -> None:
+        self._peak_bytes = self._most = 0
+
+    def _look_at_memory(self, pids: list[int]) -> None:
+        held = held_by(pids)
+        files = self._files.grown_bytes(pids) if self._files else 0
+        elsewhere = max(files, self._unmapped.grown_bytes())
+        seen = held.total + files
+        if held.total + elsewhere > min(self._memory_bytes, self._peak_bytes):
+            seen = self._look_closely(pids, files)
+        self._peak_bytes = max(self._peak_bytes, seen)
+
+    def _look_closely(self, pids: list[int], files: int) -> int:
+        """Count each page once, whether it is in a file, or several processes have it."""
+        held = held_by(pids, fairly=True)
+        counted = max(0, held.total - self._inherited) + files
+        if files and held.shared and counted > self._peak_bytes:
+            must = counted > self._memory_bytes
+            counted -= min(files, held.shared, self._look_at_mapped_files(pids, must=must))
+        unexplained = self._unmapped.grown_bytes() - files - held.shared
+        if counted + unexplained > self._memory_bytes:
+            counted += self._unmapped.charge(
+                pids, unexplained=unexplained, faults=sum(self._faults_of.values())
+            )
+        return counted
+
+    def _look_at_mapped_files(self, pids: list[int], *, must: bool) -> int:
+        """Look at every mapping. That takes long: done as seldom as looking at a disk, or must."""
+        begun = time.monotonic()
+        if self._files is not None and (must or begun >= self._mapped_due):
+            self._mapped_files = self._files.mapped_bytes(pids)
+            ended = time.monotonic()
+            self._mapped_due = ended + _PAUSES_PER_LOOK * (ended - begun)
+        return self._mapped_files
+
+    def _program(self) -> list[int]:
+        return _program_of(self._family)
+
+
+class _DiskLook:
+    """What the files of a sandbox take up on the host's own disk, and removed ones still open."""
+
+    def __init__(self, places: Sequence[Path], act_as: int | None) -> None:
+        self._places = places
+        self._act_as = act_as
+        self._devices = _devices_of(places)
+        self._on_disk = 0
+        self._due = 0.0
+
+    def look(self, pids: Sequence[int]) -> int:
+        """A box with very many files takes long to look at: others need the time too."""
+        if not self._places:
+            return 0
+        with libc.file_access_as(self._act_as):
+            nameless = _nameless_bytes(pids, self._devices)
+        begun = time.monotonic()
+        if begun >= self._due:
+            with libc.file_access_as(self._act_as):
+                self._on_disk = sum(disk_use(place) for place in self._places)
+            ended = time.monotonic()
+            self._due = ended + _PAUSES_PER_LOOK * (ended - begun)
+        return self._on_disk + nameless
+
+
+def _program_of(family: Sequence[int]) -> list[int]:
+    """All processes of an execution but its PID 1, which comes first in the family."""
+    if not family:
+        return []
+    first, *apart = family
+    below = (pid for worker in apart if worker for pid in process_tree(worker))
+    return list(dict.fromkeys((*process_tree(first)[1:], *below)))
+
+
+class ContainedWatch(ProcessWatch):
+    """The same in gVisor, which does not tell whose a page is that several processes hold.
+
+    Each copy of the first process begins with all that this had, which nobody has to pay for. What
+    the program itself has made and shared among its processes would be counted for each: but
+    gVisor does tell how much memory all programs hold together, each page once, and nobody can have
+    taken more than that has grown.
+    """
+
+    def __init__(
+        self,
+        cell: Family,
+        memory_bytes: int,
+        places: Sequence[Path] = (),
+        *,
+        processes: int = _NO_LIMIT,
+        act_as: int | None = None,
+        files: int | None = None,
+    ) -> None:
+        self._before = _anonymous_bytes()
+        super().__init__(
+            cell, memory_bytes, places, processes=processes, act_as=act_as, files=files
+        )
+        self._begins_with = _largest_by_command(self._at_first)
+
+    def leave_out_the_first(self) -> None:
+        if not self._left_out:
+            # No cell has run yet: what waits for the first holds nothing of the program either.
+            self._begins_with = _largest_by_command(self._program())
+        super().leave_out_the_first()
+
+    def _look_at_memory(self, pids: list[int]) -> None:
+        held = sum(self._taken_bytes(pid) for pid in pids)
+        if held > self._peak_bytes:
+            grown = max(0, _anonymous_bytes() - self._before)
+            self._peak_bytes = max(self._peak_bytes, min(grown, held))
+
+    def _taken_bytes(self, pid: int) -> int:
+        """What a process holds beyond what it began with, which for another program is nothing."""
+        # In this order: whoever has no name any more because it is ending holds nothing either.
+        begun_with = self._begins_with.get(_command_line(pid), 0)
+        return max(0, _resident_bytes(pid) - begun_with)
+
+
+def _largest_by_command(pids: Iterable[int]) -> dict[bytes, int]:
+    return dict(sorted((_command_line(pid), _resident_bytes(pid)) for pid in pids))
+
+
+def _command_line(pid: int) -> bytes:
+    with suppress(OSError), open(f"/proc/{pid}/cmdline", "rb", buffering=0) as file:
+        return file.read(_LONGEST_COMMAND)
+    return b""
+
+
+def _anonymous_bytes() -> int:
+    return (fields_of("/proc/meminfo", ("AnonPages",)) or {}).get("AnonPages", 0) << 10
+
+
+def process_tree(first: int) -> list[int]:
+    """A process and all its descendants. Orphans of a cell fall to its PID 1, so none escape."""
+    if not _TELLS_CHILDREN:
+        return _tree_by_parents(first)
+    found = [first]
+    for pid in found:
+        with suppress(OSError):
+            for task in os.listdir(f"/proc/{pid}/task"):
+                children = Path(f"/proc/{pid}/task/{task}/children").read_text()
+                found.extend(int(child) for child in children.split())
+    return found
+
+
+def _tree_by_parents(first: int) -> list[int]:
+    children: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit() and (fields := _stat(int(name))):
+            children.setdefault(int(fields[_PARENT]), []).append(int(name))
+    found = [first]
+    for pid in found:
+        found.extend(children.get(pid, ()))
+    return found
+
+
+def _threads(pid: int) -> int:
+    with suppress(OSError):
+        return len(os.listdir(f"/proc/{pid}/task"))
+    return 0
+
+
+def count_processes(uid: int) -> int:
+    """How many processes and threads a user has on this machine."""
+    total = 0
+    for entry in os.scandir("/proc"):
+        with suppress(OSError):
+            if entry.name.isdigit() and entry.stat().st_uid == uid:
+                total += _threads(int(entry.name))
+    return total
+
+
+def _devices_of(places: Iterable[Path]) -> set[int]:
+    found: set[int] = set()
+    for place in places:
+        with suppress(OSError):
+            found.add(os.stat(place).st_dev)
+    return found
+
+
+def _nameless_bytes(pids: Sequence[int], devices: Collection[int]) -> int:
+    """What removed files take up that are still open. Files elsewhere are on no disk of ours."""
+    sizes: dict[tuple[int, int], int] = {}
+    for pid in pids:
+        with suppress(OSError):
+            for number in os.listdir(f"/proc/{pid}/fd"):
+                with suppress(OSError):
+                    found = os.stat(f"/proc/{pid}/fd/{number}")
+                    if _is_nameless(found) and found.st_dev in devices:
+                        sizes[found.st_dev, found.st_ino] = found.st_blocks * 512
+    return sum(sizes.values())
+
+
+def _is_nameless(found: os.stat_result) -> bool:
+    return stat.S_ISREG(found.st_mode) and found.st_nlink == 0
+
+
+def _resident_bytes(pid: int) -> int:
+    """Memory of no file that a process has mapped; of any in gVisor, which does not tell."""
+    if _TELLS_CHILDREN:
+        return held_by([pid]).total
+    return (fields_of(f"/proc/{pid}/status", ("VmRSS",)) or {}).get("VmRSS", 0) << 10
+
+
+def _stat(pid: int) -> list[str]:
+    """What the kernel says of a process after its name; nothing if it is gone."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return []
+
+
+def _cpu_s(fields: list[str]) -> float:
+    return (int(fields[_USER_TIME]) + int(fields[_SYSTEM_TIME])) / _TICKS if fields else 0.0
+
+
+def _faults(fields: list[str]) -> int:
+    """How often a process, and those that it has reaped, have asked for a page."""
+    return int(fields[_FAULTS]) + int(fields[_FAULTS_OF_CHILDREN]) if fields else 0
+
+
+def _only_awaits_burial(pid: int, fields: list[str], first: int | None) -> bool:
+    """Whether it is dead, all its threads too, and it is for PID 1 of the cell to bury it.
+
+    A program whose processes come and go must not pay for a PID 1 that is slow to be given a
+    processor.
+    """
+    if not fields or fields[_STATE] != "Z" or int(fields[_PARENT]) != first:
+        return False
+    return _threads(pid) <= 1

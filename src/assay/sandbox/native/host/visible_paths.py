@@ -1,0 +1,219 @@
+"""Decides what of this machine a program may see: the interpreter, `/usr`, a few files of `/etc`.
+
+Runs on the trusted side. Everything lands at a neutral path, so that what a program
+prints does not depend on the folder the interpreter happens to live in, and of that folder only the
+named parts are bound.
+"""
+
+import os
+import sys
+import sysconfig
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Final
+
+from assay.contracts.errors import UsageError
+from assay.sandbox.native.guest.jail_plan import HOSTNAME, INNER_ID, WORKSPACE, Pairs, RootPlan
+from assay.sandbox.native.host.toolchains import find_toolchains
+
+HOME: Final = "/opt/assay"
+PYTHON: Final = f"{HOME}/python"
+VENV: Final = f"{HOME}/venv"
+LIBRARY: Final = f"{HOME}/lib"
+INTERPRETER: Final = f"{VENV}/bin/python3"
+
+OWN_FOLDERS: Final = ("/tmp", "/proc", "/dev", WORKSPACE)  # noqa: S108 - the jail's own
+"""What of the host cannot be seen in a sandbox, which has its own in the same place."""
+_SYSTEM_FOLDERS: Final = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+_ETC: Final = (
+    "alternatives",
+    "fonts",
+    "ld.so.cache",
+    "ld.so.conf",
+    "ld.so.conf.d",
+    "localtime",
+    "mime.types",
+    "pki/tls/certs",
+    "ssl/certs",
+    "ssl/openssl.cnf",
+    "terminfo",
+)
+_ETC_PATTERNS: Final = ("java-*",)
+_VERSION: Final = f"python{sys.version_info.major}.{sys.version_info.minor}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """The root of a jail, and the environment programs get in it."""
+
+    root: RootPlan
+    env: dict[str, str]
+    host_env: dict[str, str]
+    """The same for programs that see the host's own paths (Landlock tier)."""
+    readable: tuple[str, ...]
+    """What those may read of the host."""
+
+
+def build_layout(search_path: Sequence[str], extra_read_only: Sequence[Path] = ()) -> Layout:
+    """Look at this machine and interpreter once; pure data comes out.
+
+    Raises:
+        UsageError: If something that should be readable is not there, or cannot be seen inside.
+    """
+    _check_readable(extra_read_only)
+    toolchains = find_toolchains(search_path)
+    binds = [
+        ("/usr", "/usr"),
+        *_system_binds(),
+        *_etc_binds(),
+        *_python_binds(),
+        *_assay_binds(),
+        *((tool.prefix, f"{HOME}/toolchains/{tool.name}") for tool in toolchains),
+        *((str(path), str(path)) for path in extra_read_only),
+    ]
+    own_bin = f"{sys.prefix}/bin"
+    # A virtual environment is one only for an interpreter that can read this.
+    own_parts = [path for path in (own_bin, f"{sys.prefix}/pyvenv.cfg") if os.path.exists(path)]
+    return Layout(
+        root=RootPlan(binds=tuple(binds), links=_links(), files=_files()),
+        env=_environment(
+            [f"{VENV}/bin", *(f"{HOME}/toolchains/{tool.name}/bin" for tool in toolchains)]
+        ),
+        host_env={
+            **_environment([own_bin, *(f"{tool.prefix}/bin" for tool in toolchains)]),
+            "GIT_CONFIG_NOSYSTEM": "1",  # git gives up over a file that is there and closed
+        },
+        readable=tuple(dict.fromkeys((*(source for source, _ in binds), *own_parts))),
+    )
+
+
+def _check_readable(paths: Sequence[Path]) -> None:
+    for path in paths:
+        if not path.is_absolute() or not path.exists():
+            raise UsageError(
+                f"setting sandbox.read_only: {str(path)!r} is not there",
+                hint="name existing files or folders by their absolute paths",
+            )
+        for folder in OWN_FOLDERS:
+            if path.is_relative_to(folder):
+                raise UsageError(
+                    f"setting sandbox.read_only: {str(path)!r} cannot be seen in a sandbox, "
+                    f"which has a {folder} of its own",
+                    hint=f"keep it outside {folder}",
+                )
+
+
+def _environment(first_folders: Iterable[str]) -> dict[str, str]:
+    folders = [*first_folders, "/usr/local/bin", "/usr/bin", "/bin"]
+    env = {
+        "PATH": ":".join(folders),
+        "HOME": "/tmp",  # noqa: S108 - the jail's own
+        "TMPDIR": "/tmp",  # noqa: S108
+        "USER": "user",
+        "LANG": "C.UTF-8",
+        "MPLBACKEND": "Agg",
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    if sysconfig.get_config_var("Py_ENABLE_SHARED") and not _in_usr(sys.base_prefix):
+        env["LD_LIBRARY_PATH"] = f"{PYTHON}/lib"
+    return env
+
+
+def _system_binds() -> Pairs:
+    """On systems without a merged `/usr` the old folders are real."""
+    real = (folder for folder in _SYSTEM_FOLDERS if os.path.isdir(folder))
+    return tuple((folder, folder) for folder in real if not os.path.islink(folder))
+
+
+def _etc_binds() -> Pairs:
+    etc = Path("/etc")
+    named = [etc / name for name in _ETC]
+    matched = [path for pattern in _ETC_PATTERNS for path in sorted(etc.glob(pattern))]
+    return tuple((str(path.resolve()), str(path)) for path in (*named, *matched) if path.exists())
+
+
+def _in_usr(path: str) -> bool:
+    return Path(path).resolve().is_relative_to("/usr")
+
+
+def _is_conda(prefix: Path) -> bool:
+    return (prefix / "conda-meta").is_dir()
+
+
+def _python_binds() -> Pairs:
+    base = Path(sys.base_prefix).resolve()
+    binds = [(str(path), f"{VENV}/lib/{_VERSION}/site-packages") for path in _own_site_packages()]
+    if _in_usr(str(base)):
+        return tuple(binds)
+    executable = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
+    binds.append((str(executable), f"{PYTHON}/bin/{_VERSION}"))
+    parts = [Path("lib"), Path("include")] if _is_conda(base) else _interpreter_parts(base)
+    binds.extend((str(base / part), f"{PYTHON}/{part}") for part in parts)
+    return tuple(binds)
+
+
+def _interpreter_parts(base: Path) -> list[Path]:
+    shared = sorted((base / "lib").glob("libpython3*.so*"))
+    named = [base / "lib" / _VERSION, base / "include" / _VERSION, *shared]
+    return [path.relative_to(base) for path in named if path.exists()]
+
+
+def _own_site_packages() -> list[Path]:
+    """The packages of a virtual environment; those of the base come with the base."""
+    if sys.prefix == sys.base_prefix:
+        return []
+    return [Path(sysconfig.get_path("purelib")).resolve()]
+
+
+def _assay_binds() -> Pairs:
+    """The zygote's own modules, without the rest of the package around them."""
+    here = Path(__file__).resolve().parents[1]
+    return ((str(here), f"{LIBRARY}/assay/sandbox/native"),)
+
+
+def _base_interpreter() -> str:
+    if _in_usr(sys.base_prefix):
+        return str(Path(getattr(sys, "_base_executable", sys.executable)).resolve())
+    return f"{PYTHON}/bin/{_VERSION}"
+
+
+def _links() -> Pairs:
+    system = ((folder, os.readlink(folder)) for folder in _SYSTEM_FOLDERS if os.path.islink(folder))
+    names = ("python", "python3", _VERSION)
+    return (
+        *system,
+        *((f"{VENV}/bin/{name}", _base_interpreter()) for name in names),
+    )
+
+
+def _files() -> Pairs:
+    home = _base_interpreter().rpartition("/")[0]
+    shared = "false" if _own_site_packages() else "true"
+    return (
+        ("/etc/passwd", f"user:x:{INNER_ID}:{INNER_ID}::{WORKSPACE}:/bin/sh\n"),
+        ("/etc/group", f"user:x:{INNER_ID}:\n"),
+        ("/etc/hostname", f"{HOSTNAME}\n"),
+        ("/etc/hosts", f"127.0.0.1 localhost {HOSTNAME}\n::1 localhost\n"),
+        ("/etc/resolv.conf", "nameserver 127.0.0.1\n"),
+        ("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\n"),
+        (f"{VENV}/pyvenv.cfg", f"home = {home}\ninclude-system-site-packages = {shared}\n"),
+        *_console_scripts(),
+    )
+
+
+def _console_scripts() -> Pairs:
+    """Commands of installed packages, since the real ones name the host's interpreter."""
+    scripts = {
+        f"{VENV}/bin/{entry.name}": (
+            f"#!{INTERPRETER}\nimport sys\nfrom {entry.module} import {entry.attr.split('.')[0]}\n"
+            f"sys.exit({entry.attr}())\n"
+        )
+        for entry in metadata.entry_points(group="console_scripts")
+        if entry.attr and "/" not in entry.name and entry.module.partition(".")[0] != "assay"
+    }
+    return tuple(sorted(scripts.items()))

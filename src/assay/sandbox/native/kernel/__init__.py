@@ -1,0 +1,1 @@
+"""System calls, seccomp, Landlock and control groups."""

@@ -1,0 +1,287 @@
+"""Compiles a policy to a seccomp filter, and makes this process obey one.
+
+The filter is a binary search for the number of the call, so the most unlucky call pays about nine
+comparisons; calls that are always allowed cost nothing at all, since the kernel (5.11 and newer)
+finds that out when the filter is loaded, as long as no instruction looks beyond number and machine.
+"""
+
+import ctypes
+import errno
+import os
+import struct
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Final
+
+from assay.sandbox.native.kernel import syscalls
+from assay.sandbox.native.kernel.seccomp_policy import (
+    LOW_WORD,
+    Condition,
+    Policy,
+    Rule,
+    build_policy,
+)
+
+ALLOW: Final = 0x7FFF0000
+KILL_PROCESS: Final = 0x80000000
+REFUSE: Final = 0x00050000
+"""Carries the errno in its low half."""
+ASK: Final = 0x7FC00000
+"""Hold the caller until whoever listens has an answer for it."""
+
+_INSTRUCTION: Final = struct.Struct("=HBBI")
+_LOAD_WORD: Final = 0x20
+_AND: Final = 0x54
+_JUMP: Final = 0x05
+_JUMP_IF_EQUAL: Final = 0x15
+_JUMP_IF_NOT_BELOW: Final = 0x35
+_RETURN: Final = 0x06
+
+# struct seccomp_data: int nr, u32 arch, u64 instruction_pointer, u64 args[6], low word first.
+_NUMBER_AT: Final = 0
+_ARCH_AT: Final = 4
+_ARGUMENTS_AT: Final = 16
+_ARGUMENT_BYTES: Final = 8
+
+_X32_BIT: Final = 0x40000000
+_REACH: Final = 254
+"""One less than a branch can jump: the other side's stepping stone may push its target away."""
+
+_libc = ctypes.PyDLL(None, use_errno=True)
+_PR_SET_SECCOMP: Final = 22
+_SECCOMP_MODE_FILTER: Final = 2
+_SET_MODE_FILTER: Final = 1
+_NEW_LISTENER: Final = 8
+_WAIT_KILLABLE: Final = 32
+"""A question that was heard is not given up for a signal, unless that kills: `opendir` never fails
+with EINTR, and programs do not expect that it does."""
+
+
+def build_filter(
+    *,
+    own_namespaces: bool = True,
+    counted_memory: bool = True,
+    machine: str | None = None,
+) -> bytes:
+    """The filter for a jailed program, ready for `load`.
+
+    Raises:
+        UnsupportedMachineError: If we have no table of system calls for the machine.
+    """
+    policy = build_policy(own_namespaces=own_namespaces, counted_memory=counted_memory)
+    return compile_policy(policy, machine=machine)
+
+
+def compile_policy(policy: Policy, *, machine: str | None = None) -> bytes:
+    """The filter that does what a policy says on a machine, this one unless named.
+
+    Raises:
+        UnsupportedMachineError: If we have no table of system calls for the machine.
+    """
+    name = syscalls.this_machine() if machine is None else machine
+    code = _Assembler()
+    by_number = _places_by_number(code, policy, syscalls.table(name))
+    entry = code.search(_ranges(by_number, otherwise=code.answer(REFUSE | errno.ENOSYS)))
+    if name == "x86_64":
+        # The x32 convention shares x86_64's arch value and would dodge every number above.
+        entry = code.branch(_JUMP_IF_NOT_BELOW, _X32_BIT, yes=code.answer(KILL_PROCESS), no=entry)
+    entry = code.load(_NUMBER_AT, entry)
+    arch = syscalls.AUDIT_ARCH[name]
+    entry = code.branch(_JUMP_IF_EQUAL, arch, yes=entry, no=code.answer(KILL_PROCESS))
+    code.load(_ARCH_AT, entry)
+    return code.assemble()
+
+
+def build_asking_filter(
+    names: Iterable[str],
+    conditional: Mapping[str, Condition] = MappingProxyType({}),
+    *,
+    machine: str | None = None,
+) -> bytes:
+    """A filter that asks about some calls and lets all others pass, for `load_asking`.
+
+    It asks about the conditional calls where their condition holds.
+
+    It comes on top of one that has seen to the machine and to x32 already.
+    """
+    table = syscalls.table(syscalls.this_machine() if machine is None else machine)
+    code = _Assembler()
+    places = {
+        table[name]: _place_of_condition(
+            code, condition, yes=code.answer(ASK), no=code.answer(ALLOW)
+        )
+        for name, condition in conditional.items()
+        if name in table
+    }
+    places |= dict.fromkeys((table[name] for name in names if name in table), code.answer(ASK))
+    code.load(_NUMBER_AT, code.search(_ranges(places, otherwise=code.answer(ALLOW))))
+    return code.assemble()
+
+
+class _Program(ctypes.Structure):
+    """The kernel's struct sock_fprog."""
+
+    _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_void_p))
+
+
+class PreparedFilter:
+    """A filter laid out in memory, so that a process in a hurry has only to hand it over."""
+
+    def __init__(self, program: bytes) -> None:
+        self._instructions = ctypes.create_string_buffer(program, len(program))
+        self._header = _Program(
+            length=len(program) // _INSTRUCTION.size,
+            instructions=ctypes.cast(self._instructions, ctypes.c_void_p),
+        )
+
+    def load(self) -> None:
+        """Make the calling thread, and whatever it starts, obey the filter for good.
+
+        The caller has set no_new_privs, without which the kernel refuses; other threads go free.
+
+        Raises:
+            OSError: If the kernel refused the filter.
+        """
+        header = ctypes.byref(self._header)
+        if _libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, header, 0, 0) != 0:
+            code = ctypes.get_errno()
+            raise OSError(code, f"the kernel refused the seccomp filter: {os.strerror(code)}")
+
+    def load_asking(self) -> int:
+        """Like `load`, for a filter that asks; returns the descriptor that the questions come to.
+
+        Raises:
+            OSError: If the kernel refused the filter.
+        """
+        number = ctypes.c_long(syscalls.table()["seccomp"])
+        header = ctypes.byref(self._header)
+        _libc.syscall.restype = ctypes.c_long
+        listener = int(
+            _libc.syscall(number, _SET_MODE_FILTER, _NEW_LISTENER | _WAIT_KILLABLE, header)
+        )
+        if listener < 0:
+            code = ctypes.get_errno()
+            raise OSError(code, f"the kernel refused the seccomp filter: {os.strerror(code)}")
+        return listener
+
+
+def load(program: bytes) -> None:
+    """Obey a filter from now on; see `PreparedFilter.load`."""
+    PreparedFilter(program).load()
+
+
+class _Assembler:
+    """Writes a program from its end, so that every jump, which BPF has only forward, is known.
+
+    A place is the distance of an instruction from the end of the program.
+    """
+
+    def __init__(self) -> None:
+        self._backwards: list[tuple[int, int, int, int]] = []
+        self._returns: dict[int, int] = {}
+
+    def assemble(self) -> bytes:
+        return b"".join(_INSTRUCTION.pack(*words) for words in reversed(self._backwards))
+
+    def answer(self, action: int) -> int:
+        """A place that ends the program with an action."""
+        place = self._returns.get(action)
+        if place is None or self._distance(place) > _REACH:
+            place = self._returns[action] = self._emit(_RETURN, action)
+        return place
+
+    def load(self, offset: int, then: int) -> int:
+        return self._before(then, _LOAD_WORD, offset)
+
+    def mask(self, bits: int, then: int) -> int:
+        return self._before(then, _AND, bits)
+
+    def branch(self, operation: int, operand: int, *, yes: int, no: int) -> int:
+        if yes == no:
+            return yes
+        near_yes = self._within_reach(yes)
+        near_no = self._within_reach(no)
+        return self._emit(operation, operand, self._distance(near_yes), self._distance(near_no))
+
+    def search(self, starts: list[tuple[int, int]]) -> int:
+        """A place that goes to the last of the sorted (start, place) pairs not above the value."""
+        if len(starts) == 1:
+            return starts[0][1]
+        middle = len(starts) // 2
+        upper = self.search(starts[middle:])
+        lower = self.search(starts[:middle])
+        return self.branch(_JUMP_IF_NOT_BELOW, starts[middle][0], yes=upper, no=lower)
+
+    def _before(self, then: int, operation: int, operand: int) -> int:
+        if self._distance(then) > 0:
+            self._emit(_JUMP, self._distance(then))
+        return self._emit(operation, operand)
+
+    def _within_reach(self, place: int) -> int:
+        if self._distance(place) <= _REACH:
+            return place
+        operation, _, _, operand = self._backwards[place]
+        if operation == _RETURN:
+            return self.answer(operand)
+        return self._emit(_JUMP, self._distance(place))
+
+    def _distance(self, place: int) -> int:
+        return len(self._backwards) - place - 1
+
+    def _emit(self, operation: int, operand: int, yes: int = 0, no: int = 0) -> int:
+        self._backwards.append((operation, yes, no, operand))
+        return len(self._backwards) - 1
+
+
+def _places_by_number(code: _Assembler, policy: Policy, table: Mapping[str, int]) -> dict[int, int]:
+    # Rules come first: with no code in between, one answer has one place, and neighbours merge.
+    rules = {
+        name: _place_of_rule(code, rule) for name, rule in policy.rules.items() if name in table
+    }
+    allowed = code.answer(ALLOW)
+    hidden = code.answer(REFUSE | errno.ENOSYS)
+    denied = code.answer(REFUSE | errno.EPERM)
+    places = {
+        **dict.fromkeys(table, denied),
+        **dict.fromkeys(policy.hidden, hidden),
+        **dict.fromkeys(policy.allowed, allowed),
+        **rules,
+    }
+    return {number: places[name] for name, number in table.items()}
+
+
+def _place_of_rule(code: _Assembler, rule: Rule) -> int:
+    otherwise = code.answer(REFUSE | rule.refusal)
+    ignored = ((conditions, REFUSE) for conditions in rule.ignored)
+    allowed = ((conditions, ALLOW) for conditions in rule.alternatives)
+    # What is to be looked at first comes last.
+    for conditions, action in reversed([*ignored, *allowed]):
+        place = code.answer(action)
+        for condition in reversed(conditions):
+            place = _place_of_condition(code, condition, yes=place, no=otherwise)
+        otherwise = place
+    return otherwise
+
+
+def _place_of_condition(code: _Assembler, condition: Condition, *, yes: int, no: int) -> int:
+    ranges = _ranges(dict.fromkeys(condition.values, yes), otherwise=no)
+    place = code.search(ranges)
+    if condition.mask != LOW_WORD:
+        place = code.mask(condition.mask, place)
+    return code.load(_ARGUMENTS_AT + _ARGUMENT_BYTES * condition.argument, place)
+
+
+def _ranges(places: Mapping[int, int], *, otherwise: int) -> list[tuple[int, int]]:
+    """Sorted (start, place) pairs that cover every value, neighbours with one place merged."""
+    edges: set[int] = {0}
+    edges.update(places, _following(places))
+    merged: list[tuple[int, int]] = []
+    for edge in sorted(edges):
+        place = places.get(edge, otherwise)
+        if not merged or merged[-1][1] != place:
+            merged.append((edge, place))
+    return merged
+
+
+def _following(values: Iterable[int]) -> list[int]:
+    return [value + 1 for value in values if value < LOW_WORD]

@@ -1,0 +1,1 @@
+"""The egress proxy: which hosts a sandbox reaches, and how."""

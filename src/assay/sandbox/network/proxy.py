@@ -1,0 +1,239 @@
+"""The gate of one execution: answers its questions about names, and carries its connections.
+
+A program looks a name up. If the host is on the list and exists, it is told an address out of a
+range that nobody uses, a different one for each name, and connects to it. In the network of an
+execution (`assay.sandbox.native.guest.loopback`) all addresses lead here, so the address says which
+host was meant; that one is dialled, and bytes are carried to and fro. Encrypted connections stay so
+from end to end: nothing is read on the way.
+"""
+
+import ipaddress
+import os
+import socket
+import struct
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import anyio
+import anyio.abc
+
+from assay.contracts.execution import Denial
+from assay.sandbox.network.dial import DeniedError, Dialing, NoSuchHostError
+from assay.sandbox.network.dns import Outcome, Question, build_answer, parse_question
+from assay.sandbox.network.forward import Allowance, carry
+
+_FIRST_ADDRESS: Final = int(ipaddress.IPv4Address("198.18.0.1"))
+"""Of a range for measurements within laboratories: no host of the internet has one."""
+_MOST_NAMES: Final = 4096
+_MOST_DENIALS: Final = 100
+_QUESTIONS_AT_ONCE: Final = 32
+_LARGEST_QUESTION: Final = 4096
+_LENGTH: Final = struct.Struct("!H")
+_ASK_WITHIN_S: Final = 30.0
+_LOOPBACK: Final = "127.0.0.1"
+_OWN_NAMES: Final = frozenset({"localhost", "sandbox"})
+_OUT_OF_DESCRIPTORS_S: Final = 0.1
+_ABORT: Final = struct.pack("ii", 1, 0)
+
+
+@dataclass(slots=True, kw_only=True)
+class Egress:
+    """What all executions of one sandbox share: whom they may reach, and how much."""
+
+    dialer: Dialing
+    allowance: Allowance = field(default_factory=Allowance)
+    _addresses: dict[str, str] = field(default_factory=dict[str, str])
+    _names: dict[str, str] = field(default_factory=dict[str, str])
+
+    def address_for(self, host: str) -> str:
+        """Return the address that means this host here; empty if there are none left."""
+        if host not in self._addresses and len(self._addresses) < _MOST_NAMES:
+            address = str(ipaddress.IPv4Address(_FIRST_ADDRESS + len(self._addresses)))
+            self._addresses[host] = address
+            self._names[address] = host
+        return self._addresses.get(host, "")
+
+    def host_at(self, address: str) -> str:
+        """Return the host that an address means; an address that means none stands for itself."""
+        parsed = ipaddress.ip_address(address.partition("%")[0])
+        if isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped is not None:
+            parsed = parsed.ipv4_mapped
+        return self._names.get(str(parsed), str(parsed))
+
+
+class Gate:
+    """See above; one for each execution."""
+
+    def __init__(self, egress: Egress) -> None:
+        self._egress = egress
+        self._denied: dict[tuple[str, int | None], Denial] = {}
+        self._questions = anyio.CapacityLimiter(_QUESTIONS_AT_ONCE)
+
+    def take_denials(self) -> tuple[Denial, ...]:
+        """Return what was denied since this was asked last, each once."""
+        denied, self._denied = self._denied, {}
+        return tuple(denied.values())
+
+    def deny(self, host: str, port: int | None, why: str) -> None:
+        if len(self._denied) < _MOST_DENIALS:
+            denial = Denial(host=host[:255] or ".", port=port, why=why)
+            self._denied.setdefault((host, port), denial)
+
+    async def answer(self, question: Question) -> bytes:
+        """Say where a host is, or that there is none for this program."""
+        host = question.name
+        if host in _OWN_NAMES:
+            address = _LOOPBACK if question.wants_address else ""
+            return build_answer(question, Outcome.FOUND, address)
+        try:
+            await self._egress.dialer.addresses(host)
+        except DeniedError as error:
+            # Questions about addresses are asked in passing, and nothing depends on them.
+            if not host.endswith(".arpa"):
+                self.deny(host, None, str(error))
+            return build_answer(question, Outcome.NO_SUCH_NAME)
+        except NoSuchHostError:
+            return build_answer(question, Outcome.NO_SUCH_NAME)
+        except OSError:
+            return build_answer(question, Outcome.FAILED)
+        if not question.wants_address:
+            return build_answer(question, Outcome.FOUND)
+        address = self._egress.address_for(host)
+        if not address:
+            self.deny(host, None, "too many different names")
+        return build_answer(question, Outcome.FOUND if address else Outcome.FAILED, address)
+
+    async def serve_datagrams(self, listener: socket.socket) -> None:
+        """Answer questions that come one to a packet."""
+        async with anyio.create_task_group() as tasks:
+            while True:
+                await anyio.wait_readable(listener)
+                with suppress(OSError):
+                    received = listener.recvmsg(_LARGEST_QUESTION, socket.CMSG_SPACE(64))
+                    message, notes, _, sender = received
+                    if self._questions.available_tokens > 0:
+                        tasks.start_soon(self._answer_datagram, listener, message, notes, sender)
+
+    async def _answer_datagram(
+        self,
+        listener: socket.socket,
+        message: bytes,
+        notes: Sequence[Any],
+        sender: Any,  # noqa: ANN401 - the kernel's
+    ) -> None:
+        question = parse_question(message)
+        if question is None:
+            return
+        async with self._questions:
+            answer = await self.answer(question)
+        with suppress(OSError):
+            # The notes say which address was asked, and it is to answer from there.
+            listener.sendmsg([answer], notes, 0, sender)
+
+    async def serve_streams(
+        self, listener: socket.socket, serve: Callable[[socket.socket], Coroutine[Any, Any, None]]
+    ) -> None:
+        """Take connections, as many at once as the sandbox may have."""
+        async with anyio.create_task_group() as tasks:
+            while True:
+                await anyio.wait_readable(listener)
+                try:
+                    client, _ = listener.accept()
+                except BlockingIOError:
+                    continue
+                except OSError:
+                    await anyio.sleep(_OUT_OF_DESCRIPTORS_S)
+                    continue
+                tasks.start_soon(self._serve_one, client, serve)
+
+    async def _serve_one(
+        self, client: socket.socket, serve: Callable[[socket.socket], Coroutine[Any, Any, None]]
+    ) -> None:
+        with client:
+            client.setblocking(False)  # noqa: FBT003 - the standard library's signature
+            if self._egress.allowance.take_connection():
+                try:
+                    with suppress(OSError, anyio.ClosedResourceError, anyio.BrokenResourceError):
+                        await serve(client)
+                        return
+                finally:
+                    self._egress.allowance.give_back_connection()
+            else:
+                self.deny(*self._meant(client), "more connections than a sandbox may have")
+            # As if nobody were there: the program must not take it for an answer.
+            with suppress(OSError):
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _ABORT)
+
+    def _meant(self, client: socket.socket) -> tuple[str, int]:
+        address, port, *_ = client.getsockname()
+        return self._egress.host_at(address), port
+
+    async def carry_connection(self, client: socket.socket) -> None:
+        """Connect a program to the host it means, for as long as both want."""
+        host, port = self._meant(client)
+        try:
+            there = await self._egress.dialer.dial(host, port)
+        except DeniedError as error:
+            self.deny(host, port, str(error))
+            raise ConnectionRefusedError(str(error)) from error
+        except NoSuchHostError as error:
+            raise ConnectionRefusedError(host) from error
+        async with there, await _stream(client) as here:
+            if not await carry(here, there, self._egress.allowance):
+                self.deny(host, port, "more bytes than a sandbox may carry")
+
+    async def answer_stream(self, client: socket.socket) -> None:
+        """Answer questions that come one after the other."""
+        async with await _stream(client) as here:
+            with anyio.move_on_after(_ASK_WITHIN_S), suppress(anyio.EndOfStream):
+                while True:
+                    (length,) = _LENGTH.unpack(await _receive_exactly(here, _LENGTH.size))
+                    question = parse_question(await _receive_exactly(here, length))
+                    if question is None:
+                        return
+                    answer = await self.answer(question)
+                    await here.send(_LENGTH.pack(len(answer)) + answer)
+
+
+@asynccontextmanager
+async def open_gate(egress: Egress, listeners: Sequence[int]) -> AsyncGenerator[Gate]:
+    """Serve the sockets of one execution; they stay the caller's, who closes them.
+
+    The first is for questions by datagram, the second for those by stream, the others for
+    connections.
+    """
+    gate = Gate(egress)
+    mine = [socket.socket(fileno=os.dup(listener)) for listener in listeners]
+    failure: Exception | None = None
+    try:
+        datagrams, questions, *connections = mine
+        for listener in mine:
+            listener.setblocking(False)  # noqa: FBT003 - the standard library's signature
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(gate.serve_datagrams, datagrams)
+            tasks.start_soon(gate.serve_streams, questions, gate.answer_stream)
+            for listener in connections:
+                tasks.start_soon(gate.serve_streams, listener, gate.carry_connection)
+            try:
+                yield gate
+            except Exception as error:  # noqa: BLE001 - raised below, where no group wraps it
+                failure = error
+            tasks.cancel_scope.cancel()
+    finally:
+        for listener in mine:
+            listener.close()
+    if failure is not None:
+        raise failure
+
+
+async def _stream(client: socket.socket) -> anyio.abc.SocketStream:
+    return await anyio.abc.SocketStream.from_socket(client.dup())
+
+
+async def _receive_exactly(stream: anyio.abc.ByteStream, length: int) -> bytes:
+    received = b""
+    while len(received) < length:
+        received += await stream.receive(length - len(received))
+    return received

@@ -1,0 +1,176 @@
+"""The executors that can be asked: which of them answer, and how much each has to do."""
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Final, cast
+
+import anyio
+import grpc.aio
+from grpc_health.v1 import health_pb2
+
+from assay.contracts.errors import AssayError, SandboxUnavailableError
+from assay.contracts.execution import Isolation
+from assay.sandbox.remote.grpc_transport import GrpcCaller
+from assay.sandbox.rpc.client_sandbox import FarSandbox
+from assay.sandbox.rpc.messages import executor_pb2 as pb
+from assay.sandbox.rpc.messages import methods
+from assay.sandbox.rpc.messages.primitives import member, seconds
+from assay.sandbox.rpc.messages.results import ISOLATIONS
+from assay.sandbox.rpc.transport import UnreachableError, distrusting
+
+_CHECK_EVERY_S: Final = 2.0
+_CHECK_S: Final = 5.0
+_RENEWALS_PER_LEASE: Final = 4
+_ANSWER_S: Final = 20.0
+_GRACE_S: Final = 1.0
+"""How long to wait for the other executors after the first good one has answered."""
+_SILENT_S: Final = 0.5
+"""How long a call may take before the executor is asked whether it is still there."""
+_PROBE_S: Final = 1.0
+_FAREWELL_S: Final = 0.3
+"""How long to wait for an executor that does not serve to close a sandbox; its lease ends too."""
+
+_HealthStatus = cast("Any", health_pb2)
+
+
+class Station:
+    """One executor, and what we have open there."""
+
+    def __init__(self, caller: GrpcCaller, channel: grpc.aio.Channel) -> None:
+        self.caller = caller
+        self.sandboxes: dict[str, FarSandbox] = {}
+        self.isolation: Isolation | None = None
+        """None until it has answered."""
+        self.digest = ""
+        self.serving = False
+        self._lease_s = 0.0
+        self._check = cast("Any", channel).unary_unary(
+            "/grpc.health.v1.Health/Check",
+            request_serializer=_HealthStatus.HealthCheckRequest.SerializeToString,
+            response_deserializer=_HealthStatus.HealthCheckResponse.FromString,
+        )
+
+    async def meet(self) -> None:
+        """Ask what it is, and take note that it serves.
+
+        Raises:
+            SandboxUnavailableError: If it cannot be reached, or does not let us in.
+        """
+        request = pb.GetCapabilitiesRequest()
+        answer = await self.caller.ask(methods.GET_CAPABILITIES, request, timeout_s=_ANSWER_S)
+        with distrusting(self.caller):
+            self.isolation = member(ISOLATIONS, answer.isolation, of="isolation")
+            self._lease_s = seconds(answer.lease_s, of="a lease")
+        self.digest = answer.digest
+        self.serving = True
+
+    async def unless_silent(self, act: Callable[[], Awaitable[None]]) -> None:
+        """Do something there, and give up as soon as the executor stops answering meanwhile.
+
+        Raises:
+            UnreachableError: If it stopped; what was asked for may still happen there.
+            AssayError: What `act` raises.
+        """
+        failure: AssayError | None = None
+        done = False
+
+        async def watch() -> None:
+            while True:
+                await anyio.sleep(_SILENT_S)
+                if not await self._answers():
+                    tasks.cancel_scope.cancel()
+                    return
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(watch)
+            try:
+                await act()
+                done = True
+            except AssayError as error:  # A task group would wrap it.
+                failure = error
+            tasks.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
+        if not done:
+            self.serving = False
+            raise UnreachableError(
+                f"the executor {self.caller.address} does not answer",
+                hint="is its process stopped, or its machine overloaded?",
+            )
+
+    async def _answers(self) -> bool:
+        try:
+            await self._check(_HealthStatus.HealthCheckRequest(), timeout=_PROBE_S)
+        except grpc.aio.AioRpcError:
+            return False
+        return True
+
+    async def close(self, sandbox: FarSandbox) -> None:
+        """Close a sandbox there; an executor that does not serve is not waited for."""
+        with anyio.move_on_after(None if self.serving else _FAREWELL_S):
+            await sandbox.close()
+
+    async def look_after(self) -> None:
+        """Keep up what is known of it, and what we have there, for ever."""
+        since_renewal_s = 0.0
+        while True:
+            await anyio.sleep(_CHECK_EVERY_S)
+            since_renewal_s += _CHECK_EVERY_S
+            try:
+                await self._look()
+                if self.sandboxes and since_renewal_s * _RENEWALS_PER_LEASE >= self._lease_s:
+                    since_renewal_s = 0.0
+                    await self._renew()
+            except AssayError:
+                self.serving = False
+
+    async def _look(self) -> None:
+        await self.caller.connect()
+        try:
+            answer = await self._check(_HealthStatus.HealthCheckRequest(), timeout=_CHECK_S)
+        except grpc.aio.AioRpcError as error:
+            raise UnreachableError(str(error.details())) from error
+        serves = answer.status == _HealthStatus.HealthCheckResponse.SERVING
+        if serves and not self.serving:
+            await self.meet()
+        self.serving = serves
+
+    async def _renew(self) -> None:
+        request = pb.RenewSandboxesRequest(sandbox_ids=list(self.sandboxes))
+        await self.caller.ask(methods.RENEW_SANDBOXES, request, timeout_s=_ANSWER_S)
+
+
+async def meet_all(stations: Iterable[Station], least: Isolation) -> list[SandboxUnavailableError]:
+    """Ask all of them at the same time; returns why some cannot be used.
+
+    Once one has answered that isolates well enough, the others have a second left: an executor
+    that hangs must not hold up the healthy ones. `Station.look_after` asks it again later.
+    """
+    troubles: list[SandboxUnavailableError] = []
+
+    async def meet(station: Station) -> None:
+        try:
+            await station.meet()
+        except SandboxUnavailableError as error:
+            troubles.append(error)
+        if station.serving and station.isolation and station.isolation.satisfies(least):
+            meeting.cancel_scope.deadline = min(
+                meeting.cancel_scope.deadline, anyio.current_time() + _GRACE_S
+            )
+
+    async with anyio.create_task_group() as meeting:
+        for station in stations:
+            meeting.start_soon(meet, station)
+    return troubles
+
+
+def by_load(stations: Iterable[Station], at_least: Isolation) -> list[Station]:
+    """Return those that can be asked, the one with least to do first."""
+    able = [
+        station
+        for station in stations
+        if station.serving
+        and not station.caller.distrusted
+        and station.isolation is not None
+        and station.isolation.satisfies(at_least)
+    ]
+    return sorted(able, key=lambda station: len(station.sandboxes))

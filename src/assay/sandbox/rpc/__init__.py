@@ -1,0 +1,1 @@
+"""The sandbox over any transport: service, client, streams."""

@@ -1,0 +1,142 @@
+"""One stream of bytes between two processes: frames go in whole and come out checked."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+import anyio
+import anyio.abc
+
+from assay.sandbox.rpc.messages import relay_pb2 as pb
+from assay.sandbox.rpc.messages.frames import VERSION, FrameReader, encode
+from assay.sandbox.rpc.messages.primitives import MessageError
+
+_SENT_AT_ONCE: Final = 64
+_READ_BYTES: Final = 1 << 16
+
+OnFrame = Callable[[pb.Frame], None]
+"""Told of each frame, in order. Must not block; `MessageError` ends the link."""
+
+
+class LinkBrokenError(Exception):
+    """The frame was not sent, because nothing can be sent any more."""
+
+
+class Link:
+    """Sends and receives frames until either side ends it or breaks a rule."""
+
+    def __init__(self, stream: anyio.abc.ByteStream) -> None:
+        self._stream = stream
+        self._outgoing, self._to_send = anyio.create_memory_object_stream[bytes](0)
+        self._greeted = anyio.Event()
+        self._heard = anyio.Event()
+        self._pong_due = anyio.Event()
+        self._scope = anyio.CancelScope()
+        self.why = "the connection ended"
+        """What ended it, once it has ended."""
+
+    async def send(self, *frames: pb.Frame) -> None:
+        """Hand frames over to be written next to each other, waiting for those before them.
+
+        Raises:
+            LinkBrokenError: If nothing of them will be written.
+        """
+        try:
+            await self._outgoing.send(b"".join(map(encode, frames)))
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
+            raise LinkBrokenError(self.why) from error
+
+    def end(self, why: str) -> None:
+        """End the link from this side."""
+        if not self._scope.cancel_called:
+            self.why = why
+            self._scope.cancel()
+
+    async def run(self, on_frame: OnFrame) -> None:
+        """Carry frames until the link ends, then close the stream. Raises nothing of its own."""
+        try:
+            with self._scope:
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(self._write)
+                    tasks.start_soon(self._return_pings)
+                    await self._read(on_frame)
+                    tasks.cancel_scope.cancel()
+        finally:
+            self._to_send.close()
+            self._outgoing.close()
+            self._greeted.set()
+            with anyio.CancelScope(shield=True), suppress(OSError, anyio.BrokenResourceError):
+                with anyio.move_on_after(1):
+                    await self._stream.aclose()
+
+    async def greet(self) -> None:
+        """Say who we are, and wait until the other side has.
+
+        Raises:
+            LinkBrokenError: If it does not.
+        """
+        await self.send(pb.Frame(hello=pb.Hello(version=VERSION)))
+        await self._greeted.wait()
+        if self._scope.cancel_called:
+            raise LinkBrokenError(self.why)
+
+    async def keep_alive(self, *, every_s: float, silence_s: float) -> None:
+        """Ask for a sign of life whenever there was none, and end the link if none comes."""
+        while True:
+            self._heard = anyio.Event()
+            await anyio.sleep(every_s)
+            if self._heard.is_set():
+                continue
+            with anyio.move_on_after(silence_s), suppress(LinkBrokenError):
+                await self.send(pb.Frame(ping=pb.Ping()))
+                await self._heard.wait()
+            if not self._heard.is_set():
+                self.end(f"the other side has said nothing for {every_s + silence_s:g} s")
+                return
+
+    async def _read(self, on_frame: OnFrame) -> None:
+        reader = FrameReader()
+        try:
+            while True:
+                data = await self._stream.receive(_READ_BYTES)
+                self._heard.set()
+                for frame in reader.feed(data):
+                    self._take(frame, on_frame)
+        except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
+            self.end("the other side has ended the connection")
+        except MessageError as error:
+            self.end(f"the other side sent what it could not: {error}")
+
+    def _take(self, frame: pb.Frame, on_frame: OnFrame) -> None:
+        match frame.WhichOneof("body"):
+            case "hello":
+                if self._greeted.is_set() or frame.hello.version != VERSION:
+                    raise MessageError(f"greeted with version {frame.hello.version}")
+                self._greeted.set()
+            case _ if not self._greeted.is_set():
+                raise MessageError("no greeting")
+            case "ping":
+                self._pong_due.set()
+            case "pong":
+                pass
+            case _:
+                on_frame(frame)
+
+    async def _return_pings(self) -> None:
+        # Not where frames are read: that must never wait for the other side.
+        while True:
+            await self._pong_due.wait()
+            self._pong_due = anyio.Event()
+            with suppress(LinkBrokenError):
+                await self.send(pb.Frame(pong=pb.Pong()))
+
+    async def _write(self) -> None:
+        try:
+            while True:
+                pending = [await self._to_send.receive()]
+                with suppress(anyio.WouldBlock):
+                    while len(pending) < _SENT_AT_ONCE:
+                        pending.append(self._to_send.receive_nowait())
+                await self._stream.send(b"".join(pending))
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
+            self.end("the other side takes nothing any more")

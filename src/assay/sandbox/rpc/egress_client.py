@@ -1,0 +1,89 @@
+"""The far end of the way out: what a program asks for is asked of the near side, which decides."""
+
+from dataclasses import dataclass
+from typing import Final, NoReturn
+
+import anyio
+import anyio.abc
+
+from assay.contracts.errors import AssayError, SandboxUnavailableError
+from assay.sandbox.network.dial import DeniedError, Dialing, NoSuchHostError
+from assay.sandbox.network.policy import Policy
+from assay.sandbox.rpc.calls import RelayCaller
+from assay.sandbox.rpc.messages import egress_pb2 as pb
+from assay.sandbox.rpc.messages.methods import DIAL, LOOK_UP
+from assay.sandbox.rpc.stream import Exchange
+from assay.sandbox.rpc.tunnel import CarriedStream
+
+_ANSWER_S: Final = 30.0
+
+
+class NearSide:
+    """See `assay.sandbox.network.dial.WayOut`: through whoever this process serves."""
+
+    def __init__(self) -> None:
+        self._caller: RelayCaller | None = None
+
+    def attach(self, caller: RelayCaller) -> None:
+        """Be told by what to ask."""
+        self._caller = caller
+
+    def dialer(self, policy: Policy) -> Dialing:
+        if self._caller is None:
+            raise SandboxUnavailableError("nobody to ask yet", dispatch="never_started")
+        return FarDialer(policy=policy, caller=self._caller)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FarDialer:
+    """See `assay.sandbox.network.dial.Dialing`."""
+
+    policy: Policy
+    """Only for the ports that are listened at; what is allowed is decided on the near side."""
+    caller: RelayCaller
+
+    async def addresses(self, host: str) -> tuple[str, ...]:
+        try:
+            request = pb.LookUpRequest(host=host)
+            answer = await self.caller.ask(LOOK_UP, request, timeout_s=_ANSWER_S)
+        except AssayError as error:
+            raise OSError(str(error)) from error
+        if answer.HasField("refusal"):
+            _raise(answer.refusal)
+        return tuple(answer.addresses)
+
+    async def dial(self, host: str, port: int) -> anyio.abc.ByteStream:
+        try:
+            exchange = await self.caller.converse(DIAL, pb.DialRequest(host=host, port=port))
+        except AssayError as error:
+            raise OSError(str(error)) from error
+        there = _Connection(self.caller, exchange)
+        try:
+            with anyio.fail_after(_ANSWER_S):
+                first = await there.receive_first()
+            if isinstance(first, pb.DialResponse) and first.HasField("refusal"):
+                _raise(first.refusal)
+        except anyio.BrokenResourceError as error:
+            await there.aclose()
+            raise OSError("the way out is gone") from error
+        except BaseException:
+            await there.aclose()
+            raise
+        return there
+
+
+class _Connection(CarriedStream):
+    def __init__(self, caller: RelayCaller, exchange: Exchange) -> None:
+        super().__init__(exchange, pb.DialResponse, lambda data: pb.DialRequest(data=data))
+        self._caller = caller
+
+    async def aclose(self) -> None:
+        await self._caller.give_up(self._exchange)
+
+
+def _raise(refusal: pb.Refusal) -> NoReturn:
+    if refusal.kind == pb.Refusal.KIND_DENIED:
+        raise DeniedError(refusal.why)
+    if refusal.kind == pb.Refusal.KIND_NO_SUCH_HOST:
+        raise NoSuchHostError(refusal.why)
+    raise OSError(refusal.why)

@@ -1,0 +1,200 @@
+"""Executions on the far side: each runs as long as a client reads it, and can be read again."""
+
+import math
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import contextmanager
+from typing import Final
+
+import anyio
+
+from assay.contracts.errors import SandboxUnavailableError
+from assay.contracts.execution import ExecutionResult, OutputChunk
+from assay.contracts.interpreter import CellResult
+from assay.contracts.ports import OnOutput
+from assay.sandbox.rpc.messages import executor_pb2 as pb
+from assay.sandbox.rpc.messages.codec import CHUNK_BYTES
+from assay.sandbox.rpc.messages.failures import to_failure
+from assay.sandbox.rpc.messages.results import STREAM_NUMBERS, StreamName, to_cell, to_result
+from assay.sandbox.rpc.output_buffer import Spool
+
+Outcome = ExecutionResult | CellResult | Exception
+Work = Callable[[OnOutput], Awaitable[ExecutionResult | CellResult]]
+
+MOST_REMEMBERED: Final = 512
+MOST_REMEMBERED_BYTES: Final = 64 << 20
+UNREAD_S: Final = 1.5
+"""How long an execution goes on, or waits for its turn, after its last reader has left: enough to
+reconnect after the connection broke."""
+
+
+EVENTS_EVERY_S: Final = 0.004
+"""How long output is collected after a small piece. The end of the execution never waits."""
+
+
+class Execution:
+    """One program or cell, from the request for it until it is forgotten."""
+
+    def __init__(self, execution_id: str, output_bytes: int, *, asked_for: bytes = b"") -> None:
+        self.id = execution_id
+        self.asked_for = asked_for
+        """A digest of the request."""
+        self.outcome: Outcome | None = None
+        self._scope = anyio.CancelScope()
+        self._spools: dict[StreamName, Spool] = {
+            "stdout": Spool(output_bytes),
+            "stderr": Spool(output_bytes),
+        }
+        self._changed = anyio.Event()
+        self._ended = anyio.Event()
+        self._readers = 0
+
+    async def carry_out(self, work: Work) -> None:
+        """Run to the end. Whatever happens is the outcome, and this raises nothing."""
+        try:
+            with self._scope:
+                self.outcome = await work(self._listen)
+        except Exception as error:  # noqa: BLE001 - handed to whoever reads of this execution
+            self.outcome = error
+        finally:
+            if self.outcome is None:
+                self.outcome = SandboxUnavailableError(
+                    "the execution was stopped", dispatch="outcome_unknown"
+                )
+            self._ended.set()
+            self._changed.set()
+
+    def stop(self) -> None:
+        self._scope.cancel()
+
+    @contextmanager
+    def _read(self) -> Generator[None]:
+        """Count as a reader; without one, the execution is stopped after `UNREAD_S`."""
+        self._readers += 1
+        self._scope.deadline = math.inf
+        try:
+            yield
+        finally:
+            self._readers -= 1
+            if not self._readers:
+                self._scope.deadline = anyio.current_time() + UNREAD_S
+
+    async def wait(self) -> Outcome:
+        """Wait for the end."""
+        with self._read():
+            await self._ended.wait()
+        assert self.outcome is not None, "an execution that has ended has an outcome"  # noqa: S101 - set before the event
+        return self.outcome
+
+    def _listen(self, chunk: OutputChunk) -> None:
+        self._spools[chunk.stream].add(chunk.data)
+        self._changed.set()
+
+    async def events(
+        self, stdout_offset: int = 0, stderr_offset: int = 0
+    ) -> AsyncGenerator[pb.ExecutionEvent]:
+        """Yield what is written from these offsets on, and then how it ended."""
+        with self._read():
+            offsets: dict[StreamName, int] = {"stdout": stdout_offset, "stderr": stderr_offset}
+            sequence = 0
+            while True:
+                # Both before reading, so that nothing can come in between unseen.
+                ended = self._ended.is_set()
+                if self._changed.is_set() and not ended:
+                    self._changed = anyio.Event()
+                changed = self._changed
+                sent_bytes = 0
+                wrote = True
+                while wrote:
+                    wrote = False
+                    for stream, spool in self._spools.items():
+                        begin, data = spool.read(offsets[stream])
+                        if data:
+                            wrote = True
+                            sequence += 1
+                            sent_bytes += len(data)
+                            offsets[stream] = begin + len(data)
+                            output = pb.Output(
+                                stream=STREAM_NUMBERS[stream], offset=begin, data=data
+                            )
+                            yield pb.ExecutionEvent(sequence=sequence, output=output)
+                if ended:
+                    yield self._last_event(sequence + 1)
+                    return
+                await changed.wait()
+                if 0 < sent_bytes < CHUNK_BYTES:
+                    with anyio.move_on_after(EVENTS_EVERY_S):
+                        await self._ended.wait()
+
+    def _last_event(self, sequence: int) -> pb.ExecutionEvent:
+        stdout, stderr = self._spools["stdout"].kept, self._spools["stderr"].kept
+        match self.outcome:
+            case ExecutionResult() as result:
+                told = to_result(result, streamed_stdout=stdout, streamed_stderr=stderr)
+                return pb.ExecutionEvent(sequence=sequence, result=told)
+            case CellResult() as cell:
+                told = to_cell(cell, streamed_stdout=stdout, streamed_stderr=stderr)
+                return pb.ExecutionEvent(sequence=sequence, cell=told)
+            case Exception() as error:
+                return pb.ExecutionEvent(sequence=sequence, failure=to_failure(error))
+            case None:
+                raise AssertionError("an execution that has ended has an outcome")
+
+    @property
+    def held_bytes(self) -> int:
+        held = sum(spool.held_bytes for spool in self._spools.values())
+        match self.outcome:
+            case ExecutionResult() as result:
+                return held + len(result.stdout_bytes) + len(result.stderr_bytes)
+            case CellResult() as cell:
+                rich = sum(len(form) for output in cell.outputs for form in output.forms.values())
+                streams = len(cell.execution.stdout_bytes) + len(cell.execution.stderr_bytes)
+                return held + streams + rich
+            case _:
+                return held
+
+
+class Executions:
+    """Those of one client that run, and for a while those that have ended."""
+
+    def __init__(self, *, linger_s: float) -> None:
+        self._linger_s = linger_s
+        self._known: dict[str, Execution] = {}
+        self._ended: deque[tuple[float, int, str]] = deque()
+        self._ended_bytes = 0
+        self._never: deque[str] = deque(maxlen=MOST_REMEMBERED)
+
+    def find(self, execution_id: str) -> Execution | None:
+        return self._known.get(execution_id)
+
+    def add(self, execution: Execution) -> None:
+        """Take in one that is about to begin.
+
+        Raises:
+            SandboxUnavailableError: If it was stopped before it could.
+        """
+        if execution.id in self._never:
+            raise SandboxUnavailableError(
+                "the execution was stopped before it began", dispatch="never_started"
+            )
+        self._known[execution.id] = execution
+
+    def forbid(self, execution_id: str) -> None:
+        """See to it that an execution that has not been asked for yet never begins."""
+        self._never.append(execution_id)
+
+    def note_end(self, execution: Execution) -> None:
+        """Remember one that has ended, and forget the oldest."""
+        now = time.monotonic()
+        held_bytes = execution.held_bytes
+        self._ended.append((now + self._linger_s, held_bytes, execution.id))
+        self._ended_bytes += held_bytes
+        while self._ended and (
+            self._ended[0][0] <= now
+            or len(self._ended) > MOST_REMEMBERED
+            or self._ended_bytes > MOST_REMEMBERED_BYTES
+        ):
+            _, freed_bytes, oldest = self._ended.popleft()
+            self._ended_bytes -= freed_bytes
+            self._known.pop(oldest, None)

@@ -1,0 +1,1 @@
+"""Contracts as protobuf messages, both ways; knows no transport."""

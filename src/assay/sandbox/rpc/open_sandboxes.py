@@ -1,0 +1,142 @@
+"""The sandboxes that a client has open on the far side, and the interpreters in them."""
+
+import time
+from collections.abc import AsyncGenerator, Generator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+import anyio
+import anyio.abc
+
+from assay.asyncx.held_context import Held
+from assay.contracts.errors import SandboxUnavailableError, UsageError
+from assay.contracts.execution import Equipment, Limits
+from assay.contracts.ports import Interpreter, Sandbox, SandboxBackend
+from assay.sandbox.rpc.admission import Gate
+
+_MOST_INTERPRETERS: Final = 64
+"""Per sandbox, branches included."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Place:
+    """One sandbox, and what is open in it."""
+
+    sandbox: Sandbox
+    limits: Limits
+    equipment: Equipment
+    held: Held[Sandbox]
+    interpreters: dict[str, Held[Interpreter]] = field(default_factory=dict[str, Held[Interpreter]])
+    """By id, in the order of their opening."""
+    calls: int = 0
+    asked_at: float = field(default_factory=time.monotonic)
+
+    @contextmanager
+    def used(self) -> Generator["Place"]:
+        """Count as asked for as long as a call lasts."""
+        self.calls += 1
+        try:
+            yield self
+        finally:
+            self.calls -= 1
+            self.asked_at = time.monotonic()
+
+
+class Places:
+    """All of one client."""
+
+    def __init__(self, backend: SandboxBackend, tasks: anyio.abc.TaskGroup, gate: Gate) -> None:
+        self._backend = backend
+        self._tasks = tasks
+        self._gate = gate
+        self._places: dict[str, Place] = {}
+
+    async def open(self, sandbox_id: str, limits: Limits, equipment: Equipment) -> Place:
+        """Open a sandbox; raises what the backend and the gate raise."""
+        if sandbox_id in self._places:
+            raise UsageError(f"there is a sandbox {sandbox_id!r} already")
+        held: Held[Sandbox] = Held()
+        sandbox = await held.enter(self.opened(limits, equipment), self._tasks)
+        place = Place(sandbox=sandbox, limits=limits, equipment=equipment, held=held)
+        self._places[sandbox_id] = place
+        return place
+
+    @asynccontextmanager
+    async def opened(self, limits: Limits, equipment: Equipment) -> AsyncGenerator[Sandbox]:
+        """Open a sandbox that has no name and ends with the context."""
+        async with (
+            self._gate.opening(limits, equipment),
+            self._backend.open_sandbox(limits, equipment) as sandbox,
+        ):
+            yield sandbox
+
+    def find(self, sandbox_id: str) -> Place:
+        """Return the sandbox of that id.
+
+        Raises:
+            SandboxUnavailableError: If it is not open.
+        """
+        if sandbox_id not in self._places:
+            raise SandboxUnavailableError(
+                "there is no such sandbox (any more)", dispatch="never_started"
+            )
+        return self._places[sandbox_id]
+
+    async def close(self, sandbox_id: str) -> None:
+        """Close a sandbox and all that is in it; one that is not there is closed already."""
+        place = self._places.pop(sandbox_id, None)
+        if place is None:
+            return
+        # Branches come after what they are copies of.
+        for interpreter_id in reversed(tuple(place.interpreters)):
+            await place.interpreters.pop(interpreter_id).leave()
+        await place.held.leave()
+
+    async def close_all(self) -> None:
+        """Close whatever is open, all at once."""
+        async with anyio.create_task_group() as closing:
+            for sandbox_id in tuple(self._places):
+                closing.start_soon(self.close, sandbox_id)
+
+    async def close_unasked(self, lease_s: float) -> None:
+        """Close the sandboxes that nobody has asked for in so long a time."""
+        now = time.monotonic()
+        for sandbox_id, place in tuple(self._places.items()):
+            if not place.calls and now - place.asked_at > lease_s:
+                await self.close(sandbox_id)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    async def open_interpreter(
+        self, place: Place, interpreter_id: str, context: AbstractAsyncContextManager[Interpreter]
+    ) -> None:
+        """Open an interpreter or a branch of one; raises what that raises."""
+        if any(interpreter_id in other.interpreters for other in self._places.values()):
+            raise UsageError(f"there is an interpreter {interpreter_id!r} already")
+        if len(place.interpreters) >= _MOST_INTERPRETERS:
+            raise UsageError(f"a sandbox has at most {_MOST_INTERPRETERS} interpreters")
+        held: Held[Interpreter] = Held()
+        await held.enter(context, self._tasks)
+        place.interpreters[interpreter_id] = held
+
+    def find_interpreter(self, interpreter_id: str) -> tuple[Place, Interpreter]:
+        """Return an interpreter and the sandbox it is in.
+
+        Raises:
+            SandboxUnavailableError: If it is not open.
+        """
+        for place in self._places.values():
+            if held := place.interpreters.get(interpreter_id):
+                return place, held.thing
+        raise SandboxUnavailableError(
+            "there is no such interpreter (any more)", dispatch="never_started"
+        )
+
+    async def close_interpreter(self, interpreter_id: str) -> None:
+        """Close an interpreter; one that is not there is closed already."""
+        for place in self._places.values():
+            if held := place.interpreters.pop(interpreter_id, None):
+                await held.leave()
+                return

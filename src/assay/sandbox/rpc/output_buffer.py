@@ -1,0 +1,45 @@
+"""What a program has written so far, kept so that a reader who fell behind or away can catch up.
+
+All that a result keeps of a stream is kept here too, and the last megabyte of what lies beyond.
+"""
+
+from typing import Final
+
+from assay.sandbox.rpc.messages.codec import CHUNK_BYTES
+
+TAIL_BYTES: Final = 1 << 20
+
+
+class Spool:
+    """One stream of one execution."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self._kept = bytearray()
+        self._tail = bytearray()
+        self._total = 0
+
+    def add(self, data: bytes) -> None:
+        room = self._limit_bytes - len(self._kept)
+        self._kept += data[:room]
+        self._tail += data[room:] if room > 0 else data
+        self._total += len(data)
+        if len(self._tail) > 2 * TAIL_BYTES:
+            del self._tail[:-TAIL_BYTES]
+
+    def read(self, offset: int) -> tuple[int, bytes]:
+        """Return what comes at or after an offset, and where it begins; empty if nothing does."""
+        if offset < len(self._kept):
+            return offset, bytes(self._kept[offset : offset + CHUNK_BYTES])
+        tail_begins = self._total - len(self._tail)
+        begin = max(offset, tail_begins)
+        within = begin - tail_begins
+        return begin, bytes(self._tail[within : within + CHUNK_BYTES])
+
+    @property
+    def kept(self) -> bytes:
+        return bytes(self._kept)
+
+    @property
+    def held_bytes(self) -> int:
+        return len(self._kept) + len(self._tail)

@@ -1,0 +1,1 @@
+"""Static policy scan of programs before they are executed."""

@@ -1,0 +1,251 @@
+"""What the names in a Python program stand for, as far as that can be read: modules and functions.
+
+Everything here walks with a list instead of the call stack, and never further than a bound: the
+program may have been written to make its reader fall over.
+"""
+
+import ast
+import builtins
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from assay.screening.rules import IMPORTERS
+
+_DEEPEST: Final = 24
+"""How many steps are followed from a name to what it stands for."""
+_MOST_MEANINGS: Final = 16
+_BUILTINS: Final = frozenset(dir(builtins))
+_FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+_COMPREHENSIONS = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
+_STEPS = ast.Name | ast.Attribute | ast.Subscript | ast.Call
+
+
+@dataclass(eq=False, kw_only=True)
+class Scope:
+    """Where names live: the module, a class, or a function."""
+
+    kind: str
+    parent: "Scope | None" = None
+    modules: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
+    """Names that imports bind, and the full names they stand for."""
+    values: dict[str, list[ast.expr | None]] = field(
+        default_factory=dict[str, list[ast.expr | None]]
+    )
+    """Names that are bound otherwise: to this expression, or to something that is not known."""
+    elsewhere: set[str] = field(default_factory=set[str])
+    """Names that are declared `global` or `nonlocal`."""
+
+    def binds(self, name: str) -> bool:
+        return name not in self.elsewhere and (name in self.modules or name in self.values)
+
+
+Placed = list[tuple[ast.AST, Scope]]
+
+
+def scopes_of(tree: ast.Module, starred: Mapping[str, Iterable[str]]) -> tuple[Placed, Scope]:
+    """Return every node with the scope it stands in, and the scope of the module.
+
+    `starred` says which names `from MODULE import *` is taken to bring along.
+    """
+    top = Scope(kind="module")
+    placed: Placed = []
+    waiting: Placed = [(tree, top)]
+    while waiting:
+        node, scope = waiting.pop()
+        placed.append((node, scope))
+        _bind(node, scope, starred)
+        waiting.extend(_children(node, scope))
+    return placed, top
+
+
+def _children(node: ast.AST, scope: Scope) -> Iterator[tuple[ast.AST, Scope]]:
+    inside = scope
+    outer: list[ast.AST] = []
+    if isinstance(node, _FUNCTIONS):
+        inside = Scope(kind="function", parent=scope)
+        outer = [*node.args.defaults, *(one for one in node.args.kw_defaults if one)]
+        if not isinstance(node, ast.Lambda):
+            outer += node.decorator_list
+    elif isinstance(node, ast.ClassDef):
+        inside = Scope(kind="class", parent=scope)
+        outer = [*node.bases, *node.keywords, *node.decorator_list]
+    elif isinstance(node, _COMPREHENSIONS):
+        inside = Scope(kind="function", parent=scope)
+    outside = frozenset(map(id, outer))
+    for child in ast.iter_child_nodes(node):
+        yield child, scope if id(child) in outside else inside
+
+
+def _bind(node: ast.AST, scope: Scope, starred: Mapping[str, Iterable[str]]) -> None:
+    match node:
+        case ast.Import() | ast.ImportFrom(level=0):
+            for name, meant in _imported(node, starred):
+                scope.modules.setdefault(name, set()).add(meant)
+        case ast.Global() | ast.Nonlocal():
+            scope.elsewhere.update(node.names)
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            scope.values.setdefault(name, []).append(None)
+        case ast.arg(arg=name) | ast.Name(id=name, ctx=ast.Store() | ast.Del()):
+            scope.values.setdefault(name, []).append(None)
+        case ast.Assign(targets=[ast.Name(id=name)]) | ast.NamedExpr(target=ast.Name(id=name)):
+            scope.values.setdefault(name, []).append(node.value)
+        case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
+            scope.values.setdefault(name, []).append(value)
+        case _:
+            pass
+
+
+def _imported(
+    node: ast.Import | ast.ImportFrom, starred: Mapping[str, Iterable[str]]
+) -> Iterator[tuple[str, str]]:
+    """Yield the names that an import binds, and what they stand for."""
+    if isinstance(node, ast.Import):
+        for alias in node.names:
+            first = alias.name.partition(".")[0]
+            yield (alias.asname, alias.name) if alias.asname else (first, first)
+        return
+    module = node.module or ""
+    for alias in node.names:
+        if alias.name == "*":
+            yield from ((name, f"{module}.{name}") for name in starred.get(module, ()))
+        else:
+            yield alias.asname or alias.name, f"{module}.{alias.name}"
+
+
+class Names:
+    """Looks names up the way the interpreter would."""
+
+    def __init__(self, tree: ast.Module, placed: Placed, top: Scope) -> None:
+        deleted = {
+            node.id
+            for node, _ in placed
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Del)
+        }
+        self._firm = {name for statement in tree.body for name in _defined(statement)} - deleted
+        """What the module defines for sure, so that a built-in of that name is not meant."""
+        self._top = top
+        self._known: dict[tuple[int, str], frozenset[str]] = {}
+
+    def meant_by(self, node: ast.expr, scope: Scope, depth: int = 0) -> frozenset[str]:
+        """Return the full names that an expression may stand for: `os.system`, `builtins.eval`."""
+        attributes: list[str] = []
+        while isinstance(node, ast.Attribute) and len(attributes) < _DEEPEST:
+            attributes.append(node.attr)
+            node = node.value
+        if depth > _DEEPEST or not isinstance(node, ast.Name | ast.Subscript | ast.Call):
+            return frozenset()
+        match node:
+            case ast.Name():
+                found = self._of_name(node.id, scope, depth)
+            case ast.Subscript():
+                found = self._of_subscript(node, scope, depth)
+            case ast.Call():
+                found = self._of_call(node, scope, depth)
+        tail = "".join(f".{name}" for name in reversed(attributes))
+        return frozenset(f"{name}{tail}" for name in found)
+
+    def value_of(self, name: str, scope: Scope) -> tuple[ast.expr, Scope] | None:
+        """Return the expression a name was bound to, if there is just that one."""
+        home = self._home(name, scope)
+        if home is None or name in home.modules:
+            return None
+        known = [value for value in home.values[name] if value is not None]
+        # Each assignment is seen twice: as a statement with its value, and as a name that is set.
+        if len(known) == 1 and len(home.values[name]) == 2:  # noqa: PLR2004 - see above
+            return known[0], home
+        return None
+
+    def _of_name(self, name: str, scope: Scope, depth: int) -> frozenset[str]:
+        home = self._home(name, scope)
+        key = id(home), name
+        if key not in self._known:
+            # Names may stand for each other, in a circle or in ever more ways.
+            self._known[key] = frozenset()
+            self._known[key] = self._looked_up(name, home, depth)
+        return self._known[key]
+
+    def _looked_up(self, name: str, home: Scope | None, depth: int) -> frozenset[str]:
+        found: set[str] = set()
+        if home is not None:
+            found |= home.modules.get(name, set())
+            known = [value for value in home.values.get(name, ()) if isinstance(value, _STEPS)]
+            for value in known[:_MOST_MEANINGS]:
+                found |= self.meant_by(value, home, depth + 1)
+        may_be_builtin = home is None or (home is self._top and name not in self._firm)
+        if name in _BUILTINS and may_be_builtin:
+            found.add(f"builtins.{name}")
+        return frozenset(sorted(found, key=len)[:_MOST_MEANINGS])
+
+    def _of_subscript(self, node: ast.Subscript, scope: Scope, depth: int) -> frozenset[str]:
+        """Follow `sys.modules["os"]`, `vars(os)["system"]` and `os.__dict__["system"]`."""
+        key = text_of(node.slice)
+        if key is None:
+            return frozenset()
+        holder = node.value
+        if isinstance(holder, ast.Attribute) and holder.attr == "__dict__":
+            return _with(self.meant_by(holder.value, scope, depth + 1), key)
+        if isinstance(holder, ast.Call):
+            called = self.meant_by(holder.func, scope, depth + 1)
+            if "builtins.vars" in called and holder.args:
+                return _with(self.meant_by(holder.args[0], scope, depth + 1), key)
+            if "builtins.globals" in called:
+                return self._of_name(key, self._top, depth + 1)
+        if "sys.modules" in self.meant_by(holder, scope, depth + 1):
+            return frozenset({key})
+        return frozenset()
+
+    def _of_call(self, node: ast.Call, scope: Scope, depth: int) -> frozenset[str]:
+        """Follow `__import__("os")`, `import_module("os")` and `getattr(os, "system")`."""
+        called = self.meant_by(node.func, scope, depth + 1)
+        if called & IMPORTERS and node.args:
+            name = text_of(node.args[0])
+            return frozenset({name} if name else ())
+        if "builtins.getattr" in called and len(node.args) > 1:
+            name = text_of(node.args[1])
+            return (
+                _with(self.meant_by(node.args[0], scope, depth + 1), name) if name else frozenset()
+            )
+        return frozenset()
+
+    def _home(self, name: str, scope: Scope) -> Scope | None:
+        here: Scope | None = scope
+        while here is not None:
+            # The body of a class is not seen by the functions in it.
+            is_seen = here.kind != "class" or here is scope
+            if is_seen and here.binds(name):
+                return here
+            here = here.parent
+        return None
+
+
+def _defined(statement: ast.stmt) -> tuple[str, ...]:
+    match statement:
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            return (name,)
+        case ast.ImportFrom():
+            return tuple(alias.asname or alias.name for alias in statement.names)
+        case _:
+            # Not what is assigned: `eval = eval` is still the built-in.
+            return ()
+
+
+def _with(names: frozenset[str], key: str) -> frozenset[str]:
+    return frozenset(f"{name}.{key}" for name in names)
+
+
+def text_of(node: ast.AST, depth: int = 0) -> str | None:
+    """Return the text an expression spells out, put together from pieces if need be."""
+    match node:
+        case ast.Constant(value=str() as text):
+            return text
+        case ast.BinOp(left=left, op=ast.Add(), right=right) if depth < _DEEPEST:
+            first, second = text_of(left, depth + 1), text_of(right, depth + 1)
+            return None if first is None or second is None else first + second
+        case ast.JoinedStr(values=values) if depth < _DEEPEST:
+            pieces = [text_of(value, depth + 1) for value in values]
+            return None if None in pieces else "".join(filter(None, pieces))
+        case ast.FormattedValue(value=value, format_spec=None) if depth < _DEEPEST:
+            return text_of(value, depth + 1)
+        case _:
+            return None

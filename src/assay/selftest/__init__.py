@@ -1,0 +1,1 @@
+"""Conformance and attack suites for sandbox backends, run by `assay sandbox selftest`."""

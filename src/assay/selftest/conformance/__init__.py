@@ -1,0 +1,45 @@
+"""What every sandbox promises, one coroutine per promise, to be run against any backend."""
+
+from assay.selftest.conformance import (
+    branches,
+    cells,
+    devices,
+    disk,
+    endings,
+    equipment,
+    files,
+    interpreter,
+    lifecycle,
+    limits,
+    measures,
+    output,
+    shared_files,
+    shown,
+    starting,
+)
+from assay.selftest.conformance.promise import Promise, promises_in
+
+__all__ = ["PROMISES", "Promise"]
+
+PROMISES: tuple[Promise, ...] = tuple(
+    found
+    for module in (
+        endings,
+        starting,
+        devices,
+        output,
+        interpreter,
+        limits,
+        disk,
+        lifecycle,
+        measures,
+        files,
+        shared_files,
+        cells,
+        branches,
+        shown,
+        equipment,
+    )
+    for found in promises_in(module)
+)
+"""In the order in which a new backend best makes them true."""

@@ -1,0 +1,143 @@
+"""Promises about what a sandbox is given: packages, and a way to some hosts.
+
+Nothing here goes out to a host: that a host on the list is reached takes one that answers, and a
+suite that is run anywhere knows none.
+"""
+
+from assay.contracts.errors import PackageError
+from assay.contracts.execution import Command, Equipment, Isolation
+from assay.contracts.ports import Sandbox, SandboxBackend
+from assay.selftest.conformance.promise import promise
+from assay.selftest.programs import ORDINARY, describe, open_equipped, python, run_alone, run_well
+
+_PACKAGE = "six"
+"""Small, without dependencies, and on every index."""
+_UNKNOWN = "assay-there-is-no-such-package"
+_HOST = "example.org"
+
+
+async def _refusal(backend: SandboxBackend, package: str) -> PackageError:
+    try:
+        async with open_equipped(backend, ORDINARY, Equipment(packages=(package,))):
+            pass
+    except PackageError as error:
+        return error
+    raise AssertionError(f"a sandbox was opened with {package!r}")
+
+
+@promise
+async def a_package_that_does_not_exist_is_named_in_the_refusal(backend: SandboxBackend) -> None:
+    refusal = await _refusal(backend, _UNKNOWN)
+
+    assert _UNKNOWN in str(refusal), f"it does not say which: {refusal}"
+
+
+@promise
+async def a_package_from_a_place_of_ones_own_is_refused(backend: SandboxBackend) -> None:
+    for place in ("./package", "git+https://example.org/package", "six @ file:///tmp/six.whl"):
+        await _refusal(backend, place)
+
+
+@promise
+async def a_package_is_found_by_code_and_by_programs(backend: SandboxBackend) -> None:
+    async with open_equipped(backend, ORDINARY, Equipment(packages=(_PACKAGE,))) as sandbox:
+        by_code = await run_well(sandbox, f"import {_PACKAGE}; print({_PACKAGE}.__name__)")
+        by_program = await _ask_python(sandbox, f"import {_PACKAGE}; print({_PACKAGE}.__file__)")
+        again = await run_well(sandbox, f"import {_PACKAGE}; print({_PACKAGE}.__file__)")
+
+    assert by_code.strip() == _PACKAGE
+    assert by_program == again, "two ways to run Python find it at two places"
+
+
+async def _ask_python(sandbox: Sandbox, source: str) -> str:
+    result = await sandbox.run(Command(argv=("python3", "-c", source)))
+    assert result.succeeded, describe(result)
+    return result.stdout
+
+
+@promise
+async def a_program_cannot_change_a_package(backend: SandboxBackend) -> None:
+    spoil = f"""
+        import os, {_PACKAGE}
+        for act in (
+            lambda: open({_PACKAGE}.__file__, "a"),
+            lambda: os.remove({_PACKAGE}.__file__),
+            lambda: open(os.path.join(os.path.dirname({_PACKAGE}.__file__), "new.py"), "w"),
+            lambda: os.chmod({_PACKAGE}.__file__, 0o666),
+        ):
+            try:
+                act()
+            except OSError:
+                continue
+            print("done")
+    """
+    async with open_equipped(backend, ORDINARY, Equipment(packages=(_PACKAGE,))) as sandbox:
+        printed = await run_well(sandbox, spoil)
+
+    assert printed == "", "a package was changed"
+
+
+@promise(needs=Isolation.ISOLATED)
+async def a_name_that_is_not_on_the_list_is_denied_and_told(backend: SandboxBackend) -> None:
+    ask = """
+        import socket
+        try:
+            print(socket.getaddrinfo("other.example.net", 443))
+        except OSError:
+            pass
+    """
+    result = await run_alone(backend, python(ask), equipment=Equipment(hosts=(_HOST,)))
+
+    assert result.stdout == "", describe(result)
+    assert [denial.host for denial in result.denials] == ["other.example.net"]
+
+
+@promise(needs=Isolation.ISOLATED)
+async def an_address_that_is_not_on_the_list_is_denied_and_told(backend: SandboxBackend) -> None:
+    knock = """
+        import socket
+        for place in (("192.0.2.1", 443), ("2001:db8::1", 80), ("169.254.169.254", 80)):
+            try:
+                with socket.create_connection(place, timeout=5) as mine:
+                    mine.sendall(b"hello")
+                    print(mine.recv(64))
+            except OSError:
+                pass
+    """
+    result = await run_alone(backend, python(knock), equipment=Equipment(hosts=(_HOST,)))
+
+    told = {(denial.host, denial.port) for denial in result.denials}
+    assert result.stdout == "", describe(result)
+    assert {("192.0.2.1", 443), ("169.254.169.254", 80)} <= told, f"told was {told}"
+
+
+@promise(needs=Isolation.ISOLATED)
+async def what_is_denied_is_told_once(backend: SandboxBackend) -> None:
+    ask = """
+        import socket
+        for _ in range(5):
+            try:
+                socket.getaddrinfo("other.example.net", 443)
+            except OSError:
+                pass
+    """
+    result = await run_alone(backend, python(ask), equipment=Equipment(hosts=(_HOST,)))
+
+    assert len(result.denials) == 1, f"told were {result.denials}"
+
+
+@promise(needs=Isolation.ISOLATED)
+async def programs_of_a_sandbox_with_hosts_talk_among_themselves(backend: SandboxBackend) -> None:
+    talk = """
+        import socket
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            with socket.create_connection(server.getsockname(), timeout=5) as mine:
+                theirs, _ = server.accept()
+                theirs.sendall(b"hello")
+                print(mine.recv(5).decode())
+                theirs.close()
+    """
+    result = await run_alone(backend, python(talk), equipment=Equipment(hosts=(_HOST,)))
+
+    assert result.stdout == "hello\n", describe(result)
+    assert result.denials == (), f"told were {result.denials}"

@@ -1,0 +1,152 @@
+"""What a hostile case is: an attack that must find nothing, and a control that must find something.
+
+Both go through the same detector. The attack points it at something forbidden, the control at
+something permitted: a detector that cannot fire proves nothing.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from types import ModuleType
+from typing import Literal, cast
+
+from assay.contracts.execution import BARE, Equipment, Isolation, Limits, Reason
+from assay.contracts.ports import SandboxBackend
+from assay.selftest.programs import describe, python, run_alone
+from assay.selftest.security_tests.canaries import HostCanaries, open_canaries
+
+Group = Literal[
+    "resources",
+    "host_data",
+    "processes",
+    "kernel_surface",
+    "network",
+    "equipment",
+    "protocol",
+    "host_files",
+]
+
+TIGHT = Limits(
+    wall_s=8.0,
+    cpu_s=8.0,
+    memory_mb=128,
+    processes=32,
+    disk_mb=16,
+    open_files=64,
+    output_bytes=64 << 10,
+)
+"""Little enough that an attack on a limit is over soon."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arena:
+    """Where a case takes place: the backend under attack, and what it must protect."""
+
+    backend: SandboxBackend
+    canaries: HostCanaries
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What a detector saw."""
+
+    breached: bool
+    evidence: str
+
+
+Detector = Callable[[Arena], Awaitable[Finding]]
+"""Raises `AssertionError` when it could not look at all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """Under which terms a case is fought; shared by the cases of a module."""
+
+    group: Group
+    needs: Isolation = Isolation.RESTRICTED
+    moot_from: Isolation | None = None
+    moot_because: str = "what it attacks is not the host's"
+    limits: Limits = TIGHT
+    equipment: Equipment = BARE
+    endings: frozenset[Reason] = frozenset()
+    """How the attacker may be ended, apart from saying itself that it got nowhere."""
+    by_command: bool = False
+    """Run the attacker as a program of its own instead of in the ready-made interpreter."""
+
+    def against_the_hosts_kernel(self) -> "Terms":
+        """Be about memory of the kernel: with one of its own, a sandbox takes it from itself."""
+        because = "it is taken from the sandbox's own kernel, within the walls of the container"
+        return replace(self, moot_from=Isolation.KERNEL, moot_because=because)
+
+    def within(self, limits: Limits) -> "Terms":
+        return replace(self, limits=limits)
+
+    def ending(self, *reasons: Reason) -> "Terms":
+        return replace(self, endings=self.endings | set(reasons))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostileCase:
+    """One attack and the proof that its detector works."""
+
+    name: str
+    group: Group
+    attack: Detector
+    control: Detector
+    needs: Isolation
+    """The least isolation at which a backend promises to hold."""
+    moot_from: Isolation | None
+    """From this isolation on there is nothing to hold: what is attacked is not the host's."""
+
+    moot_because: str
+    """Why so, for whoever reads the report."""
+
+    def applies_to(self, isolation: Isolation) -> bool:
+        return not self.excuse_for(isolation)
+
+    def excuse_for(self, isolation: Isolation) -> str:
+        """Say why a backend of this grade is not held to it; empty where it is."""
+        if not isolation.satisfies(self.needs):
+            return f"needs isolation {self.needs.value!r}, and this is {isolation.value!r}"
+        if self.moot_from is not None and isolation.satisfies(self.moot_from):
+            return self.moot_because
+        return ""
+
+
+def build_case(name: str, *, attack: Detector, control: Detector, terms: Terms) -> HostileCase:
+    return HostileCase(
+        name=name,
+        group=terms.group,
+        attack=attack,
+        control=control,
+        needs=terms.needs,
+        moot_from=terms.moot_from,
+        moot_because=terms.moot_because,
+    )
+
+
+def cases_in(module: ModuleType) -> tuple[HostileCase, ...]:
+    """Return a module's cases, alone or in tuples, in the order in which they are written."""
+    found: list[HostileCase] = []
+    for value in vars(module).values():
+        # What a module holds has no known type; only the type tests below are relied upon.
+        members = cast("tuple[object, ...]", value if isinstance(value, tuple) else (value,))
+        found += [member for member in members if isinstance(member, HostileCase)]
+    return tuple(found)
+
+
+async def check_case(case: HostileCase, backend: SandboxBackend) -> None:
+    """Fight one case. Host and backend must be well afterwards.
+
+    Raises:
+        AssertionError: If the attack got somewhere, or if its detector cannot fire.
+    """
+    async with open_canaries() as canaries:
+        finding = await case.control(Arena(backend=backend, canaries=canaries))
+    assert finding.breached, f"the detector did not fire on its control: {finding.evidence}"
+    async with open_canaries() as canaries:
+        finding = await case.attack(Arena(backend=backend, canaries=canaries))
+        assert not finding.breached, f"breached: {finding.evidence}"
+        harm = canaries.harm()
+        assert not harm, f"the host was touched: {'; '.join(harm)}"
+    result = await run_alone(backend, python("print(6 * 7)"))
+    assert result.stdout == "42\n", f"the backend is not well afterwards: {describe(result)}"

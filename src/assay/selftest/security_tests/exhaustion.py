@@ -1,0 +1,27 @@
+"""The shape of attacks that want more of something than the limits allow."""
+
+from dataclasses import dataclass
+
+from assay.selftest.security_tests.attack import HostileCase, Terms
+from assay.selftest.security_tests.probe import probing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Greed:
+    """An attack for AMOUNT of something: far too much in the attack, little in the control."""
+
+    name: str
+    take: str
+    """Defines `take()`, which returns something when it got AMOUNT."""
+    much: int
+    little: int
+    terms: Terms
+
+    def case(self) -> HostileCase:
+        return probing(
+            self.name,
+            detector=f"{self.take}\njudge(take)",
+            attack=f"AMOUNT = {self.much}",
+            control=f"AMOUNT = {self.little}",
+            terms=self.terms,
+        )

@@ -1,0 +1,377 @@
+"""Attacks on the side that reads and writes files for its user: traps left in the workspace.
+
+A program prepares the workspace, then the host does what a user would do. It may be refused, with
+a `WorkspaceError`; it may not be led astray, hang, or break.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import PurePosixPath
+
+import anyio
+
+from assay.contracts.errors import FileTooLargeError, WorkspaceError
+from assay.contracts.execution import Isolation
+from assay.contracts.ports import Sandbox
+from assay.selftest.programs import describe, python
+from assay.selftest.security_tests.attack import (
+    TIGHT,
+    Arena,
+    Finding,
+    HostileCase,
+    Terms,
+    build_case,
+)
+
+_TERMS = Terms(group="host_files")
+_TRAP = PurePosixPath("trap")
+_PATIENCE_S = 20.0
+_ROOMY = replace(TIGHT, wall_s=20.0, cpu_s=20.0, memory_mb=256, disk_mb=64)
+
+Operation = Callable[[Sandbox], Awaitable[object]]
+
+
+async def _prepare(sandbox: Sandbox, arena: Arena, source: str) -> None:
+    facts = f"import os\nCANARY = {arena.canaries.facts()!r}\n"
+    program = replace(python(source), source=facts.encode() + python(source).source)
+    result = await sandbox.run(program)
+    assert result.succeeded, f"the trap could not be set: {describe(result)}"
+
+
+async def _attempt(operation: Awaitable[object]) -> object:
+    """Do something as the host; a refusal is an answer, a hang or another error is not."""
+    try:
+        with anyio.fail_after(_PATIENCE_S):
+            return await operation
+    except WorkspaceError as error:
+        return error
+    except TimeoutError as error:
+        raise AssertionError(f"the host hung for {_PATIENCE_S:g} s") from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Trap:
+    """A trap, what the host does in it, and how to see that the host was caught."""
+
+    name: str
+    trap: str
+    operation: Operation
+
+    async def attack(self, arena: Arena) -> Finding:
+        async with arena.backend.open_sandbox(_ROOMY) as sandbox:
+            await _prepare(sandbox, arena, self.trap)
+            answer = await _attempt(self.operation(sandbox))
+            return _caught(arena, answer)
+
+
+def _caught(arena: Arena, answer: object) -> Finding:
+    leaked = arena.canaries.secret in str(answer)
+    if arena.canaries.touched() or leaked:
+        return Finding(breached=True, evidence=f"the host was led astray: {answer!r:.200}")
+    return Finding(breached=False, evidence=f"{answer!r:.200}")
+
+
+async def _touch_it(arena: Arena) -> Finding:
+    """Show that a changed canary is noticed."""
+    arena.canaries.writable_file.write_bytes(b"changed")
+    return _caught(arena, None)
+
+
+async def _show_it(arena: Arena) -> Finding:
+    """Show that the secret is noticed in what the host reads."""
+    async with arena.backend.open_sandbox(TIGHT) as sandbox:
+        await sandbox.write_file(_TRAP, arena.canaries.secret.encode())
+        return _caught(arena, await _attempt(sandbox.read_file(_TRAP)))
+
+
+_READING = (
+    _Trap(
+        name="reading_a_link_does_not_read_the_host",
+        trap="os.symlink(CANARY['secret_file'], 'trap')",
+        operation=lambda sandbox: sandbox.read_file(_TRAP),
+    ),
+    _Trap(
+        name="reading_below_a_linked_directory_does_not_read_the_host",
+        trap="os.symlink(CANARY['directory'], 'trap')",
+        operation=lambda sandbox: sandbox.read_file(_TRAP / "secret"),
+    ),
+    _Trap(
+        name="reading_a_relative_link_does_not_read_the_host",
+        trap="os.symlink('../' * 30 + CANARY['secret_file'].lstrip('/'), 'trap')",
+        operation=lambda sandbox: sandbox.read_file(_TRAP),
+    ),
+    _Trap(
+        name="reading_a_chain_of_links_does_not_read_the_host",
+        trap="""
+            os.mkdir("a")
+            os.symlink("../" * 30, "a/up")
+            os.symlink("a/up" + CANARY["secret_file"], "b")
+            os.symlink("b", "trap")
+        """,
+        operation=lambda sandbox: sandbox.read_file(_TRAP),
+    ),
+    _Trap(
+        name="reading_a_magic_link_does_not_read_the_host",
+        trap="os.symlink('/proc/self/root' + CANARY['secret_file'], 'trap')",
+        operation=lambda sandbox: sandbox.read_file(_TRAP),
+    ),
+    _Trap(
+        name="reading_a_link_to_the_environment_does_not_read_the_host",
+        trap="os.symlink('/proc/%d/environ' % CANARY['victim_pid'], 'trap')",
+        operation=lambda sandbox: sandbox.read_file(_TRAP),
+    ),
+    _Trap(
+        name="reading_a_hard_link_does_not_read_the_host",
+        trap="""
+            try:
+                os.link(CANARY["secret_file"], "trap")
+            except OSError:
+                open("trap", "w").close()
+        """,
+        operation=lambda sandbox: sandbox.read_file(_TRAP),
+    ),
+    _Trap(
+        name="listing_a_linked_directory_does_not_list_the_host",
+        trap="os.symlink(CANARY['directory'], 'trap')",
+        operation=lambda sandbox: _names_in(sandbox, _TRAP),
+    ),
+)
+
+_WRITING = (
+    _Trap(
+        name="writing_to_a_link_does_not_write_to_the_host",
+        trap="os.symlink(CANARY['writable_file'], 'trap')",
+        operation=lambda sandbox: sandbox.write_file(_TRAP, b"astray"),
+    ),
+    _Trap(
+        name="writing_below_a_linked_directory_does_not_write_to_the_host",
+        trap="os.symlink(CANARY['directory'], 'trap')",
+        operation=lambda sandbox: sandbox.write_file(_TRAP / "new", b"astray"),
+    ),
+    _Trap(
+        name="writing_to_a_dangling_link_does_not_write_to_the_host",
+        trap="os.symlink(CANARY['directory'] + '/new', 'trap')",
+        operation=lambda sandbox: sandbox.write_file(_TRAP, b"astray"),
+    ),
+    _Trap(
+        name="making_a_directory_below_a_link_does_not_make_it_on_the_host",
+        trap="os.symlink(CANARY['directory'], 'trap')",
+        operation=lambda sandbox: sandbox.make_directory(_TRAP / "new/deep"),
+    ),
+    _Trap(
+        name="removing_below_a_link_does_not_remove_from_the_host",
+        trap="os.symlink(CANARY['directory'], 'trap')",
+        operation=lambda sandbox: sandbox.remove_path(_TRAP / "writable"),
+    ),
+    _Trap(
+        name="removing_a_link_does_not_remove_from_the_host",
+        trap="os.symlink(CANARY['directory'], 'trap')",
+        operation=lambda sandbox: sandbox.remove_path(_TRAP),
+    ),
+    _Trap(
+        name="removing_a_tree_with_links_does_not_remove_from_the_host",
+        trap="""
+            os.makedirs("trap/deep")
+            os.symlink(CANARY["directory"], "trap/deep/link")
+            os.symlink(CANARY["writable_file"], "trap/file")
+        """,
+        operation=lambda sandbox: sandbox.remove_path(_TRAP),
+    ),
+    _Trap(
+        name="moving_the_workspace_away_does_not_move_the_host",
+        trap="""
+            here = os.getcwd()
+            for act in (
+                lambda: os.rename(here, here + ".old"),
+                lambda: os.rmdir(here),
+                lambda: os.symlink(CANARY["directory"], here),
+            ):
+                try:
+                    act()
+                except OSError:
+                    pass
+        """,
+        operation=lambda sandbox: sandbox.write_file(PurePosixPath("new"), b"astray"),
+    ),
+)
+
+
+async def _names_in(sandbox: Sandbox, path: PurePosixPath) -> str:
+    entries = await sandbox.list_files(path)
+    # The canary directory holds a file of this name: seeing it is as good as reading it.
+    assert not any(entry.path.name == "writable" for entry in entries), "it lists the host"
+    return str(entries)
+
+
+def _case(trap: _Trap, control: Callable[[Arena], Awaitable[Finding]]) -> HostileCase:
+    return build_case(trap.name, attack=trap.attack, control=control, terms=_TERMS)
+
+
+READING = tuple(_case(trap, _show_it) for trap in _READING)
+WRITING = tuple(_case(trap, _touch_it) for trap in _WRITING)
+
+Breaks = Callable[[Sandbox], Awaitable[str]]
+"""Does what a user would do, and says what broke; an empty string when nothing did."""
+
+
+async def _breaks(arena: Arena, *, trap: str, use: Breaks) -> Finding:
+    async with arena.backend.open_sandbox(_ROOMY) as sandbox:
+        await _prepare(sandbox, arena, trap)
+        try:
+            with anyio.fail_after(_PATIENCE_S):
+                broken = await use(sandbox)
+        except TimeoutError:
+            broken = f"the host hung for {_PATIENCE_S:g} s"
+    return Finding(breached=bool(broken), evidence=broken)
+
+
+async def _use_all(sandbox: Sandbox) -> str:
+    """Read, write, list and remove the trap; anything but an answer or a refusal is broken."""
+    acts: dict[str, Operation] = {
+        "read_file": lambda sandbox: sandbox.read_file(_TRAP, max_bytes=1 << 20),
+        "list_files": lambda sandbox: sandbox.list_files(),
+        "list_files of it": lambda sandbox: sandbox.list_files(_TRAP),
+        "write_file": lambda sandbox: sandbox.write_file(_TRAP, b"new"),
+        "write_file below": lambda sandbox: sandbox.write_file(_TRAP / "below", b"new"),
+        "make_directory": lambda sandbox: sandbox.make_directory(_TRAP),
+        "remove_path": lambda sandbox: sandbox.remove_path(_TRAP),
+        "write_file afterwards": lambda sandbox: sandbox.write_file(PurePosixPath("z"), b"new"),
+    }
+    for name, act in acts.items():
+        try:
+            await act(sandbox)
+        except WorkspaceError:
+            continue
+        except (OSError, ValueError, RecursionError, UnicodeError, MemoryError) as error:
+            return f"{name} raised {error!r:.200}"
+    return ""
+
+
+async def _reads_small(sandbox: Sandbox) -> str:
+    """Read the trap, which must be refused for its size."""
+    try:
+        content = await sandbox.read_file(_TRAP, max_bytes=1 << 16)
+    except FileTooLargeError:
+        return ""
+    return f"{len(content)} bytes were read"
+
+
+async def _never_returns(arena: Arena) -> Finding:
+    """Show that something that breaks is noticed."""
+
+    async def use(sandbox: Sandbox) -> str:
+        content = await sandbox.read_file(_TRAP)
+        return f"{len(content)} bytes were read"
+
+    return await _breaks(arena, trap="open('trap', 'w').write('small')", use=use)
+
+
+_AWKWARD = {
+    "a_pipe_does_not_hang_the_host": "os.mkfifo('trap')",
+    "a_socket_does_not_break_the_host": """
+        import socket, stat
+        try:
+            socket.socket(socket.AF_UNIX).bind("trap")
+        except OSError:
+            os.mknod("trap", stat.S_IFSOCK | 0o600)
+    """,
+    "a_link_to_itself_does_not_hang_the_host": "os.symlink('trap', 'trap')",
+    "a_link_to_endless_data_does_not_hang_the_host": "os.symlink('/dev/zero', 'trap')",
+    "a_link_to_a_terminal_does_not_hang_the_host": "os.symlink('/dev/tty', 'trap')",
+    "an_unreadable_file_does_not_break_the_host": (
+        "open('trap', 'w').write('x'); os.chmod('trap', 0)"
+    ),
+    "an_unreadable_directory_does_not_break_the_host": """
+        os.makedirs("trap/deep")
+        open("trap/deep/file", "w").close()
+        os.chmod("trap/deep", 0)
+        os.chmod("trap", 0)
+    """,
+    "a_closed_workspace_does_not_break_the_host": (
+        "open('trap', 'w').write('x'); os.chmod('.', 0)"
+    ),
+    "special_bits_do_not_break_the_host": (
+        "open('trap', 'w').write('x')\n"
+        "try:\n    os.chmod('trap', 0o6777)\nexcept OSError:\n    os.chmod('trap', 0o777)"
+    ),
+    "an_immutable_file_does_not_break_the_host": """
+        import fcntl, struct
+        with open("trap", "w") as file:
+            try:
+                fcntl.ioctl(file, 0x40086602, struct.pack("l", 0x30))  # immutable, append only
+            except OSError:
+                pass
+    """,
+    "many_entries_do_not_break_the_host": """
+        os.mkdir("trap")
+        try:
+            for number in range(20_000):
+                os.close(os.open(f"trap/{number}", os.O_CREAT))
+        except OSError:
+            pass
+    """,
+    "evil_names_do_not_break_the_host": r"""
+        os.mkdir("trap")
+        for name in [b"\n", b"\xff" * 255, b"...", b"..\n..", b"-rf", b"\x1b[2J", b"\\..\\..",
+                     b"%s%n", b"a\x00b"[:1], b"\xed\xa0\x80", b"$(id)", b"con", b" ", b"\r"]:
+            open(b"trap/" + name, "w").close()
+    """,
+    "a_file_of_a_terabyte_does_not_break_the_host": (
+        "open('trap', 'w').close()\n"
+        "try:\n    os.truncate('trap', 1 << 40)\nexcept OSError:\n    os.truncate('trap', 1 << 25)"
+    ),
+    "a_crossed_link_tree_does_not_break_the_host": """
+        os.mkdir("trap")
+        for number in range(40):
+            os.symlink("../trap", f"trap/{number}")
+    """,
+    "many_hard_links_do_not_break_the_host": """
+        open("trap", "w").close()
+        for number in range(1000):
+            os.link("trap", f"also-{number}")
+    """,
+}
+
+AWKWARD = tuple(
+    build_case(
+        name,
+        attack=partial(_breaks, trap=trap, use=_use_all),
+        control=_never_returns,
+        terms=_TERMS,
+    )
+    for name, trap in _AWKWARD.items()
+)
+
+DEEP = build_case(
+    "deep_directories_do_not_break_the_host",
+    attack=partial(
+        _breaks,
+        trap="""
+            os.mkdir("trap")
+            os.chdir("trap")
+            for _ in range(2000):
+                os.mkdir("deeper-and-deeper")
+                os.chdir("deeper-and-deeper")
+            open("bottom", "w").close()
+        """,
+        use=_use_all,
+    ),
+    control=_never_returns,
+    terms=replace(
+        _TERMS,
+        moot_from=Isolation.KERNEL,
+        moot_because="without openat2 every step is walked: the sandbox keeps itself busy",
+    ),
+)
+
+HUGE = build_case(
+    "a_file_of_a_terabyte_is_too_large_to_read",
+    attack=partial(
+        _breaks,
+        trap=_AWKWARD["a_file_of_a_terabyte_does_not_break_the_host"],
+        use=_reads_small,
+    ),
+    control=partial(_breaks, trap="open('trap', 'w').write('small')", use=_reads_small),
+    terms=_TERMS,
+)

@@ -1,0 +1,340 @@
+"""Attacks from inside an interpreter: heads that lie, flood, fall silent, or reach for others.
+
+A cell runs in the process that speaks for it. So it can say what it likes about itself; it must not
+hang whoever listens, fill their memory, outlive its end, or get at anything of anybody else.
+"""
+
+from dataclasses import replace
+from functools import partial
+from textwrap import dedent
+
+import anyio
+
+from assay.contracts.errors import SandboxUnavailableError, WorkspaceFileNotFoundError
+from assay.contracts.execution import OutputChunk, Reason
+from assay.contracts.interpreter import CellResult
+from assay.contracts.ports import Interpreter
+from assay.selftest.interpreters import describe_cell, open_session
+from assay.selftest.programs import (
+    BEAT_AND_SAY_SO,
+    HEARTBEAT,
+    beats_go_on,
+    describe,
+    python,
+)
+from assay.selftest.security_tests.attack import TIGHT, Arena, Finding, Terms, build_case
+
+_TERMS = Terms(group="protocol")
+_ENOUGH_S = 45.0
+_MOST_BYTES = 64 << 20
+
+_DESCRIPTORS = """
+import json, os, struct, time
+def everywhere(data, times=1):
+    for descriptor in range(3, 64):
+        try:
+            os.set_blocking(descriptor, True)
+            for _ in range(times):
+                os.write(descriptor, data)
+        except OSError:
+            pass
+"""
+
+
+async def _run(interpreter: Interpreter, source: str) -> CellResult | SandboxUnavailableError:
+    """Run a cell that may cost the interpreter its life; not to answer at all is the breach."""
+    with anyio.fail_after(_ENOUGH_S):
+        try:
+            return await interpreter.run_cell(dedent(source))
+        except SandboxUnavailableError as error:
+            return error
+
+
+def _ending(result: CellResult | SandboxUnavailableError) -> str:
+    return describe_cell(result) if isinstance(result, CellResult) else str(result)
+
+
+def _size(result: CellResult) -> int:
+    shown = sum(len(form) for output in result.outputs for form in output.forms.values())
+    return shown + sum(len(line) for line in (result.error.traceback if result.error else ()))
+
+
+async def _harms_the_listener(arena: Arena, *, source: str, patience_s: float) -> Finding:
+    """Let a head misbehave; then the caller must be answered, and the sandbox be well."""
+    begun = anyio.current_time()
+    async with (
+        arena.backend.open_sandbox(replace(TIGHT, wall_s=2.0)) as sandbox,
+        sandbox.open_interpreter() as interpreter,
+    ):
+        outcome = await _run(interpreter, source)
+        taken_s = anyio.current_time() - begun
+        later = await _run(interpreter, "6 * 7")
+        after = await sandbox.run(python("print(6 * 7)"))
+    size = 0 if isinstance(outcome, SandboxUnavailableError) else _size(outcome)
+    well = after.stdout == "42\n"
+    honest = isinstance(later, SandboxUnavailableError) or later.number == 2
+    told = str(outcome) if isinstance(outcome, SandboxUnavailableError) else describe_cell(outcome)
+    return Finding(
+        breached=not (well and honest and size <= _MOST_BYTES and taken_s <= patience_s),
+        evidence=f"{taken_s:.1f} s, {size} bytes; {told:.500}; then {describe(after):.200}",
+    )
+
+
+_BORN = "os.fork() or time.sleep(60)"
+_LIES = {
+    "a_head_that_forges_frames": """
+        header = json.dumps({"kind": "value", "forms": [["text/plain", 5]], "dropped": []}).encode()
+        everywhere(struct.pack("!I", len(header)) + header + b"forged")
+    """,
+    "a_head_that_promises_huge_frames": """
+        everywhere(b"\\xff\\xff\\xff\\xff")
+        header = json.dumps({"kind": "value", "forms": [["text/plain", 1 << 60]]}).encode()
+        everywhere(struct.pack("!I", len(header)) + header)
+    """,
+    "a_head_that_never_stops_sending": """
+        everywhere(struct.pack("!I", 2) + b"{}", times=1 << 40)
+    """,
+    "a_head_that_sends_deeply_nested_json": """
+        header = b"[" * 500_000
+        everywhere(struct.pack("!I", len(header)) + header)
+    """,
+    "a_head_that_writes_junk_on_every_descriptor": """
+        everywhere(os.urandom(60_000))
+    """,
+    "a_head_that_closes_every_descriptor": """
+        os.closerange(0, 4096)
+    """,
+    "a_head_that_says_it_is_done_and_goes_on": """
+        for word in ({"done": 0, "pid": os.getpid()}, {"ended": 0}, {"over": True, "kept": True}):
+            text = json.dumps(word).encode()
+            everywhere(struct.pack("!I", len(text)) + text)
+        while True:
+            pass
+    """,
+    "a_head_whose_parent_is_killed": """
+        os.kill(os.getppid(), 9)
+        time.sleep(0.1)
+        os.kill(os.getpid(), 9)
+    """,
+    "a_head_whose_parent_is_stopped": """
+        os.kill(os.getppid(), 19)
+        os._exit(0)
+    """,
+    "a_head_that_kills_everybody": """
+        os.kill(-1, 9)
+    """,
+    **{
+        f"a_head_that_tells_of_{what}": f"""
+            import sys
+            frame = sys._getframe()
+            while not hasattr(frame.f_locals.get("self"), "tell"):
+                frame = frame.f_back
+            def lie(self, order, received):
+                child = {born}
+                for word in {words}:
+                    self.tell(word)
+            type(frame.f_locals["self"])._run = lie
+        """
+        for what, born, words in (
+            ("an_end_that_no_process_has", _BORN, '{"forked": child}, {"ended": 127}'),
+            ("an_end_beyond_all_numbers", _BORN, '{"forked": child}, {"ended": 10**30}'),
+            ("an_error_beyond_all_numbers", "None", '({"refused": 10**30},)'),
+        )
+    },
+    "a_head_with_an_emptied_interpreter": """
+        import builtins, sys
+        sys.modules.clear()
+        vars(builtins).clear()
+    """,
+    "a_head_that_forks_without_end": """
+        while True:
+            try:
+                os.fork()
+            except OSError:
+                pass
+    """,
+}
+
+LIES = tuple(
+    build_case(
+        f"{name}_is_answered_and_does_no_harm",
+        attack=partial(_harms_the_listener, source=_DESCRIPTORS + dedent(source), patience_s=40.0),
+        # The same detector, told that any answer comes too late.
+        control=partial(_harms_the_listener, source="1", patience_s=0.0),
+        terms=_TERMS,
+    )
+    for name, source in _LIES.items()
+)
+
+
+async def _runs_on(arena: Arena, *, source: str) -> Finding:
+    """See whether something of a cell goes on after the cell was over."""
+    async with (
+        arena.backend.open_sandbox(TIGHT) as sandbox,
+        sandbox.open_interpreter() as interpreter,
+    ):
+        ended = await _run(interpreter, f"{HEARTBEAT}\n{dedent(source)}")
+        try:
+            beating = await beats_go_on(sandbox)
+        except WorkspaceFileNotFoundError as error:
+            raise AssertionError(f"nothing ever beat: {_ending(ended)}") from error
+    return Finding(breached=beating, evidence="it beats" if beating else "all is quiet")
+
+
+async def _runs(arena: Arena) -> Finding:
+    """The same of a cell that is not over."""
+    ended: list[CellResult] = []
+    beating = False
+    async with (
+        arena.backend.open_sandbox(TIGHT) as sandbox,
+        sandbox.open_interpreter() as interpreter,
+        anyio.create_task_group() as tasks,
+    ):
+        running = anyio.Event()
+
+        def hear(chunk: OutputChunk) -> None:
+            if b"ready" in chunk.data:
+                running.set()
+
+        async def run() -> None:
+            ended.append(await interpreter.run_cell(BEAT_AND_SAY_SO, on_output=hear))
+            running.set()
+
+        tasks.start_soon(run)
+        await running.wait()
+        assert not ended, f"nothing ever beat: {_ending(ended[0])}"
+        beating = await beats_go_on(sandbox, within_s=5.0)
+        await interpreter.interrupt()
+    return Finding(breached=beating, evidence="it beats" if beating else "all is quiet")
+
+
+_RUNNING_ON = {
+    "a_daemon_of_a_cell": """
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork() == 0:
+                beat_forever()
+            os._exit(0)
+        await_a_beat()
+    """,
+    "a_crowd_of_daemons": """
+        for _ in range(12):
+            if os.fork() == 0:
+                os.setsid()
+                beat_forever()
+        await_a_beat()
+        os.kill(os.getpid(), 11)
+    """,
+    "a_thread_that_hides": """
+        import _thread, threading
+        _thread.start_new_thread(beat_forever, ())
+        threading.active_count = lambda: 1
+        await_a_beat()
+    """,
+    "a_cell_that_forges_its_own_end": """
+        import json, struct
+        for word in (
+            {"over": True, "kept": True, "ended": 0},
+            {"over": True, "kept": False, "ended": 0},
+            {"done": 0, "pid": os.getpid()},
+            {"ended": 0},
+        ):
+            text = json.dumps(word).encode()
+            for data in (text + b"\\n", struct.pack("!I", len(text)) + text):
+                for descriptor in range(3, 64):
+                    try:
+                        os.write(descriptor, data)
+                    except OSError:
+                        pass
+        beat_forever()
+    """,
+    "a_timer_of_a_cell": """
+        import signal
+        def beat(*_):
+            open("beats", "ab").write(b".")
+        signal.signal(signal.SIGALRM, beat)
+        signal.setitimer(signal.ITIMER_REAL, 0.02, 0.02)
+        await_a_beat()
+    """,
+}
+
+RUNNING_ON = tuple(
+    build_case(
+        f"{name}_does_not_outlive_it",
+        attack=partial(_runs_on, source=source),
+        control=_runs,
+        terms=replace(_TERMS, group="processes"),
+    )
+    for name, source in _RUNNING_ON.items()
+)
+
+_SECRET = "open sesame of the neighbour"  # noqa: S105 - a canary
+_BACKWARDS = _SECRET[::-1]
+"""How sources name it, so that it is nowhere but where it was put."""
+_PLANT = f"secret = {_BACKWARDS!r}[::-1].encode()\nopen('planted', 'wb').write(secret)"
+_SEARCH = """
+import os
+def hold(pid):
+    with open(f"/proc/{pid}/maps") as lines, open(f"/proc/{pid}/mem", "rb", 0) as memory:
+        for line in lines:
+            start, end = (int(part, 16) for part in line.split()[0].split("-"))
+            if line.split()[1].startswith("rw") and end - start < 1 << 28:
+                memory.seek(start)
+                yield memory.read(end - start)
+def search(needle):
+    for name in os.listdir("."):
+        if needle in open(name, "rb").read():
+            yield name
+    # Not listed: where there is no pid namespace, not every /proc may be.
+    own = {str(os.getpid()), os.readlink("/proc/self")}  # as we count, and as /proc does
+    for pid in range(1, os.getpid() + 500):
+        try:
+            if str(pid) not in own:
+                yield from [pid for held in hold(pid) if needle in held]
+        except (OSError, ValueError, OverflowError):
+            pass
+print("found", list(search(BACKWARDS[::-1].encode())))
+"""
+
+
+async def _sees_the_neighbour(arena: Arena, *, before: str) -> Finding:
+    """Look for what an interpreter of another sandbox has in its memory and its files."""
+    source = f"BACKWARDS = {_BACKWARDS!r}\n{before}\n{_SEARCH}"
+    async with open_session(arena.backend) as neighbour, open_session(arena.backend) as attacker:
+        await neighbour.run_cell(_PLANT)
+        result = await attacker.run_cell(source)
+    assert "found" in result.execution.stdout, f"nothing was tested: {describe_cell(result)}"
+    breached = "found []" not in result.execution.stdout
+    return Finding(breached=breached, evidence=result.execution.stdout)
+
+
+NEIGHBOUR = build_case(
+    "an_interpreter_sees_nothing_of_another_sandbox",
+    attack=partial(_sees_the_neighbour, before=""),
+    control=partial(_sees_the_neighbour, before=_PLANT),
+    terms=replace(_TERMS, group="processes"),
+)
+
+
+async def _takes_more(arena: Arena, *, source: str, reason: Reason) -> Finding:
+    """See whether cells, one after the other, get more than an interpreter may have."""
+    async with open_session(arena.backend, replace(TIGHT, wall_s=4.0)) as interpreter:
+        endings: list[str] = []
+        for _ in range(6):
+            outcome = await _run(interpreter, source)
+            if isinstance(outcome, SandboxUnavailableError):
+                return Finding(breached=False, evidence=str(outcome))
+            endings.append(outcome.execution.reason.value)
+    return Finding(breached=reason.value not in endings, evidence=str(endings))
+
+
+HOARDING = build_case(
+    "cells_do_not_hoard_memory",
+    attack=partial(
+        _takes_more,
+        source="held = [*globals().get('held', ()), bytearray(b'x') * (40 << 20)]",
+        reason=Reason.OUT_OF_MEMORY,
+    ),
+    control=partial(_takes_more, source="held = bytearray(1000)", reason=Reason.OUT_OF_MEMORY),
+    terms=replace(_TERMS, group="resources"),
+)

@@ -1,0 +1,231 @@
+"""Attacks on host-side files by timing: the workspace changes while the host looks at it."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import count
+from pathlib import PurePosixPath
+
+import anyio
+
+from assay.contracts.errors import WorkspaceError
+from assay.contracts.execution import OutputChunk
+from assay.contracts.ports import Sandbox
+from assay.selftest.programs import python
+from assay.selftest.security_tests.attack import TIGHT, Arena, Finding, Terms, build_case
+
+_TERMS = Terms(group="host_files")
+_RACE_S = 1.0
+_RACING = replace(TIGHT, wall_s=15.0, cpu_s=15.0)
+_PLACE = PurePosixPath("place")
+_FILE = PurePosixPath("file")
+
+_FLIP_DIRECTORY = """
+    def prepare():
+        os.mkdir("spare")
+        open("spare/secret", "w").write("harmless")
+        open("spare/writable", "w").write("harmless")
+        os.symlink(CANARY["directory"], "link")
+    def flip():
+        os.rename("spare", "place")
+        os.rename("place", "spare")
+        os.rename("link", "place")
+        os.rename("place", "link")
+"""
+"""Makes `place` a directory at one moment and a link to the host at the next."""
+
+_FLIP_FILE = """
+    def prepare():
+        open("spare", "w").write("harmless")
+        os.symlink(CANARY["secret_file"], "link")
+        os.symlink(CANARY["writable_file"], "other")
+    def flip():
+        os.link("spare", "new")
+        os.rename("new", "file")
+        for link in ("link", "other"):
+            os.symlink(os.readlink(link), "new")
+            os.rename("new", "file")
+"""
+"""Makes `file` a file at one moment and a link to the host at the next."""
+
+_SEIZE_NEW_FILES = """
+    def prepare():
+        os.mkdir("place")
+    def flip():
+        for place, folders, names in os.walk("."):
+            for name in names:
+                path = os.path.join(place, name)
+                if not os.path.islink(path):
+                    os.unlink(path)
+                    os.symlink(CANARY["writable_file"], path)
+"""
+"""Puts a link in the place of every file that appears, under whatever passing name."""
+
+_SEIZE_NEW_DIRECTORIES = """
+    import shutil
+    def prepare():
+        pass
+    def flip():
+        for name in os.listdir():
+            if os.path.isdir(name) and not os.path.islink(name):
+                os.rename(name, "taken")
+                os.symlink(CANARY["directory"], name)
+                shutil.rmtree("taken")
+"""
+
+_GROW_AND_SHRINK = """
+    def prepare():
+        open("file", "w").close()
+    def flip():
+        with open("file", "wb") as file:
+            file.write(b"x" * 3_000_000)
+            file.truncate(10)
+"""
+
+_LOOP = """
+    prepare()
+    print("ready", flush=True)
+    while not os.path.exists("stop"):
+        try:
+            flip()
+        except OSError:
+            pass
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Race:
+    """A program that flips things, and what the host does meanwhile."""
+
+    name: str
+    flipping: str
+    act: Callable[[Sandbox, int], Awaitable[object]]
+
+    async def attack(self, arena: Arena) -> Finding:
+        source = f"    import os\n    CANARY = {arena.canaries.facts()!r}\n{self.flipping}{_LOOP}"
+        ready = anyio.Event()
+
+        def hear(_: OutputChunk) -> None:
+            ready.set()
+
+        seen: list[object] = []
+        async with (
+            arena.backend.open_sandbox(_RACING) as sandbox,
+            anyio.create_task_group() as tasks,
+        ):
+            tasks.start_soon(partial(sandbox.run, python(source), on_output=hear))
+            with anyio.fail_after(10):
+                await ready.wait()
+            with anyio.move_on_after(_RACE_S):
+                await self._act_into(seen, sandbox)
+            await sandbox.cancel()
+        assert seen, "the host never got its turn"
+        return _caught(arena, seen)
+
+    async def _act_into(self, seen: list[object], sandbox: Sandbox) -> None:
+        for number in count():
+            answer = await _answer(self.act(sandbox, number))
+            seen.append(answer)
+
+
+async def _answer(call: Awaitable[object]) -> object:
+    try:
+        return await call
+    except WorkspaceError as error:
+        return error
+
+
+def _caught(arena: Arena, seen: list[object]) -> Finding:
+    leaked = any(arena.canaries.secret in str(answer) for answer in seen)
+    touched = arena.canaries.touched()
+    evidence = f"secret read: {leaked}, canaries touched: {touched}, in {len(seen)} rounds"
+    return Finding(breached=leaked or touched, evidence=evidence)
+
+
+async def _is_noticed(arena: Arena) -> Finding:
+    """Show that both kinds of capture are noticed: the secret, read as the host reads."""
+    async with arena.backend.open_sandbox(TIGHT) as sandbox:
+        await sandbox.write_file(_FILE, arena.canaries.secret.encode())
+        return _caught(arena, [await _answer(sandbox.read_file(_FILE))])
+
+
+async def _read_at_most(sandbox: Sandbox) -> int:
+    content = await sandbox.read_file(_FILE, max_bytes=1_000_000)
+    assert len(content) <= 1_000_000, f"{len(content)} bytes were read, a million was allowed"
+    return len(content)
+
+
+async def _write_and_read(sandbox: Sandbox, path: PurePosixPath) -> object:
+    await _answer(sandbox.write_file(path, b"astray"))
+    return await _answer(sandbox.read_file(path))
+
+
+_RACES = (
+    _Race(
+        name="a_directory_that_turns_into_a_link_while_it_is_read",
+        flipping=_FLIP_DIRECTORY,
+        act=lambda sandbox, _: sandbox.read_file(_PLACE / "secret"),
+    ),
+    _Race(
+        name="a_directory_that_turns_into_a_link_while_it_is_written",
+        flipping=_FLIP_DIRECTORY,
+        act=lambda sandbox, number: sandbox.write_file(_PLACE / f"new-{number % 5}", b"astray"),
+    ),
+    _Race(
+        name="a_directory_that_turns_into_a_link_while_a_file_in_it_is_replaced",
+        flipping=_FLIP_DIRECTORY,
+        act=lambda sandbox, _: sandbox.write_file(_PLACE / "writable", b"astray"),
+    ),
+    _Race(
+        name="a_directory_that_turns_into_a_link_while_it_is_listed",
+        flipping=_FLIP_DIRECTORY,
+        act=lambda sandbox, _: sandbox.list_files(),
+    ),
+    _Race(
+        name="a_directory_that_turns_into_a_link_while_it_is_removed",
+        flipping=_FLIP_DIRECTORY,
+        act=lambda sandbox, _: sandbox.remove_path(_PLACE),
+    ),
+    _Race(
+        name="a_directory_that_turns_into_a_link_while_one_is_made_in_it",
+        flipping=_FLIP_DIRECTORY,
+        act=lambda sandbox, number: sandbox.make_directory(_PLACE / f"new-{number % 5}/deep"),
+    ),
+    _Race(
+        name="a_file_that_turns_into_a_link_while_it_is_read",
+        flipping=_FLIP_FILE,
+        act=lambda sandbox, _: sandbox.read_file(_FILE),
+    ),
+    _Race(
+        name="a_file_that_turns_into_a_link_while_it_is_written",
+        flipping=_FLIP_FILE,
+        act=lambda sandbox, _: sandbox.write_file(_FILE, b"astray"),
+    ),
+    _Race(
+        name="a_passing_file_that_is_seized_while_it_is_written",
+        flipping=_SEIZE_NEW_FILES,
+        act=lambda sandbox, number: _write_and_read(sandbox, _PLACE / f"new-{number}"),
+    ),
+    _Race(
+        name="a_new_directory_that_is_seized_while_it_is_made",
+        flipping=_SEIZE_NEW_DIRECTORIES,
+        act=lambda sandbox, number: sandbox.write_file(
+            PurePosixPath(f"new-{number % 7}/deep/file"), b"astray"
+        ),
+    ),
+    _Race(
+        name="a_file_that_grows_and_shrinks_while_it_is_read",
+        flipping=_GROW_AND_SHRINK,
+        act=lambda sandbox, _: _read_at_most(sandbox),
+    ),
+)
+
+RACES = tuple(
+    build_case(
+        f"{race.name}_leads_nowhere",
+        attack=race.attack,
+        control=_is_noticed,
+        terms=_TERMS,
+    )
+    for race in _RACES
+)

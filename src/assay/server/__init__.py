@@ -1,0 +1,1 @@
+"""The HTTP API, its services and its database."""

@@ -1,0 +1,1 @@
+"""HTTP endpoints, middleware and response models."""

@@ -1,0 +1,28 @@
+"""`POST /chat`: one message in, one whole answer out."""
+
+from fastapi import APIRouter, Request
+
+from assay.server.api.dependencies import House, Writer
+from assay.server.api.problems import TurnFailedError, documented, request_id
+from assay.server.api.schemas.sessions import ChatAnswer, ChatRequest, answer_of
+from assay.server.services.chat_service import difference
+from assay.server.services.shared_resources import check_usable
+
+router = APIRouter(tags=["chat"])
+
+
+@router.post("/chat", responses=documented(404, 409, 500, 502))
+async def chat(request: Request, house: House, caller: Writer, asked: ChatRequest) -> ChatAnswer:
+    """Say something and wait for the answer, in a session that goes on or in a new one."""
+    async with house.quotas.reserving_turn(caller, asked.message) as hold:
+        session_id = asked.session_id
+        if session_id is None:
+            model = await check_usable(asked.model, caller, house.settings)
+            session_id = (await house.conversations.create(caller.user, model=model)).id
+            await house.audit(caller, "session.create", session_id, request=request_id(request))
+        begun = await house.conversations.begin_turn(caller, session_id, asked.message, hold)
+    turn = await begun.finish()
+    if turn.status == "failed":
+        raise TurnFailedError(turn.error, session_id, turn.number)
+    usage = difference(begun.before, begun.conversation.dialogue.history.usage)
+    return answer_of(turn, session_id, usage)

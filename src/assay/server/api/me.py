@@ -1,0 +1,94 @@
+"""`/v1/me` and `/v1/models`: who asks, what they may use, and who can answer."""
+
+from typing import Literal
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, Field
+
+from assay.models.discover_servers import SURVEY_HEADER
+from assay.models.resolve import survey
+from assay.server.api.dependencies import House, Reader
+from assay.server.api.problems import documented, documented_openai
+
+router = APIRouter(prefix="/v1", tags=["about"], responses=documented())
+
+
+class LimitsShape(BaseModel):
+    """What a key may use; null is no cap."""
+
+    requests_per_minute: int = Field(examples=[600])
+    runs: int = Field(description="Unfinished at once", examples=[4])
+    tokens_per_day: int | None
+    usd_per_day: float | None
+
+
+class UsedShape(BaseModel):
+    """What a key has used today, by the days of UTC."""
+
+    requests: int
+    tokens: int
+    cost_usd: float
+    running: int = Field(description="Runs that are unfinished")
+
+
+class Me(BaseModel):
+    """Who asks."""
+
+    user: str = Field(examples=["local"])
+    role: Literal["admin", "user", "read-only"]
+    key_name: str = Field(examples=["laptop"])
+    auth: Literal["none", "key"] = Field(description="Whether a key was needed")
+    limits: LimitsShape
+    usage: UsedShape
+
+
+class ModelShape(BaseModel):
+    """A model that can be asked for, as OpenAI's API lists them."""
+
+    id: str = Field(examples=["assay"])
+    object: Literal["model"] = "model"
+    created: int = 0
+    owned_by: str = "assay"
+
+
+class ModelList(BaseModel):
+    """Models, as OpenAI's API lists them."""
+
+    object: Literal["list"] = "list"
+    data: list[ModelShape]
+
+
+@router.get("/me")
+async def who_am_i(house: House, caller: Reader) -> Me:
+    """Show who asks, what they may use, and what they have used today."""
+    used, quota = await house.quotas.used(caller), caller.quota
+    return Me(
+        user=caller.user,
+        role=caller.role,
+        key_name=caller.key_name,
+        auth="key" if caller.by_key else "none",
+        limits=LimitsShape(
+            requests_per_minute=quota.requests_per_minute,
+            runs=quota.runs,
+            tokens_per_day=quota.tokens_per_day,
+            usd_per_day=quota.usd_per_day,
+        ),
+        usage=UsedShape(
+            requests=used.requests,
+            tokens=used.tokens,
+            cost_usd=used.cost_usd,
+            running=await house.store.count_unfinished(caller.key_id),
+        ),
+    )
+
+
+@router.get("/models", responses=documented_openai())
+async def list_models(request: Request, house: House, caller: Reader) -> ModelList:
+    """List who can be asked, as OpenAI's API does; `assay` is the model of the settings."""
+    del caller
+    settings = house.settings
+    names = list(settings.serve.models)
+    if not names and SURVEY_HEADER not in request.headers:
+        names = [one.name for one in await survey(settings.models) if one.usable]
+    ids = ["assay", *(f"assay:{name}" for name in dict.fromkeys(names))]
+    return ModelList(data=[ModelShape(id=one) for one in ids])

@@ -1,0 +1,273 @@
+"""The first to see a request: names it, turns away what is foreign, too large or too slow.
+
+Plain ASGI, so that streams pass through unharmed.
+"""
+
+import logging
+import re
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import anyio
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from assay.contracts.errors import AssayError
+from assay.server.api.problems import Fault, fault_of, problem
+from assay.server.db.models import Caller
+
+REQUEST_ID: Final = ContextVar("request_id", default="")
+"""Of the request that is being answered."""
+
+_LOG: Final = logging.getLogger("assay.http")
+_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_CHANGING: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+_FORMS: Final = ("application/x-www-form-urlencoded", "multipart/form-data", "text/plain")
+"""What a foreign page can send without asking the browser first."""
+_WITH_KEY: Final = ("/v1", "/chat", "/metrics")
+"""Paths that need to know who asks."""
+_FOREIGN_ORIGIN: Final = Fault(status=403, kind="foreign-origin", detail="Origin not allowed.")
+_HEADERS: Final = {
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuardRules:
+    """What a request has to be like."""
+
+    names: tuple[str, ...]
+    """By which the service is reached, besides `localhost` and addresses in numbers."""
+    origins: tuple[str, ...]
+    body_bytes: int
+    upload_bytes: int
+    patience_s: float
+    """For each piece of a request or an answer."""
+    body_s: float
+    """For a whole body."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """A request and how it was answered, to be counted and traced."""
+
+    method: str
+    route: str
+    """The template, so that it has few values; empty if there is none."""
+    status: int
+    duration_s: float
+    caller_trace: str = ""
+    """Where it stands in the trace of who asked, as in the header `traceparent`."""
+
+
+Identify = Callable[[Headers, Scope], Awaitable[Caller]]
+"""Returns who sends a request; raises `AssayError` if nobody may who sends these headers."""
+
+
+class Guard:
+    """Wraps the application."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        rules: GuardRules,
+        identify: Identify,
+        on_answered: Callable[[Answered], None],
+    ) -> None:
+        self._app = app
+        self._identify = identify
+        self._rules = rules
+        self._on_answered = on_answered
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        name = _name_of(headers)
+        scope.setdefault("state", {})["request_id"] = name
+        mark = REQUEST_ID.set(name)
+        began = time.perf_counter()
+        exchange = _Exchange(scope, receive, send, self._rules, name)
+        try:
+            refusal = self._refusal(scope, headers) or await self._unknown(scope, headers)
+            if refusal is not None:
+                response = problem(refusal, request_id=name, path=scope["path"])
+                if _has_body(headers):
+                    # The body is not read, so that nothing else can follow on this connection.
+                    response.headers["connection"] = "close"
+                await response(scope, receive, exchange.send)
+            else:
+                await self._app(scope, exchange.receive, exchange.send)
+        except Exception as error:  # noqa: BLE001 - the last to see it; it was answered already
+            if not isinstance(error, _TooSlow):
+                _LOG.critical("%s", error, extra={"request_id": name}, exc_info=error)
+                return
+            _LOG.warning("a client takes in too little of its answer", extra={"request_id": name})
+        finally:
+            self._note(scope, exchange.status, time.perf_counter() - began, name)
+            REQUEST_ID.reset(mark)
+
+    async def _unknown(self, scope: Scope, headers: Headers) -> Fault | None:
+        """Find out who sends a request before its body is read."""
+        if scope["method"] == "OPTIONS" or not scope["path"].startswith(_WITH_KEY):
+            return None
+        try:
+            caller = await self._identify(headers, scope)
+        except AssayError as error:
+            return fault_of(error, for_admin=False)
+        scope["state"].update(caller=caller, user=caller.user)
+        return None
+
+    def _refusal(self, scope: Scope, headers: Headers) -> Fault | None:
+        host = headers.get("host", "")
+        if not self._is_ours(host):
+            return Fault(
+                status=421,
+                kind="foreign-host",
+                detail="Host name not allowed.",
+                hint="Add it to `serve.names`.",
+            )
+        origin = headers.get("origin")
+        if origin is not None and not self._is_friendly(origin, host):
+            return _FOREIGN_ORIGIN
+        if headers.get("sec-fetch-site") == "cross-site" and origin is None:
+            changing = scope["method"] in _CHANGING
+            if changing or scope["path"].startswith(("/v1", "/chat")):
+                return _FOREIGN_ORIGIN
+        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        if scope["method"] in _CHANGING and origin is None and kind in _FORMS:
+            return Fault(
+                status=415,
+                kind="unsupported-media-type",
+                detail="Unsupported content type; send `application/json`.",
+            )
+        length = headers.get("content-length", "")
+        if length.isdecimal() and int(length) > self._rules_for(scope):
+            detail = f"The body may have at most {self._rules_for(scope):,} bytes."
+            return Fault(status=413, kind="too-large", detail=detail)
+        return None
+
+    def _rules_for(self, scope: Scope) -> int:
+        return body_limit(scope, self._rules)
+
+    def _is_ours(self, host: str) -> bool:
+        # A page of a foreign site reaches us by a name of its own, never by an address in numbers.
+        try:
+            name = urlsplit(f"//{host}").hostname or ""
+        except ValueError:
+            return False
+        if name == "localhost" or name in self._rules.names or host in self._rules.names:
+            return True
+        try:
+            ip_address(name)
+        except ValueError:
+            return False
+        return True
+
+    def _is_friendly(self, origin: str, host: str) -> bool:
+        if origin in self._rules.origins:
+            return True
+        try:
+            parts = urlsplit(origin)
+        except ValueError:
+            return False
+        return parts.scheme in {"http", "https"} and parts.netloc.lower() == host.lower()
+
+    def _note(self, scope: Scope, status: int, duration_s: float, name: str) -> None:
+        route: Any = scope.get("route")
+        template = str(getattr(route, "path", "")) if route else ""
+        self._on_answered(
+            Answered(
+                method=scope["method"],
+                route=template,
+                status=status,
+                duration_s=duration_s,
+                caller_trace=Headers(scope=scope).get("traceparent", ""),
+            )
+        )
+        state: Mapping[str, Any] = scope.get("state", {})
+        fields = {
+            "request_id": name,
+            "method": scope["method"],
+            "route": template,
+            "status": status,
+            "duration_ms": round(duration_s * 1000, 1),
+            "user": state.get("user", ""),
+        }
+        _LOG.info("answered", extra=fields)
+
+
+class _TooSlow(Exception):  # noqa: N818 - ends a request, and never leaves this module
+    pass
+
+
+class _Exchange:
+    """One request and its answer, with an eye on size and time."""
+
+    def __init__(
+        self, scope: Scope, receive: Receive, send: Send, rules: GuardRules, name: str
+    ) -> None:
+        self._receive = receive
+        self._send = send
+        self._patience_s = rules.patience_s
+        self._deadline = anyio.current_time() + rules.body_s
+        self._limit = body_limit(scope, rules)
+        self._name = name
+        self._taken = 0
+        self._whole = False
+        self.status = 0
+
+    async def receive(self) -> Message:
+        if self._whole:
+            # From here on there is nothing to come but the end of the connection.
+            return await self._receive()
+        wait_s = min(self._patience_s, self._deadline - anyio.current_time())
+        try:
+            with anyio.fail_after(max(0.0, wait_s)):
+                message = await self._receive()
+        except TimeoutError:
+            raise HTTPException(408, "The body did not arrive in time.") from None
+        if message["type"] == "http.request":
+            self._taken += len(message.get("body", b""))
+            self._whole = not message.get("more_body", False)
+            if self._taken > self._limit:
+                raise HTTPException(413, f"The body may have at most {self._limit:,} bytes.")
+        return message
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            headers = MutableHeaders(scope=message)
+            headers["x-request-id"] = self._name
+            for name, value in _HEADERS.items():
+                headers.setdefault(name, value)
+        with anyio.move_on_after(self._patience_s) as waiting:
+            await self._send(message)
+        if waiting.cancelled_caught:
+            raise _TooSlow
+
+
+def body_limit(scope: Scope, rules: GuardRules) -> int:
+    """Return how many bytes a request may have."""
+    upload = scope["method"] == "PUT" and "/files/" in scope["path"]
+    return rules.upload_bytes if upload else rules.body_bytes
+
+
+def _has_body(headers: Headers) -> bool:
+    return headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
+
+
+def _name_of(headers: Headers) -> str:
+    given = headers.get("x-request-id", "")
+    return given if _ID.fullmatch(given) else secrets.token_hex(8)

@@ -1,0 +1,355 @@
+"""`POST /v1/chat/completions`: OpenAI's API, so that chat front ends can talk to the agent.
+
+A front end sends the whole conversation each time. The session in which it goes on is found by a
+digest of what was said before the last message; what was never said here begins a new one.
+"""
+
+import hashlib
+import json
+import secrets
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Literal
+
+import anyio
+from fastapi import APIRouter, Request
+from fastapi.responses import StreamingResponse
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from assay.contracts.chat_history import Turn
+from assay.contracts.messages import Usage
+from assay.server.api.dependencies import House, Writer
+from assay.server.api.field_types import writable
+from assay.server.api.openai_text import Telling, whole_text
+from assay.server.api.problems import (
+    TurnFailedError,
+    documented_openai,
+    for_admin,
+    openai_error,
+    request_id,
+    turn_fault,
+)
+from assay.server.api.sse import EVENT
+from assay.server.app_state import Hosting
+from assay.server.db.models import Caller
+from assay.server.errors import RefusedError
+from assay.server.services.chat_service import Begun, difference
+from assay.server.services.shared_resources import check_usable
+
+router = APIRouter(prefix="/v1/chat", tags=["chat"])
+
+_OURS: Final = "assay"
+Text = Annotated[str, AfterValidator(writable), Field(max_length=500_000)]
+
+
+class Part(BaseModel):
+    """A piece of a message; only text is read."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: str = Field(examples=["text"])
+    text: Text = ""
+
+
+class ChatMessage(BaseModel):
+    """One message of a conversation."""
+
+    model_config = ConfigDict(extra="allow")
+
+    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
+    content: Text | list[Part] | None = None
+
+    def words(self) -> str:
+        """Return what it says."""
+        if isinstance(self.content, list):
+            return "\n".join(part.text for part in self.content if part.text).strip()
+        return (self.content or "").strip()
+
+
+class StreamOptions(BaseModel):
+    """What a stream says besides the answer."""
+
+    model_config = ConfigDict(extra="allow")
+
+    include_usage: bool | None = None
+
+
+class CompletionRequest(BaseModel):
+    """A conversation so far.
+
+    Sampling settings such as `temperature` are accepted and not used. Parameters that would change
+    what is answered, and are not supported, are refused.
+    """
+
+    model_config = ConfigDict(extra="allow")
+
+    model: Annotated[str, AfterValidator(writable)] = Field(
+        default=_OURS, max_length=200, examples=["assay"]
+    )
+    messages: list[ChatMessage] = Field(
+        min_length=1, max_length=2000, examples=[[{"role": "user", "content": "What is 2 ** 64?"}]]
+    )
+    stream: bool | None = False
+    stream_options: StreamOptions | None = None
+
+
+class Choice(BaseModel):
+    """The one answer."""
+
+    index: int = 0
+    message: dict[str, str] = Field(examples=[{"role": "assistant", "content": "It is 2."}])
+    finish_reason: Literal["stop", "length"]
+
+
+class CompletionUsage(BaseModel):
+    """Tokens of all replies of the turn."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+
+
+class Completion(BaseModel):
+    """An answer, as OpenAI's API has it."""
+
+    id: str = Field(examples=["chatcmpl-5f1c9a"])
+    object: Literal["chat.completion"] = "chat.completion"
+    created: int
+    model: str
+    choices: list[Choice]
+    usage: CompletionUsage
+    session_id: str = Field(
+        description="In which session it went on", examples=["brisk-otter-4f2a"]
+    )
+
+
+def check_supported(asked: CompletionRequest) -> None:
+    """Refuse what would be dropped silently otherwise.
+
+    Raises:
+        RefusedError: With the parameter, as OpenAI's API names it.
+    """
+    for place, message in enumerate(asked.messages):
+        for number, part in enumerate(message.content if isinstance(message.content, list) else ()):
+            if part.type != "text":
+                raise _unsupported(
+                    f"messages[{place}].content[{number}].type",
+                    f"content of type {part.type[:40]!r} is not supported; send text",
+                )
+    given = asked.model_extra or {}
+    for name, is_fine in _FINE.items():
+        if name in given and given[name] is not None and not is_fine(given[name]):
+            raise _unsupported(name, f"this value of `{name}` is not supported")
+
+
+def _unsupported(param: str, message: str) -> RefusedError:
+    return RefusedError(message, why="unsupported", param=param)
+
+
+_FINE: Final[Mapping[str, Callable[[Any], bool]]] = {
+    "n": lambda value: value == 1,
+    "tool_choice": lambda value: value in ("auto", "none"),
+    "function_call": lambda value: value in ("auto", "none"),
+    "response_format": lambda value: isinstance(value, dict) and value == {"type": "text"},
+    "logprobs": lambda value: value is False,
+    "top_logprobs": lambda value: value == 0,
+    "logit_bias": lambda value: value == {},
+    "modalities": lambda value: value == ["text"],
+    "audio": lambda _: False,
+    "prediction": lambda _: False,
+    "web_search_options": lambda _: False,
+}
+"""Parameters that change what is answered, and which of their values change nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Going:
+    """A turn under way for a front end."""
+
+    house: Hosting
+    caller: Caller
+    asked: CompletionRequest
+    session_id: str
+    begun: Begun
+    id: str
+    said: tuple[tuple[str, str], ...]
+    """The conversation up to and with the last message."""
+
+    @property
+    def with_usage(self) -> bool:
+        options = self.asked.stream_options
+        return options is not None and bool(options.include_usage)
+
+    async def remember(self, answer: str) -> None:
+        """Find this session again when the conversation goes on."""
+        digest = _digest((*self.said, ("assistant", answer.strip())))
+        await self.house.store.put_thread(self.caller.user, digest, self.session_id)
+
+
+@router.post(
+    "/completions",
+    response_model=Completion,
+    responses={
+        **documented_openai(404, 409, 500, 502),
+        200: {"content": {"text/event-stream": {"schema": EVENT}}},
+    },
+)
+async def complete(
+    request: Request, house: House, caller: Writer, asked: CompletionRequest
+) -> Completion | StreamingResponse:
+    """Answer the last message of a conversation, with cells and their output in between."""
+    check_supported(asked)
+    instructions = "\n\n".join(
+        message.words()
+        for message in asked.messages
+        if message.role in {"system", "developer"} and message.words()
+    )
+    said = tuple(
+        (message.role, message.words())
+        for message in asked.messages
+        if message.role in {"user", "assistant"} and message.words()
+    )
+    async with house.quotas.reserving_turn(caller, said[-1][1] if said else "") as hold:
+        session_id, message = await _session(request, house, caller, asked, said)
+        begun = await house.conversations.begin_turn(
+            caller, session_id, message, hold, instructions=instructions
+        )
+    going = _Going(
+        house=house,
+        caller=caller,
+        asked=asked,
+        session_id=session_id,
+        begun=begun,
+        id=f"chatcmpl-{secrets.token_hex(8)}",
+        said=said,
+    )
+    if asked.stream:
+        admin = for_admin(request)
+        return StreamingResponse(_chunks(going, for_admin=admin), media_type="text/event-stream")
+    turn = await begun.finish()
+    if turn.status == "failed":
+        raise TurnFailedError(turn.error, session_id, turn.number)
+    answer = whole_text(turn)
+    await going.remember(answer)
+    usage = difference(begun.before, begun.conversation.dialogue.history.usage)
+    return Completion(
+        id=going.id,
+        created=int(time.time()),
+        model=asked.model,
+        choices=[
+            Choice(message={"role": "assistant", "content": answer}, finish_reason=_reason(turn))
+        ],
+        usage=_usage_shape(usage),
+        session_id=session_id,
+    )
+
+
+async def _session(
+    request: Request,
+    house: Hosting,
+    caller: Caller,
+    asked: CompletionRequest,
+    said: tuple[tuple[str, str], ...],
+) -> tuple[str, str]:
+    """Return the session in which a conversation goes on, and what is to be said in it."""
+    before, message = said[:-1], said[-1][1] if said else "Hello."
+    found = await house.store.thread(caller.user, _digest(before)) if before else None
+    if found is not None and await house.store.session(caller.user, found):
+        return found, message
+    name = asked.model.removeprefix(_OURS).removeprefix(":")
+    model = await check_usable(name, caller, house.settings)
+    row = await house.conversations.create(caller.user, model=model)
+    await house.audit(caller, "session.create", row.id, request=request_id(request))
+    if before:
+        told = "\n\n".join(f"{role}: {words}" for role, words in before)
+        message = f"This was said before, elsewhere:\n\n{told}\n\nNow:\n\n{message}"
+    return row.id, message
+
+
+def _usage_shape(usage: Usage) -> CompletionUsage:
+    return CompletionUsage(
+        prompt_tokens=usage.input_tokens,
+        completion_tokens=usage.output_tokens,
+        total_tokens=usage.input_tokens + usage.output_tokens,
+    )
+
+
+async def _chunks(going: _Going, *, for_admin: bool) -> AsyncGenerator[str]:
+    """Answer in pieces: words as they come, each cell when it begins, its output when it ends."""
+    telling, sent = Telling(), ""
+    ours = False
+    yield _chunk(going, {"role": "assistant", "content": ""})
+    turn_number, conversations = going.begun.turn, going.house.conversations
+    async with (
+        _watched(going) as watched,
+        conversations.feed(going.caller.user, going.session_id) as feed,
+        aclosing(feed.listen(0)) as heard,
+    ):
+        async for told in heard:
+            if told is None:
+                continue
+            event: dict[str, Any] = json.loads(told.data)
+            # Words that pass by do not say of which turn they are.
+            ours = event.get("turn", turn_number if ours else 0) == turn_number
+            if not ours:
+                continue
+            if event.get("status") == "failed":
+                break
+            if piece := telling.hear(event):
+                sent += piece
+                yield _chunk(going, {"content": piece})
+            if told.kind == "turn_ended":
+                break
+    if watched.cancel_called:
+        return
+    turn = await going.begun.finish()
+    if turn.status == "failed":
+        # The status was sent already, so the error comes as an event, as in OpenAI's API.
+        failed = TurnFailedError(turn.error, going.session_id, turn.number)
+        error = openai_error(turn_fault(failed, for_admin=for_admin))
+        yield f"data: {json.dumps(error)}\n\n"
+        return
+    await going.remember(sent)
+    yield _chunk(going, {}, finish=_reason(turn))
+    if going.with_usage:
+        begun = going.begun
+        usage = difference(begun.before, begun.conversation.dialogue.history.usage)
+        yield _chunk(going, None, usage=_usage_shape(usage))
+    yield "data: [DONE]\n\n"
+
+
+@asynccontextmanager
+async def _watched(going: _Going) -> AsyncGenerator[anyio.CancelScope]:
+    """Have a scope that is cancelled when the caller may no longer listen."""
+    with going.house.streams.opened(going.caller) as scope:
+        yield scope
+
+
+def _chunk(
+    going: _Going,
+    delta: dict[str, str] | None,
+    *,
+    finish: str | None = None,
+    usage: CompletionUsage | None = None,
+) -> str:
+    choice = {"index": 0, "delta": delta, "finish_reason": finish}
+    fields: dict[str, Any] = {
+        "id": going.id,
+        "object": "chat.completion.chunk",
+        "created": int(time.time()),
+        "model": going.asked.model,
+        "choices": [] if delta is None else [choice],
+    }
+    if going.with_usage:
+        fields["usage"] = usage.model_dump() if usage else None
+    return f"data: {json.dumps(fields)}\n\n"
+
+
+def _reason(turn: Turn) -> Literal["stop", "length"]:
+    return "length" if turn.status == "out_of_steps" else "stop"
+
+
+def _digest(said: tuple[tuple[str, str], ...]) -> str:
+    return hashlib.sha256(json.dumps(said).encode()).hexdigest()

@@ -1,0 +1,200 @@
+"""`/v1/runs`: goals, carried out in the background, with their events, files and certificates."""
+
+from dataclasses import replace
+from functools import partial
+from typing import Annotated, TypeVar
+
+from fastapi import APIRouter, Query, Request, Response
+
+from assay.api import effort_of
+from assay.runs.request import Commission
+from assay.server.api.dependencies import House, Reader, Writer
+from assay.server.api.field_types import FilePath, Name, workspace_path
+from assay.server.api.problems import documented, request_id
+from assay.server.api.schemas.runs import (
+    DiffShape,
+    NewRun,
+    RunDetails,
+    RunList,
+    RunShape,
+    details_of,
+)
+from assay.server.api.schemas.sessions import Cancelled, FileList, FileShape, text_of
+from assay.server.api.sse import (
+    STREAMED,
+    After,
+    EventStream,
+    Follow,
+    Following,
+    LastEventId,
+    place_of,
+    stream,
+)
+from assay.server.app_state import Hosting
+from assay.server.db.models import UNFINISHED, Caller, Page
+from assay.server.errors import not_found
+from assay.server.services.run_service import Wanted
+from assay.server.services.shared_resources import check_usable
+
+N = TypeVar("N", int, float)
+router = APIRouter(prefix="/v1/runs", tags=["runs"], responses=documented(404))
+
+
+@router.get("")
+async def list_runs(
+    house: House,
+    caller: Reader,
+    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+    before: Annotated[float | None, Query(allow_inf_nan=False)] = None,
+) -> RunList:
+    """List runs, the newest first."""
+    rows = await house.runs.list(caller.user, Page(limit=limit, before=before))
+    return RunList(runs=[RunShape.of(row) for row in rows])
+
+
+@router.post("", status_code=201)
+async def create_run(request: Request, house: House, caller: Writer, new: NewRun) -> RunDetails:
+    """Have a goal carried out, on files that are sent along."""
+    model = await check_usable(new.model, caller, house.settings)
+    commission = _commission(house, caller, new, model or house.settings.models.default)
+    wanted = Wanted(commission=commission, files=new.contents())
+    row = await house.runs.create(caller, wanted)
+    await house.audit(caller, "run.create", row.id, request=request_id(request))
+    return await _details(house, caller, row.id)
+
+
+@router.get("/{run_id}")
+async def show_run(house: House, caller: Reader, run_id: Name) -> RunDetails:
+    """Show a run: its plan, its attempts, its tests over attempts, what it took."""
+    return await _details(house, caller, run_id)
+
+
+@router.delete("/{run_id}", status_code=204, responses=documented(404, 409))
+async def delete_run(request: Request, house: House, caller: Writer, run_id: Name) -> None:
+    """Remove a run that is not being worked on, and all that was kept of it."""
+    await house.runs.delete(caller.user, run_id)
+    await house.audit(caller, "run.delete", run_id, request=request_id(request))
+
+
+@router.post("/{run_id}/cancel", status_code=202)
+async def cancel_run(request: Request, house: House, caller: Writer, run_id: Name) -> Cancelled:
+    """Stop a run. What it has reached is kept, and it can be resumed."""
+    cancelled = await house.runs.cancel(caller.user, run_id)
+    await house.audit(caller, "run.cancel", run_id, request=request_id(request))
+    return Cancelled(cancelled=cancelled)
+
+
+@router.post("/{run_id}/resume", status_code=202, responses=documented(404, 409))
+async def resume_run(request: Request, house: House, caller: Writer, run_id: Name) -> RunShape:
+    """Go on with a run that stopped; nothing is asked of a model twice."""
+    row = await house.runs.resume(caller, run_id)
+    await house.audit(caller, "run.resume", run_id, request=request_id(request))
+    return RunShape.of(row)
+
+
+@router.get(
+    "/{run_id}/events", response_class=EventStream, responses={**documented(404), **STREAMED}
+)
+async def follow_run(
+    house: House,
+    caller: Reader,
+    run_id: Name,
+    after: After = None,
+    follow: Follow = True,  # noqa: FBT002 - a word of the query
+    last_event_id: LastEventId = None,
+) -> EventStream:
+    """Follow what happens in a run; the stream ends with it, with an event `end`."""
+    row = await house.runs.find(caller.user, run_id)
+    opening = house.runs.feed(row)
+    feed = await opening.__aenter__()
+    # Asked again: it may have ended before somebody listened.
+    ended = partial(_has_ended, house, caller, run_id)
+    following = Following(
+        opening=opening,
+        feed=feed,
+        after=place_of(after, last_event_id),
+        follow=follow and not await ended(),
+        watched=house.streams.opened(caller),
+        has_ended=ended,
+    )
+    return stream(following)
+
+
+@router.get("/{run_id}/diff")
+async def show_diff(house: House, caller: Reader, run_id: Name) -> DiffShape:
+    """Show what a run has changed so far."""
+    row = await house.runs.find(caller.user, run_id)
+    return DiffShape(diff=text_of(await house.runs.diff(row)))
+
+
+@router.get("/{run_id}/files")
+async def list_files(house: House, caller: Reader, run_id: Name) -> FileList:
+    """List the files of a run as they are now: of the accepted or best state after its end."""
+    row = await house.runs.find(caller.user, run_id)
+    tree = await house.runs.tree(row)
+    return FileList(
+        files=[
+            FileShape(path=text_of(str(path)), size_bytes=len(file.content))
+            for path, file in sorted(tree.files.items())
+        ]
+    )
+
+
+@router.get("/{run_id}/files/{path:path}", response_class=Response)
+async def get_file(house: House, caller: Reader, run_id: Name, path: FilePath) -> Response:
+    """Fetch a file of a run."""
+    row = await house.runs.find(caller.user, run_id)
+    place = workspace_path(path)
+    file = (await house.runs.tree(row)).files.get(place)
+    if file is None:
+        raise not_found("file", path)
+    headers = {"content-disposition": "attachment"}
+    return Response(file.content, media_type="application/octet-stream", headers=headers)
+
+
+@router.get("/{run_id}/certificate", response_class=Response)
+async def get_certificate(house: House, caller: Reader, run_id: Name) -> Response:
+    """Fetch the certificate of an accepted run; `assay verify` proves it again."""
+    row = await house.runs.find(caller.user, run_id)
+    content = await house.runs.certificate(row)
+    name = f'attachment; filename="{row.id}.certificate.json"'
+    return Response(content, media_type="application/json", headers={"content-disposition": name})
+
+
+async def _details(house: Hosting, caller: Caller, run_id: str) -> RunDetails:
+    row = await house.runs.find(caller.user, run_id)
+    asked = await house.runs.asked(row)
+    return details_of(row, await house.runs.progress(row), asked)
+
+
+async def _has_ended(house: Hosting, caller: Caller, run_id: str) -> bool:
+    row = await house.store.run(caller.user, run_id)
+    return row is None or row.status not in UNFINISHED
+
+
+def _commission(house: Hosting, caller: Caller, new: NewRun, model: str) -> Commission:
+    settings, budget = house.settings, new.budget
+    usual, caps = effort_of(settings), settings.models.budget
+    return Commission(
+        statement=new.goal,
+        checks=new.checks(),
+        tests=tuple(new.tests),
+        model=model,
+        effort=replace(
+            usual,
+            attempts=budget.attempts or usual.attempts,
+            wall_s=min(budget.wall_s or usual.wall_s, usual.wall_s),
+        ),
+        attempts_left_open=budget.attempts is None and settings.agent.attempts is None,
+        policy=settings.agent.policy,
+        memory=settings.agent.memory,
+        budget_usd=_least(budget.usd, caps.usd, caller.quota.usd_per_day),
+        budget_tokens=_least(budget.tokens, caps.tokens, caller.quota.tokens_per_day),
+        budget_calls=caps.calls,
+        packages=settings.sandbox.packages,
+        hosts=settings.sandbox.hosts,
+    )
+
+
+def _least(*caps: N | None) -> N | None:
+    return min((cap for cap in caps if cap is not None), default=None)

@@ -1,0 +1,246 @@
+"""`/v1/sessions`: conversations, their turns, events, files and artifacts."""
+
+import mimetypes
+import stat
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Final, Literal
+
+from anyio import to_thread
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import FileResponse
+
+from assay.contracts.chat import CellEnded, Exhibit
+from assay.contracts.chat_history import history_of
+from assay.server.api.dependencies import House, Reader, Writer
+from assay.server.api.field_types import FilePath, Name, workspace_path
+from assay.server.api.problems import documented, request_id
+from assay.server.api.schemas.sessions import (
+    ArtifactList,
+    ArtifactShape,
+    Cancelled,
+    FileList,
+    FileShape,
+    LoadedFile,
+    NewSession,
+    NewTitle,
+    Said,
+    SessionList,
+    SessionShape,
+    TurnBegun,
+    Undone,
+)
+from assay.server.api.sse import (
+    STREAMED,
+    After,
+    EventStream,
+    Follow,
+    Following,
+    LastEventId,
+    place_of,
+    stream,
+)
+from assay.server.db.models import Page
+from assay.server.errors import not_found
+from assay.server.services.shared_resources import check_usable
+from assay.storage.chat_export import to_markdown, to_notebook
+from assay.storage.chat_log import ARTIFACTS, FILES, read_session_events
+
+router = APIRouter(prefix="/v1/sessions", tags=["sessions"], responses=documented(404))
+_PICTURES: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+"""What a browser shows without running anything of it."""
+_BYTES: Final = "application/octet-stream"
+
+Limit = Annotated[int, Query(ge=1, le=200, description="At most so many")]
+Before = Annotated[
+    float | None, Query(description="Only what is older than this moment", allow_inf_nan=False)
+]
+
+
+@router.get("")
+async def list_sessions(
+    house: House, caller: Reader, limit: Limit = 50, before: Before = None
+) -> SessionList:
+    """List conversations, the one used last first."""
+    rows = await house.conversations.list(caller.user, Page(limit=limit, before=before))
+    return SessionList(sessions=[SessionShape.of(row) for row in rows])
+
+
+@router.post("", status_code=201)
+async def create_session(
+    request: Request, house: House, caller: Writer, new: NewSession
+) -> SessionShape:
+    """Begin a conversation."""
+    model = await check_usable(new.model, caller, house.settings)
+    row = await house.conversations.create(caller.user, new.title, model)
+    await house.audit(caller, "session.create", row.id, request=request_id(request))
+    return SessionShape.of(row)
+
+
+@router.get("/{session_id}")
+async def show_session(house: House, caller: Reader, session_id: Name) -> SessionShape:
+    """Show one conversation."""
+    return SessionShape.of(await house.conversations.find(caller.user, session_id))
+
+
+@router.patch("/{session_id}")
+async def rename_session(
+    house: House, caller: Writer, session_id: Name, new: NewTitle
+) -> SessionShape:
+    """Call a conversation something else."""
+    row = await house.conversations.rename(caller.user, session_id, new.title)
+    return SessionShape.of(row)
+
+
+@router.delete("/{session_id}", status_code=204, responses=documented(404, 409))
+async def delete_session(request: Request, house: House, caller: Writer, session_id: Name) -> None:
+    """Remove a conversation with all its files."""
+    await house.conversations.delete(caller.user, session_id)
+    await house.audit(caller, "session.delete", session_id, request=request_id(request))
+
+
+@router.post("/{session_id}/turns", status_code=202, responses=documented(404, 409))
+async def begin_turn(house: House, caller: Writer, session_id: Name, said: Said) -> TurnBegun:
+    """Say something. The answer comes with the events of the session."""
+    begun = await house.conversations.begin_turn(caller, session_id, said.message)
+    return TurnBegun(session_id=session_id, turn=begun.turn)
+
+
+@router.post("/{session_id}/cancel", status_code=202)
+async def cancel_turn(house: House, caller: Writer, session_id: Name) -> Cancelled:
+    """End the turn that is under way; the session lives on."""
+    ended = await house.conversations.interrupt(caller.user, session_id)
+    return Cancelled(cancelled=ended)
+
+
+@router.post("/{session_id}/undo", responses=documented(404, 409))
+async def undo_turn(house: House, caller: Writer, session_id: Name) -> Undone:
+    """Take the last turn back, and what its code did."""
+    undone = await house.conversations.undo(caller.user, session_id)
+    return Undone(turn=undone.turn)
+
+
+@router.get(
+    "/{session_id}/events", response_class=EventStream, responses={**documented(404), **STREAMED}
+)
+async def follow_session(
+    house: House,
+    caller: Reader,
+    session_id: Name,
+    after: After = None,
+    follow: Follow = True,  # noqa: FBT002 - a word of the query
+    last_event_id: LastEventId = None,
+) -> EventStream:
+    """Follow what happens in a conversation, from the beginning or after an event."""
+    opening = house.conversations.feed(caller.user, session_id)
+    feed = await opening.__aenter__()
+    place = place_of(after, last_event_id)
+    watched = house.streams.opened(caller)
+    following = Following(opening=opening, feed=feed, after=place, follow=follow, watched=watched)
+    return stream(following)
+
+
+@router.get("/{session_id}/files")
+async def list_files(house: House, caller: Reader, session_id: Name) -> FileList:
+    """List the files that were put into the workspace."""
+    home = await house.conversations.folder(caller.user, session_id) / FILES
+    return FileList(files=await to_thread.run_sync(_files_in, home))
+
+
+@router.put(
+    "/{session_id}/files/{path:path}",
+    status_code=201,
+    responses=documented(404, 409),
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "content": {_BYTES: {"schema": {"type": "string", "format": "binary"}}},
+        }
+    },
+)
+async def put_file(
+    request: Request, house: House, caller: Writer, session_id: Name, path: FilePath
+) -> LoadedFile:
+    """Put a file into the workspace, where the code of the conversation finds it."""
+    place = workspace_path(path)
+    content = await request.body()
+    loaded = await house.conversations.load(caller.user, session_id, place, content)
+    return LoadedFile(path=loaded.path, size_bytes=loaded.size_bytes, about=loaded.about)
+
+
+@router.get("/{session_id}/files/{path:path}", response_class=FileResponse)
+async def get_file(house: House, caller: Reader, session_id: Name, path: FilePath) -> Response:
+    """Fetch a file that was put into the workspace."""
+    home = await house.conversations.folder(caller.user, session_id) / FILES
+    return await _attached(home, workspace_path(path))
+
+
+@router.get("/{session_id}/artifacts")
+async def list_artifacts(house: House, caller: Reader, session_id: Name) -> ArtifactList:
+    """List the figures, tables and files that came out of a conversation."""
+    folder = await house.conversations.folder(caller.user, session_id)
+    made = await to_thread.run_sync(_artifacts_of, folder)
+    return ArtifactList(artifacts=[ArtifactShape.of(one, session_id) for one in made])
+
+
+@router.get("/{session_id}/artifacts/{name}", response_class=FileResponse)
+async def get_artifact(house: House, caller: Reader, session_id: Name, name: FilePath) -> Response:
+    """Fetch one. Pictures can be shown as they are, anything else only saved."""
+    folder = await house.conversations.folder(caller.user, session_id)
+    response = await _attached(folder / ARTIFACTS, workspace_path(name))
+    kind = mimetypes.guess_type(name)[0]
+    if kind in _PICTURES:
+        response.headers["content-type"] = kind
+        response.headers["content-disposition"] = "inline"
+    response.headers["content-security-policy"] = "default-src 'none'; sandbox"
+    return response
+
+
+@router.get("/{session_id}/export", response_class=Response)
+async def export_session(
+    house: House,
+    caller: Reader,
+    session_id: Name,
+    format: Annotated[Literal["ipynb", "markdown"], Query()] = "ipynb",  # noqa: A002 - a word of the query
+) -> Response:
+    """Fetch a conversation as a notebook or as Markdown."""
+    folder = await house.conversations.folder(caller.user, session_id)
+    content = await to_thread.run_sync(_exported, folder, format)
+    suffix = "ipynb" if format == "ipynb" else "md"
+    kind = "application/x-ipynb+json" if format == "ipynb" else "text/markdown"
+    headers = {"content-disposition": f'attachment; filename="{session_id}.{suffix}"'}
+    return Response(content, media_type=kind, headers=headers)
+
+
+def _files_in(home: Path) -> list[FileShape]:
+    found = [place for place in home.rglob("*") if place.is_file() and not place.is_symlink()]
+    return [
+        FileShape(path=str(place.relative_to(home)), size_bytes=place.stat().st_size)
+        for place in sorted(found)
+    ]
+
+
+def _artifacts_of(folder: Path) -> list[Exhibit]:
+    cells = [event for event in read_session_events(folder) if isinstance(event, CellEnded)]
+    return [made for cell in cells for made in cell.artifacts]
+
+
+async def _attached(home: Path, path: PurePosixPath) -> FileResponse:
+    """Answer with a file that a browser saves, whatever is in it."""
+    place = home / path
+    try:
+        status = await to_thread.run_sync(place.lstat)
+    except OSError:
+        raise not_found("file", str(path)) from None
+    if not stat.S_ISREG(status.st_mode):
+        raise not_found("file", str(path))
+    return FileResponse(place, media_type=_BYTES, filename=place.name)
+
+
+def _exported(folder: Path, wanted: str) -> bytes:
+    history = history_of(read_session_events(folder))
+    if wanted == "markdown":
+        text = to_markdown(history)
+    else:
+        home = folder / ARTIFACTS
+        text = to_notebook(history, lambda made: (home / made.name).read_bytes())
+    return text.encode("utf-8", "replace")

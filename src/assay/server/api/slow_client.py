@@ -1,0 +1,97 @@
+"""Connections: how many there may be, and how long one may stay without a request.
+
+uvicorn waits for the first line and the headers of a request for ever, and its own cap answers
+in plain text and counts no addresses.
+"""
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from assay.server.api.problems import Fault, problem
+
+_SHORT_S: Final = 2.0
+"""How long a connection beyond the cap may take to say what it wants before it is closed."""
+_FULL: Final = Fault(status=503, kind="overloaded", detail="Too many connections.")
+_SHARE: Final = Fault(
+    status=503,
+    kind="overloaded",
+    detail="Too many connections from this address.",
+    hint="The limit is `serve.connections_per_address`.",
+)
+
+
+@dataclass(slots=True, kw_only=True)
+class Connections:
+    """The connections that are open, by address."""
+
+    most: int
+    most_per_address: int
+    by_address: Counter[str] = field(default_factory=Counter[str])
+
+    def enter(self, address: str) -> Fault | None:
+        """Count a connection, and return why it is one too many if it is."""
+        self.by_address[address] += 1
+        if self.by_address[address] > self.most_per_address:
+            return _SHARE
+        return _FULL if self.by_address.total() > self.most else None
+
+    def leave(self, address: str) -> None:
+        """Forget a connection that is closed."""
+        self.by_address[address] -= 1
+        if self.by_address[address] <= 0:
+            del self.by_address[address]
+
+
+def impatient(patience_s: float, connections: Connections) -> type[HttpToolsProtocol]:
+    """Return a protocol that waits so long for the headers of a request, and not longer."""
+
+    class Impatient(HttpToolsProtocol):
+        _waiting: asyncio.TimerHandle | None = None
+        _address = ""
+        _patience_s = patience_s
+
+        def connection_made(self, transport: Any) -> None:  # noqa: ANN401 - of uvicorn
+            super().connection_made(transport)
+            self._address = self.client[0] if self.client else ""
+            if fault := connections.enter(self._address):
+                self.app = _refusing(fault)
+                self._patience_s = min(patience_s, _SHORT_S)
+            self._wait(transport)
+
+        def on_message_begin(self) -> None:
+            super().on_message_begin()
+            self._wait(self.transport)
+
+        def on_headers_complete(self) -> None:
+            self._stop_waiting()
+            super().on_headers_complete()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._stop_waiting()
+            connections.leave(self._address)
+            super().connection_lost(exc)
+
+        def _wait(self, transport: Any) -> None:  # noqa: ANN401 - as above
+            self._stop_waiting()
+            self._waiting = self.loop.call_later(self._patience_s, transport.close)
+
+        def _stop_waiting(self) -> None:
+            if self._waiting is not None:
+                self._waiting.cancel()
+                self._waiting = None
+
+    return Impatient
+
+
+def _refusing(fault: Fault) -> ASGIApp:
+    async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
+        response = problem(fault, request_id="", path=scope["path"])
+        response.headers["connection"] = "close"
+        await response(scope, receive, send)
+
+    return refuse

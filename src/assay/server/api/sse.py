@@ -1,0 +1,117 @@
+"""Events as a stream that a browser or a script can follow: `text/event-stream`, with resume."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, aclosing
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
+
+import anyio
+from anyio.streams.memory import MemoryObjectSendStream
+from fastapi import Header, Query
+from fastapi.responses import StreamingResponse
+
+from assay.server.services.event_stream import Feed, Told
+
+_EVERY_S: Final = 15.0
+"""Between signs of life, so that nothing on the way takes the line for dead."""
+_AHEAD: Final = 16
+
+After = Annotated[
+    int | None, Query(ge=0, le=2**53, description="Go on after the event of this number")
+]
+Follow = Annotated[bool, Query(description="Whether to wait for what happens next")]
+LastEventId = Annotated[
+    str | None, Header(alias="Last-Event-ID", description="As `after`, sent by browsers")
+]
+EVENT: Final[dict[str, Any]] = {
+    "type": "object",
+    "properties": {name: {"type": "string"} for name in ("id", "event", "data")},
+    "required": ["data"],
+}
+STREAMED: Final[dict[int | str, dict[str, Any]]] = {
+    200: {
+        "description": "Server-sent events: `id` is the number of a kept event, `event` its kind, "
+        "`data` its fields as JSON.",
+        "content": {
+            "text/event-stream": {
+                "schema": EVENT,
+                "example": 'id: 1\nevent: turn_began\ndata: {"turn": 1, "message": "hello"}\n\n',
+            }
+        },
+    }
+}
+
+
+class EventStream(StreamingResponse):
+    """Only names the media type."""
+
+    media_type = "text/event-stream"
+
+
+def place_of(after: int | None, last: str | None) -> int:
+    """Return after which event to go on; a header that is no number counts as none."""
+    if after is not None:
+        return after
+    return int(last) if last and last.isdecimal() and len(last) < 16 else 0  # noqa: PLR2004 - below 2**53
+
+
+async def never() -> bool:
+    """Be asked whether it has come to its end, for what has none."""
+    return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Following:
+    """A feed that was opened before, so that what is not there is said in time."""
+
+    opening: AbstractAsyncContextManager[Feed]
+    feed: Feed
+    after: int
+    follow: bool
+    watched: AbstractContextManager[anyio.CancelScope]
+    """Cancelled when the caller may no longer listen."""
+    has_ended: Callable[[], Awaitable[bool]] = never
+    """Asked at the end of the stream, which says so if there is nothing to come."""
+
+
+def stream(following: Following) -> EventStream:
+    """Answer with a feed."""
+    return EventStream(_lines(following))
+
+
+async def _lines(following: Following) -> AsyncGenerator[str]:
+    send, receive = anyio.create_memory_object_stream[Told | None](_AHEAD)
+    try:
+        yield ": assay\n\n"
+        with following.watched as watched:
+            async with anyio.create_task_group() as tasks, receive:
+                tasks.start_soon(_pump, following, send)
+                while True:
+                    told: Told | None = None
+                    with anyio.move_on_after(_EVERY_S) as waiting:
+                        try:
+                            told = await receive.receive()
+                        except anyio.EndOfStream:
+                            break
+                    if waiting.cancelled_caught:
+                        yield ": still here\n\n"
+                    elif told is not None:
+                        yield _line(told)
+                tasks.cancel_scope.cancel()
+        if not watched.cancel_called and await following.has_ended():
+            yield "event: end\ndata: {}\n\n"
+    finally:
+        with anyio.CancelScope(shield=True):
+            await following.opening.__aexit__(None, None, None)
+
+
+async def _pump(following: Following, send: MemoryObjectSendStream[Told | None]) -> None:
+    events = following.feed.listen(following.after, follow=following.follow)
+    async with send, aclosing(events) as heard:
+        async for told in heard:
+            await send.send(told)
+
+
+def _line(told: Told) -> str:
+    number = f"id: {told.number}\n" if told.number else ""
+    return f"{number}event: {told.kind}\ndata: {told.data}\n\n"

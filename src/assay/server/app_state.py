@@ -1,0 +1,164 @@
+"""The whole service: opened once, asked by every request, drained at its end."""
+
+import logging
+import secrets
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import anyio
+
+from assay.asyncx.owned_context import open_seats
+from assay.contracts.chat import DialogueEvent
+from assay.contracts.errors import JournalError
+from assay.server.auth import Access, Keys
+from assay.server.db.models import AuditEntry, Caller
+from assay.server.db.store import Store, open_store
+from assay.server.observers import NOBODY, Watcher
+from assay.server.preload import warm_up
+from assay.server.services.audit_log import log
+from assay.server.services.chat_service import Conversations
+from assay.server.services.event_streams import Feeds
+from assay.server.services.health import Health
+from assay.server.services.memory_service import Memories
+from assay.server.services.open_streams import Streams
+from assay.server.services.quotas import Quotas
+from assay.server.services.run_service import Runs
+from assay.server.services.shared_resources import open_shared
+from assay.settings.load import Settings
+
+_LOG: Final = logging.getLogger(__name__)
+_FLUSH_S: Final = 1.0
+
+
+@dataclass(slots=True, kw_only=True)
+class Hosting:
+    """What requests are answered with."""
+
+    settings: Settings
+    store: Store
+    access: Access
+    keys: Keys
+    quotas: Quotas
+    feeds: Feeds
+    conversations: Conversations
+    runs: Runs
+    memories: Memories
+    health: Health
+    streams: Streams
+    backend: str
+    """By name."""
+    draining: bool = False
+
+    async def audit(
+        self, caller: Caller, action: str, target: str = "", *, outcome: str = "done", request: str
+    ) -> None:
+        """Write down that somebody did something, or was kept from it.
+
+        Raises:
+            JournalError: If it cannot be: what is not written down is not done.
+        """
+        entry = AuditEntry(
+            id=secrets.token_hex(8),
+            at=time.time(),
+            user=caller.user,
+            key_id=caller.key_id,
+            action=action,
+            target=target,
+            outcome=outcome,
+            request_id=request,
+        )
+        await self.store.add_audit(entry)
+        log(entry)
+
+    async def audit_rejected(self, authorization: str, address: str, *, request: str) -> None:
+        """Write down that a request had no key that works; never the key."""
+        found = await self.access.revoked(authorization)
+        entry = AuditEntry(
+            id=secrets.token_hex(8),
+            at=time.time(),
+            user=found.user if found else "",
+            key_id=found.id if found else "",
+            action="key.reject",
+            target=address,
+            outcome="revoked" if found else "unknown" if authorization else "missing",
+            request_id=request,
+        )
+        await self.store.add_audit(entry)
+        log(entry)
+
+    async def drain(self) -> None:
+        """Let what is under way come to its end, for as long as the settings allow."""
+        self.draining = True
+        self.feeds.close_all()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self.runs.drain)
+            await self.conversations.drain(self.settings.serve.drain_s)
+        await self.quotas.flush()
+
+    async def flush_now_and_then(self) -> None:
+        """Write counts down, and end the streams of revoked keys, once a second."""
+        while True:
+            await anyio.sleep(_FLUSH_S)
+            try:
+                await self.quotas.flush()
+                await self.streams.end_revoked()
+            except JournalError as error:
+                _LOG.warning("requests were not counted: %s", error)
+
+
+@asynccontextmanager
+async def open_hosting(
+    settings: Settings, *, open_to_local: bool, watcher: Watcher = NOBODY
+) -> AsyncGenerator[Hosting]:
+    """Open the service; what a crash has left unfinished is taken up first.
+
+    Raises:
+        IsolationUnavailableError: If this machine cannot isolate as the settings ask.
+        JournalError: If the database does not answer.
+        MissingExtraError: If a part is not installed.
+    """
+    serve = settings.serve
+    url = serve.database.get_secret_value() if serve.database else ""
+    async with (
+        open_store(settings.state_dir, url) as store,
+        open_shared(settings, _LOG.info) as shared,
+        open_seats() as tasks,
+    ):
+        feeds, quotas = Feeds(), Quotas(store)
+        conversations = Conversations(settings, store, shared, feeds, quotas, tasks)
+        health = Health(store, shared.backend)
+
+        def hear(session: str, event: DialogueEvent) -> None:
+            health.hear(event)
+            watcher.dialogue_event(session, event)
+
+        conversations.listener = hear
+        runs = Runs(settings, store, shared.backend, feeds, quotas, tasks)
+        runs.listener = watcher.run_event
+        hosting = Hosting(
+            settings=settings,
+            store=store,
+            access=Access(
+                store,
+                serve.quota,
+                open_to_local=open_to_local,
+                api_key=serve.api_key.get_secret_value() if serve.api_key else "",
+            ),
+            keys=Keys(store),
+            quotas=quotas,
+            feeds=feeds,
+            conversations=conversations,
+            runs=runs,
+            memories=Memories(settings),
+            health=health,
+            streams=Streams(store),
+            backend=shared.backend.name,
+        )
+        await warm_up()
+        await conversations.recover()
+        await runs.recover()
+        tasks.start_soon(hosting.flush_now_and_then)
+        yield hosting

@@ -1,0 +1,160 @@
+"""Who sends a request: keys, made once and kept as digests, and whoever sits at this machine."""
+
+import hashlib
+import hmac
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from assay.contracts.errors import UsageError
+from assay.server.db.models import LOCAL, Caller, KeyRecord, Quota, Role
+from assay.server.db.store import Store
+from assay.server.errors import RefusedError
+from assay.server.services.user_dirs import check_user
+from assay.settings.server import QuotaSettings
+
+BOOTSTRAP: Final = "bootstrap"
+"""Id of the key that the settings give, under which its usage is counted."""
+_PREFIX: Final = "assay_"
+_KEY_BYTES: Final = 32
+_ID_BYTES: Final = 6
+_LONGEST_NAME: Final = 80
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewKey:
+    """What a key is to be."""
+
+    user: str
+    name: str
+    role: Role = "user"
+    requests_per_minute: int | None = None
+    """None, here and below: as the settings say."""
+    runs: int | None = None
+    tokens_per_day: int | None = None
+    usd_per_day: float | None = None
+
+
+class Keys:
+    """Makes keys, and tells whose they are."""
+
+    def __init__(self, store: Store, clock: Callable[[], float] = time.time) -> None:
+        self._store = store
+        self._clock = clock
+
+    async def create(self, new: NewKey) -> tuple[KeyRecord, str]:
+        """Make a key; it is returned this once, and kept as a digest.
+
+        Raises:
+            UsageError: If a name is not one.
+        """
+        name = new.name.strip()
+        if not name or len(name) > _LONGEST_NAME or not name.isprintable():
+            raise UsageError(
+                f"not a name for a key: {new.name!r}", hint=f"up to {_LONGEST_NAME} characters"
+            )
+        record = KeyRecord(
+            id=secrets.token_hex(_ID_BYTES),
+            user=check_user(new.user),
+            name=name,
+            role=new.role,
+            created_at=self._clock(),
+            requests_per_minute=new.requests_per_minute,
+            runs=new.runs,
+            tokens_per_day=new.tokens_per_day,
+            usd_per_day=new.usd_per_day,
+        )
+        key = _PREFIX + secrets.token_urlsafe(_KEY_BYTES)
+        await self._store.add_key(record, digest_of(key))
+        return record, key
+
+    async def list(self) -> tuple[KeyRecord, ...]:
+        return await self._store.keys()
+
+    async def revoke(self, key_id: str) -> None:
+        """Let a key work no more, from its next request on.
+
+        Raises:
+            RefusedError: If there is none of that id that works.
+        """
+        if not await self._store.revoke_key(key_id, self._clock()):
+            raise RefusedError(
+                f"there is no key {key_id!r} that works",
+                why="not-found",
+                hint="`assay keys list` shows them",
+            )
+
+
+class Access:
+    """Tells callers apart, deny by default."""
+
+    def __init__(
+        self, store: Store, quota: QuotaSettings, *, open_to_local: bool, api_key: str = ""
+    ) -> None:
+        self._store = store
+        self._quota = quota
+        self._bootstrap = digest_of(api_key) if api_key.strip() else ""
+        """Digest of a key that is an admin's without being in the database; empty if none is."""
+        self._open_to_local = open_to_local
+        """Whether nobody needs a key as long as none was ever made."""
+
+    async def identify(self, authorization: str) -> Caller:
+        """Return who sends this header.
+
+        Raises:
+            RefusedError: If it has no key that works, and one is needed.
+        """
+        key = _bearer(authorization)
+        if key and self._bootstrap and hmac.compare_digest(digest_of(key), self._bootstrap):
+            return self._admin(BOOTSTRAP)
+        found = await self._store.key_with(digest_of(key)) if key else None
+        if found is not None:
+            return self._holder(found)
+        if self._open_to_local and not self._bootstrap and not await self._store.has_keys():
+            return self._admin(LOCAL)
+        raise RefusedError(
+            "invalid or revoked API key" if key else "missing API key",
+            why="unauthorized",
+            hint="send `Authorization: Bearer KEY`; `assay keys create` makes one",
+        )
+
+    async def revoked(self, authorization: str) -> KeyRecord | None:
+        """Return the revoked key that this header has, if it has one."""
+        key = _bearer(authorization)
+        return await self._store.revoked_key(digest_of(key)) if key else None
+
+    def _admin(self, key_id: str) -> Caller:
+        """Return the admin of this machine, with the usual quota."""
+        return Caller(
+            user=LOCAL,
+            role="admin",
+            key_id=key_id,
+            key_name="API_KEY" if key_id == BOOTSTRAP else "",
+            quota=Quota(**self._quota.model_dump()),
+            by_key=key_id == BOOTSTRAP,
+        )
+
+    def _holder(self, key: KeyRecord) -> Caller:
+        usual = self._quota.model_dump()
+        own = {name: getattr(key, name) for name in usual}
+        quota = Quota(**(usual | {name: value for name, value in own.items() if value is not None}))
+        return Caller(
+            user=key.user,
+            role=key.role,
+            key_id=key.id,
+            key_name=key.name,
+            quota=quota,
+            by_key=True,
+        )
+
+
+def digest_of(key: str) -> str:
+    """Return what is kept of a key. It is random and long, so that one digest is enough."""
+    return hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _bearer(header: str) -> str:
+    scheme, _, key = header.partition(" ")
+    return key.strip() if scheme.lower() == "bearer" else ""

@@ -1,0 +1,25 @@
+"""Who watches what is done for all users, to count and to trace: nobody, unless somebody does."""
+
+from typing import Final, Protocol
+
+from assay.contracts.chat import DialogueEvent
+from assay.contracts.events import RunEvent
+
+
+class Watcher(Protocol):
+    """Told of every event, in the event loop. Must not block."""
+
+    def dialogue_event(self, session: str, event: DialogueEvent) -> None: ...
+
+    def run_event(self, run: str, event: RunEvent) -> None: ...
+
+
+class _Nobody:
+    def dialogue_event(self, session: str, event: DialogueEvent) -> None:
+        del session, event
+
+    def run_event(self, run: str, event: RunEvent) -> None:
+        del run, event
+
+
+NOBODY: Final[Watcher] = _Nobody()

@@ -1,0 +1,1 @@
+"""What the HTTP API offers: chat sessions, runs, memory, quotas, events."""

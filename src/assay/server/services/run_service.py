@@ -1,0 +1,439 @@
+"""The runs of all users: worked on in the background, and taken up again after a restart."""
+
+import logging
+import secrets
+import shutil
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import Final, get_args
+
+import anyio
+import anyio.abc
+from anyio import to_thread
+
+from assay.contracts.errors import AssayError, JournalError, UsageError
+from assay.contracts.events import Passing, RunEvent
+from assay.contracts.goal import Outcome
+from assay.contracts.messages import Usage
+from assay.contracts.ports import SandboxBackend
+from assay.contracts.workspace import Tree
+from assay.runs.request import Commission, Watching, commission_from_json
+from assay.runs.runner import Lent, enter, take_up
+from assay.server.db.database import Statements
+from assay.server.db.models import UNFINISHED, Caller, Hold, Page, RunRow, RunState
+from assay.server.db.store import Store, write_run
+from assay.server.errors import RefusedError, not_found
+from assay.server.services.audit_log import Acting, RunAudit, keeper
+from assay.server.services.chat_service import difference
+from assay.server.services.event_stream import Feed
+from assay.server.services.event_streams import FeedKey, Feeds
+from assay.server.services.quotas import Quotas, check_price
+from assay.server.services.reservations import name_run, settle, shrink
+from assay.server.services.run_progress import Progress, progress_of
+from assay.server.services.shared_resources import price_of
+from assay.server.services.user_dirs import settings_of
+from assay.settings.load import Settings
+from assay.storage.blob_store import BlobStore
+from assay.storage.journal import read_events
+from assay.storage.run_store import RunStore
+from assay.storage.secure_files import make_folder, write_file
+from assay.text.diffs import unified_diff
+
+_LOG: Final = logging.getLogger(__name__)
+_PASSING: Final = get_args(Passing)
+_WORKSPACES: Final = "workspaces"
+
+Listener = Callable[[str, RunEvent], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """A run that somebody asks for."""
+
+    commission: Commission
+    """Without its workspace."""
+    files: dict[PurePosixPath, bytes]
+
+
+class Runs:
+    """Everything that requests do to runs. Each is asked for by its user, and no other."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        backend: SandboxBackend,
+        feeds: Feeds,
+        quotas: Quotas,
+        tasks: anyio.abc.TaskGroup,
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._backend = backend
+        self._feeds = feeds
+        self._quotas = quotas
+        self._tasks = tasks
+        self._turns = anyio.Semaphore(settings.serve.runs)
+        self._scopes: dict[FeedKey, anyio.CancelScope] = {}
+        self._ended: dict[FeedKey, anyio.Event] = {}
+        self._ending = False
+        self.listener: Listener = lambda _run, _event: None
+
+    @property
+    def unfinished_count(self) -> int:
+        return len(self._scopes)
+
+    async def create(self, caller: Caller, wanted: Wanted) -> RunRow:
+        """Write a run down and have it worked on.
+
+        Raises:
+            RefusedError: If the caller may not have another one.
+            UsageError: If it cannot be carried out as it was asked for.
+        """
+        asked = wanted.commission
+        if caller.quota.usd_per_day is not None:
+            check_price(caller, asked.model, await price_of(asked.model, self._settings))
+        hold = await self._quotas.reserve(
+            caller, "run", tokens=asked.budget_tokens, usd=asked.budget_usd
+        )
+        try:
+            return await self._created(caller, wanted, hold)
+        except BaseException:
+            self._quotas.release(hold)
+            raise
+
+    async def _created(self, caller: Caller, wanted: Wanted, hold: Hold) -> RunRow:
+        settings = settings_of(self._settings, caller.user)
+        workspace = settings.state_dir / _WORKSPACES / secrets.token_hex(8)
+        await to_thread.run_sync(_write_files, workspace, wanted.files)
+        commission = replace(wanted.commission, workspace=workspace)
+        try:
+            run = await enter(commission, settings)
+        except AssayError:
+            await to_thread.run_sync(_remove, workspace)
+            raise
+        row = RunRow(
+            id=run.id,
+            user=caller.user,
+            key_id=caller.key_id,
+            goal=commission.statement,
+            status="queued",
+            model=commission.model,
+            created_at=run.created_at,
+        )
+        await self._store.transact(partial(_queue, row, hold))
+        self._start(row)
+        return row
+
+    async def list(self, user: str, page: Page) -> tuple[RunRow, ...]:
+        return tuple([await self._graded(row) for row in await self._store.runs(user, page)])
+
+    async def _graded(self, row: RunRow) -> RunRow:
+        """Return a row with its grade, which older versions kept in the record of the run only."""
+        if row.status != "accepted" or row.grade:
+            return row
+        with suppress(JournalError):
+            graded = replace(row, grade=_grade_of((await self.progress(row)).outcome))
+            await self._store.put_run(graded)
+            return graded
+        return row
+
+    async def find(self, user: str, run_id: str) -> RunRow:
+        """Return a run of this user.
+
+        Raises:
+            RefusedError: If they have none of that name.
+        """
+        row = await self._store.run(user, run_id)
+        if row is None:
+            raise not_found("run", run_id)
+        return row
+
+    async def progress(self, row: RunRow) -> Progress:
+        """Return how far a run has come; raises `JournalError` if it cannot be read."""
+        return await to_thread.run_sync(_progress, self._folder(row))
+
+    async def asked(self, row: RunRow) -> Commission:
+        """Return what was asked for; raises `JournalError` if it cannot be read."""
+        store = RunStore(settings_of(self._settings, row.user).state_dir)
+        run = await to_thread.run_sync(store.open, row.id)
+        return commission_from_json(run.request.options)
+
+    async def tree(self, row: RunRow) -> Tree:
+        """Return the files of a run as they are now."""
+        return (await to_thread.run_sync(_trees, self._folder(row)))[1]
+
+    async def diff(self, row: RunRow) -> str:
+        """Return what a run has changed."""
+
+        def read() -> str:
+            return unified_diff(*_trees(self._folder(row)))
+
+        return await to_thread.run_sync(read)
+
+    async def certificate(self, row: RunRow) -> bytes:
+        """Return the certificate of an accepted run, as it was written.
+
+        Raises:
+            RefusedError: If it has none.
+        """
+        outcome = (await self.progress(row)).outcome
+        if outcome is None or not outcome.certificate:
+            raise RefusedError(f"the run {row.id!r} has no certificate", why="not-found")
+        try:
+            return await anyio.Path(outcome.certificate).read_bytes()
+        except OSError as error:
+            raise JournalError(f"the certificate cannot be read: {error.strerror}") from error
+
+    async def cancel(self, user: str, run_id: str) -> bool:
+        """Stop a run, which can be resumed; False if it was not being worked on.
+
+        Raises:
+            RefusedError: If there is no such run.
+        """
+        row = await self.find(user, run_id)
+        key = _key(row)
+        if key not in self._scopes:
+            return False
+        self._scopes[key].cancel()
+        await self._ended[key].wait()
+        return True
+
+    async def resume(self, caller: Caller, run_id: str) -> RunRow:
+        """Go on with a run that stopped.
+
+        Raises:
+            RefusedError: If there is no such run, or nothing to go on with.
+        """
+        key = FeedKey(kind="run", user=caller.user, id=run_id)
+        if key in self._scopes:
+            raise RefusedError(f"the run {run_id!r} is being worked on", why="busy")
+        # Before anything is waited for: of those who ask at once, only one goes on with it.
+        self._claim(key)
+        try:
+            row = await self._queued_again(caller, run_id)
+        except BaseException:
+            self._give_up(key)
+            raise
+        self._tasks.start_soon(self._work, row, key)
+        return row
+
+    async def _queued_again(self, caller: Caller, run_id: str) -> RunRow:
+        row = await self.find(caller.user, run_id)
+        if row.status not in {"cancelled", "failed", "out_of_budget", "interrupted"}:
+            if row.status in UNFINISHED:
+                raise RefusedError(f"the run {run_id!r} is not finished", why="busy")
+            ended = row.status.replace("_", " ")
+            raise RefusedError(f"the run {run_id!r} is already {ended}", why="not-resumable")
+        tokens, usd = await self._budget_left(row)
+        hold = await self._quotas.reserve(caller, "run", tokens=tokens, usd=usd)
+        row = replace(row, status="queued", ended_at=None, error="", key_id=caller.key_id)
+        try:
+            await self._store.transact(partial(_queue, row, hold))
+        except BaseException:
+            self._quotas.release(hold)
+            raise
+        return row
+
+    async def _budget_left(self, row: RunRow) -> tuple[int | None, float | None]:
+        """Return what a run may still use by its own budget; None where it has none."""
+        try:
+            asked = await self.asked(row)
+        except AssayError:
+            return None, None
+        tokens, usd = asked.budget_tokens, asked.budget_usd
+        return (
+            None if tokens is None else max(1, tokens - row.tokens),
+            None if usd is None else max(0.0, usd - row.cost_usd),
+        )
+
+    async def delete(self, user: str, run_id: str) -> None:
+        """Remove a run and all that was kept of it.
+
+        Raises:
+            RefusedError: If there is none, or it is being worked on.
+        """
+        row = await self.find(user, run_id)
+        if row.status in UNFINISHED or _key(row) in self._scopes:
+            raise RefusedError("this run is being worked on", why="busy", hint="cancel it first")
+        store = RunStore(settings_of(self._settings, user).state_dir)
+
+        def remove() -> None:
+            with suppress(AssayError):
+                workspace = store.open(run_id).request.workspace
+                _remove(Path(workspace))
+            if (store.folder / run_id).is_dir():
+                store.delete(run_id)
+
+        await to_thread.run_sync(remove)
+        await self._store.delete_run(user, run_id)
+        self._feeds.close(_key(row))
+
+    @asynccontextmanager
+    async def feed(self, row: RunRow) -> AsyncGenerator[Feed]:
+        """Have the events of a run."""
+        async with self._feeds.hold(_key(row), self._folder(row)) as feed:
+            yield feed
+
+    async def recover(self) -> None:
+        """Go on with every run that was not finished when the last process ended."""
+        for row in await self._store.unfinished_runs():
+            self._start(row)
+
+    async def drain(self) -> None:
+        """Stop all work where it stands; the next process goes on from there."""
+        self._ending = True
+        for scope in self._scopes.values():
+            scope.cancel()
+        for ended in tuple(self._ended.values()):
+            await ended.wait()
+
+    def _folder(self, row: RunRow) -> Path:
+        return RunStore(settings_of(self._settings, row.user).state_dir).folder / row.id
+
+    def _start(self, row: RunRow) -> None:
+        key = _key(row)
+        self._claim(key)
+        self._tasks.start_soon(self._work, row, key)
+
+    def _claim(self, key: FeedKey) -> None:
+        self._scopes[key], self._ended[key] = anyio.CancelScope(), anyio.Event()
+
+    def _give_up(self, key: FeedKey) -> None:
+        del self._scopes[key]
+        self._ended.pop(key).set()
+
+    async def _work(self, row: RunRow, key: FeedKey) -> None:
+        final = replace(row, status="cancelled")
+        try:
+            with self._scopes[key]:
+                async with self._turns:
+                    row = replace(row, status="running")
+                    await self._store.put_run(row)
+                    final = await self._carried_out(row, key)
+            # What is stopped because the service ends goes on when it is there again.
+            goes_on = self._ending and final.status == "cancelled"
+            await self._settle(row if goes_on else replace(final, ended_at=time.time()))
+        except AssayError as error:
+            _LOG.error("a run could not be noted: %s", error)
+        except Exception as error:  # noqa: BLE001 - a mistake of ours in one run ends that run alone
+            _LOG.critical("%s", error, exc_info=error)
+        finally:
+            self._give_up(key)
+            self._feeds.close(key)
+
+    async def _carried_out(self, row: RunRow, key: FeedKey) -> RunRow:
+        """Work on a run to its end, and return how it ended."""
+        settings = settings_of(self._settings, row.user)
+        audit = RunAudit(self._acting(row), keeper(self._store))
+        try:
+            async with self._feeds.hold(key, self._folder(row)) as feed:
+                watching = Watching(listeners=(partial(self._hear, row.id, feed), audit.hear))
+                lent = await self._lent(row)
+                outcome = await take_up(row.id, settings, watching, lent=lent)
+                return replace(row, status=_state_of(outcome), error="", grade=_grade_of(outcome))
+        except AssayError as error:
+            hint = f" ({error.hint})" if error.hint else ""
+            return replace(row, status="failed", error=f"{error}{hint}")
+        except Exception as error:  # noqa: BLE001 - a mistake of ours in one run ends that run alone
+            _LOG.critical("%s", error, exc_info=error)
+            return replace(row, status="failed", error="Internal error; see the server log")
+
+        finally:
+            # Of an attempt that has no end of its own.
+            audit.finish("interrupted" if self._ending else "stopped")
+
+    def _acting(self, row: RunRow) -> Acting:
+        return Acting(
+            user=row.user,
+            key_id=row.key_id,
+            target=row.id,
+            model=row.model,
+            backend=self._backend.name,
+        )
+
+    def _hear(self, run: str, feed: Feed, event: RunEvent) -> None:
+        feed.tell(event, kept=not isinstance(event, _PASSING))
+        self.listener(run, event)
+
+    async def _lent(self, row: RunRow) -> Lent:
+        """Return what a run works with: the backend, and no more than is reserved for it."""
+        hold = await self._store.hold_of(row.id, row.key_id)
+        return Lent(
+            backend=self._backend,
+            most_tokens=row.tokens + hold.tokens if hold and hold.tokens else None,
+            most_usd=row.cost_usd + hold.cost_usd if hold and hold.cost_usd else None,
+        )
+
+    async def _settle(self, row: RunRow) -> None:
+        """Write down how a run stands, and count what it has used since it was counted last."""
+        hold = await self._store.hold_of(row.id, row.key_id)
+        used, counted = Usage(), row
+        # Without a readable record, nothing is known of what it has used.
+        with suppress(JournalError):
+            usage = (await self.progress(row)).usage
+            used = difference(Usage(input_tokens=row.tokens, cost_usd=row.cost_usd), usage)
+            tokens = usage.input_tokens + usage.output_tokens
+            counted = replace(row, tokens=tokens, cost_usd=usage.cost_usd or row.cost_usd)
+        added, now = self._quotas.usages(row.key_id, used), self._quotas.now()
+
+        def write(statements: Statements) -> None:
+            write_run(statements, counted)
+            if hold is not None and row.status in UNFINISHED:
+                shrink(statements, hold, added, now)
+            else:
+                settle(statements, hold.id if hold else "", added, now)
+
+        await self._store.transact(write)
+
+
+def _queue(row: RunRow, hold: Hold, statements: Statements) -> None:
+    write_run(statements, row)
+    name_run(statements, hold, row.id)
+
+
+def _key(row: RunRow) -> FeedKey:
+    return FeedKey(kind="run", user=row.user, id=row.id)
+
+
+def _state_of(outcome: Outcome) -> RunState:
+    return outcome.status.value
+
+
+def _grade_of(outcome: Outcome | None) -> str:
+    return outcome.grade.value if outcome and outcome.grade else ""
+
+
+def _progress(folder: Path) -> Progress:
+    return progress_of(recorded.event for recorded in read_events(folder))
+
+
+def _trees(folder: Path) -> tuple[Tree, Tree]:
+    """Return the files as they were, and as they are now."""
+    progress, blobs = _progress(folder), BlobStore(folder)
+    if not progress.pristine:
+        return Tree(), Tree()
+    return blobs.load(progress.pristine), blobs.load(progress.tree)
+
+
+def _write_files(workspace: Path, files: dict[PurePosixPath, bytes]) -> None:
+    try:
+        make_folder(workspace)
+        for path, content in files.items():
+            make_folder((workspace / path).parent)
+            write_file(workspace / path, content)
+    except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
+        _remove(workspace)
+        raise UsageError("a path of these files is a file and a folder at once") from error
+    except OSError as error:
+        _remove(workspace)
+        raise JournalError(f"the files of the run cannot be written: {error.strerror}") from error
+
+
+def _remove(workspace: Path) -> None:
+    if workspace.parent.name == _WORKSPACES:
+        shutil.rmtree(workspace, ignore_errors=True)

@@ -1,0 +1,147 @@
+"""A conversation that is open for requests: it does one thing at a time, in a task of its own."""
+
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from typing import Any, Final, Generic, TypeVar, cast
+
+import anyio
+
+from assay.chat.open_session import Conversation
+from assay.contracts.errors import AssayError
+from assay.server.errors import RefusedError
+
+T = TypeVar("T")
+_LOG: Final = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, kw_only=True)
+class Order(Generic[T]):
+    """Something to be done with a conversation."""
+
+    work: Callable[[Conversation], Awaitable[T]]
+    dropped: Callable[[], None]
+    """Called if it is never begun."""
+    done: anyio.Event = field(default_factory=anyio.Event)
+    value: T | None = None
+    error: Exception | None = None
+
+    async def wait(self) -> T:
+        """Return what came of it, or raise what went wrong."""
+        await self.done.wait()
+        if self.error is not None:
+            raise self.error
+        return cast("T", self.value)
+
+
+class Talk:
+    """Opens a conversation, carries out orders, and closes it when it is idle or told to."""
+
+    def __init__(
+        self, opening: Callable[[], AbstractAsyncContextManager[Conversation]], idle_s: float
+    ) -> None:
+        self._opening = opening
+        self._idle_s = idle_s
+        self._order: Order[Any] | None = None
+        self._news = anyio.Event()
+        self._conversation: Conversation | None = None
+        self._failure: Exception | None = None
+        self._ready = anyio.Event()
+        self.ended = anyio.Event()
+        self.closing = False
+        self.settling = False
+        """What was ordered is done, and is being written down."""
+        self.last_used = time.monotonic()
+
+    @property
+    def busy(self) -> bool:
+        return self._order is not None and not self.settling
+
+    async def settled(self) -> None:
+        """Wait for what is done already, and is only being written down."""
+        if self._order is not None and self.settling:
+            await self._order.done.wait()
+
+    async def opened(self) -> Conversation | None:
+        """Wait until it is open, or raise why it cannot be; None if it has ended meanwhile."""
+        await self._ready.wait()
+        if self._failure is not None:
+            raise self._failure
+        return None if self.closing else self._conversation
+
+    def give(
+        self,
+        work: Callable[[Conversation], Awaitable[T]],
+        dropped: Callable[[], None] = lambda: None,
+    ) -> Order[T]:
+        """Have something done.
+
+        Raises:
+            RefusedError: If it does something else just now.
+        """
+        if self._order is not None:
+            raise RefusedError(
+                "a turn of this session is under way", why="busy", hint="wait for it, or cancel it"
+            )
+        order = Order(work=work, dropped=dropped)
+        self._order = order
+        self._news.set()
+        return order
+
+    def interrupt(self) -> None:
+        """End the turn that is under way, if there is one."""
+        if self._conversation is not None:
+            self._conversation.dialogue.interrupt()
+
+    def close(self) -> None:
+        """End after what is under way."""
+        self.closing = True
+        self._news.set()
+
+    async def live(self) -> None:
+        """Be open; returns when it is closed."""
+        try:
+            async with self._opening() as conversation:
+                self._conversation = conversation
+                self._ready.set()
+                await self._attend(conversation)
+        except Exception as error:  # noqa: BLE001 - raised where it was asked for; others go on
+            if self._ready.is_set() or not isinstance(error, AssayError):
+                _LOG.error("a conversation failed: %s", error, exc_info=error)
+            self._failure = error
+        finally:
+            self.closing = True
+            self._ready.set()
+            self.ended.set()
+            if (order := self._order) is not None and not order.done.is_set():
+                order.dropped()
+                order.error = RefusedError("the service is ending", why="overloaded")
+                order.done.set()
+
+    async def _attend(self, conversation: Conversation) -> None:
+        while True:
+            with anyio.move_on_after(self._idle_s):
+                await self._news.wait()
+            self._news = anyio.Event()
+            if self._order is None:
+                # Nobody came, or it was told to close.
+                self.closing = True
+                return
+            await self._carry_out(self._order, conversation)
+            if self.closing:
+                return
+
+    async def _carry_out(self, order: Order[Any], conversation: Conversation) -> None:
+        try:
+            order.value = await order.work(conversation)
+        except Exception as error:  # noqa: BLE001 - raised where it was asked for
+            order.error = error
+            if not isinstance(error, AssayError):
+                _LOG.critical("%s", error, exc_info=error)
+        finally:
+            self.last_used = time.monotonic()
+            self._order = None
+            self.settling = False
+            order.done.set()

@@ -1,0 +1,141 @@
+"""Parts that all users share: one sandbox backend, the tools, the embedded model."""
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import TYPE_CHECKING
+
+import anyio
+
+from assay.asyncx.owned_context import Seat, open_seats
+from assay.chat.open_session import Shared
+from assay.contracts.errors import AssayError, UsageError
+from assay.contracts.messages import Price
+from assay.contracts.ports import Model
+from assay.models.resolve import check_engine, choose, understand
+from assay.server.db.models import Caller
+from assay.server.errors import RefusedError
+from assay.server.preload import load_provider
+from assay.settings.load import Settings
+from assay.wiring import open_backend, open_model, open_tools
+
+if TYPE_CHECKING:
+    from anyio.abc import TaskGroup
+
+    from assay.models.open import Opening
+
+
+@asynccontextmanager
+async def open_shared(
+    settings: Settings, on_notice: Callable[[str], None]
+) -> AsyncGenerator[Shared]:
+    """Open what is shared, until the service ends.
+
+    Raises:
+        IsolationUnavailableError: If this machine cannot isolate as the settings ask.
+        MissingExtraError: If a part is not installed.
+    """
+    async with (
+        open_backend(settings.sandbox, on_notice=on_notice) as backend,
+        open_tools(settings, on_notice=on_notice) as tools,
+        open_seats() as tasks,
+    ):
+        models = _Models(settings, tasks)
+        yield Shared(backend=backend, tools=tools, open_model=models.open)
+
+
+class _Models:
+    """Opens a model for each who asks, but the embedded one once for all: it fills the memory."""
+
+    def __init__(self, settings: Settings, tasks: "TaskGroup") -> None:
+        self._settings = settings.models
+        self._tasks = tasks
+        self._embedded: dict[str, Model] = {}
+        self._opening = anyio.Lock()
+
+    @asynccontextmanager
+    async def open(self, name: str, opening: "Opening") -> AsyncGenerator[Model]:
+        chosen = understand(name, self._settings)
+        if chosen.kind == "auto":
+            name = (await choose(self._settings)).name
+            chosen = understand(name, self._settings)
+        if chosen.kind == "local":
+            yield await self._shared(name, opening)
+            return
+        if chosen.provider is not None:
+            await load_provider(chosen.provider)
+        async with open_model(name, settings=self._settings, opening=opening) as model:
+            yield model
+
+    async def _shared(self, name: str, opening: "Opening") -> Model:
+        async with self._opening:
+            if name not in self._embedded:
+                seat: Seat[Model] = Seat(self._tasks)
+                opened: AbstractAsyncContextManager[Model] = open_model(
+                    name, settings=self._settings, opening=opening
+                )
+                self._embedded[name] = await seat.take(opened)
+            return self._embedded[name]
+
+
+async def price_of(name: str, settings: Settings) -> Price | None:
+    """Return the price of a model that can be used here; None if it is not known.
+
+    Raises:
+        UsageError: If there is no such model, or a key for it is missing.
+        MissingExtraError: If something it needs is not installed.
+        ModelUnavailableError: If its server does not answer.
+    """
+    chosen = understand(name, settings.models)
+    if chosen.kind == "auto":
+        name = (await choose(settings.models)).name
+        chosen = understand(name, settings.models)
+    if chosen.kind == "local":
+        check_engine()
+        return Price(input_usd=0.0, output_usd=0.0)
+    if chosen.provider is not None:
+        await load_provider(chosen.provider)
+    async with open_model(name, settings=settings.models) as model:
+        return model.facts.price
+
+
+async def check_usable(name: str, caller: Caller, settings: Settings) -> str:
+    """Return the name of a model that a caller may name, and that can answer.
+
+    Raises:
+        UsageError: If there is none of that name, or it is not offered.
+        RefusedError: If it cannot be used here, with the reason.
+    """
+    name = check_model(name, settings)
+    if name and name != settings.models.default:
+        try:
+            await price_of(name, settings)
+        except AssayError as error:
+            raise RefusedError(
+                f"the model {name!r} cannot be used: {error}",
+                why="unusable-model",
+                # It names files of the server.
+                hint=error.hint if caller.role == "admin" else "",
+                param="model",
+            ) from error
+    return name
+
+
+def check_model(name: str, settings: Settings) -> str:
+    """Return the name of a model that somebody over the network may ask for.
+
+    Raises:
+        UsageError: If there is none of that name, or it is not offered.
+    """
+    offered = (settings.models.default, *settings.serve.models)
+    if not name or name in offered:
+        return name
+    if settings.serve.models:
+        raise UsageError(f"the model {name!r} is not offered here", hint=_choices(offered))
+    if understand(name, settings.models).kind not in {"auto", "local", "provider"}:
+        # Others are files of this machine.
+        raise UsageError(f"the model {name!r} is not offered here", hint=_choices(offered))
+    return name
+
+
+def _choices(offered: tuple[str, ...]) -> str:
+    return f"offered are {', '.join(dict.fromkeys(offered))}"

@@ -1,0 +1,1 @@
+"""Settings, one module for each section; the only reader of the environment."""

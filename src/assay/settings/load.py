@@ -1,0 +1,545 @@
+"""Everything configurable, as frozen values. The only module that reads the environment.
+
+A value comes from the command line, else from an `ASSAY_…` variable (`ASSAY_SANDBOX__POOL_SIZE`,
+`ASSAY_STATE_DIR`), else from the project's `.env`, which may set a few things only, else from the
+settings file, else it is the default given here. Keys of model providers come from their usual
+variables, else from that `.env`, else from a file of their own that nobody else may read.
+"""
+
+import os
+import re
+import stat
+import tomllib
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, cast, get_args
+
+from pydantic import Field, SecretStr, ValidationError
+
+from assay.contracts.errors import UsageError
+from assay.contracts.execution import Isolation
+from assay.settings.backends import DockerSettings, E2BSettings
+from assay.settings.executor import (
+    DEFAULT_PORT,
+    EXECUTOR_VARIABLES,
+    ExecutorSettings,
+    RemoteSettings,
+)
+from assay.settings.project_env import ProjectEnv, read_project_env
+from assay.settings.sections import (
+    ChatSettings,
+    McpSettings,
+    MemorySettings,
+    ScreeningSettings,
+    ToolSettings,
+)
+from assay.settings.server import ServeSettings
+from assay.settings.types import (
+    Address,
+    Packages,
+    Paths,
+    Positive,
+    Seconds,
+    Section,
+    Usd,
+    WordGroups,
+    Words,
+)
+
+_PREFIX = "ASSAY_"
+_NESTING = "__"
+_KEYS = "api_keys"
+KeyVariable = Literal[
+    "OPENAI_API_KEY",
+    "OPENROUTER_API_KEY",
+    "GEMINI_API_KEY",
+    "GOOGLE_API_KEY",
+    "ANTHROPIC_API_KEY",
+    "DEEPSEEK_API_KEY",
+    "GROQ_API_KEY",
+    "ASSAY_API_KEY",
+]
+"""Where keys are looked for; the last is for `models.base_url`."""
+KEY_VARIABLES: Final[tuple[KeyVariable, ...]] = get_args(KeyVariable)
+_E2B_KEY: Final = "E2B_API_KEY"
+_ALL_KEYS: Final = (*KEY_VARIABLES, _E2B_KEY)
+_NEVER_QUOTED: Final = frozenset(
+    {_KEYS, "api_key", "base_url", "base_urls", "pip_environment", "index_environment"}
+    | {"env", "headers", "database"}
+)
+"""Settings that hold a secret, or would if they were filled in wrongly."""
+_FOR_PIP: Final = re.compile(
+    r"PIP_\w+|UV_(?!CACHE)\w+|(https?|all|no)_proxy|SSL_CERT_(FILE|DIR)|(REQUESTS|CURL)_CA_BUNDLE"
+    r"|HOME|LANG|LC_ALL|NETRC|XDG_CONFIG_(HOME|DIRS)",
+    re.IGNORECASE,
+)
+_OF_PROJECTS: Final = frozenset(
+    {
+        *("ASSAY_MODELS__DEFAULT", "ASSAY_MODELS__TIMEOUT_S", "ASSAY_AGENT__ATTEMPTS"),
+        *("ASSAY_AGENT__TIMEOUT_S", "ASSAY_AGENT__CHECK_S", "ASSAY_AGENT__BASELINE_S"),
+        *("ASSAY_CHAT__STEPS", "ASSAY_CHAT__REPAIRS", "ASSAY_CHAT__CELL_S", "ASSAY_CHAT__FIGURES"),
+    }
+)
+"""What a project's `.env` may set, beside keys and ASSAY_BASE_URL: nothing that isolates, screens,
+limits, caps or keeps, and no address that a key of somebody else is sent to."""
+_MODEL: Final = "ASSAY_MODELS__DEFAULT"
+_OF_FILES: Final = frozenset({"local", "scripted", "replay", "replay-lenient"})
+"""Models that are files: a folder of anybody names none to be loaded here."""
+_BASE_URL: Final = "ASSAY_BASE_URL"
+_OWN_KEY: Final = "ASSAY_API_KEY"
+_TOP_VARIABLES: Final = {"ASSAY_CONFIG_DIR": "config_dir", "ASSAY_STATE_DIR": "state_dir"}
+_SERVE_VARIABLES: Final = {"API_KEY": "api_key"}
+_MODEL_VARIABLES: Final = {"ASSAY_BASE_URL": "base_url", "ASSAY_MODEL_PATH": "local_path"}
+
+
+def _runtime_dir() -> Path:
+    if named := os.environ.get("ASSAY_RUNTIME_DIR"):
+        return Path(named)
+    if user := os.environ.get("XDG_RUNTIME_DIR"):
+        return Path(user) / "assay"
+    return Path("/tmp") / f"assay-{os.getuid()}"  # noqa: S108 - owner and mode are checked on use
+
+
+def _cache_dir() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or _home() / ".cache") / "assay"
+
+
+def _state_dir() -> Path:
+    return Path(os.environ.get("XDG_STATE_HOME") or _home() / ".local" / "state") / "assay"
+
+
+def _home() -> Path:
+    try:
+        return Path.home()
+    except RuntimeError:
+        raise UsageError(
+            "there is no home folder: HOME is not set, and this user has no account",
+            hint="set HOME to a folder that you can write",
+        ) from None
+
+
+def expand_home(path: Path) -> Path:
+    """Put the home folder in place of a tilde at the beginning.
+
+    Raises:
+        UsageError: If it names the home of an account that does not exist.
+    """
+    try:
+        return path.expanduser()
+    except RuntimeError:
+        raise UsageError(
+            f"{str(path)!r} names the home of an account that does not exist",
+            hint="check the path; `./~x` is a file of that name",
+        ) from None
+
+
+def _pip_environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if _FOR_PIP.fullmatch(name)}
+
+
+class SandboxSettings(Section):
+    """How code is isolated."""
+
+    backend: Literal["auto", "native", "docker", "docker+runsc", "e2b", "remote"] = "auto"
+    isolation: Isolation | None = None
+    """The least that is acceptable; less than this is an error. Unset: the best there is."""
+    namespaces: bool = True
+    """Whether the native backend may use namespaces; without them it has Landlock alone."""
+    preload: WordGroups = (
+        ("numpy", "pandas"),
+        ("matplotlib.pyplot", "sklearn"),
+    )
+    """Modules that programs find already imported, in stages of growing weight."""
+    pool_size: Annotated[int, Field(ge=0, le=64)] = 3
+    """How many processes wait ready for a program, per stage."""
+    max_concurrent: Positive = 32
+    """Executions at once; more wait their turn."""
+    read_only: Paths = ()
+    """More of this machine that programs may read, at the same path."""
+    runtime_dir: Path = Field(default_factory=_runtime_dir)
+    """Where running engines are written down, so that a crash can be cleaned up."""
+    search_path: tuple[str, ...] = Field(default_factory=lambda: tuple(os.get_exec_path()))
+    """Where to look for toolchains to offer."""
+    packages: Packages = ()
+    """Python packages that programs find, besides those of this interpreter: `requests==2.32.*`."""
+    packages_dir: Path = Field(default_factory=lambda: _cache_dir() / "packages")
+    """Where fetched packages are kept."""
+    packages_mb: Positive = 8192
+    """How much they may take up; the ones unused for longest go first."""
+    index_environment: Mapping[str, str] = Field(
+        default_factory=_pip_environment, repr=False, exclude=True
+    )
+    """What says where packages come from. An index may have a password, so this is not shown."""
+    hosts: Words = ()
+    """Hosts that programs may reach, `*.example.org:443`; none is no network at all."""
+    remote: RemoteSettings = Field(default_factory=RemoteSettings)
+    docker: DockerSettings = Field(default_factory=DockerSettings)
+    e2b: E2BSettings = Field(default_factory=E2BSettings)
+
+
+class BudgetSettings(Section):
+    """How much a run may use in all; unset is no cap."""
+
+    usd: Usd | None = None
+    tokens: Positive | None = None
+    """Read and written, together."""
+    calls: Positive | None = None
+
+
+class PriceSettings(Section):
+    """US dollars per million tokens."""
+
+    input_usd: Usd
+    output_usd: Usd
+    cached_input_usd: Usd | None = None
+    """Unset: as much as other input."""
+
+
+class ModelSettings(Section):
+    """Which model answers, and how it is reached."""
+
+    default: Annotated[str, Field(min_length=1)] = "auto"
+    base_url: Address | None = None
+    """An OpenAI-compatible endpoint of one's own."""
+    api_keys: Mapping[KeyVariable, SecretStr] = Field(
+        default_factory=dict[KeyVariable, SecretStr], repr=False
+    )
+    """By the names of their variables. Not for the settings file."""
+    local_path: Path | None = None
+    """A GGUF file to run instead of the ones that can be fetched."""
+    cache_dir: Path = Field(default_factory=_cache_dir)
+    """Where fetched weights are kept."""
+    idle_s: Seconds = 300.0
+    """How long the embedded model stays in memory unused."""
+    timeout_s: Seconds = 180.0
+    """How long a provider may be silent. Long, because some models think before they speak."""
+    base_urls: Mapping[str, Address] = Field(default_factory=dict[str, Address])
+    """By provider, where it is not at its usual address."""
+    budget: BudgetSettings = Field(default_factory=BudgetSettings)
+    prices: Mapping[str, PriceSettings] = Field(default_factory=dict[str, PriceSettings])
+    """By `provider:model`, where the known price is wrong or none is known."""
+    pip_environment: Mapping[str, str] = Field(
+        default_factory=_pip_environment, repr=False, exclude=True
+    )
+    """What pip needs to find its index. An index may have a password, so this is not shown."""
+    search_path: tuple[str, ...] = Field(default_factory=lambda: tuple(os.get_exec_path()))
+    """Where to look for an interpreter that has pip."""
+
+
+class AgentSettings(Section):
+    """How a goal is pursued, where the request does not say."""
+
+    attempts: Positive | None = None
+    """Proposals at most. Unset: 8, or 16 for a model that runs on this machine."""
+    timeout_s: Seconds = 1800.0
+    """For a whole run."""
+    check_s: Seconds = 180.0
+    """For one check."""
+    baseline_s: Annotated[float, Field(ge=0, le=86400)] = 60.0
+    """For one check on the untouched files, before the first call to a model; 0: not run there."""
+    memory_mb: Positive = 2048
+    """For one execution; test runners and compilers need more than a short program."""
+    disk_mb: Positive = 1024
+    processes: Positive = 256
+    policy: Literal["off", "warn", "block"] = "warn"
+    """What happens to code that the screen has something against."""
+    memory: Literal["off", "plan", "action", "all"] = "all"
+    """When lessons of earlier failures are recalled."""
+
+
+class Settings(Section):
+    """The whole of it."""
+
+    sandbox: SandboxSettings = Field(default_factory=SandboxSettings)
+    models: ModelSettings = Field(default_factory=ModelSettings)
+    agent: AgentSettings = Field(default_factory=AgentSettings)
+    chat: ChatSettings = Field(default_factory=ChatSettings)
+    screening: ScreeningSettings = Field(default_factory=ScreeningSettings)
+    memory: MemorySettings = Field(default_factory=MemorySettings)
+    mcp: McpSettings = Field(default_factory=McpSettings)
+    tools: ToolSettings = Field(default_factory=ToolSettings)
+    config_dir: Path = Field(default_factory=lambda: settings_file().parent)
+    """Where the settings file is, and a folder `tools` with tools of one's own."""
+    executor: ExecutorSettings = Field(default_factory=ExecutorSettings)
+    serve: ServeSettings = Field(default_factory=ServeSettings)
+    state_dir: Path = Field(default_factory=_state_dir)
+    """Where runs, sessions, keys and memories are kept."""
+
+    @property
+    def bench_dir(self) -> Path:
+        """Where exercises and toolchains of benchmarks are kept."""
+        return self.models.cache_dir / "bench"
+
+    @property
+    def fetched_go(self) -> Path:
+        """Where a Go that was fetched for benchmarks is kept."""
+        return self.bench_dir / "toolchains" / "go"
+
+
+def colour_refused() -> bool:
+    """Whether the person has asked all programs for plain text; see no-color.org."""
+    return bool(os.environ.get("NO_COLOR"))
+
+
+def terminal_graphics() -> Literal["kitty", "iterm", "sixel", "file"]:
+    """How the terminal in front of the person shows pictures, as far as it says so itself."""
+    term, program = (os.environ.get(name, "") for name in ("TERM", "TERM_PROGRAM"))
+    if os.environ.get("TMUX") or term.startswith(("screen", "tmux")):
+        # What stands between would have to pass them on, and seldom does.
+        return "file"
+    if "KITTY_WINDOW_ID" in os.environ or "kitty" in term or program == "ghostty":
+        return "kitty"
+    if program in {"iTerm.app", "WezTerm"}:
+        return "iterm"
+    return "sixel" if term.startswith(("foot", "mlterm")) or "sixel" in term else "file"
+
+
+def load_settings(
+    overrides: Mapping[str, Any] | None = None, *, project: Path | None = None
+) -> Settings:
+    """Merge defaults, file, a project's `.env`, environment and the caller's words, in this order.
+
+    Raises:
+        UsageError: If the file cannot be read, or a name or value is not one we know.
+    """
+    merged: dict[str, Any] = {}
+    of_project, environment = _from_project(project), _from_environment()
+    for layer in (_from_file(), _from_credentials(), of_project, environment, overrides or {}):
+        _merge(merged, layer)
+    _keep_keys_apart(merged, of_project, (environment, overrides or {}))
+    try:
+        return _with_fetched_programs(Settings.model_validate(merged))
+    except ValidationError as error:
+        raise _explained(error) from error
+
+
+def project_notice(project: Path) -> str:
+    """Say which names of a project's `.env` are used, and which may not be; empty if none."""
+    found = _project_env(project)
+    used = [name for name in found.values if not os.environ.get(name)]
+    parts = (
+        f"uses {', '.join(used)} of {str(project / '.env')!r}" if used else "",
+        f"a project may not set {', '.join(found.ignored)}" if found.ignored else "",
+    )
+    return "; ".join(filter(None, parts))
+
+
+def _project_env(project: Path) -> ProjectEnv:
+    found = read_project_env(project, {*_ALL_KEYS, _BASE_URL, *_OF_PROJECTS})
+    provider, named, _ = found.values.get(_MODEL, "").partition(":")
+    if named and provider in _OF_FILES:
+        values = {name: value for name, value in found.values.items() if name != _MODEL}
+        return ProjectEnv(values=values, ignored=(*found.ignored, _MODEL))
+    return found
+
+
+def _from_project(project: Path | None) -> dict[str, Any]:
+    if project is None:
+        return {}
+    given = _project_env(project).values
+    found = _placed({name: value for name, value in given.items() if name in _ALL_KEYS})
+    if address := given.get(_BASE_URL):
+        found["models"]["base_url"] = address
+    for name in _OF_PROJECTS.intersection(given):
+        section, key = name.removeprefix(_PREFIX).lower().split(_NESTING)
+        found.setdefault(section, {})[key] = given[name]
+    return found
+
+
+def _keep_keys_apart(
+    merged: dict[str, Any], of_project: Mapping[str, Any], stronger: tuple[Mapping[str, Any], ...]
+) -> None:
+    """Send no key of the person to an address that a project gives."""
+    address = of_project.get("models", {}).get("base_url")
+    if not address or any(layer.get("models", {}).get("base_url") for layer in stronger):
+        return
+    keys = merged["models"][_KEYS]
+    own = of_project["models"][_KEYS].get(_OWN_KEY)
+    keys.pop(_OWN_KEY, None)
+    if own:
+        keys[_OWN_KEY] = own
+
+
+def _with_fetched_programs(settings: Settings) -> Settings:
+    """Have sandboxes find the Go that `assay bench toolchains --install` fetched, as benchmarks do.
+
+    Where the settings name a search path, nothing is added to it.
+    """
+    sandbox = settings.sandbox
+    folder = settings.fetched_go
+    if "search_path" in sandbox.model_fields_set or not (folder / "compiled").is_file():
+        return settings
+    found = (str(folder / "go" / "bin"), *sandbox.search_path)
+    return settings.model_copy(
+        update={"sandbox": sandbox.model_copy(update={"search_path": found})}
+    )
+
+
+def _explained(error: ValidationError) -> UsageError:
+    first = error.errors()[0]
+    name = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        return UsageError(f"there is no setting {name!r}", hint="see docs/reference/settings.md")
+    told = first["msg"].removeprefix("Value error, ").lower()
+    expected = first.get("ctx", {}).get("expected")
+    hint = f"choose from: {expected}" if expected else "see docs/reference/settings.md"
+    # A whole table may hold a secret too.
+    if _NEVER_QUOTED.intersection(first["loc"]) or isinstance(first["input"], Mapping):
+        return UsageError(f"setting {name}: {told}", hint=hint)
+    return UsageError(f"setting {name}: {told}, not {first['input']!r}", hint=hint)
+
+
+def settings_file() -> Path:
+    """Return where settings are read from, whether or not the file is there."""
+    if named := os.environ.get("ASSAY_CONFIG"):
+        return Path(named)
+    home = os.environ.get("XDG_CONFIG_HOME") or _home() / ".config"
+    return Path(home) / "assay" / "config.toml"
+
+
+_EXCLUDES_FILE: Final = re.compile(
+    r"^\s*\[core\][^\[]*?^\s*excludesfile\s*=\s*\"?([^\"\n]+?)\"?\s*$",
+    re.IGNORECASE | re.MULTILINE,
+)
+
+
+def git_ignore_file() -> Path | None:
+    """Return the ignore file of the person for all repositories; None without a home."""
+    try:
+        home = _home()
+    except UsageError:
+        return None
+    folder = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config") / "git"
+    named = os.environ.get("GIT_CONFIG_GLOBAL")
+    for path in (Path(named),) if named else (home / ".gitconfig", folder / "config"):
+        with suppress(OSError, UnicodeDecodeError):
+            if found := _EXCLUDES_FILE.search(path.read_text()):
+                with suppress(UsageError):
+                    return expand_home(Path(found[1]))
+    return folder / "ignore"
+
+
+def _from_file() -> dict[str, Any]:
+    path = settings_file()
+    try:
+        found = tomllib.loads(path.read_text())
+    except (FileNotFoundError, NotADirectoryError):
+        if os.environ.get("ASSAY_CONFIG"):
+            raise UsageError(
+                f"ASSAY_CONFIG names {str(path)!r}, which does not exist",
+                hint="create the file or unset ASSAY_CONFIG",
+            ) from None
+        return {}
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"cannot read the settings file {str(path)!r}: {error}") from error
+    if _holds_keys(found):
+        raise UsageError(
+            f"keys do not belong into {str(path)!r}, which others may read",
+            hint=f"write them into {str(credentials_file())!r}, as in docs/reference/models.md",
+        )
+    return found
+
+
+def _holds_keys(found: Mapping[str, Any]) -> bool:
+    for path in (("models", _KEYS), ("sandbox", "e2b", "api_key"), ("serve", "api_key")):
+        place: Any = found
+        for name in path:
+            place = cast("Any", place).get(name) if isinstance(place, dict) else None
+        if place is not None:
+            return True
+    return False
+
+
+def credentials_file() -> Path:
+    """Return where keys are read from, whether or not the file is there."""
+    return settings_file().with_name("credentials.toml")
+
+
+def _from_credentials() -> dict[str, Any]:
+    """Read the keys from their own file, unless others could read or change them too."""
+    path = credentials_file()
+    try:
+        # Opened once, so that what was checked is what is read.
+        with path.open("rb") as file:
+            _check_private(path, os.fstat(file.fileno()))
+            found = tomllib.load(file)
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except OSError as error:
+        raise UsageError(f"cannot read {str(path)!r}: {error.strerror}") from error
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError):
+        # What the parser says could quote a key.
+        raise UsageError(
+            f"{str(path)!r} is not TOML", hint='write lines like OPENAI_API_KEY = "…"'
+        ) from None
+    known = (*KEY_VARIABLES, _E2B_KEY)
+    if unknown := [name for name in found if name not in known]:
+        raise UsageError(
+            f"{str(path)!r}: there is no key {unknown[0]!r}", hint=f"known are {', '.join(known)}"
+        )
+    return _placed(found)
+
+
+def _placed(keys: Mapping[str, Any]) -> dict[str, Any]:
+    """Put keys where they are used."""
+    of_models = {name: key for name, key in keys.items() if name != _E2B_KEY}
+    placed: dict[str, Any] = {"models": {_KEYS: of_models}}
+    if _E2B_KEY in keys:
+        placed["sandbox"] = {"e2b": {"api_key": keys[_E2B_KEY]}}
+    return placed
+
+
+def _check_private(path: Path, status: os.stat_result) -> None:
+    if status.st_uid != os.getuid():
+        raise UsageError(
+            f"{str(path)!r} holds keys and belongs to somebody else",
+            hint=f"run `sudo chown {os.getuid()} {path}`",
+        )
+    if stat.S_IMODE(status.st_mode) & ~0o600:
+        raise UsageError(
+            f"{str(path)!r} holds keys and is open to others", hint=f"run `chmod 600 {path}`"
+        )
+
+
+def _from_environment() -> dict[str, Any]:
+    known = (*KEY_VARIABLES, _E2B_KEY)
+    found = _placed({name: key for name in known if (key := os.environ.get(name, "").strip())})
+    found |= _set_by(_TOP_VARIABLES)
+    found["models"] |= _set_by(_MODEL_VARIABLES)
+    found["executor"] = _set_by(EXECUTOR_VARIABLES)
+    found["serve"] = _set_by(_SERVE_VARIABLES)
+    if host := os.environ.get("CODE_EXECUTOR_HOST"):
+        address = f"{host}:{os.environ.get('CODE_EXECUTOR_PORT') or DEFAULT_PORT}"
+        found.setdefault("sandbox", {}).update(backend="remote", remote={"addresses": address})
+    if engine := os.environ.get("DOCKER_HOST"):
+        found.setdefault("sandbox", {})["docker"] = {"socket": engine}
+    for name, value in sorted(os.environ.items()):
+        if not name.startswith(_PREFIX) or _NESTING not in name:
+            continue
+        *sections, key = name.removeprefix(_PREFIX).lower().split(_NESTING)
+        place = found
+        for depth, section in enumerate(sections, 1):
+            inner = place.setdefault(section, {})
+            if not isinstance(inner, dict):
+                raise UsageError(f"setting {'.'.join(sections[:depth])}: {name} cannot add to it")
+            place = cast("dict[str, Any]", inner)
+        place[key] = value
+    return found
+
+
+def _set_by(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return what these variables say, by name of the setting; an empty one says nothing."""
+    return {
+        setting: value for name, setting in variables.items() if (value := os.environ.get(name))
+    }
+
+
+def _merge(into: dict[str, Any], layer: Mapping[str, Any]) -> None:
+    for name, value in layer.items():
+        if isinstance(value, Mapping):
+            inner = into.setdefault(name, {})
+            if isinstance(inner, dict):  # Otherwise it stays, to be complained of.
+                _merge(inner, value)  # pyright: ignore[reportUnknownArgumentType] - a table
+        elif value is not None:
+            into[name] = value

@@ -1,0 +1,1 @@
+"""Runs, chats, certificates and keys on disk."""

@@ -1,0 +1,269 @@
+"""Brings the changes of a run back into a person's folder, all of them or none.
+
+First everything is looked at, then every new content is laid beside its place, and only then are
+names changed: what can go wrong goes wrong before anything of the person's is touched.
+"""
+
+import errno
+import os
+import secrets
+import stat
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from assay.contracts.errors import UsageError
+from assay.contracts.workspace import FileChange, Tree, TreeFile, changes_between
+from assay.storage.read_workspace import STAGED
+from assay.storage.secure_files import write_all
+from assay.text.diffs import quoted_name
+
+_IN_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_OF_FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_NAMED: Final = 8
+_ELSEWHERE: Final = "`assay show RUN --files DIR` writes the result to a new folder"
+_EXECUTE: Final = 0o111
+
+
+def write_changes(
+    folder: Path, before: Tree, after: Tree, *, replace: bool = False, hint: str = _ELSEWHERE
+) -> tuple[FileChange, ...]:
+    """Make in a folder the changes that lead from one tree to another; returns them.
+
+    A file that is already as it shall be is left as it is, so that this can be done again after a
+    crash. Folders that become empty are removed. With `replace`, files that are not as they were
+    in `before` are written over; links and folders never are.
+
+    Raises:
+        UsageError: If a file to be changed is not as it was in `before`, a link or a folder is in
+            the way, or something cannot be written. Nothing was changed then.
+    """
+    changes = changes_between(before, after)
+    try:
+        root = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise UsageError(
+            f"the workspace {str(folder)!r} cannot be used: {error.strerror}", hint=hint
+        ) from error
+    try:
+        writing = _Writing(root=root, before=before, after=after, replace=replace, hint=hint)
+        writing.check(changes)
+        try:
+            with writing.staged(changes) as staged:
+                writing.delete(changes)
+                writing.place(staged)
+        except OSError as error:
+            raise UsageError(
+                f"cannot write to {str(folder)!r}: {error.strerror}", hint=hint
+            ) from error
+    finally:
+        os.close(root)
+    return changes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """A regular file as it is on the disk."""
+
+    file: TreeFile
+    mode: int
+    owner: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Staged:
+    path: PurePosixPath
+    folder: PurePosixPath
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Writing:
+    root: int
+    before: Tree
+    after: Tree
+    replace: bool
+    hint: str
+
+    def check(self, changes: tuple[FileChange, ...]) -> None:
+        """Refuse if the folder is not as it was, before anything is written."""
+        deleted = {change.path for change in changes if change.kind == "deleted"}
+        troubles = [
+            f"{quoted_name(change.path)}: {trouble}"
+            for change in changes
+            if (trouble := self._trouble(change, deleted))
+        ]
+        if not troubles:
+            return
+        more = f" and {len(troubles) - _NAMED} more" if len(troubles) > _NAMED else ""
+        why = "the workspace was changed meanwhile, so " if self.before.files else ""
+        raise UsageError(
+            f"{why}nothing was written: {'; '.join(troubles[:_NAMED])}{more}",
+            hint=self.hint,
+        )
+
+    def _trouble(self, change: FileChange, deleted: set[PurePosixPath]) -> str:
+        path = change.path
+        if path.is_absolute() or ".." in path.parts or not path.parts:
+            return "leads out of the folder"
+        try:
+            with self._folder(path.parent) as folder:
+                found = _look(folder, path.name)
+        except FileNotFoundError:
+            found = None
+        except NotADirectoryError:
+            # A file that goes away may stand where a folder is needed, and the reverse.
+            in_place = self.after.files.keys() if change.kind == "deleted" else deleted
+            return "" if in_place & set(path.parents) else "a file or a link is in the way"
+        except IsADirectoryError:
+            # Where nothing shall be, a folder is nothing.
+            free = change.kind == "deleted" or self._holds_only(path, deleted)
+            return "" if free else "a folder is in the way"
+        except OSError as error:
+            linked = error.errno == errno.ELOOP
+            return "is a link" if linked else error.strerror or "cannot be read"
+        as_it_was = self.before.files.get(path)
+        as_it_shall_be = self.after.files.get(path)
+        file = None if found is None else found.file
+        if self.replace or file in (as_it_was, as_it_shall_be):
+            return ""
+        return "is gone" if file is None else "is there already" if as_it_was is None else "differs"
+
+    def _holds_only(self, path: PurePosixPath, deleted: set[PurePosixPath]) -> bool:
+        """Whether a folder will be empty once these are deleted."""
+        with self._folder(path) as folder, os.scandir(folder) as entries:
+            for entry in entries:
+                inner = path / entry.name
+                if entry.is_dir(follow_symlinks=False):
+                    if not self._holds_only(inner, deleted):
+                        return False
+                elif inner not in deleted:
+                    return False
+        return True
+
+    @contextmanager
+    def staged(self, changes: tuple[FileChange, ...]) -> Generator[list[_Staged]]:
+        """Lay new contents beside their places; those that get no name are removed again."""
+        staged: list[_Staged] = []
+        try:
+            # One by one, so that those that were laid out are known when the next one fails.
+            staged.extend(
+                self._stage(change.path) for change in changes if change.kind != "deleted"
+            )
+            yield staged
+        finally:
+            for one in staged:
+                with suppress(OSError), self._folder(one.folder) as folder:
+                    os.unlink(one.name, dir_fd=folder)
+
+    def _stage(self, path: PurePosixPath) -> _Staged:
+        shall_be = self.after.files[path]
+        name = f"{STAGED}{secrets.token_hex(8)}"
+        with ExitStack() as stack:
+            place = path.parent
+            while True:
+                try:
+                    folder = stack.enter_context(self._folder(place))
+                    break
+                except (FileNotFoundError, NotADirectoryError):
+                    # Not made yet: the nearest folder above will do, on the same disk.
+                    place = place.parent
+            found = None
+            with suppress(OSError):
+                found = _look(folder, path.name) if place == path.parent else None
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            mode = 0o777 if shall_be.executable else 0o666
+            descriptor = os.open(name, flags, mode, dir_fd=folder)
+            try:
+                write_all(descriptor, shall_be.content)
+                if found is not None:
+                    _take_after(descriptor, found, executable=shall_be.executable)
+                os.fsync(descriptor)
+            except BaseException:
+                os.unlink(name, dir_fd=folder)
+                raise
+            finally:
+                os.close(descriptor)
+        return _Staged(path=path, folder=place, name=name)
+
+    def delete(self, changes: tuple[FileChange, ...]) -> None:
+        """Remove what is gone, and the folders that are empty without it."""
+        for change in changes:
+            if change.kind != "deleted":
+                continue
+            with (
+                suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError),
+                self._folder(change.path.parent) as folder,
+            ):
+                os.unlink(change.path.name, dir_fd=folder)
+            for parent in change.path.parents[:-1]:
+                try:
+                    with self._folder(parent.parent) as folder:
+                        os.rmdir(parent.name, dir_fd=folder)
+                except OSError:
+                    break
+
+    def place(self, staged: list[_Staged]) -> None:
+        """Give every new content its name."""
+        for one in staged:
+            for parent in reversed(one.path.parents[:-1]):
+                with suppress(FileExistsError), self._folder(parent.parent) as folder:
+                    os.mkdir(parent.name, dir_fd=folder)
+            with self._folder(one.folder) as source, self._folder(one.path.parent) as target:
+                # A folder that is empty now may still stand here.
+                with suppress(OSError):
+                    os.rmdir(one.path.name, dir_fd=target)
+                os.rename(one.name, one.path.name, src_dir_fd=source, dst_dir_fd=target)
+                os.fsync(target)
+
+    @contextmanager
+    def _folder(self, path: PurePosixPath) -> Generator[int]:
+        """Open a folder below the root, one name at a time, so that no link is followed."""
+        descriptor = os.dup(self.root)
+        try:
+            for name in path.parts:
+                inner = os.open(name, _IN_FOLDER, dir_fd=descriptor)
+                os.close(descriptor)
+                descriptor = inner
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+
+def _look(folder: int, name: str) -> _Found | None:
+    """Read what has this name; None if nothing has."""
+    try:
+        descriptor = os.open(name, _OF_FILE, dir_fd=folder)
+    except FileNotFoundError:
+        return None
+    try:
+        status = os.fstat(descriptor)
+        if stat.S_ISDIR(status.st_mode):
+            raise IsADirectoryError(errno.EISDIR, "is a folder")
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "is not a file")
+        with open(descriptor, "rb", closefd=False) as file:
+            content = file.read()
+    finally:
+        os.close(descriptor)
+    return _Found(
+        file=TreeFile(content, executable=bool(status.st_mode & stat.S_IXUSR)),
+        mode=stat.S_IMODE(status.st_mode),
+        owner=(status.st_uid, status.st_gid),
+    )
+
+
+def _take_after(descriptor: int, found: _Found, *, executable: bool) -> None:
+    """Give a new content the owner and the mode of the old one."""
+    mode = found.mode
+    if executable and not found.file.executable:
+        # Whoever may read it may run it.
+        mode |= (mode & 0o444) >> 2
+    elif not executable:
+        mode &= ~_EXECUTE
+    # Only root can give a file away, and then its group matters too.
+    with suppress(PermissionError):
+        os.fchown(descriptor, *found.owner)
+    os.fchmod(descriptor, mode)

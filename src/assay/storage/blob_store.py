@@ -1,0 +1,188 @@
+"""The files of states: each content kept once under its SHA-256, and lists of which go together.
+
+    blobs/DIGEST.pack   the contents that came with one state: a line that says where each is, then
+                        all of them in a row; one file, because making a thousand durable takes long
+    trees/DIGEST.json   the paths of one state, each with the SHA-256 of its content
+
+A file gets its name only when it is durable, so what has a name is whole.
+"""
+
+import hashlib
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, Final
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from assay.contracts.errors import JournalError
+from assay.contracts.workspace import Tree, TreeFile
+from assay.storage.codec import fields_of, line_of
+from assay.storage.secure_files import DRAFT, make_folder, write_file
+
+_DIGEST: Final = re.compile(r"[0-9a-f]{64}")
+_PACK: Final = ".pack"
+
+
+class _Lenient(BaseModel):
+    # A later version may write more than this one knows.
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class _Entry(_Lenient):
+    sha256: str
+    executable: bool = False
+
+
+class _Listing(_Lenient):
+    files: Mapping[str, _Entry]
+    links: tuple[str, ...] = ()
+
+
+class _Index(_Lenient):
+    holds: Mapping[str, tuple[int, int]]
+    """By SHA-256: where the content begins, counted from the end of the line, and its length."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    pack: Path
+    offset: int
+    length: int
+
+
+class BlobStore:
+    """The states kept below one folder. Blocking: called from threads."""
+
+    def __init__(self, folder: Path) -> None:
+        self._packs = folder / "blobs"
+        self._trees = folder / "trees"
+        self._places: dict[str, _Place] | None = None
+
+    def prepare(self) -> None:
+        """Make the folders, and remove what a crash left half written."""
+        for folder in (self._packs, self._trees):
+            make_folder(folder)
+            for draft in folder.glob(f"{DRAFT}*"):
+                draft.unlink(missing_ok=True)
+
+    def store(self, tree: Tree) -> str:
+        """Keep a tree; may raise `OSError`."""
+        places = self._known_places()
+        fresh: dict[str, bytes] = {}
+        listing: dict[str, Any] = {}
+        for path, file in tree.files.items():
+            sha256 = file.sha256
+            listing[str(path)] = {"sha256": sha256, "executable": file.executable}
+            if sha256 not in places:
+                fresh[sha256] = file.content
+        if fresh:
+            places.update(self._write_pack(tree.digest, fresh))
+        content = line_of({"files": listing, "links": [str(link) for link in tree.links]})
+        target = self._trees / f"{tree.digest}.json"
+        if not target.is_file() or target.read_bytes() != content:
+            write_file(target, content)
+        return tree.digest
+
+    def load(self, digest: str) -> Tree:
+        """Return a tree, every byte of which is what was kept.
+
+        Raises:
+            JournalError: If it is not there, or not what it was.
+        """
+        if not _DIGEST.fullmatch(digest):
+            raise JournalError(f"{digest!r} is not the digest of a tree")
+        listing = self._listing(digest)
+        contents = dict(self._contents({entry.sha256 for entry in listing.files.values()}))
+        tree = Tree(
+            files={
+                PurePosixPath(path): TreeFile(contents[entry.sha256], entry.executable)
+                for path, entry in listing.files.items()
+            },
+            links=tuple(PurePosixPath(link) for link in listing.links),
+        )
+        if tree.digest != digest:
+            raise JournalError(f"the tree {digest[:12]} is not what it was when it was kept")
+        return tree
+
+    def _known_places(self) -> dict[str, _Place]:
+        if self._places is None:
+            places: dict[str, _Place] = {}
+            for pack in sorted(self._packs.glob(f"*{_PACK}")):
+                places.update(_read_index(pack))
+            self._places = places
+        return self._places
+
+    def _write_pack(self, digest: str, contents: Mapping[str, bytes]) -> dict[str, _Place]:
+        holds: dict[str, tuple[int, int]] = {}
+        end = 0
+        for sha256, content in contents.items():
+            holds[sha256] = (end, len(content))
+            end += len(content)
+        line = line_of({"holds": holds})
+        # Not the name of an earlier one: if that is damaged, the rest of it may still be good.
+        number = sum(1 for _ in self._packs.glob(f"{digest}*"))
+        pack = self._packs / f"{digest}-{number}{_PACK}"
+        write_file(pack, line, *contents.values())
+        return {
+            sha256: _Place(pack=pack, offset=len(line) + begin, length=length)
+            for sha256, (begin, length) in holds.items()
+        }
+
+    def _listing(self, digest: str) -> _Listing:
+        try:
+            line = (self._trees / f"{digest}.json").read_bytes()
+            return _Listing.model_validate(fields_of(line))
+        except FileNotFoundError as error:
+            raise JournalError(f"the tree {digest[:12]} was not kept") from error
+        except OSError as error:
+            raise JournalError(
+                f"the tree {digest[:12]} cannot be read: {error.strerror}"
+            ) from error
+        except (ValidationError, JournalError) as error:
+            raise JournalError(f"the list of the tree {digest[:12]} is damaged") from error
+
+    def _contents(self, wanted: set[str]) -> Iterator[tuple[str, bytes]]:
+        places = self._known_places()
+        by_pack: dict[Path, list[str]] = {}
+        for sha256 in wanted:
+            if sha256 not in places:
+                raise JournalError(f"the file {sha256[:12]} is lost")
+            by_pack.setdefault(places[sha256].pack, []).append(sha256)
+        for pack, names in by_pack.items():
+            try:
+                descriptor = os.open(pack, os.O_RDONLY | os.O_CLOEXEC)
+            except OSError as error:
+                raise JournalError(f"{str(pack)!r} cannot be read: {error.strerror}") from error
+            try:
+                for sha256 in names:
+                    yield sha256, _read_content(descriptor, sha256, places[sha256])
+            finally:
+                os.close(descriptor)
+
+
+def _read_content(descriptor: int, sha256: str, place: _Place) -> bytes:
+    try:
+        content = os.pread(descriptor, place.length, place.offset)
+    except OSError as error:
+        raise JournalError(f"the file {sha256[:12]} cannot be read: {error.strerror}") from error
+    if hashlib.sha256(content).hexdigest() != sha256:
+        raise JournalError(f"the file {sha256[:12]} is not what it was when it was kept")
+    return content
+
+
+def _read_index(pack: Path) -> dict[str, _Place]:
+    """Say what a pack holds. From one that is damaged nothing can be had, so it holds nothing."""
+    try:
+        with pack.open("rb") as file:
+            line = file.readline()
+        index = _Index.model_validate(fields_of(line))
+    except (OSError, ValidationError, JournalError):
+        return {}
+    return {
+        sha256: _Place(pack=pack, offset=len(line) + begin, length=length)
+        for sha256, (begin, length) in index.holds.items()
+        if begin >= 0 and length >= 0
+    }

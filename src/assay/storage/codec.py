@@ -1,0 +1,118 @@
+"""Events and goals as JSON, and back again without loss."""
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from typing import Annotated, Any, Final, TypeVar, cast
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from assay.contracts.chat import DialogueEvent
+from assay.contracts.errors import JournalError, UsageError
+from assay.contracts.events import RunEvent
+from assay.contracts.goal import Goal
+from assay.contracts.jsonable import jsonable
+
+FORMAT: Final = 1
+"""Raised when older readers would misunderstand; names that are only added do not raise it."""
+
+_T = TypeVar("_T")
+
+
+# Built on first use: most commands read no run, and building these takes a while.
+@cache
+def _events() -> TypeAdapter[RunEvent]:
+    return TypeAdapter(Annotated[RunEvent, Field(discriminator="kind")])
+
+
+@cache
+def _dialogues() -> TypeAdapter[DialogueEvent]:
+    return TypeAdapter(Annotated[DialogueEvent, Field(discriminator="kind")])
+
+
+@cache
+def _goals() -> TypeAdapter[Goal]:
+    return TypeAdapter(Goal)
+
+
+def event_to_json(event: RunEvent | DialogueEvent) -> dict[str, Any]:
+    """All that an event says, defaults too: they may change, and the event did not."""
+    return jsonable(event)
+
+
+def event_from_json(fields: object) -> RunEvent:
+    """Read an event back; what a later version has added to it is left out.
+
+    Raises:
+        JournalError: If it is none that this version knows.
+    """
+    return _read(_events(), fields, "an event")
+
+
+def dialogue_from_json(fields: object) -> DialogueEvent:
+    """Read an event of a conversation back.
+
+    Raises:
+        JournalError: If it is none that this version knows.
+    """
+    return _read(_dialogues(), fields, "an event of a conversation")
+
+
+def goal_to_json(goal: Goal) -> dict[str, Any]:
+    """A goal, defaults too."""
+    return jsonable(goal)
+
+
+def goal_from_json(fields: object) -> Goal:
+    """Read a goal back.
+
+    Raises:
+        JournalError: If it is none.
+    """
+    return _read(_goals(), fields, "a goal")
+
+
+def _read(adapter: TypeAdapter[_T], fields: object, what: str) -> _T:
+    try:
+        return adapter.validate_python(fields)
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise JournalError(f"this is not {what}: {place}: {first['msg']}") from error
+    except UsageError as error:
+        # The values check themselves; one that was written down once was right.
+        raise JournalError(f"this is not {what}: {error}") from error
+
+
+def line_of(fields: Mapping[str, Any]) -> bytes:
+    """One line of JSON in the format of now, as readable as it can be."""
+    versioned = {"v": FORMAT, **fields}
+    try:
+        return json.dumps(versioned, ensure_ascii=False).encode() + b"\n"
+    except UnicodeEncodeError:
+        # Half of a surrogate pair, from a model or a file's name, has no UTF-8; JSON can escape it.
+        return json.dumps(versioned).encode() + b"\n"
+
+
+def fields_of(line: bytes | str) -> dict[str, Any]:
+    """Read one line back.
+
+    Raises:
+        JournalError: If it is no line of ours, or one of a later format.
+    """
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise JournalError("this line is damaged") from error
+    if not isinstance(found, dict):
+        raise JournalError("this line is damaged")
+    fields = cast("dict[str, Any]", found)
+    version = fields.get("v")
+    if not isinstance(version, int):
+        raise JournalError("this line is damaged")
+    if version > FORMAT:
+        raise JournalError(
+            f"this was written in format {version}; this version of Assay knows {FORMAT}",
+            hint="use the version of Assay that made it, or a later one",
+        )
+    return fields

@@ -1,0 +1,141 @@
+"""The key that signs certificates: made on first use, kept where only its owner can read it."""
+
+import os
+import stat
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from assay.contracts.errors import JournalError, MissingExtraError, UsageError
+from assay.storage.secure_files import make_folder, sync_folder, write_draft
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+_FILE: Final = "ed25519.pem"
+_FEATURE: Final = "a signed certificate"
+_EXTRA: Final = "agent"
+
+
+class SigningKey:
+    """A private key of Ed25519."""
+
+    def __init__(self, key: "Ed25519PrivateKey") -> None:
+        self._key = key
+
+    @property
+    def public(self) -> str:
+        """The public half, 32 bytes in hexadecimal."""
+        return self._key.public_key().public_bytes_raw().hex()
+
+    def sign(self, content: bytes) -> str:
+        """Return the signature, 64 bytes in hexadecimal."""
+        return self._key.sign(content).hex()
+
+
+def is_signed_by(public: str, signature: str, content: bytes) -> bool:
+    """Whether this key signed this content.
+
+    Raises:
+        MissingExtraError: If the library for it is not installed.
+    """
+    try:
+        from cryptography.exceptions import InvalidSignature
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import (
+            Ed25519PublicKey,
+        )
+    except ImportError as error:
+        raise MissingExtraError(_FEATURE, extra=_EXTRA) from error
+    try:
+        key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(public))
+        key.verify(bytes.fromhex(signature), content)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+def signing_key(state_dir: Path) -> SigningKey:
+    """Return the key of this person on this machine; the first who asks makes it.
+
+    Raises:
+        MissingExtraError: If the library for it is not installed.
+        UsageError: If others could have read the key.
+        JournalError: If it cannot be read or written.
+    """
+    path = _path(state_dir)
+    try:
+        if not path.exists():
+            make_folder(path.parent)
+            _make(path)
+        return _load(path)
+    except OSError as error:
+        raise JournalError(f"the key {str(path)!r} cannot be used: {error.strerror}") from error
+
+
+def public_key(state_dir: Path) -> str | None:
+    """Return the public half of this person's key, without making one; None if there is none."""
+    try:
+        return _load(_path(state_dir)).public
+    except OSError:
+        return None
+
+
+def _path(state_dir: Path) -> Path:
+    return state_dir / "keys" / _FILE
+
+
+def _make(path: Path) -> None:
+    try:
+        from cryptography.hazmat.primitives import serialization
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import (
+            Ed25519PrivateKey,
+        )
+    except ImportError as error:
+        raise MissingExtraError(_FEATURE, extra=_EXTRA) from error
+    content = Ed25519PrivateKey.generate().private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    draft = write_draft(path.parent, content)
+    try:
+        # Unlike a rename, this leaves alone what another process made at the same moment.
+        with suppress(FileExistsError):
+            os.link(draft, path)
+        sync_folder(path.parent)
+    finally:
+        draft.unlink()
+
+
+def _load(path: Path) -> SigningKey:
+    # Opened once, so that what was checked is what is read.
+    with path.open("rb") as file:
+        status = os.fstat(file.fileno())
+        content = file.read()
+    if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & ~0o600:
+        raise UsageError(
+            f"the key {str(path)!r} is not yours alone, so its signatures say nothing",
+            hint="remove it; the next run makes a new one",
+        )
+    try:
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import (
+            Ed25519PrivateKey,
+        )
+        from cryptography.hazmat.primitives.serialization import (
+            load_pem_private_key,
+        )
+    except ImportError as error:
+        raise MissingExtraError(_FEATURE, extra=_EXTRA) from error
+    try:
+        key = load_pem_private_key(content, password=None)
+    except (ValueError, TypeError) as error:
+        raise _damaged(path) from error
+    if not isinstance(key, Ed25519PrivateKey):
+        raise _damaged(path)
+    return SigningKey(key)
+
+
+def _damaged(path: Path) -> JournalError:
+    return JournalError(
+        f"{str(path)!r} is not a key of Ed25519", hint="remove it; the next run makes a new one"
+    )

@@ -1,0 +1,199 @@
+"""Decides which files of a workspace reach neither prompt nor sandbox: ignored ones and secrets."""
+
+import codecs
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from assay.storage.configured_secrets import assigned_secret
+from assay.storage.gitignore import Repository, Rule, is_ignored, look_up_repository, parse_rules
+
+IGNORED: Final = "ignored by git"
+BY_NAME: Final = "named like a file with secrets"
+_PRIVATE_KEY: Final = "holds a private key"
+_TOKEN: Final = "holds an access token"  # noqa: S105 - says why, and is none
+_CREDENTIAL: Final = "holds a credential"
+
+_SECRET_FOLDERS: Final = re.compile(
+    r"(?:.*/)?(?:\.aws|\.ssh|\.gnupg|\.kube|\.azure|\.oci|\.config/gcloud)", re.IGNORECASE
+)
+_SECRET_FILES: Final = re.compile(
+    r"(?:.*/)?(?:"
+    r"\.env(?:\.[^/]+)?|[^/]+\.env|\.envrc"
+    r"|id_(?:rsa|dsa|ecdsa|ed25519)(?:_sk)?(?:[._-][^/]*(?<!pub))?|[^/]+\.(?:pem|key|ppk|p12|pfx|jks|keystore|kdbx)"
+    r"|[._]netrc|\.npmrc|\.pypirc|\.pgpass|\.my\.cnf|\.htpasswd|\.git-credentials|\.dockercfg"
+    r"|\.docker/config\.json|\.vault-token|\.s3cfg|\.boto|rclone\.conf|\.terraformrc|[^/]+\.tfstate(?:\.backup)?"
+    r"|(?:[^/]+[._-])?credentials(?:\.(?:json|toml|ya?ml|ini|csv))?|\.vault_pass|\.dev\.vars"
+    r"|secrets?\.(?:json|toml|ya?ml|ini)|(?:client_secret|service[-_]account)[^/]*\.json"
+    r"|kubeconfig(?:\.ya?ml)?|[^/]+\.kubeconfig"
+    r")",
+    re.IGNORECASE,
+)
+_FOR_EVERYBODY: Final = re.compile(
+    r".*\.(?:example|sample|template|tmpl|dist|defaults?)(?:\.[^/]+)?", re.IGNORECASE
+)
+_PUBLIC_BLOCK: Final = re.compile(rb"-----BEGIN (?:[A-Z0-9 ]*PUBLIC KEY|(?:X509 )?CERTIFICATE)")
+_KEY_BLOCK: Final = re.compile(
+    rb"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
+    rb"(?:\s|\\[nr]|[A-Za-z-]+: [^\r\n]*){1,20}[\"']?[ \t\"']*[A-Za-z0-9+/]{40}"
+)
+_TOKENS: Final = re.compile(
+    rb"(?<![A-Za-z0-9_-])(?:"
+    rb"sk-ant-[A-Za-z0-9_-]{40,}|sk-(?:proj-|or-v1-|svcacct-)[A-Za-z0-9_-]{40,}|sk-[A-Za-z0-9]{48}"
+    rb"|sk-[0-9a-f]{32}|dop_v1_[0-9a-f]{64}|AGE-SECRET-KEY-1[0-9A-Z]{58}"
+    rb"|gsk_[A-Za-z0-9]{40,}|gh[opsur]_[A-Za-z0-9]{36}|github_pat_[A-Za-z0-9_]{60,}"
+    rb"|glpat-[A-Za-z0-9_.-]{20,}|A(?:KIA|SIA)[0-9A-Z]{16}|AIza[0-9A-Za-z_-]{35}"
+    rb"|xox[abeoprs]-[0-9]{8,}-[A-Za-z0-9-]{16,}|hf_[A-Za-z0-9]{34}|npm_[A-Za-z0-9]{36}"
+    rb"|pypi-AgE[A-Za-z0-9_-]{50,}|e2b_[0-9a-f]{40}|[rs]k_live_[A-Za-z0-9]{24,}"
+    rb"|SG\.[\w-]{22}\.[\w-]{43}|ya29\.[A-Za-z0-9_-]{40,}|xai-[A-Za-z0-9]{60,}"
+    rb"|[0-9]{8,10}:AA[A-Za-z0-9_-]{33}"
+    rb")(?![A-Za-z0-9_-])"
+)
+_CONFIGURED: Final = re.compile(
+    rb"aws_secret_access_key[\"']?\s*[:=]\s*[\"']?(?P<aws>[A-Za-z0-9/+]{40})(?![A-Za-z0-9/+=])"
+    rb"|\bclient-key-data:\s*(?P<kube>[A-Za-z0-9+/]{40,})"
+    rb"|:_(?:authToken|auth|password)\s*=\s*[\"']?(?P<npm>[A-Za-z0-9+/=_-]{20,})"
+    rb"|\bAccountKey=(?P<azure>[A-Za-z0-9+/]{80,}={0,2})"
+    rb"|hooks\.slack\.com/services/(?P<slack>T[A-Z0-9]{6,}/B[A-Z0-9]{6,}/[A-Za-z0-9]{20,})"
+    rb"|discord(?:app)?\.com/api/webhooks/[0-9]{10,}/(?P<discord>[A-Za-z0-9_-]{40,})"
+    rb"|^[ \t]*machine\s+\S+\s+login\s+\S+\s+password\s+(?P<netrc>\S{8,})"
+    rb"|\"auths\"\s*:[^\0]{0,400}?\"auth\"\s*:\s*\"(?P<docker>[A-Za-z0-9+/]{20,}={0,2})\"",
+    re.IGNORECASE | re.MULTILINE,
+)
+"""Secrets that are known by the name before them: cloud, cluster, registry, login."""
+_BEFORE: Final = (
+    (b"aws_secret_access_key",),
+    (b"client-key-data",),
+    (b":_auth",),
+    (b":_password",),
+    (b"accountkey=",),
+    (b"hooks.slack.com/services/",),
+    (b"/api/webhooks/",),
+    (b"machine", b"login", b"password"),
+    (b'"auths"', b'"auth"'),
+)
+"""Words of these names: most files have none, and need not be searched."""
+_MADE_UP: Final = re.compile(rb"example|dummy|fake|abcdef|123456|xxxx", re.IGNORECASE)
+_LEAST_DISTINCT: Final = 9
+
+
+def secret_by_name(path: PurePosixPath, *, folder: bool) -> str:
+    """Return why a path is taken for a secret by its name; empty if it is not."""
+    text = str(path)
+    if folder:
+        return BY_NAME if _SECRET_FOLDERS.fullmatch(text) else ""
+    secret = _SECRET_FILES.fullmatch(text) and not _FOR_EVERYBODY.fullmatch(text)
+    return BY_NAME if secret else ""
+
+
+def secret_by_content(content: bytes, path: PurePosixPath | None = None) -> str:
+    """Return which secret a file holds; empty if there is none, or only one that is made up.
+
+    A file that is configuration by its path is searched for assigned passwords and tokens too.
+    """
+    content = _as_utf_8(content)
+    if b"PRIVATE KEY" in content and _KEY_BLOCK.search(content):
+        return _PRIVATE_KEY
+    if any(_is_real(found[0]) for found in _TOKENS.finditer(content)):
+        return _TOKEN
+    lowered = content.lower()
+    if any(all(word in lowered for word in words) for words in _BEFORE):
+        named = (found[found.lastgroup or 0] for found in _CONFIGURED.finditer(content))
+        if any(map(_is_real, named)):
+            return _CREDENTIAL
+    return _CREDENTIAL if path is not None and assigned_secret(path, content) else ""
+
+
+def _as_utf_8(content: bytes) -> bytes:
+    """Return text as patterns know it; some editors write UTF-16."""
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return content.decode("utf-16", "replace").encode("utf-8", "replace")
+    return content
+
+
+def _is_real(secret: bytes) -> bool:
+    return len(set(secret)) >= _LEAST_DISTINCT and not _MADE_UP.search(secret)
+
+
+def is_public(path: PurePosixPath, content: bytes) -> bool:
+    """Whether a file that is named like a key has only what everybody may see."""
+    return (
+        path.suffix.lower() == ".pem"
+        and b"PRIVATE KEY" not in content
+        and bool(_PUBLIC_BLOCK.search(content))
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A folder that is being read, with what holds for everything in it."""
+
+    path: PurePosixPath
+    rules: tuple[Rule, ...]
+    why: str = ""
+    """Why all in it is withheld that is not an exception."""
+    included: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guard:
+    """Says of the paths of one workspace what is withheld."""
+
+    repository: Repository
+    include: frozenset[PurePosixPath]
+    above: frozenset[PurePosixPath]
+    """The folders that lead to what is included."""
+
+    def start(self) -> Place:
+        root = PurePosixPath()
+        return Place(path=root, rules=self.repository.rules, included=root in self.include)
+
+    def ruled(self, place: Place, content: bytes) -> Place:
+        """Add the rules of the ignore file in a folder."""
+        base = self._name(place.path) + "/" if place.path.parts else self.repository.prefix
+        rules = (*place.rules, *parse_rules(content, base))
+        return Place(path=place.path, rules=rules, why=place.why, included=place.included)
+
+    def enter(self, place: Place, path: PurePosixPath) -> Place:
+        """Go down one folder."""
+        included = place.included or path in self.include
+        why = "" if included else place.why or self._of_folder(place, path)
+        return Place(path=path, rules=place.rules, why=why, included=included)
+
+    def is_closed(self, place: Place) -> bool:
+        """Whether nothing in a folder is to be read."""
+        tracked = place.why == IGNORED and self._name(place.path) in self.repository.tracked
+        return bool(place.why) and place.path not in self.above and not tracked
+
+    def of_file(self, place: Place, path: PurePosixPath) -> str:
+        """Return why a file is withheld, whatever it holds; empty if it is not."""
+        if self.is_included(place, path):
+            return ""
+        name = self._name(path)
+        why = place.why or (IGNORED if is_ignored(place.rules, name, folder=False) else "")
+        if why == IGNORED and name in self.repository.tracked:
+            why = ""
+        return why or secret_by_name(path, folder=False)
+
+    def is_included(self, place: Place, path: PurePosixPath) -> bool:
+        return place.included or path in self.include
+
+    def _of_folder(self, place: Place, path: PurePosixPath) -> str:
+        if secret := secret_by_name(path, folder=True):
+            return secret
+        return IGNORED if is_ignored(place.rules, self._name(path), folder=True) else ""
+
+    def _name(self, path: PurePosixPath) -> str:
+        return f"{self.repository.prefix}{path}"
+
+
+def build_guard(folder: Path, include: Iterable[PurePosixPath]) -> Guard:
+    """Look at a folder and at the repository around it."""
+    named = frozenset(include)
+    return Guard(
+        repository=look_up_repository(folder),
+        include=named,
+        above=frozenset(parent for path in named for parent in path.parents),
+    )

@@ -1,0 +1,103 @@
+"""One run at a time works on a folder: two would overwrite each other's files."""
+
+import fcntl
+import hashlib
+import os
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+import anyio
+
+from assay.contracts.errors import UsageError
+from assay.storage.secure_files import make_folder
+
+_OWNERS: Final = "workspaces"
+_BETWEEN_TRIES_S: Final = 0.2
+_NAME_CHARS: Final = 24
+_LONGEST_OWNER: Final = 200
+
+
+def _no_name(run: str) -> None:
+    del run
+
+
+@asynccontextmanager
+async def hold_workspace(
+    workspace: Path | None,
+    state_dir: Path,
+    *,
+    wait: bool = False,
+    on_notice: Callable[[str], None] = _no_name,
+) -> AsyncGenerator[Callable[[str], None]]:
+    """Be the only run that works on a folder; gives a function that notes the name of the run.
+
+    The kernel releases the lock of a process that dies. A folder that cannot be locked, on some
+    network file systems, is worked on without.
+
+    Raises:
+        UsageError: If another run works on it, unless `wait` is set.
+    """
+    descriptor = _opened(workspace)
+    if descriptor is None or workspace is None:
+        yield _no_name
+        return
+    owner = state_dir / _OWNERS / _name_of(workspace)
+    try:
+        if not _is_taken(descriptor):
+            told = f"{_who(owner)} works on the folder {_where(workspace)!r}"
+            if not wait:
+                raise UsageError(
+                    f"{told}, and two runs would overwrite each other's files",
+                    hint="add --wait to start when it has ended, or stop it",
+                )
+            on_notice(f"waiting: {told}")
+            while not _is_taken(descriptor):  # noqa: ASYNC110 - another process does not set events
+                await anyio.sleep(_BETWEEN_TRIES_S)
+
+        def note(run: str) -> None:
+            with suppress(OSError):
+                make_folder(owner.parent)
+                owner.write_text(f"run {run!r} (process {os.getpid()})")
+
+        yield note
+        with suppress(OSError):
+            owner.unlink(missing_ok=True)
+    finally:
+        os.close(descriptor)
+
+
+def _opened(workspace: Path | None) -> int | None:
+    if workspace is None:
+        return None
+    with suppress(OSError):
+        return os.open(workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    return None
+
+
+def _is_taken(descriptor: int) -> bool:
+    """Try to take the lock; a file system that has none counts as taken."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _name_of(workspace: Path) -> str:
+    place = os.fsencode(workspace.resolve())
+    return hashlib.sha256(place).hexdigest()[:_NAME_CHARS]
+
+
+def _where(workspace: Path) -> str:
+    return str(workspace.absolute())
+
+
+def _who(owner: Path) -> str:
+    with suppress(OSError, UnicodeDecodeError):
+        if said := owner.read_text()[:_LONGEST_OWNER].strip():
+            return said
+    return "another run"

@@ -1,0 +1,60 @@
+"""What happens in runs and conversations, for the log: kinds, numbers and ids, never what was said.
+
+Who wants the words finds them with the run or the session, by its id.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import fields
+from enum import Enum
+from typing import Any, Final
+
+from assay.contracts.chat import CellPrinted, DialogueEvent, is_passing
+from assay.contracts.events import OutputArrived, RunEnded, RunEvent, TextArrived
+from assay.contracts.messages import Usage
+
+_RUNS: Final = logging.getLogger("assay.run")
+_CONVERSATIONS: Final = logging.getLogger("assay.chat")
+_TOLD: Final = frozenset({"model", "tool", "status"})
+"""Texts that are names and nothing else."""
+
+
+def note_run(run: str) -> Callable[[RunEvent], None]:
+    """Return a listener that writes the course of a run into the log."""
+
+    def note(event: RunEvent) -> None:
+        if isinstance(event, TextArrived | OutputArrived):
+            return
+        more = facts_of(event.outcome) if isinstance(event, RunEnded) else {}
+        _RUNS.info("%s", event.kind, extra={"run": run} | facts_of(event) | more)
+
+    return note
+
+
+def note_dialogue(session: str) -> Callable[[DialogueEvent], None]:
+    """Return a listener that writes the course of a conversation into the log."""
+
+    def note(event: DialogueEvent) -> None:
+        if not is_passing(event) and not isinstance(event, CellPrinted):
+            _CONVERSATIONS.info("%s", event.kind, extra={"session": session} | facts_of(event))
+
+    return note
+
+
+def facts_of(event: Any) -> dict[str, Any]:  # noqa: ANN401 - any dataclass that tells of something
+    """Return the numbers of an event and the names in it, and nothing that a person could write."""
+    found: dict[str, Any] = {}
+    for field in fields(event):
+        value = getattr(event, field.name)
+        match value:
+            case Enum():
+                found[field.name] = value.value
+            case bool() | int() | float():
+                found[field.name] = value
+            case Usage():
+                found |= {name: fact for name, fact in facts_of(value).items() if fact}
+            case str() if field.name in _TOLD:
+                found[field.name] = value
+            case _:
+                pass
+    return found

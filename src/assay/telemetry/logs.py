@@ -1,0 +1,325 @@
+"""What commands did, as JSON lines in the state folder; never a secret, and never in their way.
+
+A log that cannot be written costs nobody a result: it is given up, and said so under `--verbose`.
+"""
+
+import json
+import logging
+import os
+import shlex
+import sys
+import time
+import traceback
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from logging.handlers import QueueHandler, QueueListener
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, Final, cast
+
+from assay.contracts.errors import AssayError
+
+FOLDER: Final = "logs"
+_NAME: Final = "assay-{day}.jsonl"
+_LARGEST_FILE: Final = 8 << 20
+_MOST_FILES: Final = 14
+_LONGEST_TEXT: Final = 4_000
+_LONGEST_TRACEBACK: Final = 16_000
+_STANDARD: Final = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime"}
+_SECRET_NAMES: Final = (
+    "authorization", "cookie", "api_key", "apikey", "api-key", "token", "password", "secret",
+)  # fmt: skip
+_HIDDEN: Final = "[redacted]"
+
+Redact = Callable[[str], str]
+_LOG: Final = logging.getLogger("assay.command")
+
+
+class LogFolder:
+    """The files of the log: one a day, for its owner alone, and not more than a few of them."""
+
+    def __init__(self, folder: Path, *, today: Callable[[], str] | None = None) -> None:
+        self.folder = folder
+        self._today = today or _today
+        self._day = ""
+        self._descriptor = -1
+
+    def append(self, line: bytes) -> None:
+        """Write a line in one piece, so that commands that run side by side do not mix.
+
+        Raises:
+            OSError: If it cannot be written.
+        """
+        if self._day != self._today() or os.fstat(self._descriptor).st_size > _LARGEST_FILE:
+            self._open()
+        os.write(self._descriptor, line)
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+        self._descriptor, self._day = -1, ""
+
+    def _open(self) -> None:
+        self.close()
+        _make_private(self.folder)
+        day = self._today()
+        path = self.folder / _NAME.format(day=day)
+        if path.exists() and path.stat().st_size > _LARGEST_FILE:
+            path.replace(self.folder / _NAME.format(day=f"{day}-earlier"))
+        for old in sorted(self.folder.glob(_NAME.format(day="*")))[: -_MOST_FILES + 1]:
+            if old != path:
+                old.unlink(missing_ok=True)
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        self._descriptor = os.open(path, flags, 0o600)
+        self._day = day
+
+
+def _make_private(folder: Path) -> None:
+    if folder.is_dir():
+        return
+    if folder.parent == Path(folder.anchor):
+        # A home that does not exist is not made for the sake of a log.
+        raise FileNotFoundError(f"there is no folder {str(folder)!r}")
+    _make_private(folder.parent)
+    folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def _today() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%d")
+
+
+class JsonLines(logging.Handler):
+    """Writes records into the state folder, which is looked up only when there is one to write."""
+
+    def __init__(self, open_log: Callable[[], tuple[LogFolder, Redact]]) -> None:
+        super().__init__()
+        self._open_log = open_log
+        self._log: tuple[LogFolder, Redact] | None = None
+        self._held: logging.LogRecord | None = None
+        self._hidden: tuple[str, ...] = ()
+        self.trouble = ""
+        """Why nothing is written; empty if it is."""
+
+    def hide(self, values: Sequence[str]) -> None:
+        """Keep these values out of everything that is written from now on."""
+        self._hidden = (*self._hidden, *values)
+        if self._log is not None:
+            folder, redact = self._log
+            self._log = folder, _hiding(values, redact)
+
+    def hold(self, record: logging.LogRecord) -> None:
+        """Write this one before the next, if there is a next: asking for help leaves no trace."""
+        self._held = record
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self.trouble:
+            return
+        held, self._held = self._held, None
+        try:
+            if self._log is None:
+                folder, redact = self._open_log()
+                self._log = folder, _hiding(self._hidden, redact)
+            folder, redact = self._log
+            for each in (held, record):
+                if each is not None:
+                    folder.append(line_of(each, redact))
+        except (OSError, AssayError) as error:
+            self.trouble = str(error)
+
+    def close(self) -> None:
+        if self._log is not None:
+            self._log[0].close()
+        super().close()
+
+
+def line_of(record: logging.LogRecord, redact: Redact) -> bytes:
+    """Return a record as one line of JSON without anything secret."""
+    at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+    fields: dict[str, Any] = {
+        "at": at.replace("+00:00", "Z"),
+        "level": record.levelname.lower(),
+        "logger": record.name,
+        "message": _plain(record.getMessage(), redact),
+        "pid": record.process,
+    }
+    for name, value in fields_of(record).items():
+        fields[name] = _plain({name: value}, redact)[name]
+    if record.exc_info and record.exc_info[1] is not None:
+        told = "".join(traceback.format_exception(record.exc_info[1]))
+        fields["traceback"] = redact(told[-_LONGEST_TRACEBACK:])
+    return json.dumps(fields).encode() + b"\n"
+
+
+def fields_of(record: logging.LogRecord) -> dict[str, Any]:
+    """Return what was given besides the message: ids of runs and sessions, numbers."""
+    return {name: value for name, value in record.__dict__.items() if name not in _STANDARD}
+
+
+def _plain(value: Any, redact: Redact) -> Any:  # noqa: ANN401 - anything that somebody logs
+    match value:
+        case None | bool() | int() | float():
+            return value
+        case Mapping():
+            pairs = cast("Mapping[object, object]", value)
+            return {
+                str(name): _HIDDEN if _is_secret(str(name)) else _plain(item, redact)
+                for name, item in pairs.items()
+            }
+        case list() | tuple():
+            return [_plain(item, redact) for item in cast("Sequence[object]", value)]
+        case _:
+            return redact(str(value)[:_LONGEST_TEXT])
+
+
+def _is_secret(name: str) -> bool:
+    # "tokens" are counted; a "token" is kept to oneself.
+    lowered = name.lower().replace("tokens", "")
+    return any(word in lowered for word in _SECRET_NAMES)
+
+
+class OnScreen(logging.Formatter):
+    """A record as a line for people: when, from where, what, and the fields behind it."""
+
+    def __init__(self, redact: Redact) -> None:
+        super().__init__()
+        self._redact = redact
+
+    def format(self, record: logging.LogRecord) -> str:
+        when = time.strftime("%H:%M:%S", time.localtime(record.created))
+        fields = _plain(fields_of(record), self._redact)
+        behind = "".join(f" {name}={value}" for name, value in fields.items())
+        source = record.name.removeprefix("assay.")
+        text = self._redact(record.getMessage()) + behind
+        # Nothing that moves a cursor gets through.
+        text = "".join(letter if letter.isprintable() else " " for letter in text)
+        return f"{when} {record.levelname.lower()} {source}: {text}"
+
+
+class InLines(logging.Formatter):
+    """A record as a line of JSON, for whoever collects what services write."""
+
+    def __init__(self, redact: Redact) -> None:
+        super().__init__()
+        self._redact = redact
+
+    def format(self, record: logging.LogRecord) -> str:
+        return line_of(record, self._redact).decode().rstrip()
+
+
+class CommandLog:
+    """The log of one command, from its first word to its exit code."""
+
+    def __init__(self, words: Sequence[str], *, verbose: bool) -> None:
+        self._started = time.monotonic()
+        self._file = JsonLines(_open_log)
+        self._handlers: list[logging.Handler] = [self._file]
+        if verbose:
+            screen = logging.StreamHandler(sys.stderr)
+            screen.setFormatter(OnScreen(pattern_redaction()))
+            self._handlers.append(screen)
+        for handler in self._handlers:
+            _PACKAGE.addHandler(handler)
+        self._level = _PACKAGE.level
+        _PACKAGE.setLevel(logging.INFO)
+        # In one piece, so that what stands behind an option like `--token` is seen as its value.
+        written = {"words": shlex.join(words)}
+        record = _LOG.makeRecord(
+            _LOG.name, logging.INFO, __file__, 0, "began", (), None, extra=written
+        )
+        self._file.hold(record)
+        for handler in self._handlers[1:]:
+            handler.handle(record)
+
+    def ended(self, exit_code: int) -> None:
+        """Note how it ended."""
+        took = round(time.monotonic() - self._started, 3)
+        _LOG.info("ended", extra={"exit_code": int(exit_code), "duration_s": took})
+
+    def failed(self, error: Exception, *, trouble: str = "") -> None:
+        """Note what ended it; a mistake of ours comes with its traceback.
+
+        `trouble` is what the machine refused, if that is the reason.
+        """
+        fields = {"error": type(error).__name__}
+        if told := str(error) if isinstance(error, AssayError) else trouble:
+            _LOG.error("%s", told, extra=fields)
+        else:
+            _LOG.critical("%s", error, extra=fields, exc_info=error)
+
+    def close(self) -> None:
+        """Give the logger back as it was."""
+        for handler in self._handlers:
+            _PACKAGE.removeHandler(handler)
+            if handler is self._file and self._file.trouble and len(self._handlers) > 1:
+                print(f"no log is written: {self._file.trouble}", file=sys.stderr)  # noqa: T201 - the logger is what failed
+            handler.close()
+        _PACKAGE.setLevel(self._level)
+
+
+_PACKAGE: Final = logging.getLogger("assay")
+
+
+class _Untouched(QueueHandler):
+    def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
+        # It stays in this process, so that nothing of it has to be made into text first.
+        return record
+
+
+@contextmanager
+def written_beside() -> Generator[None]:
+    """Have the log written by a thread of its own: an event loop does not wait for a disk."""
+    handlers = tuple(_PACKAGE.handlers)
+    records: SimpleQueue[Any] = SimpleQueue()
+    door = _Untouched(records)
+    writer = QueueListener(records, *handlers, respect_handler_level=True)
+    for handler in handlers:
+        _PACKAGE.removeHandler(handler)
+    _PACKAGE.addHandler(door)
+    writer.start()
+    try:
+        yield
+    finally:
+        writer.stop()
+        _PACKAGE.removeHandler(door)
+        for handler in handlers:
+            _PACKAGE.addHandler(handler)
+
+
+def hide_secrets(values: Sequence[str]) -> None:
+    """Keep secrets out of the log that were not known when it was opened: those of a workspace."""
+    for handler in _PACKAGE.handlers:
+        if isinstance(handler, JsonLines):
+            handler.hide(values)
+
+
+def pattern_redaction() -> Redact:
+    """Return what hides everything that looks like a secret."""
+    from assay.text.redaction import redact
+
+    return redact
+
+
+def full_redaction(known: Sequence[str]) -> Redact:
+    """Return what hides these values, and everything else that looks like a secret."""
+    return _hiding(known, pattern_redaction())
+
+
+def _hiding(known: Sequence[str], then: Redact) -> Redact:
+    values = sorted({value for value in known if value}, key=len, reverse=True)
+
+    def redact(text: str) -> str:
+        for value in values:
+            text = text.replace(value, _HIDDEN)
+        return then(text)
+
+    return redact
+
+
+def _open_log() -> tuple[LogFolder, Redact]:
+    from assay.settings.load import load_settings
+    from assay.settings.types import secrets_in
+
+    # Keys of a project are hidden too.
+    settings = load_settings(project=Path.cwd())
+    return LogFolder(settings.state_dir / FOLDER), full_redaction(secrets_in(settings))

@@ -1,0 +1,1 @@
+"""Text helpers: truncation, plurals, diffs, redaction."""

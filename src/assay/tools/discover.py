@@ -1,0 +1,82 @@
+"""Finds tools that are declared in files: Assay's, the person's, the project's."""
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Final
+
+from assay.contracts.errors import UsageError
+from assay.settings.sections import Approval
+from assay.tools.registered import RegisteredTool
+from assay.tools.workspace import WORKSPACE_TOOLS
+from assay.tools.yaml_tool import DeclaredTool, load_tool
+
+SHIPPED: Final = Path(__file__).with_name("registry")
+PROJECT_FOLDER: Final = Path(".assay") / "tools"
+_MOST_FILES: Final = 200
+
+OnNotice = Callable[[str], None]
+"""Told about what had to be left out, in one line for a person."""
+
+
+def collect(
+    user_folder: Path,
+    project: Path | None,
+    approvals: Mapping[str, Approval],
+    on_notice: OnNotice,
+) -> tuple[RegisteredTool, ...]:
+    """Return the built-in tools and those of all files; a file that is wrong is told and left out.
+
+    A name that is taken stays with who has it: built-in, then shipped, the person's, the project's.
+    """
+    found = {
+        tool.spec.name: RegisteredTool(tool=tool, origin="assay", approval="allow")
+        for tool in WORKSPACE_TOOLS
+    }
+    folders = [(SHIPPED, True), (user_folder, True)]
+    folders += [(project / PROJECT_FOLDER, False)] if project is not None else []
+    for folder, trusted in folders:
+        for path in tool_files(folder):
+            try:
+                tool = load_tool(path)
+            except UsageError as error:
+                on_notice(f"left out a tool: {error}")
+                continue
+            name = tool.spec.name
+            if name in found:
+                on_notice(f"left out a tool: {path}: {name!r} is there from {found[name].origin}")
+                continue
+            approval = _said(tool, trusted=trusted)
+            found[name] = RegisteredTool(tool=tool, origin=_origin(path), approval=approval)
+    return with_policy(found.values(), approvals)
+
+
+def tool_files(folder: Path) -> tuple[Path, ...]:
+    """Return the files of a folder that could be tools, in order; none if there is no folder."""
+    try:
+        found = sorted(path for path in folder.iterdir() if path.suffix in {".yaml", ".yml"})
+    except OSError:
+        return ()
+    return tuple(found[:_MOST_FILES])
+
+
+def with_policy(
+    tools: Iterable[RegisteredTool], approvals: Mapping[str, Approval]
+) -> tuple[RegisteredTool, ...]:
+    """Return the tools as the person's own settings will have them."""
+    return tuple(
+        RegisteredTool(
+            tool=each.tool,
+            origin=each.origin,
+            approval=approvals.get(each.tool.spec.name, each.approval),
+        )
+        for each in tools
+    )
+
+
+def _said(tool: DeclaredTool, *, trusted: bool) -> Approval:
+    # A project is often somebody else's: its files cannot agree in the person's name.
+    return "ask" if tool.approval == "allow" and not trusted else tool.approval
+
+
+def _origin(path: Path) -> str:
+    return "assay" if path.parent == SHIPPED else str(path)

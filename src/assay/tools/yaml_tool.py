@@ -1,0 +1,202 @@
+"""Tools declared in YAML files: what a file says, checked, with the line of what is wrong.
+
+What a tool runs, it runs in the sandbox. Its arguments reach it as JSON on standard input, and as
+whole words of a command line; they never go through a shell.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Any, Final, Self, cast
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
+
+from assay.contracts.errors import ToolError, UsageError
+from assay.contracts.execution import Command, Program, PythonCode
+from assay.contracts.messages import ToolSpec
+from assay.contracts.ports import OnOutput, Sandbox, ignore_output
+from assay.settings.sections import Approval
+from assay.tools.arguments import told_to_the_model
+from assay.tools.run import run_program
+from assay.tools.schemas import check_arguments, find_fault, strict
+from assay.tools.yaml_lines import MOST_BYTES, Read, YamlError, read_yaml
+
+_PLACEHOLDER: Final = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_LONGEST_S: Final = 3600.0
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class _Run(_Part):
+    argv: list[str] | None = Field(default=None, min_length=1)
+    python: str | None = Field(default=None, min_length=1)
+
+    @model_validator(mode="after")
+    def _one_of_them(self) -> Self:
+        if (self.argv is None) == (self.python is None):
+            raise ValueError("give either argv or python")
+        return self
+
+
+class _Limits(_Part):
+    timeout_s: float = Field(default=60.0, gt=0, le=_LONGEST_S)
+
+
+class _Declaration(_Part):
+    name: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
+    description: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)] = Field(
+        max_length=2000
+    )
+    arguments: dict[str, Any] = Field(default_factory=lambda: {"type": "object"})
+    run: _Run
+    limits: _Limits = Field(default_factory=_Limits)
+    approval: Approval = "ask"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeclaredTool:
+    """A tool that a file describes."""
+
+    spec: ToolSpec
+    argv: tuple[str, ...]
+    """Empty if it is Python."""
+    source: bytes
+    timeout_s: float
+    approval: Approval
+    """What its file says; whoever loads it decides whether that counts."""
+
+    async def call(
+        self,
+        arguments: Mapping[str, Any],
+        sandbox: Sandbox,
+        *,
+        on_output: OnOutput = ignore_output,
+    ) -> str:
+        properties: Mapping[str, Any] = self.spec.parameters.get("properties", {})
+        check_arguments(self.spec.name, self.spec.parameters, arguments)
+        usual: dict[str, Any] = {
+            name: cast("Mapping[str, Any]", schema)["default"]
+            for name, schema in properties.items()
+            if isinstance(schema, Mapping) and "default" in schema
+        }
+        with told_to_the_model():
+            program = self._program({**usual, **arguments}, sandbox)
+        return await run_program(program, sandbox, on_output)
+
+    def _program(self, arguments: Mapping[str, Any], sandbox: Sandbox) -> Program:
+        stdin = json.dumps(arguments).encode()
+        timeout_s = min(self.timeout_s, sandbox.limits.wall_s)
+        if self.argv:
+            words = _fill(self.argv, arguments)
+            return Command(argv=words, stdin=stdin, timeout_s=timeout_s, cwd=PurePosixPath())
+        name = f"{self.spec.name}.py"
+        return PythonCode(source=self.source, filename=name, stdin=stdin, timeout_s=timeout_s)
+
+
+def _fill(template: tuple[str, ...], arguments: Mapping[str, Any]) -> tuple[str, ...]:
+    """Put arguments into a command line, each as one word, whatever is in it.
+
+    A word whose argument was left out is left out too; a list as a whole word becomes many words.
+
+    Raises:
+        ToolError: If an argument would be taken for an option.
+    """
+    words: list[str] = []
+    for word in template:
+        names = _PLACEHOLDER.findall(word)
+        if any(name not in arguments for name in names):
+            continue
+        whole = _PLACEHOLDER.fullmatch(word)
+        values = arguments[whole[1]] if whole else None
+        if isinstance(values, list):
+            filled = [_as_word(each) for each in cast("list[Any]", values)]
+        else:
+            filled = [_PLACEHOLDER.sub(lambda found: _as_word(arguments[found[1]]), word)]
+        if word.startswith("{") and names and "--" not in words:
+            _check_no_option(names[0], filled, arguments[names[0]])
+        words += filled
+    return tuple(words)
+
+
+def _check_no_option(name: str, filled: list[str], value: object) -> None:
+    if isinstance(value, int | float):
+        return
+    if any(each.startswith("-") for each in filled):
+        raise ToolError(f"{name} must not begin with `-`: it would be taken for an option")
+
+
+def _as_word(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def load_tool(path: Path) -> DeclaredTool:
+    """Read one file.
+
+    Raises:
+        UsageError: If it is not a tool; names the file, the line and the key.
+        MissingExtraError: If what reads YAML is not installed.
+    """
+    try:
+        with path.open("rb") as file:
+            content = file.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise UsageError(f"cannot read {str(path)!r}: {error.strerror}") from error
+    if len(content) > MOST_BYTES:
+        raise UsageError(f"{path}: more than {MOST_BYTES} bytes are no description of a tool")
+    try:
+        read = read_yaml(content.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: this is not text") from error
+    except YamlError as error:
+        raise _fault(path, error.line, "", str(error)) from error
+    return _build(path, read)
+
+
+def _build(path: Path, read: Read) -> DeclaredTool:
+    try:
+        found = _Declaration.model_validate(read.value)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = tuple(first["loc"])
+        message = first["msg"].removeprefix("Value error, ").lower()
+        raise _fault(path, read.line_of(where), _dotted(where), message) from error
+    fault = find_fault(found.arguments)
+    if fault is not None:
+        where = ("arguments", *fault[0])
+        raise _fault(path, read.line_of(where), _dotted(where), fault[1])
+    known = found.arguments.get("properties", {})
+    for place, word in enumerate(found.run.argv or ()):
+        if unknown := [name for name in _PLACEHOLDER.findall(word) if name not in known]:
+            where = ("run", "argv", place)
+            message = f"there is no argument {unknown[0]!r}"
+            raise _fault(path, read.line_of(where), _dotted(where), message)
+    parameters = strict(found.arguments)
+    return DeclaredTool(
+        spec=ToolSpec(name=found.name, description=found.description, parameters=parameters),
+        argv=tuple(found.run.argv or ()),
+        source=(found.run.python or "").encode(),
+        timeout_s=found.limits.timeout_s,
+        approval=found.approval,
+    )
+
+
+def _dotted(path: tuple[str | int, ...]) -> str:
+    return ".".join(map(str, path))
+
+
+def _fault(path: Path, line: int, key: str, message: str) -> UsageError:
+    named = f", {key}" if key else ""
+    return UsageError(
+        f"{path}, line {line}{named}: {message}", hint="docs/reference/tools.md has examples"
+    )

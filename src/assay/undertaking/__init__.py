@@ -1,1 +1,0 @@
-"""One run from what a person asks to the files that are handed over, for every way in."""

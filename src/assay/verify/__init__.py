@@ -1,0 +1,1 @@
+"""The independent check: runners, canaries, inverted tests, static analysis."""

@@ -1,0 +1,321 @@
+# ruff: noqa: ANN401 - hooks are given what pytest has no public type for
+"""Runs pytest as the person's command would, and tells what really happened to each test."""
+
+import ast
+import builtins
+import importlib
+import importlib.metadata
+import os
+import random
+import sys
+import unittest
+from collections.abc import Callable, Generator
+from functools import partial
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+import pytest
+from _pytest.assertion.rewrite import rewrite_asserts
+from _pytest.config import default_plugins
+from _pytest.runner import runtestprotocol
+from _pytest.unittest import UnitTestCase
+
+from assay.verify.drivers.audit_hook import Workspace, new_finders, watch_acts
+from assay.verify.drivers.canaries import METHODS, PLAIN, WITH_PYTEST, Names
+from assay.verify.drivers.channel import Say
+from assay.verify.drivers.executed import ExecutedFiles, project_path
+from assay.verify.drivers.integrity import watch_library, watch_runner
+from assay.verify.drivers.leftover_processes import living_processes
+from assay.verify.drivers.memory_access import hide_memory, watch_hearts
+from assay.verify.drivers.perturb_values import other_than, same_as
+from assay.verify.drivers.skip_origin import Places
+from assay.verify.drivers.source_check import Originals
+
+_DETAIL_CHARS, _DETAILS_IN_FULL = 4000, 60
+_AUTOLOAD = "PYTEST_DISABLE_PLUGIN_AUTOLOAD"
+_LOOK_ALWAYS, _LOOK_EVERY = 200, 25
+_CACHE_OPTIONS = (
+    "--lf",
+    "--last",
+    "--ff",
+    "--failed",
+    "--nf",
+    "--new",
+    "--sw",
+    "--step",
+    "--cache",
+)
+
+
+class _Witness:
+    """A plugin that plants canaries and tells of every test."""
+
+    def __init__(self, order: "dict[str, Any]", say: Say) -> None:
+        self.order = order
+        self.say = say
+        self.workspace = Workspace(order)
+        self.places = Places(
+            self.workspace, say, pytest.skip.Exception, pytest.xfail.Exception, unittest.SkipTest
+        )
+        self.originals = Originals(order)
+        self.library = watch_library(self.originals.files, order["path"].split(os.pathsep))
+        self.differences: Callable[[], list[str]] = list
+        self.touched: Callable[[], list[str]] = list
+        self.canaries: set[pytest.Item] = set()
+        self.reached: set[str] = set()
+        self.states: dict[str, list[str]] = {}
+        self.told = 0
+        self.failures = 0
+        self.plugins: set[str] | None = None
+        builtins.__dict__.update(
+            zip(order["words"], (self.reached.add, same_as, other_than), strict=True)
+        )
+
+    def pytest_load_initial_conftests(self, early_config: pytest.Config) -> None:
+        # Here pytest's own plugins have changed what they change, and no file was imported yet.
+        self.differences, self.touched = watch_runner(), watch_hearts()
+        for file in self.originals.files:
+            self.originals.add(partial(_rewritten, file, early_config))
+
+    def pytest_configure(self, config: pytest.Config) -> None:
+        # A run that stops at the first failure would hide the rest, canaries and all.
+        config.option.maxfail = 0
+        if self.order["brief"]:
+            config.option.tbstyle = "line"
+        del os.environ[_AUTOLOAD]  # noqa: TID251 - a word to pytest, not a setting
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_collection_modifyitems(
+        self, session: pytest.Session, items: "list[pytest.Item]"
+    ) -> Generator[None, Any, Any]:
+        outcome = yield
+        if self.order["reverse"]:
+            items.reverse()
+        if self.order["canaries"] and items:
+            _plant(items, self.canaries)
+        self.plugins = {name for name, _ in session.config.pluginmanager.list_name_plugin()}
+        self._look_around()
+        return outcome
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_make_collect_report(self) -> Generator[None, Any, Any]:
+        report = yield
+        if report.skipped:
+            text = self._skip(report, [getattr(report.call.excinfo, "value", None)])
+            self._tell_collection(report.nodeid, text, "skipped")
+        return report
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self._tell_collection(report.nodeid, str(report.longrepr), "error")
+
+    def _tell_collection(self, node: str, text: str, status: str) -> None:
+        self.say(["test", node, status, _last_line(text), _shorten(text), ""])
+        self.told += 1
+
+    def _skip(self, report: Any, errors: "list[Any]") -> str:
+        """Why a test is skipped, in one line that begins with where that was decided."""
+        match report.longrepr:
+            case (str(path), _, str(reason)):
+                pass
+            case _:
+                path, reason = report.location[0], f"expected to fail: {report.wasxfail}"
+        place = self.places.tell(*errors) or self.workspace.path(path)
+        return " ".join(f"{place}: {reason}".split())
+
+    def pytest_internalerror(self, excinfo: Any) -> None:
+        self.say(["broken", excinfo.typename, str(excinfo.value)])
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item, nextitem: Any) -> "bool | None":
+        self.states[item.nodeid] = []
+        self.reached.clear()
+        if item not in self.canaries:
+            self._recognise(item)
+            return None
+        # Not logged: it is nobody's failure, in no summary and no exit code.
+        reports = runtestprotocol(item, log=False, nextitem=nextitem)
+        caught = any(report.when == "call" and report.failed for report in reports)
+        caught = caught and any(state.startswith("failed") for state in self.states[item.nodeid])
+        self.say(["canary", item.nodeid, "caught" if caught else "missed"])
+        self._look()
+        return True
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_makereport(self, item: pytest.Item, call: Any) -> Generator[None, Any, Any]:
+        errors = [getattr(call.excinfo, "value", None)]
+        report = yield
+        errors.append(getattr(call.excinfo, "value", None))
+        raised = call.excinfo is not None and not call.excinfo.errisinstance(pytest.skip.Exception)
+        expected = hasattr(report, "wasxfail") or report.skipped
+        # What was raised is believed over what is said of it.
+        if (raised and not expected) or report.failed:
+            state = "failed" if call.when == "call" else "error"
+            text = str(report.longrepr or (call.excinfo and call.excinfo.value) or "")
+            self.states.setdefault(item.nodeid, []).append(state + "\0" + text)
+        elif expected and not report.passed:
+            # Behind a mark that excuses a test, it may fail wherever it likes.
+            marked = raised and not isinstance(errors[-1], pytest.xfail.Exception)
+            text = self._skip(report, [] if marked else errors)
+            self.states.setdefault(item.nodeid, []).append("skipped\0" + text)
+        return report
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed and not self.states.get(report.nodeid):
+            self.states.setdefault(report.nodeid, []).append("failed\0" + str(report.longrepr))
+
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        states = self.states.pop(nodeid, [])
+        worst = min(states, key=_badness) if states else "passed\0"
+        status, _, text = worst.partition("\0")
+        self.failures += status != "passed"
+        detail = _shorten(text) if self.failures <= _DETAILS_IN_FULL else ""
+        reached = ",".join(sorted(self.reached))
+        self.say(["test", nodeid, status, _last_line(text), detail, reached])
+        self.told += 1
+        if self.told < _LOOK_ALWAYS or self.told % _LOOK_EVERY == 0:
+            self._look()
+
+    def _recognise(self, item: pytest.Item) -> None:
+        # The instance that it is bound to is not made before it runs.
+        function: Any = getattr(item, "_obj", None) or getattr(item, "obj", None)
+        path = self.originals.stranger(function) if isinstance(item, pytest.Function) else None
+        if path is not None:
+            self.say(["replaced", item.nodeid, path])
+
+    def _look_around(self) -> None:
+        for name in (*self.library(), *self.touched()):
+            self.say(["changed", name])
+        for path in new_finders(self.workspace):
+            self.say(["seen", "sys.meta_path", path])
+
+    def _look(self) -> None:
+        for name in self.differences():
+            self.say(["patched", name])
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        self._look()
+        self._look_around()
+        for item in session.items:
+            if item not in self.canaries:
+                self._recognise(item)
+        now = {name for name, _ in session.config.pluginmanager.list_name_plugin()}
+        for name in sorted(now - (self.plugins or now)):
+            self.say(["patched", f"plugin {name}"])
+
+
+def _badness(state: str) -> int:
+    return ("failed", "error", "skipped").index(state.partition("\0")[0])
+
+
+def _last_line(text: str) -> str:
+    errors = [line[1:].strip() for line in text.splitlines() if line.startswith("E ")]
+    lines = errors[:1] or [line for line in text.splitlines() if line.strip()][-1:]
+    return lines[0][:300] if lines else ""
+
+
+def _shorten(text: str) -> str:
+    if len(text) <= _DETAIL_CHARS:
+        return text
+    half = _DETAIL_CHARS // 2
+    return f"{text[:half]}\n[... {len(text) - 2 * half} characters left out ...]\n{text[-half:]}"
+
+
+def _plant(items: "list[pytest.Item]", canaries: "set[pytest.Item]") -> None:
+    modules = list({item.getparent(pytest.Module): None for item in items})
+    pick = random.SystemRandom()
+    templates = (*pick.sample(PLAIN, 3), *pick.sample(WITH_PYTEST, 2), *pick.sample(METHODS, 2))
+    for template in templates:
+        module = pick.choice(modules)
+        if module is None:
+            continue
+        make = _make_method if template in METHODS else _make_function
+        canary = make(module, template)
+        canaries.add(canary)
+        # Beside the module's own tests, since its fixtures are set up once for all of them.
+        places = [at for at, item in enumerate(items) if item.getparent(pytest.Module) is module]
+        items.insert(pick.randrange(places[0], places[-1] + 2), canary)
+
+
+def _compile(source: str, module: pytest.Module) -> "dict[str, Any]":
+    tree = ast.parse(source)
+    rewrite_asserts(tree, source.encode(), str(module.path), module.config)
+    namespace = _scope_of(module)
+    exec(compile(tree, str(module.path), "exec", dont_inherit=True), namespace)  # noqa: S102 - written above
+    return namespace
+
+
+def _rewritten(file: Path, config: pytest.Config) -> CodeType:
+    """A test file as pytest compiles it."""
+    source = file.read_bytes()
+    tree = ast.parse(source, filename=str(file))
+    rewrite_asserts(tree, source, str(file), config)
+    return compile(tree, str(file), "exec", dont_inherit=True)
+
+
+def _scope_of(module: pytest.Module) -> "dict[str, Any]":
+    scope: dict[str, Any] = {}
+    scope.update(module.obj.__dict__)
+    return scope
+
+
+def _make_function(module: pytest.Module, template: str) -> pytest.Item:
+    name, source = Names(set(_scope_of(module))).fill(template)
+    made = _compile(source, module)[name]
+    setattr(module.obj, name, made)
+    kind: Any = pytest.Function
+    return kind.from_parent(module, name=name, callobj=made)
+
+
+def _make_method(module: pytest.Module, template: str) -> pytest.Item:
+    name, source = Names(set(_scope_of(module))).fill(template)
+    title = "Test" + "".join(word.title() for word in name.split("_")[1:])
+    body = {name: _compile(source, module)[name], "__module__": module.obj.__name__}
+    made = type(title, (unittest.TestCase,), body)
+    setattr(module.obj, title, made)
+    kind: Any = UnitTestCase
+    parent = kind.from_parent(module, name=title, obj=made)
+    return next(item for item in parent.collect() if isinstance(item, pytest.Item))
+
+
+def _load_plugins(order: "dict[str, Any]") -> "list[Any]":
+    """Load what is installed, before files of the workspace can take its place."""
+    for name in default_plugins:
+        importlib.import_module(f"_pytest.{name}")
+    refused = {"randomly", "langsmith_plugin"}
+    refused |= {option[3:] for option in order["args"] if option.startswith("no:")}
+    refused |= {option[5:] for option in order["args"] if option.startswith("-pno:")}
+    if not _mentions("anyio", order):
+        refused.add("anyio")
+    entries = importlib.metadata.entry_points(group="pytest11")
+    return [entry.load() for entry in entries if entry.name not in refused]
+
+
+def _mentions(word: str, order: "dict[str, Any]") -> bool:
+    names = [*order["protected"], "conftest.py", "pyproject.toml", "pytest.ini", "setup.cfg"]
+    files = [Path(name) for name in names if Path(name).is_file()]
+    return any(word in file.read_text(errors="replace") for file in files)
+
+
+def run(order: "dict[str, Any]", say: Say) -> int:
+    """Carry out the order; returns the exit code pytest would have ended with."""
+    plugins = _load_plugins(order)
+    witness = _Witness(order, say)
+    args = ["--rootdir", str(Path.cwd()), *order["args"]]
+    if not any(option.startswith(_CACHE_OPTIONS) for option in order["args"]):
+        args = ["-p", "no:cacheprovider", *args]
+    os.environ[_AUTOLOAD] = "1"  # noqa: TID251 - a word to pytest, not a setting
+    sys.argv = [str(Path(pytest.__file__).with_name("__main__.py")), *order["args"]]
+    sys.path[:0] = project_path(order)
+    hide_memory()
+    executed = ExecutedFiles(order, say)
+    watch_acts(order, say)
+    main: Callable[..., Any] = pytest.main
+    code = int(main(args, plugins=[witness, *plugins]))
+    executed.report_others()
+    for command in living_processes():
+        say(["left", command])
+    say(["end", str(code), str(witness.told)])
+    return code

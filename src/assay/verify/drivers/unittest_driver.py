@@ -1,0 +1,247 @@
+# ruff: noqa: ANN401, N802 - methods that unittest calls, by its names
+"""Runs unittest as the person's command would, and tells what really happened to each test."""
+
+import os
+import random
+import sys
+import traceback
+import types
+import unittest
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from assay.verify.drivers.audit_hook import Workspace, new_finders, watch_acts
+from assay.verify.drivers.canaries import METHODS, Names
+from assay.verify.drivers.channel import Say
+from assay.verify.drivers.executed import ExecutedFiles, project_path
+from assay.verify.drivers.integrity import watch_library, watch_runner
+from assay.verify.drivers.leftover_processes import living_processes
+from assay.verify.drivers.memory_access import hide_memory, watch_hearts
+from assay.verify.drivers.perturb_values import other_than, same_as
+from assay.verify.drivers.skip_origin import Places
+from assay.verify.drivers.source_check import Originals
+
+_DETAIL_CHARS = 4000
+_RANKS = ("failed", "error", "skipped", "passed")
+
+
+def _ignore(fields: Sequence[str]) -> None:
+    del fields
+
+
+def _only_reason(reason: str, error: Any) -> str:
+    del error
+    return reason
+
+
+class _Witness(unittest.TextTestResult):
+    """A result that also tells of every test."""
+
+    def __init__(self, stream: Any, descriptions: bool, verbosity: int) -> None:  # noqa: FBT001 - unittest's own signature
+        super().__init__(stream, descriptions, verbosity)
+        self.states: dict[str, tuple[str, str]] = {}
+        self.canaries: set[unittest.TestCase] = set()
+        self.say: Say = _ignore
+        self.differences: Callable[[], list[str]] = list
+        self.reached: set[str] = set()
+        self.originals: Originals | None = None
+        self.placed: Callable[[str, Any], str] = _only_reason
+        self.told = 0
+
+    def note(self, test: Any, status: str, text: str = "") -> None:
+        name = test.id()
+        if name not in self.states or _RANKS.index(status) < _RANKS.index(self.states[name][0]):
+            self.states[name] = (status, text)
+
+    def startTest(self, test: Any) -> None:
+        self.reached.clear()
+        if test in self.canaries:
+            return
+        self.recognise(test)
+        super().startTest(test)
+
+    def stopTest(self, test: Any) -> None:
+        if test in self.canaries:
+            status, _ = self.states.pop(test.id(), ("passed", ""))
+            self.say(["canary", test.id(), "caught" if status in {"failed", "error"} else "missed"])
+        else:
+            super().stopTest(test)
+            self.tell(test.id())
+        for name in self.differences():
+            self.say(["patched", name])
+
+    def recognise(self, test: Any) -> None:
+        function = getattr(test, getattr(test, "_testMethodName", ""), None)
+        path = self.originals.stranger(function) if self.originals and function else None
+        if path is not None:
+            self.say(["replaced", test.id(), path])
+
+    def tell(self, name: str) -> None:
+        status, text = self.states.pop(name, ("error", "it began and did not end"))
+        lines = [line for line in text.splitlines() if line.strip()]
+        reached = ",".join(sorted(self.reached))
+        last = lines[-1][:300] if lines else ""
+        self.say(["test", name, status, last, text[-_DETAIL_CHARS:], reached])
+        self.told += 1
+
+    def addSuccess(self, test: Any) -> None:
+        self.note(test, "passed")
+        if test not in self.canaries:
+            super().addSuccess(test)
+
+    def addFailure(self, test: Any, err: Any) -> None:
+        self.note(test, "failed", _describe(err))
+        if test not in self.canaries:
+            super().addFailure(test, err)
+
+    def addError(self, test: Any, err: Any) -> None:
+        self.note(test, "error", _describe(err))
+        if test in self.canaries:
+            return
+        super().addError(test, err)
+        # `setUpClass` and modules that cannot be imported fail without a test that starts.
+        if not isinstance(test, unittest.TestCase):
+            self.tell(test.id())
+
+    def addSkip(self, test: Any, reason: str) -> None:
+        # A decorator raises nothing.
+        self.note(test, "skipped", self.placed(reason, sys.exc_info()[1]))
+        super().addSkip(test, reason)
+        if not isinstance(test, unittest.TestCase):
+            self.tell(test.id())
+
+    def addExpectedFailure(self, test: Any, err: Any) -> None:
+        self.note(test, "skipped", "expected to fail")
+        super().addExpectedFailure(test, err)
+
+    def addUnexpectedSuccess(self, test: Any) -> None:
+        self.note(test, "failed", "it was expected to fail, and did not")
+        super().addUnexpectedSuccess(test)
+
+    def addSubTest(self, test: Any, subtest: Any, err: Any) -> None:
+        if err is not None:
+            failed = issubclass(err[0], test.failureException)
+            self.note(test, "failed" if failed else "error", f"{subtest}\n{_describe(err)}")
+        super().addSubTest(test, subtest, err)
+
+
+def _describe(err: Any) -> str:
+    return "".join(traceback.format_exception(*err))
+
+
+def _flatten(suite: Any) -> "Iterator[Any]":
+    if isinstance(suite, unittest.TestSuite):
+        for part in suite:
+            yield from _flatten(part)
+    else:
+        yield suite
+
+
+def _arranged(suite: Any, order: "dict[str, Any]", canaries: "set[Any]") -> unittest.TestSuite:
+    tests = list(_flatten(suite))
+    if order["reverse"]:
+        tests.reverse()
+    if order["canaries"] and tests:
+        pick = random.SystemRandom()
+        for template in pick.sample(METHODS, 5):
+            neighbour = pick.choice(tests)
+            canary = _make_canary(neighbour, template)
+            canaries.add(canary)
+            # Beside a class, not within: its fixtures are set up once for all of its tests.
+            bounds = [
+                at
+                for at in range(len(tests) + 1)
+                if at in {0, len(tests)} or type(tests[at - 1]) is not type(tests[at])
+            ]
+            tests.insert(pick.choice(bounds), canary)
+    return unittest.TestSuite(tests)
+
+
+def _make_canary(neighbour: Any, template: str) -> unittest.TestCase:
+    module = sys.modules.get(type(neighbour).__module__)
+    scope = {} if module is None else dict(vars(module))
+    name, source = Names(set(scope)).fill(template)
+    exec(compile(source, getattr(module, "__file__", None) or "<tests>", "exec"), scope)  # noqa: S102 - written by us
+    title = "Test" + "".join(word.title() for word in name.split("_")[1:])
+    body = {name: scope[name], "__module__": type(neighbour).__module__}
+    return types.new_class(title, (unittest.TestCase,), {}, lambda space: space.update(body))(name)
+
+
+def _placing(places: Places) -> "Callable[[str, Any], str]":
+    """A function that puts where a skip was raised before its reason, in one line."""
+
+    def placed(reason: str, error: Any) -> str:
+        place = places.tell(error)
+        return " ".join(f"{place}: {reason}".split()) if place else reason
+
+    # Of a file that was skipped as a whole, unittest keeps the reason alone.
+    loader = unittest.loader.__dict__
+    make = loader["_make_skipped_test"]
+
+    def make_skipped(name: str, error: Any, kind: Any) -> Any:
+        return make(name, unittest.SkipTest(placed(str(error), error)), kind)
+
+    loader["_make_skipped_test"] = make_skipped
+    return placed
+
+
+def run(order: "dict[str, Any]", say: Say) -> int:
+    """Carry out the order; returns the exit code unittest would have ended with."""
+    reached: set[str] = set()
+    words = zip(order["words"], (reached.add, same_as, other_than), strict=True)
+    vars(sys.modules["builtins"]).update(words)
+    originals, workspace = Originals(order), Workspace(order)
+    placed = _placing(Places(workspace, say, unittest.SkipTest))
+    library = watch_library(originals.files, order["path"].split(os.pathsep))
+    differences, touched = watch_runner(), watch_hearts()
+    witnesses: list[_Witness] = []
+
+    class Runner(unittest.TextTestRunner):
+        def _makeResult(self) -> _Witness:
+            witness = _Witness(self.stream, self.descriptions, self.verbosity)
+            witness.say, witness.reached = say, reached
+            witness.differences, witness.originals = differences, originals
+            witness.placed = placed
+            witnesses.append(witness)
+            return witness
+
+        def run(self, test: Any) -> Any:
+            planted: set[Any] = set()
+            suite = _arranged(test, order, planted)
+            make = self._makeResult
+
+            def with_canaries() -> _Witness:
+                witness = make()
+                witness.canaries = planted
+                return witness
+
+            self._makeResult = with_canaries
+            self.failfast = False
+            return super().run(suite)
+
+    sys.argv = ["python3 -m unittest", *order["args"]]
+    sys.path[:0] = project_path(order)
+    hide_memory()
+    executed = ExecutedFiles(order, say)
+    watch_acts(order, say)
+    try:
+        program = unittest.main(module=None, argv=list(sys.argv), testRunner=Runner, exit=False)
+    except SystemExit as ending:
+        # A solution that ends the process while it is imported, or a wrong option.
+        say(["broken", "SystemExit", str(ending.code)])
+        say(["end", str(ending.code), str(sum(witness.told for witness in witnesses))])
+        return 1
+    for name in differences():
+        say(["patched", name])
+    for name in (*library(), *touched()):
+        say(["changed", name])
+    for path in new_finders(workspace):
+        say(["seen", "sys.meta_path", path])
+    code = 0 if program.result.wasSuccessful() else 1
+    if not program.result.testsRun and not witnesses[0].told:
+        code = 5
+    executed.report_others()
+    for command in living_processes():
+        say(["left", command])
+    say(["end", str(code), str(sum(witness.told for witness in witnesses))])
+    return code

@@ -1,0 +1,372 @@
+"""Builds the tree that is judged: the untouched one, with only the changes that count.
+
+Tests and what steers their runner come from the goal. What a proposal does to them is left out and
+named, so that it cannot matter, and is known.
+"""
+
+import importlib.machinery
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import PurePosixPath
+from typing import Final
+
+from assay.contracts.verdict import Finding, Severity, Trick
+from assay.contracts.workspace import FileChange, Tree, TreeFile, changes_between
+from assay.sandbox.tree_io import build_folders, is_work
+from assay.verify.build_files import is_build_file, steers_tests
+from assay.verify.python_tests import is_test_file
+from assay.verify.spec import Case
+
+_TEST_FOLDERS: Final = frozenset({"tests", "test"})
+_STARTUP: Final = frozenset({"sitecustomize.py", "usercustomize.py", "pyvenv.cfg"})
+_RUNNER_MODULES: Final = frozenset(
+    [
+        "pytest",
+        "_pytest",
+        "py",
+        "pluggy",
+        "iniconfig",
+        "exceptiongroup",
+        "unittest",
+        "doctest",
+        "anyio",
+        "hypothesis",
+    ]
+)
+# What the runner and the tests lean on; a file of this name beside them is in its way.
+_LEANED_ON: Final = _RUNNER_MODULES | frozenset(
+    [
+        "abc",
+        "argparse",
+        "ast",
+        "asyncio",
+        "atexit",
+        "builtins",
+        "codecs",
+        "collections",
+        "contextlib",
+        "copy",
+        "dataclasses",
+        "difflib",
+        "enum",
+        "errno",
+        "fnmatch",
+        "functools",
+        "gc",
+        "glob",
+        "hashlib",
+        "hmac",
+        "importlib",
+        "inspect",
+        "io",
+        "itertools",
+        "json",
+        "linecache",
+        "locale",
+        "logging",
+        "marshal",
+        "math",
+        "operator",
+        "os",
+        "pathlib",
+        "pickle",
+        "platform",
+        "posix",
+        "posixpath",
+        "pprint",
+        "random",
+        "re",
+        "reprlib",
+        "runpy",
+        "select",
+        "shlex",
+        "shutil",
+        "signal",
+        "site",
+        "socket",
+        "stat",
+        "string",
+        "struct",
+        "subprocess",
+        "sys",
+        "sysconfig",
+        "tempfile",
+        "textwrap",
+        "threading",
+        "time",
+        "tokenize",
+        "traceback",
+        "types",
+        "typing",
+        "uuid",
+        "warnings",
+        "weakref",
+        "xml",
+        "zipfile",
+    ]
+)
+_PROGRAMS: Final = frozenset(
+    [
+        "pytest",
+        "py.test",
+        "python",
+        "python3",
+        "node",
+        "npm",
+        "npx",
+        "jest",
+        "cargo",
+        "rustc",
+        "go",
+        "ctest",
+        "cmake",
+        "make",
+        "sh",
+        "bash",
+        "env",
+    ]
+)
+# Files with other tenants: without a word to the runner, they are only left out.
+_SHARED: Final = {
+    "pyproject.toml": ("[tool.pytest", "[tool.coverage"),
+    "setup.cfg": ("[tool:pytest", "[coverage"),
+    "tox.ini": ("[pytest", "[tool:pytest"),
+    "package.json": ("jest", '"test"', "mocha", "vitest"),
+}
+_UNSEEN: Final = ("pom.xml", "*.gradle", "*.gradle.kts")
+
+
+def judged_tree(
+    case: Case,
+    proposal: Tree,
+    configuration: Iterable[str],
+    folders: Iterable[PurePosixPath] = (),
+) -> tuple[Tree, tuple[Finding, ...]]:
+    """Return the tree to judge, and what was left out of it; checks are run in `folders`."""
+    sieve = _Sieve(
+        case=case,
+        proposal=proposal,
+        configuration=tuple(configuration),
+        folders=frozenset(folders),
+        built=build_folders((*case.pristine.files, *proposal.files)),
+    )
+    findings = list(sieve.links())
+    kept: dict[PurePosixPath, TreeFile] = {}
+    gone: list[PurePosixPath] = []
+    for change in changes_between(case.pristine, proposal):
+        if not is_work(change.path, sieve.built):
+            continue
+        objection = sieve.objection(change)
+        if objection is not None:
+            findings.append(objection)
+        if objection is not None and not _is_kept(objection):
+            continue
+        if change.kind == "deleted":
+            gone.append(change.path)
+        else:
+            kept[change.path] = proposal.files[change.path]
+    tree = Tree(files=dict(case.pristine.files)).without(gone).with_files(kept)
+    return tree, tuple(findings)
+
+
+def is_protected(case: Case, path: PurePosixPath) -> bool:
+    """Whether a file is one of those that judge, or lies in a folder of them."""
+    return any(path == root or root in path.parents for root in case.protected)
+
+
+def matches(path: PurePosixPath, patterns: Iterable[str]) -> bool:
+    """Whether a glob names this path, as a whole or by its last part."""
+    return any(
+        fnmatchcase(str(path), pattern)
+        or fnmatchcase(path.name, pattern)
+        or str(path).startswith(f"{pattern.rstrip('/')}/")
+        for given in patterns
+        # Any folders, or none.
+        for pattern in {given, given.removeprefix("**/")}
+    )
+
+
+def _is_kept(finding: Finding) -> bool:
+    if finding.trick is Trick.RUNNER_CONFIG:
+        return finding.severity == "doubt"
+    return finding.trick is Trick.SHADOWED_RUNNER and finding.severity != "forgery"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sieve:
+    case: Case
+    proposal: Tree
+    configuration: tuple[str, ...]
+    folders: frozenset[PurePosixPath]
+    built: frozenset[PurePosixPath]
+
+    def links(self) -> Iterator[Finding]:
+        """Name what is neither file nor directory where a file has to be."""
+        for link in self.proposal.links:
+            if not is_work(link, self.built) or link in self.case.pristine.links:
+                continue
+            behind = [p for p in self.case.pristine.files if p == link or link in p.parents]
+            behind += [p for p in self.case.protected if p == link or link in p.parents]
+            severity: Severity = "forgery" if behind else "note"
+            what = f"where {behind[0]} must be" if behind else "and is not taken along"
+            yield Finding(
+                trick=Trick.LINKED_FILE,
+                severity=severity,
+                explanation=f"{link} is a link or a special file, {what}",
+                path=link,
+            )
+
+    def objection(self, change: FileChange) -> Finding | None:
+        """Return why a change is left out; None if it counts."""
+        path = change.path
+        if change.kind == "deleted" and any(
+            link == path or link in path.parents for link in self.proposal.links
+        ):
+            return _finding(Trick.LINKED_FILE, "forgery", path, "is gone: a link is in its place")
+        return (
+            self._startup(change)
+            or self._configuration(change)
+            or self._tests(change)
+            or self._withheld(path)
+            or self._shadow(change)
+            or self._outside(path)
+            or self._build(change)
+        )
+
+    def _startup(self, change: FileChange) -> Finding | None:
+        path = change.path
+        if path.name in _STARTUP or path.suffix == ".pth":
+            return _finding(
+                Trick.STARTUP_HOOK, "forgery", path, f"was {change.kind}: it runs before the tests"
+            )
+        if any(part.endswith((".dist-info", ".egg-info")) for part in path.parts):
+            text = self.proposal.text(path) or ""
+            severity: Severity = "forgery" if "pytest11" in text else "note"
+            return _finding(
+                Trick.STARTUP_HOOK, severity, path, "is the record of an installed package"
+            )
+        return None
+
+    def _configuration(self, change: FileChange) -> Finding | None:
+        path = change.path
+        if not matches(path, self.configuration) or is_build_file(path):
+            return None
+        words = _SHARED.get(path.name)
+        texts = [tree.text(path) or "" for tree in (self.proposal, self.case.pristine)]
+        speaks = words is None or any(word in text for text in texts for word in words)
+        severity: Severity = "forgery" if speaks else "note"
+        said = f"was {change.kind}: it steers the tests, and comes from the goal alone"
+        return _finding(Trick.RUNNER_CONFIG, severity, path, said)
+
+    def _build(self, change: FileChange) -> Finding | None:
+        """How it is built may be part of a solution; what that says of tests is not."""
+        path = change.path
+        if not matches(path, self.configuration) or not is_build_file(path):
+            return None
+        before, after = (tree.text(path) or "" for tree in (self.case.pristine, self.proposal))
+        if not steers_tests(path, before, after):
+            return None
+        # By the reports of these tools alone, a test that is left out would not be missed.
+        sure = change.kind != "added" and matches(path, _UNSEEN)
+        said = f"was {change.kind}: it says something else about the tests"
+        return _finding(Trick.RUNNER_CONFIG, "forgery" if sure else "doubt", path, said)
+
+    def _tests(self, change: FileChange) -> Finding | None:
+        path = change.path
+        if is_protected(self.case, path):
+            if change.kind == "deleted":
+                return _finding(Trick.TESTS_DELETED, "forgery", path, "was deleted")
+            if change.kind == "modified":
+                return _finding(Trick.TESTS_CHANGED, "forgery", path, "was changed")
+            severity: Severity = "forgery" if path.name == "__init__.py" else "note"
+            return _finding(
+                Trick.TESTS_CHANGED, severity, path, "was added among the tests, and left out"
+            )
+        if change.kind == "added" and self._shadows_test(path):
+            return _finding(Trick.TESTS_CHANGED, "forgery", path, "takes the place of a test file")
+        return None
+
+    def _shadows_test(self, path: PurePosixPath) -> bool:
+        tests = [test for test in self.case.protected if is_test_file(test)]
+        if path.name == "__init__.py" and path.parent.name in _TEST_FOLDERS:
+            # Imported before the tests of its folder.
+            return any(test.parent == path.parent for test in tests)
+        taken = {test.with_suffix("") for test in tests}
+        same_name = path.suffix == ".py" and path.stem in {test.stem for test in tests}
+        return same_name or any(parent in taken for parent in path.parents)
+
+    def _shadow(self, change: FileChange) -> Finding | None:
+        path = change.path
+        if change.kind != "added":
+            return None
+        file = self.proposal.files[path]
+        if path.name in _PROGRAMS and (file.executable or file.content.startswith(b"#!")):
+            return _finding(
+                Trick.SHADOWED_RUNNER, "forgery", path, f"poses as the program {path.name}"
+            )
+        if path.suffix not in {".py", ".so", ".pyd"}:
+            return None
+        for name in self._importable_as(path):
+            if name in _LEANED_ON:
+                return _finding(
+                    Trick.SHADOWED_RUNNER, "forgery", path, f"stands in for the module {name}"
+                )
+            if name in sys.stdlib_module_names or _is_installed(name):
+                # It may well be what the goal asks for; then nobody else can tell either.
+                used = self._is_used_by_tests(name)
+                severity: Severity = "doubt" if used else "note"
+                said = f"has the name of the module {name}" + (
+                    ", which the tests use" if used else ""
+                )
+                return _finding(Trick.SHADOWED_RUNNER, severity, path, said)
+        return None
+
+    def _is_used_by_tests(self, name: str) -> bool:
+        begins = r"^\s*(?:import|from)\s+(?:[\w., ]+,\s*)?"
+        imported = re.compile(rf"{begins}{re.escape(name)}\b", re.MULTILINE)
+        texts = (
+            self.case.pristine.text(path) or ""
+            for path in self.case.pristine.files
+            if path.suffix == ".py" and is_protected(self.case, path)
+        )
+        return any(imported.search(text) for text in texts)
+
+    def _importable_as(self, path: PurePosixPath) -> Iterator[str]:
+        """Yield top-level names: below the root, any `src`, and every folder with tests in it."""
+        roots = {PurePosixPath(), PurePosixPath("src"), PurePosixPath("lib"), *self.folders}
+        # A folder that is a package is not searched itself.
+        folders = {test.parent for test in self.case.protected if is_test_file(test)}
+        folders |= {folder for folder in path.parents if folder.name == "src"}
+        roots |= {f for f in folders if f / "__init__.py" not in self.proposal.files}
+        for root in roots:
+            if root == PurePosixPath() or root in path.parents:
+                first = path.relative_to(root).parts[0]
+                yield first.partition(".")[0]
+
+    def _withheld(self, path: PurePosixPath) -> Finding | None:
+        if not self.case.pristine.why_withheld(path):
+            return None
+        said = "was withheld from the run, so the person's own stays as it is; left out"
+        return _finding(Trick.NOT_ALLOWED, "note", path, said)
+
+    def _outside(self, path: PurePosixPath) -> Finding | None:
+        if not self.case.allowed or matches(path, self.case.allowed):
+            return None
+        return _finding(
+            Trick.NOT_ALLOWED, "note", path, "is none of the files that may be changed; left out"
+        )
+
+
+def _is_installed(name: str) -> bool:
+    """Whether it is a package that sandboxes have as well, for all that is known here."""
+    places = [place for place in sys.path if place.endswith(("site-packages", "dist-packages"))]
+    spec = importlib.machinery.PathFinder.find_spec(name, places)
+    # Many a package leaves its own tests behind.
+    return spec is not None and spec.loader is not None and name not in _TEST_FOLDERS
+
+
+def _finding(trick: Trick, severity: Severity, path: PurePosixPath, said: str) -> Finding:
+    return Finding(trick=trick, severity=severity, explanation=f"{path} {said}", path=path)

@@ -1,0 +1,286 @@
+"""From what a test runner reported and how its process ended to one observation.
+
+A report is a claim until it fits the rest: the exit code, a number of tests above zero, and tests
+that were planted to fail and did.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from assay.contracts.execution import ExecutionResult, OutputChunk, Reason
+from assay.contracts.ports import OnOutput
+from assay.contracts.verdict import CheckReport, Finding, TestResult, TestStatus, Trick
+from assay.text.truncate import trim
+from assay.verify.runner import CheckOrder, Observation
+
+MAX_OUTPUT_CHARS: Final = 48_000
+_MAX_REPORT_BYTES: Final = 64 << 20
+_MAX_OUTPUTS: Final = 4
+_MAX_TESTS: Final = 200_000
+_MAX_ID_CHARS: Final = 500
+_MAX_MESSAGE_CHARS: Final = 500
+_MAX_DETAIL_CHARS: Final = 8_000
+_WORST_LAST: Final = (
+    TestStatus.SKIPPED,
+    TestStatus.PASSED,
+    TestStatus.FAILED,
+    TestStatus.ERROR,
+)
+_BAD: Final = frozenset({TestStatus.FAILED, TestStatus.ERROR})
+_COMMAND_NOT_FOUND: Final = 127
+
+_ENDINGS: Final = {
+    Reason.TIMED_OUT: "it did not end in time",
+    Reason.CPU_TIME: "it used up its processor time",
+    Reason.OUT_OF_MEMORY: "it used up its memory",
+    Reason.TOO_MANY_PROCESSES: "it started too many processes",
+    Reason.DISK_FULL: "it used up its disk space",
+    Reason.OUTPUT_LIMIT: "it printed more than anyone could read",
+    Reason.CANCELLED: "it was cancelled",
+}
+
+HANGS: Final = frozenset({_ENDINGS[Reason.TIMED_OUT], _ENDINGS[Reason.CPU_TIME]})
+"""Explanations of checks that did not end by themselves."""
+_NOT_THERE: Final = re.compile(r"^assay: (.+): No such file or directory$", re.MULTILINE)
+_NOT_FOUND: Final = re.compile(r"(?:^|: )([^\s:]+): (?:command )?not found$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """What a runner made of a check, before anything of it is believed."""
+
+    tests: tuple[TestResult, ...] = ()
+    canaries: frozenset[str] = frozenset()
+    """Names that the planted tests have in their ids, each of them one that nobody could guess."""
+    problem: str = ""
+    """Why there is no report, or why it cannot be read."""
+    findings: tuple[Finding, ...] = ()
+    report_stream: Literal["stdout", "stderr"] | None = None
+    """Where the report was printed, and nothing for people to read."""
+    output: str = ""
+    """What people should read in place of what was printed."""
+
+
+class Listener:
+    """Passes output on, and keeps a stream that carries a report: all of it, not only a part."""
+
+    def __init__(self, stream: Literal["stdout", "stderr"], on_output: OnOutput) -> None:
+        self._stream = stream
+        self._on_output = on_output
+        self._kept = bytearray()
+
+    def __call__(self, chunk: OutputChunk) -> None:
+        if chunk.stream != self._stream:
+            self._on_output(chunk)
+        elif len(self._kept) < _MAX_REPORT_BYTES:
+            self._kept += chunk.data
+
+    @property
+    def text(self) -> str:
+        return self._kept.decode("utf-8", errors="replace")
+
+
+def a_test(name: str, status: TestStatus, *, detail: str = "", message: str = "") -> TestResult:
+    """Return a result whose texts are fit to be kept: short, and the id and message of one line."""
+    detail = detail[: 8 * _MAX_DETAIL_CHARS]
+    if status in _BAD and not message:
+        message = next((line.strip() for line in detail.splitlines() if line.strip()), "")
+    return TestResult(
+        id=_one_line(name)[:_MAX_ID_CHARS],
+        status=status,
+        message=_one_line(trim(message, max_chars=_MAX_MESSAGE_CHARS)),
+        detail=trim(detail, max_chars=_MAX_DETAIL_CHARS),
+    )
+
+
+def _one_line(text: str) -> str:
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() else " " for letter in text).strip()
+
+
+def conclude(
+    order: CheckOrder, runner: str, result: ExecutionResult, account: Account
+) -> Observation:
+    """Weigh a report against how the process ended."""
+    merged = _worst_of_each(account.tests)
+    planted = [test for test in merged if any(name in test.id for name in account.canaries)]
+    planted_ids = frozenset(test.id for test in planted)
+    tests = tuple(test for test in merged if test.id not in planted_ids)
+    caught = sum(_is_caught(name, planted) for name in account.canaries)
+    findings = (*account.findings, *_findings(result, tests, planted, account.canaries))
+    explanation = _explanation(result, tests, account)
+    if not explanation and caught < len(account.canaries):
+        explanation = "tests that must fail did not"
+    if not explanation and findings:
+        explanation = findings[0].explanation
+    return Observation(
+        report=CheckReport(
+            command=order.command,
+            runner=runner,
+            passed=not explanation,
+            tests=tests,
+            exit_code=result.exit_code,
+            explanation=explanation,
+            output=trim(account.output, max_chars=MAX_OUTPUT_CHARS)
+            or printed_by(result, without=account.report_stream),
+            canaries_planted=len(account.canaries),
+            canaries_caught=caught,
+            duration_s=result.duration_s,
+        ),
+        findings=findings,
+    )
+
+
+def combine(order: CheckOrder, runner: str, parts: Sequence[Observation]) -> Observation:
+    """Make one observation of several processes that together were one check."""
+    reports = [part.report for part in parts]
+    tests = _worst_of_each(test for report in reports for test in report.tests)
+    bad = [report for report in reports if not report.passed]
+    explanation = bad[0].explanation if bad else "" if tests else "no test was carried out"
+    return Observation(
+        report=CheckReport(
+            command=order.command,
+            runner=runner,
+            passed=not explanation,
+            tests=tests,
+            exit_code=(bad or reports)[0].exit_code if reports else None,
+            explanation=explanation,
+            output=trim(
+                "\n".join(report.output for report in (bad or reports)[:_MAX_OUTPUTS]),
+                max_chars=MAX_OUTPUT_CHARS,
+            ),
+            canaries_planted=sum(report.canaries_planted for report in reports),
+            canaries_caught=sum(report.canaries_caught for report in reports),
+            duration_s=sum(report.duration_s for report in reports),
+        ),
+        findings=tuple(finding for part in parts for finding in part.findings),
+    )
+
+
+def with_doubt(order: CheckOrder, observation: Observation) -> Observation:
+    """Add that forging would not have been seen, if nothing could be planted among the tests."""
+    if not order.canaries or observation.report.canaries_planted or not observation.report.passed:
+        return observation
+    doubt = Finding(
+        trick=Trick.PATCHED_RUNNER,
+        severity="doubt",
+        explanation="no test that must fail could be planted, so forging would not be seen",
+    )
+    return Observation(report=observation.report, findings=(*observation.findings, doubt))
+
+
+def printed_by(
+    result: ExecutionResult, *, without: Literal["stdout", "stderr"] | None = None
+) -> str:
+    """Return what was printed on both streams, or on one, trimmed."""
+    streams = {"stdout": result.stdout, "stderr": result.stderr}
+    parts = (
+        trim(text, max_chars=MAX_OUTPUT_CHARS // 2)
+        for stream, text in streams.items()
+        if stream != without
+    )
+    denied = f"kept from the network: {', '.join(map(str, result.denials))}"
+    return "\n".join(part for part in (*parts, denied if result.denials else "") if part)
+
+
+def explain_ending(result: ExecutionResult) -> str:
+    """Say how a process ended that did not end well; empty if it did."""
+    if result.reason is Reason.COMPLETED:
+        if result.exit_code == 0:
+            return ""
+        if result.exit_code == _COMMAND_NOT_FOUND:
+            found = _NOT_FOUND.search(result.stderr)
+            program = f"the program {found[1]!r}" if found else "a program it needs"
+            return f"it ended with exit code 127: {program} is not in the sandbox"
+        return f"it ended with exit code {result.exit_code}"
+    if result.reason is Reason.SIGNALLED:
+        return f"it was ended by signal {result.signal}"
+    if result.reason is Reason.COULD_NOT_START:
+        return _why_not_started(result)
+    return _ENDINGS[result.reason]
+
+
+def _why_not_started(result: ExecutionResult) -> str:
+    if found := _NOT_THERE.search(result.stderr):
+        return f"the program {found[1]!r} is not in the sandbox"
+    lines = [line.removeprefix("assay: ") for line in result.stderr.splitlines() if line.strip()]
+    return f"it could not be started: {lines[-1][:300] if lines else 'no reason is known'}"
+
+
+def _worst_of_each(tests: Iterable[TestResult]) -> tuple[TestResult, ...]:
+    """Return one result per id: a test reported twice is as bad as its worst report."""
+    kept: dict[str, TestResult] = {}
+    for test in tests:
+        known = kept.get(test.id)
+        if known is None and len(kept) >= _MAX_TESTS:
+            continue
+        if known is None or _WORST_LAST.index(test.status) > _WORST_LAST.index(known.status):
+            kept[test.id] = test
+    return tuple(kept.values())
+
+
+def _is_caught(name: str, planted: Iterable[TestResult]) -> bool:
+    own = [test.status for test in planted if name in test.id]
+    return bool(own) and all(status in _BAD for status in own)
+
+
+def _explanation(result: ExecutionResult, tests: tuple[TestResult, ...], account: Account) -> str:
+    """Say why the check did not pass; empty if it did."""
+    if result.reason is not Reason.COMPLETED:
+        return explain_ending(result)
+    bad = [test for test in tests if test.status in _BAD]
+    if bad:
+        return f"{len(bad)} of {len(tests)} tests failed, the first is {bad[0].id}"
+    if account.problem:
+        return account.problem
+    if not any(test.passed for test in tests):
+        why = explain_ending(result)
+        return "all tests were skipped" if tests else f"no test was carried out{why and ': '}{why}"
+    if result.exit_code and not account.canaries:
+        return f"every reported test passed, but {explain_ending(result)}"
+    return ""
+
+
+def _findings(
+    result: ExecutionResult,
+    tests: tuple[TestResult, ...],
+    planted: list[TestResult],
+    canaries: frozenset[str],
+) -> tuple[Finding, ...]:
+    findings: list[Finding] = []
+    if result.reason is not Reason.COMPLETED:
+        return ()
+    passed = [test.id for test in planted if test.passed]
+    if passed:
+        findings.append(
+            Finding(
+                trick=Trick.PATCHED_RUNNER,
+                severity="forgery",
+                explanation=f"{len(passed)} planted tests that must fail were reported as passed",
+            )
+        )
+    failed = any(test.status in _BAD for test in (*tests, *planted))
+    if result.exit_code == 0 and failed:
+        findings.append(
+            Finding(
+                trick=Trick.FORGED_REPORT,
+                severity="forgery",
+                explanation="the report has failed tests, but the exit code says that all is well",
+            )
+        )
+    unreported = [name for name in canaries if not any(name in test.id for test in planted)]
+    if result.exit_code == 0 and unreported:
+        findings.append(
+            Finding(
+                trick=Trick.EARLY_EXIT,
+                severity="forgery",
+                explanation=(
+                    f"{len(unreported)} planted tests were not carried out, "
+                    "but the exit code says that all is well"
+                ),
+            )
+        )
+    return tuple(findings)

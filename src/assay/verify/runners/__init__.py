@@ -1,0 +1,1 @@
+"""Test runners, one module each, and readers of their reports."""

@@ -1,0 +1,309 @@
+"""Builds a CMake project and runs its tests, by the reports of their frameworks and by CTest's.
+
+CTest knows of a test program how it ended, no more. Where the person's test files use a framework
+that is known, their programs are therefore run by themselves, report test by test, and carry tests
+that must fail. Otherwise CTest's word is all there is, and no planted test supports it.
+"""
+
+import json
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any, Final, cast
+
+from assay.contracts.execution import Command, ExecutionResult
+from assay.contracts.ports import OnOutput, Sandbox, ignore_output
+from assay.contracts.verdict import Grade
+from assay.contracts.workspace import Tree
+from assay.verify.canaries import Plan, planted, read_texts
+from assay.verify.parse_command import read_invocation
+from assay.verify.report_checks import Account, Listener, a_test, combine, conclude, with_doubt
+from assay.verify.runner import CheckOrder, Observation
+from assay.verify.runners.cpp_frameworks import Framework, framework_of, named_tests, with_canaries
+from assay.verify.runners.junit import read_junit
+
+_BUILD: Final = "/tmp/cmake-build"  # noqa: S108 - the sandbox's own
+_REPORT: Final = "/tmp/cmake-report.xml"  # noqa: S108
+_QUERY: Final = (
+    f"mkdir -p {_BUILD}/.cmake/api/v1/query && touch {_BUILD}/.cmake/api/v1/query/codemodel-v2"
+)
+_TARGETS: Final = f"cat {_BUILD}/.cmake/api/v1/reply/target-*.json"
+_SOURCES: Final = frozenset({".c", ".cc", ".cpp", ".cxx"})
+_PART_OF_CHAIN: Final = frozenset({"cmake", "ctest", "make", "ninja", "mkdir", "cd"})
+_DEFINITION: Final = re.compile(r"-D\s*(?P<definition>[A-Za-z_]\w*(?::\w+)?=.*)")
+_MORE_THAN_A_CHAIN: Final = re.compile(r"[|;<>$`()]|(?<!&)&(?!&)|&&&")
+_SPACE: Final = re.compile(r"\s*")
+_ERROR_LINE: Final = re.compile(r"^.*\berror\b:?.*$", re.MULTILINE | re.IGNORECASE)
+_SMALLEST_TIMEOUT_S: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Project:
+    """What a command says about the project."""
+
+    folder: PurePosixPath
+    definitions: tuple[str, ...]
+    env: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Target:
+    """One program that CMake builds."""
+
+    name: str
+    artifact: str
+    """From the build folder."""
+    sources: frozenset[PurePosixPath]
+    """From the workspace root."""
+
+
+class CTestRunner:
+    """CMake, CTest, and the frameworks Catch2, doctest and GoogleTest."""
+
+    name = "ctest"
+    most = Grade.PROVEN
+    configuration: tuple[str, ...] = (
+        "**/CMakeLists.txt",
+        "**/*.cmake",
+        "**/CMakePresets.json",
+        "**/CMakeUserPresets.json",
+        "**/catch.hpp",
+        "**/catch_amalgamated.*",
+        "**/doctest.h",
+    )
+
+    def understands(self, argv: tuple[str, ...]) -> bool:
+        return _project(argv) is not None
+
+    def expected(self, order: CheckOrder, tree: Tree) -> frozenset[str]:
+        found: set[str] = set()
+        for path in _test_files(order):
+            text = tree.text(path) or ""
+            framework = framework_of(text)
+            found.update(named_tests(text, framework) if framework else ())
+        # Reports are compared up to the first bracket, where other runners have parameters.
+        return frozenset(name for name in found if "[" not in name)
+
+    async def run(
+        self, order: CheckOrder, sandbox: Sandbox, *, on_output: OnOutput = ignore_output
+    ) -> Observation:
+        texts = await read_texts(sandbox, _test_files(order))
+        frameworks = {path: framework_of(text) for path, text in texts.items()}
+        known = {path: framework for path, framework in frameworks.items() if framework}
+        canaries: dict[PurePosixPath, frozenset[str]] = {}
+        files: dict[PurePosixPath, bytes] = {}
+        for path, framework in known.items() if order.canaries else ():
+            files[path], canaries[path] = with_canaries(texts[path], framework)
+        check = _Check(order, sandbox, on_output)
+        async with planted(sandbox, Plan(files=files)) as findings:
+            observation = await check.build_and_run(known, canaries)
+        whole = (*observation.findings, *findings)
+        return with_doubt(order, Observation(report=observation.report, findings=whole))
+
+
+class _Check:
+    """One check, from configuring to the last report."""
+
+    def __init__(self, order: CheckOrder, sandbox: Sandbox, on_output: OnOutput) -> None:
+        self._order = order
+        self._sandbox = sandbox
+        self._on_output = on_output
+        self._project = _project(order.argv) or _Project(
+            folder=PurePosixPath(), definitions=(), env={}
+        )
+        self._left_s = order.timeout_s
+
+    async def build_and_run(
+        self,
+        known: Mapping[PurePosixPath, Framework],
+        canaries: Mapping[PurePosixPath, frozenset[str]],
+    ) -> Observation:
+        await self._start(("sh", "-c", _QUERY))
+        configured = await self._start(
+            ("cmake", "-S", ".", "-B", _BUILD, *(f"-D{one}" for one in self._project.definitions)),
+            on_output=self._on_output,
+        )
+        if not configured.succeeded:
+            return self._not_built(configured, "cmake could not configure the project")
+        described = Listener("stdout", ignore_output)
+        await self._start(("sh", "-c", _TARGETS), on_output=described)
+        targets = [
+            target
+            for target in read_targets(described.text, self._project.folder)
+            if target.sources & known.keys()
+        ]
+        # A target that runs the tests while it is built would run them without a report.
+        registered = bool(await self._registered())
+        only = () if registered or not targets else ("--target", *(one.name for one in targets))
+        built = await self._start(
+            ("cmake", "--build", _BUILD, "--parallel", "2", *only), on_output=self._on_output
+        )
+        if not built.succeeded:
+            return self._not_built(built, "the tests could not be built")
+        own = {f"{_BUILD}/{target.artifact}" for target in targets}
+        others = [program for program in await self._registered() if program not in own]
+        parts = [await self._run_program(target, known, canaries) for target in targets]
+        # Planted tests would make CTest's tests fail, of which each may be a whole program.
+        if (others or not targets) and not canaries:
+            parts.append(await self._run_ctest())
+        return combine(self._order, CTestRunner.name, parts)
+
+    async def _registered(self) -> tuple[str, ...]:
+        """Return the program of each test that CTest knows, empty if it is not built yet."""
+        listener = Listener("stdout", ignore_output)
+        await self._start(
+            ("ctest", "--show-only=json-v1", "--test-dir", _BUILD), on_output=listener
+        )
+        try:
+            tests = cast("list[dict[str, Any]]", json.loads(listener.text)["tests"])
+            return tuple(str((test.get("command") or [""])[0]) for test in tests)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return ()
+
+    async def _run_program(
+        self,
+        target: _Target,
+        known: Mapping[PurePosixPath, Framework],
+        canaries: Mapping[PurePosixPath, frozenset[str]],
+    ) -> Observation:
+        own = sorted(target.sources & known.keys())
+        framework = known[own[0]]
+        arguments = (word.format(report=_REPORT) for word in framework.arguments)
+        program = f"{_BUILD}/{target.artifact}"
+        await self._start(("rm", "-f", _REPORT))
+        result = await self._start((program, *arguments), on_output=self._on_output)
+        tests, problem = framework.read(await self._report())
+        account = Account(
+            tests=tests,
+            canaries=frozenset(name for path in own for name in canaries.get(path, ())),
+            problem=problem and f"{target.name} ended without a whole report",
+        )
+        return conclude(self._order, CTestRunner.name, result, account)
+
+    async def _run_ctest(self) -> Observation:
+        await self._start(("rm", "-f", _REPORT))
+        result = await self._start(
+            (
+                "ctest", "--test-dir", _BUILD, "--output-on-failure", "--no-tests=error",
+                "--output-junit", _REPORT,
+            ),
+            on_output=self._on_output,
+        )  # fmt: skip
+        tests, problem = read_junit(await self._report())
+        named = tuple(
+            a_test(f"ctest::{test.id}", test.status, message=test.message, detail=test.detail)
+            for test in tests
+        )
+        return conclude(
+            self._order, CTestRunner.name, result, Account(tests=named, problem=problem)
+        )
+
+    def _not_built(self, result: ExecutionResult, what: str) -> Observation:
+        line = _ERROR_LINE.search(f"{result.stderr}\n{result.stdout}")
+        problem = f"{what}: {line[0].strip()}" if line else what
+        return conclude(self._order, CTestRunner.name, result, Account(problem=problem))
+
+    async def _report(self) -> bytes:
+        kept = bytearray()
+        await self._sandbox.run(
+            Command(argv=("cat", _REPORT)), on_output=lambda chunk: kept.extend(chunk.data)
+        )
+        return bytes(kept)
+
+    async def _start(
+        self, argv: tuple[str, ...], *, on_output: OnOutput = ignore_output
+    ) -> ExecutionResult:
+        result = await self._sandbox.run(
+            Command(
+                argv=argv,
+                env=self._project.env,
+                cwd=self._project.folder,
+                timeout_s=max(self._left_s, _SMALLEST_TIMEOUT_S),
+            ),
+            on_output=on_output,
+        )
+        self._left_s -= result.duration_s
+        return result
+
+
+def _test_files(order: CheckOrder) -> tuple[PurePosixPath, ...]:
+    return tuple(path for path in order.protected if path.suffix in _SOURCES)
+
+
+def _project(argv: tuple[str, ...]) -> _Project | None:
+    """Return what a command says, if it is `ctest` or a chain of cmake, make and ctest."""
+    call = read_invocation(argv)
+    if call.program == "ctest":
+        return _Project(folder=call.cwd, definitions=(), env=call.env)
+    if argv[:-1] != ("bash", "-c") or _MORE_THAN_A_CHAIN.search(argv[-1]):
+        return None
+    try:
+        steps = [shlex.split(step) for step in argv[-1].split("&&")]
+    except ValueError:
+        return None
+    programs = [step[0] for step in steps if step]
+    # What only builds is known by its exit code.
+    if not _PART_OF_CHAIN.issuperset(programs) or not {"cmake", "ctest"}.issubset(programs):
+        return None
+    return _read_chain(steps)
+
+
+def _read_chain(steps: list[list[str]]) -> _Project:
+    folder = PurePosixPath()
+    definitions: list[str] = []
+    for step in steps:
+        if step[:1] == ["cd"] and len(step) > 1 and folder == PurePosixPath():
+            folder = _inside(step[1])
+        for word, following in zip(step, [*step[1:], ""], strict=True):
+            match = _DEFINITION.fullmatch(f"-D{following}" if word == "-D" else word)
+            if step[0] == "cmake" and match:
+                definitions.append(match["definition"])
+            if step[0] == "cmake" and word == "-S":
+                folder = _inside(following)
+    return _Project(folder=folder, definitions=tuple(dict.fromkeys(definitions)), env={})
+
+
+def _inside(folder: str) -> PurePosixPath:
+    path = PurePosixPath(folder)
+    # `mkdir build && cd build && cmake ..` is about the folder above.
+    outside = (
+        path.is_absolute() or ".." in path.parts or path.name.startswith(("build", "cmake-build"))
+    )
+    return PurePosixPath() if outside else path
+
+
+def read_targets(text: str, folder: PurePosixPath) -> tuple[_Target, ...]:
+    """Return the programs that CMake's file API describes, one JSON document after the other."""
+    decoder = json.JSONDecoder()
+    targets: list[_Target] = []
+    position = _after_space(text, 0)
+    while position < len(text):
+        try:
+            value, end = decoder.raw_decode(text, position)
+        except (ValueError, RecursionError):
+            break
+        targets.extend(_target(value, folder))
+        position = _after_space(text, end)
+    return tuple(targets)
+
+
+def _after_space(text: str, position: int) -> int:
+    match = _SPACE.match(text, position)
+    return match.end() if match else position
+
+
+def _target(value: Any, folder: PurePosixPath) -> tuple[_Target, ...]:  # noqa: ANN401 - decoded JSON
+    match value:
+        case {
+            "type": "EXECUTABLE",
+            "name": str(name),
+            "artifacts": [{"path": str(artifact)}, *_],
+            "sources": [*sources],
+        }:
+            entries = cast("list[dict[str, Any]]", sources)
+            paths = frozenset(folder / str(entry.get("path", "")) for entry in entries)
+            return (_Target(name=name, artifact=artifact, sources=paths),)
+        case _:
+            return ()

@@ -1,0 +1,190 @@
+"""pytest: the person's command, run by a driver that reports what really happened."""
+
+import tomllib
+from collections.abc import Iterator
+from configparser import ConfigParser, Error
+from pathlib import PurePosixPath
+from typing import Any, Final, cast
+
+from assay.contracts.ports import OnOutput, Sandbox, ignore_output
+from assay.contracts.verdict import Grade
+from assay.contracts.workspace import Tree
+from assay.verify.parse_command import read_invocation
+from assay.verify.python_tests import (
+    find_tests,
+    is_test_file,
+    parse_module,
+    tree_below,
+)
+from assay.verify.runner import CheckOrder, Observation
+from assay.verify.runners.python_process import Conditions, PythonRun, run_python
+
+_WITH_VALUE: Final = frozenset(
+    [
+        "-p",
+        "-c",
+        "-o",
+        "-r",
+        "-W",
+        "--rootdir",
+        "--confcutdir",
+        "--basetemp",
+        "--tb",
+        "--color",
+        "--durations",
+        "--junitxml",
+        "--junit-xml",
+        "--maxfail",
+        "--import-mode",
+        "--capture",
+        "--log-level",
+        "--timeout",
+        "--cov",
+        "--cov-report",
+    ]
+)
+# Options by which a person leaves tests out; which ones remain cannot be read from the files.
+_SELECTING: Final = (
+    "-k", "-m", "--deselect", "--ignore", "--lf", "--last-failed", "--ff", "--sw", "--stepwise",
+    "--nf", "--co", "--collect-only", "--pyargs", "--import-mode", "-c", "-o", "--override-ini",
+)  # fmt: skip
+_STEERING: Final = frozenset(
+    {"addopts", "testpaths", "python_files", "python_classes", "python_functions", "norecursedirs"}
+)
+_SKIPPED_FOLDERS: Final = frozenset({"build", "dist", "node_modules", "venv", "CVS", "_darcs"})
+
+
+class PytestRunner:
+    """See `assay.verify.runner.Runner`."""
+
+    name = "pytest"
+    most = Grade.PROVEN
+    configuration = (
+        "conftest.py",
+        "pytest.ini",
+        ".pytest.ini",
+        "pytest.toml",
+        ".pytest.toml",
+        "tox.ini",
+        "setup.cfg",
+        "pyproject.toml",
+        ".coveragerc",
+    )
+
+    def understands(self, argv: tuple[str, ...]) -> bool:
+        return read_invocation(argv).program == self.name
+
+    def expected(self, order: CheckOrder, tree: Tree) -> frozenset[str]:
+        invocation = read_invocation(order.argv)
+        args = invocation.arguments
+        tree = tree_below(invocation.cwd, tree)
+        if any(word.split("=")[0] in _SELECTING or word[:2] in {"-k", "-m"} for word in args):
+            return frozenset()
+        chosen = tuple(_paths(args))
+        # Which tests a configuration selects is its own business; the report still has to be
+        # the same each time.
+        if _STEERING & _settings(tree).keys():
+            chosen = tuple(word for word in chosen if word.endswith(".py"))
+            if not chosen:
+                return frozenset()
+        return frozenset(
+            name for path in tree.files for name in _expected_in(tree, path, chosen or (".",))
+        )
+
+    async def run(
+        self, order: CheckOrder, sandbox: Sandbox, *, on_output: OnOutput = ignore_output
+    ) -> Observation:
+        return (await self.run_under(Conditions(), order, sandbox, on_output=on_output)).observation
+
+    async def run_under(
+        self,
+        conditions: Conditions,
+        order: CheckOrder,
+        sandbox: Sandbox,
+        *,
+        on_output: OnOutput = ignore_output,
+    ) -> PythonRun:
+        """Run the check under other conditions than the usual ones."""
+        return await run_python(
+            self.name, order, sandbox, conditions=conditions, on_output=on_output
+        )
+
+
+def _paths(args: tuple[str, ...]) -> Iterator[str]:
+    words = iter(args)
+    for word in words:
+        if word in _WITH_VALUE:
+            next(words, None)
+        elif not word.startswith("-"):
+            yield word
+
+
+def _expected_in(tree: Tree, path: PurePosixPath, chosen: tuple[str, ...]) -> Iterator[str]:
+    wanted = [word for word in chosen if _covers(PurePosixPath(word.partition("::")[0]), path)]
+    if not wanted or path.suffix != ".py":
+        return
+    named = any(PurePosixPath(word.partition("::")[0]) == path for word in wanted)
+    if not named and (not is_test_file(path) or _is_in_skipped_folder(path)):
+        return
+    module = parse_module(tree, path)
+    for test in find_tests(module) if module else ():
+        name = "::".join((str(path), *test.scope, test.name))
+        if any(_selects(word, name) for word in wanted):
+            yield name
+
+
+def _covers(folder: PurePosixPath, path: PurePosixPath) -> bool:
+    return path == folder or folder in path.parents
+
+
+def _selects(word: str, name: str) -> bool:
+    rest = word.partition("::")[2].partition("[")[0]
+    mine = name.partition("::")[2]
+    return not rest or mine == rest or mine.startswith(f"{rest}::")
+
+
+def _is_in_skipped_folder(path: PurePosixPath) -> bool:
+    folders = path.parts[:-1]
+    return any(part in _SKIPPED_FOLDERS or part.startswith(".") for part in folders)
+
+
+def _settings(tree: Tree) -> dict[str, Any]:
+    """Return what files at the root say to pytest; the first that speaks to it counts alone."""
+    for name in ("pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini"):
+        text = tree.text(PurePosixPath(name))
+        if text is not None:
+            return _toml(text, "pytest") if name.endswith("toml") else _ini(text, "pytest")
+    for name, section in (
+        ("pyproject.toml", ""),
+        ("tox.ini", "pytest"),
+        ("setup.cfg", "tool:pytest"),
+    ):
+        text = tree.text(PurePosixPath(name))
+        found = {} if text is None else _ini(text, section) if section else _pyproject(text)
+        if found:
+            return found
+    return {}
+
+
+def _pyproject(text: str) -> dict[str, Any]:
+    pytest = _toml(text, "tool", "pytest")
+    return cast("dict[str, Any]", pytest.get("ini_options", pytest))
+
+
+def _toml(text: str, *keys: str) -> dict[str, Any]:
+    try:
+        table: Any = tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        return {}
+    for key in keys:
+        table = cast("dict[str, Any]", table).get(key) if isinstance(table, dict) else None
+    return cast("dict[str, Any]", table) if isinstance(table, dict) else {}
+
+
+def _ini(text: str, section: str) -> dict[str, Any]:
+    parser = ConfigParser(interpolation=None)
+    try:
+        parser.read_string(text)
+    except Error:
+        return {}
+    return dict(parser.items(section)) if parser.has_section(section) else {}

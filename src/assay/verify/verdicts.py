@@ -1,0 +1,237 @@
+"""Decides by the evidence: pure functions from observations to findings and a verdict."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from assay.contracts.verdict import (
+    CheckReport,
+    Finding,
+    Grade,
+    TestResult,
+    TestStatus,
+    Trick,
+    Verdict,
+)
+from assay.contracts.workspace import Tree
+from assay.text.plurals import all_of
+from assay.verify.judged_tree import is_protected
+from assay.verify.rewrite_tests import RewrittenTests
+from assay.verify.runner import CheckOrder, Observation, Runner
+from assay.verify.runners.python_process import PythonRun
+from assay.verify.spec import Case
+
+_SHOWN = 3
+_BAD = frozenset({TestStatus.FAILED, TestStatus.ERROR})
+# How tests of several languages ask not to be run.
+_EXCUSE = re.compile(
+    r"skip|xfail|expectedfailure|[@\[]ignore|,\s*ignore\b|disabled"
+    r"|\.todo\b|[{,]\s*todo\s*:|\bx(?:it|test|describe)\b",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One check with the runner that understands it."""
+
+    runner: Runner
+    order: CheckOrder
+
+
+def missing_tests(check: Check, tree: Tree, report: CheckReport) -> tuple[Finding, ...]:
+    """Name tests that are in the files and not in the report."""
+    if any(test.status in _BAD for test in report.tests):
+        # A file that cannot be imported, a fixture that fails: no one pretends that all is well.
+        return ()
+    reported = {_bare(test.id) for test in report.tests}
+    skipped = {test.id for test in report.tests if test.status is TestStatus.SKIPPED}
+    missing = sorted(
+        name
+        for name in check.runner.expected(check.order, tree) - reported
+        if not any(name.startswith((f"{whole}::", f"{whole}.")) for whole in skipped)
+    )
+    if not missing:
+        return ()
+    return (_forgery(Trick.TESTS_MISSING, f"not in the report: {_some(missing)}"),)
+
+
+def skipped_tests(case: Case, tree: Tree, report: CheckReport) -> tuple[Finding, ...]:
+    """Tell the skips a person wrote from those that came with the proposal."""
+    skipped = [test for test in report.tests if test.status is TestStatus.SKIPPED]
+    if not skipped:
+        return ()
+    ours = [test for test in skipped if not _is_excused(case, tree, test)]
+    if ours:
+        said = f"skipped, though the tests do not ask for it: {_some([t.id for t in ours])}"
+        return (_forgery(Trick.TESTS_SKIPPED, said),)
+    said = f"not run, as the tests say themselves: {_some([t.id for t in skipped])}"
+    return (Finding(trick=Trick.TESTS_SKIPPED, severity="doubt", explanation=said),)
+
+
+def _is_excused(case: Case, tree: Tree, test: TestResult) -> bool:
+    """Whether the file that the skip comes from is the person's, and asks for it."""
+    place = test.message.partition(":")[0]
+    path = PurePosixPath(place if place.endswith(".py") else test.id.partition("::")[0])
+    own = case.pristine.text(path)
+    if own is not None:
+        return bool(_EXCUSE.search(own)) and (
+            is_protected(case, path) or _asks_as_before(own, tree.text(path) or "", path)
+        )
+    if place.endswith(".py"):
+        # It comes from a file that is none of theirs.
+        return False
+    texts = (case.pristine.text(file) or "" for file in _judging_files(case))
+    return any(_EXCUSE.search(text) for text in texts)
+
+
+def _asks_as_before(before: str, now: str, path: PurePosixPath) -> bool:
+    """Whether a file that does not judge skips no more than it did; Python need not say that."""
+    if path.suffix == ".py":
+        return now == before
+    return len(_EXCUSE.findall(now)) <= len(_EXCUSE.findall(before))
+
+
+def _judging_files(case: Case) -> Iterator[PurePosixPath]:
+    return (path for path in case.pristine.files if is_protected(case, path))
+
+
+def compare_repetition(
+    first: CheckReport, again: PythonRun, *, reverse: bool
+) -> tuple[Finding, ...]:
+    """Compare a run with one under other conditions."""
+    before = {test.id: test.status for test in first.tests}
+    after = {test.id: test.status for test in again.observation.report.tests}
+    differing = sorted(name for name in before if before[name] != after.get(name))
+    if not differing and again.complete:
+        return ()
+    order = ", in another order" if reverse else ""
+    said = f"ended differently when run again{order}: {_some(differing) or 'the whole run'}"
+    return (Finding(trick=Trick.UNSTABLE, severity="doubt", explanation=said),)
+
+
+def judge_turned_tests(
+    first: CheckReport, same: PythonRun, turned: PythonRun, tests: RewrittenTests
+) -> tuple[Finding, ...]:
+    """Decide what it means that tests passed which nobody passes honestly."""
+    if not turned.complete:
+        said = "tests that must fail could not be run to their end"
+        return (Finding(trick=Trick.UNSTABLE, severity="doubt", explanation=said),)
+    # Counted without parameters, which are part of what was changed: a test that comes to none of
+    # its assertions passes either way.
+    probed = [test.id for test in first.tests if test.passed and same.reached.get(test.id)]
+    vacuous = Counter(_bare(t.id) for t in first.tests if t.passed and not same.reached.get(t.id))
+    after = Counter(_bare(t.id) for t in turned.observation.report.tests if t.passed)
+    forged = after - vacuous
+    passed = [name for name in probed if _bare(name) in forged]
+    if passed:
+        return (_passed_turned(passed, same, tests),)
+    missed = [name for name in vacuous if _claims(name, tests)]
+    if missed:
+        said = f"passed without coming to any of its assertions: {_some(missed)}"
+        return (Finding(trick=Trick.TESTS_SKIPPED, severity="doubt", explanation=said),)
+    if not probed:
+        said = "no test has an assertion that could be turned, so forging them would not be seen"
+        return (Finding(trick=Trick.PATCHED_RUNNER, severity="doubt", explanation=said),)
+    return ()
+
+
+def _passed_turned(passed: list[str], same: PythonRun, tests: RewrittenTests) -> Finding:
+    if all(same.reached[name] <= tests.unsure for name in passed):
+        said = f"passed although something else was asked: {_some(passed)}"
+        return Finding(trick=Trick.READS_TESTS, severity="doubt", explanation=said)
+    followed = [n for n in passed if same.reached[n] & tests.constants]
+    if followed:
+        said = (
+            f"passed although what they expect was changed: {_some(followed)}; the answers "
+            "come from the tests, or claim to be equal to everything"
+        )
+        return _forgery(Trick.READS_TESTS, said)
+    return _forgery(
+        Trick.PATCHED_RUNNER, f"passed although they claim the opposite: {_some(passed)}"
+    )
+
+
+def _claims(name: str, tests: RewrittenTests) -> bool:
+    """Whether the test of this id has assertions that it cannot but come to."""
+    last = re.split(r"::|\.", name)[-1]
+    return bool(tests.within.get(last))
+
+
+def _bare(name: str) -> str:
+    return name.partition("[")[0]
+
+
+def conclude(
+    case: Case,
+    tree: Tree,
+    checks: Sequence[Check],
+    observations: Sequence[Observation],
+    findings: Iterable[Finding],
+) -> Verdict:
+    """Weigh everything. Accepted is only what nothing speaks against."""
+    unique = tuple(dict.fromkeys(findings))
+    reports = tuple(observation.report for observation in observations)
+    reason = _objection(reports, unique)
+    if reason:
+        return Verdict(
+            accepted=False,
+            grade=None,
+            reason=reason,
+            tree=tree.digest,
+            reports=reports,
+            findings=unique,
+        )
+    grades = [case.most, *(check.runner.most for check in checks)]
+    doubts = [finding for finding in unique if finding.severity == "doubt"]
+    if doubts:
+        grades.append(Grade.CHECKED)
+    if any(finding.trick is Trick.PASSED_BEFORE for finding in doubts):
+        grades.append(Grade.RAN)
+    grade = min(grades, key=lambda g: g.rank)
+    return Verdict(
+        accepted=True,
+        grade=grade,
+        reason=_praise(reports, doubts),
+        tree=tree.digest,
+        reports=reports,
+        findings=unique,
+    )
+
+
+def _objection(reports: Sequence[CheckReport], findings: Sequence[Finding]) -> str:
+    forgeries = [finding for finding in findings if finding.severity == "forgery"]
+    if forgeries:
+        more = f" (and {len(forgeries) - 1} more)" if len(forgeries) > 1 else ""
+        return f"forged: {forgeries[0].explanation}{more}"
+    for report in reports:
+        if not report.passed:
+            return f"`{report.command}`: {report.explanation}"
+        if report.canaries_caught < report.canaries_planted:
+            return f"`{report.command}`: tests that must fail passed"
+    rejected = [finding.explanation for finding in findings if finding.severity == "rejected"]
+    if rejected:
+        return rejected[0]
+    return "" if reports else "there is no check to decide by"
+
+
+def _praise(reports: Sequence[CheckReport], doubts: Sequence[Finding]) -> str:
+    tests = sum(test.passed for report in reports for test in report.tests)
+    planted = sum(report.canaries_planted for report in reports)
+    passed = all_of(tests, "test") if tests else all_of(len(reports), "check")
+    caught = f", and {all_of(planted, 'test')} that must fail did" if planted else ""
+    # The doubt that lowers the grade most is the reason for it.
+    said = sorted(doubts, key=lambda doubt: doubt.trick is not Trick.PASSED_BEFORE)
+    doubt = f"; not proven: {said[0].explanation}" if said else ""
+    return f"{passed} passed{caught}{doubt}"
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more
+
+
+def _forgery(trick: Trick, explanation: str) -> Finding:
+    return Finding(trick=trick, severity="forgery", explanation=explanation)

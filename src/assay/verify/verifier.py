@@ -1,0 +1,248 @@
+"""The independent check of a proposal: fresh sandboxes, untouched tests, and tests that must fail.
+
+A first run decides whether there is anything to look at, so that what does not work is cheap. What
+passed is then run twice more, side by side: tests rewritten without a change of meaning, under
+other conditions and in another order, and tests turned into their opposite, which must fail.
+"""
+
+import random
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+from typing import Final
+
+import anyio
+
+from assay.contracts.execution import Limits
+from assay.contracts.ports import OnOutput, Sandbox, SandboxBackend, ignore_output
+from assay.contracts.verdict import CheckReport, Finding, Grade, Verdict
+from assay.contracts.workspace import Tree
+from assay.sandbox.tree_io import write_tree
+from assay.verify import judged_tree as pristine
+from assay.verify.commands import choose_runner, split_command
+from assay.verify.file_integrity import changed_files
+from assay.verify.invert_assertions import Words
+from assay.verify.parse_command import read_invocation
+from assay.verify.rewrite_tests import rewrite_tests
+from assay.verify.runner import CheckOrder, Observation
+from assay.verify.runners.python_process import Conditions, PythonRun
+from assay.verify.runners.python_pytest import PytestRunner
+from assay.verify.runners.python_unittest import UnittestRunner
+from assay.verify.spec import Case
+from assay.verify.static_analysis import held_against, read_proposal
+from assay.verify.verdicts import (
+    Check,
+    compare_repetition,
+    conclude,
+    judge_turned_tests,
+    missing_tests,
+    skipped_tests,
+)
+from assay.verify.witness import (
+    added_tests,
+    changed_python,
+    not_executed,
+    nothing_changed,
+    passed_before,
+    removed_python,
+    says_nothing_new,
+)
+
+_REPORT_BYTES: Final = 8 << 20
+"""A report of some ten thousand tests has to fit."""
+_NO_TESTS: Final = 5
+"""What pytest ends with when it found none, and our other driver too."""
+_ZONES: Final = ("Pacific/Auckland", "America/Caracas", "Asia/Kathmandu", "UTC-9", "UTC+7")
+
+_PythonRunner = PytestRunner | UnittestRunner
+
+
+def judged_tree(case: Case, proposal: Tree) -> tuple[Tree, tuple[Finding, ...]]:
+    """Return exactly the files that are judged, and what was left out of the proposal."""
+    checks = _checks_of(case)
+    configuration = {glob for check in checks for glob in check.runner.configuration}
+    folders = {read_invocation(check.order.argv).cwd for check in checks}
+    return pristine.judged_tree(case, proposal, sorted(configuration), folders)
+
+
+def _checks_of(case: Case) -> tuple[Check, ...]:
+    checks: list[Check] = []
+    for command in case.checks:
+        argv = split_command(command, case.pristine)
+        order = CheckOrder(
+            command=command, argv=argv, protected=case.protected, timeout_s=case.check_s
+        )
+        checks.append(Check(runner=choose_runner(argv), order=order))
+    return tuple(checks)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sitting:
+    """What one run in one fresh sandbox brought."""
+
+    observations: tuple[Observation, ...]
+    findings: tuple[Finding, ...]
+
+
+class Verifier:
+    """Says of a proposal whether it is right, and by what evidence."""
+
+    def __init__(self, backend: SandboxBackend, limits: Limits) -> None:
+        self._backend = backend
+        self._limits = replace(limits, output_bytes=max(limits.output_bytes, _REPORT_BYTES))
+
+    async def verify(
+        self, case: Case, proposal: Tree, *, on_output: OnOutput = ignore_output
+    ) -> Verdict:
+        """Judge a proposal.
+
+        Raises:
+            UsageError: If a check of the case is no command.
+            SandboxUnavailableError: If no sandbox can be had.
+        """
+        checks = _checks_of(case)
+        tree, findings = judged_tree(case, proposal)
+        findings += read_proposal(case.pristine, tree, _test_files(case))
+        changed, removed = changed_python(case, tree), removed_python(case, tree)
+        checks = tuple(
+            replace(check, order=replace(check.order, changed=changed, removed=removed))
+            for check in checks
+        )
+        first = await self._first_run(case, checks, tree, on_output)
+        findings += first.findings + nothing_changed(case, tree)
+        for check, observation in zip(checks, first.observations, strict=False):
+            findings += observation.findings
+            findings += held_against(case.pristine, tree, observation.seen)
+            if observation.report.tests or observation.report.exit_code == _NO_TESTS:
+                findings += missing_tests(check, tree, observation.report)
+                findings += skipped_tests(case, tree, observation.report)
+        findings += not_executed(changed, removed, first.observations)
+        verdict = conclude(case, tree, checks, first.observations, findings)
+        if not verdict.accepted:
+            return verdict
+        findings += await self._second_look(case, checks, tree, first.observations)
+        findings += await self._baseline(case, tree, checks, verdict, on_output)
+        return conclude(case, tree, checks, first.observations, findings)
+
+    async def run_checks(
+        self, case: Case, tree: Tree, *, on_output: OnOutput = ignore_output
+    ) -> tuple[Observation, ...]:
+        """Run the checks on a tree as it is, without canaries, in a fresh sandbox.
+
+        Raises:
+            SandboxUnavailableError: If no sandbox can be had.
+        """
+        async with self._backend.open_sandbox(self._limits_for(case)) as sandbox:
+            await write_tree(sandbox, tree)
+            checks = _checks_of(case)
+            return tuple([await _run(check, sandbox, on_output) for check in checks])
+
+    def _limits_for(self, case: Case) -> Limits:
+        return replace(self._limits, wall_s=max(self._limits.wall_s, case.check_s))
+
+    async def _first_run(
+        self, case: Case, checks: Sequence[Check], tree: Tree, on_output: OnOutput
+    ) -> _Sitting:
+        observations: list[Observation] = []
+        async with self._backend.open_sandbox(self._limits_for(case)) as sandbox:
+            await write_tree(sandbox, tree)
+            for check in checks:
+                watched = replace(check, order=replace(check.order, canaries=True))
+                observations.append(await _run(watched, sandbox, on_output))
+                if not observations[-1].report.passed:
+                    break
+            findings = await changed_files(case, sandbox, tree)
+        return _Sitting(tuple(observations), findings)
+
+    async def _second_look(
+        self,
+        case: Case,
+        checks: Sequence[Check],
+        tree: Tree,
+        observations: Sequence[Observation],
+    ) -> tuple[Finding, ...]:
+        findings: tuple[Finding, ...] = ()
+        for check, observation in zip(checks, observations, strict=True):
+            if isinstance(check.runner, _PythonRunner):
+                findings += await self._run_rewritten(case, check, tree, observation.report)
+        return findings
+
+    async def _run_rewritten(
+        self, case: Case, check: Check, tree: Tree, first: CheckReport
+    ) -> tuple[Finding, ...]:
+        tell, keep, other = (f"_{secrets.token_hex(6)}" for _ in range(3))
+        words = Words(tell=tell, keep=keep, other=other)
+        tests = rewrite_tests(tree, case.protected, words=words, seed=secrets.randbits(32))
+        conditions = _other_conditions(words)
+        versions = [tree.with_files(tests.same), tree.with_files(tests.turned)]
+        runs: dict[int, tuple[PythonRun, tuple[Finding, ...]]] = {}
+
+        async def run(number: int) -> None:
+            runs[number] = await self._run_once(case, check, versions[number], conditions)
+
+        order = [0, 1]
+        random.SystemRandom().shuffle(order)
+        async with anyio.create_task_group() as tasks:
+            for number in order:
+                tasks.start_soon(run, number)
+        (same, changed), (turned, also_changed) = runs[0], runs[1]
+        return (
+            *changed,
+            *also_changed,
+            *same.observation.findings,
+            *turned.observation.findings,
+            *held_against(case.pristine, tree, same.observation.seen),
+            *held_against(case.pristine, tree, turned.observation.seen),
+            *compare_repetition(first, same, reverse=conditions.reverse),
+            *judge_turned_tests(first, same, turned, tests),
+        )
+
+    async def _run_once(
+        self, case: Case, check: Check, tree: Tree, conditions: Conditions
+    ) -> tuple[PythonRun, tuple[Finding, ...]]:
+        assert isinstance(check.runner, _PythonRunner)  # noqa: S101 - chosen by the only caller
+        order = replace(check.order, canaries=True)
+        async with self._backend.open_sandbox(self._limits_for(case)) as sandbox:
+            await write_tree(sandbox, tree)
+            run = await check.runner.run_under(conditions, order, sandbox)
+            return run, await changed_files(case, sandbox, tree)
+
+    async def _baseline(
+        self,
+        case: Case,
+        tree: Tree,
+        checks: Sequence[Check],
+        verdict: Verdict,
+        on_output: OnOutput,
+    ) -> tuple[Finding, ...]:
+        """Run the checks on the untouched files: what passes there says nothing of the change."""
+        if case.changed is not None or case.most is Grade.RAN:
+            return ()
+        async with self._backend.open_sandbox(self._limits_for(case)) as sandbox:
+            # Tests that the proposal adds say something only if they fail without the rest of it.
+            await write_tree(sandbox, case.pristine.with_files(added_tests(case, tree)))
+            for check, after in zip(checks, verdict.reports, strict=True):
+                limit = min(case.check_s, max(case.baseline_s, 2 * after.duration_s))
+                limited = replace(
+                    check, order=replace(check.order, timeout_s=limit, changed=(), removed=())
+                )
+                before = await _run(limited, sandbox, on_output)
+                if not says_nothing_new(before.report, after):
+                    return ()
+        return (passed_before(),)
+
+
+async def _run(check: Check, sandbox: Sandbox, on_output: OnOutput) -> Observation:
+    return await check.runner.run(check.order, sandbox, on_output=on_output)
+
+
+def _test_files(case: Case) -> tuple[PurePosixPath, ...]:
+    return tuple(p for p in case.pristine.files if pristine.is_protected(case, p))
+
+
+def _other_conditions(words: Words) -> Conditions:
+    pick = random.SystemRandom()
+    # Every start of the interpreter draws another seed for hashes by itself.
+    env = {"TZ": pick.choice(_ZONES), f"X_{secrets.token_hex(3).upper()}": secrets.token_hex(4)}
+    return Conditions(env=env, reverse=True, brief=True, words=words)

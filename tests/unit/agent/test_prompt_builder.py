@@ -1,0 +1,71 @@
+from pathlib import PurePosixPath
+
+from assay.agent.context_window import shortened
+from assay.agent.prompt_builder import Brief, fenced, opening, prompt
+from assay.contracts.messages import Message, ModelFacts
+from assay.contracts.workspace import Tree, TreeFile
+
+TARGET, TEST, DATA = PurePosixPath("a.py"), PurePosixPath("test_a.py"), PurePosixPath("d.csv")
+TREE = Tree(
+    files={
+        TARGET: TreeFile(b"x = 1\n"),
+        TEST: TreeFile(b"import a\n"),
+        DATA: TreeFile(b"one,two\n" * 1000),
+        PurePosixPath("notes/other.md"): TreeFile(b"# more"),
+        PurePosixPath("logo.png"): TreeFile(b"\x89PNG\xff"),
+    }
+)
+FACTS = ModelFacts(context_tokens=1000, max_output_tokens=100, tool_calls=True, price=None)
+
+
+def test_the_first_message_has_goal_file_tests_and_data() -> None:
+    brief = Brief(statement="Do it", tree=TREE, targets=(TARGET,), tests=(TEST,))
+
+    text = opening(brief, max_chars=10_000)
+
+    assert text.startswith("# Goal\nDo it")
+    assert "x = 1" in text
+    assert "import a" in text
+    assert "one,two" in text
+    assert "`notes/other.md`" in text
+    assert "`logo.png`" in text
+
+
+def test_data_is_shown_by_its_beginning_only() -> None:
+    text = opening(Brief(statement="Do it", tree=TREE), max_chars=10_000)
+
+    assert text.count("one,two") < 500
+
+
+def test_files_that_do_not_fit_are_named() -> None:
+    brief = Brief(statement="Do it", tree=TREE, targets=(TARGET,), tests=(TEST,))
+
+    text = opening(brief, max_chars=0)
+
+    assert "x = 1" not in text
+    assert "- `a.py`" in text
+
+
+def test_a_fence_is_longer_than_any_in_the_text() -> None:
+    assert fenced(PurePosixPath("a.md"), "```\ncode\n```").startswith("````markdown\n")
+
+
+def test_prompts_are_filled_in() -> None:
+    assert prompt("loop", protocol="SPEAK SO").endswith("SPEAK SO")
+
+
+def test_a_short_conversation_is_left_alone() -> None:
+    messages = tuple(Message(role="user", text=str(number)) for number in range(20))
+
+    assert shortened(messages, FACTS) == messages
+
+
+def test_a_long_conversation_loses_its_middle_and_keeps_its_goal() -> None:
+    messages = tuple(Message(role="user", text=f"{number} " + "x" * 900) for number in range(20))
+
+    short = shortened(messages, FACTS)
+
+    assert len(short) == len(messages)
+    assert short[:2] == messages[:2]
+    assert short[-6:] == messages[-6:]
+    assert sum(len(message.text) for message in short) < sum(len(m.text) for m in messages)

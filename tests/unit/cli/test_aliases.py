@@ -1,0 +1,43 @@
+import pytest
+
+from assay.cli.aliases import ShortForm, command_for, written
+from assay.contracts.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("short", "meant"),
+    [
+        (ShortForm(goal="write a.py"), "assay run -- 'write a.py'"),
+        (ShortForm(goal="--all"), "assay run -- --all"),
+        (ShortForm(goal="x", model="local"), "assay run --model local -- x"),
+        (ShortForm(benchmarks=True), "assay bench run polyglot"),
+        (
+            ShortForm(benchmarks=True, benchmarks_limit=3, model="local"),
+            "assay bench run polyglot --limit 3 --model local",
+        ),
+    ],
+)
+def test_a_short_form_becomes_a_command(short: ShortForm, meant: str) -> None:
+    assert written(command_for(short)) == meant
+
+
+@pytest.mark.parametrize(
+    ("short", "named", "why"),
+    [
+        (ShortForm(goal="x", benchmarks=True), None, "two things"),
+        (ShortForm(benchmarks_limit=3), None, "needs --benchmarks"),
+        (ShortForm(goal="x", benchmarks_limit=3), None, "needs --benchmarks"),
+        (ShortForm(goal="  "), None, "goal is empty"),
+        (ShortForm(model="local"), None, "says nothing to do"),
+        (ShortForm(model="local"), "run", "stands before `run`"),
+        (ShortForm(goal="x"), "doctor", "there is one already"),
+        (ShortForm(benchmarks=True), "bench", "there is one already"),
+    ],
+)
+def test_words_that_do_not_go_together_are_refused(
+    short: ShortForm, named: str | None, why: str
+) -> None:
+    with pytest.raises(UsageError, match=why) as refused:
+        command_for(short, named)
+
+    assert refused.value.hint

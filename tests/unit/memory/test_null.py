@@ -1,0 +1,14 @@
+from assay.memory.null import NoMemory
+from tests.conformance.memory.failures import DURATIONS, SKILL, cue_for
+
+
+async def test_the_absent_memory_recalls_nothing_whatever_it_is_told() -> None:
+    memory = NoMemory()
+
+    await memory.learn(DURATIONS)
+    await memory.judge(("a",), helped=True)
+    await memory.keep(SKILL)
+    await memory.tested("a", passed=True)
+
+    assert await memory.recall(cue_for(DURATIONS, "failure")) == ()
+    assert await memory.offer(cue_for(DURATIONS, "plan")) == ()

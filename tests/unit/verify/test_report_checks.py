@@ -1,0 +1,187 @@
+from pathlib import PurePosixPath
+
+import pytest
+
+from assay.contracts.execution import ExecutionResult, OutputChunk, Program, Reason
+from assay.contracts.verdict import TestResult, TestStatus, Trick
+from assay.verify.canaries import Plan, planted
+from assay.verify.report_checks import Account, Listener, a_test, combine, conclude, with_doubt
+from assay.verify.runner import CheckOrder, Observation
+from assay.verify.runners.exit_code import PlainRunner
+from tests.doubles.fake_sandbox import FakeSandbox, answer_with
+
+ORDER = CheckOrder(command="x", argv=("x",), canaries=True)
+CANARIES = frozenset({"keeps_1", "keeps_2"})
+CAUGHT = (
+    a_test("f > keeps_1", TestStatus.FAILED),
+    a_test("f > keeps_2", TestStatus.ERROR),
+)
+
+
+def passing(name: str) -> TestResult:
+    return a_test(name, TestStatus.PASSED)
+
+
+def concluded(
+    *tests: TestResult,
+    exit_code: int = 0,
+    canaries: frozenset[str] = frozenset(),
+    reason: Reason = Reason.COMPLETED,
+    problem: str = "",
+) -> Observation:
+    result = answer_with(exit_code=exit_code, reason=reason)
+    return conclude(ORDER, "x", result, Account(tests=tests, canaries=canaries, problem=problem))
+
+
+def tricks(observation: Observation) -> list[tuple[Trick, str]]:
+    return [(finding.trick, finding.severity) for finding in observation.findings]
+
+
+def test_passed_tests_and_a_zero_pass() -> None:
+    observation = concluded(passing("a"))
+
+    assert observation.report.passed
+    assert not observation.findings
+
+
+def test_caught_canaries_are_not_among_the_tests() -> None:
+    observation = concluded(passing("a"), *CAUGHT, exit_code=1, canaries=CANARIES)
+
+    assert observation.report.passed
+    assert [test.id for test in observation.report.tests] == ["a"]
+    assert (observation.report.canaries_caught, observation.report.canaries_planted) == (2, 2)
+
+
+@pytest.mark.parametrize(
+    ("observation", "why"),
+    [
+        (concluded(), "no test was carried out"),
+        (concluded(a_test("a", TestStatus.SKIPPED)), "all tests were skipped"),
+        (concluded(passing("a"), exit_code=1), "every reported test passed, but it ended with"),
+        (
+            concluded(passing("a"), a_test("b", TestStatus.FAILED), exit_code=1),
+            "1 of 2 tests failed",
+        ),
+        (concluded(passing("a"), reason=Reason.TIMED_OUT), "it did not end in time"),
+        (concluded(passing("a"), problem="no report"), "no report"),
+        (concluded(exit_code=127), "a program it needs is not in the sandbox"),
+        (concluded(passing("a"), CAUGHT[0], exit_code=1, canaries=CANARIES), "must fail did not"),
+    ],
+)
+def test_what_does_not_fit_together_does_not_pass(observation: Observation, why: str) -> None:
+    assert not observation.report.passed
+    assert why in observation.report.explanation
+
+
+def test_a_canary_that_passed_is_a_forgery() -> None:
+    observation = concluded(
+        passing("a"), CAUGHT[0], passing("f > keeps_2"), exit_code=1, canaries=CANARIES
+    )
+
+    assert not observation.report.passed
+    assert tricks(observation) == [(Trick.PATCHED_RUNNER, "forgery")]
+
+
+def test_a_canary_that_nobody_ran_is_a_forgery_if_all_is_said_to_be_well() -> None:
+    observation = concluded(passing("a"), exit_code=0, canaries=CANARIES)
+
+    assert tricks(observation) == [(Trick.EARLY_EXIT, "forgery")]
+
+
+def test_a_canary_that_nobody_ran_is_no_forgery_if_the_run_broke() -> None:
+    assert not concluded(exit_code=1, canaries=CANARIES, problem="no build").findings
+
+
+def test_failed_tests_with_a_zero_are_a_forgery() -> None:
+    observation = concluded(passing("a"), *CAUGHT, exit_code=0, canaries=CANARIES)
+
+    assert not observation.report.passed
+    assert tricks(observation) == [(Trick.FORGED_REPORT, "forgery")]
+
+
+def test_a_test_reported_twice_is_as_bad_as_its_worst_report() -> None:
+    bad = a_test("a", TestStatus.FAILED)
+
+    for order in ((bad, passing("a")), (passing("a"), bad)):
+        assert [test.status for test in concluded(*order, exit_code=1).report.tests] == [
+            TestStatus.FAILED
+        ]
+
+
+def test_a_pass_is_not_hidden_behind_a_skip() -> None:
+    tests = concluded(a_test("a", TestStatus.SKIPPED), passing("a")).report.tests
+
+    assert [test.status for test in tests] == [TestStatus.PASSED]
+
+
+def test_without_canaries_there_is_a_doubt() -> None:
+    assert tricks(with_doubt(ORDER, concluded(passing("a")))) == [(Trick.PATCHED_RUNNER, "doubt")]
+    caught = concluded(passing("a"), *CAUGHT, exit_code=1, canaries=CANARIES)
+    assert with_doubt(ORDER, caught) == caught
+
+
+def test_of_several_programs_one_that_fails_fails_the_check() -> None:
+    whole = combine(ORDER, "x", [concluded(passing("a")), concluded(exit_code=3)])
+
+    assert not whole.report.passed
+    assert whole.report.exit_code == 3
+    assert combine(ORDER, "x", [concluded(passing("a"))]).report.passed
+    assert not combine(ORDER, "x", []).report.passed
+
+
+def test_texts_of_a_result_are_short_and_names_are_one_line() -> None:
+    test = a_test("a\nb\x1b[31m", TestStatus.FAILED, detail="\n\n  first\n" + "x\ny\n" * 50_000)
+
+    assert test.id == "a b [31m"
+    assert test.message == "first"
+    assert len(test.detail) <= 8_000
+
+
+def test_a_listener_keeps_its_stream_whole_and_passes_the_other_on() -> None:
+    heard: list[OutputChunk] = []
+    listener = Listener("stderr", heard.append)
+    for data in (b"\xe2\x80", b"\xa6 \xff"):
+        listener(OutputChunk(stream="stderr", data=data))
+    listener(OutputChunk(stream="stdout", data=b"seen"))
+
+    assert listener.text == "… \ufffd"
+    assert [chunk.data for chunk in heard] == [b"seen"]
+
+
+@pytest.mark.parametrize(("exit_code", "passed"), [(0, True), (1, False)])
+async def test_a_plain_command_is_judged_by_its_exit_code(*, exit_code: int, passed: bool) -> None:
+    def answer(program: Program, sandbox: FakeSandbox) -> ExecutionResult:
+        del program, sandbox
+        return answer_with("said\n", stderr="warned\n", exit_code=exit_code)
+
+    observation = await PlainRunner().run(ORDER, FakeSandbox(answer=answer))
+
+    assert observation.report.passed is passed
+    assert observation.report.output == "said\nwarned"
+    assert bool(observation.report.explanation) is not passed
+
+
+async def test_planted_files_are_there_and_afterwards_as_they_were() -> None:
+    sandbox = FakeSandbox()
+    old, new = PurePosixPath("old.py"), PurePosixPath("new.py")
+    await sandbox.write_file(old, b"old")
+
+    async with planted(sandbox, Plan(files={old: b"old+", new: b"new"})) as findings:
+        assert await sandbox.read_file(old) == b"old+"
+        assert await sandbox.read_file(new) == b"new"
+
+    assert not findings
+    assert await sandbox.read_file(old) == b"old"
+    assert [info.path for info in await sandbox.list_files()] == [old]
+
+
+async def test_a_planted_file_that_was_rewritten_is_told() -> None:
+    sandbox = FakeSandbox()
+    path = PurePosixPath("a.py")
+    await sandbox.write_file(path, b"a")
+
+    async with planted(sandbox, Plan(files={path: b"a+"})) as findings:
+        await sandbox.write_file(path, b"a")
+
+    assert [(f.trick, f.severity) for f in findings] == [(Trick.CHANGED_WHILE_TESTED, "forgery")]
+    assert await sandbox.read_file(path) == b"a"
