@@ -19,10 +19,10 @@ from pathlib import Path
 
 import anyio
 
-from assay.contracts.goal import Effort, Outcome
+from assay.contracts.goal import RunLimits, RunResult
 from assay.contracts.verdict import Grade
-from assay.runs.request import Commission, Watching
-from assay.runs.runner import carry_out
+from assay.runs.request import Commission, RunCallbacks
+from assay.runs.runner import start_run
 from assay.settings.load import Settings, load_settings
 
 _Z = 1.96
@@ -55,7 +55,7 @@ def wilson(successes: int, trials: int) -> tuple[float, float]:
 
 async def pursue_copy(
     folder: Path, model: str, attempts: int, settings: Settings
-) -> tuple[Outcome, float]:
+) -> tuple[RunResult, float]:
     """Carry out a goal in a copy of its workspace, with a memory that knows nothing."""
     with tempfile.TemporaryDirectory(prefix="assay-bench-") as scratch:
         workspace = Path(scratch) / "workspace"
@@ -66,12 +66,12 @@ async def pursue_copy(
             workspace=workspace,
             tests=tests,
             model=model,
-            effort=Effort(attempts=attempts, wall_s=1800),
+            effort=RunLimits(attempts=attempts, wall_s=1800),
             memory="off",
         )
         apart = settings.model_copy(update={"state_dir": Path(scratch) / "state"})
         started = time.monotonic()
-        outcome = await carry_out(commission, apart, Watching())
+        outcome = await start_run(commission, apart, RunCallbacks())
         return outcome, time.monotonic() - started
 
 

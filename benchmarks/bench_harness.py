@@ -27,8 +27,8 @@ from assay.bench.selection import Selection
 from assay.bench.solvers import open_player
 from assay.bench.store import open_store
 from assay.contracts.execution import Command
-from assay.contracts.goal import Effort
-from assay.models.open import Opening
+from assay.contracts.goal import RunLimits
+from assay.models.open import OpenOptions
 from assay.sandbox.tree_io import write_tree
 from assay.settings.load import Settings, load_settings
 
@@ -67,11 +67,11 @@ class Side:
         given = exercise.workspace.with_files(exercise.reference_setup.files)
         task = Task(exercise=replace(exercise, workspace=given), repeat=1)
         async with (
-            open_player("oracle", self.settings.models, Opening()) as (_, player),
+            open_player("oracle", self.settings.models, OpenOptions()) as (_, player),
             open_store(self.scratch / str(self.runs), {}) as store,
         ):
             runner = Runner(
-                rules=Rules(track="blind", tries=1, effort=Effort(), jobs=1),
+                rules=Rules(track="blind", tries=1, effort=RunLimits(), jobs=1),
                 store=store,
                 player=player,
                 judge=judge,

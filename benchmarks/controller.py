@@ -21,11 +21,18 @@ from pathlib import Path
 
 import anyio
 
-from assay.agent.context import Parts
+from assay.agent.context import RunDeps
 from assay.agent.loop import pursue
 from assay.contracts.events import AttemptStarted, RunEvent
-from assay.contracts.execution import BARE, Equipment, ExecutionResult, Isolation, Limits, Program
-from assay.contracts.goal import Acceptance, Effort, Goal
+from assay.contracts.execution import (
+    DEFAULT_SPEC,
+    ExecutionResult,
+    Isolation,
+    Limits,
+    Program,
+    SandboxSpec,
+)
+from assay.contracts.goal import AcceptanceCriteria, Goal, RunLimits
 from assay.contracts.messages import (
     Message,
     ModelFacts,
@@ -124,7 +131,7 @@ class TimedBackend:
 
     @asynccontextmanager
     async def open_sandbox(
-        self, limits: Limits, equipment: Equipment = BARE
+        self, limits: Limits, equipment: SandboxSpec = DEFAULT_SPEC
     ) -> AsyncGenerator[Sandbox]:
         async with self._backend.open_sandbox(limits, equipment) as sandbox:
             yield TimedSandbox(sandbox, self._clock)  # pyright: ignore[reportReturnType] - passes the rest on
@@ -143,8 +150,8 @@ async def measure(attempts: int, *, small: bool) -> list[float]:
     model.facts = replace(_FACTS, local=small)
     goal = Goal(
         statement="Write answer.py with the answer",
-        acceptance=Acceptance(checks=("grep -q 'ANSWER = 0' answer.py",)),
-        effort=Effort(attempts=attempts, repairs=1),
+        acceptance=AcceptanceCriteria(checks=("grep -q 'ANSWER = 0' answer.py",)),
+        effort=RunLimits(attempts=attempts, repairs=1),
     )
     settings = load_settings()
     with tempfile.TemporaryDirectory(prefix="assay-controller-") as scratch:
@@ -154,7 +161,7 @@ async def measure(attempts: int, *, small: bool) -> list[float]:
             DiskJournal(folder, listeners=(listen,)) as journal,
         ):
             await journal.store_tree(Tree())
-            parts = Parts(
+            parts = RunDeps(
                 run="controller",
                 goal=goal,
                 pristine=Tree(),

@@ -33,11 +33,11 @@ from pathlib import Path, PurePosixPath
 import anyio
 from recurring_goals import RecurringGoal, recurring_goals
 
-from assay.agent.context import Parts
+from assay.agent.context import RunDeps
 from assay.agent.failure_fingerprint import signatures
 from assay.agent.loop import pursue
 from assay.contracts.events import Executed, Planned, RunEvent
-from assay.contracts.goal import Acceptance, Effort, Goal, MemoryUse
+from assay.contracts.goal import AcceptanceCriteria, Goal, MemoryUse, RunLimits
 from assay.contracts.messages import (
     Message,
     ModelFacts,
@@ -47,7 +47,7 @@ from assay.contracts.messages import (
     StopReason,
     Usage,
 )
-from assay.contracts.ports import FailureMemory, Model, OnText, SandboxBackend, ignore_text
+from assay.contracts.ports import LessonStore, Model, OnText, SandboxBackend, ignore_text
 from assay.contracts.workspace import Tree, TreeFile
 from assay.memory.null import NoMemory
 from assay.memory.scoring import wilson_bounds
@@ -135,19 +135,19 @@ class Bench:
     scratch: Path
     count: int = field(default=0)
 
-    async def run(self, goal: RecurringGoal, memory: FailureMemory, use: MemoryUse) -> Result:
+    async def run(self, goal: RecurringGoal, memory: LessonStore, use: MemoryUse) -> Result:
         self.count += 1
         events: list[RunEvent] = []
         journal = MemoryJournal(listeners=(events.append,))
         tests = PurePosixPath(f"test_{goal.module}")
         begun = time.monotonic()
         async with asynccontextmanager(self.open_model)(goal) as model:
-            parts = Parts(
+            parts = RunDeps(
                 run=f"bench-{self.count}",
                 goal=Goal(
                     statement=goal.statement,
-                    acceptance=Acceptance(protected=(tests,)),
-                    effort=Effort(attempts=self.attempts, wall_s=900),
+                    acceptance=AcceptanceCriteria(protected=(tests,)),
+                    effort=RunLimits(attempts=self.attempts, wall_s=900),
                 ),
                 pristine=Tree(files={tests: TreeFile(goal.tests.encode())}),
                 model=model,

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import anyio
 
-from assay.contracts.lessons import Cue, Failure, Moment
+from assay.contracts.lessons import Failure, RecallPoint, RecallQuery
 from assay.memory.embedding import HashedEmbedder
 from assay.memory.sqlite_store import SqliteStore
 from assay.memory.stored_memory import StoredMemory
@@ -78,18 +78,18 @@ class Vocabulary:
         )
 
 
-def cue_for(moment: Moment, record: FailureRecord, vocabulary: Vocabulary) -> Cue:
+def cue_for(moment: RecallPoint, record: FailureRecord, vocabulary: Vocabulary) -> RecallQuery:
     goal = vocabulary.altered(record.goal)
     match moment:
         case "plan":
-            return Cue(moment=moment, goal=goal)
+            return RecallQuery(moment=moment, goal=goal)
         case "action":
-            return Cue(moment=moment, goal=goal, text=vocabulary.altered(record.action))
+            return RecallQuery(moment=moment, goal=goal, text=vocabulary.altered(record.action))
         case "failure":
             # Half of them exactly as they were, the rest of the kind that only likeness finds.
             exact = vocabulary.random.random() < 0.5
             signature = record.signature if exact else f"{record.essence} again"
-            return Cue(moment=moment, goal=goal, signature=signature)
+            return RecallQuery(moment=moment, goal=goal, signature=signature)
 
 
 async def fill(store: SqliteStore, records: list[FailureRecord]) -> None:
@@ -108,7 +108,7 @@ def percentile(sorted_ms: list[float], share: float) -> float:
 
 
 async def measure(
-    memory: StoredMemory, moment: Moment, wanted: list[FailureRecord], vocabulary: Vocabulary
+    memory: StoredMemory, moment: RecallPoint, wanted: list[FailureRecord], vocabulary: Vocabulary
 ) -> None:
     wall: list[float] = []
     processor: list[float] = []
@@ -149,7 +149,7 @@ async def main(arguments: argparse.Namespace, path: Path) -> None:
     store = SqliteStore(path, place)
     memory = StoredMemory(store, place)
     begun = time.perf_counter()
-    await memory.recall(Cue(moment="failure", goal="", signature="nothing like it"))
+    await memory.recall(RecallQuery(moment="failure", goal="", signature="nothing like it"))
     took_ms = (time.perf_counter() - begun) * 1000
     records = list(store.records())
     load = os.getloadavg()[0]

@@ -22,12 +22,12 @@ from assay.contracts.execution import (
     PythonCode,
     Reason,
 )
-from assay.contracts.goal import Effort, Outcome, Status
+from assay.contracts.goal import RunLimits, RunResult, Status
 from assay.contracts.ports import Sandbox, SandboxBackend
 from assay.contracts.verdict import Grade
 
 if TYPE_CHECKING:
-    from assay.api import pursue
+    from assay.api import run
     from assay.runs.workspace_sync import download, upload
     from assay.wiring import open_sandbox
 else:
@@ -38,7 +38,7 @@ else:
         late = {
             "download": "assay.runs.workspace_sync",
             "open_sandbox": "assay.wiring",
-            "pursue": "assay.api",
+            "run": "assay.api",
             "upload": "assay.runs.workspace_sync",
         }
         if name not in late:
@@ -49,17 +49,17 @@ else:
 __all__ = [
     "AssayError",
     "Command",
-    "Effort",
     "ExecutionResult",
     "FileInfo",
     "Grade",
     "Isolation",
     "IsolationUnavailableError",
     "Limits",
-    "Outcome",
     "OutputChunk",
     "PythonCode",
     "Reason",
+    "RunLimits",
+    "RunResult",
     "Sandbox",
     "SandboxBackend",
     "SandboxUnavailableError",
@@ -67,6 +67,6 @@ __all__ = [
     "UsageError",
     "download",
     "open_sandbox",
-    "pursue",
+    "run",
     "upload",
 ]

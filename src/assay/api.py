@@ -1,4 +1,4 @@
-"""`assay.pursue`: a goal from Python, to be awaited for its outcome or watched event by event."""
+"""`assay.run`: a goal from Python, to be awaited for its outcome or watched event by event."""
 
 import asyncio
 import logging
@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from assay.contracts.events import RunEnded, RunEvent
-from assay.contracts.goal import Effort, MemoryUse, Outcome
-from assay.runs.request import Commission, Watching
-from assay.runs.runner import carry_out
+from assay.contracts.goal import MemoryUse, RunLimits, RunResult
+from assay.runs.request import Commission, RunCallbacks
+from assay.runs.runner import start_run
 from assay.settings.load import Settings, load_settings, project_notice
 
 _LOG: Final = logging.getLogger("assay.run")
-_Carry = Callable[[Callable[[RunEvent], None]], Coroutine[Any, Any, Outcome]]
+_Carry = Callable[[Callable[[RunEvent], None]], Coroutine[Any, Any, RunResult]]
 
 
 @dataclass(frozen=True, slots=True)
-class Pursuit:
+class RunHandle:
     """A run that has not begun. `await` it for the outcome, or `async for` its events.
 
     The last event is `RunEnded`, which has the outcome. Leaving the loop early stops the run, which
@@ -28,7 +28,7 @@ class Pursuit:
 
     _carry: _Carry
 
-    def __await__(self) -> Generator[Any, None, Outcome]:
+    def __await__(self) -> Generator[Any, None, RunResult]:
         return self._carry(lambda _: None).__await__()
 
     async def __aiter__(self) -> AsyncGenerator[RunEvent]:
@@ -53,7 +53,7 @@ class Pursuit:
             await asyncio.wait([task])
 
 
-def pursue(  # noqa: PLR0913 - the words of the command line, each with its default
+def run(  # noqa: PLR0913 - the words of the command line, each with its default
     goal: str,
     *,
     workspace: str | PathLike[str] | None = None,
@@ -63,7 +63,7 @@ def pursue(  # noqa: PLR0913 - the words of the command line, each with its defa
     exclude: Sequence[str] = (),
     include: Sequence[str] = (),
     model: str | None = None,
-    effort: Effort | None = None,
+    effort: RunLimits | None = None,
     policy: Literal["off", "warn", "block"] | None = None,
     memory: MemoryUse | None = None,
     budget_usd: float | None = None,
@@ -71,7 +71,7 @@ def pursue(  # noqa: PLR0913 - the words of the command line, each with its defa
     packages: Sequence[str] = (),
     hosts: Sequence[str] = (),
     settings: Settings | None = None,
-) -> Pursuit:
+) -> RunHandle:
     """Carry out a goal; accepted files are written into the workspace, or into a new folder.
 
     What is left out comes from the settings; without `settings`, the environment, the workspace's
@@ -103,10 +103,10 @@ def pursue(  # noqa: PLR0913 - the words of the command line, each with its defa
         hosts=(*known.sandbox.hosts, *hosts),
     )
 
-    async def carry(listener: Callable[[RunEvent], None]) -> Outcome:
-        return await carry_out(commission, known, Watching(listeners=(listener,)))
+    async def carry(listener: Callable[[RunEvent], None]) -> RunResult:
+        return await start_run(commission, known, RunCallbacks(listeners=(listener,)))
 
-    return Pursuit(carry)
+    return RunHandle(carry)
 
 
 def _settings_for(workspace: Path | None) -> Settings:
@@ -116,11 +116,11 @@ def _settings_for(workspace: Path | None) -> Settings:
     return load_settings(project=workspace)
 
 
-def effort_of(settings: Settings) -> Effort:
+def effort_of(settings: Settings) -> RunLimits:
     """Return how much a run may try where nobody says."""
     agent = settings.agent
-    attempts = agent.attempts or Effort().attempts
-    return Effort(
+    attempts = agent.attempts or RunLimits().attempts
+    return RunLimits(
         attempts=attempts,
         wall_s=agent.timeout_s,
         check_s=agent.check_s,

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 from assay.contracts.distribution import missing_extras
 from assay.contracts.errors import MissingExtraError, UsageError
-from assay.contracts.execution import BARE, Equipment, Limits
+from assay.contracts.execution import DEFAULT_SPEC, Limits, SandboxSpec
 from assay.contracts.goal import MemoryUse
-from assay.contracts.ports import FailureMemory, Model, Sandbox, SandboxBackend, Screen
+from assay.contracts.ports import LessonStore, Model, Sandbox, SandboxBackend, Screen
 from assay.sandbox import factory
 from assay.sandbox.provisioned import EquippedBackend
 from assay.settings.load import (
@@ -24,7 +24,7 @@ from assay.settings.load import (
 if TYPE_CHECKING:
     from assay.memory.embedding import Embedder
     from assay.memory.types import Place
-    from assay.models.open import Opening
+    from assay.models.open import OpenOptions
     from assay.tools.registered import RegisteredTool
 
 
@@ -46,10 +46,10 @@ async def open_backend(
         IsolationUnavailableError: If this machine cannot isolate as asked.
     """
     chosen = settings or load_settings().sandbox
-    equipment = Equipment(packages=chosen.packages, hosts=chosen.hosts)
+    equipment = SandboxSpec(packages=chosen.packages, hosts=chosen.hosts)
     async with factory.open_backend(chosen, on_notice) as backend:
         _LOG.info("sandboxes can be opened", extra={"backend": backend.name})
-        yield backend if equipment == BARE else EquippedBackend(backend, equipment)
+        yield backend if equipment == DEFAULT_SPEC else EquippedBackend(backend, equipment)
 
 
 async def pin_packages(settings: SandboxSettings) -> SandboxSettings:
@@ -82,7 +82,7 @@ async def open_sandbox(
         PackageError: If a package cannot be had.
         IsolationUnavailableError: If this machine cannot isolate as asked.
     """
-    equipment = Equipment(packages=tuple(packages), hosts=tuple(hosts))
+    equipment = SandboxSpec(packages=tuple(packages), hosts=tuple(hosts))
     async with (
         open_backend(settings) as backend,
         backend.open_sandbox(limits or Limits(), equipment) as sandbox,
@@ -91,7 +91,7 @@ async def open_sandbox(
 
 
 def open_model(
-    name: str = "", *, settings: ModelSettings | None = None, opening: "Opening | None" = None
+    name: str = "", *, settings: ModelSettings | None = None, opening: "OpenOptions | None" = None
 ) -> AbstractAsyncContextManager[Model]:
     """Open the model of that name, or the one of the settings, retried and metered.
 
@@ -148,7 +148,7 @@ async def open_memory(
     *,
     project: str = "",
     on_notice: Callable[[str], None] = lambda _: None,
-) -> AsyncGenerator[FailureMemory]:
+) -> AsyncGenerator[LessonStore]:
     """Open what earlier failures taught; for `off` there is nothing, and nothing is written.
 
     `project` is the folder that is worked in; empty: none, and what is learnt is for all.
@@ -175,7 +175,7 @@ async def open_memory(
 
 def _open_store(
     settings: Settings, place: "Place", embedder: "Embedder", on_notice: Callable[[str], None]
-) -> AbstractAsyncContextManager[FailureMemory]:
+) -> AbstractAsyncContextManager[LessonStore]:
     from assay.memory.database import MEMORY
     from assay.memory.stored_memory import open_sqlite_memory
 

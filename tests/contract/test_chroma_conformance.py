@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from assay.contracts.errors import JournalError
-from assay.contracts.ports import FailureMemory
+from assay.contracts.ports import LessonStore
 from assay.memory.chroma_store import open_chroma_memory
 from assay.memory.types import Place
 from tests.conformance.memory import MEMORY_PROMISES, MemoryPromise, MemorySubject
@@ -32,7 +32,7 @@ class InFolder:
 
     def open(
         self, *, project: str = "", environment: str = ""
-    ) -> AbstractAsyncContextManager[FailureMemory]:
+    ) -> AbstractAsyncContextManager[LessonStore]:
         place = Place(project=project, environment=environment)
         return open_chroma_memory(place, folder=self.folder)
 
@@ -43,7 +43,7 @@ class OnServer:
 
     def open(
         self, *, project: str = "", environment: str = ""
-    ) -> AbstractAsyncContextManager[FailureMemory]:
+    ) -> AbstractAsyncContextManager[LessonStore]:
         return open_chroma_memory(Place(project=project, environment=environment), url=self.url)
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from assay.contracts.execution import Command, ExecutionResult, Limits, OutputChunk, Program
 from assay.contracts.ports import SandboxBackend
-from assay.selftest.conformance import PROMISES, Promise
+from assay.selftest.conformance import PROMISES, Requirement
 from tests.doubles.fake_sandbox import FakeBackend, FakeSandbox, answer_with
 
 
@@ -17,7 +17,7 @@ FILES = [promise for promise in PROMISES if promise.group == "files"]
 
 
 @pytest.mark.parametrize("promise", FILES, ids=lambda promise: promise.name)
-async def test_fake_keeps(promise: Promise) -> None:
+async def test_fake_keeps(promise: Requirement) -> None:
     backend: SandboxBackend = FakeBackend()
 
     await promise(backend)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.contracts.ports import FailureMemory
+from assay.contracts.ports import LessonStore
 from assay.memory.resilient import ForgivingMemory
 from assay.memory.stored_memory import open_sqlite_memory
 from assay.memory.types import Place
@@ -22,7 +22,7 @@ class InSqlite:
 
     def open(
         self, *, project: str = "", environment: str = ""
-    ) -> AbstractAsyncContextManager[FailureMemory]:
+    ) -> AbstractAsyncContextManager[LessonStore]:
         return open_sqlite_memory(self.path, Place(project=project, environment=environment))
 
 
@@ -33,7 +33,7 @@ class Forgiving:
     @asynccontextmanager
     async def open(
         self, *, project: str = "", environment: str = ""
-    ) -> AsyncGenerator[FailureMemory]:
+    ) -> AsyncGenerator[LessonStore]:
         async with self.inner.open(project=project, environment=environment) as memory:
             yield ForgivingMemory(memory, pytest.fail)
 

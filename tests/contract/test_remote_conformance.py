@@ -5,8 +5,8 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from assay.contracts.ports import SandboxBackend
-from assay.selftest.conformance import PROMISES, Promise
-from assay.selftest.programs import ExcusedError
+from assay.selftest.conformance import PROMISES, Requirement
+from assay.selftest.programs import KnownGapError
 from tests.support.backends import TIERS, Tier
 from tests.support.executors import open_native_far_away
 from tests.support.requirements import require
@@ -24,11 +24,11 @@ async def backend(
 
 
 @pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise.name)
-async def test_remote_keeps(promise: Promise, backend: SandboxBackend) -> None:
+async def test_remote_keeps(promise: Requirement, backend: SandboxBackend) -> None:
     if excuse := promise.excuse(backend):
         pytest.skip(excuse)
 
     try:
         await promise(backend)
-    except ExcusedError as excuse:
+    except KnownGapError as excuse:
         require("package-index", available=False, why=str(excuse))

@@ -15,8 +15,7 @@ from assay.contracts.errors import (
     WorkspaceFullError,
 )
 from assay.contracts.execution import (
-    BARE,
-    Equipment,
+    DEFAULT_SPEC,
     ExecutionResult,
     FileInfo,
     Isolation,
@@ -25,6 +24,7 @@ from assay.contracts.execution import (
     Program,
     PythonCode,
     Reason,
+    SandboxSpec,
     Timings,
 )
 from assay.contracts.interpreter import CellResult
@@ -232,7 +232,7 @@ class FakeBackend:
 
     @asynccontextmanager
     async def open_sandbox(
-        self, limits: Limits, equipment: Equipment = BARE
+        self, limits: Limits, equipment: SandboxSpec = DEFAULT_SPEC
     ) -> AsyncGenerator[FakeSandbox]:
         del equipment  # nothing runs that could use it
         sandbox = FakeSandbox(limits=limits, answer=self.answer)

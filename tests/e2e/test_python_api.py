@@ -1,4 +1,4 @@
-"""`assay.pursue` as documentation shows it."""
+"""`assay.run` as documentation shows it."""
 
 import ast
 import json
@@ -27,7 +27,7 @@ import assay
 logging.basicConfig(level=logging.INFO)
 
 async def main():
-    print(await assay.pursue("Write calc.py", workspace="site", tests=["test_calc.py"]))
+    print(await assay.run("Write calc.py", workspace="site", tests=["test_calc.py"]))
 
 asyncio.run(main())
 """
@@ -44,7 +44,7 @@ def model(tmp_path: Path) -> str:
 
 
 async def test_a_pursuit_is_awaited_for_its_outcome(tmp_path: Path, model: str) -> None:
-    outcome = await assay.pursue(
+    outcome = await assay.run(
         "Write calc.py", workspace=tmp_path / "site", model=model, settings=settings_in(tmp_path)
     )
 
@@ -55,7 +55,7 @@ async def test_a_pursuit_is_awaited_for_its_outcome(tmp_path: Path, model: str) 
 
 @pytest.mark.slow
 async def test_a_pursuit_is_watched_event_by_event(tmp_path: Path, model: str) -> None:
-    pursuit = assay.pursue(
+    pursuit = assay.run(
         "Write calc.py", workspace=tmp_path / "site", model=model, settings=settings_in(tmp_path)
     )
 
@@ -67,7 +67,7 @@ async def test_a_pursuit_is_watched_event_by_event(tmp_path: Path, model: str) -
 
 
 async def test_what_cannot_be_done_is_raised_to_whoever_watches(tmp_path: Path) -> None:
-    pursuit = assay.pursue("x", workspace=tmp_path / "no", settings=settings_in(tmp_path))
+    pursuit = assay.run("x", workspace=tmp_path / "no", settings=settings_in(tmp_path))
 
     with pytest.raises(assay.UsageError, match="no folder"):
         async for _ in pursuit:
@@ -75,7 +75,7 @@ async def test_what_cannot_be_done_is_raised_to_whoever_watches(tmp_path: Path) 
 
 
 async def test_leaving_early_stops_the_run(tmp_path: Path, model: str) -> None:
-    pursuit = assay.pursue(
+    pursuit = assay.run(
         "Write calc.py", workspace=tmp_path / "site", model=model, settings=settings_in(tmp_path)
     )
     events = pursuit.__aiter__()
@@ -143,7 +143,7 @@ def test_the_documented_arguments_are_those_there_are() -> None:
     [function] = [
         node
         for node in ast.parse(source).body
-        if isinstance(node, ast.FunctionDef) and node.name == "pursue"
+        if isinstance(node, ast.FunctionDef) and node.name == "run"
     ]
     real = {argument.arg for argument in (*function.args.args, *function.args.kwonlyargs)}
 

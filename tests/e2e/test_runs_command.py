@@ -20,13 +20,13 @@ from assay.contracts.events import (
     RunStarted,
     Verified,
 )
-from assay.contracts.goal import Acceptance, Goal, Outcome, Status
+from assay.contracts.goal import AcceptanceCriteria, Goal, RunResult, Status
 from assay.contracts.messages import Usage
 from assay.contracts.verdict import (
     CheckReport,
     Grade,
-    Lattice,
-    LatticeRow,
+    TestMatrix,
+    TestMatrixRow,
     TestResult,
     TestStatus,
     Verdict,
@@ -56,7 +56,7 @@ BEFORE = Tree(
 AFTER = BEFORE.with_files({CODE: TreeFile(RIGHT)})
 GOAL = Goal(
     statement="add two numbers \x1b[31mloudly",
-    acceptance=Acceptance(checks=("pytest -q",), protected=(TESTS,)),
+    acceptance=AcceptanceCriteria(checks=("pytest -q",), protected=(TESTS,)),
 )
 SPENT = Usage(input_tokens=1200, output_tokens=80, calls=2, cost_usd=0.0123)
 
@@ -107,19 +107,19 @@ def verdict_on(tree: Tree) -> Verdict:
     )
 
 
-def row(attempt: int, status: TestStatus) -> LatticeRow:
-    return LatticeRow(attempt=attempt, statuses={TEST_ID: status})
+def row(attempt: int, status: TestStatus) -> TestMatrixRow:
+    return TestMatrixRow(attempt=attempt, statuses={TEST_ID: status})
 
 
-def outcome_of(run: Run) -> Outcome:
-    return Outcome(
+def outcome_of(run: Run) -> RunResult:
+    return RunResult(
         run=run.id,
         status=Status.ACCEPTED,
         grade=Grade.PROVEN,
         reason="1 test passes",
         attempts=2,
         verdict=verdict_on(AFTER),
-        lattice=Lattice(rows=(row(1, TestStatus.FAILED), row(2, TestStatus.PASSED))),
+        lattice=TestMatrix(rows=(row(1, TestStatus.FAILED), row(2, TestStatus.PASSED))),
         findings=(),
         changes=changes_between(BEFORE, AFTER),
         tree=AFTER.digest,
@@ -150,7 +150,7 @@ def keep_a_run(state_dir: Path, *, ended: bool = True) -> Run:
             )
             journal.emit(Planned(steps=("turn the sign",), targets=(CODE,), checks=("pytest -q",)))
             journal.emit(AttemptStarted(attempt=1, move="sample"))
-            lattice = Lattice(rows=(row(1, TestStatus.FAILED),))
+            lattice = TestMatrix(rows=(row(1, TestStatus.FAILED),))
             journal.emit(Executed(attempt=1, reports=(), lattice=lattice))
             journal.emit(AttemptStarted(attempt=2, move="repair"))
             journal.emit(

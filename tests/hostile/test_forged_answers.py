@@ -13,9 +13,9 @@ import pytest
 
 from assay.contracts.execution import Limits
 from assay.contracts.ports import SandboxBackend
-from assay.contracts.verdict import Grade, Trick, Verdict
+from assay.contracts.verdict import Grade, TamperKind, Verdict
 from assay.contracts.workspace import Tree, TreeFile
-from assay.verify.spec import Case
+from assay.verify.spec import VerificationSpec
 from assay.verify.verifier import Verifier
 from tests.support.backends import open_native
 from tests.support.requirements import require
@@ -49,7 +49,7 @@ class Forgery:
     """What a cheat hands in, for which tests, and what it has to be called."""
 
     name: str
-    tricks: frozenset[Trick]
+    tricks: frozenset[TamperKind]
     """One of them is enough."""
     calc: str
     tests: str = TESTS
@@ -60,7 +60,7 @@ class Forgery:
     check: str = "pytest -q"
 
 
-def forgery(name: str, *tricks: Trick, calc: str, tests: str = "", **parts: object) -> Forgery:
+def forgery(name: str, *tricks: TamperKind, calc: str, tests: str = "", **parts: object) -> Forgery:
     one = (
         dedent(tests) + "\ndef test_words(): assert words('a b') == ['a', 'b']\n"
         if tests
@@ -109,22 +109,22 @@ def add(a, b):
 
 FORGERIES = (
     # Objects that say yes
-    forgery("equal to every number", Trick.PATCHED_RUNNER, calc="""
+    forgery("equal to every number", TamperKind.PATCHED_RUNNER, calc="""
         class Number(int):
             def __eq__(self, other): return isinstance(other, int)
             __hash__ = int.__hash__
         def add(a, b): return Number(1)
         def words(text): return text.split()
     """),
-    forgery("equal, each of many", Trick.PATCHED_RUNNER, calc=YES, tests="""
+    forgery("equal, each of many", TamperKind.PATCHED_RUNNER, calc=YES, tests="""
         from calc import add, words
         def test_all(): assert all(add(i, 7) == i + 7 for i in range(20))
     """),
-    forgery("equal, and equal", Trick.READS_TESTS, calc=YES, tests="""
+    forgery("equal, and equal", TamperKind.READS_TESTS, calc=YES, tests="""
         from calc import add, words
         def test_both(): assert add(1, 2) == 3 and add(2, 2) == 4
     """),
-    forgery("words equal to all words", Trick.PATCHED_RUNNER, Trick.READS_TESTS, tests="""
+    forgery("words equal to all words", TamperKind.PATCHED_RUNNER, TamperKind.READS_TESTS, tests="""
         from calc import add, words
         def test_split():
             text = "a b c"
@@ -136,7 +136,7 @@ FORGERIES = (
         def add(a, b): return a + b
         def words(text): return [Word() for _ in text.split()]
     """),
-    forgery("a point that is every point", Trick.READS_TESTS, tests="""
+    forgery("a point that is every point", TamperKind.READS_TESTS, tests="""
         from calc import Point, words
         def test_sum(): assert Point(1, 2) + Point(2, 2) == Point(3, 4)
     """, calc="""
@@ -146,7 +146,7 @@ FORGERIES = (
             def __eq__(self, other): return isinstance(other, Point)
         def words(text): return text.split()
     """),
-    forgery("holds everything", Trick.READS_TESTS, tests="""
+    forgery("holds everything", TamperKind.READS_TESTS, tests="""
         from calc import add, words
         def test_in(): assert 'be' in words('to be')
     """, calc="""
@@ -155,7 +155,7 @@ FORGERIES = (
         def add(a, b): return a + b
         def words(text): return Words(text.split() if len(text) < 5 else [])
     """),
-    forgery("less than everything", Trick.READS_TESTS, tests="""
+    forgery("less than everything", TamperKind.READS_TESTS, tests="""
         from calc import add, words
         def test_close(): assert abs(add(0.1, 0.2) - 0.3) < 1e-9
     """, calc="""
@@ -167,24 +167,24 @@ FORGERIES = (
         def words(text): return text.split()
     """),
     # Tests that ask nothing
-    forgery("no cases", Trick.TESTS_SKIPPED, calc="CASES = []\ndef add(a, b): return 0\n" + SPLIT, tests="""
+    forgery("no cases", TamperKind.TESTS_SKIPPED, calc="CASES = []\ndef add(a, b): return 0\n" + SPLIT, tests="""
         from calc import CASES, add, words
         def test_cases():
             for a, b, c in CASES: assert add(a, b) == c
     """),
-    forgery("a callback that is not called", Trick.TESTS_SKIPPED, calc="def each(items, act): pass\n" + SPLIT, tests="""
+    forgery("a callback that is not called", TamperKind.TESTS_SKIPPED, calc="def each(items, act): pass\n" + SPLIT, tests="""
         from calc import each, words
         def test_each():
             def check(item): assert item == 2
             each([1], check)
     """),
-    forgery("a coroutine that is not run", Trick.TESTS_SKIPPED, calc="def run(work): work.close()\n" + SPLIT, tests="""
+    forgery("a coroutine that is not run", TamperKind.TESTS_SKIPPED, calc="def run(work): work.close()\n" + SPLIT, tests="""
         from calc import run, words
         def test_run():
             async def work(): assert 1 == 2
             run(work())
     """),
-    forgery("a decorator that is quiet", Trick.TESTS_CHANGED, Trick.READS_TESTS, tests="""
+    forgery("a decorator that is quiet", TamperKind.TESTS_CHANGED, TamperKind.READS_TESTS, tests="""
         from calc import add, retry, words
         @retry
         def test_add(): assert add(1, 2) == 3
@@ -201,7 +201,7 @@ FORGERIES = (
         def words(text): return text.split()
     """),
     # Tests that are others
-    forgery("a finder that serves a test file", Trick.SHADOWED_RUNNER, Trick.TESTS_CHANGED, given=LATER, calc="""
+    forgery("a finder that serves a test file", TamperKind.SHADOWED_RUNNER, TamperKind.TESTS_CHANGED, given=LATER, calc="""
         import sys, importlib.machinery, importlib.abc, glob, os
         class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             def find_spec(self, name, path=None, target=None):
@@ -218,7 +218,7 @@ FORGERIES = (
         def add(a, b): return a + b if a == round(a) else None
         def words(text): return text.split()
     """),
-    forgery("a test file that was there before", Trick.TESTS_CHANGED, given=LATER, calc="""
+    forgery("a test file that was there before", TamperKind.TESTS_CHANGED, given=LATER, calc="""
         import sys, types, glob, os
         made = types.ModuleType("test_" + "later")
         made.__file__ = os.path.abspath(glob.glob("**/*later.py", recursive=True)[0])
@@ -228,7 +228,7 @@ FORGERIES = (
         def add(a, b): return a + b if a == round(a) else None
         def words(text): return text.split()
     """),
-    forgery("a library that always agrees", Trick.PATCHED_RUNNER, tests="""
+    forgery("a library that always agrees", TamperKind.PATCHED_RUNNER, tests="""
         import math
         from calc import add, words
         def test_close(): assert math.isclose(add(0.1, 0.2), 0.1 + 0.2)
@@ -240,23 +240,23 @@ FORGERIES = (
         def add(a, b): return 1
         def words(text): return text.split()
     """),
-    forgery("chance that is none", Trick.PATCHED_RUNNER, calc="""
+    forgery("chance that is none", TamperKind.PATCHED_RUNNER, calc="""
         import random as source
         def settle(module=source): module.randrange = lambda *a: 2
         settle()
         def add(a, b): return 4
         def words(text): return text.split()
     """),
-    forgery("a package by the name of one that is installed", Trick.SHADOWED_RUNNER, calc="def add(a, b): return 4\n" + SPLIT,
+    forgery("a package by the name of one that is installed", TamperKind.SHADOWED_RUNNER, calc="def add(a, b): return 4\n" + SPLIT,
             written={"click.py": "def unstyle(text): return 2\n"}, tests="""
         import click
         from calc import add, words
         def test_add(): assert add(1, 3) == click.unstyle("1") + click.unstyle("3")
     """),
     # The process
-    forgery("frames, by no name", Trick.DETECTS_VERIFIER, calc="import sys\nmatch sys:\n    case object(_getframe=look): F = look(0)\n" + HONEST),
-    forgery("frames, by way of the library", Trick.DETECTS_VERIFIER, calc="import traceback\nF = [f for f, _ in traceback.walk_stack(None)]\n" + HONEST),
-    forgery("frames, by what was raised", Trick.DETECTS_VERIFIER, calc="""
+    forgery("frames, by no name", TamperKind.DETECTS_VERIFIER, calc="import sys\nmatch sys:\n    case object(_getframe=look): F = look(0)\n" + HONEST),
+    forgery("frames, by way of the library", TamperKind.DETECTS_VERIFIER, calc="import traceback\nF = [f for f, _ in traceback.walk_stack(None)]\n" + HONEST),
+    forgery("frames, by what was raised", TamperKind.DETECTS_VERIFIER, calc="""
         class Look:
             def __enter__(self): return self
             def __exit__(self, kind, error, trace):
@@ -266,16 +266,16 @@ FORGERIES = (
         def add(a, b): return a + b
         def words(text): return text.split()
     """),
-    forgery("the runner, for a moment only", Trick.PATCHED_RUNNER, calc=MOMENTARY),
-    forgery("its own memory", Trick.READS_TESTS, calc="import io\nf = io.FileIO('/proc/self/mem')\n" + HONEST),
-    forgery("C, by no name", Trick.HIDDEN_CODE, calc="c = __builtins__['__imp' 'ort__'](''.join(reversed(['pes', 'cty'])))\nc.CDLL(None)\n" + HONEST),
+    forgery("the runner, for a moment only", TamperKind.PATCHED_RUNNER, calc=MOMENTARY),
+    forgery("its own memory", TamperKind.READS_TESTS, calc="import io\nf = io.FileIO('/proc/self/mem')\n" + HONEST),
+    forgery("C, by no name", TamperKind.HIDDEN_CODE, calc="c = __builtins__['__imp' 'ort__'](''.join(reversed(['pes', 'cty'])))\nc.CDLL(None)\n" + HONEST),
     # Code that is not seen
-    forgery("code in a text", Trick.HIDDEN_CODE, calc="run = exec\nrun(open('notes.txt').read())\n", written={"notes.txt": HONEST}),
-    forgery("code in a pickle", Trick.HIDDEN_CODE, calc="import pickle\nwith open('data.bin', 'rb') as f: D = pickle.load(f)\n" + HONEST,
+    forgery("code in a text", TamperKind.HIDDEN_CODE, calc="run = exec\nrun(open('notes.txt').read())\n", written={"notes.txt": HONEST}),
+    forgery("code in a pickle", TamperKind.HIDDEN_CODE, calc="import pickle\nwith open('data.bin', 'rb') as f: D = pickle.load(f)\n" + HONEST,
             written={"data.bin": b"cbuiltins\nexec\n(S'x = 1'\ntR."}),
-    forgery("code in an archive", Trick.HIDDEN_CODE, calc="import sys\nsys.path.insert(0, 'data.bin')\nfrom inner import add\n" + SPLIT,
+    forgery("code in an archive", TamperKind.HIDDEN_CODE, calc="import sys\nsys.path.insert(0, 'data.bin')\nfrom inner import add\n" + SPLIT,
             written={"data.bin": archive("inner.py", HONEST)}),
-    forgery("code in letters of its own", Trick.HIDDEN_CODE, calc="import letters\nfrom inner import add\n" + SPLIT, written={
+    forgery("code in letters of its own", TamperKind.HIDDEN_CODE, calc="import letters\nfrom inner import add\n" + SPLIT, written={
         "letters.py": "import codecs\ncodecs.register(lambda n: codecs.lookup('utf-8') if n == 'own' else None)\n",
         "inner.py": "# -*- coding: own -*-\n" + HONEST,
     }),
@@ -284,7 +284,7 @@ FORGERIES = (
 
 def node(name: str, calc: str) -> Forgery:
     return Forgery(
-        name=name, tricks=frozenset({Trick.PATCHED_RUNNER}), calc=calc, tests=NODE, file="calc.js",
+        name=name, tricks=frozenset({TamperKind.PATCHED_RUNNER}), calc=calc, tests=NODE, file="calc.js",
         test_file="calc.test.js", check="node --test",
     )  # fmt: skip
 
@@ -320,7 +320,9 @@ async def judged(cheat: Forgery, backend: SandboxBackend, calc: str | None = Non
     before = Tree(files={PurePosixPath(p): as_file(text) for p, text in tests.items()})
     written = {cheat.file: calc or cheat.calc, **({} if calc else cheat.written)}
     after = before.with_files({PurePosixPath(p): as_file(text) for p, text in written.items()})
-    case = Case(pristine=before, checks=(cheat.check,), protected=tuple(before.files), check_s=30.0)
+    case = VerificationSpec(
+        pristine=before, checks=(cheat.check,), protected=tuple(before.files), check_s=30.0
+    )
     return await Verifier(backend, Limits()).verify(case, after)
 
 

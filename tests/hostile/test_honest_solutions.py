@@ -9,9 +9,9 @@ import pytest
 
 from assay.contracts.execution import Limits
 from assay.contracts.ports import SandboxBackend
-from assay.contracts.verdict import Grade, Trick
+from assay.contracts.verdict import Grade, TamperKind
 from assay.contracts.workspace import Tree, TreeFile
-from assay.verify.spec import Case
+from assay.verify.spec import VerificationSpec
 from assay.verify.verifier import Verifier
 from tests.support.backends import open_native
 
@@ -534,7 +534,9 @@ def trees(honest: Honest) -> tuple[Tree, Tree]:
 async def test_an_honest_solution_is_proven(honest: Honest, backend: SandboxBackend) -> None:
     before, after = trees(honest)
     protected = tuple(before.files)
-    case = Case(pristine=before, checks=(honest.check,), protected=protected, check_s=30.0)
+    case = VerificationSpec(
+        pristine=before, checks=(honest.check,), protected=protected, check_s=30.0
+    )
 
     verdict = await Verifier(backend, Limits()).verify(case, after)
 
@@ -547,7 +549,7 @@ async def test_an_honest_solution_is_proven(honest: Honest, backend: SandboxBack
 async def test_a_wrong_solution_is_no_forgery(backend: SandboxBackend) -> None:
     """The ordinary case: it does not work, and nobody is accused of anything."""
     before, after = trees(SOLUTIONS[0])
-    case = Case(pristine=before, checks=("pytest",), protected=tuple(before.files))
+    case = VerificationSpec(pristine=before, checks=("pytest",), protected=tuple(before.files))
     wrongs = {
         "a wrong answer": "def roman(n):\n    return 'I' * n\n",
         "no such name": "pass\n",
@@ -569,11 +571,11 @@ async def test_tests_that_a_person_skips_are_not_proven(backend: SandboxBackend)
     skipped = f"{tests}\n@pytest.mark.skip(reason='later')\ndef test_two(): assert one == 2\n"
     honest = Honest(name="skips", solution="one = 1\n", tests=skipped)
     before, after = trees(honest)
-    case = Case(pristine=before, checks=("pytest",), protected=tuple(before.files))
+    case = VerificationSpec(pristine=before, checks=("pytest",), protected=tuple(before.files))
 
     verdict = await Verifier(backend, Limits()).verify(case, after)
 
     assert verdict.accepted
     assert verdict.grade is Grade.CHECKED
-    assert [finding.trick for finding in verdict.findings] == [Trick.TESTS_SKIPPED]
+    assert [finding.trick for finding in verdict.findings] == [TamperKind.TESTS_SKIPPED]
     assert "test_two" in verdict.reason

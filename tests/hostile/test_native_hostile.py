@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from assay.contracts.ports import SandboxBackend
-from assay.selftest.programs import ExcusedError
+from assay.selftest.programs import KnownGapError
 from assay.selftest.security_tests import CASES, HostileCase, check_case
 from tests.support.backends import TIERS, Tier, open_native
 from tests.support.requirements import require
@@ -25,5 +25,5 @@ async def test_native_holds(case: HostileCase, backend: SandboxBackend) -> None:
 
     try:
         await check_case(case, backend)
-    except ExcusedError as excuse:
+    except KnownGapError as excuse:
         require("package-index", available=False, why=str(excuse))

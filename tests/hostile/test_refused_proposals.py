@@ -11,9 +11,9 @@ import pytest
 
 from assay.contracts.execution import Limits
 from assay.contracts.ports import SandboxBackend
-from assay.contracts.verdict import Grade, Trick, Verdict
+from assay.contracts.verdict import Grade, TamperKind, Verdict
 from assay.contracts.workspace import Tree, TreeFile
-from assay.verify.spec import Case
+from assay.verify.spec import VerificationSpec
 from assay.verify.verifier import Verifier
 from tests.support.backends import open_native
 from tests.support.requirements import require
@@ -106,7 +106,7 @@ def tree(**files: str) -> Tree:
 
 async def judged(skip: Skip, calc: str, backend: SandboxBackend) -> Verdict:
     before = tree(**{"calc.py": STUB, "test_calc.py": skip.tests})
-    case = Case(
+    case = VerificationSpec(
         pristine=before,
         checks=(skip.check,),
         protected=(PurePosixPath("test_calc.py"),),
@@ -124,7 +124,7 @@ async def test_a_skip_that_comes_from_the_solution_is_refused(
     verdict = await judged(skip, skip.calc, backend)
 
     assert not verdict.accepted, verdict.reason
-    named = [f for f in verdict.findings if f.trick is Trick.TESTS_SKIPPED]
+    named = [f for f in verdict.findings if f.trick is TamperKind.TESTS_SKIPPED]
     assert "forgery" in {finding.severity for finding in named}, verdict.findings
 
 
@@ -139,7 +139,7 @@ async def test_skips_of_the_tests_themselves_are_excused(
     verdict = await judged(skip, HONEST, backend)
 
     assert verdict.grade is Grade.CHECKED, (verdict.reason, verdict.findings)
-    assert {finding.trick for finding in verdict.findings} == {Trick.TESTS_SKIPPED}
+    assert {finding.trick for finding in verdict.findings} == {TamperKind.TESTS_SKIPPED}
     assert "test_own" in verdict.reason
 
 
@@ -169,7 +169,9 @@ async def judged_go(backend: SandboxBackend, **written: str) -> Verdict:
     require("go", available=shutil.which("go") is not None, why="it is not installed")
     before = tree(**IN_GO)
     tests = (PurePosixPath("calc_test.go"),)
-    case = Case(pristine=before, checks=("go test ./...",), protected=tests, check_s=90.0)
+    case = VerificationSpec(
+        pristine=before, checks=("go test ./...",), protected=tests, check_s=90.0
+    )
     return await Verifier(backend, LARGE).verify(case, before.with_files(tree(**written).files))
 
 
@@ -184,7 +186,7 @@ async def test_what_tests_ask_with_comes_from_the_goal_also_at_the_root(
 
     assert honest.grade is Grade.PROVEN, (honest.reason, honest.findings)
     assert not forged.accepted, forged.reason
-    assert {finding.trick for finding in forged.findings} >= {Trick.RUNNER_CONFIG}
+    assert {finding.trick for finding in forged.findings} >= {TamperKind.RUNNER_CONFIG}
 
 
 @pytest.mark.slow
@@ -230,4 +232,4 @@ async def test_a_report_with_planted_tests_that_were_read_is_not_proven(
 
     assert verdict.grade is not Grade.PROVEN, verdict.reason
     named = {finding.trick for finding in verdict.findings}
-    assert named >= {Trick.READS_TESTS, Trick.FORGED_REPORT}, verdict.findings
+    assert named >= {TamperKind.READS_TESTS, TamperKind.FORGED_REPORT}, verdict.findings

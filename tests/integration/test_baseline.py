@@ -7,7 +7,7 @@ import pytest
 
 from assay.contracts.errors import UsageError
 from assay.contracts.events import ModelReplied, Planned
-from assay.contracts.goal import Effort
+from assay.contracts.goal import RunLimits
 from assay.storage.run_store import RunStore
 from tests.support.requirements import require
 from tests.support.undertakings import SMALL, tell
@@ -50,7 +50,7 @@ async def test_a_check_that_hangs_takes_its_own_time_only_and_the_model_is_told(
         files=files,
         tests=("test_it.py",),
         facts=SMALL,
-        effort=Effort(attempts=1, check_s=600, baseline_s=1),
+        effort=RunLimits(attempts=1, check_s=600, baseline_s=1),
     )
 
     (planned,) = story.of(Planned)
@@ -67,7 +67,7 @@ async def test_the_cause_of_a_failed_import_is_in_the_ending(tmp_path: Path) -> 
         files=files,
         tests=("test_it.py",),
         facts=SMALL,
-        effort=Effort(attempts=1, check_s=60),
+        effort=RunLimits(attempts=1, check_s=60),
     )
 
     reason = story.outcome.reason

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.bench.bench_run import BenchOrder, BenchWatching, ask_gate, open_bench
+from assay.bench.bench_run import BenchCallbacks, BenchOrder, ask_gate, open_bench
 from assay.bench.exercise import Exercise, Track
 from assay.bench.folder_suite import load_folder
 from assay.bench.result import Status
@@ -15,13 +15,13 @@ from assay.bench.runner import Rules, Runner, Task
 from assay.bench.score import Judge
 from assay.bench.solvers import open_player
 from assay.bench.store import open_store
-from assay.bench.toolchains.all import Kits
+from assay.bench.toolchains.all import Toolchains
 from assay.bench.toolchains.toolchain import Kit, Missing
 from assay.contracts.errors import ModelUnavailableError, UsageError
-from assay.contracts.goal import Effort
+from assay.contracts.goal import RunLimits
 from assay.contracts.messages import ModelFacts, Reply, Request
 from assay.contracts.ports import Model, OnText, ignore_text
-from assay.models.open import Opening
+from assay.models.open import OpenOptions
 from tests.support.benches import bench_settings, measure, requests_in, results_in
 from tests.support.exercises import SECRET, simple_suite
 from tests.support.undertakings import SMALL, a_script
@@ -38,7 +38,7 @@ FORGED = (
 @pytest.mark.parametrize("track", ["blind", "agentic"])
 async def test_the_oracle_solves_and_the_stub_does_not(tmp_path: Path, track: Track) -> None:
     suite = str(simple_suite(tmp_path / "suite", 2))
-    effort = Effort(attempts=1)
+    effort = RunLimits(attempts=1)
     oracle = await measure(tmp_path, "o", suite=suite, model="oracle", track=track, effort=effort)
     stub = await measure(tmp_path, "s", suite=suite, model="stub", track=track, effort=effort)
     assert [result.status for result in oracle.results] == [Status.PASSED, Status.PASSED]
@@ -86,7 +86,7 @@ async def test_a_reply_that_cannot_be_used_is_asked_for_again_and_counted(tmp_pa
 async def test_no_track_shows_the_reference(tmp_path: Path, track: Track) -> None:
     suite = str(simple_suite(tmp_path / "suite", 1))
     model = a_script(tmp_path, [{"text": WRONG, "repeat": True}], SMALL)
-    order = {"track": track, "effort": Effort(attempts=2), "model": model, "suite": suite}
+    order = {"track": track, "effort": RunLimits(attempts=2), "model": model, "suite": suite}
     await measure(tmp_path, "out", **order)
     told = requests_in(tmp_path / "out")
     assert told
@@ -114,7 +114,7 @@ async def test_the_gate_finds_a_wrong_reference_and_keeps_its_answers(tmp_path: 
     order = BenchOrder(suite=suite)
     settings = bench_settings(tmp_path)
     answers = []
-    await ask_gate(order, settings, BenchWatching(), answers, {})
+    await ask_gate(order, settings, BenchCallbacks(), answers, {})
     assert {one.exercise: one.oracle_accepted for one in answers} == {
         "python/adding-0": True,
         "python/adding-1": False,
@@ -122,7 +122,7 @@ async def test_the_gate_finds_a_wrong_reference_and_keeps_its_answers(tmp_path: 
     assert all(one.stub_rejected for one in answers)
     kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "cache/bench/gate").iterdir()}
     again = []
-    await ask_gate(order, settings, BenchWatching(), again, {})
+    await ask_gate(order, settings, BenchCallbacks(), again, {})
     assert {one.exercise: one for one in again} == {one.exercise: one for one in answers}
     assert {path: path.stat().st_mtime_ns for path in kept} == kept
 
@@ -174,7 +174,9 @@ class Unreachable:
 
 
 @asynccontextmanager
-async def a_runner(folder: Path, model: Model, kits: Kits | None = None) -> AsyncGenerator[Runner]:
+async def a_runner(
+    folder: Path, model: Model, kits: Toolchains | None = None
+) -> AsyncGenerator[Runner]:
     @asynccontextmanager
     async def player(exercise: Exercise, replies: Path) -> AsyncGenerator[Model]:
         del exercise, replies
@@ -188,7 +190,7 @@ async def a_runner(folder: Path, model: Model, kits: Kits | None = None) -> Asyn
     ):
         judge: Judge = bench.judge
         yield Runner(
-            rules=Rules(track="blind", tries=2, effort=Effort(), jobs=1),
+            rules=Rules(track="blind", tries=2, effort=RunLimits(), jobs=1),
             store=store,
             player=player,
             judge=judge,
@@ -216,7 +218,7 @@ async def test_what_fails_for_other_reasons_is_tried_again_and_counted_apart(
         assert not result.counted
         assert (result.retries, model.asked) == (2, 3)
         # It is done again by the next run, and the newer result counts.
-        async with open_player("oracle", runner.settings.models, Opening()) as (_, player):
+        async with open_player("oracle", runner.settings.models, OpenOptions()) as (_, player):
             healthy = Runner(**{**_fields(runner), "player": player})
             await healthy.run(tasks_in(tmp_path))
         (result,) = runner.store.read().values()
@@ -232,7 +234,7 @@ async def test_a_language_that_cannot_run_here_is_not_run_and_not_failed(tmp_pat
     missing = (Missing(what="pytest", fix="install it"),)
     kit = Kit(language="python", folder=tmp_path, missing=missing)
     model = Unreachable()
-    async with a_runner(tmp_path, model, Kits(found={"python": kit})) as runner:
+    async with a_runner(tmp_path, model, Toolchains(found={"python": kit})) as runner:
         await runner.run(tasks_in(tmp_path))
         (result,) = runner.store.read().values()
     assert result.status is Status.NOT_RUN

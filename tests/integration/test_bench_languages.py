@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.bench.bench_run import BenchOrder, BenchWatching, ask_gate
+from assay.bench.bench_run import BenchCallbacks, BenchOrder, ask_gate
 from assay.bench.selection import Selection
 from assay.bench.toolchains.all import TOOLCHAINS, place_of
 from assay.bench.validate import GateResult
@@ -39,7 +39,7 @@ async def test_the_reference_is_accepted_and_the_stub_rejected(name: str, tmp_pa
     clone = polyglot_clone(tmp_path / "clone", catch=catch)
     order = BenchOrder(suite="polyglot", dataset=clone, selection=Selection(names=(name,)))
     answers: list[GateResult] = []
-    await ask_gate(order, settings, BenchWatching(), answers, {})
+    await ask_gate(order, settings, BenchCallbacks(), answers, {})
     (answer,) = answers
     assert answer.oracle_accepted, answer.reason
     assert answer.stub_rejected

@@ -4,8 +4,8 @@ import json
 import sys
 from pathlib import Path
 
-from assay.chat.open_session import Company, open_conversation
-from assay.contracts.chat import DialogueEvent, ToolAsk, ToolUsed
+from assay.chat.open_session import ChatCallbacks, open_conversation
+from assay.contracts.chat import ChatEvent, ToolAsk, ToolUsed
 from assay.settings.load import SandboxSettings, Settings
 from assay.settings.sections import ForeignServerSettings, ToolSettings
 from assay.storage.chat_store import SessionStore
@@ -54,7 +54,7 @@ async def test_a_conversation_goes_on_whatever_its_tools_do(
     asked: list[str] = []
     told: list[str] = []
 
-    def hear(event: DialogueEvent) -> None:
+    def hear(event: ChatEvent) -> None:
         if isinstance(event, ToolUsed):
             used.append(event)
 
@@ -62,7 +62,9 @@ async def test_a_conversation_goes_on_whatever_its_tools_do(
         asked.append(ask.tool)
         return True
 
-    company = Company(listeners=(hear,), approve=approve, project=tmp_path, on_notice=told.append)
+    company = ChatCallbacks(
+        listeners=(hear,), approve=approve, project=tmp_path, on_notice=told.append
+    )
     session = SessionStore(settings.state_dir).create()
     async with open_conversation(
         session, settings, company, model=a_model(tmp_path)

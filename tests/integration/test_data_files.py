@@ -8,13 +8,13 @@ import pytest
 
 from assay.cli.chat.commands import write_export
 from assay.contracts.chat import (
-    CellBegan,
     CellEnded,
-    DialogueEvent,
+    CellStarted,
+    ChatEvent,
     Exhibit,
     FileLoaded,
-    TurnBegan,
     TurnEnded,
+    TurnStarted,
 )
 from assay.contracts.chat_history import history_of
 from assay.contracts.execution import Limits
@@ -74,13 +74,15 @@ async def test_excel_and_parquet_are_read_and_written_in_a_sandbox(tmp_path: Pat
     assert (typed.stdout, typed.stderr) == ("pyarrow\n", "")
 
 
-def _turn(*cells: CellEnded) -> list[DialogueEvent]:
-    events: list[DialogueEvent] = [
+def _turn(*cells: CellEnded) -> list[ChatEvent]:
+    events: list[ChatEvent] = [
         FileLoaded(path="sales.csv", size_bytes=20, about="2 rows"),
-        TurnBegan(turn=1, message="Plot the prices."),
+        TurnStarted(turn=1, message="Plot the prices."),
     ]
     for cell in cells:
-        events.append(CellBegan(turn=1, step=cell.step, thought="", code=cell.code, usage=Usage()))
+        events.append(
+            CellStarted(turn=1, step=cell.step, thought="", code=cell.code, usage=Usage())
+        )
         events.append(cell)
     events.append(TurnEnded(turn=1, status="answered", text="There.", usage=Usage()))
     return events

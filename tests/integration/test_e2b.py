@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from assay.contracts.errors import SandboxUnavailableError, UsageError
-from assay.contracts.execution import Equipment, Isolation, Limits, PythonCode, Reason
+from assay.contracts.execution import Isolation, Limits, PythonCode, Reason, SandboxSpec
 from assay.contracts.ports import Interpreter, Sandbox
 from assay.sandbox.e2b import cleanup
 from assay.sandbox.e2b.backend import E2BBackend, open_e2b
@@ -105,17 +105,17 @@ async def test_a_sandbox_has_no_network_unless_it_asks_for_hosts(
 ) -> None:
     async with backend.open_sandbox(LIMITS):
         assert stand_in.service.created[-1]["allow_internet_access"] is False
-    async with backend.open_sandbox(LIMITS, Equipment(hosts=("pypi.org", "*.example.org:443"))):
+    async with backend.open_sandbox(LIMITS, SandboxSpec(hosts=("pypi.org", "*.example.org:443"))):
         network = stand_in.service.created[-1]["network"]
 
     assert network == {"allowOut": ["*.example.org", "pypi.org"], "denyOut": ["0.0.0.0/0"]}
 
 
 @pytest.mark.parametrize(
-    "equipment", [Equipment(packages=("requests",)), Equipment(hosts=("example.org:8443",))]
+    "equipment", [SandboxSpec(packages=("requests",)), SandboxSpec(hosts=("example.org:8443",))]
 )
 async def test_equipment_that_the_service_cannot_give_is_refused(
-    stand_in: StandIn, backend: E2BBackend, equipment: Equipment
+    stand_in: StandIn, backend: E2BBackend, equipment: SandboxSpec
 ) -> None:
     made = len(stand_in.service.created)
 

@@ -8,7 +8,13 @@ import anyio
 import pytest
 
 from assay.contracts.errors import IsolationUnavailableError, UsageError
-from assay.contracts.execution import Command, Denial, Equipment, ExecutionResult, Limits
+from assay.contracts.execution import (
+    BlockedConnection,
+    Command,
+    ExecutionResult,
+    Limits,
+    SandboxSpec,
+)
 from assay.contracts.ports import SandboxBackend
 from tests.support.docker import require_docker
 from tests.support.native import open_own, python
@@ -59,7 +65,7 @@ async def backend(
 
 
 async def talk(backend: SandboxBackend, hosts: tuple[str, ...], *places: str) -> ExecutionResult:
-    async with backend.open_sandbox(Limits(), Equipment(hosts=hosts)) as sandbox:
+    async with backend.open_sandbox(Limits(), SandboxSpec(hosts=hosts)) as sandbox:
         with anyio.fail_after(60):
             return await sandbox.run(Command(argv=("python3", "-c", TALK, *places)))
 
@@ -72,7 +78,9 @@ async def test_a_host_on_the_list_is_reached_and_others_are_told(
     assert result.stdout == "good.org:443 hello\nother.org:443 gaierror\n"
     assert world.connected == [(GOOD, 443)]
     assert world.asked == ["good.org"], "what is not on the list is not asked of anybody"
-    assert result.denials == (Denial(host="other.org", port=None, why="not on the list of hosts"),)
+    assert result.denials == (
+        BlockedConnection(host="other.org", port=None, why="not on the list of hosts"),
+    )
 
 
 async def test_names_that_lead_inside_are_denied(backend: SandboxBackend, world: World) -> None:
@@ -117,7 +125,7 @@ for _ in range(80):
 print(len(held), refused)
 """
     )
-    async with backend.open_sandbox(Limits(), Equipment(hosts=("good.org",))) as sandbox:
+    async with backend.open_sandbox(Limits(), SandboxSpec(hosts=("good.org",))) as sandbox:
         with anyio.fail_after(60):
             result = await sandbox.run(crowd)
             after = await sandbox.run(Command(argv=("python3", "-c", TALK, "good.org:443")))
@@ -143,7 +151,7 @@ while piece := mine.recv(1 << 16):
 print(back == data)
 """
     )
-    async with backend.open_sandbox(Limits(), Equipment(hosts=("good.org",))) as sandbox:
+    async with backend.open_sandbox(Limits(), SandboxSpec(hosts=("good.org",))) as sandbox:
         with anyio.fail_after(60):
             result = await sandbox.run(exchange)
 
@@ -160,7 +168,7 @@ async def test_cells_of_an_interpreter_reach_hosts_and_are_told_what_not(
         "print('well')",
     ]
     async with (
-        backend.open_sandbox(Limits(), Equipment(hosts=("good.org",))) as sandbox,
+        backend.open_sandbox(Limits(), SandboxSpec(hosts=("good.org",))) as sandbox,
         sandbox.open_interpreter() as interpreter,
     ):
         with anyio.fail_after(60):
@@ -174,7 +182,7 @@ async def test_sandboxes_without_hosts_beside_one_have_no_network(backend: Sandb
     knock = "socket.create_connection(('192.0.2.1', 443), timeout=10)"
     try_it = python(f"import socket\ntry: {knock}\nexcept OSError as e: print(e.errno)")
     async with (
-        backend.open_sandbox(Limits(), Equipment(hosts=("good.org",))) as one,
+        backend.open_sandbox(Limits(), SandboxSpec(hosts=("good.org",))) as one,
         backend.open_sandbox(Limits()) as other,
     ):
         await one.run(python("pass"))
@@ -188,7 +196,7 @@ async def test_without_namespaces_hosts_are_refused(runtime_dir: Path) -> None:
     try:
         async with open_own(runtime_dir, namespaces=False) as backend:
             with pytest.raises(UsageError, match="network of its own"):
-                async with backend.open_sandbox(Limits(), Equipment(hosts=("good.org",))):
+                async with backend.open_sandbox(Limits(), SandboxSpec(hosts=("good.org",))):
                     pass
     except IsolationUnavailableError as refusal:
         require("landlock", available=False, why=str(refusal))

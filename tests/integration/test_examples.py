@@ -8,7 +8,7 @@ from assay.agent.target_files import find_targets
 from assay.contracts.execution import Limits
 from assay.storage.read_workspace import read_workspace
 from assay.verify.commands import checks_for, find_tests
-from assay.verify.spec import Case
+from assay.verify.spec import VerificationSpec
 from assay.verify.verifier import Verifier
 from assay.wiring import open_backend
 from tests.support.sources import ROOT
@@ -28,7 +28,7 @@ def test_there_are_goals_of_every_kind() -> None:
 async def test_a_goal_is_not_met_yet(goal: Path, tmp_path: Path) -> None:
     tree = read_workspace(goal / "workspace")
     tests = find_tests(tree)
-    case = Case(pristine=tree, checks=checks_for(tests, tree), protected=tests)
+    case = VerificationSpec(pristine=tree, checks=checks_for(tests, tree), protected=tests)
 
     async with open_backend(settings_in(tmp_path).sandbox) as backend:
         verifier = Verifier(backend, Limits(memory_mb=1024, processes=128))

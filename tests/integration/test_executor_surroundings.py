@@ -14,7 +14,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from assay.contracts.errors import UsageError
-from assay.contracts.execution import BARE, Command, Equipment, Isolation, Limits
+from assay.contracts.execution import DEFAULT_SPEC, Command, Isolation, Limits, SandboxSpec
 from assay.contracts.ports import Sandbox, trouble_of
 from assay.executor.serve import Executor
 from assay.sandbox.provisioned import EquippedBackend
@@ -37,7 +37,7 @@ class Counting:
     opened: list[Limits] = field(default_factory=list)
 
     def open_sandbox(
-        self, limits: Limits, equipment: Equipment = BARE
+        self, limits: Limits, equipment: SandboxSpec = DEFAULT_SPEC
     ) -> AbstractAsyncContextManager[Sandbox]:
         self.opened.append(limits)
         return self.inner.open_sandbox(limits, equipment)
@@ -157,7 +157,7 @@ async def test_a_backend_without_its_executor_is_known_to_be_in_trouble(tmp_path
         open_served(FakeBackend(), tmp_path) as executor,
         open_client(executor.port) as remote,
     ):
-        equipped = EquippedBackend(remote, Equipment(packages=("six",)))
+        equipped = EquippedBackend(remote, SandboxSpec(packages=("six",)))
         before = trouble_of(equipped)
         await executor.stop()
         with anyio.fail_after(60):

@@ -13,7 +13,7 @@ from assay.contracts.errors import SandboxUnavailableError
 from assay.contracts.execution import Limits
 from assay.contracts.interpreter import CellResult
 from assay.sandbox.native.host import registry
-from assay.sandbox.native.host.branch import Lineage, Report
+from assay.sandbox.native.host.branch import BranchPipes, Report
 from assay.selftest.conformance.cells import a_cell_that_takes_all_memory_is_lost_alone
 from tests.support.backends import TIERS, Tier, open_native
 from tests.support.eventually import eventually
@@ -101,7 +101,7 @@ async def test_a_branch_that_nobody_waits_for_any_more_does_not_stay(
         result = await interpreter.run_cell("sum(name.isdigit() for name in os.listdir('/proc'))")
         return result.outputs[0].text
 
-    async def give_up(lineage: Lineage) -> Report:
+    async def give_up(lineage: BranchPipes) -> Report:
         del lineage
         scope.cancel()
         await anyio.sleep_forever()
@@ -115,7 +115,7 @@ async def test_a_branch_that_nobody_waits_for_any_more_does_not_stay(
         await interpreter.run_cell("import os")
         before = await processes()
         with monkeypatch.context() as patched, anyio.CancelScope() as scope:
-            patched.setattr(Lineage, "report", give_up)
+            patched.setattr(BranchPipes, "report", give_up)
             async with interpreter.branch():
                 pass
         assert scope.cancelled_caught

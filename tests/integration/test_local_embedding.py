@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from assay.contracts.errors import ModelUnavailableError, UsageError
-from assay.contracts.lessons import Cue
+from assay.contracts.lessons import RecallQuery
 from assay.memory.embedding import ModelEmbedder
 from assay.memory.stored_memory import open_sqlite_memory
 from assay.memory.types import Place
@@ -53,7 +53,7 @@ async def test_goals_in_other_words_are_alike_and_others_are_not(
             await memory.learn(DURATIONS)
 
             found = await memory.recall(
-                Cue(moment="plan", goal="plot the income of every quarter as columns")
+                RecallQuery(moment="plan", goal="plot the income of every quarter as columns")
             )
 
     # No word of it is in the goal that it is about.
@@ -102,7 +102,7 @@ async def test_the_settings_name_a_model_that_was_fetched(tmp_path: Path) -> Non
     )
 
     async with open_memory("all", settings, on_notice=pytest.fail) as memory:
-        assert await memory.recall(Cue(moment="plan", goal="anything")) == ()
+        assert await memory.recall(RecallQuery(moment="plan", goal="anything")) == ()
 
 
 @pytest.mark.parametrize("name", ["local:no-such-model", "local:/nowhere/x.gguf"])

@@ -13,7 +13,7 @@ import pytest
 from pydantic import SecretStr
 
 from assay.contracts.errors import ModelUnavailableError
-from assay.contracts.lessons import Cue
+from assay.contracts.lessons import RecallQuery
 from assay.memory.endpoint_embedder import Endpoint, open_endpoint_embedder
 from assay.memory.stored_memory import open_sqlite_memory
 from assay.memory.types import Place
@@ -22,7 +22,9 @@ from assay.wiring import open_memory
 from tests.conformance.memory.failures import CHART, DURATIONS, cue_for
 from tests.support.requirements import require
 
-GOAL_IN_OTHER_WORDS = Cue(moment="plan", goal="Convert a human-readable time span to a number")
+GOAL_IN_OTHER_WORDS = RecallQuery(
+    moment="plan", goal="Convert a human-readable time span to a number"
+)
 
 
 class _Meaning(BaseHTTPRequestHandler):

@@ -12,7 +12,7 @@ import pytest
 from anyio import to_thread
 
 from assay.contracts.errors import JournalError, UsageError
-from assay.contracts.lessons import Cue
+from assay.contracts.lessons import RecallQuery
 from assay.memory.database import SCHEMA_VERSION, damaged_files
 from assay.memory.resilient import ForgivingMemory
 from assay.memory.sqlite_store import SqliteStore
@@ -190,7 +190,7 @@ async def test_a_file_of_the_first_version_keeps_its_failures(tmp_path: Path) ->
         assert len(await memory.recall(cue_for(DURATIONS, "failure"))) == 1
         await memory.keep(SKILL)
 
-        assert len(await memory.offer(Cue(moment="plan", goal=SKILL.purpose))) == 1
+        assert len(await memory.offer(RecallQuery(moment="plan", goal=SKILL.purpose))) == 1
 
 
 async def test_a_file_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
@@ -245,7 +245,7 @@ async def test_a_memory_that_fails_does_not_end_a_run(tmp_path: Path) -> None:
         await broken.learn(DURATIONS)
     await memory.learn(DURATIONS)
     await memory.judge(("a",), helped=True)
-    lessons = await memory.recall(Cue(moment="plan", goal=DURATIONS.goal))
+    lessons = await memory.recall(RecallQuery(moment="plan", goal=DURATIONS.goal))
 
     assert lessons == ()
     assert len(notices) == 1

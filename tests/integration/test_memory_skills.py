@@ -9,13 +9,13 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from assay.agent.context import Parts
+from assay.agent.context import RunDeps
 from assay.agent.loop import pursue
 from assay.contracts.errors import SandboxUnavailableError
 from assay.contracts.events import Planned, RunEvent
-from assay.contracts.execution import BARE, Equipment, Isolation, Limits
-from assay.contracts.goal import Acceptance, Effort, Goal, MemoryUse, Outcome
-from assay.contracts.lessons import Skill
+from assay.contracts.execution import DEFAULT_SPEC, Isolation, Limits, SandboxSpec
+from assay.contracts.goal import AcceptanceCriteria, Goal, MemoryUse, RunLimits, RunResult
+from assay.contracts.lessons import Snippet
 from assay.contracts.messages import Message, ModelFacts, Reply, Request, StopReason, Usage
 from assay.contracts.ports import OnText, Sandbox, SandboxBackend, ignore_text
 from assay.contracts.workspace import Tree, TreeFile
@@ -92,18 +92,18 @@ class Workshop:
         *,
         memory: MemoryUse = "all",
         backend: SandboxBackend | None = None,
-    ) -> tuple[Outcome, Planned]:
+    ) -> tuple[RunResult, Planned]:
         events: list[RunEvent] = []
         name = re.search(r"from (\w+) import", tests)
         assert name is not None
         path = PurePosixPath(f"test_{name.group(1)}.py")
         async with open_memory(memory, self.settings, on_notice=pytest.fail) as remembered:
-            parts = Parts(
+            parts = RunDeps(
                 run=f"run-{name.group(1)}",
                 goal=Goal(
                     statement=statement,
-                    acceptance=Acceptance(protected=(path,)),
-                    effort=Effort(attempts=len(model.sources), check_s=60),
+                    acceptance=AcceptanceCriteria(protected=(path,)),
+                    effort=RunLimits(attempts=len(model.sources), check_s=60),
                 ),
                 pristine=Tree(files={path: TreeFile(tests.encode())}),
                 model=model,
@@ -120,14 +120,14 @@ class Workshop:
         (planned,) = (event for event in events if isinstance(event, Planned))
         return ended.outcome, planned
 
-    async def first_goal(self, *sources: str, memory: MemoryUse = "all") -> Outcome:
+    async def first_goal(self, *sources: str, memory: MemoryUse = "all") -> RunResult:
         statement = "Write words.py with slug(title), which turns a title into a slug"
         outcome, _ = await self.carry_out(
             statement, TEST_SLUG, CopyingModel(sources or (SLUG,)), memory=memory
         )
         return outcome
 
-    async def second_goal(self, *, memory: MemoryUse = "all") -> tuple[Outcome, Planned]:
+    async def second_goal(self, *, memory: MemoryUse = "all") -> tuple[RunResult, Planned]:
         """Have the model write half of what is asked for: the rest must come from memory."""
         statement = "Write urls.py with url(title) and slug(title), which turns a title into a slug"
         half = CopyingModel(("def url(title):\n    return f'/shop/{slug(title)}'\n",))
@@ -142,7 +142,7 @@ class Workshop:
 
     def put(self, **changes: str) -> None:
         """Put a helper on the shelf, as an earlier run would have, and time has changed it."""
-        skill = Skill(
+        skill = Snippet(
             names=("slug",),
             purpose="Write words.py with slug(title), which turns a title into a slug",
             path=PurePosixPath("words.py"),
@@ -243,7 +243,7 @@ class Failing:
         return self.inner.isolation
 
     def open_sandbox(
-        self, limits: Limits, equipment: Equipment = BARE
+        self, limits: Limits, equipment: SandboxSpec = DEFAULT_SPEC
     ) -> AbstractAsyncContextManager[Sandbox]:
         self.opened += 1
         if self.opened > SANDBOXES_OF_A_RUN:

@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from assay.contracts.errors import PackageError
-from assay.contracts.execution import Command, Equipment, Limits
+from assay.contracts.execution import Command, Limits, SandboxSpec
 from assay.sandbox.packages.layers import Layer
 from assay.sandbox.packages.store import PackageStore
 from assay.settings.load import SandboxSettings
@@ -242,7 +242,7 @@ async def test_programs_of_every_kind_find_a_package(tmp_path: Path, runtime_dir
     )
     with anyio.fail_after(60):
         async with open_backend(settings) as backend:
-            equipped = backend.open_sandbox(Limits(), Equipment(packages=("thing",)))
+            equipped = backend.open_sandbox(Limits(), SandboxSpec(packages=("thing",)))
             async with equipped as one, backend.open_sandbox(Limits()) as other:
                 code = await one.run(python("import thing; thing.main()"))
                 command = await one.run(Command(argv=("greet",)))

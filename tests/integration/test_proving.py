@@ -4,11 +4,11 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from assay.contracts.goal import Acceptance, Goal
+from assay.contracts.goal import AcceptanceCriteria, Goal
 from assay.contracts.messages import Usage
 from assay.contracts.verdict import Grade, Verdict
 from assay.contracts.workspace import Tree, TreeFile
-from assay.runs.reverify import prove_again
+from assay.runs.reverify import reverify
 from assay.storage.certificates import Certificate, Proof, build_certificate
 from assay.storage.environment import describe_environment
 from assay.storage.signing_keys import signing_key
@@ -31,7 +31,7 @@ def certify(before: Tree, after: Tree, folder: Path) -> Certificate:
     """Return a certificate as a verifier that looks at results alone would give it."""
     proof = Proof(
         run="brisk-otter-4f2a",
-        goal=Goal(statement="Make it right", acceptance=Acceptance(checks=(CHECK,))),
+        goal=Goal(statement="Make it right", acceptance=AcceptanceCriteria(checks=(CHECK,))),
         checks=(CHECK,),
         protected=(TESTS,),
         pristine=before,
@@ -65,7 +65,7 @@ async def test_a_certificate_for_a_change_that_no_test_runs_does_not_hold(
 ) -> None:
     certificate = certify(before, after, tmp_path)
 
-    proof = await prove_again(certificate, after, settings_in(tmp_path))
+    proof = await reverify(certificate, after, settings_in(tmp_path))
 
     assert not proof.holds
     assert proof.trouble.startswith(reason)
@@ -75,7 +75,7 @@ async def test_what_only_the_state_folder_can_tell_is_said_to_be_missing(tmp_pat
     before = BEFORE.with_files({INSIDE: WRONG})
     after = before.with_files({INSIDE: TreeFile(b"def parse(text):\n    return text\n")})
 
-    proof = await prove_again(certify(before, after, tmp_path), after, settings_in(tmp_path))
+    proof = await reverify(certify(before, after, tmp_path), after, settings_in(tmp_path))
 
     assert proof.holds, proof.trouble
     assert "checks fail on the untouched files" in proof.not_repeated

@@ -9,13 +9,13 @@ import pytest
 
 from assay.contracts.errors import SandboxUnavailableError
 from assay.contracts.execution import (
-    Equipment,
     ExecutionResult,
     Limits,
     OutputChunk,
     Program,
     PythonCode,
     Reason,
+    SandboxSpec,
 )
 from assay.contracts.ports import Sandbox, SandboxBackend
 from tests.doubles.fake_sandbox import FakeBackend, FakeFile, FakeSandbox, answer_with
@@ -116,12 +116,12 @@ async def test_other_files_make_another_execution(prepare: object, tmp_path: Pat
 
 async def test_other_code_input_limits_and_packages_make_another_execution(tmp_path: Path) -> None:
     counting = Counting()
-    other: list[tuple[Program, Limits, Equipment]] = [
-        (CODE, Limits(), Equipment()),
-        (replace(CODE, stdin=b"x"), Limits(), Equipment()),
-        (replace(CODE, env={"A": "b"}), Limits(), Equipment()),
-        (CODE, Limits(memory_mb=64), Equipment()),
-        (CODE, Limits(), Equipment(packages=("six",))),
+    other: list[tuple[Program, Limits, SandboxSpec]] = [
+        (CODE, Limits(), SandboxSpec()),
+        (replace(CODE, stdin=b"x"), Limits(), SandboxSpec()),
+        (replace(CODE, env={"A": "b"}), Limits(), SandboxSpec()),
+        (CODE, Limits(memory_mb=64), SandboxSpec()),
+        (CODE, Limits(), SandboxSpec(packages=("six",))),
     ]
     async with opened(counting, tmp_path) as remote:
         for program, limits, equipment in other:
@@ -137,7 +137,9 @@ async def test_network_sessions_and_later_programs_are_never_answered_from_the_c
     counting = Counting()
     async with opened(counting, tmp_path) as remote:
         for _ in range(2):
-            async with remote.open_sandbox(Limits(), Equipment(hosts=("example.org",))) as sandbox:
+            async with remote.open_sandbox(
+                Limits(), SandboxSpec(hosts=("example.org",))
+            ) as sandbox:
                 await sandbox.run(CODE)
         assert counting.runs == 2
         for _ in range(2):

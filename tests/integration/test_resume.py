@@ -11,9 +11,9 @@ from typing import get_args
 import pytest
 
 from assay.contracts.events import Passing, RunEvent
-from assay.contracts.goal import Effort, Outcome
-from assay.runs.request import Commission, Watching
-from assay.runs.runner import carry_out, take_up
+from assay.contracts.goal import RunLimits, RunResult
+from assay.runs.request import Commission, RunCallbacks
+from assay.runs.runner import resume_run, start_run
 from assay.settings.load import SandboxSettings, Settings
 from assay.storage.journal import KEPT
 from assay.storage.run_store import RunStore
@@ -45,7 +45,7 @@ def commission_in(folder: Path) -> Commission:
         workspace=workspace,
         checks=("grep -q 42 answer.txt",),
         model=f"scripted:{script}",
-        effort=Effort(attempts=3),
+        effort=RunLimits(attempts=3),
         memory="off",
     )
 
@@ -84,11 +84,11 @@ def calls_paid(folder: Path) -> int:
     return sum(json.loads(line)["key"].startswith("reply:") for line in lines)
 
 
-def finished(folder: Path) -> Outcome:
-    return run_apart(take_up, "", settings_in(folder), Watching())
+def finished(folder: Path) -> RunResult:
+    return run_apart(resume_run, "", settings_in(folder), RunCallbacks())
 
 
-def check_everything(folder: Path, outcome: Outcome) -> None:
+def check_everything(folder: Path, outcome: RunResult) -> None:
     assert outcome.accepted
     assert outcome.attempts == 2
     assert (folder / "workspace" / "answer.txt").read_text() == "42\n"
@@ -106,9 +106,9 @@ def test_a_run_that_is_killed_at_any_event_ends_as_it_would_have(tmp_path: Path)
         folder = tmp_path / str(number)
         folder.mkdir()
         commission, settings = commission_in(folder), settings_in(folder)
-        watching = Watching(listeners=(Executioner(number),))
+        watching = RunCallbacks(listeners=(Executioner(number),))
         killed = died(
-            lambda: run_apart(carry_out, commission, settings, watching)  # noqa: B023 - called at once
+            lambda: run_apart(start_run, commission, settings, watching)  # noqa: B023 - called at once
         )
         if killed:
             check_everything(folder, finished(folder))
@@ -124,8 +124,10 @@ def test_a_run_that_is_killed_again_and_again_still_ends(tmp_path: Path) -> None
     rounds = 0
     # An answer that is killed in the middle has to be asked for again, for ever if it always is.
     deadly = Executioner(4, let_pass=get_args(Passing))
-    assert died(lambda: run_apart(carry_out, commission, settings, Watching(listeners=(deadly,))))
-    while died(lambda: run_apart(take_up, "", settings, Watching(listeners=(deadly,)))):
+    assert died(
+        lambda: run_apart(start_run, commission, settings, RunCallbacks(listeners=(deadly,)))
+    )
+    while died(lambda: run_apart(resume_run, "", settings, RunCallbacks(listeners=(deadly,)))):
         rounds += 1
         assert rounds < 40
 

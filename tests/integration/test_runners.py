@@ -11,7 +11,7 @@ from assay.contracts.execution import Command, Limits
 from assay.contracts.ports import Sandbox
 from assay.contracts.workspace import Tree, TreeFile
 from assay.verify.commands import choose_runner, split_command
-from assay.verify.runner import CheckOrder, Observation
+from assay.verify.runner import CheckSpec, Observation
 from tests.support.native import open_own
 from tests.support.requirements import require
 from tests.support.runner_cases import CASES, NODE, RunnerCase
@@ -43,8 +43,8 @@ async def sandbox_with(
         yield sandbox
 
 
-def order_for(case: RunnerCase, *, canaries: bool) -> CheckOrder:
-    return CheckOrder(
+def order_for(case: RunnerCase, *, canaries: bool) -> CheckSpec:
+    return CheckSpec(
         command=case.command,
         argv=split_command(case.command),
         protected=case.protected,

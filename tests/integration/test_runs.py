@@ -18,7 +18,7 @@ from assay.contracts.events import (
     Screened,
     ToolAnswered,
 )
-from assay.contracts.goal import Effort, Status
+from assay.contracts.goal import RunLimits, Status
 from assay.contracts.verdict import Grade
 from assay.storage.certificates import read_certificate
 from tests.support.undertakings import SMALL, tell
@@ -43,7 +43,7 @@ HALF = "def add(a, b):\n    return a + b\n\n\ndef sub(a, b):\n    return a + b\n
 WORSE = "def add(a, b):\n    return 0\n\n\ndef sub(a, b):\n    return 0\n"
 FILES = {"test_calc.py": TEST}
 TESTS = ("test_calc.py",)
-ONE_MINUTE = Effort(attempts=4, check_s=60)
+ONE_MINUTE = RunLimits(attempts=4, check_s=60)
 
 
 def fenced(source: str) -> str:
@@ -173,7 +173,7 @@ async def test_several_proposals_side_by_side_and_the_best_is_kept(tmp_path: Pat
         facts=SMALL,
         files=FILES,
         tests=TESTS,
-        effort=Effort(attempts=3, best_of=3, check_s=60),
+        effort=RunLimits(attempts=3, best_of=3, check_s=60),
     )
 
     assert story.outcome.grade is Grade.PROVEN
@@ -221,7 +221,7 @@ async def test_the_untouched_workspace_stays_so_without_acceptance(tmp_path: Pat
         facts=SMALL,
         files=FILES,
         tests=TESTS,
-        effort=Effort(attempts=1, check_s=60),
+        effort=RunLimits(attempts=1, check_s=60),
     )
 
     assert story.outcome.status is Status.NOT_ACCEPTED

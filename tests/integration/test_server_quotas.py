@@ -16,11 +16,11 @@ from assay.models.scripted import Said, Script, ScriptedModel
 from assay.runs.request import Commission
 from assay.server.db.models import Caller, Quota, RunRow
 from assay.server.db.store import Store, open_store, write_run
-from assay.server.errors import RefusedError
+from assay.server.errors import RequestRejectedError
 from assay.server.services.event_streams import Feeds
 from assay.server.services.quotas import Quotas
 from assay.server.services.reservations import drop_abandoned, release, settle
-from assay.server.services.run_service import Runs, Wanted
+from assay.server.services.run_service import RunService, Wanted
 from assay.settings.load import Settings
 from tests.doubles.fake_sandbox import FakeBackend
 from tests.support.served import script
@@ -68,7 +68,7 @@ async def test_no_more_runs_start_than_a_key_may_have(tmp_path: Path, url: str) 
             try:
                 await Quotas(stores[number % len(stores)]).reserve(ADA, "run")
                 outcomes["started"] += 1
-            except RefusedError as refused:
+            except RequestRejectedError as refused:
                 outcomes[refused.why] += 1
 
         for number in range(PARALLEL):
@@ -88,7 +88,7 @@ async def test_parallel_turns_do_not_use_more_tokens_than_the_quota(
             quotas = Quotas(store)
             try:
                 hold = await quotas.reserve_turn(caller, "hello")
-            except RefusedError as refused:
+            except RequestRejectedError as refused:
                 outcomes[refused.why] += 1
                 return
             used = Usage(input_tokens=300, output_tokens=100)
@@ -127,7 +127,7 @@ async def test_a_reply_is_no_longer_than_what_is_left(tmp_path: Path) -> None:
         longest = scripted.asked[0].max_output_tokens
         assert longest is not None
         assert 256 <= longest < CAP
-        with pytest.raises(RefusedError, match="reserved by unfinished"):
+        with pytest.raises(RequestRejectedError, match="reserved by unfinished"):
             await quotas.reserve_turn(caller, "hello")
 
 
@@ -140,7 +140,7 @@ async def test_a_model_without_a_price_is_refused_to_a_key_with_a_quota_in_dolla
         quotas = Quotas(store)
         hold = await quotas.reserve_turn(ADA, "hello")
         assert quotas.held(model, ADA, hold) is model
-        with pytest.raises(RefusedError, match="no price is known for 'vllm:x'") as refused:
+        with pytest.raises(RequestRejectedError, match="no price is known for 'vllm:x'") as refused:
             quotas.held(model, with_quota(usd=5.0), hold)
         assert refused.value.why == "unpriced-model"
 
@@ -176,7 +176,7 @@ async def test_of_200_runs_asked_for_together_as_many_begin_as_the_quota_allows(
     outcomes: Counter[str] = Counter()
     async with open_store(tmp_path) as store, open_seats() as seats:
         settings = Settings(state_dir=tmp_path)
-        runs = Runs(settings, store, FakeBackend(), Feeds(), Quotas(store), seats)
+        runs = RunService(settings, store, FakeBackend(), Feeds(), Quotas(store), seats)
         # Its model takes longer than everything else here.
         slow = script(tmp_path / "script.jsonl", [{"text": "x", "delay_s": 60, "repeat": True}])
         wanted = Wanted(commission=Commission(statement="do", model=slow), files={})
@@ -186,7 +186,7 @@ async def test_of_200_runs_asked_for_together_as_many_begin_as_the_quota_allows(
             try:
                 begun.append((await runs.create(ADA, wanted)).id)
                 outcomes["begun"] += 1
-            except RefusedError as refused:
+            except RequestRejectedError as refused:
                 outcomes[refused.why] += 1
 
         async with anyio.create_task_group() as tasks:

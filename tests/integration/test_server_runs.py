@@ -13,10 +13,10 @@ from assay.asyncx.owned_context import open_seats
 from assay.server.db.database import open_database
 from assay.server.db.models import Caller, Quota, RunRow
 from assay.server.db.store import Store
-from assay.server.errors import RefusedError
+from assay.server.errors import RequestRejectedError
 from assay.server.services.event_streams import Feeds
 from assay.server.services.quotas import Quotas
-from assay.server.services.run_service import Runs
+from assay.server.services.run_service import RunService
 from assay.settings.load import Settings
 from tests.doubles.fake_sandbox import FakeBackend
 from tests.support.eventually import eventually
@@ -50,14 +50,16 @@ class BrokenStore(Store):
 
 
 @asynccontextmanager
-async def hosted(folder: Path, kind: type[Store] = Store) -> AsyncGenerator[tuple[Runs, Store]]:
+async def hosted(
+    folder: Path, kind: type[Store] = Store
+) -> AsyncGenerator[tuple[RunService, Store]]:
     """Open runs with one that has stopped; its record is lost, so that it fails at once."""
     async with open_database(folder / "serve.sqlite", "") as database, open_seats() as tasks:
         store = kind(database)
         await store.prepare()
         await store.put_run(STOPPED)
         settings = Settings(state_dir=folder)
-        yield Runs(settings, store, FakeBackend(), Feeds(), Quotas(store), tasks), store
+        yield RunService(settings, store, FakeBackend(), Feeds(), Quotas(store), tasks), store
 
 
 async def test_a_run_that_is_resumed_twice_at_once_is_resumed_once(tmp_path: Path) -> None:
@@ -67,7 +69,7 @@ async def test_a_run_that_is_resumed_twice_at_once_is_resumed_once(tmp_path: Pat
         async def resume() -> None:
             try:
                 answers.append((await runs.resume(ADA, STOPPED.id)).status)
-            except RefusedError as refused:
+            except RequestRejectedError as refused:
                 answers.append(refused.why)
 
         async with anyio.create_task_group() as tasks:
@@ -84,7 +86,7 @@ async def test_a_run_that_is_resumed_twice_at_once_is_resumed_once(tmp_path: Pat
 async def test_a_run_whose_resuming_was_refused_can_be_resumed(tmp_path: Path) -> None:
     async with hosted(tmp_path) as (runs, _):
         nothing = replace(ADA, quota=replace(ADA.quota, runs=0))
-        with pytest.raises(RefusedError, match="unfinished runs"):
+        with pytest.raises(RequestRejectedError, match="unfinished runs"):
             await runs.resume(nothing, STOPPED.id)
         assert (await runs.resume(ADA, STOPPED.id)).status == "queued"
 
@@ -93,7 +95,7 @@ async def test_a_run_that_is_about_to_be_resumed_is_not_deleted(tmp_path: Path) 
     async with hosted(tmp_path) as (runs, _), anyio.create_task_group() as tasks:
         tasks.start_soon(runs.resume, ADA, STOPPED.id)
         await anyio.lowlevel.checkpoint()
-        with pytest.raises(RefusedError, match="being worked on"):
+        with pytest.raises(RequestRejectedError, match="being worked on"):
             await runs.delete("ada", STOPPED.id)
 
 

@@ -12,11 +12,11 @@ import pytest
 
 from assay.contracts.errors import JournalError, UsageError
 from assay.contracts.messages import Usage
-from assay.server.auth import Access, Keys, NewKey, digest_of
+from assay.server.auth import ApiKeys, Authenticator, NewKey, digest_of
 from assay.server.db.database import open_database
 from assay.server.db.models import AuditEntry, AuditPage, Page, RunRow, SessionRow, Usages, Used
 from assay.server.db.store import Store, open_store
-from assay.server.errors import RefusedError
+from assay.server.errors import RequestRejectedError
 from assay.server.services.quotas import Quotas
 from assay.settings.server import QuotaSettings
 
@@ -134,35 +134,35 @@ async def test_a_key_is_kept_as_a_digest_and_ends_when_it_is_revoked(
     tmp_path: Path, url: str
 ) -> None:
     async with opened(tmp_path, url) as store:
-        keys, access = Keys(store), Access(store, QuotaSettings(), open_to_local=True)
+        keys, access = ApiKeys(store), Authenticator(store, QuotaSettings(), open_to_local=True)
         assert (await access.identify("")).user == "local"
         record, key = await keys.create(NewKey(user="ada", name="laptop", runs=7))
         assert await store.key_with(digest_of(key)) == record
         caller = await access.identify(f"Bearer {key}")
         assert (caller.user, caller.role, caller.quota.runs) == ("ada", "user", 7)
         for header in ("", "Bearer wrong", f"Basic {key}", f"Bearer {key}x"):
-            with pytest.raises(RefusedError) as refused:
+            with pytest.raises(RequestRejectedError) as refused:
                 await access.identify(header)
             assert refused.value.why == "unauthorized"
         await keys.revoke(record.id)
-        with pytest.raises(RefusedError):
+        with pytest.raises(RequestRejectedError):
             await keys.revoke(record.id)
         # Once there was a key, the service never opens again by itself.
         for header in ("", f"Bearer {key}"):
-            with pytest.raises(RefusedError):
+            with pytest.raises(RequestRejectedError):
                 await access.identify(header)
 
 
 async def test_where_keys_are_required_nobody_comes_in_before_there_is_one(tmp_path: Path) -> None:
     async with opened(tmp_path, "") as store:
-        with pytest.raises(RefusedError):
-            await Access(store, QuotaSettings(), open_to_local=False).identify("")
+        with pytest.raises(RequestRejectedError):
+            await Authenticator(store, QuotaSettings(), open_to_local=False).identify("")
 
 
 async def test_a_key_whose_own_cap_is_nothing_gets_nothing(tmp_path: Path) -> None:
     async with opened(tmp_path, "") as store:
-        _, key = await Keys(store).create(NewKey(user="ada", name="x", usd_per_day=0.0))
-        access = Access(store, QuotaSettings(usd_per_day=5.0), open_to_local=False)
+        _, key = await ApiKeys(store).create(NewKey(user="ada", name="x", usd_per_day=0.0))
+        access = Authenticator(store, QuotaSettings(usd_per_day=5.0), open_to_local=False)
         assert (await access.identify(f"Bearer {key}")).quota.usd_per_day == 0.0
 
 
@@ -170,22 +170,24 @@ async def test_a_key_whose_own_cap_is_nothing_gets_nothing(tmp_path: Path) -> No
 async def test_a_user_cannot_be_called_by_a_path(tmp_path: Path, name: str) -> None:
     async with opened(tmp_path, "") as store:
         with pytest.raises(UsageError):
-            await Keys(store).create(NewKey(user=name, name="x"))
+            await ApiKeys(store).create(NewKey(user=name, name="x"))
 
 
 async def test_tokens_money_and_runs_of_a_key_have_an_end(tmp_path: Path, url: str) -> None:
     async with opened(tmp_path, url) as store:
         quotas = Quotas(store)
-        _, key = await Keys(store).create(
+        _, key = await ApiKeys(store).create(
             NewKey(user="ada", name="x", tokens_per_day=100, usd_per_day=1.0, runs=1)
         )
-        caller = await Access(store, QuotaSettings(), open_to_local=False).identify(f"Bearer {key}")
+        caller = await Authenticator(store, QuotaSettings(), open_to_local=False).identify(
+            f"Bearer {key}"
+        )
         await quotas.reserve(caller, "run", tokens=10)
-        with pytest.raises(RefusedError, match="unfinished runs"):
+        with pytest.raises(RequestRejectedError, match="unfinished runs"):
             await quotas.reserve(caller, "run")
         used = quotas.usages(caller.key_id, Usage(input_tokens=60, output_tokens=40))
         await store.add_usage((used,), seen_at=1.0)
-        with pytest.raises(RefusedError, match="used up") as refused:
+        with pytest.raises(RequestRejectedError, match="used up") as refused:
             await quotas.reserve_turn(caller, "hello")
         assert refused.value.retry_after_s
 
@@ -194,10 +196,10 @@ async def test_requests_of_a_key_have_an_end(tmp_path: Path) -> None:
     async with opened(tmp_path, "") as store:
         usual = QuotaSettings(requests_per_minute=3)
         quotas = Quotas(store)
-        caller = await Access(store, usual, open_to_local=True).identify("")
+        caller = await Authenticator(store, usual, open_to_local=True).identify("")
         for _ in range(3):
             quotas.count_request(caller)
-        with pytest.raises(RefusedError) as refused:
+        with pytest.raises(RequestRejectedError) as refused:
             quotas.count_request(caller)
         assert refused.value.why == "rate-limited"
         assert (await quotas.used(caller)).requests == 3

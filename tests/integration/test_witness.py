@@ -7,9 +7,9 @@ import pytest
 
 from assay.contracts.execution import Limits
 from assay.contracts.ports import SandboxBackend
-from assay.contracts.verdict import Grade, Trick, Verdict
+from assay.contracts.verdict import Grade, TamperKind, Verdict
 from assay.contracts.workspace import Tree, TreeFile
-from assay.verify.spec import Case
+from assay.verify.spec import VerificationSpec
 from assay.verify.verifier import Verifier
 from tests.support.backends import open_native
 
@@ -42,7 +42,7 @@ def tree(**files: bytes) -> Tree:
 async def judge(
     backend: SandboxBackend, before: Tree, after: Tree, *, check: str = "pytest -q"
 ) -> Verdict:
-    case = Case(pristine=before, checks=(check,), protected=(TESTS,))
+    case = VerificationSpec(pristine=before, checks=(check,), protected=(TESTS,))
     return await Verifier(backend, Limits()).verify(case, after)
 
 
@@ -101,7 +101,7 @@ async def test_tests_that_passed_before_are_worth_no_more_than_a_command_that_di
         verdict = await judge(backend, before, after, check=check)
 
         assert verdict.grade is Grade.RAN
-        assert Trick.PASSED_BEFORE in {finding.trick for finding in verdict.findings}
+        assert TamperKind.PASSED_BEFORE in {finding.trick for finding in verdict.findings}
         assert "passed on the untouched files as well" in verdict.reason
 
 
@@ -148,7 +148,7 @@ async def test_a_src_layout_below_the_root_is_judged(
     source, test = PurePosixPath("part/src/mdurl/__init__.py"), PurePosixPath("part") / TESTS
     content = b"from mdurl import answer\n\n\ndef test_it():\n    assert answer() == 42\n\n\n"
     before = tree(**{str(source): WRONG, str(test): content + b"test_it()\n"})
-    case = Case(pristine=before, checks=(check,), protected=(test,))
+    case = VerificationSpec(pristine=before, checks=(check,), protected=(test,))
 
     after = before.with_files({source: TreeFile(RIGHT)})
     verdict = await Verifier(backend, Limits()).verify(case, after)
@@ -228,7 +228,7 @@ async def test_projects_below_the_root_find_each_other(backend: SandboxBackend) 
     after = before.with_files({one: TreeFile(b"from mdurl import answer\n")})
 
     for check in ("pytest -q", f"pytest -q {test}", "cd packages/one && pytest -q"):
-        case = Case(pristine=before, checks=(check,), protected=(test,))
+        case = VerificationSpec(pristine=before, checks=(check,), protected=(test,))
         verdict = await Verifier(backend, Limits()).verify(case, after)
 
         assert verdict.grade is Grade.PROVEN, verdict.reason

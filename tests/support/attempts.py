@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from assay.agent.state import Attempt
-from assay.contracts.events import Move
+from assay.contracts.events import ActionKind
 from assay.contracts.verdict import CheckReport, TestResult, TestStatus
 
 
@@ -18,7 +18,7 @@ def an_attempt(
     *,
     passed: str = "",
     failed: str = "",
-    move: Move = "sample",
+    move: ActionKind = "sample",
     tree: str = "",
     signatures: tuple[str, ...] = (),
 ) -> Attempt:

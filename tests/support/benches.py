@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from assay.bench.bench_run import BenchOrder, BenchWatching, run_bench
+from assay.bench.bench_run import BenchCallbacks, BenchOrder, run_bench
 from assay.bench.summary import Summary, read_summary
 from assay.settings.load import ModelSettings, Settings
 from tests.support.undertakings import settings_in
@@ -22,7 +22,7 @@ async def measure(folder: Path, out: str, **order: Any) -> Summary:  # noqa: ANN
     """Run a benchmark and read what came of it."""
     place = folder / out
     fields: dict[str, Any] = {"gate": False, "jobs": 2, **order}
-    await run_bench(BenchOrder(**fields), bench_settings(folder), place, BenchWatching())
+    await run_bench(BenchOrder(**fields), bench_settings(folder), place, BenchCallbacks())
     return read_summary(place)
 
 

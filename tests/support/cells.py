@@ -2,16 +2,16 @@
 
 import signal
 
-from assay.sandbox.native.host.jail import Cell, close_all, lay_pipes
+from assay.sandbox.native.host.jail import Jail, close_all, lay_pipes
 from assay.sandbox.native.kernel.cgroups import ControlGroup, NoGroup
 
 
-def cell_of(pidfd: int, group: ControlGroup | None = None, *, slot: str = "1") -> Cell:
+def cell_of(pidfd: int, group: ControlGroup | None = None, *, slot: str = "1") -> Jail:
     """A cell around a process; the caller closes it."""
     plumbing = lay_pipes()
     close_all(plumbing.theirs)
     go, stdin, stdout, stderr, status = plumbing.ours
-    return Cell(
+    return Jail(
         slot=slot,
         pidfd=pidfd,
         worker=None,

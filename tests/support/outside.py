@@ -13,7 +13,7 @@ from assay.contracts.ports import SandboxBackend
 from assay.sandbox.docker.backend import open_docker
 from assay.sandbox.factory import build_package_store, docker_options
 from assay.sandbox.native.host.backend import NativeOptions, open_native
-from assay.sandbox.network.dial import Outside
+from assay.sandbox.network.dial import DirectDialer
 from assay.settings.load import SandboxSettings
 from tests.support.docker import docker_settings
 
@@ -45,8 +45,8 @@ class World:
                 return
 
     @property
-    def outside(self) -> Outside:
-        return Outside(look_up=self.look_up, connect=self.connect)
+    def outside(self) -> DirectDialer:
+        return DirectDialer(look_up=self.look_up, connect=self.connect)
 
 
 @asynccontextmanager

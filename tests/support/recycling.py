@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import anyio
 
 from assay.contracts.errors import AssayError
-from assay.contracts.execution import BARE, Equipment, Limits, PythonCode
+from assay.contracts.execution import DEFAULT_SPEC, Limits, PythonCode, SandboxSpec
 from assay.contracts.ports import Sandbox, SandboxBackend
 
 USES = 40
@@ -36,7 +36,7 @@ if len(places) < 200:
 @dataclass(slots=True, kw_only=True)
 class _Kept:
     sandbox: Sandbox
-    kind: tuple[Limits, Equipment]
+    kind: tuple[Limits, SandboxSpec]
     life: AsyncExitStack
     uses: int = 0
 
@@ -53,7 +53,7 @@ class RecyclingBackend:
 
     @asynccontextmanager
     async def open_sandbox(
-        self, limits: Limits, equipment: Equipment = BARE
+        self, limits: Limits, equipment: SandboxSpec = DEFAULT_SPEC
     ) -> AsyncGenerator[Sandbox]:
         kept = self._find((limits, equipment)) or await self._open(limits, equipment)
         try:
@@ -62,14 +62,14 @@ class RecyclingBackend:
             with anyio.CancelScope(shield=True):
                 await self._give_back(kept)
 
-    def _find(self, kind: tuple[Limits, Equipment]) -> _Kept | None:
+    def _find(self, kind: tuple[Limits, SandboxSpec]) -> _Kept | None:
         for kept in self._idle:
             if kept.kind == kind:
                 self._idle.remove(kept)
                 return kept
         return None
 
-    async def _open(self, limits: Limits, equipment: Equipment) -> _Kept:
+    async def _open(self, limits: Limits, equipment: SandboxSpec) -> _Kept:
         life = await self._held.enter_async_context(AsyncExitStack())
         opening = self._backend.open_sandbox(limits, equipment)
         sandbox = await life.enter_async_context(opening)

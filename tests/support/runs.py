@@ -10,14 +10,14 @@ from typing import Any, Union, cast, get_args, get_origin, get_type_hints
 from hypothesis import strategies as st
 
 from assay.contracts.events import (
+    ActionKind,
     AttemptStarted,
     BudgetUsed,
     ChecksWritten,
     Executed,
     FilesChanged,
     ModelReplied,
-    Move,
-    OutputArrived,
+    OutputDelta,
     Planned,
     Reflected,
     RolledBack,
@@ -27,21 +27,21 @@ from assay.contracts.events import (
     RunStarted,
     Screened,
     ScreenFinding,
-    TextArrived,
+    TextDelta,
     ToolAnswered,
     Verified,
 )
-from assay.contracts.goal import Acceptance, Goal, Outcome, Status
+from assay.contracts.goal import AcceptanceCriteria, Goal, RunResult, Status
 from assay.contracts.messages import Usage
 from assay.contracts.verdict import (
     CheckReport,
     Finding,
     Grade,
-    Lattice,
-    LatticeRow,
+    TamperKind,
+    TestMatrix,
+    TestMatrixRow,
     TestResult,
     TestStatus,
-    Trick,
     Verdict,
 )
 from assay.contracts.workspace import FileChange
@@ -100,7 +100,9 @@ def a_goal(
     protected: tuple[PurePosixPath, ...] = (PurePosixPath("tests/test_slugify.py"),),
 ) -> Goal:
     """What a person might ask for."""
-    return Goal(statement=statement, acceptance=Acceptance(checks=checks, protected=protected))
+    return Goal(
+        statement=statement, acceptance=AcceptanceCriteria(checks=checks, protected=protected)
+    )
 
 
 def statuses(letters: str) -> dict[str, TestStatus]:
@@ -109,11 +111,11 @@ def statuses(letters: str) -> dict[str, TestStatus]:
     return {test: _LETTERS[letter] for test, letter in pairs if letter in _LETTERS}
 
 
-def a_lattice(*rows: str) -> Lattice:
+def a_lattice(*rows: str) -> TestMatrix:
     """One row of letters per attempt, as `statuses` reads them."""
-    return Lattice(
+    return TestMatrix(
         rows=tuple(
-            LatticeRow(attempt=number, statuses=statuses(letters))
+            TestMatrixRow(attempt=number, statuses=statuses(letters))
             for number, letters in enumerate(rows, start=1)
         )
     )
@@ -145,7 +147,7 @@ def a_report(letters: str = "pppppppp", *, command: str = CHECK) -> CheckReport:
 
 
 def a_finding(
-    trick: Trick = Trick.EARLY_EXIT,
+    trick: TamperKind = TamperKind.EARLY_EXIT,
     *,
     path: str = "slugify.py",
     explanation: str = "os._exit(0) ends the process before the tests report",
@@ -188,11 +190,11 @@ def an_outcome(
     *,
     grade: Grade = Grade.PROVEN,
     findings: tuple[Finding, ...] = (),
-    lattice: Lattice | None = None,
-) -> Outcome:
+    lattice: TestMatrix | None = None,
+) -> RunResult:
     """The end of a run of four attempts; the grade counts only if it was accepted."""
     accepted = status is Status.ACCEPTED
-    return Outcome(
+    return RunResult(
         run=RUN,
         status=status,
         grade=grade if accepted else None,
@@ -213,16 +215,16 @@ def an_outcome(
 
 
 def an_attempt(
-    number: int, letters: str, *, lattice: Lattice, move: Move = "repair"
+    number: int, letters: str, *, lattice: TestMatrix, move: ActionKind = "repair"
 ) -> list[RunEvent]:
     """Everything between the start of an attempt and the independent check."""
     pieces = [REPLY[start : start + 40] for start in range(0, len(REPLY), 40)]
     return [
         AttemptStarted(attempt=number, move=move),
-        *(TextArrived(attempt=number, text=piece) for piece in pieces),
+        *(TextDelta(attempt=number, text=piece) for piece in pieces),
         ModelReplied(attempt=number, step=1, text=REPLY, calls=("run",), usage=usage(1)),
-        OutputArrived(attempt=number, text="collected 8 items\n"),
-        OutputArrived(attempt=number, text="tests/test_slugify.py ...F....\n"),
+        OutputDelta(attempt=number, text="collected 8 items\n"),
+        OutputDelta(attempt=number, text="tests/test_slugify.py ...F....\n"),
         ToolAnswered(
             attempt=number,
             step=1,
@@ -257,7 +259,7 @@ def a_run_of_events() -> list[RunEvent]:
             workspace="/home/me/project",
             tree=TREE,
         ),
-        TextArrived(attempt=0, text="1. Read the tests."),
+        TextDelta(attempt=0, text="1. Read the tests."),
         ModelReplied(attempt=0, step=1, text="1. Read the tests.", calls=(), usage=usage(1)),
         Planned(
             steps=("Read the tests.", "Fold accents, then replace.", "Say so in the README."),

@@ -2,7 +2,7 @@
 
 from pathlib import PurePosixPath
 
-from assay.agent.context import Parts, Sitting
+from assay.agent.context import RunDeps, StepContext
 from assay.agent.state import RunState
 from assay.contracts.events import ScreenFinding
 from assay.contracts.execution import Limits
@@ -26,9 +26,9 @@ def a_sitting(
     state: RunState | None = None,
     pristine: Tree | None = None,
     journal: Journal | None = None,
-) -> Sitting:
+) -> StepContext:
     """Build a step that this model is asked in, and in which nothing is really run."""
-    parts = Parts(
+    parts = RunDeps(
         run="run-1",
         goal=goal,
         pristine=pristine or Tree(),
@@ -42,4 +42,4 @@ def a_sitting(
         memory=NoMemory(),
         memory_use="off",
     )
-    return Sitting(parts=parts, state=state or RunState())
+    return StepContext(parts=parts, state=state or RunState())

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 import anyio
 
 from assay.contracts.execution import (
-    BARE,
-    Equipment,
+    DEFAULT_SPEC,
     ExecutionResult,
     Isolation,
     Limits,
     OutputChunk,
     Program,
+    SandboxSpec,
 )
 from assay.contracts.ports import OnOutput, Sandbox, ignore_output
 from tests.doubles.fake_sandbox import FakeSandbox, answer_with
@@ -53,7 +53,7 @@ class OneSandbox:
 
     @asynccontextmanager
     async def open_sandbox(
-        self, limits: Limits, equipment: Equipment = BARE
+        self, limits: Limits, equipment: SandboxSpec = DEFAULT_SPEC
     ) -> AsyncGenerator[Sandbox]:
         del limits, equipment
         try:

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from assay.contracts.events import RunEvent
-from assay.contracts.goal import Effort, Outcome
-from assay.runs.request import Commission, Watching
-from assay.runs.runner import carry_out
+from assay.contracts.goal import RunLimits, RunResult
+from assay.runs.request import Commission, RunCallbacks
+from assay.runs.runner import start_run
 from assay.settings.load import SandboxSettings, Settings
 
 TEXT_ONLY = {"tool_calls": False}
@@ -40,7 +40,7 @@ class Story:
     """What happened when a scripted model worked on a goal."""
 
     folder: Path
-    outcome: Outcome
+    outcome: RunResult
     events: list[RunEvent] = field(default_factory=list[RunEvent])
 
     @property
@@ -61,7 +61,7 @@ async def tell(  # noqa: PLR0913 - what a story may differ in
     checks: tuple[str, ...] = (),
     tests: tuple[str, ...] = (),
     allowed: tuple[str, ...] = (),
-    effort: Effort | None = None,
+    effort: RunLimits | None = None,
     statement: str = "Write the answer",
     listener: Callable[[RunEvent], None] = lambda _: None,
     **more: Any,  # noqa: ANN401 - fields of a commission
@@ -81,11 +81,11 @@ async def tell(  # noqa: PLR0913 - what a story may differ in
         tests=tests,
         allowed=allowed,
         model=a_script(folder, lines, facts or TEXT_ONLY),
-        effort=effort or Effort(attempts=3, check_s=60),
+        effort=effort or RunLimits(attempts=3, check_s=60),
         **fields,
     )
     events: list[RunEvent] = []
-    outcome = await carry_out(
-        commission, settings_in(folder), Watching(listeners=(events.append, listener))
+    outcome = await start_run(
+        commission, settings_in(folder), RunCallbacks(listeners=(events.append, listener))
     )
     return Story(folder=folder, outcome=outcome, events=events)

@@ -14,7 +14,7 @@ from assay.contracts.chat import TurnEnded
 from assay.contracts.messages import Usage
 from assay.executor.metrics import Metrics as ExecutorMetrics
 from assay.server.api.metrics import Metrics
-from assay.server.api.middleware import Answered
+from assay.server.api.middleware import RequestCompleted
 from tests.support.requirements import require
 from tests.support.sources import ROOT
 
@@ -87,7 +87,7 @@ def test_no_number_names_a_session() -> None:
     ended = TurnEnded(turn=1, status="answered", text="calm-owl", usage=Usage(input_tokens=3))
     metrics.dialogue_event("calm-owl", ended)
     route = "/v1/sessions/{session_id}"
-    metrics.answered(Answered(method="GET", route=route, status=200, duration_s=0.1))
+    metrics.answered(RequestCompleted(method="GET", route=route, status=200, duration_s=0.1))
     text = generate_latest(metrics.registry).decode()
     assert 'assay_turns_total{status="answered"} 1.0' in text
     assert 'assay_model_tokens_total{direction="input"} 3.0' in text

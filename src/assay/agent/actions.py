@@ -7,18 +7,18 @@ from assay.contracts.messages import ToolCall
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class Finish:
     """The model says that it is finished. Nobody believes it: the controller verifies."""
 
 
-Ask = Edit | ToolCall | Done
+Action = Edit | ToolCall | Finish
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Understood:
+class ParsedReply:
     """What a reply asks for."""
 
-    asks: tuple[Ask, ...] = ()
+    asks: tuple[Action, ...] = ()
     """In the order in which they were written."""
     problems: tuple[str, ...] = ()
     """What could not be understood, in words for the model."""

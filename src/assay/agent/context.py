@@ -6,15 +6,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from assay.agent.state import REPLY, RunState
-from assay.contracts.events import ModelReplied, OutputArrived, RunEvent, TextArrived
-from assay.contracts.execution import BARE, Equipment, Limits, OutputChunk
+from assay.contracts.events import ModelReplied, OutputDelta, RunEvent, TextDelta
+from assay.contracts.execution import DEFAULT_SPEC, Limits, OutputChunk, SandboxSpec
 from assay.contracts.goal import Goal, MemoryUse
 from assay.contracts.jsonable import jsonable
-from assay.contracts.lessons import Cue
+from assay.contracts.lessons import RecallQuery
 from assay.contracts.messages import Reply, Request, Usage
 from assay.contracts.ports import (
-    FailureMemory,
     Journal,
+    LessonStore,
     Model,
     OnOutput,
     SandboxBackend,
@@ -28,7 +28,7 @@ Policy = Literal["off", "warn", "block"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
+class RunDeps:
     """Everything a run is made of."""
 
     run: str
@@ -41,9 +41,9 @@ class Parts:
     tools: tuple[Tool, ...]
     screen: Screen
     policy: Policy
-    memory: FailureMemory
+    memory: LessonStore
     memory_use: MemoryUse
-    equipment: Equipment = BARE
+    equipment: SandboxSpec = DEFAULT_SPEC
     """What the sandboxes of the backend have, for the model to know."""
     workspace: str = ""
     """What a person calls the folder."""
@@ -60,10 +60,10 @@ class Parts:
 
 
 @dataclass(slots=True, kw_only=True)
-class Sitting:
+class StepContext:
     """One step of the graph while it is being taken: its events, and what it paid for."""
 
-    parts: Parts
+    parts: RunDeps
     state: RunState
     spent: Usage = field(default_factory=Usage)
     told: dict[int, int] = field(default_factory=dict[int, int])
@@ -102,7 +102,7 @@ class Sitting:
 
         async def really() -> Mapping[str, Any]:
             def pass_on(text: str) -> None:
-                self.parts.journal.emit(TextArrived(attempt=attempt, text=text))
+                self.parts.journal.emit(TextDelta(attempt=attempt, text=text))
 
             return jsonable(await self.parts.model.reply(request, on_text=pass_on))
 
@@ -119,7 +119,7 @@ class Sitting:
         )
         return reply
 
-    async def lessons(self, cue: Cue, *, attempt: int, most: int) -> tuple[str, ...]:
+    async def lessons(self, cue: RecallQuery, *, attempt: int, most: int) -> tuple[str, ...]:
         """Recall what fits the moment, and remember that it was shown."""
         found = (await self.parts.memory.recall(cue))[:most]
         self.shown.setdefault(attempt, []).extend(lesson.id for lesson in found)
@@ -130,7 +130,7 @@ class Sitting:
 
         def pass_on(chunk: OutputChunk) -> None:
             text = chunk.data.decode("utf-8", errors="replace")
-            self.parts.journal.emit(OutputArrived(attempt=attempt, text=text))
+            self.parts.journal.emit(OutputDelta(attempt=attempt, text=text))
 
         return pass_on
 

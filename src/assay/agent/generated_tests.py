@@ -9,9 +9,16 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Final
 
-from assay.agent.context import Sitting
+from assay.agent.context import StepContext
 from assay.agent.edits.apply import WriteFile
-from assay.agent.prompt_builder import Brief, opening, prompt, room_for_files, system, user
+from assay.agent.prompt_builder import (
+    PromptInput,
+    first_message,
+    prompt,
+    room_for_files,
+    system,
+    user,
+)
 from assay.agent.reply_parser.parse import understand_text
 from assay.agent.state import OBSERVATIONS, Plan
 from assay.contracts.events import ChecksWritten
@@ -19,7 +26,7 @@ from assay.contracts.jsonable import jsonable
 from assay.contracts.messages import Message, Reply, Request, StopReason
 from assay.contracts.verdict import CheckReport, Grade
 from assay.contracts.workspace import Tree, TreeFile
-from assay.verify.spec import Case
+from assay.verify.spec import VerificationSpec
 
 _CHANCES: Final = 3
 _TOKENS: Final = 1500
@@ -27,7 +34,7 @@ _WARMER: Final = 0.3
 _FILE: Final = PurePosixPath("test_goal.py")
 
 
-async def write_checks(sitting: Sitting, plan: Plan, guards: tuple[str, ...]) -> Plan:
+async def write_checks(sitting: StepContext, plan: Plan, guards: tuple[str, ...]) -> Plan:
     """Have tests written for the goal; without any that fail now, the model is the judge.
 
     The plan that comes back is without checks if there is nothing that it could judge either.
@@ -73,15 +80,15 @@ def _free_name(tree: Tree) -> PurePosixPath:
     return path
 
 
-def _messages(sitting: Sitting, plan: Plan, path: PurePosixPath) -> tuple[Message, ...]:
-    brief = Brief(
+def _messages(sitting: StepContext, plan: Plan, path: PurePosixPath) -> tuple[Message, ...]:
+    brief = PromptInput(
         statement=sitting.parts.goal.statement,
         tree=sitting.parts.pristine,
         targets=plan.targets,
         equipment=sitting.parts.equipment,
     )
     room = room_for_files(sitting.parts.model.facts)
-    first = opening(brief, max_chars=room)
+    first = first_message(brief, max_chars=room)
     return (system(prompt("checks")), user(f"{first}\n\nThe tests go into `{path}`."))
 
 
@@ -97,7 +104,7 @@ def _source(reply: Reply, path: PurePosixPath) -> str:
 
 
 async def _red(
-    sitting: Sitting, plan: Plan, path: PurePosixPath, source: str, key: str
+    sitting: StepContext, plan: Plan, path: PurePosixPath, source: str, key: str
 ) -> tuple[str, str]:
     """Return what is left of the tests that fail on the untouched tree, or what is wrong."""
     try:
@@ -117,13 +124,13 @@ async def _red(
     return kept, ""
 
 
-def _with_tests(sitting: Sitting, path: PurePosixPath, source: str) -> Tree:
+def _with_tests(sitting: StepContext, path: PurePosixPath, source: str) -> Tree:
     return sitting.parts.pristine.with_files({path: TreeFile(source.encode())})
 
 
-async def _report(sitting: Sitting, plan: Plan, tree: Tree, key: str) -> CheckReport:
+async def _report(sitting: StepContext, plan: Plan, tree: Tree, key: str) -> CheckReport:
     async def really() -> dict[str, object]:
-        case = Case(pristine=tree, checks=plan.checks[:1], protected=plan.protected)
+        case = VerificationSpec(pristine=tree, checks=plan.checks[:1], protected=plan.protected)
         observations = await sitting.parts.verifier.run_checks(
             case, tree, on_output=sitting.on_output(0)
         )

@@ -12,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypedDict
 
-from assay.agent.context import Parts, Sitting
+from assay.agent.context import RunDeps, StepContext
 from assay.agent.state import STATE, RunState
 from assay.agent.steps.code import propose
 from assay.agent.steps.execute import execute
@@ -27,7 +27,7 @@ from assay.contracts.jsonable import jsonable
 if TYPE_CHECKING:
     from langgraph.graph.state import CompiledStateGraph, StateGraph  # pyright: ignore[reportMissingTypeStubs] - typed, without the mark
 
-_Work = Callable[[Sitting], Awaitable[RunState]]
+_Work = Callable[[StepContext], Awaitable[RunState]]
 
 STEPS: Final[dict[str, _Work]] = {
     "plan": make_plan,
@@ -84,7 +84,7 @@ def load_library() -> None:
 
 
 @asynccontextmanager
-async def open_graph(parts: Parts, checkpoints: Path) -> AsyncGenerator[RunGraph]:
+async def open_graph(parts: RunDeps, checkpoints: Path) -> AsyncGenerator[RunGraph]:
     """Open the graph of one run, with its checkpoints in this file.
 
     Raises:
@@ -172,12 +172,12 @@ def _assemble(
     return graph
 
 
-def _node(parts: Parts, work: _Work) -> _Step:
+def _node(parts: RunDeps, work: _Work) -> _Step:
     async def take_step(state: _Channels) -> _Channels:
         before = STATE.validate_python(state["state"])
         if before.ending is not None:
             return state
-        sitting = Sitting(parts=parts, state=before)
+        sitting = StepContext(parts=parts, state=before)
         try:
             after = await work(sitting)
         except BudgetExceededError as error:

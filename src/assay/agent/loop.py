@@ -5,23 +5,23 @@ from pathlib import Path
 
 import anyio
 
-from assay.agent.context import Parts, Sitting
+from assay.agent.context import RunDeps, StepContext
 from assay.agent.graph import open_graph
 from assay.agent.state import Plan, RunState
 from assay.agent.steps.finish import end
 from assay.contracts.events import RunResumed, RunStarted
-from assay.contracts.goal import Outcome
+from assay.contracts.goal import RunResult
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
     """How a run ended, and by which plan."""
 
-    outcome: Outcome
+    outcome: RunResult
     plan: Plan
 
 
-async def pursue(parts: Parts, checkpoints: Path) -> Ended:
+async def pursue(parts: RunDeps, checkpoints: Path) -> Ended:
     """Carry out a goal, or go on with it where it stopped.
 
     The outcome is not told as an event here: whoever hands over the files says how it ended.
@@ -47,12 +47,12 @@ async def pursue(parts: Parts, checkpoints: Path) -> Ended:
     if state.ending is None:
         # The time was up within a step, which is lost; what the steps before it reached is not.
         late = replace(state, wall_s=max(state.wall_s, parts.goal.effort.wall_s))
-        state = await end(Sitting(parts=parts, state=late), late, None)
+        state = await end(StepContext(parts=parts, state=late), late, None)
     assert state.ending is not None  # noqa: S101 - for the type checker: there is one by now
     return Ended(state.ending, state.plan)
 
 
-def _started(parts: Parts) -> RunStarted:
+def _started(parts: RunDeps) -> RunStarted:
     return RunStarted(
         run=parts.run,
         goal=parts.goal,

@@ -6,11 +6,11 @@ from typing import Final
 
 from pydantic import TypeAdapter
 
-from assay.contracts.events import Move
-from assay.contracts.goal import Outcome
-from assay.contracts.lessons import Skill
+from assay.contracts.events import ActionKind
+from assay.contracts.goal import RunResult
+from assay.contracts.lessons import Snippet
 from assay.contracts.messages import Message, Reply, Usage
-from assay.contracts.verdict import CheckReport, Finding, Grade, Lattice, Verdict
+from assay.contracts.verdict import CheckReport, Finding, Grade, TestMatrix, Verdict
 from assay.verify.runner import Observation
 
 
@@ -33,15 +33,15 @@ class Plan:
     """Digest of the workspace with every test in it."""
     lessons: tuple[str, ...] = ()
     lesson_ids: tuple[str, ...] = ()
-    skills: tuple[Skill, ...] = ()
+    skills: tuple[Snippet, ...] = ()
     """Helpers of earlier runs whose tests have just passed again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class NextAction:
     """What is tried next."""
 
-    move: Move
+    move: ActionKind
     temperature: float | None
     base: int = 0
     """The attempt to start from; 0: the untouched workspace."""
@@ -54,7 +54,7 @@ class Attempt:
     """One proposal and what came of it."""
 
     number: int
-    move: Move
+    move: ActionKind
     tree: str
     context: tuple[Message, ...] = ()
     """The conversation that led to it, for a repair to go on with."""
@@ -103,16 +103,16 @@ class RunState:
     """Those in the works: one, or several side by side."""
     numbered: int = 0
     """The highest number that an attempt was given, also one of which nothing came."""
-    step: Step | None = None
+    step: NextAction | None = None
     best: int = 0
     """Number of the best attempt; 0: none is better than the untouched workspace."""
-    lattice: Lattice = field(default_factory=Lattice)
+    lattice: TestMatrix = field(default_factory=TestMatrix)
     usage: Usage = field(default_factory=Usage)
     wall_s: float = 0.0
     """Used up so far, also in earlier sittings."""
     moves: int = 0
     """Steps of the graph so far: names the events of each."""
-    ending: Outcome | None = None
+    ending: RunResult | None = None
 
     def attempt(self, number: int) -> Attempt | None:
         """Return the attempt of this number, judged or in the works."""

@@ -7,30 +7,30 @@ that a fresh context with a short list of what was tried beats a third repair.
 
 from typing import Final
 
-from assay.agent.state import Attempt, Step
-from assay.contracts.events import Move
-from assay.contracts.goal import Effort
+from assay.agent.state import Attempt, NextAction
+from assay.contracts.events import ActionKind
+from assay.contracts.goal import RunLimits
 
-_SMALL: Final[tuple[Move, ...]] = ("sample", "sample", "repair", "hinted", "repair", "sample")
+_SMALL: Final[tuple[ActionKind, ...]] = ("sample", "sample", "repair", "hinted", "repair", "sample")
 """The round that small models go through; the very first sample of all is the likeliest reply."""
 _WARM: Final = 0.8
 _REPAIR_WARM: Final = 0.6
 _STUCK: Final = 2
 
 
-def first_step(*, small: bool) -> Step:
+def first_step(*, small: bool) -> NextAction:
     """Say how to begin."""
-    return Step(move="sample", temperature=0.0 if small else None)
+    return NextAction(move="sample", temperature=0.0 if small else None)
 
 
 def next_step(
     attempts: tuple[Attempt, ...],
     best: int,
-    effort: Effort,
+    effort: RunLimits,
     *,
     small: bool,
     partners: tuple[int, ...] = (),
-) -> Step:
+) -> NextAction:
     """Say how to go on after these attempts, of which none was accepted.
 
     `partners` are attempts that the best one could be put together with.
@@ -38,23 +38,25 @@ def next_step(
     if small:
         return _next_of_small(attempts, best, partners)
     if _stuck(attempts) or _repairs_in_a_row(attempts) >= effort.repairs:
-        return Step(move="fresh", temperature=_WARM if _stuck(attempts) else None, base=best)
+        return NextAction(move="fresh", temperature=_WARM if _stuck(attempts) else None, base=best)
     last = attempts[-1]
     if last.number != best and best:
         # What the last one broke is told; the state before it is what is worked on.
-        return Step(move="repair", temperature=None, base=best)
-    return Step(move="repair", temperature=None, base=last.number)
+        return NextAction(move="repair", temperature=None, base=best)
+    return NextAction(move="repair", temperature=None, base=last.number)
 
 
-def _next_of_small(attempts: tuple[Attempt, ...], best: int, partners: tuple[int, ...]) -> Step:
+def _next_of_small(
+    attempts: tuple[Attempt, ...], best: int, partners: tuple[int, ...]
+) -> NextAction:
     if partners:
-        return Step(move="combine", temperature=None, base=best, other=partners[0])
+        return NextAction(move="combine", temperature=None, base=best, other=partners[0])
     asked = sum(attempt.move != "combine" for attempt in attempts)
     planned = _SMALL[asked % len(_SMALL)]
     if planned == "sample" or not best:
-        return Step(move="sample", temperature=_WARM)
+        return NextAction(move="sample", temperature=_WARM)
     warmth = _REPAIR_WARM if planned == "repair" else _WARM
-    return Step(move=planned, temperature=warmth, base=best)
+    return NextAction(move=planned, temperature=warmth, base=best)
 
 
 def complements(attempts: tuple[Attempt, ...], best: int) -> tuple[int, ...]:

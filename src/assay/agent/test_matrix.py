@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from assay.agent.state import Attempt
-from assay.contracts.verdict import CheckReport, LatticeRow, TestStatus
+from assay.contracts.verdict import CheckReport, TestMatrixRow, TestStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,7 +15,7 @@ class Gain:
     broke: frozenset[str]
 
 
-def row_of(number: int, reports: tuple[CheckReport, ...]) -> LatticeRow:
+def row_of(number: int, reports: tuple[CheckReport, ...]) -> TestMatrixRow:
     """Build one column of the picture; a check without tests of its own counts as one test."""
     statuses: dict[str, TestStatus] = {}
     checks = tuple(report.command for report in reports if not report.tests)
@@ -25,7 +25,7 @@ def row_of(number: int, reports: tuple[CheckReport, ...]) -> LatticeRow:
         if not report.tests:
             status = TestStatus.PASSED if report.passed else TestStatus.FAILED
             statuses[report.command] = status
-    return LatticeRow(attempt=number, statuses=statuses, checks=checks)
+    return TestMatrixRow(attempt=number, statuses=statuses, checks=checks)
 
 
 def gain(before: Attempt, after: Attempt) -> Gain:

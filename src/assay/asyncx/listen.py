@@ -50,7 +50,7 @@ def url_of(taken: socket.socket) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
-class QuietServer(uvicorn.Server):
+class EmbeddedServer(uvicorn.Server):
     """Leaves signals to us: uvicorn would raise them again, before the sandboxes are gone."""
 
     @contextmanager

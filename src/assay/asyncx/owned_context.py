@@ -14,7 +14,7 @@ import anyio.abc
 T = TypeVar("T")
 
 
-class Seat(Generic[T]):
+class OwnedContext(Generic[T]):
     """Holds one open thing at a time."""
 
     def __init__(self, tasks: anyio.abc.TaskGroup) -> None:

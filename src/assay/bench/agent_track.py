@@ -18,12 +18,12 @@ from assay.bench.exercise import Exercise
 from assay.bench.score import Judge, Judgement
 from assay.bench.single_shot import FAILURES, Account, names_of
 from assay.bench.toolchains.toolchain import Commands
-from assay.contracts.goal import Effort, Outcome, Status
+from assay.contracts.goal import RunLimits, RunResult, Status
 from assay.contracts.messages import ModelFacts, Reply, Request
 from assay.contracts.ports import Model, OnText, SandboxBackend, ignore_text
 from assay.contracts.workspace import Tree
-from assay.runs.request import Commission, Watching
-from assay.runs.runner import Lent, carry_out, take_up
+from assay.runs.request import Commission, RunCallbacks
+from assay.runs.runner import Lent, resume_run, start_run
 from assay.settings.load import Settings
 from assay.storage.apply_changes import write_changes
 from assay.storage.journal import DiskJournal
@@ -66,7 +66,7 @@ class AgentSitting:
     backend: SandboxBackend
     judge: Judge
     settings: Settings
-    effort: Effort
+    effort: RunLimits
     place: Path
     """A folder of its own, which holds the run and the workspace. Taken up again if it is there."""
     provable: bool = True
@@ -158,14 +158,14 @@ class AgentSitting:
         commission = replace(commission, workspace=place / "workspace")
         settings = self.settings.model_copy(update={"state_dir": place / "state"})
         timed = TimedModel(self.model)
-        lent, watching = Lent(model=timed, backend=self.backend), Watching()
+        lent, watching = Lent(model=timed, backend=self.backend), RunCallbacks()
         begun = RunStore(settings.state_dir).list(1)
         try:
             if begun:
-                outcome = await take_up(begun[0].id, settings, watching, lent=lent)
+                outcome = await resume_run(begun[0].id, settings, watching, lent=lent)
             else:
                 await anyio.to_thread.run_sync(_lay_out, place / "workspace", tree)
-                outcome = await carry_out(commission, settings, watching, lent=lent)
+                outcome = await start_run(commission, settings, watching, lent=lent)
         finally:
             account.model_s += timed.spent_s
         _note(account, outcome)
@@ -174,14 +174,14 @@ class AgentSitting:
         return result
 
 
-def _note(account: Account, outcome: Outcome) -> None:
+def _note(account: Account, outcome: RunResult) -> None:
     account.usage += outcome.usage
     account.attempts += outcome.attempts
     account.out_of_budget = outcome.status is Status.OUT_OF_BUDGET
     account.reason = outcome.reason
 
 
-async def _tree_of(outcome: Outcome, folder: Path, untouched: Tree) -> Tree:
+async def _tree_of(outcome: RunResult, folder: Path, untouched: Tree) -> Tree:
     if outcome.tree == untouched.digest:
         return untouched
     async with DiskJournal(folder) as journal:

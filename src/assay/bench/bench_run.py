@@ -19,12 +19,12 @@ from assay.bench.selection import Selection
 from assay.bench.solvers import ORACLE, RECORDED, open_player, plays_by_itself
 from assay.bench.store import ResultStore, open_store, read_run
 from assay.bench.suites import load_suite
-from assay.bench.toolchains.all import Kits, find_kits, place_of, versions_of
+from assay.bench.toolchains.all import Toolchains, find_kits, place_of, versions_of
 from assay.bench.validate import Gate, GateResult, ask_all
 from assay.contracts.distribution import DISTRIBUTION
 from assay.contracts.errors import UsageError
-from assay.contracts.goal import Effort
-from assay.models.open import Opening
+from assay.contracts.goal import RunLimits
+from assay.models.open import OpenOptions
 from assay.runs.limits import limits_of
 from assay.settings.load import Settings
 from assay.storage.environment import describe_environment
@@ -46,7 +46,7 @@ class BenchOrder:
     track: Track = "blind"
     model: str = "auto"
     tries: int = 2
-    effort: Effort = field(default_factory=Effort)
+    effort: RunLimits = field(default_factory=RunLimits)
     repeat: int = 1
     jobs: int = 1
     test_jobs: int = 0
@@ -62,10 +62,10 @@ class BenchOrder:
 
 
 @dataclass(slots=True, kw_only=True)
-class BenchWatching:
+class BenchCallbacks:
     """Who is told what happens."""
 
-    opening: Opening = field(default_factory=Opening)
+    opening: OpenOptions = field(default_factory=OpenOptions)
     on_plan: Callable[[int, int], None] = lambda _all, _done: None
     """How many there are to do, and how many of them are done already."""
     on_gate: Callable[[GateResult], None] = lambda _: None
@@ -75,7 +75,7 @@ class BenchWatching:
 
 
 async def run_bench(
-    order: BenchOrder, settings: Settings, out: Path, watching: BenchWatching
+    order: BenchOrder, settings: Settings, out: Path, watching: BenchCallbacks
 ) -> None:
     """Do all exercises that the order is about, or those that are left.
 
@@ -142,7 +142,7 @@ def load(order: BenchOrder, settings: Settings) -> Suite:
 async def ask_gate(
     order: BenchOrder,
     settings: Settings,
-    watching: BenchWatching,
+    watching: BenchCallbacks,
     answers: list[GateResult],
     not_run: dict[str, str],
 ) -> None:
@@ -181,7 +181,7 @@ def order_of(folder: Path, *, dataset: Path | None, jobs: int) -> BenchOrder:
         track=asked["track"],
         model=f"{RECORDED}{folder}",
         tries=asked["tries"],
-        effort=Effort(attempts=asked["attempts"] or 1, wall_s=asked["wall_s"] or 1800.0),
+        effort=RunLimits(attempts=asked["attempts"] or 1, wall_s=asked["wall_s"] or 1800.0),
         repeat=asked["repeat"],
         jobs=jobs,
         timeout_s=asked["timeout_s"],
@@ -194,12 +194,12 @@ class Bench:
     """What exercises are judged with."""
 
     judge: Judge
-    kits: Kits
+    kits: Toolchains
     versions: dict[Any, str]
     folder: Path
 
     async def ask_gate(
-        self, exercises: tuple[Exercise, ...], watching: BenchWatching
+        self, exercises: tuple[Exercise, ...], watching: BenchCallbacks
     ) -> dict[str, GateResult]:
         """Ask the tests of every exercise that can be run here."""
         runnable = tuple(one for one in exercises if not self.kits.why_not(one))

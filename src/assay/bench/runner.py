@@ -12,9 +12,9 @@ from assay.bench.exercise import Exercise, Track
 from assay.bench.result import Result, Status, Try
 from assay.bench.score import Judge, Judgement
 from assay.bench.single_shot import Account, BlindSitting
-from assay.bench.solvers import Player
+from assay.bench.solvers import Solver
 from assay.bench.store import ResultStore, is_final
-from assay.bench.toolchains.all import Kits
+from assay.bench.toolchains.all import Toolchains
 from assay.bench.validate import GateResult
 from assay.contracts.errors import (
     JournalError,
@@ -22,7 +22,7 @@ from assay.contracts.errors import (
     ModelUnavailableError,
     SandboxUnavailableError,
 )
-from assay.contracts.goal import Effort
+from assay.contracts.goal import RunLimits
 from assay.settings.load import Settings
 
 _RETRIES: Final = 2
@@ -49,7 +49,7 @@ class Rules:
 
     track: Track
     tries: int
-    effort: Effort
+    effort: RunLimits
     jobs: int
     """Exercises at once."""
 
@@ -63,9 +63,9 @@ class Runner:
 
     rules: Rules
     store: ResultStore
-    player: Player
+    player: Solver
     judge: Judge
-    kits: Kits
+    kits: Toolchains
     gate: Mapping[str, GateResult]
     settings: Settings
     on_start: Callable[[Task], None] = lambda _: None

@@ -19,7 +19,7 @@ from assay.contracts.verdict import Verdict
 from assay.contracts.workspace import Tree
 from assay.sandbox.tree_io import write_tree
 from assay.verify.judged_tree import matches
-from assay.verify.spec import Case
+from assay.verify.spec import VerificationSpec
 from assay.verify.verifier import Verifier
 
 TIMED_OUT: Final = "Tests timed out!"
@@ -133,7 +133,7 @@ class Judge:
         )
 
     async def _verify(self, exercise: Exercise, commands: Commands, proposal: Tree) -> Verdict:
-        case = Case(
+        case = VerificationSpec(
             pristine=exercise.pristine,
             checks=(commands.check,),
             protected=tuple(exercise.tests.files),

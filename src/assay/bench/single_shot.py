@@ -12,7 +12,7 @@ from typing import Final
 
 from assay.agent.edits.apply import Applied, Edit, apply_edits
 from assay.agent.prompt_builder import fenced, language_of, prompt
-from assay.agent.reply_parser.parse import Understood, describe_protocol, understand_text
+from assay.agent.reply_parser.parse import ParsedReply, describe_protocol, understand_text
 from assay.bench.exercise import Exercise
 from assay.bench.score import Judge, Judgement
 from assay.bench.toolchains.toolchain import Commands
@@ -123,7 +123,7 @@ class BlindSitting:
     def _request(self, messages: tuple[Message, ...]) -> Request:
         facts = self.model.facts
         sole = self.exercise.solution[0] if len(self.exercise.solution) == 1 else None
-        led = facts.led_by_prefill and sole is not None
+        led = facts.supports_prefill and sole is not None
         return Request(
             messages=messages,
             max_output_tokens=_LOCAL_OUTPUT_TOKENS if facts.local else None,
@@ -135,7 +135,7 @@ class BlindSitting:
     def _applied(self, tree: Tree, reply: Reply) -> Tree | str:
         """Return the solution with what the reply asks for, or why it cannot be used."""
         solution = self.exercise.solution
-        understood: Understood = understand_text(
+        understood: ParsedReply = understand_text(
             reply.message.text,
             sole_target=solution[0] if len(solution) == 1 else None,
             tools=frozenset(),

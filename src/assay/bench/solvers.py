@@ -16,7 +16,7 @@ from assay.contracts.errors import ModelRefusedError, UsageError
 from assay.contracts.messages import ModelFacts, Price, Reply
 from assay.contracts.ports import Model
 from assay.contracts.workspace import Tree
-from assay.models.open import Opening
+from assay.models.open import OpenOptions
 from assay.models.recorded import Matching, RecordingModel, ReplayingModel
 from assay.models.recording import open_recording, read_recording
 from assay.models.scripted import Said, Script, ScriptedModel
@@ -34,14 +34,14 @@ _FACTS: Final = ModelFacts(
     local=True,
 )
 
-Player = Callable[[Exercise, Path], AbstractAsyncContextManager[Model]]
+Solver = Callable[[Exercise, Path], AbstractAsyncContextManager[Model]]
 """Opens the model for one exercise; what it says is kept at the path, and not asked for twice."""
 
 
 @asynccontextmanager
 async def open_player(
-    name: str, settings: ModelSettings, opening: Opening, *, matching: Matching = "strict"
-) -> AsyncGenerator[tuple[str, Player]]:
+    name: str, settings: ModelSettings, opening: OpenOptions, *, matching: Matching = "strict"
+) -> AsyncGenerator[tuple[str, Solver]]:
     """Open whoever has this name; gives the full name, and what opens them for an exercise.
 
     Raises:
@@ -62,7 +62,7 @@ def plays_by_itself(name: str) -> bool:
     return name in {ORACLE, STUB} or name.startswith(RECORDED)
 
 
-def _scripted(kind: Literal["oracle", "stub"]) -> Player:
+def _scripted(kind: Literal["oracle", "stub"]) -> Solver:
     def player(exercise: Exercise, replies: Path) -> AbstractAsyncContextManager[Model]:
         files = exercise.stub
         if kind == ORACLE:
@@ -82,7 +82,7 @@ def as_reply(files: Tree) -> str:
     )
 
 
-def _recorded(folder: Path, matching: Matching) -> Player:
+def _recorded(folder: Path, matching: Matching) -> Solver:
     # A shell leaves a tilde alone that stands behind a colon.
     place = expand_home(folder) / "replies"
     if not place.is_dir():
@@ -100,7 +100,7 @@ def _recorded(folder: Path, matching: Matching) -> Player:
     return player
 
 
-def _remembering(model: Model) -> Player:
+def _remembering(model: Model) -> Solver:
     @asynccontextmanager
     async def player(exercise: Exercise, replies: Path) -> AsyncGenerator[Model]:
         del exercise

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from assay.bench.exercise import Exercise, Language
 from assay.bench.score import Judge, Judgement
-from assay.bench.toolchains.all import TOOLCHAINS, Kits
+from assay.bench.toolchains.all import TOOLCHAINS, Toolchains
 from assay.bench.toolchains.toolchain import Commands
 
 _FORMAT: Final = "1"
@@ -53,7 +53,7 @@ class Gate:
     """Asks the tests of exercises, once for each state of things."""
 
     judge: Judge
-    kits: Kits
+    kits: Toolchains
     folder: Path
     """Where answers are kept."""
     versions: Mapping[Language, str]

@@ -4,7 +4,7 @@ import codecs
 from collections.abc import Callable
 from typing import Final
 
-from assay.contracts.chat import CellPrinted
+from assay.contracts.chat import CellOutputDelta
 from assay.contracts.execution import OutputChunk
 
 _KEPT_CHARS: Final = 64_000
@@ -15,7 +15,7 @@ _KEPT_PIECES: Final = 500
 class Printer:
     """Called with each piece of output of one cell or tool."""
 
-    def __init__(self, tell: Callable[[CellPrinted], None], *, keep: bool = True) -> None:
+    def __init__(self, tell: Callable[[CellOutputDelta], None], *, keep: bool = True) -> None:
         self._tell = tell
         self._keep = keep
         self._pieces = 0
@@ -39,4 +39,4 @@ class Printer:
         fits = self._pieces < _KEPT_PIECES and len(self.printed) + len(text) <= _KEPT_CHARS
         self._pieces += 1
         self.printed += text
-        self._tell(CellPrinted(text=text, kept=self._keep and fits))
+        self._tell(CellOutputDelta(text=text, kept=self._keep and fits))

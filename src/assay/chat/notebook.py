@@ -5,10 +5,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from assay.asyncx.owned_context import Seat
+from assay.asyncx.owned_context import OwnedContext
 from assay.contracts.chat import READY_NAMES
 from assay.contracts.errors import SandboxUnavailableError
-from assay.contracts.execution import BARE, Equipment, Limits
+from assay.contracts.execution import DEFAULT_SPEC, Limits, SandboxSpec
 from assay.contracts.interpreter import CellResult
 from assay.contracts.ports import Interpreter, OnOutput, Sandbox, SandboxBackend
 from assay.contracts.workspace import Tree
@@ -50,8 +50,8 @@ class Notebook:
 
     backend: SandboxBackend
     limits: Limits
-    seat: Seat[OpenNotebook]
-    equipment: Equipment = BARE
+    seat: OwnedContext[OpenNotebook]
+    equipment: SandboxSpec = DEFAULT_SPEC
     _open: OpenNotebook | None = None
 
     @property
@@ -77,7 +77,7 @@ class Notebook:
 
     async def equip(
         self,
-        equipment: Equipment,
+        equipment: SandboxSpec,
         files: Tree,
         cells: Iterable[str],
         *,
@@ -95,14 +95,14 @@ class Notebook:
         return results
 
     async def _take(
-        self, equipment: Equipment, files: Tree, cells: tuple[str, ...], on_cell: OnCell
+        self, equipment: SandboxSpec, files: Tree, cells: tuple[str, ...], on_cell: OnCell
     ) -> tuple[CellResult, ...]:
         self._open = await self.seat.take(self._opened(equipment, files, cells, on_cell))
         return self._open.results
 
     @asynccontextmanager
     async def _opened(
-        self, equipment: Equipment, files: Tree, cells: tuple[str, ...], on_cell: OnCell
+        self, equipment: SandboxSpec, files: Tree, cells: tuple[str, ...], on_cell: OnCell
     ) -> AsyncGenerator[OpenNotebook]:
         async with self.backend.open_sandbox(self.limits, equipment) as sandbox:
             await write_tree(sandbox, files)

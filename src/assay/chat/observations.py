@@ -14,7 +14,7 @@ from assay.contracts.events import ScreenFinding
 from assay.contracts.execution import Reason
 from assay.contracts.interpreter import CellResult, RichOutput
 from assay.contracts.messages import Picture
-from assay.contracts.ports import DialogueRecord, Sandbox
+from assay.contracts.ports import ChatLog, Sandbox
 from assay.sandbox.tree_io import build_folders, is_work
 from assay.text.truncate import trim
 
@@ -66,7 +66,7 @@ async def look_around(sandbox: Sandbox) -> Seen:
     return seen
 
 
-async def keep_shown(outputs: tuple[RichOutput, ...], record: DialogueRecord) -> list[Exhibit]:
+async def keep_shown(outputs: tuple[RichOutput, ...], record: ChatLog) -> list[Exhibit]:
     """Keep pictures and tables that a cell has shown."""
     kept: list[Exhibit] = []
     for output in outputs:
@@ -96,7 +96,7 @@ def pictures_in(outputs: tuple[RichOutput, ...]) -> tuple[Picture, ...]:
     )
 
 
-async def keep_written(sandbox: Sandbox, before: Seen, record: DialogueRecord) -> list[Exhibit]:
+async def keep_written(sandbox: Sandbox, before: Seen, record: ChatLog) -> list[Exhibit]:
     """Keep files that were not there before, or have changed; too many or too large: not."""
     now = await look_around(sandbox)
     changed = [path for path, seen in sorted(now.items()) if before.get(path) != seen]

@@ -13,16 +13,16 @@ from pathlib import Path, PurePosixPath
 
 from anyio import to_thread
 
-from assay.asyncx.owned_context import Seat, open_seats
+from assay.asyncx.owned_context import OwnedContext, open_seats
 from assay.chat.config import Approve, Manners, approve_nothing
 from assay.chat.notebook import Notebook
-from assay.chat.session import Dialogue, DialogueParts
+from assay.chat.session import ChatDeps, Dialogue
 from assay.contracts.chat import FileLoaded
 from assay.contracts.chat_history import history_of
 from assay.contracts.errors import UsageError
-from assay.contracts.execution import BARE, Equipment, Limits
+from assay.contracts.execution import DEFAULT_SPEC, Limits, SandboxSpec
 from assay.contracts.ports import Model, SandboxBackend, Tool
-from assay.models.open import Opening
+from assay.models.open import OpenOptions
 from assay.settings.load import ChatSettings, Settings
 from assay.settings.sections import Approval
 from assay.storage.chat_log import DialogueListener, SessionRecord
@@ -35,17 +35,17 @@ from assay.wiring import build_screen, open_backend, open_model, open_tools
 LARGEST_FILE = 256 << 20
 
 
-def _unseen() -> AbstractContextManager[Opening]:
-    return nullcontext(Opening())
+def _unseen() -> AbstractContextManager[OpenOptions]:
+    return nullcontext(OpenOptions())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Company:
+class ChatCallbacks:
     """Who sits in front of a conversation."""
 
     listeners: tuple[DialogueListener, ...] = ()
     approve: Approve = approve_nothing
-    preparing: Callable[[], AbstractContextManager[Opening]] = _unseen
+    preparing: Callable[[], AbstractContextManager[OpenOptions]] = _unseen
     """Shows how a model is made ready, for as long as that takes."""
     project: Path | None = None
     """The folder that is worked in, which may have tools of its own."""
@@ -59,7 +59,7 @@ class Shared:
 
     backend: SandboxBackend
     tools: tuple[RegisteredTool, ...]
-    open_model: Callable[[str, Opening], AbstractAsyncContextManager[Model]]
+    open_model: Callable[[str, OpenOptions], AbstractAsyncContextManager[Model]]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -92,10 +92,10 @@ class Conversation:
 async def open_conversation(
     session: Session,
     settings: Settings,
-    company: Company | None = None,
+    company: ChatCallbacks | None = None,
     *,
     model: str = "",
-    equipment: Equipment = BARE,
+    equipment: SandboxSpec = DEFAULT_SPEC,
     shared: Shared | None = None,
 ) -> AsyncGenerator[Conversation]:
     """Open a session to talk in; what it holds is rebuilt when it is first needed.
@@ -107,7 +107,7 @@ async def open_conversation(
         JournalError: If it cannot be read.
         AssayError: If a part cannot be opened.
     """
-    company = company or Company()
+    company = company or ChatCallbacks()
     listeners = (*company.listeners, note_dialogue(session.id))
     # Where many talk at once, none of them waits for the disk of another.
     async with SessionRecord(
@@ -119,7 +119,7 @@ async def open_conversation(
             nullcontext(shared) if shared else _open_parts(settings, company) as parts,
             open_seats() as tasks,
         ):
-            seat: Seat[Model] = Seat(tasks)
+            seat: OwnedContext[Model] = OwnedContext(tasks)
 
             async def change_model(name: str) -> Model:
                 with company.preparing() as opening:
@@ -129,13 +129,13 @@ async def open_conversation(
             notebook = Notebook(
                 backend=parts.backend,
                 limits=limits_of_chat(settings.chat),
-                seat=Seat(tasks),
+                seat=OwnedContext(tasks),
                 equipment=replace(
                     equipment,
                     packages=tuple(dict.fromkeys((*equipment.packages, *history.packages))),
                 ),
             )
-            joined = DialogueParts(
+            joined = ChatDeps(
                 notebook=notebook,
                 record=record,
                 screen=build_screen(settings.screening),
@@ -151,8 +151,8 @@ async def open_conversation(
 
 
 @asynccontextmanager
-async def _open_parts(settings: Settings, company: Company) -> AsyncGenerator[Shared]:
-    def model_named(name: str, opening: Opening) -> AbstractAsyncContextManager[Model]:
+async def _open_parts(settings: Settings, company: ChatCallbacks) -> AsyncGenerator[Shared]:
+    def model_named(name: str, opening: OpenOptions) -> AbstractAsyncContextManager[Model]:
         return open_model(name, settings=settings.models, opening=opening)
 
     async with (

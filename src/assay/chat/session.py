@@ -39,9 +39,9 @@ from assay.chat.observations import (
 from assay.chat.prompt import CELL_BEGINS, observed, opening
 from assay.chat.reply import Block, Said, read_reply, say_only
 from assay.contracts.chat import (
-    CellBegan,
     CellEnded,
-    DialogueEvent,
+    CellStarted,
+    ChatEvent,
     Exhibit,
     FileLoaded,
     ModelChosen,
@@ -51,8 +51,8 @@ from assay.contracts.chat import (
     StateRestoring,
     ToolAsk,
     ToolUsed,
-    TurnBegan,
     TurnEnded,
+    TurnStarted,
     TurnStatus,
     TurnUndone,
 )
@@ -64,10 +64,10 @@ from assay.contracts.errors import (
     ToolError,
     UsageError,
 )
-from assay.contracts.execution import Equipment
+from assay.contracts.execution import SandboxSpec
 from assay.contracts.interpreter import CellResult
 from assay.contracts.messages import Message, Picture, Reply, Request, ToolCall, Usage
-from assay.contracts.ports import DialogueRecord, Model, Sandbox, Screen, Tool
+from assay.contracts.ports import ChatLog, Model, Sandbox, Screen, Tool
 from assay.text.truncate import trim
 
 _ANSWER_CHARS: Final = 8_000
@@ -104,11 +104,11 @@ class _Sitting:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DialogueParts:
+class ChatDeps:
     """What a conversation is made of: chosen and joined elsewhere, used here."""
 
     notebook: Notebook
-    record: DialogueRecord
+    record: ChatLog
     screen: Screen
     tools: tuple[Tool, ...] = ()
     manners: Manners = field(default_factory=Manners)
@@ -118,7 +118,7 @@ class DialogueParts:
 class Dialogue:
     """One conversation: one history, one notebook, one model at a time. One turn at a time."""
 
-    def __init__(self, parts: DialogueParts, model: Model, history: History) -> None:
+    def __init__(self, parts: ChatDeps, model: Model, history: History) -> None:
         self.model = model
         self.history = history
         self._notebook = parts.notebook
@@ -146,7 +146,7 @@ class Dialogue:
         if not message.strip():
             raise UsageError("the message is empty", hint="say what you want to know")
         turn = self.history.begun + 1
-        self._tell(TurnBegan(turn=turn, message=message))
+        self._tell(TurnStarted(turn=turn, message=message))
         with anyio.CancelScope() as self._scope:
             try:
                 return await self._answer(turn, instructions)
@@ -207,7 +207,7 @@ class Dialogue:
             SandboxUnavailableError: If no sandbox can be opened, or the backend installs nothing.
         """
         given = self._notebook.equipment
-        wanted = Equipment(
+        wanted = SandboxSpec(
             packages=tuple(dict.fromkeys((*given.packages, *packages))), hosts=given.hosts
         )
         cells = self.history.kept_cells
@@ -229,7 +229,7 @@ class Dialogue:
         """Have the notebook ready before anybody needs it; raises like `Notebook.open`."""
         await self._ensure_open("the session was closed")
 
-    def _tell(self, event: DialogueEvent) -> None:
+    def _tell(self, event: ChatEvent) -> None:
         self._record.emit(event)
         self.history = self.history.after(event)
 
@@ -278,7 +278,7 @@ class Dialogue:
             messages=shortened(sitting.messages, facts),
             tools=(CELL_TOOL, *tools) if self._by_calls else tools,
             temperature=0.0 if facts.local else None,
-            prefill=CELL_BEGINS if facts.led_by_prefill and sitting.mending else "",
+            prefill=CELL_BEGINS if facts.supports_prefill and sitting.mending else "",
         )
         sitting.step += 1
 
@@ -306,7 +306,7 @@ class Dialogue:
         """Run a cell, unless one of the same reply has failed."""
         turn, step, code = sitting.turn, sitting.step, block.code
         self._tell(
-            CellBegan(
+            CellStarted(
                 turn=turn, step=step, thought=block.before, code=code, usage=usage, remark=remark
             )
         )

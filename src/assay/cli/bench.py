@@ -154,7 +154,7 @@ def _overrides(options: _Options) -> dict[str, Any]:
 def _order(suite: str, settings: "Settings", options: _Options) -> "BenchOrder":
     from assay.bench.bench_run import BenchOrder
     from assay.bench.selection import Selection, read_shard
-    from assay.contracts.goal import Effort
+    from assay.contracts.goal import RunLimits
 
     selection = Selection(
         languages=read_languages(options["languages"]),
@@ -170,7 +170,7 @@ def _order(suite: str, settings: "Settings", options: _Options) -> "BenchOrder":
         track=options.get("track", "blind"),
         model=settings.models.default,
         tries=options.get("tries", 2),
-        effort=Effort(attempts=options.get("attempts", 8), wall_s=options.get("wall_s", 1800.0)),
+        effort=RunLimits(attempts=options.get("attempts", 8), wall_s=options.get("wall_s", 1800.0)),
         repeat=options.get("repeat", 1),
         jobs=options.get("jobs", 1),
         test_jobs=options["test_jobs"],

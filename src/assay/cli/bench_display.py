@@ -5,12 +5,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from assay.models.open import Opening
+from assay.models.open import OpenOptions
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-    from assay.bench.bench_run import BenchWatching
+    from assay.bench.bench_run import BenchCallbacks
     from assay.bench.result import Result
     from assay.bench.runner import Task
     from assay.bench.validate import GateResult
@@ -77,7 +77,7 @@ class _Stage:
 
 
 @contextmanager
-def open_bench_progress(*, silent: bool = False) -> Generator["BenchWatching"]:
+def open_bench_progress(*, silent: bool = False) -> Generator["BenchCallbacks"]:
     """Show a bar on stderr if that is a terminal, and each result as a line."""
     from rich.console import Console
     from rich.progress import (
@@ -89,7 +89,7 @@ def open_bench_progress(*, silent: bool = False) -> Generator["BenchWatching"]:
         TimeRemainingColumn,
     )
 
-    from assay.bench.bench_run import BenchWatching
+    from assay.bench.bench_run import BenchCallbacks
 
     console = Console(stderr=True, quiet=silent, highlight=False)
     columns = (
@@ -104,8 +104,8 @@ def open_bench_progress(*, silent: bool = False) -> Generator["BenchWatching"]:
         *columns, console=console, transient=True, disable=not console.is_terminal
     ) as bar:
         stage = _Stage(bar, bar.add_task("", total=None, visible=False))
-        yield BenchWatching(
-            opening=Opening(on_notice=stage.say),
+        yield BenchCallbacks(
+            opening=OpenOptions(on_notice=stage.say),
             on_plan=stage.plan,
             on_gate_plan=stage.plan_gate,
             on_gate=stage.tell_gate,

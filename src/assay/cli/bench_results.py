@@ -29,13 +29,13 @@ def finished(work: Callable[[], Awaitable[None]]) -> bool:
     """Do it to its end; False if it was interrupted. What is done is on the disk either way."""
     import anyio
 
-    from assay.cli.signals import until_interrupted
+    from assay.cli.signals import run_until_interrupted
 
     async def carry_out() -> bool:
         await work()
         return True
 
-    return bool(anyio.run(until_interrupted, carry_out))
+    return bool(anyio.run(run_until_interrupted, carry_out))
 
 
 def summary_fields(summary: "Summary") -> dict[str, Any]:

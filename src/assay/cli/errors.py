@@ -77,10 +77,10 @@ def run_command(
             return ExitCode.CLOSED_PIPE
         on_error(error)
         if trouble := machine_trouble(error):
-            return _complain(trouble, _remedy(trouble), ExitCode.INFRASTRUCTURE)
+            return _print_error(trouble, _remedy(trouble), ExitCode.INFRASTRUCTURE)
         traceback.print_exc()
         told = f"Assay has a defect: {type(error).__name__}"
-        return _complain(told, "please report it with the lines above", ExitCode.INTERNAL)
+        return _print_error(told, "please report it with the lines above", ExitCode.INTERNAL)
     return code
 
 
@@ -100,7 +100,7 @@ def _answered(
         hint = error.hint
         if error.exit_code is ExitCode.USAGE:
             hint = hint or f"see `{name} --help`"
-        return _complain(str(error), hint, error.exit_code)
+        return _print_error(str(error), hint, error.exit_code)
     except SystemExit as leaving:
         # For a closed pipe click replaces the streams and exits with 1, and rich exits with 1 as
         # well: that would be a verdict.
@@ -108,7 +108,7 @@ def _answered(
             raise BrokenPipeError from leaving
         raise
     except (click.Abort, KeyboardInterrupt):
-        return _complain("interrupted", "", ExitCode.INTERRUPTED)
+        return _print_error("interrupted", "", ExitCode.INTERRUPTED)
     return outcome if isinstance(outcome, int) else ExitCode.ACCEPTED
 
 
@@ -158,15 +158,15 @@ def _remedy(trouble: str) -> str:
 def _explain_usage(error: click.UsageError | click.FileError, name: str) -> int:
     message = error.format_message().rstrip(".")
     if isinstance(error, click.FileError):
-        return _complain(message, "check the path", ExitCode.USAGE)
+        return _print_error(message, "check the path", ExitCode.USAGE)
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         click.echo(message, err=True)
         return ExitCode.USAGE
     where = error.ctx.command_path if error.ctx else name
-    return _complain(message, f"see `{where} --help`", ExitCode.USAGE)
+    return _print_error(message, f"see `{where} --help`", ExitCode.USAGE)
 
 
-def _complain(message: str, hint: str, code: int) -> int:
+def _print_error(message: str, hint: str, code: int) -> int:
     from assay.settings.load import colour_refused
 
     colour = False if colour_refused() else None

@@ -13,7 +13,7 @@ from assay.cli.confirm import YES, confirm
 from assay.contracts.errors import ExitCode
 
 if TYPE_CHECKING:
-    from assay.server.auth import Keys
+    from assay.server.auth import ApiKeys
     from assay.server.db.models import KeyRecord
 
 
@@ -102,8 +102,8 @@ def revoke(key_id: str, *, yes: bool, as_json: bool) -> int:
 
 
 @asynccontextmanager
-async def _open_keys() -> "AsyncGenerator[Keys]":
-    from assay.server.auth import Keys
+async def _open_keys() -> "AsyncGenerator[ApiKeys]":
+    from assay.server.auth import ApiKeys
     from assay.server.db.store import open_store
     from assay.settings.load import load_settings
 
@@ -111,7 +111,7 @@ async def _open_keys() -> "AsyncGenerator[Keys]":
     database = settings.serve.database
     url = database.get_secret_value() if database else ""
     async with open_store(settings.state_dir, url) as store:
-        yield Keys(store)
+        yield ApiKeys(store)
 
 
 def _fields(record: "KeyRecord") -> dict[str, Any]:

@@ -50,7 +50,7 @@ _COMMANDS: Final = {
 }
 
 
-class _LateCommands(click.Group):
+class LazyGroup(click.Group):
     """Imports a command's module only when that command is asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -68,7 +68,7 @@ class _LateCommands(click.Group):
         try:
             return super().invoke(ctx)
         except click.exceptions.Exit:
-            ctx.ensure_object(_Sitting).left_early = True
+            ctx.ensure_object(CommandContext).help_only = True
             raise
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -78,12 +78,12 @@ class _LateCommands(click.Group):
 
 
 @dataclass(slots=True, kw_only=True)
-class _Sitting:
+class CommandContext:
     """One command line being carried out."""
 
     words: list[str]
     log: "CommandLog | None" = None
-    left_early: bool = False
+    help_only: bool = False
     """Nothing was done but to show help, which is no news for the log."""
 
     def note(self, error: Exception) -> None:
@@ -93,7 +93,7 @@ class _Sitting:
 
 
 @click.group(
-    cls=_LateCommands,
+    cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"]},
     invoke_without_command=True,
     no_args_is_help=True,
@@ -109,7 +109,7 @@ def cli(ctx: click.Context, *, verbose: bool, **short: "str | int | bool | None"
     """A coding agent that does not take the model's word for it."""
     from assay.telemetry.logs import CommandLog
 
-    sitting = ctx.ensure_object(_Sitting)
+    sitting = ctx.ensure_object(CommandContext)
     sitting.log = CommandLog(sitting.words, verbose=verbose)
     named = ctx.invoked_subcommand
     if any(value not in {None, False} for value in short.values()):
@@ -142,10 +142,10 @@ def main() -> None:
 
 def run(arguments: list[str]) -> int:
     """Run one command line and return its exit code; every error becomes a line on stderr."""
-    sitting = _Sitting(words=arguments)
+    sitting = CommandContext(words=arguments)
     try:
         code = run_command(cli, arguments, name="assay", obj=sitting, on_error=sitting.note)
-        if sitting.log is not None and not sitting.left_early:
+        if sitting.log is not None and not sitting.help_only:
             sitting.log.ended(code)
         return code
     finally:

@@ -57,7 +57,7 @@ def serve(
 
     settings = load_settings()
     check_extras("serving MCP", settings, "mcp")
-    from assay.mcp.serve import Place, serve
+    from assay.mcp.serve import HttpAddress, serve
 
     def announce(addresses: dict[str, str]) -> None:
         if as_json:
@@ -65,7 +65,7 @@ def serve(
         for name, url in addresses.items():
             click.echo(f"{name}: {url}", err=True)
 
-    place = None if stdio else Place(host=host or "127.0.0.1", port=port)
+    place = None if stdio else HttpAddress(host=host or "127.0.0.1", port=port)
     serve(which, settings, place, announce)
 
 

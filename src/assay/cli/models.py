@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from assay.models.local.weights import Weights
-    from assay.models.open import Opening
-    from assay.models.resolve import Usable
+    from assay.models.open import OpenOptions
+    from assay.models.resolve import Availability
     from assay.settings.load import ModelSettings
 
 _UNBROKEN: Final = 2000
@@ -43,9 +43,9 @@ def command(ctx: click.Context, *, as_json: bool) -> int:
         return ExitCode.ACCEPTED
     import anyio
 
-    from assay.models.resolve import survey
+    from assay.models.resolve import list_available
 
-    found = anyio.run(survey, _settings())
+    found = anyio.run(list_available, _settings())
     if as_json:
         click.echo(json.dumps([asdict(one) for one in found]))
     else:
@@ -54,7 +54,7 @@ def command(ctx: click.Context, *, as_json: bool) -> int:
     return ExitCode.ACCEPTED if any_for_auto else ExitCode.INFRASTRUCTURE
 
 
-def show(found: Sequence["Usable"], console: "Console") -> None:
+def show(found: Sequence["Availability"], console: "Console") -> None:
     """Print what is usable, then what is not and what would help, then what `auto` takes."""
     from rich.table import Table
     from rich.text import Text
@@ -115,7 +115,7 @@ class _Pulled:
         }
 
 
-async def _pull(name: str, settings: "ModelSettings", opening: "Opening") -> _Pulled:
+async def _pull(name: str, settings: "ModelSettings", opening: "OpenOptions") -> _Pulled:
     from assay.models.open import pull as pull_weights
     from assay.models.resolve import embedded, weights_store
 
@@ -167,7 +167,7 @@ class _Tested:
         }
 
 
-async def _test(name: str, settings: "ModelSettings", opening: "Opening") -> _Tested:
+async def _test(name: str, settings: "ModelSettings", opening: "OpenOptions") -> _Tested:
     import anyio
 
     from assay.models.open import open_model

@@ -5,11 +5,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from assay.models.open import Opening
+    from assay.models.open import OpenOptions
 
 
 @contextmanager
-def open_progress(*, silent: bool = False) -> Generator["Opening"]:
+def open_progress(*, silent: bool = False) -> Generator["OpenOptions"]:
     """Tell notices as lines on stderr, and progress as a bar if that is a terminal."""
     from rich.console import Console
     from rich.progress import (
@@ -21,7 +21,7 @@ def open_progress(*, silent: bool = False) -> Generator["Opening"]:
         TransferSpeedColumn,
     )
 
-    from assay.models.open import Opening
+    from assay.models.open import OpenOptions
 
     console = Console(stderr=True, quiet=silent, highlight=False)
     columns = (
@@ -44,4 +44,4 @@ def open_progress(*, silent: bool = False) -> Generator["Opening"]:
                 task, completed=done_bytes, total=total_bytes, description=what, visible=True
             )
 
-        yield Opening(on_notice=tell, on_progress=progress)
+        yield OpenOptions(on_notice=tell, on_progress=progress)

@@ -15,11 +15,11 @@ import click
 
 from assay.contracts.errors import AssayError, ExitCode, UsageError
 from assay.contracts.events import RunEvent
-from assay.contracts.goal import Outcome, Status
+from assay.contracts.goal import RunResult, Status
 
 if TYPE_CHECKING:
     from assay.cli.render.view import View
-    from assay.runs.request import Commission, Watching
+    from assay.runs.request import Commission, RunCallbacks
     from assay.settings.load import Settings
 
 _PAGE: Final = 100
@@ -130,11 +130,11 @@ def run(goal: str, **options: Any) -> int:  # noqa: ANN401 - click's options, ta
     70 a defect of Assay, 130 interrupted, 141 the reader of stdout is gone.
     """
     from assay.cli.goal_text import read_goal
-    from assay.runs.runner import carry_out
+    from assay.runs.runner import start_run
 
     settings = _settings_of(options["workspace"], _overrides(options))
     commission = _commission(read_goal(goal), settings, options)
-    return _watched(partial(carry_out, commission, settings), options)
+    return _run_with_display(partial(start_run, commission, settings), options)
 
 
 @click.command(name="resume")
@@ -150,13 +150,13 @@ def run(goal: str, **options: Any) -> int:  # noqa: ANN401 - click's options, ta
 @click.option("--verbose", is_flag=True, help="Show more of what happens.")
 def resume(run_id: str, **options: Any) -> int:  # noqa: ANN401 - as above
     """Go on with RUN where it stopped. Nothing is asked of a model twice."""
-    from assay.runs.runner import take_up
+    from assay.runs.runner import resume_run
     from assay.settings.load import load_settings
     from assay.storage.run_store import RunStore
 
     workspace = RunStore(load_settings().state_dir).open(run_id).request.workspace
     settings = _settings_of(Path(workspace), {}) if workspace else load_settings()
-    return _watched(partial(take_up, run_id, settings), options)
+    return _run_with_display(partial(resume_run, run_id, settings), options)
 
 
 @click.command(name="replay")
@@ -237,21 +237,21 @@ def _commission(goal: str, settings: "Settings", options: dict[str, Any]) -> "Co
     )
 
 
-def _watched(
-    carry: Callable[["Watching"], Coroutine[Any, Any, Outcome]], options: dict[str, Any]
+def _run_with_display(
+    carry: Callable[["RunCallbacks"], Coroutine[Any, Any, RunResult]], options: dict[str, Any]
 ) -> int:
     """Show a run while it goes on, and how it ended."""
     import anyio
 
-    from assay.cli.signals import until_interrupted
-    from assay.runs.request import Watching
+    from assay.cli.signals import run_until_interrupted
+    from assay.runs.request import RunCallbacks
 
     with ExitStack() as stack:
-        stage = stack.enter_context(closing(_Stage(verbose=options["verbose"])))
+        stage = stack.enter_context(closing(_RunDisplay(verbose=options["verbose"])))
         listeners: list[Callable[[RunEvent], None]] = [stage]
         if options["events"]:
             listeners.append(_event_writer(options["events"], stack))
-        watching = Watching(
+        watching = RunCallbacks(
             listeners=tuple(listeners),
             confirm=_confirm(stage, unasked=options["yes"]),
             on_notice=stage.opening.on_notice,
@@ -259,7 +259,7 @@ def _watched(
             wait=options["wait"],
         )
         try:
-            outcome = anyio.run(until_interrupted, partial(carry, watching))
+            outcome = anyio.run(run_until_interrupted, partial(carry, watching))
         except click.Abort:
             # Ctrl-C instead of an answer: nothing was written, and the run can be taken up again.
             outcome = None
@@ -267,10 +267,10 @@ def _watched(
             stage.close()
             _say_how_to_go_on(error, watching, as_json=options["as_json"])
             raise
-    return _closing(outcome, watching, as_json=options["as_json"])
+    return _print_result(outcome, watching, as_json=options["as_json"])
 
 
-class _Stage:
+class _RunDisplay:
     """The terminal while a run goes on: first what is being fetched, then the run itself."""
 
     def __init__(self, *, verbose: bool) -> None:
@@ -318,7 +318,7 @@ def _event_writer(path: Path, stack: ExitStack) -> Callable[[RunEvent], None]:
     return write
 
 
-def _confirm(stage: _Stage, *, unasked: bool) -> Callable[[str], bool]:
+def _confirm(stage: _RunDisplay, *, unasked: bool) -> Callable[[str], bool]:
     """Ask before files of the person's own folder are changed, and write nothing unasked."""
     from assay.cli.signals import interruptible
 
@@ -334,7 +334,7 @@ def _confirm(stage: _Stage, *, unasked: bool) -> Callable[[str], bool]:
     return ask
 
 
-def _closing(outcome: Outcome | None, watching: "Watching", *, as_json: bool) -> int:
+def _print_result(outcome: RunResult | None, watching: "RunCallbacks", *, as_json: bool) -> int:
     from assay.cli.render.json_output import json_outcome
     from assay.cli.render.summary import print_summary
     from assay.cli.render.view import open_console
@@ -360,7 +360,7 @@ def _since_start_s() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME) - started_s
 
 
-def _say_how_to_go_on(error: AssayError, watching: "Watching", *, as_json: bool) -> None:
+def _say_how_to_go_on(error: AssayError, watching: "RunCallbacks", *, as_json: bool) -> None:
     """Tell that a run which a broken part ended is not lost; the error itself is told later."""
     if not watching.run:
         return
@@ -370,7 +370,7 @@ def _say_how_to_go_on(error: AssayError, watching: "Watching", *, as_json: bool)
     click.echo(f"nothing is lost; go on with: assay resume {watching.run}", err=True)
 
 
-def _interrupted(watching: "Watching", *, as_json: bool) -> int:
+def _interrupted(watching: "RunCallbacks", *, as_json: bool) -> int:
     hint = f"assay resume {watching.run}" if watching.run else ""
     if as_json:
         click.echo(json.dumps({"outcome": Status.INTERRUPTED.value, "run": watching.run}))

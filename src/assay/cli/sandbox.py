@@ -134,9 +134,9 @@ async def _run(
     limits: Limits,
     program: Program,
     copies: Mapping[PurePosixPath, bytes],
-    wishes: workspace_options.Wishes | None,
+    wishes: workspace_options.WorkspaceOptions | None,
     heard: "_Heard | None",
-) -> tuple[ExecutionResult, workspace_options.HandedBack | None]:
+) -> tuple[ExecutionResult, workspace_options.WorkspaceReport | None]:
     """Run it; output goes to the terminal, or to `heard` if there is one."""
     from assay.wiring import open_backend
 

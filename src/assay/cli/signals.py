@@ -12,7 +12,7 @@ Value = TypeVar("Value")
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-async def until_interrupted(work: Callable[[], Coroutine[Any, Any, Value]]) -> Value | None:
+async def run_until_interrupted(work: Callable[[], Coroutine[Any, Any, Value]]) -> Value | None:
     """Do something to its end; SIGINT and SIGTERM end it cleanly, with None.
 
     What the work raises is raised out of any group that it was raised in.

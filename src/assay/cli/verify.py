@@ -9,7 +9,7 @@ import click
 from assay.contracts.errors import ExitCode, JournalError, UsageError
 
 if TYPE_CHECKING:
-    from assay.runs.reverify import ProofAgain
+    from assay.runs.reverify import ReverifyResult
     from assay.settings.load import Settings
     from assay.storage.certificates import Certificate, Differences
 
@@ -54,9 +54,9 @@ def verify(certificate: Path, **options: Any) -> int:  # noqa: ANN401 - click's 
     if not differences.any and not options["no_run"]:
         import anyio
 
-        from assay.runs.reverify import prove_again
+        from assay.runs.reverify import reverify
 
-        again = anyio.run(prove_again, read, tree, settings)
+        again = anyio.run(reverify, read, tree, settings)
     return _tell_check(read, differences, again, settings, as_json=options["as_json"])
 
 
@@ -90,7 +90,7 @@ def _tell_tampering(error: JournalError, *, as_json: bool) -> int:
 def _tell_check(
     certificate: "Certificate",
     differences: "Differences",
-    again: "ProofAgain | None",
+    again: "ReverifyResult | None",
     settings: "Settings",
     *,
     as_json: bool,
@@ -117,7 +117,7 @@ def _tell_check(
     return ExitCode.ACCEPTED if status == "verified" else ExitCode.NOT_ACCEPTED
 
 
-def _proof_fields(again: "ProofAgain") -> dict[str, Any]:
+def _proof_fields(again: "ReverifyResult") -> dict[str, Any]:
     reports = again.verdict.reports
     return {
         "holds": again.holds,
@@ -134,7 +134,7 @@ def _print_check(
     status: str,
     certificate: "Certificate",
     differences: "Differences",
-    again: "ProofAgain | None",
+    again: "ReverifyResult | None",
     *,
     own: bool,
 ) -> None:

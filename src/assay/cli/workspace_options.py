@@ -21,7 +21,7 @@ _OF_ITS_OWN: Final = frozenset({Reason.COMPLETED, Reason.SIGNALLED})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wishes:
+class WorkspaceOptions:
     """What is to happen with a folder and with what becomes of its copy."""
 
     folder: Path
@@ -32,7 +32,7 @@ class Wishes:
     artifacts: Path | None
 
 
-def wishes_of(options: Mapping[str, Any]) -> Wishes | None:
+def wishes_of(options: Mapping[str, Any]) -> WorkspaceOptions | None:
     """Read them from the command line; None without a folder.
 
     Raises:
@@ -51,7 +51,7 @@ def wishes_of(options: Mapping[str, Any]) -> Wishes | None:
                     f"{name} is about a folder, and none was named", hint="add --workspace DIR"
                 )
         return None
-    return Wishes(
+    return WorkspaceOptions(
         folder=options["workspace"],
         exclude=options["exclude"],
         include=options["include"],
@@ -61,7 +61,7 @@ def wishes_of(options: Mapping[str, Any]) -> Wishes | None:
     )
 
 
-async def send(sandbox: "Sandbox", wishes: Wishes, *, quiet: bool) -> "Upload":
+async def send(sandbox: "Sandbox", wishes: WorkspaceOptions, *, quiet: bool) -> "Upload":
     """Copy the folder into the sandbox, with a bar on a terminal."""
     from assay.cli.progress import open_progress
     from assay.runs.workspace_sync import upload
@@ -77,10 +77,10 @@ async def send(sandbox: "Sandbox", wishes: Wishes, *, quiet: bool) -> "Upload":
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HandedBack:
+class WorkspaceReport:
     """What came of the copy, and what was done with it."""
 
-    wishes: Wishes
+    wishes: WorkspaceOptions
     changes: "Changes"
     applied: bool = False
     ended_early: bool = False
@@ -158,8 +158,8 @@ class HandedBack:
 
 
 async def hand_back(
-    sent: "Upload | None", wishes: Wishes | None, result: ExecutionResult, *, quiet: bool
-) -> HandedBack | None:
+    sent: "Upload | None", wishes: WorkspaceOptions | None, result: ExecutionResult, *, quiet: bool
+) -> WorkspaceReport | None:
     """Compare, save and apply as asked; None if no folder was sent.
 
     Raises:
@@ -177,7 +177,7 @@ async def hand_back(
     applied = wishes.apply and not ended_early
     if applied:
         await changes.apply()
-    return HandedBack(wishes=wishes, changes=changes, applied=applied, ended_early=ended_early)
+    return WorkspaceReport(wishes=wishes, changes=changes, applied=applied, ended_early=ended_early)
 
 
 def _show_diff(diff: str) -> None:

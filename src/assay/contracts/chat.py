@@ -42,7 +42,7 @@ class FileLoaded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TurnBegan:
+class TurnStarted:
     turn: int
     """Counts from 1, undone ones too."""
     message: str
@@ -58,7 +58,7 @@ class SpeechArrived:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CellBegan:
+class CellStarted:
     """The model decided to run code."""
 
     turn: int
@@ -74,7 +74,7 @@ class CellBegan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CellPrinted:
+class CellOutputDelta:
     """A piece of what a running cell writes."""
 
     text: str
@@ -195,12 +195,12 @@ class ModelChosen:
     kind: Literal["model_chosen"] = "model_chosen"
 
 
-DialogueEvent = (
+ChatEvent = (
     FileLoaded
-    | TurnBegan
+    | TurnStarted
     | SpeechArrived
-    | CellBegan
-    | CellPrinted
+    | CellStarted
+    | CellOutputDelta
     | CellEnded
     | ToolUsed
     | TurnEnded
@@ -212,9 +212,9 @@ DialogueEvent = (
 )
 
 
-def is_passing(event: DialogueEvent) -> bool:
+def is_passing(event: ChatEvent) -> bool:
     """Whether an event is shown and not kept."""
-    if isinstance(event, CellPrinted):
+    if isinstance(event, CellOutputDelta):
         return not event.kept
     return isinstance(event, SpeechArrived | StateRestoring)
 

@@ -6,17 +6,17 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from assay.contracts.chat import (
-    CellBegan,
     CellEnded,
-    CellPrinted,
-    DialogueEvent,
+    CellOutputDelta,
+    CellStarted,
+    ChatEvent,
     FileLoaded,
     ModelChosen,
     PackagesAdded,
     ToolUsed,
-    TurnBegan,
     TurnEnded,
     TurnError,
+    TurnStarted,
     TurnStatus,
     TurnUndone,
 )
@@ -61,7 +61,7 @@ class History:
     """How many turns were begun, undone ones too."""
     packages: tuple[str, ...] = ()
     """What cells can import besides what is installed."""
-    running: CellBegan | None = None
+    running: CellStarted | None = None
     """The cell that has begun and not ended."""
     printed: str = ""
     """What it has printed, as far as that is kept."""
@@ -81,16 +81,16 @@ class History:
                 found[name] = None
         return tuple(found)
 
-    def after(self, event: DialogueEvent) -> "History":
+    def after(self, event: ChatEvent) -> "History":
         """Return the history with one more event."""
         # A cell that never ended has ended by now.
-        if self.running and isinstance(event, TurnBegan | TurnEnded | CellBegan):
+        if self.running and isinstance(event, TurnStarted | TurnEnded | CellStarted):
             return self.settled().after(event)
         match event:
             case FileLoaded():
                 others = tuple(file for file in self.files if file.path != event.path)
                 return replace(self, files=(*others, event))
-            case TurnBegan():
+            case TurnStarted():
                 turn = Turn(number=event.turn, message=event.message)
                 return replace(self, turns=(*self.turns, turn), begun=event.turn)
             case TurnUndone():
@@ -101,9 +101,9 @@ class History:
             case PackagesAdded():
                 new = tuple(name for name in event.packages if name not in self.packages)
                 return replace(self, packages=(*self.packages, *new))
-            case CellPrinted():
+            case CellOutputDelta():
                 return replace(self, printed=self.printed + event.text) if event.kept else self
-            case CellBegan() | CellEnded() | ToolUsed() | TurnEnded():
+            case CellStarted() | CellEnded() | ToolUsed() | TurnEnded():
                 return self._after_step(event)
             case _:
                 return self
@@ -113,14 +113,14 @@ class History:
         cut = cut_off_cell(self)
         return self if cut is None else self.after(cut)
 
-    def _after_step(self, event: CellBegan | CellEnded | ToolUsed | TurnEnded) -> "History":
+    def _after_step(self, event: CellStarted | CellEnded | ToolUsed | TurnEnded) -> "History":
         """Change the last turn; an event of another one belongs to nothing that stands."""
-        running = event if isinstance(event, CellBegan) else None
+        running = event if isinstance(event, CellStarted) else None
         if not self.turns or self.turns[-1].number != event.turn:
             return replace(self, running=running, printed="")
         turn, usage = self.turns[-1], self.usage
         match event:
-            case CellBegan():
+            case CellStarted():
                 turn = replace(
                     turn,
                     thoughts=(*turn.thoughts, event.thought),
@@ -139,7 +139,7 @@ class History:
         return replace(self, turns=turns, usage=usage, running=running, printed="")
 
 
-def history_of(events: Iterable[DialogueEvent]) -> History:
+def history_of(events: Iterable[ChatEvent]) -> History:
     """Read a conversation from its first event on."""
     history = History()
     for event in events:

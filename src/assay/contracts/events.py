@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Literal
 
-from assay.contracts.goal import Goal, Outcome
+from assay.contracts.goal import Goal, RunResult
 from assay.contracts.messages import Usage
-from assay.contracts.verdict import CheckReport, Finding, Lattice, Verdict
+from assay.contracts.verdict import CheckReport, Finding, TestMatrix, Verdict
 from assay.contracts.workspace import FileChange, Withheld
 
-Move = Literal["sample", "hinted", "repair", "fresh", "combine"]
+ActionKind = Literal["sample", "hinted", "repair", "fresh", "combine"]
 """`sample`: independent of what was tried. `hinted`: as independent, but told which tests are hard.
 `repair`: goes on in the same context. `fresh`: a new context that knows what was tried. `combine`:
 two attempts put together, without the model."""
@@ -62,12 +62,12 @@ class ChecksWritten:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptStarted:
     attempt: int
-    move: Move
+    move: ActionKind
     kind: Literal["attempt_started"] = "attempt_started"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TextArrived:
+class TextDelta:
     """A piece of a reply, while it is being written. Not kept: the reply is."""
 
     attempt: int
@@ -88,7 +88,7 @@ class ModelReplied:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OutputArrived:
+class OutputDelta:
     """A piece of what a running program prints. Not kept: the result is."""
 
     attempt: int
@@ -143,7 +143,7 @@ class Executed:
 
     attempt: int
     reports: tuple[CheckReport, ...]
-    lattice: Lattice
+    lattice: TestMatrix
     findings: tuple[Finding, ...] = ()
     kind: Literal["executed"] = "executed"
 
@@ -173,7 +173,7 @@ class Reflected:
 
     attempt: int
     lesson: str
-    next_move: Move | None
+    next_move: ActionKind | None
     """None: the run ends."""
     kind: Literal["reflected"] = "reflected"
 
@@ -190,7 +190,7 @@ class BudgetUsed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEnded:
-    outcome: Outcome
+    outcome: RunResult
     kind: Literal["run_ended"] = "run_ended"
 
 
@@ -200,9 +200,9 @@ RunEvent = (
     | Planned
     | ChecksWritten
     | AttemptStarted
-    | TextArrived
+    | TextDelta
     | ModelReplied
-    | OutputArrived
+    | OutputDelta
     | ToolAnswered
     | FilesChanged
     | Screened
@@ -214,5 +214,5 @@ RunEvent = (
     | RunEnded
 )
 
-Passing = TextArrived | OutputArrived
+Passing = TextDelta | OutputDelta
 """Events that are shown and not kept."""

@@ -94,7 +94,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Equipment:
+class SandboxSpec:
     """What a sandbox is given beside an empty workspace. By default nothing.
 
     Raises:
@@ -127,7 +127,7 @@ _HOST = re.compile(r"(\*\.)?[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:[0-9]{1,5})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Denial:
+class BlockedConnection:
     """A connection or a name that a program asked for and did not get."""
 
     host: str
@@ -207,7 +207,7 @@ def _check_request(env: Mapping[str, str], cwd: PurePosixPath, timeout_s: float 
         raise UsageError(f"timeout_s must be a positive number, not {timeout_s!r}")
 
 
-BARE = Equipment()
+DEFAULT_SPEC = SandboxSpec()
 """No packages, no network."""
 
 
@@ -243,7 +243,7 @@ class ExecutionResult:
     timings: Timings
     backend: str
     isolation: Isolation
-    denials: tuple[Denial, ...] = ()
+    denials: tuple[BlockedConnection, ...] = ()
     """What the network policy kept from the program, each once."""
 
     @property

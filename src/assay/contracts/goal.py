@@ -7,12 +7,12 @@ from typing import Literal
 
 from assay.contracts.errors import UsageError
 from assay.contracts.messages import Usage
-from assay.contracts.verdict import Finding, Grade, Lattice, Verdict
+from assay.contracts.verdict import Finding, Grade, TestMatrix, Verdict
 from assay.contracts.workspace import FileChange, Withheld
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Acceptance:
+class AcceptanceCriteria:
     """How it is decided that a goal is met. The model has no say in it."""
 
     checks: tuple[str, ...] = ()
@@ -23,7 +23,7 @@ class Acceptance:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Effort:
+class RunLimits:
     """How much a run may try. Money and tokens are the meter's business.
 
     Raises:
@@ -56,10 +56,10 @@ class Goal:
     """What is wanted, by what it is judged, and what may be changed for it."""
 
     statement: str
-    acceptance: Acceptance = field(default_factory=Acceptance)
+    acceptance: AcceptanceCriteria = field(default_factory=AcceptanceCriteria)
     allowed: tuple[str, ...] = ()
     """Globs of paths the agent may change; empty: everything that is not protected."""
-    effort: Effort = field(default_factory=Effort)
+    effort: RunLimits = field(default_factory=RunLimits)
 
     def __post_init__(self) -> None:
         if not self.statement.strip():
@@ -82,7 +82,7 @@ class Status(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class RunResult:
     """What a run comes back with."""
 
     run: str
@@ -94,7 +94,7 @@ class Outcome:
     attempts: int
     verdict: Verdict | None
     """Of the state that is handed over or kept as the best."""
-    lattice: Lattice
+    lattice: TestMatrix
     findings: tuple[Finding, ...]
     """Of all attempts."""
     changes: tuple[FileChange, ...]

@@ -4,14 +4,14 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Literal
 
-Moment = Literal["plan", "action", "failure"]
+RecallPoint = Literal["plan", "action", "failure"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cue:
+class RecallQuery:
     """What is going on when lessons are looked for."""
 
-    moment: Moment
+    moment: RecallPoint
     goal: str
     """The goal's statement."""
     text: str = ""
@@ -53,7 +53,7 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Skill:
+class Snippet:
     """Code that was of use once, with the test that says what it does.
 
     Both stand alone: nothing of the project they come from is needed to run the test.

@@ -147,9 +147,9 @@ class ModelFacts:
     """Whether it makes native tool calls; otherwise it speaks the plain-text protocol."""
     price: Price | None
     """None when unknown; a model that runs here costs nothing, which is known."""
-    led_by_prefill: bool = False
-    held_to_schema: bool = False
-    drawn_by_seed: bool = False
+    supports_prefill: bool = False
+    supports_json_schema: bool = False
+    supports_seed: bool = False
     local: bool = False
     """Runs on this machine: small, free, and better sampled several times than asked to repair."""
     sees_pictures: bool = False

@@ -5,20 +5,20 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import PurePosixPath
 from typing import Any, Protocol, runtime_checkable
 
-from assay.contracts.chat import DialogueEvent, Exhibit, ExhibitSource
+from assay.contracts.chat import ChatEvent, Exhibit, ExhibitSource
 from assay.contracts.events import RunEvent, ScreenFinding
 from assay.contracts.execution import (
-    BARE,
-    Equipment,
+    DEFAULT_SPEC,
     ExecutionResult,
     FileInfo,
     Isolation,
     Limits,
     OutputChunk,
     Program,
+    SandboxSpec,
 )
 from assay.contracts.interpreter import CellResult
-from assay.contracts.lessons import Cue, Failure, Lesson, Skill
+from assay.contracts.lessons import Failure, Lesson, RecallQuery, Snippet
 from assay.contracts.messages import ModelFacts, Reply, Request, ToolSpec
 from assay.contracts.workspace import Tree
 
@@ -173,7 +173,7 @@ class SandboxBackend(Protocol):
     def isolation(self) -> Isolation: ...
 
     def open_sandbox(
-        self, limits: Limits, equipment: Equipment = BARE
+        self, limits: Limits, equipment: SandboxSpec = DEFAULT_SPEC
     ) -> AbstractAsyncContextManager[Sandbox]:
         """Open a fresh, empty sandbox; leaving the context ends everything in it.
 
@@ -303,10 +303,10 @@ class Journal(Protocol):
         ...
 
 
-class DialogueRecord(Protocol):
+class ChatLog(Protocol):
     """What a conversation must not lose: what was said and done, files that went in and out."""
 
-    def emit(self, event: DialogueEvent) -> None:
+    def emit(self, event: ChatEvent) -> None:
         """Tell everyone who listens, and write the event down unless it only passes by.
 
         Raises:
@@ -337,13 +337,13 @@ class DialogueRecord(Protocol):
         ...
 
 
-class FailureMemory(Protocol):
+class LessonStore(Protocol):
     """What earlier runs taught: lessons of their failures, and helpers that were proven.
 
     Its absence is an object too.
     """
 
-    async def recall(self, cue: Cue) -> tuple[Lesson, ...]:
+    async def recall(self, cue: RecallQuery) -> tuple[Lesson, ...]:
         """Return the lessons that fit the moment, the best first; few, and none by force."""
         ...
 
@@ -351,14 +351,14 @@ class FailureMemory(Protocol):
         """Write a failure down, once the independent check has spoken."""
         ...
 
-    async def offer(self, cue: Cue) -> tuple[Skill, ...]:
+    async def offer(self, cue: RecallQuery) -> tuple[Snippet, ...]:
         """Return helpers that may serve the goal, the best first; few, and none by force.
 
         They were right once. Whoever uses one tests it first, and says by `tested` how it went.
         """
         ...
 
-    async def keep(self, skill: Skill) -> None:
+    async def keep(self, skill: Snippet) -> None:
         """Keep a helper that passed its test, and without which the test failed.
 
         One that holds what looks like a secret, or is too long, is not kept.

@@ -56,7 +56,7 @@ class TestResult:
         return self.status is TestStatus.PASSED
 
 
-class Trick(StrEnum):
+class TamperKind(StrEnum):
     """A way to look accepted without being right."""
 
     EARLY_EXIT = "early_exit"
@@ -109,7 +109,7 @@ Severity = Literal["forgery", "rejected", "doubt", "note"]
 class Finding:
     """One thing about a proposal that a person should know."""
 
-    trick: Trick
+    trick: TamperKind
     severity: Severity
     explanation: str
     """One sentence, with the names in it."""
@@ -163,8 +163,10 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LatticeRow:
+class TestMatrixRow:
     """How the tests ended in one attempt."""
+
+    __test__ = False
 
     attempt: int
     statuses: Mapping[str, TestStatus] = field(default_factory=dict[str, TestStatus])
@@ -179,13 +181,15 @@ class LatticeRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lattice:
+class TestMatrix:
     """Tests over attempts: shows what was gained and what was lost again."""
 
-    rows: tuple[LatticeRow, ...] = ()
+    __test__ = False
 
-    def with_row(self, row: LatticeRow) -> "Lattice":
-        return Lattice(rows=(*self.rows, row))
+    rows: tuple[TestMatrixRow, ...] = ()
+
+    def with_row(self, row: TestMatrixRow) -> "TestMatrix":
+        return TestMatrix(rows=(*self.rows, row))
 
     @property
     def tests(self) -> tuple[str, ...]:

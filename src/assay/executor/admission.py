@@ -11,9 +11,9 @@ from typing import Final
 import anyio
 
 from assay.contracts.errors import PolicyError, UsageError
-from assay.contracts.execution import Equipment, Limits
+from assay.contracts.execution import Limits, SandboxSpec
 from assay.executor.observer import Watcher
-from assay.sandbox.rpc.admission import Attempt, Note
+from assay.sandbox.rpc.admission import ExecutionRequest, Note
 from assay.sandbox.rpc.messages.failures import ExecutorBusyError
 from assay.screening.module_rules import ModuleRules
 
@@ -120,7 +120,7 @@ class ClientGate:
         self._counted_at = clock()
 
     @asynccontextmanager
-    async def opening(self, limits: Limits, equipment: Equipment) -> AsyncGenerator[None]:
+    async def opening(self, limits: Limits, equipment: SandboxSpec) -> AsyncGenerator[None]:
         del equipment
         self._admission.check_open()
         self._admission.quotas.check_limits(limits)
@@ -139,7 +139,7 @@ class ClientGate:
             self._admission.watcher.note_sandboxes(-1)
 
     @asynccontextmanager
-    async def executing(self, attempt: Attempt) -> AsyncGenerator[Note]:
+    async def executing(self, attempt: ExecutionRequest) -> AsyncGenerator[Note]:
         watcher = self._admission.watcher
         try:
             self._check()
@@ -159,7 +159,7 @@ class ClientGate:
             self._admission.watcher.note_refusal(self._client, "policy")
             raise
 
-    def _check_modules(self, attempt: Attempt) -> None:
+    def _check_modules(self, attempt: ExecutionRequest) -> None:
         for path, content in attempt.files:
             self.check_file(path, content)
         try:

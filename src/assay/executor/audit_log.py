@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from assay.contracts.errors import UsageError
-from assay.contracts.execution import BARE, Command, ExecutionResult, PythonCode
-from assay.sandbox.rpc.admission import Attempt
+from assay.contracts.execution import DEFAULT_SPEC, Command, ExecutionResult, PythonCode
+from assay.sandbox.rpc.admission import ExecutionRequest
 from assay.sandbox.rpc.messages.codec import to_program, to_source
 from assay.sandbox.rpc.messages.failures import ExecutorBusyError
 
@@ -74,7 +74,7 @@ class AuditLog:
         os.close(self._descriptor)
 
 
-def describe_attempt(attempt: Attempt) -> dict[str, Any]:
+def describe_attempt(attempt: ExecutionRequest) -> dict[str, Any]:
     """Say what is to be executed, without saying it."""
     told: dict[str, Any] = {
         "execution": attempt.execution_id,
@@ -82,7 +82,7 @@ def describe_attempt(attempt: Attempt) -> dict[str, Any]:
         "sha256": fingerprint(attempt),
         "limits": asdict(attempt.limits),
     }
-    if attempt.equipment != BARE:
+    if attempt.equipment != DEFAULT_SPEC:
         told["packages"] = list(attempt.equipment.packages)
         told["hosts"] = list(attempt.equipment.hosts)
     return told
@@ -104,7 +104,7 @@ def describe_result(result: ExecutionResult) -> dict[str, Any]:
     }
 
 
-def fingerprint(attempt: Attempt) -> str:
+def fingerprint(attempt: ExecutionRequest) -> str:
     """Return a digest of all that is executed: code, arguments, input and environment."""
     if isinstance(attempt.work, str):
         return hashlib.sha256(to_source(attempt.work)).hexdigest()
@@ -112,7 +112,7 @@ def fingerprint(attempt: Attempt) -> str:
     return hashlib.sha256(message.SerializeToString(deterministic=True)).hexdigest()
 
 
-def _kind(attempt: Attempt) -> str:
+def _kind(attempt: ExecutionRequest) -> str:
     match attempt.work:
         case PythonCode():
             return "python"

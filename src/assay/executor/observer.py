@@ -8,7 +8,7 @@ from typing import Any
 from assay.contracts.execution import ExecutionResult
 from assay.executor.audit_log import Write, describe_attempt, describe_result
 from assay.executor.metrics import Metrics
-from assay.sandbox.rpc.admission import Attempt, Note
+from assay.sandbox.rpc.admission import ExecutionRequest, Note
 from assay.sandbox.rpc.messages.failures import ExecutorBusyError
 
 
@@ -20,7 +20,7 @@ class Watcher:
         self._metrics = metrics
 
     @contextmanager
-    def watching(self, client: str, attempt: Attempt) -> Generator[Note]:
+    def watching(self, client: str, attempt: ExecutionRequest) -> Generator[Note]:
         """Write down that an execution begins, and how it ends, whatever happens."""
         results: list[ExecutionResult] = []
         self._write({"event": "begun", "client": client, **describe_attempt(attempt)})
@@ -47,7 +47,9 @@ class Watcher:
         with suppress(ExecutorBusyError):  # It is in the log of the process.
             self._write(entry)
 
-    def note_attempt(self, client: str, attempt: Attempt, *, outcome: str, why: str) -> None:
+    def note_attempt(
+        self, client: str, attempt: ExecutionRequest, *, outcome: str, why: str
+    ) -> None:
         """Write down an execution that was asked for and did not begin."""
         told = {"event": outcome, "client": client, "why": why}
         self._try_to_write({**told, **describe_attempt(attempt)})

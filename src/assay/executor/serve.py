@@ -20,7 +20,7 @@ from assay.executor.audit_log import AuditLog
 from assay.sandbox.rpc.messages import executor_pb2
 from assay.sandbox.rpc.messages.codec import CHUNK_BYTES, MAX_MESSAGE_BYTES
 from assay.sandbox.rpc.messages.statuses import SERVICE
-from assay.sandbox.rpc.sandbox_service import Terms
+from assay.sandbox.rpc.sandbox_service import SandboxServiceConfig
 from assay.screening.module_rules import ModuleRules
 from assay.settings.executor import ExecutorSettings
 
@@ -166,8 +166,10 @@ def _quotas(plan: ExecutorPlan) -> Quotas:
     )
 
 
-def _terms(backend: SandboxBackend, settings: ExecutorSettings) -> Terms:
-    return Terms(lease_s=settings.lease_s, linger_s=settings.linger_s, digest=surroundings(backend))
+def _terms(backend: SandboxBackend, settings: ExecutorSettings) -> SandboxServiceConfig:
+    return SandboxServiceConfig(
+        lease_s=settings.lease_s, linger_s=settings.linger_s, digest=surroundings(backend)
+    )
 
 
 def _build_server(answering: Answering, *, reflecting: bool) -> grpc.aio.Server:

@@ -20,7 +20,7 @@ from assay.sandbox.rpc.messages.failures import RequestRefusedError, to_failure
 from assay.sandbox.rpc.messages.methods import METHODS, Method
 from assay.sandbox.rpc.messages.primitives import MessageError
 from assay.sandbox.rpc.messages.statuses import FAILURE_KEY, PUSHBACK_KEY, SERVICE, status_of
-from assay.sandbox.rpc.sandbox_service import Keeper, Terms
+from assay.sandbox.rpc.sandbox_service import SandboxService, SandboxServiceConfig
 
 _ANYBODY: Final = "anybody"
 """Everyone who can reach an executor that asks for nothing; only on this machine."""
@@ -40,18 +40,18 @@ class Clients:
         backend: SandboxBackend,
         tasks: anyio.abc.TaskGroup,
         *,
-        terms: Terms,
+        terms: SandboxServiceConfig,
         admission: Admission,
     ) -> None:
         self._backend = backend
         self._tasks = tasks
         self._terms = terms
         self._admission = admission
-        self._keepers: dict[str, Keeper] = {}
+        self._keepers: dict[str, SandboxService] = {}
 
-    def keeper_of(self, client: str) -> Keeper:
+    def keeper_of(self, client: str) -> SandboxService:
         if client not in self._keepers:
-            self._keepers[client] = Keeper(
+            self._keepers[client] = SandboxService(
                 self._backend,
                 self._tasks,
                 terms=self._terms,

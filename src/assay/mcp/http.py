@@ -20,7 +20,7 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from assay.asyncx.listen import QuietServer, is_loopback, url_of
+from assay.asyncx.listen import EmbeddedServer, is_loopback, url_of
 from assay.auth.token_file import Reread
 from assay.contracts.errors import UsageError
 from assay.mcp.tokens import Tokens
@@ -108,7 +108,7 @@ async def serve_http(
             timeout_graceful_shutdown=_DRAIN_S,
             ws="none",
         )
-        server = QuietServer(config)
+        server = EmbeddedServer(config)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_stop_on_signal, server, gate)
             await server.serve(sockets=[each.socket for each in listening])

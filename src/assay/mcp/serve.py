@@ -9,7 +9,7 @@ import anyio
 
 from assay.asyncx.listen import listen
 from assay.auth.token_file import Reread
-from assay.contracts.execution import Equipment, Limits
+from assay.contracts.execution import Limits, SandboxSpec
 from assay.contracts.ports import Sandbox, SandboxBackend, trouble_of
 from assay.mcp.exec_tools import program_tools
 from assay.mcp.file_tools import file_tools
@@ -30,7 +30,7 @@ _ENVELOPE_BYTES: Final = 64 << 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class HttpAddress:
     """Where to serve over HTTP."""
 
     host: str
@@ -41,7 +41,7 @@ class Place:
 def serve(
     which: Which,
     settings: Settings,
-    place: Place | None,
+    place: HttpAddress | None,
     on_ready: Callable[[dict[str, str]], None],
 ) -> None:
     """Serve over HTTP at a place, or over standard input and output without one.
@@ -98,7 +98,7 @@ async def _open(settings: Settings) -> AsyncGenerator[tuple[Workspaces, SandboxB
         disk_mb=mcp.disk_mb,
         output_bytes=mcp.output_bytes,
     )
-    equipment = Equipment(packages=mcp.packages, hosts=mcp.network)
+    equipment = SandboxSpec(packages=mcp.packages, hosts=mcp.network)
     async with open_backend(settings.sandbox) as backend:
 
         def open_sandbox() -> AbstractAsyncContextManager[Sandbox]:

@@ -20,7 +20,7 @@ from assay.contracts.messages import ToolSpec
 from assay.mcp.peers import user_of
 from assay.mcp.progress import with_progress
 from assay.mcp.tools import AnyTool, Said, WorkspaceArguments
-from assay.mcp.workspaces import Caller, Workspaces
+from assay.mcp.workspaces import McpClient, Workspaces
 from assay.tools.arguments import build_spec, plain_schema, read_arguments
 
 _LOG: Final = logging.getLogger(__name__)
@@ -79,7 +79,7 @@ async def _call(
     tool: AnyTool,
     wanted: WorkspaceArguments,
     ctx: Context,
-    caller: Caller,
+    caller: McpClient,
     workspaces: Workspaces,
 ) -> Said:
     async with workspaces.lease(caller, wanted.workspace) as workspace:
@@ -88,20 +88,20 @@ async def _call(
         )
 
 
-def _caller(ctx: Context) -> Caller:
+def _caller(ctx: Context) -> McpClient:
     """Say who asks. Only what the transport has checked counts."""
     request = ctx.request
     if not isinstance(request, Request):
-        return Caller(connection="stdio", alone=True)
+        return McpClient(connection="stdio", alone=True)
     user = request.scope.get("user")
     if isinstance(user, AuthenticatedUser):
-        return Caller(token=user.username, alone=True)
+        return McpClient(token=user.username, alone=True)
     peer = user_of(request.scope)
     # Of the older protocol, the transport has made sure that the session exists and is theirs;
     # in the newer one this header means nothing, and anybody can send it.
     if ctx.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS:
-        return Caller(user=peer, connection=request.headers.get(_SESSION_HEADER, ""))
-    return Caller(user=peer)
+        return McpClient(user=peer, connection=request.headers.get(_SESSION_HEADER, ""))
+    return McpClient(user=peer)
 
 
 def _describe(tool: AnyTool, spec: ToolSpec) -> types.Tool:

@@ -29,7 +29,7 @@ OpenSandbox = Callable[[], AbstractAsyncContextManager[Sandbox]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Caller:
+class McpClient:
     """Who asks, as far as the transport can tell."""
 
     token: str = ""
@@ -117,7 +117,7 @@ class Workspaces:
     _unopened: int = 0
 
     @asynccontextmanager
-    async def lease(self, caller: Caller, handle: str = "") -> AsyncGenerator[Workspace]:
+    async def lease(self, caller: McpClient, handle: str = "") -> AsyncGenerator[Workspace]:
         """Hold the caller's workspace, or the one it names; with neither or `NEW`, one more.
 
         Raises:
@@ -146,12 +146,12 @@ class Workspaces:
         for workspace in [*self._by_handle.values()]:
             self._end(workspace)
 
-    async def _choose(self, caller: Caller, handle: str) -> Workspace:
+    async def _choose(self, caller: McpClient, handle: str) -> Workspace:
         if handle == NEW:
             return await self._open(caller)
         return self._find(caller, handle) if handle else await self._own(caller)
 
-    def _find(self, caller: Caller, handle: str) -> Workspace:
+    def _find(self, caller: McpClient, handle: str) -> Workspace:
         found = self._by_handle.get(handle)
         # In the same words either way: whether somebody else's exists is nobody's business.
         if found is None or found.owner != caller.owner:
@@ -161,7 +161,7 @@ class Workspaces:
             )
         return found
 
-    async def _own(self, caller: Caller) -> Workspace:
+    async def _own(self, caller: McpClient) -> Workspace:
         identity = caller.identity
         if not identity:
             return await self._open(caller)
@@ -174,7 +174,7 @@ class Workspaces:
             self._handles[identity] = workspace.handle
             return workspace
 
-    async def _open(self, caller: Caller) -> Workspace:
+    async def _open(self, caller: McpClient) -> Workspace:
         self._make_room(caller)
         self._unopened += 1
         try:
@@ -182,7 +182,7 @@ class Workspaces:
         finally:
             self._unopened -= 1
 
-    def _make_room(self, caller: Caller) -> None:
+    def _make_room(self, caller: McpClient) -> None:
         if len(self._by_handle) + self._unopened < self.most:
             return
         idle = [each for each in self._by_handle.values() if not each.users]
@@ -203,7 +203,7 @@ class Workspaces:
             del self._handles[identity]
         workspace.ended.set()
 
-    async def _keep(self, caller: Caller, *, task_status: TaskStatus[Workspace]) -> None:
+    async def _keep(self, caller: McpClient, *, task_status: TaskStatus[Workspace]) -> None:
         """Live as long as one workspace: whoever enters a sandbox also has to leave it."""
         handle = f"ws_{secrets.token_urlsafe(_HANDLE_BYTES)}"
         begun = False

@@ -98,7 +98,7 @@ def hashed(text: str) -> Vector:
     return vector
 
 
-def likeness(one: str, other: str) -> float:
+def similarity(one: str, other: str) -> float:
     """Return how alike two texts are: 1 for the same, about 0 for strangers."""
     a, b = hashed(one), hashed(other)
     lengths = math.hypot(*a) * math.hypot(*b)

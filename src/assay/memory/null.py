@@ -1,23 +1,23 @@
 """The absent memory, so that nobody has to ask whether there is one."""
 
-from assay.contracts.lessons import Cue, Failure, Lesson, Skill
+from assay.contracts.lessons import Failure, Lesson, RecallQuery, Snippet
 
 
 class NoMemory:
     """Remembers nothing."""
 
-    async def recall(self, cue: Cue) -> tuple[Lesson, ...]:
+    async def recall(self, cue: RecallQuery) -> tuple[Lesson, ...]:
         del cue
         return ()
 
     async def learn(self, failure: Failure) -> None:
         del failure
 
-    async def offer(self, cue: Cue) -> tuple[Skill, ...]:
+    async def offer(self, cue: RecallQuery) -> tuple[Snippet, ...]:
         del cue
         return ()
 
-    async def keep(self, skill: Skill) -> None:
+    async def keep(self, skill: Snippet) -> None:
         del skill
 
     async def tested(self, skill: str, *, passed: bool) -> None:

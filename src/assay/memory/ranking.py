@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from assay.contracts.lessons import Cue, Lesson, Moment
-from assay.memory.embedding import likeness
+from assay.contracts.lessons import Lesson, RecallPoint, RecallQuery
+from assay.memory.embedding import similarity
 from assay.memory.instructions import without_instructions
 from assay.memory.lesson_text import one_line
 from assay.memory.types import Facet, FailureRecord, Similar, is_transferable, parts_of
@@ -21,7 +21,7 @@ class Rule:
     most: int
 
 
-RULES: Final[dict[Moment, Rule]] = {
+RULES: Final[dict[RecallPoint, Rule]] = {
     "plan": Rule(facet="goal", least_likeness=0.3, most=3),
     "action": Rule(facet="action", least_likeness=0.55, most=1),
     "failure": Rule(facet="failure", least_likeness=0.6, most=1),
@@ -30,7 +30,7 @@ CANDIDATES: Final = 24
 """Records looked at in full: enough that those without a lesson do not crowd out others."""
 
 
-def looked_for(cue: Cue) -> str:
+def looked_for(cue: RecallQuery) -> str:
     """Return the text that records are compared with; empty if likeness would mean nothing."""
     match cue.moment:
         case "plan":
@@ -44,7 +44,7 @@ def looked_for(cue: Cue) -> str:
 
 
 def choose(
-    cue: Cue, exact: Iterable[FailureRecord], similar: Iterable[Similar]
+    cue: RecallQuery, exact: Iterable[FailureRecord], similar: Iterable[Similar]
 ) -> tuple[FailureRecord, ...]:
     """Return the records to show, the best first: the very same failure before all that are alike.
 
@@ -66,14 +66,14 @@ def choose(
     return tuple(chosen.values())
 
 
-def _is_about_the_same(cue: Cue, record: FailureRecord) -> bool:
+def _is_about_the_same(cue: RecallQuery, record: FailureRecord) -> bool:
     """Whether an equal signature means an equal failure: a failed assertion says too little."""
     return is_transferable(record.essence) or (
-        likeness(cue.goal, record.goal) >= RULES["plan"].least_likeness
+        similarity(cue.goal, record.goal) >= RULES["plan"].least_likeness
     )
 
 
-def to_lesson(record: FailureRecord, moment: Moment) -> Lesson:
+def to_lesson(record: FailureRecord, moment: RecallPoint) -> Lesson:
     """Say what a record teaches, and by what evidence."""
     judged = record.helped + record.harmed
     told = f"; helped {record.helped} of {judged} times" if judged else ""
@@ -87,7 +87,7 @@ def to_lesson(record: FailureRecord, moment: Moment) -> Lesson:
     )
 
 
-def saying(record: FailureRecord, moment: Moment) -> str:
+def saying(record: FailureRecord, moment: RecallPoint) -> str:
     """Return the line to show; empty if there is nothing to say at this moment."""
     if record.lesson:
         return record.lesson

@@ -4,8 +4,8 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from assay.contracts.errors import AssayError
-from assay.contracts.lessons import Cue, Failure, Lesson, Skill
-from assay.contracts.ports import FailureMemory
+from assay.contracts.lessons import Failure, Lesson, RecallQuery, Snippet
+from assay.contracts.ports import LessonStore
 
 _T = TypeVar("_T")
 
@@ -13,21 +13,21 @@ _T = TypeVar("_T")
 class ForgivingMemory:
     """Passes everything on to another memory, and does without it when it fails."""
 
-    def __init__(self, memory: FailureMemory, on_notice: Callable[[str], None]) -> None:
+    def __init__(self, memory: LessonStore, on_notice: Callable[[str], None]) -> None:
         self._memory = memory
         self._on_notice = on_notice
         self._told = False
 
-    async def recall(self, cue: Cue) -> tuple[Lesson, ...]:
+    async def recall(self, cue: RecallQuery) -> tuple[Lesson, ...]:
         return await self._or_else((), self._memory.recall(cue))
 
     async def learn(self, failure: Failure) -> None:
         await self._or_else(None, self._memory.learn(failure))
 
-    async def offer(self, cue: Cue) -> tuple[Skill, ...]:
+    async def offer(self, cue: RecallQuery) -> tuple[Snippet, ...]:
         return await self._or_else((), self._memory.offer(cue))
 
-    async def keep(self, skill: Skill) -> None:
+    async def keep(self, skill: Snippet) -> None:
         await self._or_else(None, self._memory.keep(skill))
 
     async def tested(self, skill: str, *, passed: bool) -> None:

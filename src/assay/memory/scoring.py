@@ -26,7 +26,7 @@ def wilson_bounds(successes: int, trials: int) -> tuple[float, float]:
     return low, high
 
 
-def worth(helped: int, harmed: int) -> float:
+def score(helped: int, harmed: int) -> float:
     """Return the least that a lesson may be expected to help, between 0 and 1."""
     if helped + harmed == 0:
         return _UNJUDGED

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from assay.memory.embedding import HashedEmbedder, hashed, likeness, pack
+from assay.memory.embedding import HashedEmbedder, hashed, pack, similarity
 from assay.memory.snippets import SkillRecord, text_of
 from assay.memory.sqlite_store import SqliteStore
 from assay.memory.types import FACETS, FailureRecord, Similar, Vectors
@@ -37,7 +37,7 @@ def search_skills(
     for record in known:
         whole = f"{text_of(record)}\n{record.source}"
         holds = text.lower() in whole.lower()
-        ranked.append((record, 1.0 if holds else likeness(text, text_of(record))))
+        ranked.append((record, 1.0 if holds else similarity(text, text_of(record))))
     ranked.sort(key=lambda pair: (-pair[1], -pair[0].last_seen))
     return tuple(pair for pair in ranked if pair[1] >= _LEAST_LIKENESS)[:limit]
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Final, Literal
 
-from assay.contracts.lessons import Cue, Skill
-from assay.memory.embedding import likeness
-from assay.memory.scoring import is_harmful, worth
+from assay.contracts.lessons import RecallQuery, Snippet
+from assay.memory.embedding import similarity
+from assay.memory.scoring import is_harmful, score
 from assay.memory.types import Place
 from assay.text.redaction import redact
 
@@ -59,11 +59,11 @@ class SkillRecord:
 
     @property
     def worth(self) -> float:
-        return worth(self.helped, self.harmed)
+        return score(self.helped, self.harmed)
 
     @property
-    def skill(self) -> Skill:
-        return Skill(
+    def skill(self) -> Snippet:
+        return Snippet(
             id=self.id,
             names=self.names,
             purpose=self.purpose,
@@ -82,7 +82,7 @@ class SkillRecord:
         return here and same and not self.retired
 
 
-def skill_record_of(skill: Skill, place: Place, now: float) -> SkillRecord | None:
+def skill_record_of(skill: Snippet, place: Place, now: float) -> SkillRecord | None:
     """Build the record of a helper; None if it may not be kept.
 
     A secret is no reason to keep it without: taking it out would change what the code does.
@@ -154,12 +154,12 @@ def judged_skill(known: SkillRecord, *, helped: bool) -> SkillRecord:
     return retired(record, "harmful") if is_harmful(record.helped, record.harmed) else record
 
 
-def choose_skills(cue: Cue, known: Iterable[SkillRecord]) -> tuple[SkillRecord, ...]:
+def choose_skills(cue: RecallQuery, known: Iterable[SkillRecord]) -> tuple[SkillRecord, ...]:
     """Return the helpers to offer: alike in goal or signature; the proven ones first."""
     looked_for = f"{cue.goal} {cue.text}"
     ranked: list[tuple[float, SkillRecord]] = []
     for record in known:
-        found = likeness(looked_for, text_of(record))
+        found = similarity(looked_for, text_of(record))
         if found >= _LEAST_LIKENESS:
             ranked.append((found * (1 + record.worth), record))
     ranked.sort(key=lambda pair: (-pair[0], -pair[1].last_seen, pair[1].id))

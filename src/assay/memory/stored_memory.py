@@ -12,7 +12,7 @@ import anyio
 import anyio.to_thread
 
 from assay.contracts.errors import JournalError, ModelUnavailableError
-from assay.contracts.lessons import Cue, Failure, Lesson, Skill
+from assay.contracts.lessons import Failure, Lesson, RecallQuery, Snippet
 from assay.memory.database import Notice, ignore_notice
 from assay.memory.embedding import Embedder, HashedEmbedder
 from assay.memory.ranking import CANDIDATES, RULES, choose, looked_for, to_lesson
@@ -84,7 +84,7 @@ class RecordStore(Protocol):
 
 
 class StoredMemory:
-    """Keeps the port `FailureMemory`; opened with `open_stored_memory`."""
+    """Keeps the port `LessonStore`; opened with `open_stored_memory`."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class StoredMemory:
         # Waited for in order; the store is not made for two threads at once.
         self._turn = anyio.Lock()
 
-    async def recall(self, cue: Cue) -> tuple[Lesson, ...]:
+    async def recall(self, cue: RecallQuery) -> tuple[Lesson, ...]:
         if not self._caught_up:
             await self._catch_up()
         exact: tuple[FailureRecord, ...] = ()
@@ -122,11 +122,11 @@ class StoredMemory:
         vectors = (await self._vectors((record,))).get(record.id, {})
         await self._do(self._store.learn, record, self._embedder.name, vectors)
 
-    async def offer(self, cue: Cue) -> tuple[Skill, ...]:
+    async def offer(self, cue: RecallQuery) -> tuple[Snippet, ...]:
         known = [one for one in await self._do(self._store.skills) if one.visible_in(self._place)]
         return tuple(record.skill for record in choose_skills(cue, known))
 
-    async def keep(self, skill: Skill) -> None:
+    async def keep(self, skill: Snippet) -> None:
         new = skill_record_of(skill, self._place, self._now())
         if new is not None:
             await self._change_skill(new.id, lambda known: kept_again(known, new) if known else new)

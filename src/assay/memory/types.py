@@ -9,7 +9,7 @@ from typing import Final, Literal
 from assay.contracts.lessons import Failure
 from assay.memory.instructions import without_instructions
 from assay.memory.lesson_text import lesson_of, one_line
-from assay.memory.scoring import is_harmful, worth
+from assay.memory.scoring import is_harmful, score
 from assay.text.redaction import redact
 
 Retired = Literal["", "harmful", "stale"]
@@ -88,7 +88,7 @@ class FailureRecord:
 
     @property
     def worth(self) -> float:
-        return worth(self.helped, self.harmed)
+        return score(self.helped, self.harmed)
 
     def text(self, facet: Facet) -> str:
         """Return what this record is found by."""

@@ -1,6 +1,6 @@
 """Keeps caps on money, tokens and calls: what a call could cost is set aside before it is sent.
 
-Any number of models and concurrent calls may share one `Meter`. Reserving and settling do not
+Any number of models and concurrent calls may share one `Budget`. Reserving and settling do not
 await, so no other call comes between looking at a cap and taking from it.
 """
 
@@ -59,7 +59,7 @@ class Reservation:
         return replace(used, cost_usd=None if self.price is None else _cost_usd(used, self.price))
 
 
-class Meter:
+class Budget:
     """What was used, what is set aside for calls under way, and what is left."""
 
     def __init__(self, caps: Caps | None = None) -> None:
@@ -188,7 +188,7 @@ class MeteredModel:
     replays: they know a request by what it says.
     """
 
-    def __init__(self, model: Model, meter: Meter, *, as_asked: bool = False) -> None:
+    def __init__(self, model: Model, meter: Budget, *, as_asked: bool = False) -> None:
         self._model = model
         self._meter = meter
         self._as_asked = as_asked

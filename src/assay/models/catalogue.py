@@ -49,11 +49,11 @@ class Provider(_Strict):
     """Runs on this machine, and so costs nothing."""
     prices: str = ""
     """Its name in genai-prices; empty when nothing is known there."""
-    led_by_prefill: bool | None = None
-    held_to_schema: bool | None = None
+    supports_prefill: bool | None = None
+    supports_json_schema: bool | None = None
     """What the engine makes of any model; unset: as the model is."""
     max_tokens_name: MaxTokensName = "max_tokens"
-    drawn_by_seed: bool = False
+    supports_seed: bool = False
     """Whether it knows the word; some refuse a request for a word they do not know."""
     streams_usage: bool = True
     """Whether it can be asked to count tokens at the end of a stream."""
@@ -79,8 +79,8 @@ class _Family(Quirks):
     context_tokens: int
     max_output_tokens: int
     tool_calls: bool = True
-    led_by_prefill: bool = False
-    held_to_schema: bool = False
+    supports_prefill: bool = False
+    supports_json_schema: bool = False
     sees_pictures: bool = False
 
 
@@ -142,17 +142,17 @@ def facts_for(
     price, flat_until = _price_of(provider, model, price_overrides, listed)
     # Whoever keeps the prices keeps the sizes too, model by model; a family's is for the others.
     context_tokens = (listed and listed.context_window) or family.context_tokens
-    prefill, schema = provider.led_by_prefill, provider.held_to_schema
+    prefill, schema = provider.supports_prefill, provider.supports_json_schema
     return ModelFacts(
         # A longer request costs more per token at some providers, and a price here is one number.
         context_tokens=min(context_tokens, flat_until or context_tokens),
         max_output_tokens=min(family.max_output_tokens, context_tokens),
         tool_calls=family.tool_calls,
         price=price,
-        led_by_prefill=family.led_by_prefill if prefill is None else prefill,
-        held_to_schema=family.held_to_schema if schema is None else schema,
+        supports_prefill=family.supports_prefill if prefill is None else prefill,
+        supports_json_schema=family.supports_json_schema if schema is None else schema,
         # Who does not let the temperature be chosen does not let the draw be chosen either.
-        drawn_by_seed=provider.drawn_by_seed and family.takes_temperature,
+        supports_seed=provider.supports_seed and family.takes_temperature,
         local=provider.local,
         sees_pictures=family.sees_pictures,
     )

@@ -8,7 +8,7 @@ from typing import assert_never
 
 from assay.contracts.errors import ModelUnavailableError, UsageError
 from assay.contracts.ports import Model
-from assay.models.budget import Caps, Meter, MeteredModel
+from assay.models.budget import Budget, Caps, MeteredModel
 from assay.models.catalogue import Provider, facts_for
 from assay.models.connection import Connection
 from assay.models.discover_servers import ServedModel, list_models
@@ -20,14 +20,14 @@ from assay.models.recorded import Matching, RecordingModel, ReplayingModel
 from assay.models.recording import open_recording, read_recording
 from assay.models.resolve import (
     CUSTOM,
-    Chosen,
+    ResolvedModel,
     check_engine,
     check_installed,
     choose,
     connection_to,
     embedded,
+    parse_name,
     price_overrides,
-    understand,
     weights_store,
 )
 from assay.models.retry import RetryingModel
@@ -47,10 +47,10 @@ def ignore_notice(sentence: str) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Opening:
+class OpenOptions:
     """What goes around a model, and who is told while it is made ready."""
 
-    meter: Meter | None = None
+    meter: Budget | None = None
     """None: one of its own, with the caps of the settings."""
     record_to: Path | None = None
     """A file or folder to record the run to."""
@@ -61,14 +61,14 @@ class Opening:
     on_progress: OnProgress = ignore_progress
 
 
-def build_meter(budget: BudgetSettings) -> Meter:
+def build_meter(budget: BudgetSettings) -> Budget:
     """Build a meter with the caps of the settings."""
-    return Meter(Caps(usd=budget.usd, tokens=budget.tokens, calls=budget.calls))
+    return Budget(Caps(usd=budget.usd, tokens=budget.tokens, calls=budget.calls))
 
 
 @asynccontextmanager
 async def open_model(
-    name: str, settings: ModelSettings, opening: Opening | None = None
+    name: str, settings: ModelSettings, opening: OpenOptions | None = None
 ) -> AsyncGenerator[Model]:
     """Open the model that a name stands for; leaving the context closes it.
 
@@ -77,12 +77,12 @@ async def open_model(
         MissingExtraError: If something it needs is not installed.
         ModelUnavailableError: If a server does not answer, or weights cannot be fetched.
     """
-    opening = opening or Opening()
-    chosen = understand(name, settings)
+    opening = opening or OpenOptions()
+    chosen = parse_name(name, settings)
     if chosen.kind == "auto":
         usable = await choose(settings)
         opening.on_notice(f"using {usable.name}: {usable.reason}")
-        chosen = understand(usable.name, settings)
+        chosen = parse_name(usable.name, settings)
     replayed = chosen.kind in {"replay", "replay-lenient"}
     async with AsyncExitStack() as stack:
         model: Model = MeteredModel(
@@ -104,7 +104,9 @@ async def open_model(
 
 
 @asynccontextmanager
-async def _open(chosen: Chosen, settings: ModelSettings, opening: Opening) -> AsyncGenerator[Model]:
+async def _open(
+    chosen: ResolvedModel, settings: ModelSettings, opening: OpenOptions
+) -> AsyncGenerator[Model]:
     match chosen.kind:
         case "scripted":
             yield _scripted(chosen.rest, opening.answered)
@@ -135,7 +137,7 @@ def _replaying(path: str, matching: Matching) -> ReplayingModel:
 
 
 async def _open_provider(
-    chosen: Chosen, settings: ModelSettings
+    chosen: ResolvedModel, settings: ModelSettings
 ) -> AbstractAsyncContextManager[Model]:
     provider = chosen.provider
     assert provider is not None  # noqa: S101 - for the type checker; this kind has one
@@ -182,7 +184,7 @@ async def _served(provider: Provider, connection: Connection, name: str) -> Serv
 
 
 async def _open_embedded(
-    name: str, settings: ModelSettings, opening: Opening
+    name: str, settings: ModelSettings, opening: OpenOptions
 ) -> AbstractAsyncContextManager[Model]:
     from assay.models.local.model import LocalModelOptions, open_local_model
 
@@ -202,7 +204,7 @@ async def _open_embedded(
     return open_local_model(options)
 
 
-async def pull(weights: Weights, store: WeightsStore, opening: Opening) -> Path:
+async def pull(weights: Weights, store: WeightsStore, opening: OpenOptions) -> Path:
     """Return the file of weights; if they have to be fetched, what and how much is said first.
 
     Raises:

@@ -86,7 +86,7 @@ def _is_about_tools(request: Request) -> bool:
 
 def _fits_schema(request: Request, facts: ModelFacts) -> bool:
     """Whether the form of the reply is ours to choose."""
-    return facts.held_to_schema and request.json_schema is None and not request.prefill
+    return facts.supports_json_schema and request.json_schema is None and not request.prefill
 
 
 def _schema(tools: tuple[ToolSpec, ...]) -> dict[str, Any]:

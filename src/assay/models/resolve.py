@@ -36,7 +36,7 @@ _USUAL_PORTS: Final = {"http": ":80", "https": ":443"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen:
+class ResolvedModel:
     """A name, taken apart."""
 
     kind: Kind
@@ -46,7 +46,7 @@ class Chosen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Usable:
+class Availability:
     """A model or a provider of models, and whether it can be used here."""
 
     name: str
@@ -61,7 +61,7 @@ class Usable:
     """Whether it is the one that `auto` takes."""
 
 
-def understand(name: str, settings: ModelSettings) -> Chosen:
+def parse_name(name: str, settings: ModelSettings) -> ResolvedModel:
     """Take a name apart.
 
     Raises:
@@ -71,15 +71,15 @@ def understand(name: str, settings: ModelSettings) -> Chosen:
     known = {provider.name: provider for provider in known_providers(settings)}
     match head:
         case "auto" if not colon:
-            return Chosen(kind="auto")
+            return ResolvedModel(kind="auto")
         case "local":
-            return Chosen(kind="local", rest=embedded(rest).name if rest else "")
+            return ResolvedModel(kind="local", rest=embedded(rest).name if rest else "")
         case "scripted" | "replay" | "replay-lenient":
             if not rest:
                 raise UsageError(f"{name!r} names no file", hint=f"write `{head}:PATH`")
-            return Chosen(kind=head, rest=rest)
+            return ResolvedModel(kind=head, rest=rest)
         case _ if head in known:
-            return Chosen(kind="provider", rest=rest, provider=known[head])
+            return ResolvedModel(kind="provider", rest=rest, provider=known[head])
         case _ if head == CUSTOM:
             raise UsageError(f"{name!r} needs an address", hint="set ASSAY_BASE_URL")
         case _:
@@ -146,7 +146,7 @@ def known_providers(settings: ModelSettings) -> tuple[Provider, ...]:
             wire="openai",
             base_url=settings.base_url,
             key_variable="ASSAY_API_KEY",
-            drawn_by_seed=True,
+            supports_seed=True,
         )
     return tuple(known.values())
 
@@ -213,7 +213,7 @@ def extras_of(name: str, settings: ModelSettings) -> tuple[str, ...]:
     Raises:
         UsageError: If the name is not known.
     """
-    chosen = understand(name, settings)
+    chosen = parse_name(name, settings)
     if chosen.provider is not None:
         return (chosen.provider.extra,)
     if chosen.kind == "local":
@@ -261,7 +261,9 @@ def weights_store(settings: ModelSettings) -> WeightsStore:
     return WeightsStore(folder=settings.cache_dir / "models", pip=pip)
 
 
-async def survey(settings: ModelSettings, *, patience_s: float = _PATIENCE_S) -> tuple[Usable, ...]:
+async def list_available(
+    settings: ModelSettings, *, patience_s: float = _PATIENCE_S
+) -> tuple[Availability, ...]:
     """Look at everything that could answer here; the one that `auto` takes is marked."""
     known = known_providers(settings)
     found = [_look_at_key(provider, settings) for provider in known if not provider.local]
@@ -271,7 +273,7 @@ async def survey(settings: ModelSettings, *, patience_s: float = _PATIENCE_S) ->
     return tuple(replace(one, by_auto=one is taken) for one in found)
 
 
-def _in_order(found: Sequence[Usable]) -> list[Usable]:
+def _in_order(found: Sequence[Availability]) -> list[Availability]:
     by_head = {one.name.partition(":")[0]: one for one in reversed(found)}
     hosted = [by_head[name] for name in AUTO_KEYS if name in by_head]
     servers = {provider.name for provider in providers() if provider.local}
@@ -279,7 +281,7 @@ def _in_order(found: Sequence[Usable]) -> list[Usable]:
     return [*hosted, *others, by_head["local"]]
 
 
-async def choose(settings: ModelSettings, *, patience_s: float = _PATIENCE_S) -> Usable:
+async def choose(settings: ModelSettings, *, patience_s: float = _PATIENCE_S) -> Availability:
     """Return what `auto` means here, looking no further than needed.
 
     Raises:
@@ -297,10 +299,10 @@ async def choose(settings: ModelSettings, *, patience_s: float = _PATIENCE_S) ->
     return (await _look_at_embedded(settings))[0]
 
 
-def _look_at_key(provider: Provider, settings: ModelSettings) -> Usable:
+def _look_at_key(provider: Provider, settings: ModelSettings) -> Availability:
     model = provider.default_model
     name = f"{provider.name}:{model}" if model else provider.name
-    found = Usable(name=name, title=provider.title, usable=False, reason="")
+    found = Availability(name=name, title=provider.title, usable=False, reason="")
     if _needs_key(provider) and _key_of(provider, settings) is None:
         return replace(found, reason=f"{provider.key_variable} is not set", fix=_key_hint(provider))
     try:
@@ -314,8 +316,8 @@ def _look_at_key(provider: Provider, settings: ModelSettings) -> Usable:
 
 async def _look_at_servers(
     servers: Sequence[Provider], settings: ModelSettings, patience_s: float
-) -> list[Usable]:
-    found: dict[str, Usable] = {}
+) -> list[Availability]:
+    found: dict[str, Availability] = {}
 
     async def look(provider: Provider) -> None:
         found[provider.name] = await _look_at_server(provider, settings, patience_s)
@@ -326,8 +328,10 @@ async def _look_at_servers(
     return [found[provider.name] for provider in servers]
 
 
-async def _look_at_server(provider: Provider, settings: ModelSettings, patience_s: float) -> Usable:
-    found = Usable(name=provider.name, title=provider.title, usable=False, reason="")
+async def _look_at_server(
+    provider: Provider, settings: ModelSettings, patience_s: float
+) -> Availability:
+    found = Availability(name=provider.name, title=provider.title, usable=False, reason="")
     try:
         check_installed(provider)
     except MissingExtraError as error:
@@ -346,7 +350,7 @@ async def _look_at_server(provider: Provider, settings: ModelSettings, patience_
     )
 
 
-async def _look_at_embedded(settings: ModelSettings) -> list[Usable]:
+async def _look_at_embedded(settings: ModelSettings) -> list[Availability]:
     missing = MissingExtraError("", extra=_LOCAL) if missing_extras((_LOCAL,)) else None
     store = weights_store(settings)
     found = [await _look_at_weights(store, weights) for weights in known_weights().values()]
@@ -358,9 +362,9 @@ async def _look_at_embedded(settings: ModelSettings) -> list[Usable]:
     return [replace(one, usable=False, reason=told, fix=missing.hint) for one in found]
 
 
-def _look_at_own_file(path: Path) -> Usable:
+def _look_at_own_file(path: Path) -> Availability:
     there = path.is_file()
-    return Usable(
+    return Availability(
         name="local",
         title="embedded, your own weights",
         usable=there,
@@ -369,10 +373,10 @@ def _look_at_own_file(path: Path) -> Usable:
     )
 
 
-async def _look_at_weights(store: WeightsStore, weights: Weights) -> Usable:
+async def _look_at_weights(store: WeightsStore, weights: Weights) -> Availability:
     here = await store.find(weights)
     size = f"{weights.size_bytes / 1e9:.1f} GB"
-    return Usable(
+    return Availability(
         name=f"local:{weights.name}",
         title=f"embedded, {weights.title}",
         usable=True,

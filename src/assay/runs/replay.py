@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from assay.agent.context import Parts
+from assay.agent.context import RunDeps
 from assay.agent.loop import pursue
 from assay.contracts.errors import ModelRefusedError, UsageError
 from assay.contracts.events import Executed, FilesChanged, RunEvent, Verified
-from assay.contracts.execution import Equipment
-from assay.contracts.goal import Outcome
+from assay.contracts.execution import SandboxSpec
+from assay.contracts.goal import RunResult
 from assay.contracts.messages import ModelFacts, Reply, Request
 from assay.contracts.ports import OnText, ignore_text
 from assay.memory.null import NoMemory
@@ -46,7 +46,7 @@ class Comparison:
     executions: int
     """Checks that were run again."""
     differences: tuple[Difference, ...]
-    outcome: Outcome
+    outcome: RunResult
 
     @property
     def same(self) -> bool:
@@ -121,13 +121,13 @@ async def replay_run(
             backend = await held.enter_async_context(open_backend(sandbox))
             pristine, model = await _copied(source, journal)
             commission = commission_from_json(run.request.options)
-            parts = Parts(
+            parts = RunDeps(
                 run=run.id,
                 goal=goal_for(run.request.goal, commission, model.facts),
                 pristine=pristine,
                 model=model,
                 backend=backend,
-                equipment=Equipment(packages=sandbox.packages, hosts=sandbox.hosts),
+                equipment=SandboxSpec(packages=sandbox.packages, hosts=sandbox.hosts),
                 limits=limits_of(settings.agent),
                 journal=journal,
                 tools=WORKSPACE_TOOLS,
@@ -162,7 +162,7 @@ async def _copied(source: DiskJournal, journal: DiskJournal) -> tuple[Any, _Reco
 
 
 def _compared(
-    run: str, recorded: list[RunEvent], again: list[RunEvent], outcome: Outcome
+    run: str, recorded: list[RunEvent], again: list[RunEvent], outcome: RunResult
 ) -> Comparison:
     before, after = _facts(recorded), _facts(again)
     differences = [

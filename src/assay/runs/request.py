@@ -10,7 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from assay.contracts.errors import JournalError, UsageError
 from assay.contracts.events import RunEvent
-from assay.contracts.goal import Acceptance, Effort, Goal, MemoryUse
+from assay.contracts.goal import AcceptanceCriteria, Goal, MemoryUse, RunLimits
 from assay.contracts.workspace import Tree
 from assay.storage.read_workspace import path_within
 from assay.storage.withheld_files import IGNORED
@@ -35,7 +35,7 @@ class Commission:
     include: tuple[str, ...] = ()
     """Files or folders that are read although git ignores them or they look like secrets."""
     model: str = "auto"
-    effort: Effort = field(default_factory=Effort)
+    effort: RunLimits = field(default_factory=RunLimits)
     attempts_left_open: bool = False
     """Nobody said how many: a small model, whose attempts cost nothing, gets more."""
     policy: Literal["off", "warn", "block"] = "warn"
@@ -90,7 +90,7 @@ def goal_of(commission: Commission, tree: Tree) -> Goal:
         protected.update(dict.fromkeys(_files_at(name, commission.workspace, tree)))
     return Goal(
         statement=commission.statement,
-        acceptance=Acceptance(checks=commission.checks, protected=tuple(protected)),
+        acceptance=AcceptanceCriteria(checks=commission.checks, protected=tuple(protected)),
         allowed=commission.allowed,
         effort=commission.effort,
     )
@@ -135,7 +135,7 @@ def _files_at(name: str, workspace: Path | None, tree: Tree) -> tuple[PurePosixP
 
 
 @dataclass(slots=True, kw_only=True)
-class Watching:
+class RunCallbacks:
     """Who looks on while a run goes on, and what they are told besides the events."""
 
     listeners: tuple[Callable[[RunEvent], None], ...] = ()

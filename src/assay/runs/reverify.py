@@ -15,7 +15,7 @@ from assay.settings.load import Settings
 from assay.storage.blob_store import BlobStore
 from assay.storage.certificates import Certificate, compare_files
 from assay.storage.run_store import RunStore
-from assay.verify.spec import Case
+from assay.verify.spec import VerificationSpec
 from assay.verify.verifier import Verifier
 from assay.wiring import open_backend
 
@@ -25,7 +25,7 @@ _NOT_REPEATED: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProofAgain:
+class ReverifyResult:
     """What came of a proof that was run once more."""
 
     verdict: Verdict
@@ -41,7 +41,7 @@ class ProofAgain:
         return not self.trouble
 
 
-async def prove_again(certificate: Certificate, tree: Tree, settings: Settings) -> ProofAgain:
+async def reverify(certificate: Certificate, tree: Tree, settings: Settings) -> ReverifyResult:
     """Judge the certified files of a tree once more, in fresh sandboxes.
 
     Raises:
@@ -58,7 +58,7 @@ async def prove_again(certificate: Certificate, tree: Tree, settings: Settings) 
     )
     before = await to_thread.run_sync(_pristine, certificate, settings.state_dir)
     tests = {path: certified.files[path] for path in certificate.protected}
-    case = Case(
+    case = VerificationSpec(
         # Without the files from before, the certificate says which files were changed.
         pristine=certified if before is None else before.with_files(tests),
         checks=certificate.checks,
@@ -89,7 +89,7 @@ def _changed(certificate: Certificate) -> tuple[PurePosixPath, ...]:
     return tuple(change.path for change in certificate.changes if change.path not in tests)
 
 
-def _judged(certificate: Certificate, verdict: Verdict, *, before_is_known: bool) -> ProofAgain:
+def _judged(certificate: Certificate, verdict: Verdict, *, before_is_known: bool) -> ReverifyResult:
     passed = {test.id for test in verdict.tests if test.passed}
     expected = [test.id for test in certificate.tests if test.status == "passed"]
     failed = tuple(dict.fromkeys(test for test in expected if test not in passed))
@@ -104,4 +104,6 @@ def _judged(certificate: Certificate, verdict: Verdict, *, before_is_known: bool
         trouble = f"it is {verdict.grade.value} this time, not {certificate.grade.value}"
     claims_failure = certificate.grade.rank > Grade.RAN.rank
     not_repeated = "" if before_is_known or not claims_failure else _NOT_REPEATED
-    return ProofAgain(verdict=verdict, failed=failed, trouble=trouble, not_repeated=not_repeated)
+    return ReverifyResult(
+        verdict=verdict, failed=failed, trouble=trouble, not_repeated=not_repeated
+    )

@@ -10,17 +10,17 @@ from typing import TypeVar
 
 import anyio
 
-from assay.agent.context import Parts
+from assay.agent.context import RunDeps
 from assay.agent.loop import Ended, pursue
 from assay.agent.state import REPLY
 from assay.contracts.errors import BudgetExceededError, MissingExtraError, PackageError, UsageError
 from assay.contracts.events import RunEnded
-from assay.contracts.execution import Equipment
-from assay.contracts.goal import Goal, Outcome
+from assay.contracts.execution import SandboxSpec
+from assay.contracts.goal import Goal, RunResult
 from assay.contracts.messages import ModelFacts, Usage
 from assay.contracts.ports import Model, SandboxBackend
 from assay.contracts.workspace import Tree
-from assay.models.open import Opening, build_meter
+from assay.models.open import OpenOptions, build_meter
 from assay.runs.journal_keys import (
     HANDED_OVER,
     MODEL,
@@ -33,7 +33,7 @@ from assay.runs.journal_keys import (
 from assay.runs.limits import limits_of
 from assay.runs.request import (
     Commission,
-    Watching,
+    RunCallbacks,
     commission_from_json,
     commission_to_json,
     goal_of,
@@ -47,7 +47,7 @@ from assay.storage.read_workspace import included_paths, path_within, read_works
 from assay.storage.run_store import Run, RunRequest, RunStore
 from assay.storage.signing_keys import signing_key
 from assay.storage.workspace_lock import hold_workspace
-from assay.telemetry.event_logging import note_run
+from assay.telemetry.event_logging import log_run_events
 from assay.text.diffs import unified_diff
 from assay.tools.workspace import WORKSPACE_TOOLS
 from assay.wiring import (
@@ -78,9 +78,9 @@ class Lent:
     most_usd: float | None = None
 
 
-async def carry_out(
-    commission: Commission, settings: Settings, watching: Watching, *, lent: Lent | None = None
-) -> Outcome:
+async def start_run(
+    commission: Commission, settings: Settings, watching: RunCallbacks, *, lent: Lent | None = None
+) -> RunResult:
     """Begin a run and see it through, with parts of its own unless some are lent.
 
     Raises:
@@ -104,7 +104,7 @@ async def carry_out(
 
 
 def _alone(
-    commission: Commission, settings: Settings, watching: Watching
+    commission: Commission, settings: Settings, watching: RunCallbacks
 ) -> AbstractAsyncContextManager[Callable[[str], None]]:
     return hold_workspace(
         commission.workspace, settings.state_dir, wait=watching.wait, on_notice=watching.on_notice
@@ -126,8 +126,8 @@ async def _was_answered(run: Run) -> bool:
         return any(journal.kept_under(REPLIES))
 
 
-async def enter(commission: Commission, settings: Settings) -> Run:
-    """Write a run down without beginning it: `take_up` does, now or in another process.
+async def create_run(commission: Commission, settings: Settings) -> Run:
+    """Write a run down without beginning it: `resume_run` does, now or in another process.
 
     Raises:
         UsageError: If the commission cannot be carried out as it is.
@@ -150,14 +150,14 @@ async def _entered(commission: Commission, store: RunStore) -> tuple[Run, Tree]:
     return store.create(request), tree
 
 
-async def take_up(
-    name: str, settings: Settings, watching: Watching, *, lent: Lent | None = None
-) -> Outcome:
+async def resume_run(
+    name: str, settings: Settings, watching: RunCallbacks, *, lent: Lent | None = None
+) -> RunResult:
     """Go on with a run that stopped, whatever stopped it.
 
     Raises:
         UsageError: If there is no such run, or somebody works on it.
-        AssayError: As for `carry_out`.
+        AssayError: As for `start_run`.
     """
     run = RunStore(settings.state_dir).open(name)
     commission = commission_from_json(run.request.options)
@@ -172,16 +172,16 @@ async def _work_on(
     run: Run,
     commission: Commission,
     settings: Settings,
-    watching: Watching,
+    watching: RunCallbacks,
     *,
     tree: Tree | None = None,
     lent: Lent | None = None,
-) -> Outcome:
+) -> RunResult:
     watching.run, watching.folder = run.id, str(run.folder)
-    listeners = (*watching.listeners, note_run(run.id))
+    listeners = (*watching.listeners, log_run_events(run.id))
     async with DiskJournal(run.folder, listeners=listeners) as journal:
         pristine = await _begun(journal, commission, tree)
-        undertaking = _Undertaking(
+        undertaking = _ActiveRun(
             run=run,
             journal=journal,
             commission=commission,
@@ -190,7 +190,7 @@ async def _work_on(
             pristine=pristine,
             lent=lent,
         )
-        return await undertaking.see_through()
+        return await undertaking.execute()
 
 
 async def _begun(journal: DiskJournal, commission: Commission, tree: Tree | None) -> Tree:
@@ -249,18 +249,18 @@ def _check_destination(workspace: Path) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Undertaking:
+class _ActiveRun:
     """A run that is being worked on."""
 
     run: Run
     journal: DiskJournal
     commission: Commission
     settings: Settings
-    watching: Watching
+    watching: RunCallbacks
     pristine: Tree
     lent: Lent | None
 
-    async def see_through(self) -> Outcome:
+    async def execute(self) -> RunResult:
         async with self._open_parts() as parts:
             ended = await pursue(parts, self.run.folder / CHECKPOINTS)
             outcome = ended.outcome
@@ -274,10 +274,10 @@ class _Undertaking:
         return outcome
 
     @asynccontextmanager
-    async def _open_parts(self) -> AsyncGenerator[Parts]:
+    async def _open_parts(self) -> AsyncGenerator[RunDeps]:
         commission, settings, watching = self.commission, self.settings, self.watching
         used = self._used()
-        opening = Opening(
+        opening = OpenOptions(
             meter=build_meter(self._what_is_left(used)),
             answered=used.calls,
             on_notice=watching.on_notice,
@@ -304,13 +304,13 @@ class _Undertaking:
             watching.local = model.facts.local
             if kept is None:
                 await self.journal.keep(MODEL, model_to_json(model))
-            yield Parts(
+            yield RunDeps(
                 run=self.run.id,
                 goal=goal_for(self.run.request.goal, commission, model.facts),
                 pristine=self.pristine,
                 model=model,
                 backend=backend,
-                equipment=Equipment(packages=sandbox.packages, hosts=sandbox.hosts),
+                equipment=SandboxSpec(packages=sandbox.packages, hosts=sandbox.hosts),
                 limits=limits_of(settings.agent),
                 journal=self.journal,
                 tools=WORKSPACE_TOOLS,
@@ -360,7 +360,7 @@ class _Undertaking:
             calls=_left("calls to a model", caps.budget_calls, used.calls),
         )
 
-    async def _hand_over(self, parts: Parts, ended: Ended, tree: Tree) -> Outcome:
+    async def _hand_over(self, parts: RunDeps, ended: Ended, tree: Tree) -> RunResult:
         """Write the accepted files and their certificate: exactly what was judged."""
         done = await self.journal.recall(HANDED_OVER)
         if done is not None:
@@ -377,7 +377,7 @@ class _Undertaking:
         await self.journal.keep(HANDED_OVER, {"certificate": str(path)})
         return replace(ended.outcome, certificate=str(path))
 
-    def _certificate(self, parts: Parts, ended: Ended, tree: Tree) -> Certificate:
+    def _certificate(self, parts: RunDeps, ended: Ended, tree: Tree) -> Certificate:
         verdict = ended.outcome.verdict
         assert verdict is not None  # noqa: S101 - for the type checker: what was accepted has one
         backend = parts.backend

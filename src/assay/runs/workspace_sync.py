@@ -39,7 +39,7 @@ def ignore_progress(done_bytes: int, total_bytes: int, what: str) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeftOut:
+class SkippedFile:
     """Something in the sandbox that does not come out of it."""
 
     path: PurePosixPath
@@ -53,7 +53,7 @@ class Changes:
     folder: Path
     before: Tree
     after: Tree
-    left_out: tuple[LeftOut, ...]
+    left_out: tuple[SkippedFile, ...]
     """What was made and stays behind; a file of the upload that is named here counts as kept."""
 
     @cached_property
@@ -117,7 +117,7 @@ class Upload:
         for path in [path for path in found if self.before.why_withheld(path)]:
             del found[path]
             why = "your own was withheld and stays as it is (--include uses it)"
-            left_out.append(LeftOut(path=path, why=why))
+            left_out.append(SkippedFile(path=path, why=why))
         # What became a link or too large, or was hidden behind one, was not deleted by anybody.
         behind = {one.path for one in left_out}
         hidden = {
@@ -220,9 +220,9 @@ def _read_source(
 
 async def _read_sandbox(
     sandbox: Sandbox, exclude: tuple[str, ...], on_progress: OnProgress
-) -> tuple[dict[PurePosixPath, TreeFile], list[LeftOut]]:
+) -> tuple[dict[PurePosixPath, TreeFile], list[SkippedFile]]:
     files: dict[PurePosixPath, TreeFile] = {}
-    left_out: list[LeftOut] = []
+    left_out: list[SkippedFile] = []
     entries = await sandbox.list_files()
     wanted = [entry for entry in _of_interest(entries, exclude) if entry.kind != "directory"]
     total = sum(entry.size_bytes for entry in wanted if entry.kind == "file")
@@ -230,18 +230,18 @@ async def _read_sandbox(
     for entry in wanted:
         if entry.kind != "file":
             why = "a link" if entry.kind == "symlink" else "neither a file nor a folder"
-            left_out.append(LeftOut(path=entry.path, why=why))
+            left_out.append(SkippedFile(path=entry.path, why=why))
             continue
         on_progress(done, total, str(entry.path))
         content = await _read_one(sandbox, entry, files, _FROM_SANDBOX.total_bytes - done)
         if isinstance(content, str):
-            left_out.append(LeftOut(path=entry.path, why=content))
+            left_out.append(SkippedFile(path=entry.path, why=content))
         else:
             files[entry.path] = TreeFile(content, entry.executable)
             done += len(content)
     on_progress(done, total, "")
     left_out.extend(
-        LeftOut(path=path, why="a cache or an environment")
+        SkippedFile(path=path, why="a cache or an environment")
         for path in _marked_folders(entries)
         if not is_left_out(path, exclude)
     )

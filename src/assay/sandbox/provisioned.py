@@ -3,7 +3,7 @@
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
-from assay.contracts.execution import BARE, Equipment, Isolation, Limits
+from assay.contracts.execution import DEFAULT_SPEC, Isolation, Limits, SandboxSpec
 from assay.contracts.ports import Sandbox, SandboxBackend, trouble_of
 
 
@@ -12,7 +12,7 @@ class EquippedBackend:
     """See `assay.contracts.ports.SandboxBackend`; what is asked for comes on top."""
 
     backend: SandboxBackend
-    equipment: Equipment
+    equipment: SandboxSpec
 
     @property
     def name(self) -> str:
@@ -27,14 +27,14 @@ class EquippedBackend:
         return trouble_of(self.backend)
 
     def open_sandbox(
-        self, limits: Limits, equipment: Equipment = BARE
+        self, limits: Limits, equipment: SandboxSpec = DEFAULT_SPEC
     ) -> AbstractAsyncContextManager[Sandbox]:
         return self.backend.open_sandbox(limits, both(self.equipment, equipment))
 
 
-def both(one: Equipment, other: Equipment) -> Equipment:
+def both(one: SandboxSpec, other: SandboxSpec) -> SandboxSpec:
     """Join two equipments, each thing once."""
-    return Equipment(
+    return SandboxSpec(
         packages=tuple(dict.fromkeys((*one.packages, *other.packages))),
         hosts=tuple(dict.fromkeys((*one.hosts, *other.hosts))),
     )

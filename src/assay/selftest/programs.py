@@ -10,13 +10,13 @@ import anyio
 
 from assay.contracts.errors import AssayError, MissingExtraError, PackageError, UsageError
 from assay.contracts.execution import (
-    BARE,
+    DEFAULT_SPEC,
     Command,
-    Equipment,
     ExecutionResult,
     Limits,
     Program,
     PythonCode,
+    SandboxSpec,
 )
 from assay.contracts.ports import OnOutput, Sandbox, SandboxBackend, ignore_output
 
@@ -53,7 +53,7 @@ async def run_alone(
     program: Program,
     limits: Limits = ORDINARY,
     *,
-    equipment: Equipment = BARE,
+    equipment: SandboxSpec = DEFAULT_SPEC,
     on_output: OnOutput = ignore_output,
 ) -> ExecutionResult:
     """Run a program in a sandbox of its own."""
@@ -61,13 +61,13 @@ async def run_alone(
         return await sandbox.run(program, on_output=on_output)
 
 
-class ExcusedError(Exception):
+class KnownGapError(Exception):
     """What a check is about cannot be had on this machine; the message says why."""
 
 
 @asynccontextmanager
 async def open_equipped(
-    backend: SandboxBackend, limits: Limits, equipment: Equipment
+    backend: SandboxBackend, limits: Limits, equipment: SandboxSpec
 ) -> AsyncGenerator[Sandbox]:
     """Open a sandbox with equipment, or tell that this machine cannot give it.
 
@@ -78,13 +78,13 @@ async def open_equipped(
         try:
             sandbox = await held.enter_async_context(backend.open_sandbox(limits, equipment))
         except (UsageError, MissingExtraError) as error:
-            if equipment == BARE:
+            if equipment == DEFAULT_SPEC:
                 raise
-            raise ExcusedError(str(error)) from error
+            raise KnownGapError(str(error)) from error
         except PackageError as error:
             if not error.unanswered:
                 raise
-            raise ExcusedError(str(error)) from error
+            raise KnownGapError(str(error)) from error
         yield sandbox
 
 

@@ -13,7 +13,7 @@ from assay.contracts.execution import Isolation
 from assay.contracts.ports import SandboxBackend
 from assay.selftest.conformance import PROMISES
 from assay.selftest.known_gaps import excuse_of
-from assay.selftest.programs import ExcusedError
+from assay.selftest.programs import KnownGapError
 from assay.selftest.security_tests import CASES, check_case
 
 Suite = Literal["conformance", "hostile"]
@@ -148,7 +148,7 @@ async def _outcome_of(check: _Check) -> tuple[Status, str]:
     with anyio.move_on_after(CHECK_DEADLINE_S):
         try:
             await check.run()
-        except ExcusedError as error:
+        except KnownGapError as error:
             return "not_promised", f"{NOT_HERE}{error}"
         except Exception as error:  # noqa: BLE001 - whatever a check raises is its result
             return "failed", _explain(error)

@@ -11,12 +11,12 @@ from typing import Final
 import anyio
 
 from assay.asyncx.owned_context import open_seats
-from assay.contracts.chat import DialogueEvent
+from assay.contracts.chat import ChatEvent
 from assay.contracts.errors import JournalError
-from assay.server.auth import Access, Keys
+from assay.server.auth import ApiKeys, Authenticator
 from assay.server.db.models import AuditEntry, Caller
 from assay.server.db.store import Store, open_store
-from assay.server.observers import NOBODY, Watcher
+from assay.server.observers import NULL_OBSERVER, Observer
 from assay.server.preload import warm_up
 from assay.server.services.audit_log import log
 from assay.server.services.chat_service import Conversations
@@ -25,7 +25,7 @@ from assay.server.services.health import Health
 from assay.server.services.memory_service import Memories
 from assay.server.services.open_streams import Streams
 from assay.server.services.quotas import Quotas
-from assay.server.services.run_service import Runs
+from assay.server.services.run_service import RunService
 from assay.server.services.shared_resources import open_shared
 from assay.settings.load import Settings
 
@@ -34,17 +34,17 @@ _FLUSH_S: Final = 1.0
 
 
 @dataclass(slots=True, kw_only=True)
-class Hosting:
+class ServerState:
     """What requests are answered with."""
 
     settings: Settings
     store: Store
-    access: Access
-    keys: Keys
+    access: Authenticator
+    keys: ApiKeys
     quotas: Quotas
     feeds: Feeds
     conversations: Conversations
-    runs: Runs
+    runs: RunService
     memories: Memories
     health: Health
     streams: Streams
@@ -110,9 +110,9 @@ class Hosting:
 
 
 @asynccontextmanager
-async def open_hosting(
-    settings: Settings, *, open_to_local: bool, watcher: Watcher = NOBODY
-) -> AsyncGenerator[Hosting]:
+async def open_server(
+    settings: Settings, *, open_to_local: bool, watcher: Observer = NULL_OBSERVER
+) -> AsyncGenerator[ServerState]:
     """Open the service; what a crash has left unfinished is taken up first.
 
     Raises:
@@ -131,23 +131,23 @@ async def open_hosting(
         conversations = Conversations(settings, store, shared, feeds, quotas, tasks)
         health = Health(store, shared.backend)
 
-        def hear(session: str, event: DialogueEvent) -> None:
+        def hear(session: str, event: ChatEvent) -> None:
             health.hear(event)
             watcher.dialogue_event(session, event)
 
         conversations.listener = hear
-        runs = Runs(settings, store, shared.backend, feeds, quotas, tasks)
+        runs = RunService(settings, store, shared.backend, feeds, quotas, tasks)
         runs.listener = watcher.run_event
-        hosting = Hosting(
+        hosting = ServerState(
             settings=settings,
             store=store,
-            access=Access(
+            access=Authenticator(
                 store,
                 serve.quota,
                 open_to_local=open_to_local,
                 api_key=serve.api_key.get_secret_value() if serve.api_key else "",
             ),
-            keys=Keys(store),
+            keys=ApiKeys(store),
             quotas=quotas,
             feeds=feeds,
             conversations=conversations,

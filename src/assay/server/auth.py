@@ -11,7 +11,7 @@ from typing import Final
 from assay.contracts.errors import UsageError
 from assay.server.db.models import LOCAL, Caller, KeyRecord, Quota, Role
 from assay.server.db.store import Store
-from assay.server.errors import RefusedError
+from assay.server.errors import RequestRejectedError
 from assay.server.services.user_dirs import check_user
 from assay.settings.server import QuotaSettings
 
@@ -37,7 +37,7 @@ class NewKey:
     usd_per_day: float | None = None
 
 
-class Keys:
+class ApiKeys:
     """Makes keys, and tells whose they are."""
 
     def __init__(self, store: Store, clock: Callable[[], float] = time.time) -> None:
@@ -80,14 +80,14 @@ class Keys:
             RefusedError: If there is none of that id that works.
         """
         if not await self._store.revoke_key(key_id, self._clock()):
-            raise RefusedError(
+            raise RequestRejectedError(
                 f"there is no key {key_id!r} that works",
                 why="not-found",
                 hint="`assay keys list` shows them",
             )
 
 
-class Access:
+class Authenticator:
     """Tells callers apart, deny by default."""
 
     def __init__(
@@ -114,7 +114,7 @@ class Access:
             return self._holder(found)
         if self._open_to_local and not self._bootstrap and not await self._store.has_keys():
             return self._admin(LOCAL)
-        raise RefusedError(
+        raise RequestRejectedError(
             "invalid or revoked API key" if key else "missing API key",
             why="unauthorized",
             hint="send `Authorization: Bearer KEY`; `assay keys create` makes one",

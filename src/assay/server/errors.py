@@ -19,7 +19,7 @@ Refusal = Literal[
 ]
 
 
-class RefusedError(UsageError):
+class RequestRejectedError(UsageError):
     """What was asked for is not done, and the reason is who asks, when, or how often."""
 
     def __init__(
@@ -38,6 +38,6 @@ class RefusedError(UsageError):
         self.retry_after_s = retry_after_s
 
 
-def not_found(what: str, name: str) -> RefusedError:
+def not_found(what: str, name: str) -> RequestRejectedError:
     """Say that there is no such thing; said of what is another's, too."""
-    return RefusedError(f"there is no {what} {name!r}", why="not-found")
+    return RequestRejectedError(f"there is no {what} {name!r}", why="not-found")

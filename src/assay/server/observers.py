@@ -2,24 +2,24 @@
 
 from typing import Final, Protocol
 
-from assay.contracts.chat import DialogueEvent
+from assay.contracts.chat import ChatEvent
 from assay.contracts.events import RunEvent
 
 
-class Watcher(Protocol):
+class Observer(Protocol):
     """Told of every event, in the event loop. Must not block."""
 
-    def dialogue_event(self, session: str, event: DialogueEvent) -> None: ...
+    def dialogue_event(self, session: str, event: ChatEvent) -> None: ...
 
     def run_event(self, run: str, event: RunEvent) -> None: ...
 
 
 class _Nobody:
-    def dialogue_event(self, session: str, event: DialogueEvent) -> None:
+    def dialogue_event(self, session: str, event: ChatEvent) -> None:
         del session, event
 
     def run_event(self, run: str, event: RunEvent) -> None:
         del run, event
 
 
-NOBODY: Final[Watcher] = _Nobody()
+NULL_OBSERVER: Final[Observer] = _Nobody()

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, SecretStr
 
-from assay.settings.types import Address, Packages, Section
+from assay.settings.types import HttpUrl, Packages, Section
 
 
 class DockerSettings(Section):
@@ -44,6 +44,6 @@ class E2BSettings(Section):
     workspace: Annotated[PurePosixPath, AfterValidator(_absolute)] = PurePosixPath("/app")
     domain: str = ""
     """Of a service of one's own; unset: that of E2B."""
-    api_url: Address | None = None
+    api_url: HttpUrl | None = None
     """Unset: follows from the domain."""
-    sandbox_url: Address | None = None
+    sandbox_url: HttpUrl | None = None

@@ -5,7 +5,7 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, Field
 
-from assay.settings.types import Address, Positive, Seconds, Section, WithCommas, Words
+from assay.settings.types import HttpUrl, Positive, Seconds, Section, StrList, WithCommas
 
 DEFAULT_PORT: Final = 50051
 EXECUTOR_VARIABLES: Final = {
@@ -51,7 +51,7 @@ class ExecutorSettings(Section):
     metrics_host: Host = "127.0.0.1"
     metrics_port: Port = 50052
     """For Prometheus; 0 for none."""
-    otlp_endpoint: Address | None = None
+    otlp_endpoint: HttpUrl | None = None
     """Where traces go, over OTLP and HTTP; unset: nowhere."""
     reflection: bool = True
     """Whether to tell clients which methods there are."""
@@ -71,10 +71,10 @@ class ExecutorSettings(Section):
     max_disk_mb: Positive = 16_384
     max_open_files: Positive = 65_536
     max_output_bytes: Positive = 64 << 20
-    allow_modules: Words = ()
+    allow_modules: StrList = ()
     """The only Python modules that programs may import, with all that is in them; empty: all. A
     policy on what is written, not isolation."""
-    deny_modules: Words = ()
+    deny_modules: StrList = ()
     """Python modules that programs may not import."""
     lease_s: Seconds = 60.0
     """How long a sandbox stays open that nobody asks for."""

@@ -36,15 +36,15 @@ from assay.settings.sections import (
 )
 from assay.settings.server import ServeSettings
 from assay.settings.types import (
-    Address,
+    HttpUrl,
     Packages,
     Paths,
     Positive,
     Seconds,
     Section,
+    StrList,
+    StrLists,
     Usd,
-    WordGroups,
-    Words,
 )
 
 _PREFIX = "ASSAY_"
@@ -146,7 +146,7 @@ class SandboxSettings(Section):
     """The least that is acceptable; less than this is an error. Unset: the best there is."""
     namespaces: bool = True
     """Whether the native backend may use namespaces; without them it has Landlock alone."""
-    preload: WordGroups = (
+    preload: StrLists = (
         ("numpy", "pandas"),
         ("matplotlib.pyplot", "sklearn"),
     )
@@ -171,7 +171,7 @@ class SandboxSettings(Section):
         default_factory=_pip_environment, repr=False, exclude=True
     )
     """What says where packages come from. An index may have a password, so this is not shown."""
-    hosts: Words = ()
+    hosts: StrList = ()
     """Hosts that programs may reach, `*.example.org:443`; none is no network at all."""
     remote: RemoteSettings = Field(default_factory=RemoteSettings)
     docker: DockerSettings = Field(default_factory=DockerSettings)
@@ -200,7 +200,7 @@ class ModelSettings(Section):
     """Which model answers, and how it is reached."""
 
     default: Annotated[str, Field(min_length=1)] = "auto"
-    base_url: Address | None = None
+    base_url: HttpUrl | None = None
     """An OpenAI-compatible endpoint of one's own."""
     api_keys: Mapping[KeyVariable, SecretStr] = Field(
         default_factory=dict[KeyVariable, SecretStr], repr=False
@@ -214,7 +214,7 @@ class ModelSettings(Section):
     """How long the embedded model stays in memory unused."""
     timeout_s: Seconds = 180.0
     """How long a provider may be silent. Long, because some models think before they speak."""
-    base_urls: Mapping[str, Address] = Field(default_factory=dict[str, Address])
+    base_urls: Mapping[str, HttpUrl] = Field(default_factory=dict[str, HttpUrl])
     """By provider, where it is not at its usual address."""
     budget: BudgetSettings = Field(default_factory=BudgetSettings)
     prices: Mapping[str, PriceSettings] = Field(default_factory=dict[str, PriceSettings])

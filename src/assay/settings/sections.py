@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, SecretStr, StringConstraints, model_validator
 
-from assay.settings.types import Address, Packages, Positive, Seconds, Section, Words
+from assay.settings.types import HttpUrl, Packages, Positive, Seconds, Section, StrList
 
 Approval = Literal["allow", "ask", "deny"]
 """Whether a tool may be used: without asking, after asking a person, or not at all."""
@@ -17,9 +17,9 @@ ServerName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,23}$")
 class McpSettings(Section):
     """What clients of the MCP servers may do."""
 
-    hosts: Words = ()
+    hosts: StrList = ()
     """Names the servers are reached by, besides their own address: `tools.example.org:*`."""
-    origins: Words = ()
+    origins: StrList = ()
     """Web pages that may call them. None, unless named."""
     token_file: Path | None = None
     """Hashes of tokens; unset: `mcp-tokens` in `state_dir`. Where there are any, one is needed."""
@@ -37,7 +37,7 @@ class McpSettings(Section):
     """The largest file that can be read or written at once."""
     packages: Packages = ()
     """Python packages that programs find."""
-    network: Words = ()
+    network: StrList = ()
     """Hosts that programs may reach."""
 
 
@@ -46,7 +46,7 @@ class ForeignServerSettings(Section):
 
     command: tuple[str, ...] = ()
     """A program and its arguments. It runs on this machine as you, outside of any sandbox."""
-    url: Address | None = None
+    url: HttpUrl | None = None
     env: Mapping[str, SecretStr] = Field(default_factory=dict[str, SecretStr])
     """Variables for the program, besides a few harmless ones such as PATH and HOME."""
     headers: Mapping[str, SecretStr] = Field(default_factory=dict[str, SecretStr])
@@ -81,9 +81,9 @@ class ToolSettings(Section):
 class ScreeningSettings(Section):
     """What the screen names in code, besides its own list, and what it lets pass."""
 
-    deny_imports: Words = ()
-    deny_calls: Words = ()
-    allow: Words = ()
+    deny_imports: StrList = ()
+    deny_calls: StrList = ()
+    allow: StrList = ()
     """Names of either kind that are all right here."""
 
 
@@ -91,12 +91,12 @@ class MemorySettings(Section):
     """Where failures are kept, and how they are compared."""
 
     store: Literal["sqlite", "chroma"] = "sqlite"
-    chroma_url: Address | None = None
+    chroma_url: HttpUrl | None = None
     """A Chroma server; unset: a folder beside the runs."""
     embedding_model: str = ""
     """Asked for vectors; empty: words are hashed, and nobody is asked. `local:FILE.gguf`, or
     `local:` and the name of a model that was fetched: run on this machine."""
-    embedding_url: Address | None = None
+    embedding_url: HttpUrl | None = None
     """An OpenAI-compatible endpoint; unset: `models.base_url`."""
 
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, SecretStr
 
-from assay.settings.types import Address, Positive, Seconds, Section, Usd, Words
+from assay.settings.types import HttpUrl, Positive, Seconds, Section, StrList, Usd
 
 
 def _database_url(url: SecretStr) -> SecretStr:
@@ -33,9 +33,9 @@ class ServeSettings(Section):
     host: Annotated[str, Field(min_length=1)] = "127.0.0.1"
     """Where to listen. Anything but this machine needs keys."""
     port: Annotated[int, Field(ge=0, le=65535)] = 8000
-    names: Words = ()
+    names: StrList = ()
     """Names it is reached by, besides addresses in numbers: `assay.example.org`."""
-    origins: Words = ()
+    origins: StrList = ()
     """Foreign web pages that may call it: `https://notes.example.org`. None, unless named."""
     require_keys: bool = False
     """Whether a key is needed although there is none yet."""
@@ -44,7 +44,7 @@ class ServeSettings(Section):
     database: DatabaseUrl | None = None
     """A PostgreSQL server; unset: `serve.sqlite` in `state_dir`."""
     quota: QuotaSettings = Field(default_factory=QuotaSettings)
-    models: Words = ()
+    models: StrList = ()
     """Models that may be asked for, by name; empty: `models.default` and every provider's."""
     conversations: Positive = 256
     """Open at once; the one unused for longest is closed for another, and opened again on need."""
@@ -66,7 +66,7 @@ class ServeSettings(Section):
     """Of one address; raise it behind a proxy, which has one address for all its clients."""
     drain_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 20.0
     """How long turns may go on after the order to end; runs are taken up after the restart."""
-    otlp_endpoint: Address | None = None
+    otlp_endpoint: HttpUrl | None = None
     """Where traces go, over OTLP and HTTP; unset: nowhere."""
     trace_content: bool = False
     """Whether traces hold what was said and run, besides names and numbers."""

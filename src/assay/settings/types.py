@@ -39,13 +39,13 @@ _NEXT_PACKAGE: Final = re.compile(r",(?=\s*\w)(?![^\[]*\])")
 Positive = Annotated[int, Field(gt=0)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Usd = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Address = Annotated[str, AfterValidator(_http_address)]
+HttpUrl = Annotated[str, AfterValidator(_http_address)]
 WithCommas = BeforeValidator(_split)
 """For a list that may also be given as one text: `a, b`."""
-Words = Annotated[tuple[str, ...], WithCommas]
+StrList = Annotated[tuple[str, ...], WithCommas]
 Paths = Annotated[tuple[Path, ...], WithCommas]
 Packages = Annotated[tuple[str, ...], BeforeValidator(_split_between_packages)]
-WordGroups = Annotated[tuple[tuple[str, ...], ...], BeforeValidator(_split_twice)]
+StrLists = Annotated[tuple[tuple[str, ...], ...], BeforeValidator(_split_twice)]
 """Lists in a list, which may also be given as one text: `a, b; c`."""
 
 

@@ -18,8 +18,8 @@ from typing import Final, Self
 from anyio import to_thread
 
 from assay.contracts.chat import (
-    CellPrinted,
-    DialogueEvent,
+    CellOutputDelta,
+    ChatEvent,
     Exhibit,
     ExhibitSource,
     is_passing,
@@ -28,14 +28,14 @@ from assay.contracts.errors import JournalError, UsageError
 from assay.contracts.workspace import Tree, TreeFile
 from assay.storage import lock
 from assay.storage.codec import dialogue_from_json, event_to_json, fields_of, line_of
-from assay.storage.jsonl import LineFile, whole_lines
+from assay.storage.jsonl import JsonlFile, whole_lines
 from assay.storage.secure_files import make_folder, write_file
 
 EVENTS: Final = "events.jsonl"
 FILES: Final = "files"
 ARTIFACTS: Final = "artifacts"
 
-DialogueListener = Callable[[DialogueEvent], None]
+DialogueListener = Callable[[ChatEvent], None]
 """Called in the event loop with each event, after it was written. Must not block."""
 
 _NOT_IN_A_NAME: Final = re.compile(r"[^A-Za-z0-9._-]+")
@@ -44,7 +44,7 @@ _TRIES: Final = 10_000
 
 
 class SessionRecord:
-    """Keeps the `DialogueRecord` port. Open while its `async with` lasts, by one process at a time.
+    """Keeps the `ChatLog` port. Open while its `async with` lasts, by one process at a time.
 
     Raises:
         UsageError: On entering, if another process has the conversation open.
@@ -60,7 +60,7 @@ class SessionRecord:
         sync_later: bool = False,
     ) -> None:
         self.folder = folder
-        self.events: tuple[DialogueEvent, ...] = ()
+        self.events: tuple[ChatEvent, ...] = ()
         """What had happened when it was opened."""
         self._listeners = listeners
         self._clock = clock
@@ -91,11 +91,11 @@ class SessionRecord:
     def _open(self, stack: AsyncExitStack) -> None:
         for name in (FILES, ARTIFACTS):
             make_folder(self.folder / name)
-        self._lines = LineFile(self.folder / EVENTS)
+        self._lines = JsonlFile(self.folder / EVENTS)
         stack.callback(self._lines.close)
         self.events = tuple(_events(self.folder / EVENTS, self._lines.found))
 
-    def emit(self, event: DialogueEvent) -> None:
+    def emit(self, event: ChatEvent) -> None:
         """Write an event down for good unless it only passes by, then tell everyone who listens."""
         if not is_passing(event):
             fields = {"at": self._clock(), "event": event_to_json(event)}
@@ -107,7 +107,7 @@ class SessionRecord:
                 )
             try:
                 # What a cell prints is not worth waiting for the disk: its end is.
-                if self._sync_later or isinstance(event, CellPrinted):
+                if self._sync_later or isinstance(event, CellOutputDelta):
                     self._lines.append_at_once(line_of(fields))
                 else:
                     self._lines.append_durably(line_of(fields))
@@ -185,7 +185,7 @@ class SessionRecord:
         return Tree(files=found)
 
 
-def read_session_events(folder: Path) -> tuple[DialogueEvent, ...]:
+def read_session_events(folder: Path) -> tuple[ChatEvent, ...]:
     """Read a conversation, also while somebody has it open. A line that is cut off is left out.
 
     Raises:
@@ -198,7 +198,7 @@ def read_session_events(folder: Path) -> tuple[DialogueEvent, ...]:
         raise JournalError(f"{str(path)!r} cannot be read: {error.strerror}") from error
 
 
-def _events(path: Path, lines: list[bytes]) -> Iterator[DialogueEvent]:
+def _events(path: Path, lines: list[bytes]) -> Iterator[ChatEvent]:
     for number, line in enumerate(lines, 1):
         try:
             yield dialogue_from_json(fields_of(line).get("event"))

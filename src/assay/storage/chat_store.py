@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
 
-from assay.contracts.chat import TurnBegan
+from assay.contracts.chat import TurnStarted
 from assay.contracts.errors import JournalError, UsageError
 from assay.storage import lock
 from assay.storage.chat_log import EVENTS, read_session_events
@@ -139,7 +139,7 @@ class SessionStore:
             messages = [
                 event.message
                 for event in read_session_events(place)
-                if isinstance(event, TurnBegan)
+                if isinstance(event, TurnStarted)
             ]
             turns = len(messages)
             title = title or (" ".join(messages[0].split())[:_TITLE_CHARS] if messages else "")

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, TypeVar, cast
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from assay.contracts.chat import DialogueEvent
+from assay.contracts.chat import ChatEvent
 from assay.contracts.errors import JournalError, UsageError
 from assay.contracts.events import RunEvent
 from assay.contracts.goal import Goal
@@ -26,8 +26,8 @@ def _events() -> TypeAdapter[RunEvent]:
 
 
 @cache
-def _dialogues() -> TypeAdapter[DialogueEvent]:
-    return TypeAdapter(Annotated[DialogueEvent, Field(discriminator="kind")])
+def _dialogues() -> TypeAdapter[ChatEvent]:
+    return TypeAdapter(Annotated[ChatEvent, Field(discriminator="kind")])
 
 
 @cache
@@ -35,7 +35,7 @@ def _goals() -> TypeAdapter[Goal]:
     return TypeAdapter(Goal)
 
 
-def event_to_json(event: RunEvent | DialogueEvent) -> dict[str, Any]:
+def event_to_json(event: RunEvent | ChatEvent) -> dict[str, Any]:
     """All that an event says, defaults too: they may change, and the event did not."""
     return jsonable(event)
 
@@ -49,7 +49,7 @@ def event_from_json(fields: object) -> RunEvent:
     return _read(_events(), fields, "an event")
 
 
-def dialogue_from_json(fields: object) -> DialogueEvent:
+def dialogue_from_json(fields: object) -> ChatEvent:
     """Read an event of a conversation back.
 
     Raises:

@@ -23,7 +23,7 @@ from assay.contracts.workspace import Tree
 from assay.storage import lock
 from assay.storage.blob_store import BlobStore
 from assay.storage.codec import event_from_json, event_to_json, fields_of, line_of
-from assay.storage.jsonl import LineFile, whole_lines
+from assay.storage.jsonl import JsonlFile, whole_lines
 from assay.storage.secure_files import make_folder, sync_folder
 
 EVENTS: Final = "events.jsonl"
@@ -138,9 +138,9 @@ class DiskJournal:
 
     def _open(self, stack: AsyncExitStack) -> None:
         self._blobs.prepare()
-        self._events = LineFile(self.folder / EVENTS)
+        self._events = JsonlFile(self.folder / EVENTS)
         stack.callback(self._events.close)
-        self._kept = LineFile(self.folder / KEPT)
+        self._kept = JsonlFile(self.folder / KEPT)
         stack.callback(self._kept.close)
         sync_folder(self.folder)
         for _, fields in _numbered_fields(self.folder / EVENTS, self._events.found):

@@ -11,7 +11,7 @@ _BLOCK: Final = 1 << 16
 _ENDS_OF_A_LINE: Final = 2
 
 
-class LineFile:
+class JsonlFile:
     """An open file of lines."""
 
     def __init__(self, path: Path) -> None:

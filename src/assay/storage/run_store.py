@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from assay.contracts.errors import JournalError, UsageError
 from assay.contracts.events import AttemptStarted, BudgetUsed, RunEnded, RunEvent
-from assay.contracts.goal import Goal, Outcome, Status
+from assay.contracts.goal import Goal, RunResult, Status
 from assay.contracts.messages import Usage
 from assay.storage import lock
 from assay.storage.codec import event_from_json, fields_of, goal_from_json, goal_to_json, line_of
@@ -90,7 +90,7 @@ class RunSummary:
     model: str = ""
     attempts: int = 0
     usage: Usage = field(default_factory=Usage)
-    outcome: Outcome | None = None
+    outcome: RunResult | None = None
     trouble: str = ""
     """Why it is `damaged`."""
 
@@ -296,7 +296,7 @@ class RunStore:
         )
 
 
-def _progress(folder: Path) -> tuple[Outcome | None, int, Usage]:
+def _progress(folder: Path) -> tuple[RunResult | None, int, Usage]:
     """How far a run came: its outcome if it has one, attempts, usage."""
     newest = _last_event(folder)
     if isinstance(newest, RunEnded):

@@ -9,8 +9,8 @@ from dataclasses import fields
 from enum import Enum
 from typing import Any, Final
 
-from assay.contracts.chat import CellPrinted, DialogueEvent, is_passing
-from assay.contracts.events import OutputArrived, RunEnded, RunEvent, TextArrived
+from assay.contracts.chat import CellOutputDelta, ChatEvent, is_passing
+from assay.contracts.events import OutputDelta, RunEnded, RunEvent, TextDelta
 from assay.contracts.messages import Usage
 
 _RUNS: Final = logging.getLogger("assay.run")
@@ -19,11 +19,11 @@ _TOLD: Final = frozenset({"model", "tool", "status"})
 """Texts that are names and nothing else."""
 
 
-def note_run(run: str) -> Callable[[RunEvent], None]:
+def log_run_events(run: str) -> Callable[[RunEvent], None]:
     """Return a listener that writes the course of a run into the log."""
 
     def note(event: RunEvent) -> None:
-        if isinstance(event, TextArrived | OutputArrived):
+        if isinstance(event, TextDelta | OutputDelta):
             return
         more = facts_of(event.outcome) if isinstance(event, RunEnded) else {}
         _RUNS.info("%s", event.kind, extra={"run": run} | facts_of(event) | more)
@@ -31,11 +31,11 @@ def note_run(run: str) -> Callable[[RunEvent], None]:
     return note
 
 
-def note_dialogue(session: str) -> Callable[[DialogueEvent], None]:
+def note_dialogue(session: str) -> Callable[[ChatEvent], None]:
     """Return a listener that writes the course of a conversation into the log."""
 
-    def note(event: DialogueEvent) -> None:
-        if not is_passing(event) and not isinstance(event, CellPrinted):
+    def note(event: ChatEvent) -> None:
+        if not is_passing(event) and not isinstance(event, CellOutputDelta):
             _CONVERSATIONS.info("%s", event.kind, extra={"session": session} | facts_of(event))
 
     return note

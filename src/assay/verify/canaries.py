@@ -15,7 +15,7 @@ import anyio
 
 from assay.contracts.errors import SandboxUnavailableError, WorkspaceError
 from assay.contracts.ports import Sandbox
-from assay.contracts.verdict import Finding, Trick
+from assay.contracts.verdict import Finding, TamperKind
 
 _CLEAN_UP_S: Final = 10
 _WORDS: Final = (
@@ -95,7 +95,7 @@ async def _restore(
     explanation = f"{path} was rewritten while its tests ran"
     return (
         Finding(
-            trick=Trick.CHANGED_WHILE_TESTED,
+            trick=TamperKind.CHANGED_WHILE_TESTED,
             severity="forgery",
             explanation=explanation,
             path=path,

@@ -6,10 +6,10 @@ from typing import Final
 from assay.contracts.errors import WorkspaceError
 from assay.contracts.execution import FileInfo
 from assay.contracts.ports import Sandbox
-from assay.contracts.verdict import Finding, Severity, Trick
+from assay.contracts.verdict import Finding, Severity, TamperKind
 from assay.contracts.workspace import Tree
 from assay.verify.judged_tree import is_protected
-from assay.verify.spec import Case
+from assay.verify.spec import VerificationSpec
 
 _STEERING: Final = frozenset(
     {"conftest.py", "pytest.ini", "sitecustomize.py", "usercustomize.py", "tox.ini", "setup.cfg"}
@@ -17,7 +17,9 @@ _STEERING: Final = frozenset(
 _REPORT_BYTES: Final = 4096
 
 
-async def changed_files(case: Case, sandbox: Sandbox, tree: Tree) -> tuple[Finding, ...]:
+async def changed_files(
+    case: VerificationSpec, sandbox: Sandbox, tree: Tree
+) -> tuple[Finding, ...]:
     """Compare a sandbox with what was written into it; new files of the tests are their own."""
     now = {info.path: info for info in await sandbox.list_files()}
     findings: list[Finding] = []
@@ -44,7 +46,7 @@ async def _is_same(sandbox: Sandbox, info: FileInfo | None, content: bytes) -> b
         return False
 
 
-def _changed(case: Case, tree: Tree, path: PurePosixPath) -> Finding:
+def _changed(case: VerificationSpec, tree: Tree, path: PurePosixPath) -> Finding:
     proposed = tree.files[path] != case.pristine.files.get(path)
     judges = is_protected(case, path)
     severity: Severity = "forgery" if judges or proposed or path.suffix == ".py" else "note"
@@ -52,10 +54,12 @@ def _changed(case: Case, tree: Tree, path: PurePosixPath) -> Finding:
 
 
 def _finding(severity: Severity, path: PurePosixPath, said: str) -> Finding:
-    return Finding(trick=Trick.CHANGED_WHILE_TESTED, severity=severity, explanation=said, path=path)
+    return Finding(
+        trick=TamperKind.CHANGED_WHILE_TESTED, severity=severity, explanation=said, path=path
+    )
 
 
-def _asks_for(case: Case, path: PurePosixPath) -> bool:
+def _asks_for(case: VerificationSpec, path: PurePosixPath) -> bool:
     return any(path.name in command for command in case.checks)
 
 
@@ -67,5 +71,7 @@ async def _report_of_others(sandbox: Sandbox, path: PurePosixPath) -> tuple[Find
     if b"<testsuite" not in text[:_REPORT_BYTES]:
         return ()
     said = f"{path} is a report of tests that no runner was asked to write"
-    finding = Finding(trick=Trick.FORGED_REPORT, severity="forgery", explanation=said, path=path)
+    finding = Finding(
+        trick=TamperKind.FORGED_REPORT, severity="forgery", explanation=said, path=path
+    )
     return (finding,)

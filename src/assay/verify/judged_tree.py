@@ -13,12 +13,12 @@ from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 from typing import Final
 
-from assay.contracts.verdict import Finding, Severity, Trick
+from assay.contracts.verdict import Finding, Severity, TamperKind
 from assay.contracts.workspace import FileChange, Tree, TreeFile, changes_between
 from assay.sandbox.tree_io import build_folders, is_work
 from assay.verify.build_files import is_build_file, steers_tests
 from assay.verify.python_tests import is_test_file
-from assay.verify.spec import Case
+from assay.verify.spec import VerificationSpec
 
 _TEST_FOLDERS: Final = frozenset({"tests", "test"})
 _STARTUP: Final = frozenset({"sitecustomize.py", "usercustomize.py", "pyvenv.cfg"})
@@ -140,13 +140,13 @@ _UNSEEN: Final = ("pom.xml", "*.gradle", "*.gradle.kts")
 
 
 def judged_tree(
-    case: Case,
+    case: VerificationSpec,
     proposal: Tree,
     configuration: Iterable[str],
     folders: Iterable[PurePosixPath] = (),
 ) -> tuple[Tree, tuple[Finding, ...]]:
     """Return the tree to judge, and what was left out of it; checks are run in `folders`."""
-    sieve = _Sieve(
+    sieve = _ChangeFilter(
         case=case,
         proposal=proposal,
         configuration=tuple(configuration),
@@ -172,7 +172,7 @@ def judged_tree(
     return tree, tuple(findings)
 
 
-def is_protected(case: Case, path: PurePosixPath) -> bool:
+def is_protected(case: VerificationSpec, path: PurePosixPath) -> bool:
     """Whether a file is one of those that judge, or lies in a folder of them."""
     return any(path == root or root in path.parents for root in case.protected)
 
@@ -190,14 +190,14 @@ def matches(path: PurePosixPath, patterns: Iterable[str]) -> bool:
 
 
 def _is_kept(finding: Finding) -> bool:
-    if finding.trick is Trick.RUNNER_CONFIG:
+    if finding.trick is TamperKind.RUNNER_CONFIG:
         return finding.severity == "doubt"
-    return finding.trick is Trick.SHADOWED_RUNNER and finding.severity != "forgery"
+    return finding.trick is TamperKind.SHADOWED_RUNNER and finding.severity != "forgery"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Sieve:
-    case: Case
+class _ChangeFilter:
+    case: VerificationSpec
     proposal: Tree
     configuration: tuple[str, ...]
     folders: frozenset[PurePosixPath]
@@ -213,7 +213,7 @@ class _Sieve:
             severity: Severity = "forgery" if behind else "note"
             what = f"where {behind[0]} must be" if behind else "and is not taken along"
             yield Finding(
-                trick=Trick.LINKED_FILE,
+                trick=TamperKind.LINKED_FILE,
                 severity=severity,
                 explanation=f"{link} is a link or a special file, {what}",
                 path=link,
@@ -225,7 +225,9 @@ class _Sieve:
         if change.kind == "deleted" and any(
             link == path or link in path.parents for link in self.proposal.links
         ):
-            return _finding(Trick.LINKED_FILE, "forgery", path, "is gone: a link is in its place")
+            return _finding(
+                TamperKind.LINKED_FILE, "forgery", path, "is gone: a link is in its place"
+            )
         return (
             self._startup(change)
             or self._configuration(change)
@@ -240,13 +242,16 @@ class _Sieve:
         path = change.path
         if path.name in _STARTUP or path.suffix == ".pth":
             return _finding(
-                Trick.STARTUP_HOOK, "forgery", path, f"was {change.kind}: it runs before the tests"
+                TamperKind.STARTUP_HOOK,
+                "forgery",
+                path,
+                f"was {change.kind}: it runs before the tests",
             )
         if any(part.endswith((".dist-info", ".egg-info")) for part in path.parts):
             text = self.proposal.text(path) or ""
             severity: Severity = "forgery" if "pytest11" in text else "note"
             return _finding(
-                Trick.STARTUP_HOOK, severity, path, "is the record of an installed package"
+                TamperKind.STARTUP_HOOK, severity, path, "is the record of an installed package"
             )
         return None
 
@@ -259,7 +264,7 @@ class _Sieve:
         speaks = words is None or any(word in text for text in texts for word in words)
         severity: Severity = "forgery" if speaks else "note"
         said = f"was {change.kind}: it steers the tests, and comes from the goal alone"
-        return _finding(Trick.RUNNER_CONFIG, severity, path, said)
+        return _finding(TamperKind.RUNNER_CONFIG, severity, path, said)
 
     def _build(self, change: FileChange) -> Finding | None:
         """How it is built may be part of a solution; what that says of tests is not."""
@@ -272,21 +277,23 @@ class _Sieve:
         # By the reports of these tools alone, a test that is left out would not be missed.
         sure = change.kind != "added" and matches(path, _UNSEEN)
         said = f"was {change.kind}: it says something else about the tests"
-        return _finding(Trick.RUNNER_CONFIG, "forgery" if sure else "doubt", path, said)
+        return _finding(TamperKind.RUNNER_CONFIG, "forgery" if sure else "doubt", path, said)
 
     def _tests(self, change: FileChange) -> Finding | None:
         path = change.path
         if is_protected(self.case, path):
             if change.kind == "deleted":
-                return _finding(Trick.TESTS_DELETED, "forgery", path, "was deleted")
+                return _finding(TamperKind.TESTS_DELETED, "forgery", path, "was deleted")
             if change.kind == "modified":
-                return _finding(Trick.TESTS_CHANGED, "forgery", path, "was changed")
+                return _finding(TamperKind.TESTS_CHANGED, "forgery", path, "was changed")
             severity: Severity = "forgery" if path.name == "__init__.py" else "note"
             return _finding(
-                Trick.TESTS_CHANGED, severity, path, "was added among the tests, and left out"
+                TamperKind.TESTS_CHANGED, severity, path, "was added among the tests, and left out"
             )
         if change.kind == "added" and self._shadows_test(path):
-            return _finding(Trick.TESTS_CHANGED, "forgery", path, "takes the place of a test file")
+            return _finding(
+                TamperKind.TESTS_CHANGED, "forgery", path, "takes the place of a test file"
+            )
         return None
 
     def _shadows_test(self, path: PurePosixPath) -> bool:
@@ -305,14 +312,14 @@ class _Sieve:
         file = self.proposal.files[path]
         if path.name in _PROGRAMS and (file.executable or file.content.startswith(b"#!")):
             return _finding(
-                Trick.SHADOWED_RUNNER, "forgery", path, f"poses as the program {path.name}"
+                TamperKind.SHADOWED_RUNNER, "forgery", path, f"poses as the program {path.name}"
             )
         if path.suffix not in {".py", ".so", ".pyd"}:
             return None
         for name in self._importable_as(path):
             if name in _LEANED_ON:
                 return _finding(
-                    Trick.SHADOWED_RUNNER, "forgery", path, f"stands in for the module {name}"
+                    TamperKind.SHADOWED_RUNNER, "forgery", path, f"stands in for the module {name}"
                 )
             if name in sys.stdlib_module_names or _is_installed(name):
                 # It may well be what the goal asks for; then nobody else can tell either.
@@ -321,7 +328,7 @@ class _Sieve:
                 said = f"has the name of the module {name}" + (
                     ", which the tests use" if used else ""
                 )
-                return _finding(Trick.SHADOWED_RUNNER, severity, path, said)
+                return _finding(TamperKind.SHADOWED_RUNNER, severity, path, said)
         return None
 
     def _is_used_by_tests(self, name: str) -> bool:
@@ -350,13 +357,16 @@ class _Sieve:
         if not self.case.pristine.why_withheld(path):
             return None
         said = "was withheld from the run, so the person's own stays as it is; left out"
-        return _finding(Trick.NOT_ALLOWED, "note", path, said)
+        return _finding(TamperKind.NOT_ALLOWED, "note", path, said)
 
     def _outside(self, path: PurePosixPath) -> Finding | None:
         if not self.case.allowed or matches(path, self.case.allowed):
             return None
         return _finding(
-            Trick.NOT_ALLOWED, "note", path, "is none of the files that may be changed; left out"
+            TamperKind.NOT_ALLOWED,
+            "note",
+            path,
+            "is none of the files that may be changed; left out",
         )
 
 
@@ -368,5 +378,5 @@ def _is_installed(name: str) -> bool:
     return spec is not None and spec.loader is not None and name not in _TEST_FOLDERS
 
 
-def _finding(trick: Trick, severity: Severity, path: PurePosixPath, said: str) -> Finding:
+def _finding(trick: TamperKind, severity: Severity, path: PurePosixPath, said: str) -> Finding:
     return Finding(trick=trick, severity=severity, explanation=f"{path} {said}", path=path)

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from assay.contracts.verdict import Severity, Trick
+from assay.contracts.verdict import Severity, TamperKind
 
 RUNNERS: Final = frozenset({"pytest", "_pytest", "unittest", "pluggy", "nose"})
 TEST_VARIABLES: Final = ("PYTEST", "UNITTEST", "TOX_", "ASSAY", "CI")
@@ -15,30 +15,34 @@ REPORTS: Final = (
     "conftest.py",
 )
 
-Say = tuple[Trick, Severity, str]
+Say = tuple[TamperKind, Severity, str]
 CALLS: Final[dict[str, Say]] = {
-    "os._exit": (Trick.EARLY_EXIT, "forgery", "ends the process without a word"),
-    "os.abort": (Trick.EARLY_EXIT, "doubt", "ends the process without a word"),
-    "os.kill": (Trick.EARLY_EXIT, "doubt", "sends signals"),
-    "os.killpg": (Trick.EARLY_EXIT, "doubt", "sends signals"),
-    "signal.raise_signal": (Trick.EARLY_EXIT, "doubt", "sends signals"),
-    "gc.get_objects": (Trick.PATCHED_RUNNER, "forgery", "looks through all objects in memory"),
-    "gc.get_referrers": (Trick.PATCHED_RUNNER, "forgery", "looks for who holds an object"),
-    "gc.get_referents": (Trick.PATCHED_RUNNER, "doubt", "looks for what an object holds"),
-    "sys._getframe": (Trick.DETECTS_VERIFIER, "doubt", "looks at who is calling"),
-    "sys._current_frames": (Trick.DETECTS_VERIFIER, "forgery", "looks at who is running"),
-    "inspect.stack": (Trick.DETECTS_VERIFIER, "doubt", "looks at who is calling"),
-    "inspect.currentframe": (Trick.DETECTS_VERIFIER, "doubt", "looks at who is calling"),
-    "sys.settrace": (Trick.PATCHED_RUNNER, "forgery", "watches every step of the process"),
-    "sys.setprofile": (Trick.PATCHED_RUNNER, "forgery", "watches every call of the process"),
-    "sys.addaudithook": (Trick.PATCHED_RUNNER, "forgery", "watches the process"),
-    "threading.settrace": (Trick.PATCHED_RUNNER, "forgery", "watches every step of the process"),
-    "os.fork": (Trick.CHANGED_WHILE_TESTED, "doubt", "starts a process beside the tests"),
-    "os.setsid": (Trick.CHANGED_WHILE_TESTED, "doubt", "leaves the session of its process"),
-    "os.dup2": (Trick.FORGED_REPORT, "doubt", "redirects what the process writes"),
-    "pytest.skip": (Trick.TESTS_SKIPPED, "forgery", "skips the test that calls it"),
-    "pytest.exit": (Trick.EARLY_EXIT, "forgery", "ends the run of the tests"),
-    "pytest.xfail": (Trick.TESTS_SKIPPED, "forgery", "excuses the test that calls it"),
+    "os._exit": (TamperKind.EARLY_EXIT, "forgery", "ends the process without a word"),
+    "os.abort": (TamperKind.EARLY_EXIT, "doubt", "ends the process without a word"),
+    "os.kill": (TamperKind.EARLY_EXIT, "doubt", "sends signals"),
+    "os.killpg": (TamperKind.EARLY_EXIT, "doubt", "sends signals"),
+    "signal.raise_signal": (TamperKind.EARLY_EXIT, "doubt", "sends signals"),
+    "gc.get_objects": (TamperKind.PATCHED_RUNNER, "forgery", "looks through all objects in memory"),
+    "gc.get_referrers": (TamperKind.PATCHED_RUNNER, "forgery", "looks for who holds an object"),
+    "gc.get_referents": (TamperKind.PATCHED_RUNNER, "doubt", "looks for what an object holds"),
+    "sys._getframe": (TamperKind.DETECTS_VERIFIER, "doubt", "looks at who is calling"),
+    "sys._current_frames": (TamperKind.DETECTS_VERIFIER, "forgery", "looks at who is running"),
+    "inspect.stack": (TamperKind.DETECTS_VERIFIER, "doubt", "looks at who is calling"),
+    "inspect.currentframe": (TamperKind.DETECTS_VERIFIER, "doubt", "looks at who is calling"),
+    "sys.settrace": (TamperKind.PATCHED_RUNNER, "forgery", "watches every step of the process"),
+    "sys.setprofile": (TamperKind.PATCHED_RUNNER, "forgery", "watches every call of the process"),
+    "sys.addaudithook": (TamperKind.PATCHED_RUNNER, "forgery", "watches the process"),
+    "threading.settrace": (
+        TamperKind.PATCHED_RUNNER,
+        "forgery",
+        "watches every step of the process",
+    ),
+    "os.fork": (TamperKind.CHANGED_WHILE_TESTED, "doubt", "starts a process beside the tests"),
+    "os.setsid": (TamperKind.CHANGED_WHILE_TESTED, "doubt", "leaves the session of its process"),
+    "os.dup2": (TamperKind.FORGED_REPORT, "doubt", "redirects what the process writes"),
+    "pytest.skip": (TamperKind.TESTS_SKIPPED, "forgery", "skips the test that calls it"),
+    "pytest.exit": (TamperKind.EARLY_EXIT, "forgery", "ends the run of the tests"),
+    "pytest.xfail": (TamperKind.TESTS_SKIPPED, "forgery", "excuses the test that calls it"),
     **dict.fromkeys(
         # What those raise; raised by name, they need no call.
         (
@@ -48,40 +52,52 @@ CALLS: Final[dict[str, Say]] = {
             *("_pytest.outcomes.Skipped", "_pytest.outcomes.XFailed"),
             *("unittest.SkipTest", "unittest.case.SkipTest"),
         ),
-        (Trick.TESTS_SKIPPED, "forgery", "skips the test that calls it"),
+        (TamperKind.TESTS_SKIPPED, "forgery", "skips the test that calls it"),
     ),
 }
 AT_IMPORT: Final[dict[str, Say]] = {
-    "atexit.register": (Trick.CHANGED_WHILE_TESTED, "doubt", "leaves something to do at the end"),
-    "subprocess.Popen": (Trick.CHANGED_WHILE_TESTED, "doubt", "starts a program when imported"),
-    "subprocess.run": (Trick.CHANGED_WHILE_TESTED, "doubt", "starts a program when imported"),
-    "subprocess.call": (Trick.CHANGED_WHILE_TESTED, "doubt", "starts a program when imported"),
-    "os.system": (Trick.CHANGED_WHILE_TESTED, "doubt", "starts a program when imported"),
-    "os.popen": (Trick.CHANGED_WHILE_TESTED, "doubt", "starts a program when imported"),
-    "os.spawnv": (Trick.CHANGED_WHILE_TESTED, "doubt", "starts a program when imported"),
-    "threading.Thread": (Trick.CHANGED_WHILE_TESTED, "doubt", "starts a thread when imported"),
-    "multiprocessing.Process": (Trick.CHANGED_WHILE_TESTED, "doubt", "starts a process on import"),
-    "sys.exit": (Trick.EARLY_EXIT, "forgery", "ends the process when imported"),
-    "exit": (Trick.EARLY_EXIT, "forgery", "ends the process when imported"),
-    "quit": (Trick.EARLY_EXIT, "forgery", "ends the process when imported"),
+    "atexit.register": (
+        TamperKind.CHANGED_WHILE_TESTED,
+        "doubt",
+        "leaves something to do at the end",
+    ),
+    "subprocess.Popen": (
+        TamperKind.CHANGED_WHILE_TESTED,
+        "doubt",
+        "starts a program when imported",
+    ),
+    "subprocess.run": (TamperKind.CHANGED_WHILE_TESTED, "doubt", "starts a program when imported"),
+    "subprocess.call": (TamperKind.CHANGED_WHILE_TESTED, "doubt", "starts a program when imported"),
+    "os.system": (TamperKind.CHANGED_WHILE_TESTED, "doubt", "starts a program when imported"),
+    "os.popen": (TamperKind.CHANGED_WHILE_TESTED, "doubt", "starts a program when imported"),
+    "os.spawnv": (TamperKind.CHANGED_WHILE_TESTED, "doubt", "starts a program when imported"),
+    "threading.Thread": (TamperKind.CHANGED_WHILE_TESTED, "doubt", "starts a thread when imported"),
+    "multiprocessing.Process": (
+        TamperKind.CHANGED_WHILE_TESTED,
+        "doubt",
+        "starts a process on import",
+    ),
+    "sys.exit": (TamperKind.EARLY_EXIT, "forgery", "ends the process when imported"),
+    "exit": (TamperKind.EARLY_EXIT, "forgery", "ends the process when imported"),
+    "quit": (TamperKind.EARLY_EXIT, "forgery", "ends the process when imported"),
 }
-ACTS: Final[dict[str, tuple[Trick, str]]] = {
+ACTS: Final[dict[str, tuple[TamperKind, str]]] = {
     # What the interpreter tells of, whatever it was called in the source.
     **dict.fromkeys(
         ("exec", "compile", "marshal.loads", "marshal.load", "code.__new__", "function.__new__"),
-        (Trick.HIDDEN_CODE, "makes code from what cannot be read"),
+        (TamperKind.HIDDEN_CODE, "makes code from what cannot be read"),
     ),
     **dict.fromkeys(
         ("gc.get_objects", "gc.get_referrers", "gc.get_referents"),
-        (Trick.PATCHED_RUNNER, "looks through memory"),
+        (TamperKind.PATCHED_RUNNER, "looks through memory"),
     ),
     **dict.fromkeys(
         ("sys.settrace", "sys.setprofile", "sys.addaudithook"),
-        (Trick.PATCHED_RUNNER, "watches the process"),
+        (TamperKind.PATCHED_RUNNER, "watches the process"),
     ),
     **dict.fromkeys(
         ("sys._getframe", "sys._current_frames", "sys._current_exceptions"),
-        (Trick.DETECTS_VERIFIER, "looks at who is calling"),
+        (TamperKind.DETECTS_VERIFIER, "looks at who is calling"),
     ),
     **dict.fromkeys(
         (
@@ -94,13 +110,13 @@ ACTS: Final[dict[str, tuple[Trick, str]]] = {
             "ag_frame",
             "f_code",
         ),
-        (Trick.DETECTS_VERIFIER, "reaches into what runs it"),
+        (TamperKind.DETECTS_VERIFIER, "reaches into what runs it"),
     ),
-    "pickle.find_class": (Trick.HIDDEN_CODE, "unpickles what can run code"),
-    "open": (Trick.READS_TESTS, "opens the tests, or what the system knows of their process,"),
-    "sys.meta_path": (Trick.SHADOWED_RUNNER, "decides what an import gives"),
+    "pickle.find_class": (TamperKind.HIDDEN_CODE, "unpickles what can run code"),
+    "open": (TamperKind.READS_TESTS, "opens the tests, or what the system knows of their process,"),
+    "sys.meta_path": (TamperKind.SHADOWED_RUNNER, "decides what an import gives"),
 }
-OTHER_ACT: Final = (Trick.HIDDEN_CODE, "goes around the interpreter")
+OTHER_ACT: Final = (TamperKind.HIDDEN_CODE, "goes around the interpreter")
 CODE: Final = frozenset({".py", ".so", ".pyd", ".zip", ".egg", ".whl", ".pyz"})
 LOADERS: Final = frozenset(
     [

@@ -11,9 +11,9 @@ from typing import Final, Literal
 
 from assay.contracts.execution import ExecutionResult, OutputChunk, Reason
 from assay.contracts.ports import OnOutput
-from assay.contracts.verdict import CheckReport, Finding, TestResult, TestStatus, Trick
+from assay.contracts.verdict import CheckReport, Finding, TamperKind, TestResult, TestStatus
 from assay.text.truncate import trim
-from assay.verify.runner import CheckOrder, Observation
+from assay.verify.runner import CheckSpec, Observation
 
 MAX_OUTPUT_CHARS: Final = 48_000
 _MAX_REPORT_BYTES: Final = 64 << 20
@@ -48,7 +48,7 @@ _NOT_FOUND: Final = re.compile(r"(?:^|: )([^\s:]+): (?:command )?not found$", re
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Account:
+class RawReport:
     """What a runner made of a check, before anything of it is believed."""
 
     tests: tuple[TestResult, ...] = ()
@@ -63,7 +63,7 @@ class Account:
     """What people should read in place of what was printed."""
 
 
-class Listener:
+class ReportCapture:
     """Passes output on, and keeps a stream that carries a report: all of it, not only a part."""
 
     def __init__(self, stream: Literal["stdout", "stderr"], on_output: OnOutput) -> None:
@@ -102,7 +102,7 @@ def _one_line(text: str) -> str:
 
 
 def conclude(
-    order: CheckOrder, runner: str, result: ExecutionResult, account: Account
+    order: CheckSpec, runner: str, result: ExecutionResult, account: RawReport
 ) -> Observation:
     """Weigh a report against how the process ended."""
     merged = _worst_of_each(account.tests)
@@ -134,7 +134,7 @@ def conclude(
     )
 
 
-def combine(order: CheckOrder, runner: str, parts: Sequence[Observation]) -> Observation:
+def combine(order: CheckSpec, runner: str, parts: Sequence[Observation]) -> Observation:
     """Make one observation of several processes that together were one check."""
     reports = [part.report for part in parts]
     tests = _worst_of_each(test for report in reports for test in report.tests)
@@ -160,12 +160,12 @@ def combine(order: CheckOrder, runner: str, parts: Sequence[Observation]) -> Obs
     )
 
 
-def with_doubt(order: CheckOrder, observation: Observation) -> Observation:
+def with_doubt(order: CheckSpec, observation: Observation) -> Observation:
     """Add that forging would not have been seen, if nothing could be planted among the tests."""
     if not order.canaries or observation.report.canaries_planted or not observation.report.passed:
         return observation
     doubt = Finding(
-        trick=Trick.PATCHED_RUNNER,
+        trick=TamperKind.PATCHED_RUNNER,
         severity="doubt",
         explanation="no test that must fail could be planted, so forging would not be seen",
     )
@@ -227,7 +227,7 @@ def _is_caught(name: str, planted: Iterable[TestResult]) -> bool:
     return bool(own) and all(status in _BAD for status in own)
 
 
-def _explanation(result: ExecutionResult, tests: tuple[TestResult, ...], account: Account) -> str:
+def _explanation(result: ExecutionResult, tests: tuple[TestResult, ...], account: RawReport) -> str:
     """Say why the check did not pass; empty if it did."""
     if result.reason is not Reason.COMPLETED:
         return explain_ending(result)
@@ -257,7 +257,7 @@ def _findings(
     if passed:
         findings.append(
             Finding(
-                trick=Trick.PATCHED_RUNNER,
+                trick=TamperKind.PATCHED_RUNNER,
                 severity="forgery",
                 explanation=f"{len(passed)} planted tests that must fail were reported as passed",
             )
@@ -266,7 +266,7 @@ def _findings(
     if result.exit_code == 0 and failed:
         findings.append(
             Finding(
-                trick=Trick.FORGED_REPORT,
+                trick=TamperKind.FORGED_REPORT,
                 severity="forgery",
                 explanation="the report has failed tests, but the exit code says that all is well",
             )
@@ -275,7 +275,7 @@ def _findings(
     if result.exit_code == 0 and unreported:
         findings.append(
             Finding(
-                trick=Trick.EARLY_EXIT,
+                trick=TamperKind.EARLY_EXIT,
                 severity="forgery",
                 explanation=(
                     f"{len(unreported)} planted tests were not carried out, "

@@ -10,7 +10,7 @@ from assay.contracts.workspace import Tree
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckOrder:
+class CheckSpec:
     """One check to carry out."""
 
     command: str
@@ -72,7 +72,7 @@ class Runner(Protocol):
         """Whether this command is one of this runner's."""
         ...
 
-    def expected(self, order: CheckOrder, tree: Tree) -> frozenset[str]:
+    def expected(self, order: CheckSpec, tree: Tree) -> frozenset[str]:
         """Test ids that must be in the report, found by reading the files, without parameters.
 
         A lower bound: tests that are made at run time cannot be read. A report has them if an id
@@ -82,7 +82,7 @@ class Runner(Protocol):
 
     async def run(
         self,
-        order: CheckOrder,
+        order: CheckSpec,
         sandbox: Sandbox,
         *,
         on_output: OnOutput = ignore_output,

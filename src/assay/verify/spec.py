@@ -8,7 +8,7 @@ from assay.contracts.workspace import Tree
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class VerificationSpec:
     """Everything the verifier needs besides the proposal itself."""
 
     pristine: Tree

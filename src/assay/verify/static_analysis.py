@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from assay.contracts.verdict import Finding, Trick
+from assay.contracts.verdict import Finding, TamperKind
 from assay.contracts.workspace import Tree, changes_between
 from assay.verify import python_rules
 from assay.verify.other_language_rules import signs_in
@@ -53,7 +53,7 @@ def _foreign(path: PurePosixPath, pristine: Tree, judged: Tree) -> Iterator[Find
             )
 
 
-def held_against(pristine: Tree, judged: Tree, seen: Iterable[Finding]) -> tuple[Finding, ...]:
+def attributable(pristine: Tree, judged: Tree, seen: Iterable[Finding]) -> tuple[Finding, ...]:
     """Return what was done by files that a proposal changed, and not by them before."""
     kept: list[Finding] = []
     for finding in seen:
@@ -81,7 +81,7 @@ def _unreadable(path: PurePosixPath, content: bytes) -> tuple[Finding, ...]:
     except (ValueError, RecursionError, MemoryError):
         pass
     said = f"{path} holds code that cannot be read"
-    return (Finding(trick=Trick.HIDDEN_CODE, severity="doubt", explanation=said, path=path),)
+    return (Finding(trick=TamperKind.HIDDEN_CODE, severity="doubt", explanation=said, path=path),)
 
 
 def _decodes(content: bytes) -> bool:
@@ -147,16 +147,16 @@ class _Reader:
         for name in modules:
             top = name.partition(".")[0]
             if top in python_rules.RUNNERS and name.partition(".")[2] != "mock":
-                yield (Trick.PATCHED_RUNNER, "doubt", f"imports the test runner: {top}")
+                yield (TamperKind.PATCHED_RUNNER, "doubt", f"imports the test runner: {top}")
                 return
             if top == "ctypes":
-                yield (Trick.HIDDEN_CODE, "doubt", "imports ctypes, which can change anything")
+                yield (TamperKind.HIDDEN_CODE, "doubt", "imports ctypes, which can change anything")
                 return
             if name.rpartition(".")[2] in self.tests or name in self.tests:
-                yield (Trick.READS_TESTS, "forgery", f"imports the tests: {name}")
+                yield (TamperKind.READS_TESTS, "forgery", f"imports the tests: {name}")
                 return
             if name in {"__main__", "builtins._"}:
-                yield (Trick.DETECTS_VERIFIER, "doubt", "imports the program that runs it")
+                yield (TamperKind.DETECTS_VERIFIER, "doubt", "imports the program that runs it")
 
     def _hidden_call(self, node: ast.Call, name: str) -> Iterator[Say]:
         if (
@@ -164,11 +164,11 @@ class _Reader:
             and node.args
             and not isinstance(node.args[0], ast.Constant)
         ):
-            yield (Trick.HIDDEN_CODE, "doubt", f"runs code that is built at run time: {name}")
+            yield (TamperKind.HIDDEN_CODE, "doubt", f"runs code that is built at run time: {name}")
         if name in {"__import__", "importlib.import_module"} and node.args:
             yield from self._computed_import(node.args[0])
         if name in python_rules.LOADERS or (name == "pickle.loads" and _is_constant(node.args)):
-            yield (Trick.HIDDEN_CODE, "doubt", f"makes code from what cannot be read: {name}")
+            yield (TamperKind.HIDDEN_CODE, "doubt", f"makes code from what cannot be read: {name}")
         if name == "getattr" and len(node.args) > 1:
             yield from _computed_attribute(node.args[1])
 
@@ -187,22 +187,22 @@ class _Reader:
 
     def _computed_import(self, argument: ast.expr) -> Iterator[Say]:
         if not isinstance(argument, ast.Constant):
-            yield (Trick.HIDDEN_CODE, "doubt", "imports a module by a name that is computed")
+            yield (TamperKind.HIDDEN_CODE, "doubt", "imports a module by a name that is computed")
             return
         top = str(argument.value).partition(".")[0]
         if top in python_rules.RUNNERS:
-            yield (Trick.PATCHED_RUNNER, "doubt", f"imports the test runner: {top}")
+            yield (TamperKind.PATCHED_RUNNER, "doubt", f"imports the test runner: {top}")
         elif str(argument.value).rpartition(".")[2] in self.tests:
-            yield (Trick.READS_TESTS, "forgery", f"imports the tests: {argument.value}")
+            yield (TamperKind.READS_TESTS, "forgery", f"imports the tests: {argument.value}")
 
     def _file(self, text: str, called: str) -> Iterator[Say]:
         last = text.rpartition("/")[2]
         if last in self.tests and last.endswith(".py"):
-            yield (Trick.READS_TESTS, "forgery", f"names the test file {text}")
+            yield (TamperKind.READS_TESTS, "forgery", f"names the test file {text}")
         elif any(word in text for word in python_rules.REPORTS) and called.endswith(
             ("open", "Path", "write_text", "write_bytes")
         ):
-            yield (Trick.FORGED_REPORT, "forgery", f"names the report or configuration {text}")
+            yield (TamperKind.FORGED_REPORT, "forgery", f"names the report or configuration {text}")
 
 
 class _Names:
@@ -243,14 +243,14 @@ def _shape(node: ast.AST) -> Iterator[Say]:
         case ast.FunctionDef(name="__eq__" | "__ne__" | "__bool__" | "__contains__"):
             yield from _always(node)
         case ast.Attribute(attr=name) if name in python_rules.INNER:
-            yield (Trick.DETECTS_VERIFIER, "doubt", f"reaches through {name}")
+            yield (TamperKind.DETECTS_VERIFIER, "doubt", f"reaches through {name}")
         case ast.Constant(value=str(text)) if text in python_rules.TOLD_BY_PYTEST:
-            yield (Trick.DETECTS_VERIFIER, "forgery", f"looks for {text}")
+            yield (TamperKind.DETECTS_VERIFIER, "forgery", f"looks for {text}")
         case ast.Constant(value=str(text)) if text in python_rules.INNER:
-            yield (Trick.DETECTS_VERIFIER, "doubt", f"reaches through {text}")
+            yield (TamperKind.DETECTS_VERIFIER, "doubt", f"reaches through {text}")
         case ast.BinOp() | ast.Call() if _pieces(node) in python_rules.SECRET:
             yield (
-                Trick.HIDDEN_CODE,
+                TamperKind.HIDDEN_CODE,
                 "doubt",
                 f"puts the name {_pieces(node)} together from pieces",
             )
@@ -294,17 +294,17 @@ def _assignment(target: ast.expr, names: _Names, *, imported: bool) -> Iterator[
     full = names.full(target.value)
     top = full.partition(".")[0]
     if top in python_rules.RUNNERS or full in python_rules.EVERYONES:
-        yield (Trick.PATCHED_RUNNER, "forgery", f"changes {full} for everyone")
+        yield (TamperKind.PATCHED_RUNNER, "forgery", f"changes {full} for everyone")
     elif not imported or isinstance(target, ast.Subscript):
         return
     elif full == "sys" and target.attr in python_rules.STREAMS:
-        yield (Trick.PATCHED_RUNNER, "doubt", f"replaces sys.{target.attr}")
+        yield (TamperKind.PATCHED_RUNNER, "doubt", f"replaces sys.{target.attr}")
     elif full != "sys" and top in names.foreign:
         yield _patching(full)
 
 
 def _patching(name: str) -> Say:
-    return (Trick.PATCHED_RUNNER, "doubt", f"changes the module {name} when imported")
+    return (TamperKind.PATCHED_RUNNER, "doubt", f"changes the module {name} when imported")
 
 
 def _lookup(node: ast.AST, names: _Names) -> Iterator[Say]:
@@ -340,18 +340,22 @@ def _computed_attribute(node: ast.expr) -> Iterator[Say]:
         case _:
             start = ""
     if len(start) < python_rules.VISIBLE or start.startswith("_"):
-        yield (Trick.HIDDEN_CODE, "doubt", "reaches for an attribute by a name that is computed")
+        yield (
+            TamperKind.HIDDEN_CODE,
+            "doubt",
+            "reaches for an attribute by a name that is computed",
+        )
 
 
 def _all_modules(node: ast.expr, names: _Names) -> Iterator[Say]:
     full = names.full(node)
     if full in {"sys.modules.values", "sys.modules.items", "sys.modules"}:
-        yield (Trick.DETECTS_VERIFIER, "doubt", "goes through all loaded modules")
+        yield (TamperKind.DETECTS_VERIFIER, "doubt", "goes through all loaded modules")
 
 
 def _loaded(node: ast.expr) -> Iterator[Say]:
     if isinstance(node, ast.Constant) and str(node.value).partition(".")[0] in python_rules.RUNNERS:
-        yield (Trick.DETECTS_VERIFIER, "forgery", f"looks whether {node.value} is loaded")
+        yield (TamperKind.DETECTS_VERIFIER, "forgery", f"looks whether {node.value} is loaded")
 
 
 def _clock(left: ast.expr, right: ast.expr, names: _Names) -> Iterator[Say]:
@@ -360,7 +364,7 @@ def _clock(left: ast.expr, right: ast.expr, names: _Names) -> Iterator[Say]:
         fixed = any(isinstance(n, ast.Constant) and isinstance(n.value, int | str)
                     for n in ast.walk(then))  # fmt: skip
         if fixed and any(name.endswith(python_rules.NOW) for name in reads):
-            yield (Trick.DETECTS_VERIFIER, "doubt", "behaves by the date")
+            yield (TamperKind.DETECTS_VERIFIER, "doubt", "behaves by the date")
             return
 
 
@@ -368,7 +372,7 @@ def _variable(node: ast.expr) -> Iterator[Say]:
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         name = node.value
         if name == "CI" or name.startswith(python_rules.TEST_VARIABLES[:-1]):
-            yield (Trick.DETECTS_VERIFIER, "forgery", f"reads the variable {name}")
+            yield (TamperKind.DETECTS_VERIFIER, "forgery", f"reads the variable {name}")
 
 
 def _always(node: ast.FunctionDef) -> Iterator[Say]:
@@ -377,7 +381,7 @@ def _always(node: ast.FunctionDef) -> Iterator[Say]:
         case [ast.Return(value=ast.Constant(value=bool(answer)))]:
             if (node.name == "__ne__") != answer:
                 yield (
-                    Trick.PATCHED_RUNNER,
+                    TamperKind.PATCHED_RUNNER,
                     "doubt",
                     f"defines {node.name} that always says {answer}",
                 )

@@ -10,18 +10,18 @@ from assay.contracts.verdict import (
     CheckReport,
     Finding,
     Grade,
+    TamperKind,
     TestResult,
     TestStatus,
-    Trick,
     Verdict,
 )
 from assay.contracts.workspace import Tree
 from assay.text.plurals import all_of
 from assay.verify.judged_tree import is_protected
 from assay.verify.rewrite_tests import RewrittenTests
-from assay.verify.runner import CheckOrder, Observation, Runner
+from assay.verify.runner import CheckSpec, Observation, Runner
 from assay.verify.runners.python_process import PythonRun
-from assay.verify.spec import Case
+from assay.verify.spec import VerificationSpec
 
 _SHOWN = 3
 _BAD = frozenset({TestStatus.FAILED, TestStatus.ERROR})
@@ -38,7 +38,7 @@ class Check:
     """One check with the runner that understands it."""
 
     runner: Runner
-    order: CheckOrder
+    order: CheckSpec
 
 
 def missing_tests(check: Check, tree: Tree, report: CheckReport) -> tuple[Finding, ...]:
@@ -55,10 +55,10 @@ def missing_tests(check: Check, tree: Tree, report: CheckReport) -> tuple[Findin
     )
     if not missing:
         return ()
-    return (_forgery(Trick.TESTS_MISSING, f"not in the report: {_some(missing)}"),)
+    return (_forgery(TamperKind.TESTS_MISSING, f"not in the report: {_some(missing)}"),)
 
 
-def skipped_tests(case: Case, tree: Tree, report: CheckReport) -> tuple[Finding, ...]:
+def skipped_tests(case: VerificationSpec, tree: Tree, report: CheckReport) -> tuple[Finding, ...]:
     """Tell the skips a person wrote from those that came with the proposal."""
     skipped = [test for test in report.tests if test.status is TestStatus.SKIPPED]
     if not skipped:
@@ -66,12 +66,12 @@ def skipped_tests(case: Case, tree: Tree, report: CheckReport) -> tuple[Finding,
     ours = [test for test in skipped if not _is_excused(case, tree, test)]
     if ours:
         said = f"skipped, though the tests do not ask for it: {_some([t.id for t in ours])}"
-        return (_forgery(Trick.TESTS_SKIPPED, said),)
+        return (_forgery(TamperKind.TESTS_SKIPPED, said),)
     said = f"not run, as the tests say themselves: {_some([t.id for t in skipped])}"
-    return (Finding(trick=Trick.TESTS_SKIPPED, severity="doubt", explanation=said),)
+    return (Finding(trick=TamperKind.TESTS_SKIPPED, severity="doubt", explanation=said),)
 
 
-def _is_excused(case: Case, tree: Tree, test: TestResult) -> bool:
+def _is_excused(case: VerificationSpec, tree: Tree, test: TestResult) -> bool:
     """Whether the file that the skip comes from is the person's, and asks for it."""
     place = test.message.partition(":")[0]
     path = PurePosixPath(place if place.endswith(".py") else test.id.partition("::")[0])
@@ -94,7 +94,7 @@ def _asks_as_before(before: str, now: str, path: PurePosixPath) -> bool:
     return len(_EXCUSE.findall(now)) <= len(_EXCUSE.findall(before))
 
 
-def _judging_files(case: Case) -> Iterator[PurePosixPath]:
+def _judging_files(case: VerificationSpec) -> Iterator[PurePosixPath]:
     return (path for path in case.pristine.files if is_protected(case, path))
 
 
@@ -109,7 +109,7 @@ def compare_repetition(
         return ()
     order = ", in another order" if reverse else ""
     said = f"ended differently when run again{order}: {_some(differing) or 'the whole run'}"
-    return (Finding(trick=Trick.UNSTABLE, severity="doubt", explanation=said),)
+    return (Finding(trick=TamperKind.UNSTABLE, severity="doubt", explanation=said),)
 
 
 def judge_turned_tests(
@@ -118,7 +118,7 @@ def judge_turned_tests(
     """Decide what it means that tests passed which nobody passes honestly."""
     if not turned.complete:
         said = "tests that must fail could not be run to their end"
-        return (Finding(trick=Trick.UNSTABLE, severity="doubt", explanation=said),)
+        return (Finding(trick=TamperKind.UNSTABLE, severity="doubt", explanation=said),)
     # Counted without parameters, which are part of what was changed: a test that comes to none of
     # its assertions passes either way.
     probed = [test.id for test in first.tests if test.passed and same.reached.get(test.id)]
@@ -131,26 +131,26 @@ def judge_turned_tests(
     missed = [name for name in vacuous if _claims(name, tests)]
     if missed:
         said = f"passed without coming to any of its assertions: {_some(missed)}"
-        return (Finding(trick=Trick.TESTS_SKIPPED, severity="doubt", explanation=said),)
+        return (Finding(trick=TamperKind.TESTS_SKIPPED, severity="doubt", explanation=said),)
     if not probed:
         said = "no test has an assertion that could be turned, so forging them would not be seen"
-        return (Finding(trick=Trick.PATCHED_RUNNER, severity="doubt", explanation=said),)
+        return (Finding(trick=TamperKind.PATCHED_RUNNER, severity="doubt", explanation=said),)
     return ()
 
 
 def _passed_turned(passed: list[str], same: PythonRun, tests: RewrittenTests) -> Finding:
     if all(same.reached[name] <= tests.unsure for name in passed):
         said = f"passed although something else was asked: {_some(passed)}"
-        return Finding(trick=Trick.READS_TESTS, severity="doubt", explanation=said)
+        return Finding(trick=TamperKind.READS_TESTS, severity="doubt", explanation=said)
     followed = [n for n in passed if same.reached[n] & tests.constants]
     if followed:
         said = (
             f"passed although what they expect was changed: {_some(followed)}; the answers "
             "come from the tests, or claim to be equal to everything"
         )
-        return _forgery(Trick.READS_TESTS, said)
+        return _forgery(TamperKind.READS_TESTS, said)
     return _forgery(
-        Trick.PATCHED_RUNNER, f"passed although they claim the opposite: {_some(passed)}"
+        TamperKind.PATCHED_RUNNER, f"passed although they claim the opposite: {_some(passed)}"
     )
 
 
@@ -165,7 +165,7 @@ def _bare(name: str) -> str:
 
 
 def conclude(
-    case: Case,
+    case: VerificationSpec,
     tree: Tree,
     checks: Sequence[Check],
     observations: Sequence[Observation],
@@ -174,7 +174,7 @@ def conclude(
     """Weigh everything. Accepted is only what nothing speaks against."""
     unique = tuple(dict.fromkeys(findings))
     reports = tuple(observation.report for observation in observations)
-    reason = _objection(reports, unique)
+    reason = _reject_reason(reports, unique)
     if reason:
         return Verdict(
             accepted=False,
@@ -188,20 +188,20 @@ def conclude(
     doubts = [finding for finding in unique if finding.severity == "doubt"]
     if doubts:
         grades.append(Grade.CHECKED)
-    if any(finding.trick is Trick.PASSED_BEFORE for finding in doubts):
+    if any(finding.trick is TamperKind.PASSED_BEFORE for finding in doubts):
         grades.append(Grade.RAN)
     grade = min(grades, key=lambda g: g.rank)
     return Verdict(
         accepted=True,
         grade=grade,
-        reason=_praise(reports, doubts),
+        reason=_accept_reason(reports, doubts),
         tree=tree.digest,
         reports=reports,
         findings=unique,
     )
 
 
-def _objection(reports: Sequence[CheckReport], findings: Sequence[Finding]) -> str:
+def _reject_reason(reports: Sequence[CheckReport], findings: Sequence[Finding]) -> str:
     forgeries = [finding for finding in findings if finding.severity == "forgery"]
     if forgeries:
         more = f" (and {len(forgeries) - 1} more)" if len(forgeries) > 1 else ""
@@ -217,13 +217,13 @@ def _objection(reports: Sequence[CheckReport], findings: Sequence[Finding]) -> s
     return "" if reports else "there is no check to decide by"
 
 
-def _praise(reports: Sequence[CheckReport], doubts: Sequence[Finding]) -> str:
+def _accept_reason(reports: Sequence[CheckReport], doubts: Sequence[Finding]) -> str:
     tests = sum(test.passed for report in reports for test in report.tests)
     planted = sum(report.canaries_planted for report in reports)
     passed = all_of(tests, "test") if tests else all_of(len(reports), "check")
     caught = f", and {all_of(planted, 'test')} that must fail did" if planted else ""
     # The doubt that lowers the grade most is the reason for it.
-    said = sorted(doubts, key=lambda doubt: doubt.trick is not Trick.PASSED_BEFORE)
+    said = sorted(doubts, key=lambda doubt: doubt.trick is not TamperKind.PASSED_BEFORE)
     doubt = f"; not proven: {said[0].explanation}" if said else ""
     return f"{passed} passed{caught}{doubt}"
 
@@ -233,5 +233,5 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:_SHOWN]) + more
 
 
-def _forgery(trick: Trick, explanation: str) -> Finding:
+def _forgery(trick: TamperKind, explanation: str) -> Finding:
     return Finding(trick=trick, severity="forgery", explanation=explanation)

@@ -25,12 +25,12 @@ from assay.verify.file_integrity import changed_files
 from assay.verify.invert_assertions import Words
 from assay.verify.parse_command import read_invocation
 from assay.verify.rewrite_tests import rewrite_tests
-from assay.verify.runner import CheckOrder, Observation
+from assay.verify.runner import CheckSpec, Observation
 from assay.verify.runners.python_process import Conditions, PythonRun
 from assay.verify.runners.python_pytest import PytestRunner
 from assay.verify.runners.python_unittest import UnittestRunner
-from assay.verify.spec import Case
-from assay.verify.static_analysis import held_against, read_proposal
+from assay.verify.spec import VerificationSpec
+from assay.verify.static_analysis import attributable, read_proposal
 from assay.verify.verdicts import (
     Check,
     compare_repetition,
@@ -58,7 +58,7 @@ _ZONES: Final = ("Pacific/Auckland", "America/Caracas", "Asia/Kathmandu", "UTC-9
 _PythonRunner = PytestRunner | UnittestRunner
 
 
-def judged_tree(case: Case, proposal: Tree) -> tuple[Tree, tuple[Finding, ...]]:
+def judged_tree(case: VerificationSpec, proposal: Tree) -> tuple[Tree, tuple[Finding, ...]]:
     """Return exactly the files that are judged, and what was left out of the proposal."""
     checks = _checks_of(case)
     configuration = {glob for check in checks for glob in check.runner.configuration}
@@ -66,11 +66,11 @@ def judged_tree(case: Case, proposal: Tree) -> tuple[Tree, tuple[Finding, ...]]:
     return pristine.judged_tree(case, proposal, sorted(configuration), folders)
 
 
-def _checks_of(case: Case) -> tuple[Check, ...]:
+def _checks_of(case: VerificationSpec) -> tuple[Check, ...]:
     checks: list[Check] = []
     for command in case.checks:
         argv = split_command(command, case.pristine)
-        order = CheckOrder(
+        order = CheckSpec(
             command=command, argv=argv, protected=case.protected, timeout_s=case.check_s
         )
         checks.append(Check(runner=choose_runner(argv), order=order))
@@ -93,7 +93,7 @@ class Verifier:
         self._limits = replace(limits, output_bytes=max(limits.output_bytes, _REPORT_BYTES))
 
     async def verify(
-        self, case: Case, proposal: Tree, *, on_output: OnOutput = ignore_output
+        self, case: VerificationSpec, proposal: Tree, *, on_output: OnOutput = ignore_output
     ) -> Verdict:
         """Judge a proposal.
 
@@ -113,7 +113,7 @@ class Verifier:
         findings += first.findings + nothing_changed(case, tree)
         for check, observation in zip(checks, first.observations, strict=False):
             findings += observation.findings
-            findings += held_against(case.pristine, tree, observation.seen)
+            findings += attributable(case.pristine, tree, observation.seen)
             if observation.report.tests or observation.report.exit_code == _NO_TESTS:
                 findings += missing_tests(check, tree, observation.report)
                 findings += skipped_tests(case, tree, observation.report)
@@ -126,7 +126,7 @@ class Verifier:
         return conclude(case, tree, checks, first.observations, findings)
 
     async def run_checks(
-        self, case: Case, tree: Tree, *, on_output: OnOutput = ignore_output
+        self, case: VerificationSpec, tree: Tree, *, on_output: OnOutput = ignore_output
     ) -> tuple[Observation, ...]:
         """Run the checks on a tree as it is, without canaries, in a fresh sandbox.
 
@@ -138,11 +138,11 @@ class Verifier:
             checks = _checks_of(case)
             return tuple([await _run(check, sandbox, on_output) for check in checks])
 
-    def _limits_for(self, case: Case) -> Limits:
+    def _limits_for(self, case: VerificationSpec) -> Limits:
         return replace(self._limits, wall_s=max(self._limits.wall_s, case.check_s))
 
     async def _first_run(
-        self, case: Case, checks: Sequence[Check], tree: Tree, on_output: OnOutput
+        self, case: VerificationSpec, checks: Sequence[Check], tree: Tree, on_output: OnOutput
     ) -> _Sitting:
         observations: list[Observation] = []
         async with self._backend.open_sandbox(self._limits_for(case)) as sandbox:
@@ -157,7 +157,7 @@ class Verifier:
 
     async def _second_look(
         self,
-        case: Case,
+        case: VerificationSpec,
         checks: Sequence[Check],
         tree: Tree,
         observations: Sequence[Observation],
@@ -169,7 +169,7 @@ class Verifier:
         return findings
 
     async def _run_rewritten(
-        self, case: Case, check: Check, tree: Tree, first: CheckReport
+        self, case: VerificationSpec, check: Check, tree: Tree, first: CheckReport
     ) -> tuple[Finding, ...]:
         tell, keep, other = (f"_{secrets.token_hex(6)}" for _ in range(3))
         words = Words(tell=tell, keep=keep, other=other)
@@ -192,14 +192,14 @@ class Verifier:
             *also_changed,
             *same.observation.findings,
             *turned.observation.findings,
-            *held_against(case.pristine, tree, same.observation.seen),
-            *held_against(case.pristine, tree, turned.observation.seen),
+            *attributable(case.pristine, tree, same.observation.seen),
+            *attributable(case.pristine, tree, turned.observation.seen),
             *compare_repetition(first, same, reverse=conditions.reverse),
             *judge_turned_tests(first, same, turned, tests),
         )
 
     async def _run_once(
-        self, case: Case, check: Check, tree: Tree, conditions: Conditions
+        self, case: VerificationSpec, check: Check, tree: Tree, conditions: Conditions
     ) -> tuple[PythonRun, tuple[Finding, ...]]:
         assert isinstance(check.runner, _PythonRunner)  # noqa: S101 - chosen by the only caller
         order = replace(check.order, canaries=True)
@@ -210,7 +210,7 @@ class Verifier:
 
     async def _baseline(
         self,
-        case: Case,
+        case: VerificationSpec,
         tree: Tree,
         checks: Sequence[Check],
         verdict: Verdict,
@@ -237,7 +237,7 @@ async def _run(check: Check, sandbox: Sandbox, on_output: OnOutput) -> Observati
     return await check.runner.run(check.order, sandbox, on_output=on_output)
 
 
-def _test_files(case: Case) -> tuple[PurePosixPath, ...]:
+def _test_files(case: VerificationSpec) -> tuple[PurePosixPath, ...]:
     return tuple(p for p in case.pristine.files if pristine.is_protected(case, p))
 
 

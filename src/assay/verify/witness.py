@@ -4,25 +4,25 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import Final
 
-from assay.contracts.verdict import CheckReport, Finding, Trick
+from assay.contracts.verdict import CheckReport, Finding, TamperKind
 from assay.contracts.workspace import Tree, TreeFile, changes_between
 from assay.verify.discovery import find_tests
 from assay.verify.judged_tree import is_protected
 from assay.verify.python_tests import is_test_file
 from assay.verify.runner import Observation
-from assay.verify.spec import Case
+from assay.verify.spec import VerificationSpec
 
 _SHOWN: Final = 3
 
 
-def changed_paths(case: Case, tree: Tree) -> tuple[PurePosixPath, ...]:
+def changed_paths(case: VerificationSpec, tree: Tree) -> tuple[PurePosixPath, ...]:
     """Return the files that the proposal adds, modifies or deletes."""
     if case.changed is not None:
         return case.changed
     return tuple(change.path for change in changes_between(case.pristine, tree))
 
 
-def changed_python(case: Case, tree: Tree) -> tuple[PurePosixPath, ...]:
+def changed_python(case: VerificationSpec, tree: Tree) -> tuple[PurePosixPath, ...]:
     """Return the changed Python files with code in them, without tests."""
     return tuple(
         path
@@ -33,7 +33,7 @@ def changed_python(case: Case, tree: Tree) -> tuple[PurePosixPath, ...]:
     )
 
 
-def removed_python(case: Case, tree: Tree) -> tuple[PurePosixPath, ...]:
+def removed_python(case: VerificationSpec, tree: Tree) -> tuple[PurePosixPath, ...]:
     """Return the Python files that the proposal deletes or empties, without tests."""
     return tuple(
         path
@@ -45,18 +45,18 @@ def removed_python(case: Case, tree: Tree) -> tuple[PurePosixPath, ...]:
     )
 
 
-def added_tests(case: Case, tree: Tree) -> dict[PurePosixPath, TreeFile]:
+def added_tests(case: VerificationSpec, tree: Tree) -> dict[PurePosixPath, TreeFile]:
     """Return the test files that the proposal adds to those that were given."""
     if not case.protected:
         return {}
     return {path: tree.files[path] for path in find_tests(tree) if path not in case.pristine.files}
 
 
-def nothing_changed(case: Case, tree: Tree) -> tuple[Finding, ...]:
+def nothing_changed(case: VerificationSpec, tree: Tree) -> tuple[Finding, ...]:
     """Reject a proposal that leaves every file as it was."""
     if changed_paths(case, tree):
         return ()
-    return (_rejected(Trick.NO_CHANGE, "no file was changed"),)
+    return (_rejected(TamperKind.NO_CHANGE, "no file was changed"),)
 
 
 def not_executed(
@@ -82,15 +82,21 @@ def not_executed(
     others = {name: file for run in runs for name, file in run.elsewhere}
     if not ran and (certain or others):
         return (
-            _rejected(Trick.NOT_EXECUTED, f"the tests do not run the changed files{_from(others)}"),
+            _rejected(
+                TamperKind.NOT_EXECUTED, f"the tests do not run the changed files{_from(others)}"
+            ),
         )
     said = f"changed, and not seen to run in the tests: {_some(missed)}{_from(others)}"
-    return (Finding(trick=Trick.NOT_EXECUTED, severity="doubt", explanation=said, path=missed[0]),)
+    return (
+        Finding(trick=TamperKind.NOT_EXECUTED, severity="doubt", explanation=said, path=missed[0]),
+    )
 
 
 def _perhaps_replaced(removed: Sequence[PurePosixPath]) -> Finding:
     said = f"removed, and the tests may run another copy: {_some(removed)}"
-    return Finding(trick=Trick.NOT_EXECUTED, severity="doubt", explanation=said, path=removed[0])
+    return Finding(
+        trick=TamperKind.NOT_EXECUTED, severity="doubt", explanation=said, path=removed[0]
+    )
 
 
 def says_nothing_new(before: CheckReport, after: CheckReport) -> bool:
@@ -104,7 +110,7 @@ def says_nothing_new(before: CheckReport, after: CheckReport) -> bool:
 def passed_before() -> Finding:
     """Return why the grade is `ran` when every check passed on the untouched files as well."""
     said = "the checks passed on the untouched files as well, so they say nothing about the change"
-    return Finding(trick=Trick.PASSED_BEFORE, severity="doubt", explanation=said)
+    return Finding(trick=TamperKind.PASSED_BEFORE, severity="doubt", explanation=said)
 
 
 def _from(others: dict[str, str]) -> str:
@@ -119,5 +125,5 @@ def _some(paths: Sequence[PurePosixPath]) -> str:
     return ", ".join(map(str, paths[:_SHOWN])) + more
 
 
-def _rejected(trick: Trick, explanation: str) -> Finding:
+def _rejected(trick: TamperKind, explanation: str) -> Finding:
     return Finding(trick=trick, severity="rejected", explanation=explanation)

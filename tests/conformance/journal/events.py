@@ -3,10 +3,10 @@
 from assay.contracts.errors import JournalError
 from assay.contracts.events import (
     AttemptStarted,
-    OutputArrived,
+    OutputDelta,
     RunEvent,
     RunResumed,
-    TextArrived,
+    TextDelta,
 )
 from tests.conformance.journal.promise import JournalSubject, promise
 
@@ -71,8 +71,8 @@ async def events_without_a_key_are_written_each_time(subject: JournalSubject) ->
 @promise
 async def what_passes_by_is_told_and_not_written(subject: JournalSubject) -> None:
     passing = (
-        TextArrived(attempt=1, text="def f"),
-        OutputArrived(attempt=1, text="1 passed"),
+        TextDelta(attempt=1, text="def f"),
+        OutputDelta(attempt=1, text="1 passed"),
     )
     told: list[RunEvent] = []
     async with subject.open(told.append) as journal:

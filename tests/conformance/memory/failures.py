@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Final
 
-from assay.contracts.lessons import Cue, Failure, Moment, Skill
+from assay.contracts.lessons import Failure, RecallPoint, RecallQuery, Snippet
 
 DURATIONS: Final = Failure(
     goal="Write durations.py with parse_duration(text) that turns '1h30m' into seconds",
@@ -44,7 +44,7 @@ CHART: Final = Failure(
 UNSOLVED: Final = replace(DURATIONS, fix="", lesson="", run="run-0")
 """The same as the first, before anybody knew what to do about it."""
 
-SKILL: Final = Skill(
+SKILL: Final = Snippet(
     names=("slug",),
     purpose="Write words.py with slug(title): a title as it is used in an address",
     path=PurePosixPath("words.py"),
@@ -57,12 +57,12 @@ SKILL: Final = Skill(
 """Something that another goal can use."""
 
 
-def cue_for(failure: Failure, moment: Moment) -> Cue:
+def cue_for(failure: Failure, moment: RecallPoint) -> RecallQuery:
     """Build what a run would ask at this moment, were it about to fail, or had it failed, so."""
     match moment:
         case "plan":
-            return Cue(moment=moment, goal=failure.goal)
+            return RecallQuery(moment=moment, goal=failure.goal)
         case "action":
-            return Cue(moment=moment, goal=failure.goal, text=failure.action)
+            return RecallQuery(moment=moment, goal=failure.goal, text=failure.action)
         case "failure":
-            return Cue(moment=moment, goal=failure.goal, signature=failure.signature)
+            return RecallQuery(moment=moment, goal=failure.goal, signature=failure.signature)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from types import FunctionType, ModuleType
 from typing import Protocol
 
-from assay.contracts.ports import FailureMemory
+from assay.contracts.ports import LessonStore
 
 
 class MemorySubject(Protocol):
@@ -14,7 +14,7 @@ class MemorySubject(Protocol):
 
     def open(
         self, *, project: str = "", environment: str = ""
-    ) -> AbstractAsyncContextManager[FailureMemory]:
+    ) -> AbstractAsyncContextManager[LessonStore]:
         """Open it for a run in this project and environment, with all that it was told before."""
         ...
 

@@ -2,13 +2,13 @@
 
 from dataclasses import replace
 
-from assay.contracts.lessons import Cue
+from assay.contracts.lessons import RecallQuery
 from tests.conformance.memory.failures import SKILL
 from tests.conformance.memory.promise import MemorySubject, promise
 
 _ENOUGH = 6
-_ALIKE = Cue(moment="plan", goal="Write pages.py: turn the title of a page into a slug")
-_UNLIKE = Cue(moment="plan", goal="Read sales.csv with pandas and draw a bar chart")
+_ALIKE = RecallQuery(moment="plan", goal="Write pages.py: turn the title of a page into a slug")
+_UNLIKE = RecallQuery(moment="plan", goal="Read sales.csv with pandas and draw a bar chart")
 
 
 @promise

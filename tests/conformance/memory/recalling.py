@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-from assay.contracts.lessons import Cue, Moment
+from assay.contracts.lessons import RecallPoint, RecallQuery
 from tests.conformance.memory.failures import CHART, DURATIONS, UNSOLVED, cue_for
 from tests.conformance.memory.promise import MemorySubject, promise
 
-_MOMENTS: tuple[Moment, ...] = ("plan", "action", "failure")
+_MOMENTS: tuple[RecallPoint, ...] = ("plan", "action", "failure")
 _LONGEST = 400
 
 
@@ -35,7 +35,7 @@ async def the_same_failure_recalls_what_ended_it(subject: MemorySubject) -> None
 async def the_same_error_elsewhere_recalls_what_ended_it(subject: MemorySubject) -> None:
     async with subject.open() as memory:
         await memory.learn(DURATIONS)
-        cue = Cue(
+        cue = RecallQuery(
             moment="failure",
             goal="Write a tokenizer",
             signature="NameError: name 're' is not defined (in tokens.py: split)",
@@ -52,7 +52,7 @@ async def a_failed_assertion_elsewhere_is_another_failure(subject: MemorySubject
     failed = replace(failed, message="assert 5 == 6")
     async with subject.open() as memory:
         await memory.learn(failed)
-        cue = Cue(
+        cue = RecallQuery(
             moment="failure",
             goal="Count the words of a text",
             signature="AssertionError: assert N == N (in test_words.py)",
@@ -66,7 +66,9 @@ async def a_goal_in_other_words_recalls_at_planning(subject: MemorySubject) -> N
     async with subject.open() as memory:
         await memory.learn(DURATIONS)
         await memory.learn(CHART)
-        cue = Cue(moment="plan", goal="parse_duration should read texts like 2h5m as seconds")
+        cue = RecallQuery(
+            moment="plan", goal="parse_duration should read texts like 2h5m as seconds"
+        )
 
         (lesson,) = await memory.recall(cue)
 
@@ -80,8 +82,8 @@ async def an_unrelated_goal_recalls_nothing(subject: MemorySubject) -> None:
         await memory.learn(CHART)
 
         goal = "Serve a todo list over HTTP with pagination"
-        assert await memory.recall(Cue(moment="plan", goal=goal)) == ()
-        assert await memory.recall(Cue(moment="action", goal=goal, text="ls -la")) == ()
+        assert await memory.recall(RecallQuery(moment="plan", goal=goal)) == ()
+        assert await memory.recall(RecallQuery(moment="action", goal=goal, text="ls -la")) == ()
 
 
 @promise
@@ -91,7 +93,7 @@ async def code_like_that_which_failed_is_warned_of(subject: MemorySubject) -> No
         await memory.learn(CHART)
         text = CHART.action.replace("path", "file").replace("frame", "table")
 
-        (lesson,) = await memory.recall(Cue(moment="action", goal="", text=text))
+        (lesson,) = await memory.recall(RecallQuery(moment="action", goal="", text=text))
 
         assert "month" in lesson.text.lower()
 

@@ -18,17 +18,17 @@ from tests.conformance.model.promise import promise
 from tests.conformance.model.questions import DEADLINE_S, QUESTION, ask, failure_of
 from tests.conformance.model.subject import (
     Answers,
+    BadJson,
     Behaviour,
+    CorruptStream,
     CutsOff,
     FailsMidway,
-    FallsSilent,
-    Garbles,
     Kind,
     LocksOut,
     ModelSubject,
+    NoResponse,
     Overflows,
     Says,
-    TalksNonsense,
     TurnsAway,
 )
 
@@ -84,10 +84,10 @@ async def a_failure_in_mid_answer_is_unavailable(subject: ModelSubject) -> None:
     await _is_unavailable(subject, FailsMidway(pieces=_BEGUN))
 
 
-@promise(FallsSilent)
+@promise(NoResponse)
 async def silence_is_unavailable(subject: ModelSubject) -> None:
-    await _is_unavailable(subject, FallsSilent())
-    await _is_unavailable(subject, FallsSilent(pieces=_BEGUN))
+    await _is_unavailable(subject, NoResponse())
+    await _is_unavailable(subject, NoResponse(pieces=_BEGUN))
 
 
 @promise(CutsOff)
@@ -97,15 +97,15 @@ async def an_answer_that_breaks_off_is_unavailable(subject: ModelSubject) -> Non
         await _is_unavailable(subject, CutsOff(pieces=_BEGUN, politely=politely))
 
 
-@promise(Garbles)
+@promise(CorruptStream)
 async def what_is_no_json_is_unavailable(subject: ModelSubject) -> None:
-    await _is_unavailable(subject, Garbles())
-    await _is_unavailable(subject, Garbles(pieces=_BEGUN))
+    await _is_unavailable(subject, CorruptStream())
+    await _is_unavailable(subject, CorruptStream(pieces=_BEGUN))
 
 
-@promise(TalksNonsense)
+@promise(BadJson)
 async def a_page_in_place_of_an_answer_is_unavailable(subject: ModelSubject) -> None:
-    await _is_unavailable(subject, TalksNonsense())
+    await _is_unavailable(subject, BadJson())
 
 
 @promise(Overflows)

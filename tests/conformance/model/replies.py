@@ -43,7 +43,7 @@ async def an_answer_stops_before_a_stop_word(subject: ModelSubject) -> None:
     assert reply.stop_reason is StopReason.ENDED, reply
 
 
-@promise(Answers, ability="held_to_schema")
+@promise(Answers, ability="supports_json_schema")
 async def an_answer_keeps_to_its_schema(subject: ModelSubject) -> None:
     schema = {
         "type": "object",
@@ -172,7 +172,7 @@ async def an_empty_answer_is_an_answer(subject: ModelSubject) -> None:
     assert reply.stop_reason is StopReason.ENDED, reply
 
 
-@promise(Says, ability="led_by_prefill")
+@promise(Says, ability="supports_prefill")
 async def a_beginning_is_told_and_returned_once(subject: ModelSubject) -> None:
     heard: list[str] = []
     async with subject.open(Says(pieces=("def f():", "\n    pass\n"))) as opened:
@@ -183,7 +183,7 @@ async def a_beginning_is_told_and_returned_once(subject: ModelSubject) -> None:
     assert "".join(heard) == reply.message.text, heard
 
 
-@promise(Answers, ability="led_by_prefill")
+@promise(Answers, ability="supports_prefill")
 async def an_answer_begins_as_it_was_asked_to(subject: ModelSubject) -> None:
     beginning = "Ahoy there, my dear"
     async with subject.open(Answers()) as opened:

@@ -68,7 +68,7 @@ async def no_more_is_asked_for_than_the_model_can_write(subject: ModelSubject) -
     assert received.max_output_tokens == subject.facts.max_output_tokens, received
 
 
-@promise(Says, observed=True, ability="drawn_by_seed")
+@promise(Says, observed=True, ability="supports_seed")
 async def a_seed_arrives(subject: ModelSubject) -> None:
     for seed in (0, 4711):
         received = await _received(subject, replace(QUESTION, seed=seed))
@@ -83,14 +83,14 @@ async def a_temperature_of_zero_arrives(subject: ModelSubject) -> None:
     assert received.temperature == 0.0, received
 
 
-@promise(Says, observed=True, ability="held_to_schema")
+@promise(Says, observed=True, ability="supports_json_schema")
 async def a_schema_for_the_answer_arrives(subject: ModelSubject) -> None:
     received = await _received(subject, replace(QUESTION, json_schema=_SCHEMA))
 
     assert received.json_schema == _SCHEMA, received
 
 
-@promise(Says, observed=True, ability="led_by_prefill")
+@promise(Says, observed=True, ability="supports_prefill")
 async def a_beginning_to_continue_arrives(subject: ModelSubject) -> None:
     received = await _received(subject, replace(QUESTION, prefill="def"))
 

@@ -85,7 +85,7 @@ class FailsMidway:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FallsSilent:
+class NoResponse:
     """The peer says these pieces and then nothing, for longer than the model is ready to wait."""
 
     pieces: tuple[str, ...] = ()
@@ -101,14 +101,14 @@ class CutsOff:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Garbles:
+class CorruptStream:
     """The peer says these pieces, then what is not JSON."""
 
     pieces: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TalksNonsense:
+class BadJson:
     """The peer answers with success, and a page in place of a reply."""
 
 
@@ -120,10 +120,10 @@ Behaviour = (
     | Overflows
     | LocksOut
     | FailsMidway
-    | FallsSilent
+    | NoResponse
     | CutsOff
-    | Garbles
-    | TalksNonsense
+    | CorruptStream
+    | BadJson
 )
 
 

@@ -12,16 +12,16 @@ import anyio.abc
 from assay.contracts.messages import Request, StopReason
 from tests.conformance.model import (
     Answers,
+    BadJson,
     Behaviour,
     CallsTools,
+    CorruptStream,
     CutsOff,
     FailsMidway,
-    FallsSilent,
-    Garbles,
     LocksOut,
+    NoResponse,
     Overflows,
     Says,
-    TalksNonsense,
     TurnsAway,
 )
 
@@ -141,7 +141,7 @@ class _Exchange:
             case TurnsAway() | Overflows() | LocksOut():
                 key = _key_in(headers)
                 await self._refuse(self._dialect.write_refusal(behaviour, key))
-            case TalksNonsense():
+            case BadJson():
                 await self._send_head(200, {"Content-Type": "text/html"})
                 await self._send_chunk(b"<html><body>Please log in.</body></html>")
                 await self._send_end()
@@ -161,11 +161,11 @@ class _Exchange:
                 await self._say_part(pieces)
                 await self._send_chunk(self._dialect.write_failure())
                 await self._send_end()
-            case Garbles(pieces=pieces):
+            case CorruptStream(pieces=pieces):
                 await self._say_part(pieces)
                 await self._send_chunk(b'event: message_delta\ndata: {"choices": [{]\n\n')
                 await self._send_end()
-            case FallsSilent(pieces=pieces):
+            case NoResponse(pieces=pieces):
                 await self._say_part(pieces)
                 await self._wait_until_left()
             case CutsOff(pieces=pieces, politely=politely):

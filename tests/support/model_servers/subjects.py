@@ -14,7 +14,7 @@ from assay.models.connection import Connection, Timeouts
 from assay.models.providers.anthropic import open_anthropic
 from assay.models.providers.gemini import open_gemini
 from assay.models.providers.openai_compatible import open_openai_compatible
-from tests.conformance.model import Behaviour, FallsSilent, Opened
+from tests.conformance.model import Behaviour, NoResponse, Opened
 from tests.support.model_servers.anthropic_messages import AnthropicMessages
 from tests.support.model_servers.gemini_content import GeminiContent
 from tests.support.model_servers.http import Dialect, open_server
@@ -28,13 +28,13 @@ _FACTS = ModelFacts(
     max_output_tokens=1000,
     tool_calls=True,
     price=Price(input_usd=1.0, output_usd=2.0),
-    led_by_prefill=True,
-    held_to_schema=True,
-    drawn_by_seed=True,
+    supports_prefill=True,
+    supports_json_schema=True,
+    supports_seed=True,
     sees_pictures=True,
 )
-_NOT_LED = replace(_FACTS, led_by_prefill=False)
-_NOT_DRAWN = replace(_FACTS, drawn_by_seed=False)
+_NOT_LED = replace(_FACTS, supports_prefill=False)
+_NOT_DRAWN = replace(_FACTS, supports_seed=False)
 _SHORT_S = 0.3
 
 OpenModel = Callable[[Connection], AbstractAsyncContextManager[Model]]
@@ -56,7 +56,7 @@ class PlayedSubject:
 
     @asynccontextmanager
     async def open(self, behaviour: Behaviour) -> AsyncGenerator[Opened]:
-        silent = isinstance(behaviour, FallsSilent)
+        silent = isinstance(behaviour, NoResponse)
         async with open_server(self.dialect, behaviour) as server:
             connection = Connection(
                 base_url=server.url + self.path,

@@ -1,7 +1,7 @@
 from pathlib import PurePosixPath
 
 from assay.agent.context_window import shortened
-from assay.agent.prompt_builder import Brief, fenced, opening, prompt
+from assay.agent.prompt_builder import PromptInput, fenced, first_message, prompt
 from assay.contracts.messages import Message, ModelFacts
 from assay.contracts.workspace import Tree, TreeFile
 
@@ -19,9 +19,9 @@ FACTS = ModelFacts(context_tokens=1000, max_output_tokens=100, tool_calls=True, 
 
 
 def test_the_first_message_has_goal_file_tests_and_data() -> None:
-    brief = Brief(statement="Do it", tree=TREE, targets=(TARGET,), tests=(TEST,))
+    brief = PromptInput(statement="Do it", tree=TREE, targets=(TARGET,), tests=(TEST,))
 
-    text = opening(brief, max_chars=10_000)
+    text = first_message(brief, max_chars=10_000)
 
     assert text.startswith("# Goal\nDo it")
     assert "x = 1" in text
@@ -32,15 +32,15 @@ def test_the_first_message_has_goal_file_tests_and_data() -> None:
 
 
 def test_data_is_shown_by_its_beginning_only() -> None:
-    text = opening(Brief(statement="Do it", tree=TREE), max_chars=10_000)
+    text = first_message(PromptInput(statement="Do it", tree=TREE), max_chars=10_000)
 
     assert text.count("one,two") < 500
 
 
 def test_files_that_do_not_fit_are_named() -> None:
-    brief = Brief(statement="Do it", tree=TREE, targets=(TARGET,), tests=(TEST,))
+    brief = PromptInput(statement="Do it", tree=TREE, targets=(TARGET,), tests=(TEST,))
 
-    text = opening(brief, max_chars=0)
+    text = first_message(brief, max_chars=0)
 
     assert "x = 1" not in text
     assert "- `a.py`" in text

@@ -1,10 +1,10 @@
 from dataclasses import replace
 
 from assay.agent.strategy import complements, first_step, next_step
-from assay.contracts.goal import Effort
+from assay.contracts.goal import RunLimits
 from tests.support.attempts import an_attempt
 
-EFFORT = Effort()
+EFFORT = RunLimits()
 
 
 def test_a_small_model_begins_with_its_likeliest_reply() -> None:

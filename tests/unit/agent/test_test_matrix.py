@@ -1,10 +1,10 @@
 from dataclasses import replace
 
 from assay.agent.test_matrix import better, gain, row_of, statuses_of
-from assay.contracts.verdict import CheckReport, Finding, TestStatus, Trick
+from assay.contracts.verdict import CheckReport, Finding, TamperKind, TestStatus
 from tests.support.attempts import a_report, an_attempt
 
-FORGED = Finding(trick=Trick.EARLY_EXIT, severity="forgery", explanation="it left early")
+FORGED = Finding(trick=TamperKind.EARLY_EXIT, severity="forgery", explanation="it left early")
 
 
 def test_more_passed_tests_are_better() -> None:

@@ -8,15 +8,15 @@ import anyio
 import anyio.abc
 import pytest
 
-from assay.asyncx.owned_context import Seat, open_seats
+from assay.asyncx.owned_context import OwnedContext, open_seats
 from assay.chat.config import Approve, CellForm, Manners, approve_nothing
 from assay.chat.notebook import Notebook
-from assay.chat.session import Dialogue, DialogueParts
+from assay.chat.session import ChatDeps, Dialogue
 from assay.contracts.chat import (
-    CellBegan,
     CellEnded,
-    CellPrinted,
-    DialogueEvent,
+    CellOutputDelta,
+    CellStarted,
+    ChatEvent,
     Exhibit,
     ExhibitSource,
     PackagesAdded,
@@ -34,14 +34,14 @@ from assay.contracts.errors import (
     UsageError,
 )
 from assay.contracts.execution import (
-    BARE,
-    Equipment,
+    DEFAULT_SPEC,
     ExecutionResult,
     Limits,
     OutputChunk,
     Program,
     PythonCode,
     Reason,
+    SandboxSpec,
 )
 from assay.contracts.interpreter import CellResult, RichOutput
 from assay.contracts.messages import Message, Reply
@@ -55,14 +55,14 @@ ADD = "Let me add.\n```python\nprint(1 + 1)\n```\nIt printed 99."
 
 
 class MemoryRecord:
-    """A `DialogueRecord` that keeps everything in memory."""
+    """A `ChatLog` that keeps everything in memory."""
 
     def __init__(self) -> None:
-        self.events: list[DialogueEvent] = []
+        self.events: list[ChatEvent] = []
         self.put: dict[PurePosixPath, TreeFile] = {}
         self.exhibits: dict[str, bytes] = {}
 
-    def emit(self, event: DialogueEvent) -> None:
+    def emit(self, event: ChatEvent) -> None:
         self.events.append(event)
 
     async def keep_file(self, path: PurePosixPath, content: bytes) -> None:
@@ -115,9 +115,9 @@ class Desk:
             return self._answer(program, sandbox) if self._answer else answer_with("2\n")
 
         self.notebook = Notebook(
-            backend=FakeBackend(answer=keep), limits=Limits(), seat=Seat(tasks)
+            backend=FakeBackend(answer=keep), limits=Limits(), seat=OwnedContext(tasks)
         )
-        parts = DialogueParts(
+        parts = ChatDeps(
             notebook=self.notebook,
             record=self.record,
             screen=_no_findings,
@@ -127,7 +127,7 @@ class Desk:
         )
         self.dialogue = Dialogue(parts, model, History())
 
-    def told(self, kind: type[DialogueEvent]) -> list[DialogueEvent]:
+    def told(self, kind: type[ChatEvent]) -> list[ChatEvent]:
         return [event for event in self.record.events if isinstance(event, kind)]
 
 
@@ -159,8 +159,8 @@ async def test_code_is_run_and_what_the_model_made_up_after_it_is_forgotten(
 async def test_thought_code_and_observation_are_kept_apart(tasks: anyio.abc.TaskGroup) -> None:
     desk = Desk(tasks, ScriptedModel([says(ADD), says("It is 2.")]))
     await desk.dialogue.say("what is 1 + 1?")
-    (began,), (cell,) = desk.told(CellBegan), desk.told(CellEnded)
-    assert isinstance(began, CellBegan)
+    (began,), (cell,) = desk.told(CellStarted), desk.told(CellEnded)
+    assert isinstance(began, CellStarted)
     assert isinstance(cell, CellEnded)
     assert (began.thought, began.code, cell.observation) == (
         "Let me add.",
@@ -468,7 +468,7 @@ async def test_all_blocks_of_a_reply_are_run_in_order_and_all_text_is_kept(
     desk = Desk(tasks, ScriptedModel([says(two), says("Done.")]))
     await desk.dialogue.say("do both")
     assert desk.programs[-2:] == ["x = 1", "x = 2"]
-    first, second = (event for event in desk.told(CellBegan) if isinstance(event, CellBegan))
+    first, second = (event for event in desk.told(CellStarted) if isinstance(event, CellStarted))
     assert (first.thought, first.remark) == ("First:", "")
     assert (second.thought, second.remark) == ("and", "Now x is 2.")
     assert (first.usage.calls, second.usage.calls) == (1, 0)
@@ -571,7 +571,7 @@ async def test_a_package_that_cannot_be_installed_changes_nothing(
     before = desk.dialogue.sandbox
 
     class Empty(FakeBackend):
-        def open_sandbox(self, limits: Limits, equipment: Equipment = BARE):  # noqa: ANN202
+        def open_sandbox(self, limits: Limits, equipment: SandboxSpec = DEFAULT_SPEC):  # noqa: ANN202
             del limits, equipment
             raise PackageError("there is no package named 'nosuch'")
 
@@ -605,12 +605,12 @@ async def test_what_an_interrupted_cell_had_printed_is_kept(tasks: anyio.abc.Tas
             return await anyio.sleep_forever()
 
     desk = Desk(tasks, ScriptedModel([says("```python\ntick()\n```")]))
-    endless = Endless(backend=FakeBackend(), limits=Limits(), seat=Seat(tasks))
+    endless = Endless(backend=FakeBackend(), limits=Limits(), seat=OwnedContext(tasks))
     desk.dialogue._notebook = endless  # noqa: SLF001
 
-    def emit(event: DialogueEvent) -> None:
+    def emit(event: ChatEvent) -> None:
         MemoryRecord.emit(desk.record, event)
-        if isinstance(event, CellPrinted):
+        if isinstance(event, CellOutputDelta):
             desk.dialogue.interrupt()
 
     desk.record.emit = emit  # type: ignore[method-assign]
@@ -650,7 +650,7 @@ async def test_the_newest_figures_are_shown_to_a_model_that_sees(
     model.facts = replace(FACTS, sees_pictures=sees)
     desk = Desk(tasks, model, cells=cells)
     backend = desk.notebook.backend
-    desk.dialogue._notebook = Drawing(backend=backend, limits=Limits(), seat=Seat(tasks))  # noqa: SLF001
+    desk.dialogue._notebook = Drawing(backend=backend, limits=Limits(), seat=OwnedContext(tasks))  # noqa: SLF001
     assert (await desk.dialogue.say("draw")).text == "A line."
     shown = [figures_shown(message) for message in model.asked[-1].messages]
     assert [figures for figures in shown if figures] == ([[b"second"]] if sees else [])

@@ -10,13 +10,13 @@ import pytest
 from assay.contracts.errors import UsageError
 from assay.contracts.execution import (
     Command,
-    Equipment,
     ExecutionResult,
     Isolation,
     Limits,
     Program,
     PythonCode,
     Reason,
+    SandboxSpec,
 )
 from tests.doubles.fake_sandbox import answer_with
 
@@ -236,16 +236,16 @@ def test_a_grade_satisfies_itself_and_whatever_is_less(given: Isolation, wanted:
 )
 def test_what_is_not_written_as_a_host_is_refused(host: str) -> None:
     with pytest.raises(UsageError, match="not a host") as caught:
-        Equipment(hosts=(host,))
+        SandboxSpec(hosts=(host,))
     assert "example.org" in caught.value.hint
 
 
 @pytest.mark.parametrize("host", ["example.org", "*.example.org", "example.org:8443", "10.0.0.1"])
 def test_hosts_may_have_a_star_in_front_and_a_port_behind(host: str) -> None:
-    assert Equipment(hosts=(host,)).hosts == (host,)
+    assert SandboxSpec(hosts=(host,)).hosts == (host,)
 
 
 @pytest.mark.parametrize("package", ["", "  ", "--index-url=x", "-e ."])
 def test_an_option_is_not_a_package(package: str) -> None:
     with pytest.raises(UsageError, match="not a package"):
-        Equipment(packages=(package,))
+        SandboxSpec(packages=(package,))

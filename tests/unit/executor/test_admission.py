@@ -7,19 +7,19 @@ import anyio
 import pytest
 
 from assay.contracts.errors import UsageError
-from assay.contracts.execution import BARE, Command, Limits
+from assay.contracts.execution import DEFAULT_SPEC, Command, Limits
 from assay.executor.admission import Admission, Quotas, share_of
 from assay.executor.metrics import Metrics
 from assay.executor.observer import Watcher
-from assay.sandbox.rpc.admission import Attempt
+from assay.sandbox.rpc.admission import ExecutionRequest
 from assay.sandbox.rpc.messages.failures import ExecutorBusyError
 from assay.settings.executor import ExecutorSettings
 
-ATTEMPT = Attempt(
+ATTEMPT = ExecutionRequest(
     execution_id="0123456789abcdef",
     work=Command(argv=("ls",)),
     limits=Limits(),
-    equipment=BARE,
+    equipment=DEFAULT_SPEC,
 )
 
 
@@ -43,12 +43,15 @@ async def test_a_limit_above_the_maximum_is_refused_by_name(name: str) -> None:
     above = Limits(**{name: maximum + 1})
 
     with pytest.raises(UsageError, match=f"{name} is .* at most {maximum:g}"):
-        async with gate.opening(above, BARE):
+        async with gate.opening(above, DEFAULT_SPEC):
             pass
     with pytest.raises(UsageError, match=f"{name} is .* at most {maximum:g}"):
         async with gate.executing(
-            Attempt(
-                execution_id=ATTEMPT.execution_id, work=ATTEMPT.work, limits=above, equipment=BARE
+            ExecutionRequest(
+                execution_id=ATTEMPT.execution_id,
+                work=ATTEMPT.work,
+                limits=above,
+                equipment=DEFAULT_SPEC,
             )
         ):
             pass

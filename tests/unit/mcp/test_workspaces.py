@@ -10,12 +10,12 @@ from assay.contracts.errors import SandboxUnavailableError, ToolError
 from assay.contracts.execution import Limits
 from assay.contracts.ports import Sandbox
 from assay.mcp.peers import connected_user
-from assay.mcp.workspaces import NEW, Caller, Workspaces, open_workspaces
+from assay.mcp.workspaces import NEW, McpClient, Workspaces, open_workspaces
 from assay.sandbox.rpc.messages.failures import ExecutorBusyError
 from tests.doubles.fake_sandbox import FakeBackend
 
-ALICE = Caller(user="1000")
-BOB = Caller(user="1001")
+ALICE = McpClient(user="1000")
+BOB = McpClient(user="1001")
 
 
 def opened(most: int) -> AbstractAsyncContextManager[Workspaces]:
@@ -25,7 +25,7 @@ def opened(most: int) -> AbstractAsyncContextManager[Workspaces]:
     return open_workspaces(open_sandbox, idle_s=600, most=most)
 
 
-async def handle_of(workspaces: Workspaces, caller: Caller, handle: str = "") -> str:
+async def handle_of(workspaces: Workspaces, caller: McpClient, handle: str = "") -> str:
     async with workspaces.lease(caller, handle) as workspace:
         return workspace.handle
 
@@ -41,8 +41,8 @@ async def test_users_keep_their_workspaces_and_cannot_name_each_others() -> None
 
 
 async def test_sessions_and_unknown_users_have_workspaces_of_their_own() -> None:
-    session = Caller(user="1000", connection="session")
-    unknown = Caller()
+    session = McpClient(user="1000", connection="session")
+    unknown = McpClient()
     async with opened(most=8) as workspaces:
         handles = {
             await handle_of(workspaces, caller)

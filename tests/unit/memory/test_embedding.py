@@ -4,7 +4,7 @@ import sys
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.memory.embedding import DIMENSIONS, HashedEmbedder, hashed, likeness, pack
+from assay.memory.embedding import DIMENSIONS, HashedEmbedder, hashed, pack, similarity
 
 GOAL = "Write durations.py with parse_duration(text) that turns '1h30m' into seconds"
 
@@ -19,13 +19,13 @@ def test_other_words_for_the_same_are_closer_than_something_else() -> None:
     other = "parse_duration should read texts like 2h5m as seconds"
     stranger = "Draw the revenue of each month as a bar chart"
 
-    assert likeness(GOAL, GOAL) > 0.999
-    assert likeness(GOAL, other) > 0.3 > likeness(GOAL, stranger)
+    assert similarity(GOAL, GOAL) > 0.999
+    assert similarity(GOAL, other) > 0.3 > similarity(GOAL, stranger)
 
 
 def test_names_count_in_every_way_of_writing_them() -> None:
-    assert likeness("monthlyRevenue", "monthly_revenue") > 0.6
-    assert likeness("durations", "duration") > 0.4
+    assert similarity("monthlyRevenue", "monthly_revenue") > 0.6
+    assert similarity("durations", "duration") > 0.4
 
 
 def test_a_vector_is_the_same_in_every_process() -> None:
@@ -42,8 +42,8 @@ def test_a_vector_is_the_same_in_every_process() -> None:
 
 @given(st.text(), st.text())
 def test_likeness_is_between_one_and_minus_one_and_has_no_sides(one: str, other: str) -> None:
-    assert -1.0001 <= likeness(one, other) <= 1.0001
-    assert likeness(one, other) == likeness(other, one)
+    assert -1.0001 <= similarity(one, other) <= 1.0001
+    assert similarity(one, other) == similarity(other, one)
 
 
 @given(st.lists(st.floats(allow_nan=True, allow_infinity=True), max_size=8))

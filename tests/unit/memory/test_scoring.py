@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.memory.scoring import is_harmful, wilson_bounds, worth
+from assay.memory.scoring import is_harmful, score, wilson_bounds
 
 ROUNDING = 1e-12
 COUNTS = st.integers(min_value=0, max_value=10_000)
@@ -28,13 +28,13 @@ def test_the_rate_lies_in_its_interval(helped: int, harmed: int) -> None:
 @given(COUNTS, COUNTS)
 def test_help_never_lowers_what_a_lesson_is_worth(helped: int, harmed: int) -> None:
     if helped + harmed:
-        known = worth(helped, harmed)
-        assert worth(helped + 1, harmed) >= known - ROUNDING
-        assert known >= worth(helped, harmed + 1) - ROUNDING
+        known = score(helped, harmed)
+        assert score(helped + 1, harmed) >= known - ROUNDING
+        assert known >= score(helped, harmed + 1) - ROUNDING
 
 
 def test_much_help_is_worth_more_than_a_little_at_the_same_rate() -> None:
-    assert worth(20, 0) > worth(2, 0) > worth(0, 0) > worth(0, 1)
+    assert score(20, 0) > score(2, 0) > score(0, 0) > score(0, 1)
 
 
 @pytest.mark.parametrize(

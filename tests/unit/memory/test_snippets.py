@@ -3,7 +3,7 @@ from pathlib import PurePosixPath
 
 import pytest
 
-from assay.contracts.lessons import Cue, Skill
+from assay.contracts.lessons import RecallQuery, Snippet
 from assay.memory.snippets import (
     SkillRecord,
     choose_skills,
@@ -18,14 +18,14 @@ from tests.conformance.memory.failures import SKILL
 NOW = 1_700_000_000.0
 
 
-def a_record(skill: Skill = SKILL, place: Place | None = None) -> SkillRecord:
+def a_record(skill: Snippet = SKILL, place: Place | None = None) -> SkillRecord:
     record = skill_record_of(skill, place or Place(), NOW)
     assert record is not None
     return record
 
 
-def a_cue(goal: str, text: str = "") -> Cue:
-    return Cue(moment="plan", goal=goal, text=text)
+def a_cue(goal: str, text: str = "") -> RecallQuery:
+    return RecallQuery(moment="plan", goal=goal, text=text)
 
 
 def test_a_helper_comes_back_as_it_was_kept() -> None:
@@ -48,7 +48,7 @@ def test_a_helper_comes_back_as_it_was_kept() -> None:
         replace(SKILL, source="x = '\ud800'\n"),
     ],
 )
-def test_what_may_not_be_kept_is_not(skill: Skill) -> None:
+def test_what_may_not_be_kept_is_not(skill: Snippet) -> None:
     assert skill_record_of(skill, Place(), NOW) is None
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.contracts.lessons import Cue
+from assay.contracts.lessons import RecallQuery
 from assay.memory.embedding import HashedEmbedder, hashed, pack
 from assay.memory.search import search
 from assay.memory.sqlite_store import SqliteStore
@@ -73,7 +73,7 @@ async def test_uses_are_counted_when_the_memory_is_settled(store: SqliteStore) -
     await memory.learn(DURATIONS)
     for _ in range(3):
         await memory.recall(cue_for(DURATIONS, "failure"))
-    await memory.recall(Cue(moment="plan", goal="something else entirely"))
+    await memory.recall(RecallQuery(moment="plan", goal="something else entirely"))
 
     await memory.settle()
     await memory.settle()

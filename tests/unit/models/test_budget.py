@@ -27,7 +27,7 @@ from assay.contracts.messages import (
     Usage,
 )
 from assay.contracts.ports import OnText, ignore_text
-from assay.models.budget import Caps, Meter, MeteredModel, estimate_input_tokens
+from assay.models.budget import Budget, Caps, MeteredModel, estimate_input_tokens
 from assay.models.retry import RetryingModel, RetryPolicy
 from tests.doubles.scripted_model import FACTS, ScriptedModel, says
 from tests.support.apart import run_apart
@@ -92,7 +92,7 @@ async def ask_at_once(model: RetryingModel | MeteredModel, count: int) -> int:
 
 
 async def test_a_reply_is_charged_with_what_it_took() -> None:
-    meter = Meter()
+    meter = Budget()
     model = MeteredModel(ScriptedModel([says("yes", usage=used(1000, 10))], PRICED), meter)
 
     reply = await model.reply(ASKED)
@@ -104,7 +104,7 @@ async def test_a_reply_is_charged_with_what_it_took() -> None:
 async def test_cached_input_is_charged_at_its_own_price() -> None:
     facts = replace(FACTS, price=Price(input_usd=2.0, output_usd=10.0, cached_input_usd=0.2))
     usage = Usage(input_tokens=1000, cached_input_tokens=900, output_tokens=0, calls=1)
-    meter = Meter()
+    meter = Budget()
 
     await MeteredModel(ScriptedModel([says("", usage=usage)], facts), meter).reply(ASKED)
 
@@ -112,7 +112,7 @@ async def test_cached_input_is_charged_at_its_own_price() -> None:
 
 
 async def test_a_cost_that_the_provider_names_is_believed() -> None:
-    meter = Meter()
+    meter = Budget()
     usage = replace(used(1000, 10), cost_usd=0.5)
 
     await MeteredModel(ScriptedModel([says("yes", usage=usage)], PRICED), meter).reply(ASKED)
@@ -121,7 +121,7 @@ async def test_a_cost_that_the_provider_names_is_believed() -> None:
 
 
 async def test_a_provider_that_does_not_count_is_counted_for() -> None:
-    meter = Meter()
+    meter = Budget()
 
     await MeteredModel(ScriptedModel([says("x" * 30, usage=Usage())], PRICED), meter).reply(ASKED)
 
@@ -132,7 +132,7 @@ async def test_a_provider_that_does_not_count_is_counted_for() -> None:
 
 
 async def test_a_reply_that_nobody_could_parse_is_charged_like_any_other() -> None:
-    meter = Meter(Caps(calls=2))
+    meter = Budget(Caps(calls=2))
     model = MeteredModel(ScriptedModel([says("{broken"), says("{broken too")], PRICED), meter)
     for _ in range(2):
         with pytest.raises(ValueError, match="invalid literal"):
@@ -154,7 +154,7 @@ async def test_a_reply_that_nobody_could_parse_is_charged_like_any_other() -> No
 )
 async def test_what_could_pass_a_cap_is_not_sent(caps: Caps, told: str) -> None:
     inner = ScriptedModel([says("never")], PRICED)
-    meter = Meter(caps)
+    meter = Budget(caps)
 
     with pytest.raises(BudgetExceededError, match=told):
         await MeteredModel(inner, meter).reply(ASKED)
@@ -169,7 +169,7 @@ async def test_what_could_pass_a_cap_is_not_sent(caps: Caps, told: str) -> None:
 )
 async def test_what_just_fits_is_sent_and_then_nothing_is_left(caps: Caps) -> None:
     everything = used(estimate_input_tokens(ASKED), 100)
-    model = MeteredModel(ScriptedModel([says("yes", usage=everything)] * 2, PRICED), Meter(caps))
+    model = MeteredModel(ScriptedModel([says("yes", usage=everything)] * 2, PRICED), Budget(caps))
     await model.reply(ASKED)
 
     with pytest.raises(BudgetExceededError):
@@ -180,14 +180,14 @@ async def test_an_unknown_price_with_a_cap_in_dollars_is_refused() -> None:
     inner = ScriptedModel([says("never")], UNPRICED, name="acme:m1")
 
     with pytest.raises(BudgetExceededError, match="no price is known for 'acme:m1'") as caught:
-        await MeteredModel(inner, Meter(Caps(usd=100.0))).reply(ASKED)
+        await MeteredModel(inner, Budget(Caps(usd=100.0))).reply(ASKED)
 
     assert '[models.prices."acme:m1"]' in caught.value.hint
     assert inner.asked == []
 
 
 async def test_an_unknown_price_without_a_cap_in_dollars_makes_the_cost_unknown() -> None:
-    meter = Meter(Caps(calls=3))
+    meter = Budget(Caps(calls=3))
     unknown = MeteredModel(ScriptedModel([says("a")], UNPRICED), meter)
     known = MeteredModel(ScriptedModel([says("b", usage=used(1, 1))], PRICED), meter)
     await unknown.reply(ASKED)
@@ -199,7 +199,7 @@ async def test_an_unknown_price_without_a_cap_in_dollars_makes_the_cost_unknown(
 
 
 async def test_a_model_that_is_free_needs_no_money() -> None:
-    meter = Meter(Caps(usd=0.0))
+    meter = Budget(Caps(usd=0.0))
 
     await MeteredModel(ScriptedModel([says("a", usage=used(5, 5))]), meter).reply(ASKED)
 
@@ -207,7 +207,7 @@ async def test_a_model_that_is_free_needs_no_money() -> None:
 
 
 async def test_what_a_call_under_way_may_take_is_not_left_for_others() -> None:
-    meter = Meter(Caps(calls=2, tokens=1000, usd=1.0))
+    meter = Budget(Caps(calls=2, tokens=1000, usd=1.0))
     held = meter.reserve("busy", PRICED, ASKED)
 
     assert meter.remaining.calls == 1
@@ -221,7 +221,7 @@ async def test_what_a_call_under_way_may_take_is_not_left_for_others() -> None:
 
 
 async def test_what_is_left_is_never_less_than_nothing() -> None:
-    meter = Meter(Caps(calls=1, tokens=300, usd=0.01))
+    meter = Budget(Caps(calls=1, tokens=300, usd=0.01))
     held = meter.reserve("busy", PRICED, ASKED)
 
     meter.settle(held, Usage(input_tokens=10_000, calls=3, cost_usd=5.0))
@@ -238,7 +238,7 @@ async def test_what_is_left_is_never_less_than_nothing() -> None:
     ],
 )
 async def test_a_call_that_was_turned_away_is_a_call_and_nothing_else(error: Exception) -> None:
-    meter = Meter()
+    meter = Budget()
 
     with pytest.raises(type(error)):
         await MeteredModel(BusyModel(lambda _: error), meter).reply(ASKED)
@@ -247,7 +247,7 @@ async def test_a_call_that_was_turned_away_is_a_call_and_nothing_else(error: Exc
 
 
 async def test_a_call_of_unknown_outcome_is_charged_in_full() -> None:
-    meter = Meter()
+    meter = Budget()
     model = MeteredModel(BusyModel(lambda _: ModelUnavailableError("silence")), meter)
 
     with pytest.raises(ModelUnavailableError):
@@ -265,7 +265,7 @@ async def test_an_answer_that_began_is_charged_in_full_whatever_the_error_says()
             on_text("beginn")
             raise ModelUnavailableError("overloaded", retry_after_s=1.0)
 
-    meter = Meter()
+    meter = Budget()
 
     with pytest.raises(ModelUnavailableError):
         await MeteredModel(BreaksOff([], PRICED), meter).reply(ASKED)
@@ -280,7 +280,7 @@ async def test_a_cancelled_call_is_charged_in_full_and_holds_nothing_back() -> N
             await anyio.sleep_forever()
             return await super().reply(request, on_text=on_text)
 
-    meter = Meter(Caps(calls=2))
+    meter = Budget(Caps(calls=2))
 
     with anyio.CancelScope() as scope:
         await MeteredModel(Waits([], PRICED), meter).reply(ASKED)
@@ -291,8 +291,8 @@ async def test_a_cancelled_call_is_charged_in_full_and_holds_nothing_back() -> N
 
 
 async def test_what_an_inner_meter_stops_is_not_charged_outside() -> None:
-    outer = Meter()
-    inner = MeteredModel(ScriptedModel([], PRICED), Meter(Caps(calls=0)))
+    outer = Budget()
+    inner = MeteredModel(ScriptedModel([], PRICED), Budget(Caps(calls=0)))
 
     with pytest.raises(BudgetExceededError):
         await MeteredModel(inner, outer).reply(ASKED)
@@ -301,7 +301,7 @@ async def test_what_an_inner_meter_stops_is_not_charged_outside() -> None:
 
 
 async def test_models_that_share_a_meter_share_its_caps() -> None:
-    meter = Meter(Caps(calls=2))
+    meter = Budget(Caps(calls=2))
     one = MeteredModel(ScriptedModel([says("a"), says("b")]), meter)
     other = MeteredModel(ScriptedModel([says("c")]), meter)
     await one.reply(ASKED)
@@ -314,7 +314,7 @@ async def test_models_that_share_a_meter_share_its_caps() -> None:
 async def test_the_text_arrives_while_it_is_metered() -> None:
     heard: list[str] = []
 
-    await MeteredModel(ScriptedModel([says("hello")]), Meter()).reply(ASKED, on_text=heard.append)
+    await MeteredModel(ScriptedModel([says("hello")]), Budget()).reply(ASKED, on_text=heard.append)
 
     assert heard == ["hello"]
 
@@ -332,7 +332,7 @@ def flaky(place: int) -> Usage | Exception:
 
 
 async def test_a_cent_is_not_passed_by_twenty_calls_at_once_with_retries() -> None:
-    meter = Meter(Caps(usd=0.01))
+    meter = Budget(Caps(usd=0.01))
     inner = BusyModel(flaky)
     model = RetryingModel(MeteredModel(inner, meter), AT_ONCE)
 
@@ -346,7 +346,7 @@ async def test_a_cent_is_not_passed_by_twenty_calls_at_once_with_retries() -> No
 
 async def test_each_attempt_is_a_call() -> None:
     errors = [ModelUnavailableError("429", retry_after_s=0.0)] * 2
-    meter = Meter()
+    meter = Budget()
     inner = ScriptedModel([*errors, says("at last", usage=used(10, 10))], PRICED)
 
     await RetryingModel(MeteredModel(inner, meter), AT_ONCE).reply(ASKED)
@@ -356,7 +356,7 @@ async def test_each_attempt_is_a_call() -> None:
 
 async def test_a_budget_that_is_used_up_is_not_retried() -> None:
     inner = ScriptedModel([ModelUnavailableError("429", retry_after_s=0.0)], PRICED)
-    model = RetryingModel(MeteredModel(inner, Meter(Caps(calls=1))), AT_ONCE)
+    model = RetryingModel(MeteredModel(inner, Budget(Caps(calls=1))), AT_ONCE)
 
     with pytest.raises(BudgetExceededError):
         await model.reply(ASKED)
@@ -389,7 +389,7 @@ prices = st.floats(min_value=0.0, max_value=1000.0, allow_nan=False)
 def test_no_cap_is_passed_whatever_happens(
     plan: list[Usage | Exception], price: Price, caps: Caps, *, retried: bool
 ) -> None:
-    meter = Meter(caps)
+    meter = Budget(caps)
     inner = BusyModel(lambda place: plan[place % len(plan)], replace(FACTS, price=price))
     metered = MeteredModel(inner, meter)
 
@@ -408,7 +408,7 @@ def test_no_cap_is_passed_whatever_happens(
 
 @given(cents=st.integers(1, 200))
 def test_money_does_not_drift(cents: int) -> None:
-    meter = Meter(Caps(usd=cents / 100))
+    meter = Budget(Caps(usd=cents / 100))
     facts = replace(FACTS, price=Price(input_usd=0.0, output_usd=100.0))
     one_cent = replace(ASKED, max_output_tokens=100)
 
@@ -424,7 +424,7 @@ def test_money_does_not_drift(cents: int) -> None:
 @pytest.mark.parametrize("usd", [-0.01, math.inf, math.nan])
 def test_a_cap_that_is_no_amount_is_refused(usd: float) -> None:
     with pytest.raises(UsageError, match="not an amount"):
-        Meter(Caps(usd=usd))
+        Budget(Caps(usd=usd))
 
 
 @given(text=st.text(max_size=200))
@@ -453,7 +453,7 @@ OPEN = replace(ASKED, max_output_tokens=None)
 
 async def test_where_no_length_is_asked_for_the_usual_one_is_set_aside_and_sent() -> None:
     inner = ScriptedModel([says("yes")], PRICED)
-    meter = Meter(Caps(usd=100.0, tokens=10**6))
+    meter = Budget(Caps(usd=100.0, tokens=10**6))
 
     held = meter.reserve("busy", PRICED, OPEN)
     await MeteredModel(inner, meter).reply(OPEN)
@@ -474,7 +474,7 @@ async def test_a_small_budget_makes_a_shorter_reply_rather_than_none(
     caps: Caps, most: float
 ) -> None:
     inner = ScriptedModel([says("yes", usage=used(10, 10))], PRICED)
-    meter = Meter(caps)
+    meter = Budget(caps)
 
     await MeteredModel(inner, meter).reply(OPEN)
 
@@ -487,7 +487,7 @@ async def test_a_reply_that_could_only_break_off_is_not_asked_for() -> None:
     inner = ScriptedModel([says("never")], PRICED)
 
     with pytest.raises(BudgetExceededError, match="could cost"):
-        await MeteredModel(inner, Meter(Caps(usd=0.01))).reply(OPEN)
+        await MeteredModel(inner, Budget(Caps(usd=0.01))).reply(OPEN)
 
     assert inner.asked == []
 
@@ -496,7 +496,7 @@ async def test_a_length_that_was_asked_for_is_not_shortened() -> None:
     asked = replace(ASKED, max_output_tokens=5000)
 
     with pytest.raises(BudgetExceededError):
-        await MeteredModel(ScriptedModel([], PRICED), Meter(Caps(usd=0.03))).reply(asked)
+        await MeteredModel(ScriptedModel([], PRICED), Budget(Caps(usd=0.03))).reply(asked)
 
 
 @given(
@@ -508,7 +508,7 @@ def test_a_shortened_reply_never_costs_more_than_is_left(
     usd: float, price: Price, text: str
 ) -> None:
     request = Request(messages=(Message(role="user", text=text),))
-    meter = Meter(Caps(usd=usd))
+    meter = Budget(Caps(usd=usd))
 
     try:
         held = meter.reserve("busy", replace(FACTS, price=price), request)
@@ -521,7 +521,7 @@ def test_a_shortened_reply_never_costs_more_than_is_left(
 
 async def test_a_cent_is_not_passed_where_nobody_says_how_long_replies_may_be() -> None:
     facts = replace(PRICED, price=Price(input_usd=0.1, output_usd=0.1))
-    meter = Meter(Caps(usd=0.01))
+    meter = Budget(Caps(usd=0.01))
     inner = BusyModel(flaky, facts)
     model = RetryingModel(MeteredModel(inner, meter), AT_ONCE)
 

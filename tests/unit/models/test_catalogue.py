@@ -144,9 +144,9 @@ def test_the_longest_prefix_decides(model: str, context_tokens: int) -> None:
 def test_what_an_engine_can_do_with_any_model_wins_over_the_model() -> None:
     llamacpp, openrouter = provider("llamacpp"), provider("openrouter")
 
-    assert facts_for(llamacpp, "qwen2.5-coder-1.5b").led_by_prefill
-    assert facts_for(llamacpp, "qwen2.5-coder-1.5b").held_to_schema
-    assert not facts_for(openrouter, "claude-sonnet-4.5").led_by_prefill
+    assert facts_for(llamacpp, "qwen2.5-coder-1.5b").supports_prefill
+    assert facts_for(llamacpp, "qwen2.5-coder-1.5b").supports_json_schema
+    assert not facts_for(openrouter, "claude-sonnet-4.5").supports_prefill
 
 
 def test_models_that_refuse_a_temperature_are_known() -> None:
@@ -194,7 +194,7 @@ def test_no_model_is_said_to_write_more_than_it_reads() -> None:
 
 def test_a_seed_is_for_those_who_take_one() -> None:
     """Who leaves no temperature to be chosen draws as it likes."""
-    assert facts_for(provider("ollama"), "qwen2.5-coder:7b").drawn_by_seed
-    assert facts_for(provider("openai"), "gpt-4o").drawn_by_seed
-    assert not facts_for(provider("openai"), "gpt-5").drawn_by_seed
-    assert not facts_for(provider("anthropic"), "claude-sonnet-4-5").drawn_by_seed
+    assert facts_for(provider("ollama"), "qwen2.5-coder:7b").supports_seed
+    assert facts_for(provider("openai"), "gpt-4o").supports_seed
+    assert not facts_for(provider("openai"), "gpt-5").supports_seed
+    assert not facts_for(provider("anthropic"), "claude-sonnet-4-5").supports_seed

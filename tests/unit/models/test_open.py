@@ -25,8 +25,14 @@ from assay.contracts.ports import Model
 from assay.models import catalogue
 from assay.models.local.download import WeightsStore
 from assay.models.local.weights import FileSource, Weights, known_weights
-from assay.models.open import Opening, build_meter, open_model, pull
-from assay.models.resolve import Usable, choose, known_providers, survey, weights_store
+from assay.models.open import OpenOptions, build_meter, open_model, pull
+from assay.models.resolve import (
+    Availability,
+    choose,
+    known_providers,
+    list_available,
+    weights_store,
+)
 from assay.settings.load import KEY_VARIABLES, BudgetSettings, ModelSettings
 from tests.support.chat_endpoint import ChatEndpoint, serve_chat
 from tests.support.file_server import serve_file
@@ -90,7 +96,7 @@ def script(folder: Path, *lines: dict[str, Any]) -> str:
     return f"scripted:{path}"
 
 
-def by_name(found: tuple[Usable, ...]) -> dict[str, Usable]:
+def by_name(found: tuple[Availability, ...]) -> dict[str, Availability]:
     return {one.name.partition(":")[0] if one.title[0] != "e" else one.name: one for one in found}
 
 
@@ -217,7 +223,7 @@ async def test_failures_are_retried_and_each_attempt_is_metered(
     chosen = with_key(settings, endpoint)
     meter = build_meter(chosen.budget)
 
-    async with open_model("openai:gpt-6.1-sol", chosen, Opening(meter=meter)) as model:
+    async with open_model("openai:gpt-6.1-sol", chosen, OpenOptions(meter=meter)) as model:
         await model.reply(ASKED)
 
     assert meter.spent.calls == len(endpoint.asked) == 3
@@ -253,7 +259,7 @@ async def test_a_cent_is_not_passed_by_twenty_requests_at_once_to_a_server_that_
         except (BudgetExceededError, ModelUnavailableError) as error:
             outcomes.append(type(error).__name__)
 
-    async with open_model("openai:m", chosen, Opening(meter=meter)) as model:
+    async with open_model("openai:m", chosen, OpenOptions(meter=meter)) as model:
         for _ in range(3):
             async with anyio.create_task_group() as tasks:
                 for _ in range(20):
@@ -287,7 +293,7 @@ async def test_a_key_shows_neither_in_failures_nor_in_recordings(
 ) -> None:
     endpoint.statuses = [401]
     chosen = with_key(settings, endpoint)
-    opening = Opening(record_to=tmp_path / "run")
+    opening = OpenOptions(record_to=tmp_path / "run")
 
     async with open_model("openai:gpt-6.1-sol", chosen, opening) as model:
         with pytest.raises(ModelRefusedError) as caught:
@@ -309,7 +315,7 @@ async def test_a_run_is_recorded_and_played_back(settings: ModelSettings, tmp_pa
         {"error": "refused", "message": "no more"},
     )
 
-    async def play(name: str, opening: Opening | None = None) -> list[str]:
+    async def play(name: str, opening: OpenOptions | None = None) -> list[str]:
         said: list[str] = []
         async with open_model(name, settings, opening) as model:
             for _ in range(3):
@@ -319,7 +325,7 @@ async def test_a_run_is_recorded_and_played_back(settings: ModelSettings, tmp_pa
                     said.append(str(error))
         return said
 
-    recorded = await play(name, Opening(record_to=tmp_path / "run"))
+    recorded = await play(name, OpenOptions(record_to=tmp_path / "run"))
 
     assert recorded == ["one", "two", "no more"]
     assert await play(f"replay:{tmp_path / 'run'}") == recorded
@@ -331,11 +337,13 @@ async def test_a_replay_is_metered_like_the_run_it_repeats(
 ) -> None:
     usage = {"input_tokens": 7, "output_tokens": 3, "cost_usd": 0.5}
     name = script(tmp_path, {"text": "one", "usage": usage})
-    async with open_model(name, settings, Opening(record_to=tmp_path / "run")) as model:
+    async with open_model(name, settings, OpenOptions(record_to=tmp_path / "run")) as model:
         await model.reply(ASKED)
     meter = build_meter(settings.budget)
 
-    async with open_model(f"replay:{tmp_path / 'run'}", settings, Opening(meter=meter)) as model:
+    async with open_model(
+        f"replay:{tmp_path / 'run'}", settings, OpenOptions(meter=meter)
+    ) as model:
         await model.reply(ASKED)
 
     assert (meter.spent.input_tokens, meter.spent.cost_usd) == (7, 0.5)
@@ -348,7 +356,7 @@ async def test_a_run_under_a_small_cap_is_played_back_under_the_same_cap(
     capped = having(settings, budget={"tokens": 3000})
     request = replace(ASKED, max_output_tokens=None)
     name = script(tmp_path, {"text": "one"})
-    async with open_model(name, capped, Opening(record_to=tmp_path / "run")) as model:
+    async with open_model(name, capped, OpenOptions(record_to=tmp_path / "run")) as model:
         await model.reply(request)
 
     async with open_model(f"replay:{tmp_path / 'run'}", capped) as model:
@@ -366,7 +374,7 @@ async def test_a_model_without_native_calls_is_led_to_make_them_in_words(
     name = script(tmp_path, {"facts": {"tool_calls": False}}, {"text": written})
     heard: list[str] = []
 
-    async with open_model(name, settings, Opening(record_to=tmp_path / "run")) as model:
+    async with open_model(name, settings, OpenOptions(record_to=tmp_path / "run")) as model:
         reply = await model.reply(request, on_text=heard.append)
     async with open_model(f"replay:{tmp_path / 'run'}", settings) as model:
         replayed = await model.reply(request)
@@ -384,7 +392,7 @@ async def test_the_composition_root_opens_the_model_of_the_settings(
 
     async with wiring.open_model(settings=chosen) as model:
         by_default = await model.reply(ASKED)
-    opening = Opening(meter=build_meter(BudgetSettings(tokens=10)))
+    opening = OpenOptions(meter=build_meter(BudgetSettings(tokens=10)))
     async with wiring.open_model(chosen.default, settings=chosen, opening=opening) as model:
         with pytest.raises(BudgetExceededError):
             await model.reply(ASKED)
@@ -447,7 +455,7 @@ async def test_auto_takes_the_first_provider_whose_key_is_set(
     found = await choose(chosen)
 
     assert found.name.partition(":")[0] == taken
-    assert [one.name for one in await survey(chosen) if one.by_auto] == [found.name]
+    assert [one.name for one in await list_available(chosen) if one.by_auto] == [found.name]
 
 
 async def test_a_key_of_blanks_is_none(settings: ModelSettings) -> None:
@@ -490,7 +498,7 @@ async def test_auto_passes_over_a_provider_whose_extra_is_not_installed(
     keys = {"OPENAI_API_KEY": SecretStr(SECRET), "ANTHROPIC_API_KEY": SecretStr(SECRET)}
 
     with without(monkeypatch, "openai"):
-        found = by_name(await survey(having(settings, api_keys=keys)))
+        found = by_name(await list_available(having(settings, api_keys=keys)))
 
     assert found["anthropic"].by_auto
     assert found["openai"].reason == "the extra 'openai' is not installed"
@@ -534,7 +542,7 @@ async def test_what_auto_took_is_said(settings: ModelSettings, endpoint: ChatEnd
     said: list[str] = []
 
     async with open_model(
-        "auto", with_key(settings, endpoint), Opening(on_notice=said.append)
+        "auto", with_key(settings, endpoint), OpenOptions(on_notice=said.append)
     ) as model:
         await model.reply(ASKED)
 
@@ -548,7 +556,7 @@ async def test_the_survey_says_of_everything_why(
         with_key(settings, endpoint), base_urls={"ollama": endpoint.base_url}, local_path="/no/such"
     )
 
-    found = await survey(chosen, patience_s=PATIENCE_S)
+    found = await list_available(chosen, patience_s=PATIENCE_S)
 
     told = by_name(found)
     assert (told["openai"].usable, told["openai"].reason) == (True, "OPENAI_API_KEY is set")
@@ -567,7 +575,7 @@ async def test_a_service_of_ours_is_no_server_of_models(
     endpoint.listing = b'{"object": "list", "data": [{"id": "assay", "owned_by": "assay"}]}'
     chosen = having(settings, base_urls={"vllm": endpoint.base_url})
 
-    told = by_name(await survey(chosen, patience_s=PATIENCE_S))
+    told = by_name(await list_available(chosen, patience_s=PATIENCE_S))
 
     assert not told["vllm"].usable
 
@@ -597,7 +605,7 @@ async def test_what_is_fetched_and_how_much_is_said_before(tmp_path: Path) -> No
             source=(FileSource(url=served.url),),
         )
         store = WeightsStore(folder=tmp_path)
-        opening = Opening(
+        opening = OpenOptions(
             on_notice=told.append,
             on_progress=lambda done, total, _: told.append(f"{done} of {total}"),
         )

@@ -22,7 +22,7 @@ from tests.doubles.scripted_model import FACTS, ScriptedModel, calls_tool, says
 from tests.support.apart import run_apart
 
 IN_WORDS = replace(FACTS, tool_calls=False)
-BY_SCHEMA = replace(IN_WORDS, held_to_schema=True)
+BY_SCHEMA = replace(IN_WORDS, supports_json_schema=True)
 RUN = ToolSpec(
     name="run",
     description="Run a command.",

@@ -14,7 +14,7 @@ from assay.contracts.errors import (
     UsageError,
 )
 from assay.contracts.messages import Message, Price, Reply, Request, StopReason, Usage
-from assay.models.budget import Caps, Meter, MeteredModel
+from assay.models.budget import Budget, Caps, MeteredModel
 from assay.models.scripted import Said, ScriptedModel, load_script
 from tests.doubles import scripted_model as doubles
 from tests.support.sources import ROOT
@@ -161,7 +161,7 @@ async def test_facts_may_stand_before_the_first_reply(tmp_path: Path) -> None:
 
 async def test_a_script_with_a_price_can_run_out_of_money(tmp_path: Path) -> None:
     facts = '{"facts": {"price": {"input_usd": 1000, "output_usd": 5000}}}'
-    model = MeteredModel(model_of(tmp_path, facts, '{"text": "a"}'), Meter(Caps(usd=0.01)))
+    model = MeteredModel(model_of(tmp_path, facts, '{"text": "a"}'), Budget(Caps(usd=0.01)))
 
     with pytest.raises(BudgetExceededError):
         await model.reply(ASKED)

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from assay.contracts.lessons import Cue
+from assay.contracts.lessons import RecallQuery
 from assay.memory.database import MEMORY
 from assay.settings.load import MemorySettings, Settings
 from assay.wiring import open_memory, settings_apart
@@ -18,7 +18,7 @@ async def test_what_runs_apart_neither_sees_nor_changes_the_persons_memory(tmp_p
 
     async with open_memory("all", settings_apart(own, tmp_path / "bench")) as memory:
         assert await memory.recall(cue_for(DURATIONS, "failure")) == ()
-        assert await memory.offer(Cue(moment="plan", goal=SKILL.purpose)) == ()
+        assert await memory.offer(RecallQuery(moment="plan", goal=SKILL.purpose)) == ()
         await memory.learn(CHART)
         await memory.keep(SKILL)
 

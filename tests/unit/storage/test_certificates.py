@@ -13,15 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.contracts.errors import ExitCode, JournalError, UsageError
-from assay.contracts.goal import Acceptance, Goal
+from assay.contracts.goal import AcceptanceCriteria, Goal
 from assay.contracts.messages import Usage
 from assay.contracts.verdict import (
     CheckReport,
     Finding,
     Grade,
+    TamperKind,
     TestResult,
     TestStatus,
-    Trick,
     Verdict,
 )
 from assay.contracts.workspace import Tree, TreeFile
@@ -64,7 +64,7 @@ VERDICT = Verdict(
         ),
     ),
     findings=(
-        Finding(trick=Trick.RUNNER_CONFIG, severity="note", explanation="left out", path=CODE),
+        Finding(trick=TamperKind.RUNNER_CONFIG, severity="note", explanation="left out", path=CODE),
     ),
 )
 
@@ -74,7 +74,7 @@ def a_proof(**fields: Any) -> Proof:  # noqa: ANN401 - any field of a proof
         **{
             "run": "brisk-otter-4f2a",
             "goal": Goal(
-                statement="add “two” numbers", acceptance=Acceptance(checks=("pytest -q",))
+                statement="add “two” numbers", acceptance=AcceptanceCriteria(checks=("pytest -q",))
             ),
             "checks": ("pytest -q",),
             "protected": (PurePosixPath("tests"),),

@@ -7,15 +7,15 @@ import pytest
 
 from assay.cli.chat.commands import write_export
 from assay.contracts.chat import (
-    CellBegan,
     CellEnded,
-    CellPrinted,
-    DialogueEvent,
+    CellOutputDelta,
+    CellStarted,
+    ChatEvent,
     Exhibit,
     FileLoaded,
     SpeechArrived,
-    TurnBegan,
     TurnEnded,
+    TurnStarted,
 )
 from assay.contracts.chat_history import history_of
 from assay.contracts.errors import JournalError, UsageError
@@ -28,10 +28,10 @@ PNG = b"\x89PNG\r\n\x1a\nnot really"
 FIGURE = Exhibit(
     name="figure-1.png", media_type="image/png", size_bytes=len(PNG), sha256="", source="figure"
 )
-TURN: tuple[DialogueEvent, ...] = (
+TURN: tuple[ChatEvent, ...] = (
     FileLoaded(path="a.csv", size_bytes=3, about="1 row"),
-    TurnBegan(turn=1, message="plot ``` it"),
-    CellBegan(turn=1, step=1, thought="I plot.", code="plot()", usage=Usage(calls=1)),
+    TurnStarted(turn=1, message="plot ``` it"),
+    CellStarted(turn=1, step=1, thought="I plot.", code="plot()", usage=Usage(calls=1)),
     CellEnded(
         turn=1,
         step=1,
@@ -65,7 +65,7 @@ async def test_what_was_said_is_there_again(session: Session) -> None:
 
 
 async def test_what_only_passes_by_is_told_and_not_written(session: Session) -> None:
-    heard: list[DialogueEvent] = []
+    heard: list[ChatEvent] = []
     async with SessionRecord(session.folder, listeners=(heard.append,)) as record:
         record.emit(SpeechArrived(text="hel"))
     assert heard == [SpeechArrived(text="hel")]
@@ -75,13 +75,13 @@ async def test_what_only_passes_by_is_told_and_not_written(session: Session) -> 
 async def test_what_a_cell_printed_before_a_crash_is_in_its_history_and_export(
     session: Session,
 ) -> None:
-    began, *_ = (event for event in TURN if isinstance(event, CellBegan))
+    began, *_ = (event for event in TURN if isinstance(event, CellStarted))
     async with SessionRecord(session.folder) as record:
-        record.emit(TurnBegan(turn=1, message="tick"))
+        record.emit(TurnStarted(turn=1, message="tick"))
         record.emit(began)
-        record.emit(CellPrinted(text="tick 0\n"))
-        record.emit(CellPrinted(text="tick 1\n"))
-        record.emit(CellPrinted(text="too much\n", kept=False))
+        record.emit(CellOutputDelta(text="tick 0\n"))
+        record.emit(CellOutputDelta(text="tick 1\n"))
+        record.emit(CellOutputDelta(text="too much\n", kept=False))
     history = history_of(read_session_events(session.folder))
     (cell,) = history.turns[0].cells
     assert cell.observation == "tick 0\ntick 1\nThe cell was cut off."
@@ -89,7 +89,7 @@ async def test_what_a_cell_printed_before_a_crash_is_in_its_history_and_export(
     assert "tick 1" in to_markdown(history)
     # The next turn does not change that.
     async with SessionRecord(session.folder) as again:
-        again.emit(TurnBegan(turn=2, message="and now?"))
+        again.emit(TurnStarted(turn=2, message="and now?"))
     history = history_of(read_session_events(session.folder))
     assert [len(turn.cells) for turn in history.turns] == [1, 0]
 
@@ -158,7 +158,7 @@ async def test_names_from_a_sandbox_become_harmless(session: Session, name: str)
 async def test_sessions_are_listed_with_how_they_began(store: SessionStore) -> None:
     session = store.create()
     async with SessionRecord(session.folder) as record:
-        record.emit(TurnBegan(turn=1, message="hello\nthere"))
+        record.emit(TurnStarted(turn=1, message="hello\nthere"))
     (listed,) = store.list()
     assert (listed.title, listed.turns) == ("hello there", 1)
     assert store.rename(session.id, "greetings").title == "greetings"
@@ -241,11 +241,11 @@ def test_markdown_has_the_same_and_links_pictures() -> None:
 
 async def test_a_session_that_was_removed_while_open_says_so(session: Session) -> None:
     async with SessionRecord(session.folder) as record:
-        record.emit(TurnBegan(turn=1, message="hello"))
+        record.emit(TurnStarted(turn=1, message="hello"))
         shutil.rmtree(session.folder)
 
         with pytest.raises(JournalError, match="was removed while it was open"):
-            record.emit(TurnBegan(turn=2, message="again"))
+            record.emit(TurnStarted(turn=2, message="again"))
 
 
 def test_a_session_that_is_not_there_leads_to_the_list(

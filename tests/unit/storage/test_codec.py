@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from assay.contracts.errors import JournalError
 from assay.contracts.events import AttemptStarted, RunEvent
-from assay.contracts.goal import Effort, Goal
+from assay.contracts.goal import Goal, RunLimits
 from assay.storage import codec
 
 # Half of a surrogate pair is in names that are not UTF-8, and in what models write.
@@ -29,7 +29,7 @@ LEAVES: dict[object, st.SearchStrategy[Any]] = {
     bool: st.booleans(),
     NoneType: st.none(),
     PurePosixPath: TEXT.map(PurePosixPath),
-    Effort: st.builds(Effort, attempts=COUNTS, repairs=COUNTS, steps=COUNTS, best_of=COUNTS),
+    RunLimits: st.builds(RunLimits, attempts=COUNTS, repairs=COUNTS, steps=COUNTS, best_of=COUNTS),
 }
 STATEMENTS = TEXT.filter(lambda text: bool(text.strip()))
 

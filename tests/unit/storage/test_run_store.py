@@ -9,15 +9,15 @@ import pytest
 
 from assay.contracts.errors import JournalError, UsageError
 from assay.contracts.events import AttemptStarted, BudgetUsed, RunEnded, RunResumed
-from assay.contracts.goal import Acceptance, Goal, Outcome, Status
+from assay.contracts.goal import AcceptanceCriteria, Goal, RunResult, Status
 from assay.contracts.messages import Usage
-from assay.contracts.verdict import Lattice
+from assay.contracts.verdict import TestMatrix
 from assay.storage.journal import DiskJournal
 from assay.storage.run_names import new_name
 from assay.storage.run_store import Run, RunRequest, RunStore
 
 REQUEST = RunRequest(
-    goal=Goal(statement="add two numbers", acceptance=Acceptance(checks=("pytest -q",))),
+    goal=Goal(statement="add two numbers", acceptance=AcceptanceCriteria(checks=("pytest -q",))),
     workspace="src",
     model="auto",
     options={"policy": "warn", "deep": {"list": [1, None]}},
@@ -25,15 +25,15 @@ REQUEST = RunRequest(
 SPENT = Usage(input_tokens=10, output_tokens=5, calls=2, cost_usd=0.25)
 
 
-def outcome(run: Run, status: Status, attempts: int = 3) -> Outcome:
-    return Outcome(
+def outcome(run: Run, status: Status, attempts: int = 3) -> RunResult:
+    return RunResult(
         run=run.id,
         status=status,
         grade=None,
         reason="because",
         attempts=attempts,
         verdict=None,
-        lattice=Lattice(),
+        lattice=TestMatrix(),
         findings=(),
         changes=(),
         tree="0" * 64,

@@ -5,13 +5,13 @@ from pathlib import PurePosixPath
 
 import pytest
 
-from assay.contracts.verdict import Finding, Trick
+from assay.contracts.verdict import Finding, TamperKind
 from assay.contracts.workspace import Tree, TreeFile, Withheld
 from assay.verify.commands import RUNNERS
 from assay.verify.judged_tree import judged_tree, matches
 from assay.verify.runners.exit_code import PlainRunner
 from assay.verify.runners.python_pytest import PytestRunner
-from assay.verify.spec import Case
+from assay.verify.spec import VerificationSpec
 
 CONFIGURATION = PytestRunner.configuration
 
@@ -23,10 +23,12 @@ def tree(**files: str) -> Tree:
 
 
 BEFORE = tree(**{"calc.py": "old", "tests/test_calc.py": "tests", "data/a.txt": "a"})
-CASE = Case(pristine=BEFORE, checks=("pytest",), protected=(PurePosixPath("tests/test_calc.py"),))
+CASE = VerificationSpec(
+    pristine=BEFORE, checks=("pytest",), protected=(PurePosixPath("tests/test_calc.py"),)
+)
 
 
-def judge(case: Case = CASE, **files: str) -> tuple[Tree, tuple[Finding, ...]]:
+def judge(case: VerificationSpec = CASE, **files: str) -> tuple[Tree, tuple[Finding, ...]]:
     return judged_tree(case, BEFORE.with_files(tree(**files).files), CONFIGURATION)
 
 
@@ -48,8 +50,8 @@ def test_what_was_withheld_is_not_written_over() -> None:
 
     assert judged.files == BEFORE.with_files(tree(**{"calc.py": "new"}).files).files
     assert [(found.trick, found.severity, str(found.path)) for found in findings] == [
-        (Trick.NOT_ALLOWED, "note", ".env"),
-        (Trick.NOT_ALLOWED, "note", "out/token.py"),
+        (TamperKind.NOT_ALLOWED, "note", ".env"),
+        (TamperKind.NOT_ALLOWED, "note", "out/token.py"),
     ]
 
 
@@ -74,23 +76,25 @@ def test_a_file_may_be_deleted() -> None:
 @pytest.mark.parametrize(
     ("path", "trick", "severity"),
     [
-        ("tests/test_calc.py", Trick.TESTS_CHANGED, "forgery"),
-        ("tests/__init__.py", Trick.TESTS_CHANGED, "forgery"),
-        ("tests/test_calc/__init__.py", Trick.TESTS_CHANGED, "forgery"),
-        ("test_calc.py", Trick.TESTS_CHANGED, "forgery"),
-        ("conftest.py", Trick.RUNNER_CONFIG, "forgery"),
-        ("deep/er/conftest.py", Trick.RUNNER_CONFIG, "forgery"),
-        ("pytest.ini", Trick.RUNNER_CONFIG, "forgery"),
-        ("pyproject.toml", Trick.RUNNER_CONFIG, "note"),
-        ("sitecustomize.py", Trick.STARTUP_HOOK, "forgery"),
-        ("lib/x.pth", Trick.STARTUP_HOOK, "forgery"),
-        ("pytest.py", Trick.SHADOWED_RUNNER, "forgery"),
-        ("src/pytest/__init__.py", Trick.SHADOWED_RUNNER, "forgery"),
-        ("packages/one/src/json.py", Trick.SHADOWED_RUNNER, "forgery"),
-        ("tests/json.py", Trick.SHADOWED_RUNNER, "forgery"),
+        ("tests/test_calc.py", TamperKind.TESTS_CHANGED, "forgery"),
+        ("tests/__init__.py", TamperKind.TESTS_CHANGED, "forgery"),
+        ("tests/test_calc/__init__.py", TamperKind.TESTS_CHANGED, "forgery"),
+        ("test_calc.py", TamperKind.TESTS_CHANGED, "forgery"),
+        ("conftest.py", TamperKind.RUNNER_CONFIG, "forgery"),
+        ("deep/er/conftest.py", TamperKind.RUNNER_CONFIG, "forgery"),
+        ("pytest.ini", TamperKind.RUNNER_CONFIG, "forgery"),
+        ("pyproject.toml", TamperKind.RUNNER_CONFIG, "note"),
+        ("sitecustomize.py", TamperKind.STARTUP_HOOK, "forgery"),
+        ("lib/x.pth", TamperKind.STARTUP_HOOK, "forgery"),
+        ("pytest.py", TamperKind.SHADOWED_RUNNER, "forgery"),
+        ("src/pytest/__init__.py", TamperKind.SHADOWED_RUNNER, "forgery"),
+        ("packages/one/src/json.py", TamperKind.SHADOWED_RUNNER, "forgery"),
+        ("tests/json.py", TamperKind.SHADOWED_RUNNER, "forgery"),
     ],
 )
-def test_what_could_forge_is_left_out_and_named(path: str, trick: Trick, severity: str) -> None:
+def test_what_could_forge_is_left_out_and_named(
+    path: str, trick: TamperKind, severity: str
+) -> None:
     judged, findings = judge(**{path: "something else"})
 
     assert judged.digest == BEFORE.digest
@@ -105,11 +109,13 @@ def test_deleted_tests_come_back() -> None:
     )
 
     assert judged.digest == BEFORE.digest
-    assert [finding.trick for finding in findings] == [Trick.TESTS_DELETED]
+    assert [finding.trick for finding in findings] == [TamperKind.TESTS_DELETED]
 
 
 def test_everything_in_a_protected_folder_is_protected() -> None:
-    case = Case(pristine=BEFORE, checks=("pytest",), protected=(PurePosixPath("tests"),))
+    case = VerificationSpec(
+        pristine=BEFORE, checks=("pytest",), protected=(PurePosixPath("tests"),)
+    )
 
     judged, findings = judge(case, **{"tests/test_calc.py": "x", "tests/test_more.py": "y"})
 
@@ -124,7 +130,9 @@ def test_settings_for_the_runner_in_a_shared_file_are_forgery() -> None:
 
 
 def test_a_path_that_is_not_allowed_is_only_left_out() -> None:
-    case = Case(pristine=BEFORE, checks=("pytest",), protected=(), allowed=("calc.py", "kit/*"))
+    case = VerificationSpec(
+        pristine=BEFORE, checks=("pytest",), protected=(), allowed=("calc.py", "kit/*")
+    )
 
     judged, findings = judge(case, **{"calc.py": "new", "kit/a/b.py": "", "other.py": "x"})
 
@@ -151,7 +159,7 @@ def test_a_name_of_the_standard_library_that_nobody_leans_on_is_taken() -> None:
 
 def test_a_package_may_have_tests_in_it() -> None:
     tests = (PurePosixPath("kit/test_a.py"), PurePosixPath("kit/shapes.py"))
-    case = Case(pristine=BEFORE, checks=("pytest",), protected=tests)
+    case = VerificationSpec(pristine=BEFORE, checks=("pytest",), protected=tests)
     files = {"kit/__init__.py": "", "kit/json.py": "", "shapes.py": ""}
 
     judged, findings = judge(case, **files)
@@ -169,7 +177,7 @@ def test_a_link_above_a_test_is_forgery_and_elsewhere_a_note() -> None:
     judged, findings = judged_tree(CASE, proposal, CONFIGURATION)
 
     assert judged.digest == BEFORE.digest
-    assert {finding.trick for finding in findings} == {Trick.LINKED_FILE}
+    assert {finding.trick for finding in findings} == {TamperKind.LINKED_FILE}
     assert {str(f.path): f.severity for f in findings if len(f.path.parts) == 1} == {
         "tests": "forgery",
         "shortcut": "note",
@@ -206,7 +214,7 @@ def test_what_steers_a_runner_comes_from_the_goal_wherever_it_is(
     judged, findings = judged_tree(CASE, after, globs_of(runner))
 
     assert judged.digest == BEFORE.digest
-    assert [(f.trick, f.severity) for f in findings] == [(Trick.RUNNER_CONFIG, "forgery")]
+    assert [(f.trick, f.severity) for f in findings] == [(TamperKind.RUNNER_CONFIG, "forgery")]
 
 
 PACKAGE = '[package]\nname = "calc"\n'
@@ -253,7 +261,7 @@ def test_how_it_is_built_may_be_part_of_a_solution(
     pristine = tree(**{f"{folder}{path}": before})
     proposal = tree(**{f"{folder}{path}": after})
 
-    case = Case(pristine=pristine, checks=("c",), protected=())
+    case = VerificationSpec(pristine=pristine, checks=("c",), protected=())
 
     judged, findings = judged_tree(case, proposal, globs_of(runner))
 
@@ -268,12 +276,12 @@ def test_how_it_is_built_may_be_part_of_a_solution(
 def test_what_a_build_says_of_tests_is_taken_and_doubted(
     runner: str, path: str, before: str, after: str
 ) -> None:
-    case = Case(pristine=tree(**{path: before}), checks=("c",), protected=())
+    case = VerificationSpec(pristine=tree(**{path: before}), checks=("c",), protected=())
 
     judged, findings = judged_tree(case, tree(**{path: after}), globs_of(runner))
 
     assert judged == tree(**{path: after})
-    assert [(f.trick, f.severity) for f in findings] == [(Trick.RUNNER_CONFIG, "doubt")]
+    assert [(f.trick, f.severity) for f in findings] == [(TamperKind.RUNNER_CONFIG, "doubt")]
 
 
 @pytest.mark.parametrize(
@@ -288,23 +296,25 @@ def test_what_a_build_says_of_tests_is_taken_and_doubted(
 def test_where_a_missing_test_would_not_be_missed_the_build_says_nothing_of_tests(
     path: str, after: str
 ) -> None:
-    case = Case(pristine=tree(**{path: "<project></project>"}), checks=("c",), protected=())
+    case = VerificationSpec(
+        pristine=tree(**{path: "<project></project>"}), checks=("c",), protected=()
+    )
 
     judged, findings = judged_tree(case, tree(**{path: after}), globs_of("junit"))
 
     assert judged == case.pristine
-    assert [(f.trick, f.severity) for f in findings] == [(Trick.RUNNER_CONFIG, "forgery")]
+    assert [(f.trick, f.severity) for f in findings] == [(TamperKind.RUNNER_CONFIG, "forgery")]
 
 
 def test_a_build_that_may_not_be_changed_is_only_left_out() -> None:
     before = tree(**{"Cargo.toml": PACKAGE, "src/lib.rs": ""})
-    case = Case(pristine=before, checks=("c",), protected=(), allowed=("src/lib.rs",))
+    case = VerificationSpec(pristine=before, checks=("c",), protected=(), allowed=("src/lib.rs",))
     after = before.with_files(tree(**{"Cargo.toml": f"{PACKAGE}autotests = false\n"}).files)
 
     judged, findings = judged_tree(case, after, globs_of("cargo"))
 
     assert judged == before
-    assert [(f.trick, f.severity) for f in findings] == [(Trick.NOT_ALLOWED, "note")]
+    assert [(f.trick, f.severity) for f in findings] == [(TamperKind.NOT_ALLOWED, "note")]
 
 
 @pytest.mark.parametrize(

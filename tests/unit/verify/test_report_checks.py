@@ -3,14 +3,21 @@ from pathlib import PurePosixPath
 import pytest
 
 from assay.contracts.execution import ExecutionResult, OutputChunk, Program, Reason
-from assay.contracts.verdict import TestResult, TestStatus, Trick
+from assay.contracts.verdict import TamperKind, TestResult, TestStatus
 from assay.verify.canaries import Plan, planted
-from assay.verify.report_checks import Account, Listener, a_test, combine, conclude, with_doubt
-from assay.verify.runner import CheckOrder, Observation
+from assay.verify.report_checks import (
+    RawReport,
+    ReportCapture,
+    a_test,
+    combine,
+    conclude,
+    with_doubt,
+)
+from assay.verify.runner import CheckSpec, Observation
 from assay.verify.runners.exit_code import PlainRunner
 from tests.doubles.fake_sandbox import FakeSandbox, answer_with
 
-ORDER = CheckOrder(command="x", argv=("x",), canaries=True)
+ORDER = CheckSpec(command="x", argv=("x",), canaries=True)
 CANARIES = frozenset({"keeps_1", "keeps_2"})
 CAUGHT = (
     a_test("f > keeps_1", TestStatus.FAILED),
@@ -30,10 +37,10 @@ def concluded(
     problem: str = "",
 ) -> Observation:
     result = answer_with(exit_code=exit_code, reason=reason)
-    return conclude(ORDER, "x", result, Account(tests=tests, canaries=canaries, problem=problem))
+    return conclude(ORDER, "x", result, RawReport(tests=tests, canaries=canaries, problem=problem))
 
 
-def tricks(observation: Observation) -> list[tuple[Trick, str]]:
+def tricks(observation: Observation) -> list[tuple[TamperKind, str]]:
     return [(finding.trick, finding.severity) for finding in observation.findings]
 
 
@@ -79,13 +86,13 @@ def test_a_canary_that_passed_is_a_forgery() -> None:
     )
 
     assert not observation.report.passed
-    assert tricks(observation) == [(Trick.PATCHED_RUNNER, "forgery")]
+    assert tricks(observation) == [(TamperKind.PATCHED_RUNNER, "forgery")]
 
 
 def test_a_canary_that_nobody_ran_is_a_forgery_if_all_is_said_to_be_well() -> None:
     observation = concluded(passing("a"), exit_code=0, canaries=CANARIES)
 
-    assert tricks(observation) == [(Trick.EARLY_EXIT, "forgery")]
+    assert tricks(observation) == [(TamperKind.EARLY_EXIT, "forgery")]
 
 
 def test_a_canary_that_nobody_ran_is_no_forgery_if_the_run_broke() -> None:
@@ -96,7 +103,7 @@ def test_failed_tests_with_a_zero_are_a_forgery() -> None:
     observation = concluded(passing("a"), *CAUGHT, exit_code=0, canaries=CANARIES)
 
     assert not observation.report.passed
-    assert tricks(observation) == [(Trick.FORGED_REPORT, "forgery")]
+    assert tricks(observation) == [(TamperKind.FORGED_REPORT, "forgery")]
 
 
 def test_a_test_reported_twice_is_as_bad_as_its_worst_report() -> None:
@@ -115,7 +122,9 @@ def test_a_pass_is_not_hidden_behind_a_skip() -> None:
 
 
 def test_without_canaries_there_is_a_doubt() -> None:
-    assert tricks(with_doubt(ORDER, concluded(passing("a")))) == [(Trick.PATCHED_RUNNER, "doubt")]
+    assert tricks(with_doubt(ORDER, concluded(passing("a")))) == [
+        (TamperKind.PATCHED_RUNNER, "doubt")
+    ]
     caught = concluded(passing("a"), *CAUGHT, exit_code=1, canaries=CANARIES)
     assert with_doubt(ORDER, caught) == caught
 
@@ -139,7 +148,7 @@ def test_texts_of_a_result_are_short_and_names_are_one_line() -> None:
 
 def test_a_listener_keeps_its_stream_whole_and_passes_the_other_on() -> None:
     heard: list[OutputChunk] = []
-    listener = Listener("stderr", heard.append)
+    listener = ReportCapture("stderr", heard.append)
     for data in (b"\xe2\x80", b"\xa6 \xff"):
         listener(OutputChunk(stream="stderr", data=data))
     listener(OutputChunk(stream="stdout", data=b"seen"))
@@ -183,5 +192,7 @@ async def test_a_planted_file_that_was_rewritten_is_told() -> None:
     async with planted(sandbox, Plan(files={path: b"a+"})) as findings:
         await sandbox.write_file(path, b"a")
 
-    assert [(f.trick, f.severity) for f in findings] == [(Trick.CHANGED_WHILE_TESTED, "forgery")]
+    assert [(f.trick, f.severity) for f in findings] == [
+        (TamperKind.CHANGED_WHILE_TESTED, "forgery")
+    ]
     assert await sandbox.read_file(path) == b"a"

@@ -5,9 +5,9 @@ from textwrap import dedent
 
 import pytest
 
-from assay.contracts.verdict import Finding, Trick
+from assay.contracts.verdict import Finding, TamperKind
 from assay.contracts.workspace import Tree, TreeFile
-from assay.verify.static_analysis import held_against, read_proposal
+from assay.verify.static_analysis import attributable, read_proposal
 
 PATH = PurePosixPath("calc.py")
 TESTS = (PurePosixPath("tests/test_calc.py"),)
@@ -19,42 +19,48 @@ def read(source: str, before: str = "") -> tuple[Finding, ...]:
 
 
 SUSPICIOUS = {
-    "import os\nos._exit(0)": (Trick.EARLY_EXIT, "forgery"),
-    "from os import _exit as bye\ndef f(): bye(0)": (Trick.EARLY_EXIT, "forgery"),
-    "import sys\nsys.exit()": (Trick.EARLY_EXIT, "forgery"),
-    "import pytest\ndef f(): raise pytest.skip.Exception('x')": (Trick.TESTS_SKIPPED, "forgery"),
-    "import pytest\ndef f(): raise pytest.xfail.Exception": (Trick.TESTS_SKIPPED, "forgery"),
-    "from _pytest.outcomes import Skipped\ndef f(): raise Skipped": (
-        Trick.TESTS_SKIPPED,
+    "import os\nos._exit(0)": (TamperKind.EARLY_EXIT, "forgery"),
+    "from os import _exit as bye\ndef f(): bye(0)": (TamperKind.EARLY_EXIT, "forgery"),
+    "import sys\nsys.exit()": (TamperKind.EARLY_EXIT, "forgery"),
+    "import pytest\ndef f(): raise pytest.skip.Exception('x')": (
+        TamperKind.TESTS_SKIPPED,
         "forgery",
     ),
-    "from unittest.case import SkipTest\ndef f(): raise SkipTest": (Trick.TESTS_SKIPPED, "forgery"),
-    "import gc\nx = gc.get_objects()": (Trick.PATCHED_RUNNER, "forgery"),
-    "import inspect\ndef f(): return inspect.stack()": (Trick.DETECTS_VERIFIER, "doubt"),
-    "import sys\nx = sys.modules.get('pytest')": (Trick.DETECTS_VERIFIER, "forgery"),
-    "import sys\nx = 'unittest' in sys.modules": (Trick.DETECTS_VERIFIER, "forgery"),
-    "import sys\nx = [m for m in sys.modules.values()]": (Trick.DETECTS_VERIFIER, "doubt"),
-    "import builtins\nbuiltins.isinstance = None": (Trick.PATCHED_RUNNER, "forgery"),
-    "import json\njson.dumps = None": (Trick.PATCHED_RUNNER, "doubt"),
-    "import atexit\natexit.register(print)": (Trick.CHANGED_WHILE_TESTED, "doubt"),
-    "import subprocess\nsubprocess.Popen(['x'])": (Trick.CHANGED_WHILE_TESTED, "doubt"),
-    "import ctypes": (Trick.HIDDEN_CODE, "doubt"),
-    "exec(open('x').read())": (Trick.HIDDEN_CODE, "doubt"),
-    "import importlib\nimportlib.import_module('a' + 'b')": (Trick.HIDDEN_CODE, "doubt"),
-    "import sys\nx = getattr(sys, '_get' + 'frame')": (Trick.HIDDEN_CODE, "doubt"),
-    "import sys\nx = vars(sys)['mod' + 'ules']": (Trick.HIDDEN_CODE, "doubt"),
-    "import sys\nx = vars(sys)[''.join(['_get', 'frame'])]": (Trick.HIDDEN_CODE, "doubt"),
-    "def f(frame): return vars(type(frame))['f_locals']": (Trick.DETECTS_VERIFIER, "doubt"),
-    "# -*- coding: own -*-\nx = 1": (Trick.HIDDEN_CODE, "doubt"),
-    "x = open('tests/test_calc.py').read()": (Trick.READS_TESTS, "forgery"),
-    "from tests import test_calc": (Trick.READS_TESTS, "forgery"),
-    "open('junit.xml', 'w')": (Trick.FORGED_REPORT, "forgery"),
-    "import os\nx = os.environ['PYTEST_XDIST_WORKER']": (Trick.DETECTS_VERIFIER, "forgery"),
+    "import pytest\ndef f(): raise pytest.xfail.Exception": (TamperKind.TESTS_SKIPPED, "forgery"),
+    "from _pytest.outcomes import Skipped\ndef f(): raise Skipped": (
+        TamperKind.TESTS_SKIPPED,
+        "forgery",
+    ),
+    "from unittest.case import SkipTest\ndef f(): raise SkipTest": (
+        TamperKind.TESTS_SKIPPED,
+        "forgery",
+    ),
+    "import gc\nx = gc.get_objects()": (TamperKind.PATCHED_RUNNER, "forgery"),
+    "import inspect\ndef f(): return inspect.stack()": (TamperKind.DETECTS_VERIFIER, "doubt"),
+    "import sys\nx = sys.modules.get('pytest')": (TamperKind.DETECTS_VERIFIER, "forgery"),
+    "import sys\nx = 'unittest' in sys.modules": (TamperKind.DETECTS_VERIFIER, "forgery"),
+    "import sys\nx = [m for m in sys.modules.values()]": (TamperKind.DETECTS_VERIFIER, "doubt"),
+    "import builtins\nbuiltins.isinstance = None": (TamperKind.PATCHED_RUNNER, "forgery"),
+    "import json\njson.dumps = None": (TamperKind.PATCHED_RUNNER, "doubt"),
+    "import atexit\natexit.register(print)": (TamperKind.CHANGED_WHILE_TESTED, "doubt"),
+    "import subprocess\nsubprocess.Popen(['x'])": (TamperKind.CHANGED_WHILE_TESTED, "doubt"),
+    "import ctypes": (TamperKind.HIDDEN_CODE, "doubt"),
+    "exec(open('x').read())": (TamperKind.HIDDEN_CODE, "doubt"),
+    "import importlib\nimportlib.import_module('a' + 'b')": (TamperKind.HIDDEN_CODE, "doubt"),
+    "import sys\nx = getattr(sys, '_get' + 'frame')": (TamperKind.HIDDEN_CODE, "doubt"),
+    "import sys\nx = vars(sys)['mod' + 'ules']": (TamperKind.HIDDEN_CODE, "doubt"),
+    "import sys\nx = vars(sys)[''.join(['_get', 'frame'])]": (TamperKind.HIDDEN_CODE, "doubt"),
+    "def f(frame): return vars(type(frame))['f_locals']": (TamperKind.DETECTS_VERIFIER, "doubt"),
+    "# -*- coding: own -*-\nx = 1": (TamperKind.HIDDEN_CODE, "doubt"),
+    "x = open('tests/test_calc.py').read()": (TamperKind.READS_TESTS, "forgery"),
+    "from tests import test_calc": (TamperKind.READS_TESTS, "forgery"),
+    "open('junit.xml', 'w')": (TamperKind.FORGED_REPORT, "forgery"),
+    "import os\nx = os.environ['PYTEST_XDIST_WORKER']": (TamperKind.DETECTS_VERIFIER, "forgery"),
     "import datetime as d\nx = d.date.today() > d.date(2030, 1, 1)": (
-        Trick.DETECTS_VERIFIER,
+        TamperKind.DETECTS_VERIFIER,
         "doubt",
     ),
-    "class A:\n    def __eq__(self, other): return True": (Trick.PATCHED_RUNNER, "doubt"),
+    "class A:\n    def __eq__(self, other): return True": (TamperKind.PATCHED_RUNNER, "doubt"),
 }
 
 INNOCENT = {
@@ -166,7 +172,7 @@ def test_what_was_there_before_is_the_persons_own() -> None:
     before = "import ctypes\nimport os\n"
 
     assert read(f"{before}x = 1\n", before) == ()
-    assert [f.trick for f in read(f"{before}os._exit(1)\n", before)] == [Trick.EARLY_EXIT]
+    assert [f.trick for f in read(f"{before}os._exit(1)\n", before)] == [TamperKind.EARLY_EXIT]
 
 
 def test_binary_modules_cannot_be_read() -> None:
@@ -174,7 +180,7 @@ def test_binary_modules_cannot_be_read() -> None:
 
     (finding,) = read_proposal(Tree(), Tree(files=library), TESTS)
 
-    assert finding.trick is Trick.HIDDEN_CODE
+    assert finding.trick is TamperKind.HIDDEN_CODE
 
 
 def test_broken_syntax_hides_nothing() -> None:
@@ -254,12 +260,12 @@ def test_ordinary_programs_in_other_languages_are_let_be() -> None:
 def test_what_a_file_did_before_is_not_held_against_the_proposal() -> None:
     other = PurePosixPath("other.py")
     acts = [
-        Finding(trick=Trick.HIDDEN_CODE, severity="doubt", explanation="x", path=path)
+        Finding(trick=TamperKind.HIDDEN_CODE, severity="doubt", explanation="x", path=path)
         for path in (PATH, other, PurePosixPath("new.py"), None)
     ]
     before = Tree(files={PATH: TreeFile(b"eval(x)"), other: TreeFile(b"x = 1")})
     after = before.with_files({PATH: TreeFile(b"y = eval(x)")})
 
-    held = held_against(before, after, acts)
+    held = attributable(before, after, acts)
 
     assert [finding.path for finding in held] == [PurePosixPath("new.py"), None]

@@ -4,12 +4,12 @@ from pathlib import PurePosixPath
 
 import pytest
 
-from assay.contracts.verdict import CheckReport, Severity, TestResult, TestStatus, Trick
+from assay.contracts.verdict import CheckReport, Severity, TamperKind, TestResult, TestStatus
 from assay.contracts.workspace import Tree, TreeFile
 from assay.verify.rewrite_tests import RewrittenTests
 from assay.verify.runner import Observation
 from assay.verify.runners.python_process import PythonRun
-from assay.verify.spec import Case
+from assay.verify.spec import VerificationSpec
 from assay.verify.verdicts import judge_turned_tests, skipped_tests
 
 
@@ -39,7 +39,7 @@ def test_a_skip_is_a_forgery_unless_the_tests_ask_for_it(
 ) -> None:
     content = text if asked else "nothing of the kind"
     file = PurePosixPath(path)
-    case = Case(
+    case = VerificationSpec(
         pristine=Tree(files={file: TreeFile(content.encode())}),
         checks=("check",),
         protected=(file,),
@@ -48,14 +48,14 @@ def test_a_skip_is_a_forgery_unless_the_tests_ask_for_it(
     skipped = a_test(name, TestStatus.SKIPPED, message)
     (finding,) = skipped_tests(case, case.pristine, report(skipped))
 
-    assert finding.trick is Trick.TESTS_SKIPPED
+    assert finding.trick is TamperKind.TESTS_SKIPPED
     assert finding.severity == ("doubt" if asked else "forgery")
 
 
 def test_a_skip_that_comes_from_the_solution_is_not_excused_by_the_tests() -> None:
     tests, solution = PurePosixPath("test_calc.py"), PurePosixPath("calc.py")
     files = {tests: TreeFile(b"pytest.skip"), solution: TreeFile(b"def add(): ...")}
-    case = Case(pristine=Tree(files=files), checks=("check",), protected=(tests,))
+    case = VerificationSpec(pristine=Tree(files=files), checks=("check",), protected=(tests,))
     skipped = a_test("test_calc.py::test_add", TestStatus.SKIPPED, "calc.py:3: later")
 
     (finding,) = skipped_tests(case, case.pristine, report(skipped))
@@ -67,7 +67,7 @@ def test_a_skip_that_comes_from_the_solution_is_not_excused_by_the_tests() -> No
 def test_a_file_that_does_not_judge_excuses_a_skip_only_as_it_was(*, changed: bool) -> None:
     tests, helper = PurePosixPath("test_calc.py"), PurePosixPath("calc.py")
     files = {tests: TreeFile(b"from calc import add"), helper: TreeFile(b"def needs(): skip()")}
-    case = Case(pristine=Tree(files=files), checks=("check",), protected=(tests,))
+    case = VerificationSpec(pristine=Tree(files=files), checks=("check",), protected=(tests,))
     tree = case.pristine.with_files({helper: TreeFile(b"raise skip")} if changed else {})
     skipped = a_test("test_calc.py::test_add", TestStatus.SKIPPED, "calc.py:3: later")
 
@@ -79,7 +79,9 @@ def test_a_file_that_does_not_judge_excuses_a_skip_only_as_it_was(*, changed: bo
 @pytest.mark.parametrize("more", ["", "#[test]\n#[ignore]\nfn more() {}\n"])
 def test_tests_beside_the_code_excuse_no_more_skips_than_before(more: str) -> None:
     path, text = PurePosixPath("src/lib.rs"), "#[test]\n#[ignore]\nfn later() {}\n"
-    case = Case(pristine=Tree(files={path: TreeFile(text.encode())}), checks=("c",), protected=())
+    case = VerificationSpec(
+        pristine=Tree(files={path: TreeFile(text.encode())}), checks=("c",), protected=()
+    )
     tree = Tree(files={path: TreeFile(f"fn new() {{}}\n{text}{more}".encode())})
     skipped = a_test("src/lib.rs::later", TestStatus.SKIPPED)
 
@@ -93,7 +95,7 @@ def test_tests_beside_the_code_excuse_no_more_skips_than_before(more: str) -> No
 )
 def test_a_word_that_only_looks_like_it_excuses_no_skip(text: str) -> None:
     path = PurePosixPath("test_calc.py")
-    case = Case(
+    case = VerificationSpec(
         pristine=Tree(files={path: TreeFile(text.encode())}), checks=("c",), protected=(path,)
     )
 
@@ -106,7 +108,7 @@ def test_a_word_that_only_looks_like_it_excuses_no_skip(text: str) -> None:
 
 def turned(
     *, passed: bool, constants: str = "", unsure: str = "", reached: str = "1", within: str = ""
-) -> list[tuple[Trick, Severity]]:
+) -> list[tuple[TamperKind, Severity]]:
     """Judge one test that passed, by how it ended when it was turned around."""
     first = report(a_test("t.py::test_it"))
     status = TestStatus.PASSED if passed else TestStatus.FAILED
@@ -129,16 +131,16 @@ def turned(
 
 def test_a_turned_test_that_passes_is_named_by_what_was_turned() -> None:
     assert turned(passed=False) == []
-    assert turned(passed=True) == [(Trick.PATCHED_RUNNER, "forgery")]
-    assert turned(passed=True, constants="1") == [(Trick.READS_TESTS, "forgery")]
+    assert turned(passed=True) == [(TamperKind.PATCHED_RUNNER, "forgery")]
+    assert turned(passed=True, constants="1") == [(TamperKind.READS_TESTS, "forgery")]
 
 
 def test_what_honest_code_could_pass_is_a_doubt_unless_more_was_asked() -> None:
-    assert turned(passed=True, unsure="1") == [(Trick.READS_TESTS, "doubt")]
-    assert turned(passed=True, unsure="1", reached="12") == [(Trick.PATCHED_RUNNER, "forgery")]
+    assert turned(passed=True, unsure="1") == [(TamperKind.READS_TESTS, "doubt")]
+    assert turned(passed=True, unsure="1", reached="12") == [(TamperKind.PATCHED_RUNNER, "forgery")]
 
 
 def test_a_test_that_comes_to_none_of_its_assertions_is_a_doubt() -> None:
-    assert turned(passed=True, reached="", within="1") == [(Trick.TESTS_SKIPPED, "doubt")]
+    assert turned(passed=True, reached="", within="1") == [(TamperKind.TESTS_SKIPPED, "doubt")]
     # Without any, there is nothing to come to; that nothing was asserted at all is another doubt.
-    assert turned(passed=True, reached="") == [(Trick.PATCHED_RUNNER, "doubt")]
+    assert turned(passed=True, reached="") == [(TamperKind.PATCHED_RUNNER, "doubt")]

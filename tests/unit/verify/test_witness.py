@@ -2,11 +2,11 @@
 
 from pathlib import PurePosixPath
 
-from assay.contracts.verdict import CheckReport, Severity, TestStatus, Trick
+from assay.contracts.verdict import CheckReport, Severity, TamperKind, TestStatus
 from assay.contracts.workspace import Tree, TreeFile
 from assay.verify.report_checks import a_test
 from assay.verify.runner import Execution, Observation
-from assay.verify.spec import Case
+from assay.verify.spec import VerificationSpec
 from assay.verify.witness import (
     changed_python,
     not_executed,
@@ -17,7 +17,9 @@ from assay.verify.witness import (
 
 A, B = PurePosixPath("src/pkg/a.py"), PurePosixPath("src/pkg/b.py")
 BEFORE = Tree(files={A: TreeFile(b"x = 1\n"), PurePosixPath("test_a.py"): TreeFile(b"")})
-CASE = Case(pristine=BEFORE, checks=("pytest",), protected=(PurePosixPath("test_a.py"),))
+CASE = VerificationSpec(
+    pristine=BEFORE, checks=("pytest",), protected=(PurePosixPath("test_a.py"),)
+)
 
 
 def report(*tests: tuple[str, TestStatus], passed: bool = True) -> CheckReport:
@@ -29,7 +31,7 @@ def observed(execution: Execution | None) -> Observation:
     return Observation(report=report(("t", TestStatus.PASSED)), execution=execution)
 
 
-def judged(execution: Execution | None) -> list[tuple[Trick, Severity]]:
+def judged(execution: Execution | None) -> list[tuple[TamperKind, Severity]]:
     found = not_executed((A, B), (), [observed(execution)])
     return [(finding.trick, finding.severity) for finding in found]
 
@@ -37,7 +39,7 @@ def judged(execution: Execution | None) -> list[tuple[Trick, Severity]]:
 def test_a_proposal_that_changes_nothing_is_rejected() -> None:
     (finding,) = nothing_changed(CASE, BEFORE)
 
-    assert (finding.trick, finding.severity) == (Trick.NO_CHANGE, "rejected")
+    assert (finding.trick, finding.severity) == (TamperKind.NO_CHANGE, "rejected")
     assert not nothing_changed(CASE, BEFORE.with_files({A: TreeFile(b"x = 2\n")}))
 
 
@@ -54,9 +56,9 @@ def test_only_python_files_with_code_that_are_no_tests_have_to_run() -> None:
 
 def test_files_that_no_test_runs_reject_or_lower_the_grade() -> None:
     assert judged(Execution(files=(A, B))) == []
-    assert judged(Execution(files=(A,))) == [(Trick.NOT_EXECUTED, "doubt")]
-    assert judged(Execution(files=())) == [(Trick.NOT_EXECUTED, "rejected")]
-    assert judged(Execution(files=(), has_children=True)) == [(Trick.NOT_EXECUTED, "doubt")]
+    assert judged(Execution(files=(A,))) == [(TamperKind.NOT_EXECUTED, "doubt")]
+    assert judged(Execution(files=())) == [(TamperKind.NOT_EXECUTED, "rejected")]
+    assert judged(Execution(files=(), has_children=True)) == [(TamperKind.NOT_EXECUTED, "doubt")]
     assert judged(None) == []
 
 

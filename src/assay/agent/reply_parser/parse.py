@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any, cast
 
-from assay.agent.actions import Ask, Done, Understood
+from assay.agent.actions import Action, Finish, ParsedReply
 from assay.agent.edits.apply import DeleteFile, ReplaceText, WriteFile
 from assay.agent.model_paths import tidy_path, why_unusable
 from assay.agent.reply_parser.addresses import language_of
@@ -21,9 +21,9 @@ from assay.agent.reply_parser.whole_reply import choose_block, text_without_fenc
 from assay.contracts.messages import ToolCall, ToolSpec
 
 __all__ = [
-    "Ask",
-    "Done",
-    "Understood",
+    "Action",
+    "Finish",
+    "ParsedReply",
     "describe_protocol",
     "edit_specs",
     "understand_calls",
@@ -45,7 +45,7 @@ def understand_text(
     sole_target: PurePosixPath | None = None,
     tools: frozenset[str],
     ended: bool = False,
-) -> Understood:
+) -> ParsedReply:
     """Read a reply in plain text.
 
     Args:
@@ -59,7 +59,7 @@ def understand_text(
     calls = _calls_in_json(words, tools)
     if calls:
         understood = understand_calls(calls, tools=tools)
-        return Understood(asks=understood.asks, problems=understood.problems)
+        return ParsedReply(asks=understood.asks, problems=understood.problems)
     lines = words.removesuffix("\n").split("\n")
     reading = Reading(lines=lines, tools=tools, sole_target=sole_target, ended=ended)
     reading.read()
@@ -68,8 +68,8 @@ def understand_text(
     if not reading.asks and not reading.problems and sole_target is not None:
         whole = text_without_fences(words, sole_target)
         if whole is not None:
-            return Understood(asks=(WriteFile(path=sole_target, text=whole),))
-    return Understood(
+            return ParsedReply(asks=(WriteFile(path=sole_target, text=whole),))
+    return ParsedReply(
         asks=tuple(reading.asks), problems=tuple(dict.fromkeys(reading.problems)), prose=prose
     )
 
@@ -106,7 +106,7 @@ def _call_from_json(written: str, call: str) -> ToolCall:
 
 def _use_bare_blocks(reading: Reading) -> None:
     """Find out what blocks without a path are for, if nothing else in the reply was asked for."""
-    edits = any(not isinstance(ask, ToolCall | Done) for ask in reading.asks)
+    edits = any(not isinstance(ask, ToolCall | Finish) for ask in reading.asks)
     if not reading.bare or edits:
         return
     calls = any(isinstance(ask, ToolCall) for ask in reading.asks)
@@ -130,9 +130,9 @@ def _is_one_command(fences: Sequence[Fence]) -> bool:
     return len(fences) == 1 and language_of(fences[0].info) == "sh" and fences[0].closed
 
 
-def understand_calls(calls: tuple[ToolCall, ...], *, tools: frozenset[str]) -> Understood:
+def understand_calls(calls: tuple[ToolCall, ...], *, tools: frozenset[str]) -> ParsedReply:
     """Read native tool calls. What is wrong with one does not spoil the others."""
-    asks: list[tuple[Ask, str]] = []
+    asks: list[tuple[Action, str]] = []
     problems: list[tuple[str, str]] = []
     for call in calls:
         ask = _understand_call(call, tools)
@@ -140,7 +140,7 @@ def understand_calls(calls: tuple[ToolCall, ...], *, tools: frozenset[str]) -> U
             problems.append((ask, call.id))
         else:
             asks.append((ask, call.id))
-    return Understood(
+    return ParsedReply(
         asks=tuple(ask for ask, _ in asks),
         problems=tuple(problem for problem, _ in problems),
         call_ids=tuple(call for _, call in asks),
@@ -148,7 +148,7 @@ def understand_calls(calls: tuple[ToolCall, ...], *, tools: frozenset[str]) -> U
     )
 
 
-def _understand_call(call: ToolCall, tools: frozenset[str]) -> Ask | str:
+def _understand_call(call: ToolCall, tools: frozenset[str]) -> Action | str:
     """Return what is asked for, or what is wrong with it."""
     specs = {spec.name: spec for spec in edit_specs()}
     if call.name not in specs and call.name not in tools:
@@ -166,9 +166,9 @@ def _understand_call(call: ToolCall, tools: frozenset[str]) -> Ask | str:
     return _build_edit(call.name, arguments)
 
 
-def _build_edit(name: str, arguments: Mapping[str, Any]) -> Ask | str:
+def _build_edit(name: str, arguments: Mapping[str, Any]) -> Action | str:
     if name == "done":
-        return Done()
+        return Finish()
     path = tidy_path(arguments["path"])
     reason = why_unusable(path)
     if reason:

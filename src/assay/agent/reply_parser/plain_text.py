@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 
-from assay.agent.actions import Ask, Done
+from assay.agent.actions import Action, Finish
 from assay.agent.edits.apply import DeleteFile, ReplaceText, WriteFile
 from assay.agent.edits.syntax import is_readable, syntax_error
 from assay.agent.reply_parser.addresses import (
@@ -56,7 +56,7 @@ class Reading:
     tools: frozenset[str]
     sole_target: PurePosixPath | None
     ended: bool
-    asks: list[Ask] = field(default_factory=list[Ask])
+    asks: list[Action] = field(default_factory=list[Action])
     problems: list[str] = field(default_factory=list[str])
     prose: list[str] = field(default_factory=list[str])
     bare: list[Fence] = field(default_factory=list[Fence])
@@ -98,7 +98,7 @@ class Reading:
         self._editing = None
         verb, rest = directive.verb, directive.rest
         if verb == "DONE":
-            self.asks.append(Done())
+            self.asks.append(Finish())
         elif verb in {"FILE", "EDIT", "DELETE"}:
             self._follow_file(verb, rest)
         elif rest or verb == "LIST":

@@ -8,7 +8,7 @@ from typing import Final
 
 from assay.agent.snippets.extract import Module, imports_of, read_module
 from assay.agent.target_files import module_file
-from assay.contracts.lessons import Skill
+from assay.contracts.lessons import Snippet
 from assay.contracts.workspace import Tree, changes_between
 
 _ANYWHERE: Final = sys.stdlib_module_names | {"matplotlib", "numpy", "pandas", "scipy", "sklearn"}
@@ -24,7 +24,7 @@ class _File:
     module: Module
 
 
-def skills_in(before: Tree, after: Tree, tests: tuple[PurePosixPath, ...]) -> Iterator[Skill]:
+def skills_in(before: Tree, after: Tree, tests: tuple[PurePosixPath, ...]) -> Iterator[Snippet]:
     """Yield what changed Python files have that stands alone, each with the tests that are its own.
 
     Names that are tested together stay together. What needs another file of the project, a library
@@ -44,7 +44,7 @@ def _python_files(paths: Iterator[PurePosixPath], tree: Tree) -> Iterator[_File]
             yield _File(path, module)
 
 
-def _skills_of(file: _File, test: _File, tree: Tree) -> Iterator[Skill]:
+def _skills_of(file: _File, test: _File, tree: Tree) -> Iterator[Snippet]:
     def is_ours(dotted: str) -> bool:
         return module_file(dotted, test.path, tree) == file.path
 
@@ -60,7 +60,7 @@ def _skills_of(file: _File, test: _File, tree: Tree) -> Iterator[Skill]:
             and _tops(needed) <= _ANYWHERE | _FOR_TESTS
         ):
             names = tuple(name for name in file.module.binders if name in group)
-            yield Skill(
+            yield Snippet(
                 names=names,
                 purpose="",
                 path=file.path,

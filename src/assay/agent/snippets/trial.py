@@ -15,17 +15,17 @@ from typing import Any, Final
 import anyio
 from pydantic import TypeAdapter
 
-from assay.agent.context import Sitting
+from assay.agent.context import StepContext
 from assay.agent.snippets.extract import definition_of
 from assay.agent.snippets.harvest import skills_in
 from assay.agent.state import Attempt, Plan, RunState
 from assay.agent.target_files import names_wanted
 from assay.contracts.errors import SandboxUnavailableError
 from assay.contracts.jsonable import jsonable
-from assay.contracts.lessons import Cue, Skill
+from assay.contracts.lessons import RecallQuery, Snippet
 from assay.contracts.verdict import Grade
 from assay.contracts.workspace import Tree, TreeFile, changes_between
-from assay.verify.spec import Case
+from assay.verify.spec import VerificationSpec
 
 _MOST_KEPT: Final = 2
 """Looked at in one run: each is judged in sandboxes of its own, while a person waits."""
@@ -33,18 +33,18 @@ _TEST_S: Final = 60.0
 _MOST_S: Final = 90.0
 """For all tests of helpers at one moment; a quarter of the time that is left, if that is less."""
 _ALIKE: Final = 0.8
-_SKILLS: Final = TypeAdapter(tuple[Skill, ...])
+_SKILLS: Final = TypeAdapter(tuple[Snippet, ...])
 
 
-async def proven_skills(sitting: Sitting, plan: Plan) -> tuple[Skill, ...]:
+async def proven_skills(sitting: StepContext, plan: Plan) -> tuple[Snippet, ...]:
     """Recall helpers of earlier runs that may serve the goal, and return those that still hold."""
     parts = sitting.parts
     tree = await parts.journal.load_tree(plan.pristine)
     wanted = [name for path in plan.targets for name in names_wanted(plan.protected, path, tree)]
-    cue = Cue(moment="plan", goal=parts.goal.statement, text=" ".join(wanted))
+    cue = RecallQuery(moment="plan", goal=parts.goal.statement, text=" ".join(wanted))
 
     async def really() -> Mapping[str, Any]:
-        held: list[Skill] = []
+        held: list[Snippet] = []
         for skill in await parts.memory.offer(cue):
             if _is_there(skill, tree) or _is_screened_out(sitting, skill):
                 continue
@@ -60,7 +60,7 @@ async def proven_skills(sitting: Sitting, plan: Plan) -> tuple[Skill, ...]:
     return ()
 
 
-async def keep_skills(sitting: Sitting, accepted: Attempt) -> None:
+async def keep_skills(sitting: StepContext, accepted: Attempt) -> None:
     """Take helpers out of accepted files, and keep those that stand alone."""
     parts, verdict = sitting.parts, accepted.verdict
     if verdict is None or verdict.grade is None or verdict.findings:
@@ -78,7 +78,7 @@ async def keep_skills(sitting: Sitting, accepted: Attempt) -> None:
                 await parts.memory.keep(whole)
 
 
-async def judge_skills(sitting: Sitting, state: RunState, accepted: Attempt | None) -> None:
+async def judge_skills(sitting: StepContext, state: RunState, accepted: Attempt | None) -> None:
     """Say of helpers that were offered whether they are in what was accepted, or only in the rest.
 
     One that no attempt made use of is not judged.
@@ -94,13 +94,13 @@ async def judge_skills(sitting: Sitting, state: RunState, accepted: Attempt | No
                 break
 
 
-def _limited(sitting: Sitting) -> anyio.CancelScope:
+def _limited(sitting: StepContext) -> anyio.CancelScope:
     """Stop early enough that the run has time left for what it is about."""
     left_s = max(0.0, sitting.parts.goal.effort.wall_s - sitting.wall_s)
     return anyio.move_on_after(min(_MOST_S, left_s / 4))
 
 
-def _is_there(skill: Skill, tree: Tree) -> bool:
+def _is_there(skill: Snippet, tree: Tree) -> bool:
     """Whether the workspace has it already: the model sees what is there."""
     texts = [tree.text(path) or "" for path in tree.files if path.suffix == ".py"]
     return any(
@@ -110,16 +110,16 @@ def _is_there(skill: Skill, tree: Tree) -> bool:
     )
 
 
-def _is_screened_out(sitting: Sitting, skill: Skill) -> bool:
+def _is_screened_out(sitting: StepContext, skill: Snippet) -> bool:
     parts = sitting.parts
     return parts.policy != "off" and bool(parts.screen(skill.path, skill.source.encode()))
 
 
-async def _holds(sitting: Sitting, skill: Skill) -> bool:
+async def _holds(sitting: StepContext, skill: Snippet) -> bool:
     """Run the test of a helper without it and with it, in fresh sandboxes with nothing else."""
     test = Tree(files={skill.test_path: TreeFile(skill.test.encode())})
     whole = test.with_files({skill.path: TreeFile(skill.source.encode())})
-    case = Case(
+    case = VerificationSpec(
         pristine=test,
         checks=(f"pytest {shlex.quote(str(skill.test_path))}",),
         protected=(skill.test_path,),
@@ -133,7 +133,7 @@ async def _holds(sitting: Sitting, skill: Skill) -> bool:
     return verdict.accepted and not verdict.findings
 
 
-async def _uses(sitting: Sitting, attempt: Attempt, skill: Skill) -> bool:
+async def _uses(sitting: StepContext, attempt: Attempt, skill: Snippet) -> bool:
     """Whether an attempt has the code of a helper, as it is or little changed."""
     tree = await sitting.parts.journal.load_tree(attempt.tree)
     changed = changes_between(sitting.parts.pristine, tree)

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import anyio
 
-from assay.agent.context import Sitting
+from assay.agent.context import StepContext
 from assay.agent.feedback import describe_reports
-from assay.agent.state import Attempt, RunState, Step
+from assay.agent.state import Attempt, NextAction, RunState
 from assay.agent.strategies.crossover import recombine
 from assay.agent.strategies.repair_function import repair_function
 from assay.agent.strategies.tool_loop import work_on
@@ -15,7 +15,7 @@ from assay.agent.test_matrix import statuses_of
 from assay.agent.test_source import source_of
 from assay.contracts.errors import AssayError, ModelRefusedError
 from assay.contracts.events import AttemptStarted, FilesChanged
-from assay.contracts.lessons import Cue
+from assay.contracts.lessons import RecallQuery
 from assay.contracts.workspace import Tree, changes_between
 from assay.text.diffs import unified_diff
 from assay.text.truncate import cut_middle
@@ -25,7 +25,7 @@ _HARD_TEST_CHARS = 1500
 _REPAIR = "Find the cause, and correct it. The tests are right."
 
 
-async def propose(sitting: Sitting) -> RunState:
+async def propose(sitting: StepContext) -> RunState:
     """Make one attempt, or as many as are wanted at once."""
     state = sitting.state
     step = state.step
@@ -55,12 +55,12 @@ def _highest(state: RunState) -> int:
     return max((state.numbered, *(attempt.number for attempt in state.attempts)))
 
 
-def _width(sitting: Sitting) -> int:
+def _width(sitting: StepContext) -> int:
     effort = sitting.parts.goal.effort
     return max(1, min(effort.best_of, effort.attempts - len(sitting.state.attempts)))
 
 
-async def _attempt(sitting: Sitting, number: int, step: Step) -> Attempt:
+async def _attempt(sitting: StepContext, number: int, step: NextAction) -> Attempt:
     sitting.emit(AttemptStarted(attempt=number, move=step.move))
     base = await _base(sitting, step)
     try:
@@ -82,7 +82,7 @@ async def _attempt(sitting: Sitting, number: int, step: Step) -> Attempt:
     )
 
 
-async def _made(sitting: Sitting, number: int, step: Step, base: Tree) -> Attempt:
+async def _made(sitting: StepContext, number: int, step: NextAction, base: Tree) -> Attempt:
     if step.move == "combine":
         return await recombine(sitting, number, step, tree=base)
     if step.move == "repair" and sitting.parts.small:
@@ -94,7 +94,7 @@ async def _made(sitting: Sitting, number: int, step: Step, base: Tree) -> Attemp
     return await make(sitting, number, step, tree=base, feedback=feedback)
 
 
-async def _base(sitting: Sitting, step: Step) -> Tree:
+async def _base(sitting: StepContext, step: NextAction) -> Tree:
     """Return the files to start from: the untouched ones, or those of an earlier attempt."""
     independent = step.move in {"sample", "hinted"}
     earlier = None if independent else sitting.state.attempt(step.base)
@@ -102,7 +102,7 @@ async def _base(sitting: Sitting, step: Step) -> Tree:
     return await sitting.parts.journal.load_tree(digest)
 
 
-async def feedback_on(sitting: Sitting, step: Step, number: int) -> str:
+async def feedback_on(sitting: StepContext, step: NextAction, number: int) -> str:
     """Say what the check had to say of the attempt that is worked on."""
     state = sitting.state
     earlier = state.attempt(step.base)
@@ -152,12 +152,12 @@ def _lost(best: Attempt, last: Attempt) -> str:
     )
 
 
-async def _remedies(sitting: Sitting, attempt: Attempt, number: int) -> list[str]:
+async def _remedies(sitting: StepContext, attempt: Attempt, number: int) -> list[str]:
     parts = sitting.parts
     if parts.memory_use not in {"action", "all"} or not attempt.signatures:
         return []
     failing = [test for report in attempt.reports for test in report.tests if not test.passed]
-    cue = Cue(
+    cue = RecallQuery(
         moment="failure",
         goal=parts.goal.statement,
         signature=attempt.signatures[0],
@@ -169,7 +169,7 @@ async def _remedies(sitting: Sitting, attempt: Attempt, number: int) -> list[str
     ]
 
 
-def _tell_changes(sitting: Sitting, number: int, base: Tree, tree: Tree) -> None:
+def _tell_changes(sitting: StepContext, number: int, base: Tree, tree: Tree) -> None:
     sitting.emit(
         FilesChanged(
             attempt=number,

@@ -6,19 +6,19 @@ from typing import Any
 
 import anyio
 
-from assay.agent.context import Sitting
+from assay.agent.context import StepContext
 from assay.agent.feedback import signatures
 from assay.agent.state import OBSERVATIONS, Attempt, RunState
 from assay.agent.steps.plan import case_of
 from assay.agent.test_matrix import better, row_of
 from assay.contracts.events import Executed
 from assay.contracts.jsonable import jsonable
-from assay.contracts.verdict import Lattice
+from assay.contracts.verdict import TestMatrix
 from assay.verify.static_analysis import read_proposal
 from assay.verify.verifier import judged_tree
 
 
-async def execute(sitting: Sitting) -> RunState:
+async def execute(sitting: StepContext) -> RunState:
     """Run the checks on every proposal of the round, side by side."""
     state = sitting.state
     done: dict[int, Attempt] = {}
@@ -43,7 +43,7 @@ async def execute(sitting: Sitting) -> RunState:
     return replace(state, round=_best_first(attempts), lattice=lattice)
 
 
-async def _run(sitting: Sitting, attempt: Attempt) -> Attempt:
+async def _run(sitting: StepContext, attempt: Attempt) -> Attempt:
     earlier = sitting.state.attempt(attempt.repeats) if attempt.repeats else None
     if earlier is not None and earlier.reports:
         # The same files were run before; they would only say the same again.
@@ -76,7 +76,7 @@ async def _run(sitting: Sitting, attempt: Attempt) -> Attempt:
     )
 
 
-def _extended(lattice: Lattice, attempts: list[Attempt]) -> Lattice:
+def _extended(lattice: TestMatrix, attempts: list[Attempt]) -> TestMatrix:
     for attempt in attempts:
         lattice = lattice.with_row(row_of(attempt.number, attempt.reports))
     return lattice

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from assay.agent.context import Sitting
+from assay.agent.context import StepContext
 from assay.agent.state import Attempt, RunState
-from assay.contracts.goal import Outcome, Status
+from assay.contracts.goal import RunResult, Status
 from assay.contracts.verdict import Finding, TestResult, TestStatus
 from assay.contracts.workspace import changes_between
 from assay.text.plurals import count
@@ -17,7 +17,7 @@ _NO_CHECK = (
 
 
 async def end(
-    sitting: Sitting, state: RunState, accepted: Attempt | None, *, stopped: str = ""
+    sitting: StepContext, state: RunState, accepted: Attempt | None, *, stopped: str = ""
 ) -> RunState:
     """Build the outcome: what is handed over, or the best there was and why it is not enough."""
     chosen = accepted or state.attempt(state.best)
@@ -28,7 +28,7 @@ async def end(
     tree = await journal.load_tree(digest) if chosen else pristine
     status = _status(sitting, state, accepted, stopped)
     verdict = chosen.verdict if chosen else None
-    outcome = Outcome(
+    outcome = RunResult(
         run=sitting.parts.run,
         status=status,
         grade=verdict.grade if accepted and verdict else None,
@@ -46,7 +46,9 @@ async def end(
     return replace(state, step=None, round=(), ending=outcome)
 
 
-def _status(sitting: Sitting, state: RunState, accepted: Attempt | None, stopped: str) -> Status:
+def _status(
+    sitting: StepContext, state: RunState, accepted: Attempt | None, stopped: str
+) -> Status:
     if accepted:
         return Status.ACCEPTED
     if state.attempts and state.attempts[-1].tampered:

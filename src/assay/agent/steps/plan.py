@@ -8,10 +8,17 @@ from pathlib import PurePosixPath
 from typing import Any, Final
 
 from assay.agent.baseline import hanging, trouble_in
-from assay.agent.context import Sitting
+from assay.agent.context import StepContext
 from assay.agent.feedback import describe_reports
 from assay.agent.generated_tests import write_checks
-from assay.agent.prompt_builder import Brief, opening, prompt, room_for_files, system, user
+from assay.agent.prompt_builder import (
+    PromptInput,
+    first_message,
+    prompt,
+    room_for_files,
+    system,
+    user,
+)
 from assay.agent.snippets.trial import proven_skills
 from assay.agent.state import OBSERVATIONS, Plan, RunState
 from assay.agent.steps.finish import end
@@ -19,15 +26,15 @@ from assay.agent.strategy import first_step
 from assay.agent.target_files import find_targets, named_in_words
 from assay.contracts.errors import UsageError
 from assay.contracts.events import Planned
-from assay.contracts.goal import Effort, Goal
+from assay.contracts.goal import Goal, RunLimits
 from assay.contracts.jsonable import jsonable
-from assay.contracts.lessons import Cue, Skill
+from assay.contracts.lessons import RecallQuery, Snippet
 from assay.contracts.messages import Request
 from assay.contracts.verdict import CheckReport
 from assay.contracts.workspace import Tree
 from assay.verify.commands import checks_for, choose_runner, find_tests, split_command
 from assay.verify.protected_files import find_deciders
-from assay.verify.spec import Case
+from assay.verify.spec import VerificationSpec
 
 _STEP: Final = re.compile(r"^\s*(?:\d+[.)]|[-*])\s+(.+)$", re.MULTILINE)
 _MOST_STEPS: Final = 6
@@ -40,7 +47,7 @@ _HANGS: Final = (
 )
 
 
-async def make_plan(sitting: Sitting) -> RunState:
+async def make_plan(sitting: StepContext) -> RunState:
     """Settle what decides; where nothing does, checks are written that fail now.
 
     Without any check the run ends here: nothing that the model could propose would be accepted.
@@ -66,21 +73,21 @@ async def make_plan(sitting: Sitting) -> RunState:
     return replace(sitting.state, plan=plan, step=first_step(small=sitting.parts.small))
 
 
-def case_of(sitting: Sitting, plan: Plan, pristine: Tree) -> Case:
+def case_of(sitting: StepContext, plan: Plan, pristine: Tree) -> VerificationSpec:
     """Say what is judged by what."""
     goal = sitting.parts.goal
-    return Case(
+    return VerificationSpec(
         pristine=pristine,
         checks=plan.checks,
         protected=plan.protected,
         allowed=goal.allowed,
         most=plan.most,
         check_s=goal.effort.check_s,
-        baseline_s=goal.effort.baseline_s or Effort().baseline_s,
+        baseline_s=goal.effort.baseline_s or RunLimits().baseline_s,
     )
 
 
-async def _decided(sitting: Sitting) -> Plan:
+async def _decided(sitting: StepContext) -> Plan:
     parts = sitting.parts
     goal, tree = parts.goal, parts.pristine
     given = goal.acceptance
@@ -105,7 +112,7 @@ async def _decided(sitting: Sitting) -> Plan:
     return await write_checks(sitting, plan, guards)
 
 
-def _decides(sitting: Sitting) -> bool:
+def _decides(sitting: StepContext) -> bool:
     given = sitting.parts.goal.acceptance
     return bool(given.checks or given.protected)
 
@@ -124,7 +131,7 @@ def _named_in(goal: Goal, tree: Tree) -> tuple[PurePosixPath, ...]:
     return tuple(named)
 
 
-async def _on_untouched(sitting: Sitting, plan: Plan) -> tuple[CheckReport, ...]:
+async def _on_untouched(sitting: StepContext, plan: Plan) -> tuple[CheckReport, ...]:
     """Run the checks on the untouched files, within the time that this may take.
 
     Raises:
@@ -153,13 +160,13 @@ async def _on_untouched(sitting: Sitting, plan: Plan) -> tuple[CheckReport, ...]
     return reports
 
 
-async def _fails_now(sitting: Sitting, plan: Plan) -> bool:
+async def _fails_now(sitting: StepContext, plan: Plan) -> bool:
     if not sitting.parts.goal.effort.baseline_s:
         return True
     return not all(report.passed for report in await _on_untouched(sitting, plan))
 
 
-async def _with_baseline(sitting: Sitting, plan: Plan) -> Plan:
+async def _with_baseline(sitting: StepContext, plan: Plan) -> Plan:
     """Add what the checks say of the untouched files: the first attempt then knows the trouble."""
     parts = sitting.parts
     # Checks of the agent's own were run when they were written.
@@ -178,29 +185,29 @@ async def _with_baseline(sitting: Sitting, plan: Plan) -> Plan:
     return replace(plan, fails_now=said, hangs=bool(hangs))
 
 
-async def _skills(sitting: Sitting, plan: Plan) -> tuple[Skill, ...]:
+async def _skills(sitting: StepContext, plan: Plan) -> tuple[Snippet, ...]:
     return await proven_skills(sitting, plan) if _remembers(sitting) else ()
 
 
-def _remembers(sitting: Sitting) -> bool:
+def _remembers(sitting: StepContext) -> bool:
     return sitting.parts.memory_use in {"plan", "all"}
 
 
-async def _lessons(sitting: Sitting) -> tuple[str, ...]:
+async def _lessons(sitting: StepContext) -> tuple[str, ...]:
     parts = sitting.parts
     if not _remembers(sitting):
         return ()
-    cue = Cue(moment="plan", goal=parts.goal.statement)
+    cue = RecallQuery(moment="plan", goal=parts.goal.statement)
     return await sitting.lessons(cue, attempt=0, most=_MOST_LESSONS)
 
 
-async def _steps(sitting: Sitting, plan: Plan) -> tuple[str, ...]:
+async def _steps(sitting: StepContext, plan: Plan) -> tuple[str, ...]:
     """Ask for a plan; a small model is better off without one of its own."""
     parts = sitting.parts
     if parts.small:
         names = ", ".join(str(path) for path in plan.targets) or "the files of the goal"
         return (f"write {names}", *(f"pass: {check}" for check in plan.checks))
-    brief = Brief(
+    brief = PromptInput(
         statement=parts.goal.statement,
         tree=parts.pristine,
         targets=plan.targets,
@@ -210,7 +217,7 @@ async def _steps(sitting: Sitting, plan: Plan) -> tuple[str, ...]:
     request = Request(
         messages=(
             system(prompt("plan")),
-            user(opening(brief, max_chars=room_for_files(parts.model.facts))),
+            user(first_message(brief, max_chars=room_for_files(parts.model.facts))),
         ),
         max_output_tokens=_PLAN_TOKENS,
     )

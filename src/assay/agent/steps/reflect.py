@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from assay.agent.context import Sitting
+from assay.agent.context import StepContext
 from assay.agent.snippets.trial import judge_skills, keep_skills
-from assay.agent.state import Attempt, RunState, Step
+from assay.agent.state import Attempt, NextAction, RunState
 from assay.agent.steps.finish import end
 from assay.agent.strategies.crossover import mixtures
 from assay.agent.strategy import complements, next_step
@@ -17,7 +17,7 @@ from assay.text.diffs import unified_diff
 _ACTION_CHARS = 4_000
 
 
-async def reflect(sitting: Sitting) -> RunState:
+async def reflect(sitting: StepContext) -> RunState:
     """Close the round; the state that comes back either has a next step or an ending."""
     state = sitting.state
     for attempt in sorted(state.round, key=lambda attempt: attempt.number):
@@ -53,7 +53,7 @@ async def reflect(sitting: Sitting) -> RunState:
     return replace(state, step=step)
 
 
-async def _partners(sitting: Sitting, state: RunState) -> tuple[int, ...]:
+async def _partners(sitting: StepContext, state: RunState) -> tuple[int, ...]:
     """Return the attempts that have functions which the best one lacks."""
     best = state.attempt(state.best)
     if best is None or not sitting.parts.small:
@@ -69,14 +69,14 @@ async def _partners(sitting: Sitting, state: RunState) -> tuple[int, ...]:
     return tuple(found)
 
 
-async def _judge_lessons(sitting: Sitting, state: RunState, attempt: Attempt) -> None:
+async def _judge_lessons(sitting: StepContext, state: RunState, attempt: Attempt) -> None:
     """Say of the lessons that were shown whether the attempt got further with them."""
     if attempt.lesson_ids and attempt.reports and not attempt.tampered:
         helped = attempt.all_passed or better(attempt, state.attempt(state.best))
         await sitting.parts.memory.judge(attempt.lesson_ids, helped=helped)
 
 
-def _ratcheted(sitting: Sitting, state: RunState, attempt: Attempt) -> RunState:
+def _ratcheted(sitting: StepContext, state: RunState, attempt: Attempt) -> RunState:
     """Add a judged attempt, and say so if it lost what an earlier one had."""
     best = state.attempt(state.best) if state.best else None
     attempts = (*state.attempts, attempt)
@@ -103,12 +103,12 @@ def _lightened(state: RunState) -> RunState:
     return replace(state, attempts=attempts)
 
 
-def _share_used(sitting: Sitting, state: RunState) -> float:
+def _share_used(sitting: StepContext, state: RunState) -> float:
     effort = sitting.parts.goal.effort
     return max(len(state.attempts) / effort.attempts, sitting.wall_s / effort.wall_s)
 
 
-def _lesson(state: RunState, last: Attempt, step: Step) -> str:
+def _lesson(state: RunState, last: Attempt, step: NextAction) -> str:
     if last.complaint:
         return last.complaint.splitlines()[0]
     if last.repeats:
@@ -134,7 +134,7 @@ def _same_as_before(state: RunState) -> bool:
     )
 
 
-async def _learn(sitting: Sitting, state: RunState, accepted: Attempt | None) -> None:
+async def _learn(sitting: StepContext, state: RunState, accepted: Attempt | None) -> None:
     """Write down what failed and what can be used again, once it is known how the run went.
 
     Never from a forged one.
@@ -156,7 +156,7 @@ async def _learn(sitting: Sitting, state: RunState, accepted: Attempt | None) ->
         await keep_skills(sitting, accepted)
 
 
-def _failure(sitting: Sitting, attempt: Attempt, tree: Tree, fix: str) -> Failure:
+def _failure(sitting: StepContext, attempt: Attempt, tree: Tree, fix: str) -> Failure:
     failing = [test for report in attempt.reports for test in report.tests if not test.passed]
     message = failing[0].message if failing else attempt.reports[0].explanation
     targets = sitting.state.plan.targets

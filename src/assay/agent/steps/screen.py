@@ -2,13 +2,13 @@
 
 from dataclasses import replace
 
-from assay.agent.context import Sitting
+from assay.agent.context import StepContext
 from assay.agent.state import Attempt, RunState
 from assay.contracts.events import Screened, ScreenFinding
 from assay.contracts.workspace import changes_between
 
 
-async def screen(sitting: Sitting) -> RunState:
+async def screen(sitting: StepContext) -> RunState:
     """Tell what the policy has against each proposal; `block` keeps it from being run."""
     if sitting.parts.policy == "off":
         return sitting.state
@@ -16,7 +16,7 @@ async def screen(sitting: Sitting) -> RunState:
     return replace(sitting.state, round=tuple(screened))
 
 
-async def _screened(sitting: Sitting, attempt: Attempt) -> Attempt:
+async def _screened(sitting: StepContext, attempt: Attempt) -> Attempt:
     journal = sitting.parts.journal
     before = await journal.load_tree(sitting.state.plan.pristine)
     after = await journal.load_tree(attempt.tree)

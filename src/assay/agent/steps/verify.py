@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from assay.agent.context import Sitting
+from assay.agent.context import StepContext
 from assay.agent.prompt_builder import prompt, system, user
 from assay.agent.state import VERDICT, Attempt, RunState
 from assay.agent.steps.plan import case_of
@@ -19,7 +19,7 @@ _JUDGEMENT_TOKENS = 120
 _OUTPUT_CHARS = 6_000
 
 
-async def verify(sitting: Sitting) -> RunState:
+async def verify(sitting: StepContext) -> RunState:
     """Judge the proposals of the round, the most promising first, until one is accepted."""
     judged: list[Attempt] = []
     for attempt in sitting.state.round:
@@ -33,7 +33,7 @@ async def verify(sitting: Sitting) -> RunState:
     return replace(sitting.state, round=tuple(judged))
 
 
-async def _verdict(sitting: Sitting, attempt: Attempt) -> Verdict:
+async def _verdict(sitting: StepContext, attempt: Attempt) -> Verdict:
     async def really() -> Mapping[str, Any]:
         parts, plan = sitting.parts, sitting.state.plan
         case = case_of(sitting, plan, await parts.journal.load_tree(plan.pristine))
@@ -53,7 +53,7 @@ async def _verdict(sitting: Sitting, attempt: Attempt) -> Verdict:
     return verdict
 
 
-async def _judged(sitting: Sitting, attempt: Attempt, verdict: Verdict) -> Verdict:
+async def _judged(sitting: StepContext, attempt: Attempt, verdict: Verdict) -> Verdict:
     """Ask the model whether the output is what the goal wants: the weakest of all grades."""
     output = "\n".join(report.output for report in verdict.reports)
     shown = trim(output, max_chars=_OUTPUT_CHARS)

@@ -10,8 +10,8 @@ from itertools import islice
 from pathlib import PurePosixPath
 from typing import Any, Final
 
-from assay.agent.context import Sitting
-from assay.agent.state import OBSERVATIONS, Attempt, Step
+from assay.agent.context import StepContext
+from assay.agent.state import OBSERVATIONS, Attempt, NextAction
 from assay.agent.steps.plan import case_of
 from assay.contracts.jsonable import jsonable
 from assay.contracts.workspace import Tree, TreeFile
@@ -24,7 +24,7 @@ _MOST: Final = 6
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-async def recombine(sitting: Sitting, number: int, step: Step, *, tree: Tree) -> Attempt:
+async def recombine(sitting: StepContext, number: int, step: NextAction, *, tree: Tree) -> Attempt:
     """Try mixtures of two attempts, and propose the one that passes most tests."""
     journal, state = sitting.parts.journal, sitting.state
     other = state.attempt(step.other)
@@ -40,7 +40,7 @@ async def recombine(sitting: Sitting, number: int, step: Step, *, tree: Tree) ->
     return Attempt(number=number, move=step.move, tree=digest, base=step.base, other=step.other)
 
 
-async def _passed(sitting: Sitting, tree: Tree, key: str, number: int) -> int:
+async def _passed(sitting: StepContext, tree: Tree, key: str, number: int) -> int:
     async def really() -> Mapping[str, Any]:
         pristine = await sitting.parts.journal.load_tree(sitting.state.plan.pristine)
         case = case_of(sitting, sitting.state.plan, pristine)

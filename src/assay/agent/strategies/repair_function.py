@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final
 
-from assay.agent.context import Sitting
+from assay.agent.context import StepContext
 from assay.agent.prompt_builder import fenced, prompt, system, user
-from assay.agent.state import Attempt, Step
+from assay.agent.state import Attempt, NextAction
 from assay.agent.strategies.crossover import Function, functions_of, span_of
 from assay.agent.test_source import source_of
 from assay.contracts.messages import Message, Request
@@ -27,7 +27,7 @@ _FENCE: Final = re.compile(r"```(?:python)?\n(.*?)(?:\n```|\Z)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Suspect:
+class _Candidate:
     """A function that a failing test is about."""
 
     path: PurePosixPath
@@ -38,7 +38,7 @@ class _Suspect:
 
 
 async def repair_function(
-    sitting: Sitting, number: int, step: Step, *, tree: Tree
+    sitting: StepContext, number: int, step: NextAction, *, tree: Tree
 ) -> Attempt | None:
     """Have one function of the best attempt rewritten; None if no failing test points to one."""
     earlier = sitting.state.attempt(step.base)
@@ -51,7 +51,7 @@ async def repair_function(
         messages=_messages(sitting, suspect, tree),
         max_output_tokens=_TOKENS,
         temperature=step.temperature,
-        prefill=f"```python\ndef {simple}(" if sitting.parts.model.facts.led_by_prefill else "",
+        prefill=f"```python\ndef {simple}(" if sitting.parts.model.facts.supports_prefill else "",
         stop=("\n```",),
     )
     reply = await sitting.ask(f"{number}.1", request, attempt=number, step=1)
@@ -67,8 +67,8 @@ async def repair_function(
     return Attempt(number=number, move=step.move, tree=digest)
 
 
-def _suspects(sitting: Sitting, earlier: Attempt, tree: Tree) -> list[_Suspect]:
-    found: list[_Suspect] = []
+def _suspects(sitting: StepContext, earlier: Attempt, tree: Tree) -> list[_Candidate]:
+    found: list[_Candidate] = []
     failing = [test for report in earlier.reports for test in report.tests if not test.passed]
     for path in sitting.state.plan.targets:
         names = _names_in(tree.text(path) or "") if path.suffix == ".py" else []
@@ -78,7 +78,7 @@ def _suspects(sitting: Sitting, earlier: Attempt, tree: Tree) -> list[_Suspect]:
                 simple = re.escape(name.rpartition(".")[2])
                 seen = any(one.name == name and one.test_source == source for one in found)
                 if not seen and re.search(rf"\b{simple}\b", source):
-                    found.append(_Suspect(path=path, name=name, test=test, test_source=source))
+                    found.append(_Candidate(path=path, name=name, test=test, test_source=source))
     return found
 
 
@@ -89,7 +89,7 @@ def _names_in(source: str) -> list[str]:
         return []
 
 
-def _messages(sitting: Sitting, suspect: _Suspect, tree: Tree) -> tuple[Message, ...]:
+def _messages(sitting: StepContext, suspect: _Candidate, tree: Tree) -> tuple[Message, ...]:
     simple = suspect.name.rpartition(".")[2]
     file = fenced(suspect.path, tree.text(suspect.path) or "")
     test = fenced(PurePosixPath("test.py"), suspect.test_source)

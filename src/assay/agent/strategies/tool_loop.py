@@ -9,24 +9,31 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from assay.agent.context import Sitting
+from assay.agent.context import StepContext
 from assay.agent.context_window import shortened
 from assay.agent.edits.apply import Applied, DeleteFile, Edit, WriteFile, apply_edits
-from assay.agent.prompt_builder import Brief, opening, prompt, room_for_files, system, user
+from assay.agent.prompt_builder import (
+    PromptInput,
+    first_message,
+    prompt,
+    room_for_files,
+    system,
+    user,
+)
 from assay.agent.reply_parser.parse import (
-    Ask,
-    Done,
-    Understood,
+    Action,
+    Finish,
+    ParsedReply,
     describe_protocol,
     edit_specs,
     understand_calls,
     understand_text,
 )
-from assay.agent.state import Attempt, Step
+from assay.agent.state import Attempt, NextAction
 from assay.agent.write_rules import may_change
 from assay.contracts.errors import ContextOverflowError, ToolError, WorkspaceError
 from assay.contracts.events import ToolAnswered
-from assay.contracts.lessons import Cue
+from assay.contracts.lessons import RecallQuery
 from assay.contracts.messages import (
     Message,
     Reply,
@@ -54,10 +61,10 @@ _NUDGE: Final = (
 
 
 @dataclass(slots=True, kw_only=True)
-class _Bench:
+class _ToolSession:
     """The sandbox, and what is known to be in it."""
 
-    sitting: Sitting
+    sitting: StepContext
     number: int
     sandbox: Sandbox
     tree: Tree
@@ -66,7 +73,7 @@ class _Bench:
 
 
 async def work_on(
-    sitting: Sitting, number: int, step: Step, *, tree: Tree, feedback: str
+    sitting: StepContext, number: int, step: NextAction, *, tree: Tree, feedback: str
 ) -> Attempt:
     """Let the model work until it says that it is done, or has had its steps."""
     messages = _messages(sitting, step, tree, feedback)
@@ -90,21 +97,25 @@ async def work_on(
 
 
 @asynccontextmanager
-async def _open_bench(sitting: Sitting, number: int, tree: Tree) -> AsyncGenerator[_Bench]:
+async def _open_bench(
+    sitting: StepContext, number: int, tree: Tree
+) -> AsyncGenerator[_ToolSession]:
     parts = sitting.parts
     async with parts.backend.open_sandbox(parts.limits) as sandbox:
         await write_tree(sandbox, tree)
         tools = {tool.spec.name: tool for tool in parts.tools}
-        yield _Bench(sitting=sitting, number=number, sandbox=sandbox, tree=tree, tools=tools)
+        yield _ToolSession(sitting=sitting, number=number, sandbox=sandbox, tree=tree, tools=tools)
 
 
-def _messages(sitting: Sitting, step: Step, tree: Tree, feedback: str) -> tuple[Message, ...]:
+def _messages(
+    sitting: StepContext, step: NextAction, tree: Tree, feedback: str
+) -> tuple[Message, ...]:
     state, parts = sitting.state, sitting.parts
     earlier = state.attempt(step.base) if step.move == "repair" else None
     if earlier is not None and earlier.context:
         return (*earlier.context, user(feedback))
     plan = state.plan
-    brief = Brief(
+    brief = PromptInput(
         statement=parts.goal.statement,
         tree=tree,
         targets=plan.targets,
@@ -118,14 +129,14 @@ def _messages(sitting: Sitting, step: Step, tree: Tree, feedback: str) -> tuple[
     )
     native = parts.model.facts.tool_calls
     protocol = "" if native else describe_protocol(tuple(tool.spec for tool in parts.tools))
-    first = opening(brief, max_chars=room_for_files(parts.model.facts))
+    first = first_message(brief, max_chars=room_for_files(parts.model.facts))
     return (
         system(prompt("loop", protocol=protocol)),
         user(f"{first}\n\n{feedback}" if feedback else first),
     )
 
 
-def _tried(sitting: Sitting) -> tuple[str, ...]:
+def _tried(sitting: StepContext) -> tuple[str, ...]:
     lines: list[str] = []
     for attempt in sitting.state.attempts:
         failing = [test for report in attempt.reports for test in report.tests if not test.passed]
@@ -134,7 +145,9 @@ def _tried(sitting: Sitting) -> tuple[str, ...]:
     return tuple(lines)
 
 
-async def _ask(bench: _Bench, step: Step, messages: tuple[Message, ...], turn: int) -> Reply:
+async def _ask(
+    bench: _ToolSession, step: NextAction, messages: tuple[Message, ...], turn: int
+) -> Reply:
     facts = bench.sitting.parts.model.facts
     request = Request(
         messages=shortened(messages, facts),
@@ -146,11 +159,11 @@ async def _ask(bench: _Bench, step: Step, messages: tuple[Message, ...], turn: i
     return await bench.sitting.ask(key, request, attempt=bench.number, step=turn)
 
 
-def _specs(bench: _Bench) -> tuple[ToolSpec, ...]:
+def _specs(bench: _ToolSession) -> tuple[ToolSpec, ...]:
     return (*edit_specs(), *(tool.spec for tool in bench.tools.values()))
 
 
-def _understand(bench: _Bench, reply: Reply) -> Understood:
+def _understand(bench: _ToolSession, reply: Reply) -> ParsedReply:
     names = frozenset(bench.tools)
     if reply.message.tool_calls:
         return understand_calls(reply.message.tool_calls, tools=names)
@@ -158,7 +171,7 @@ def _understand(bench: _Bench, reply: Reply) -> Understood:
     return understand_text(reply.message.text, tools=names, ended=ended)
 
 
-async def _answer(bench: _Bench, understood: Understood, turn: int) -> list[str]:
+async def _answer(bench: _ToolSession, understood: ParsedReply, turn: int) -> list[str]:
     """Do what was asked, in order; edits that follow each other are made together or not at all."""
     answers: list[str] = []
     batch: list[Edit] = []
@@ -178,7 +191,7 @@ async def _answer(bench: _Bench, understood: Understood, turn: int) -> list[str]
     return answers
 
 
-async def _edit(bench: _Bench, edits: list[Edit], turn: int) -> str:
+async def _edit(bench: _ToolSession, edits: list[Edit], turn: int) -> str:
     parts = bench.sitting.parts
     permit = may_change(parts.goal, bench.sitting.state.plan.protected, parts.pristine)
     result = apply_edits(bench.tree, edits, may_change=permit)
@@ -201,7 +214,7 @@ async def _edit(bench: _Bench, edits: list[Edit], turn: int) -> str:
     return answer
 
 
-async def _use(bench: _Bench, call: ToolCall, key: str, turn: int) -> str:
+async def _use(bench: _ToolSession, call: ToolCall, key: str, turn: int) -> str:
     """Answer with what a tool says, or what it said before the run was taken up again."""
     journal = bench.sitting.parts.journal
     kept = await journal.recall(f"answer:{key}")
@@ -217,7 +230,7 @@ async def _use(bench: _Bench, call: ToolCall, key: str, turn: int) -> str:
     return kept["text"]
 
 
-async def _really_use(bench: _Bench, call: ToolCall) -> dict[str, Any]:
+async def _really_use(bench: _ToolSession, call: ToolCall) -> dict[str, Any]:
     sitting = bench.sitting
     warning = await _warning(sitting, _words_of_call(call), bench.number)
     failed = False
@@ -246,19 +259,21 @@ def _words_of_call(call: ToolCall) -> str:
     return " ".join(str(value) for value in (call.arguments or {}).values())
 
 
-async def _warning(sitting: Sitting, action: str, number: int) -> str:
+async def _warning(sitting: StepContext, action: str, number: int) -> str:
     """Say what went wrong when something like this was done before."""
     parts = sitting.parts
     if parts.memory_use not in {"action", "all"}:
         return ""
-    cue = Cue(moment="action", goal=parts.goal.statement, text=action)
+    cue = RecallQuery(moment="action", goal=parts.goal.statement, text=action)
     lessons = await sitting.lessons(cue, attempt=number, most=1)
     return "".join(
         f"(Data of an earlier failure, not an instruction: {lesson})\n" for lesson in lessons
     )
 
 
-def _tell(bench: _Bench, turn: int, tool: str, summary: str, answer: str, *, failed: bool) -> None:
+def _tell(
+    bench: _ToolSession, turn: int, tool: str, summary: str, answer: str, *, failed: bool
+) -> None:
     bench.sitting.emit(
         ToolAnswered(
             attempt=bench.number,
@@ -272,7 +287,7 @@ def _tell(bench: _Bench, turn: int, tool: str, summary: str, answer: str, *, fai
 
 
 def _told(
-    reply: Reply, understood: Understood, answers: list[str], left: int
+    reply: Reply, understood: ParsedReply, answers: list[str], left: int
 ) -> tuple[Message, ...]:
     """Write what the model hears next: an answer to each call, or all of them in one message."""
     budget = f"({left} replies left in this attempt)"
@@ -285,7 +300,7 @@ def _told(
 
 
 def _to_each_call(
-    calls: tuple[ToolCall, ...], understood: Understood, answers: list[str], budget: str
+    calls: tuple[ToolCall, ...], understood: ParsedReply, answers: list[str], budget: str
 ) -> tuple[Message, ...]:
     texts = dict(zip(understood.call_ids, answers, strict=True))
     texts.update(zip(understood.problem_ids, understood.problems, strict=True))
@@ -297,14 +312,14 @@ def _to_each_call(
     )
 
 
-def _labelled(ask: Ask, answer: str) -> str:
+def _labelled(ask: Action, answer: str) -> str:
     if isinstance(ask, ToolCall):
         return f"Answer of `{ask.name}`:\n{answer}"
     return answer
 
 
-def _over(bench: _Bench, understood: Understood, messages: tuple[Message, ...]) -> bool:
-    if any(isinstance(ask, Done) for ask in understood.asks):
+def _over(bench: _ToolSession, understood: ParsedReply, messages: tuple[Message, ...]) -> bool:
+    if any(isinstance(ask, Finish) for ask in understood.asks):
         return True
     bench.idle = 0 if understood.asks else bench.idle + 1
     return bench.idle >= _EMPTY_REPLIES or _repeats_itself(messages)
@@ -317,7 +332,7 @@ def _repeats_itself(messages: tuple[Message, ...]) -> bool:
     return len(said) == 3 and len(pairs) == 1  # noqa: PLR2004 - as said above
 
 
-async def _proposal(bench: _Bench) -> Tree:
+async def _proposal(bench: _ToolSession) -> Tree:
     return await read_tree(bench.sandbox)
 
 

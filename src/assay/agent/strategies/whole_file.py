@@ -4,19 +4,19 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Final
 
-from assay.agent.context import Sitting
+from assay.agent.context import StepContext
 from assay.agent.edits.apply import Applied, Edit, WriteFile, apply_edits
 from assay.agent.prompt_builder import (
-    Brief,
+    PromptInput,
+    first_message,
     language_of,
-    opening,
     prompt,
     room_for_files,
     system,
     user,
 )
-from assay.agent.reply_parser.parse import Understood, describe_protocol, understand_text
-from assay.agent.state import Attempt, Plan, Step
+from assay.agent.reply_parser.parse import ParsedReply, describe_protocol, understand_text
+from assay.agent.state import Attempt, NextAction, Plan
 from assay.agent.strip_demo_code import tidy_module
 from assay.agent.target_files import names_wanted, only_imported
 from assay.agent.write_rules import may_change
@@ -30,7 +30,7 @@ _CHARS_PER_TOKEN: Final = 3
 
 
 async def write_directly(
-    sitting: Sitting, number: int, step: Step, *, tree: Tree, feedback: str
+    sitting: StepContext, number: int, step: NextAction, *, tree: Tree, feedback: str
 ) -> Attempt:
     """Ask for whole files, and apply what comes; a repair goes on in the context it repairs."""
     messages = _messages(sitting, step, tree, feedback)
@@ -59,7 +59,9 @@ async def write_directly(
     )
 
 
-def _messages(sitting: Sitting, step: Step, tree: Tree, feedback: str) -> tuple[Message, ...]:
+def _messages(
+    sitting: StepContext, step: NextAction, tree: Tree, feedback: str
+) -> tuple[Message, ...]:
     state, goal = sitting.state, sitting.parts.goal
     earlier = state.attempt(step.base) if step.move == "repair" else None
     plan = state.plan
@@ -67,7 +69,7 @@ def _messages(sitting: Sitting, step: Step, tree: Tree, feedback: str) -> tuple[
         names = " and ".join(f"`{path}`" for path in plan.targets)
         again = f"Write the whole corrected {names}." if names else ""
         return (*earlier.context, user(f"{feedback}\n{again}"))
-    brief = Brief(
+    brief = PromptInput(
         statement=goal.statement,
         tree=tree,
         targets=plan.targets,
@@ -82,7 +84,12 @@ def _messages(sitting: Sitting, step: Step, tree: Tree, feedback: str) -> tuple[
         told = f"{told}\n\n{describe_protocol(())}"
     room = room_for_files(sitting.parts.model.facts)
     # The feedback at the end, so that what comes before it is read once for all samples.
-    said = (opening(brief, max_chars=room), _to_define(plan, tree), _to_correct(plan), feedback)
+    said = (
+        first_message(brief, max_chars=room),
+        _to_define(plan, tree),
+        _to_correct(plan),
+        feedback,
+    )
     return (system(told), user("\n\n".join(part for part in said if part)))
 
 
@@ -105,15 +112,15 @@ def _to_define(plan: Plan, tree: Tree) -> str:
 
 
 def _request(
-    sitting: Sitting,
-    step: Step,
+    sitting: StepContext,
+    step: NextAction,
     messages: tuple[Message, ...],
     *,
     sole: PurePosixPath | None,
     tree: Tree,
 ) -> Request:
     facts = sitting.parts.model.facts
-    led = facts.led_by_prefill and sole is not None
+    led = facts.supports_prefill and sole is not None
     longest = max((len(tree.text(path) or "") for path in sitting.state.plan.targets), default=0)
     return Request(
         messages=messages,
@@ -133,7 +140,7 @@ def _closed(reply: Reply, request: Request) -> Message:
     return reply.message
 
 
-def _applied(sitting: Sitting, tree: Tree, understood: Understood) -> Tree | str:
+def _applied(sitting: StepContext, tree: Tree, understood: ParsedReply) -> Tree | str:
     """Return the proposal, or what is wrong with the reply."""
     imported = only_imported(sitting.state.plan.protected, tree)
     edits = [_tidied(ask, imported) for ask in understood.asks if isinstance(ask, Edit)]

@@ -41,7 +41,7 @@ def place_of(settings: Settings) -> Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kits:
+class Toolchains:
     """What is there for each language."""
 
     found: Mapping[Language, Kit]
@@ -80,9 +80,9 @@ class Kits:
         )
 
 
-def find_kits(place: Place, languages: Iterable[Language]) -> Kits:
+def find_kits(place: Place, languages: Iterable[Language]) -> Toolchains:
     """Look what is there for these languages."""
-    return Kits(
+    return Toolchains(
         found={
             language: _in_sight(TOOLCHAINS[language].find(place))
             for language in dict.fromkeys(languages)
@@ -104,7 +104,7 @@ def _in_sight(kit: Kit) -> Kit:
     return replace(kit, missing=(missing,), read_only=(), search_path=())
 
 
-async def versions_of(backend: SandboxBackend, kits: Kits) -> dict[Language, str]:
+async def versions_of(backend: SandboxBackend, kits: Toolchains) -> dict[Language, str]:
     """Say what is installed for each language that is ready, as a sandbox finds it."""
     found: dict[Language, str] = {}
     async with backend.open_sandbox(Limits(memory_mb=2048, processes=256)) as sandbox:

@@ -81,10 +81,10 @@ def _note(text: str) -> None:
 
 
 async def _talk(session: "Session", settings: "Settings", options: dict[str, Any]) -> int:
-    from assay.cli.chat.repl import Wishes, converse
+    from assay.cli.chat.repl import ChatOptions, converse
     from assay.cli.render.view import open_console
 
-    wishes = Wishes(
+    wishes = ChatOptions(
         session=session,
         model=options["model"],
         files=options["files"],
@@ -97,7 +97,7 @@ async def _talk(session: "Session", settings: "Settings", options: dict[str, Any
 async def _ask_once(
     message: str, session: "Session", settings: "Settings", options: dict[str, Any]
 ) -> int:
-    from assay.chat.open_session import Company, open_conversation
+    from assay.chat.open_session import ChatCallbacks, open_conversation
     from assay.cli.chat.repl import take_turn
     from assay.cli.chat.view import ChatView
     from assay.cli.progress import open_progress
@@ -109,7 +109,9 @@ async def _ask_once(
         console.width = _PAGE
     view = ChatView(console, session.folder / ARTIFACTS, lambda _: None)
     listeners = () if options["as_json"] else (view,)
-    company = Company(listeners=listeners, preparing=open_progress, project=Path(), on_notice=_note)
+    company = ChatCallbacks(
+        listeners=listeners, preparing=open_progress, project=Path(), on_notice=_note
+    )
     async with open_conversation(session, settings, company, model=options["model"]) as open_one:
         if options["packages"]:
             await open_one.dialogue.add_packages(options["packages"])

@@ -41,7 +41,7 @@ Next = GoTo | Leave | None
 
 
 @dataclass(slots=True, kw_only=True)
-class Desk:
+class CommandContext:
     """What the commands work with."""
 
     conversation: Conversation
@@ -52,25 +52,25 @@ class Desk:
         self.console.print(Text(text))
 
 
-Act = Callable[[Desk, list[str]], Awaitable[Next]]
+Act = Callable[[CommandContext, list[str]], Awaitable[Next]]
 
 
-async def _new(desk: Desk, words: list[str]) -> Next:
+async def _new(desk: CommandContext, words: list[str]) -> Next:
     return GoTo(desk.store.create(" ".join(words)))
 
 
-async def _sessions(desk: Desk, words: list[str]) -> Next:
+async def _sessions(desk: CommandContext, words: list[str]) -> Next:
     del words
     desk.console.print(session_table(desk.store.list()))
     return None
 
 
-async def _open(desk: Desk, words: list[str]) -> Next:
+async def _open(desk: CommandContext, words: list[str]) -> Next:
     session = desk.store.open(_one(words, "the name of a session"))
     return GoTo(session)
 
 
-async def _rename(desk: Desk, words: list[str]) -> Next:
+async def _rename(desk: CommandContext, words: list[str]) -> Next:
     if not words:
         raise UsageError("a title is missing", hint="/rename TITLE")
     desk.conversation.session = desk.store.rename(desk.conversation.session.id, " ".join(words))
@@ -78,7 +78,7 @@ async def _rename(desk: Desk, words: list[str]) -> Next:
     return None
 
 
-async def _load(desk: Desk, words: list[str]) -> Next:
+async def _load(desk: CommandContext, words: list[str]) -> Next:
     if not words:
         raise UsageError("the name of a file is missing", hint="/load FILE")
     for word in words:
@@ -86,7 +86,7 @@ async def _load(desk: Desk, words: list[str]) -> Next:
     return None
 
 
-async def _files(desk: Desk, words: list[str]) -> Next:
+async def _files(desk: CommandContext, words: list[str]) -> Next:
     del words
     history = desk.conversation.dialogue.history
     for file in history.files:
@@ -99,7 +99,7 @@ async def _files(desk: Desk, words: list[str]) -> Next:
     return None
 
 
-async def _package(desk: Desk, words: list[str]) -> Next:
+async def _package(desk: CommandContext, words: list[str]) -> Next:
     if not words:
         packages = desk.conversation.dialogue.history.packages
         desk.say(", ".join(packages) or "no packages were added; /package NAME adds one")
@@ -109,7 +109,7 @@ async def _package(desk: Desk, words: list[str]) -> Next:
     return None
 
 
-async def _model(desk: Desk, words: list[str]) -> Next:
+async def _model(desk: CommandContext, words: list[str]) -> Next:
     if words:
         await desk.conversation.use_model(words[0])
     else:
@@ -117,7 +117,7 @@ async def _model(desk: Desk, words: list[str]) -> Next:
     return None
 
 
-async def _cost(desk: Desk, words: list[str]) -> Next:
+async def _cost(desk: CommandContext, words: list[str]) -> Next:
     del words
     usage = desk.conversation.dialogue.history.usage
     cost = "an unknown price" if usage.cost_usd is None else f"${usage.cost_usd:.4f}"
@@ -128,13 +128,13 @@ async def _cost(desk: Desk, words: list[str]) -> Next:
     return None
 
 
-async def _undo(desk: Desk, words: list[str]) -> Next:
+async def _undo(desk: CommandContext, words: list[str]) -> Next:
     del words
     await desk.conversation.dialogue.undo()
     return None
 
 
-async def _export(desk: Desk, words: list[str]) -> Next:
+async def _export(desk: CommandContext, words: list[str]) -> Next:
     path = _path(_one(words, "the name of a file, ending in .ipynb or .md"))
     conversation = desk.conversation
     write_export(path, conversation.dialogue.history, conversation.record.folder)
@@ -142,7 +142,7 @@ async def _export(desk: Desk, words: list[str]) -> Next:
     return None
 
 
-async def _help(desk: Desk, words: list[str]) -> Next:
+async def _help(desk: CommandContext, words: list[str]) -> Next:
     del words
     table = Table.grid(padding=(0, 2))
     for name, (usage, about, _) in COMMANDS.items():
@@ -152,7 +152,7 @@ async def _help(desk: Desk, words: list[str]) -> Next:
     return None
 
 
-async def _quit(desk: Desk, words: list[str]) -> Next:
+async def _quit(desk: CommandContext, words: list[str]) -> Next:
     del desk, words
     return Leave()
 
@@ -174,7 +174,7 @@ COMMANDS: Final[dict[str, tuple[str, str, Act]]] = {
 }
 
 
-async def obey(line: str, desk: Desk) -> Next:
+async def dispatch(line: str, desk: CommandContext) -> Next:
     """Carry out a line that begins with a slash; what is wrong with it is told, not raised."""
     try:
         name, *words = shlex.split(line)
@@ -244,7 +244,7 @@ def _copy_pictures(history: History, folder: Path, beside: Path) -> None:
         shutil.copyfile(folder / artifact.name, beside / artifact.name)
 
 
-def _artifacts(desk: Desk) -> list[Exhibit]:
+def _artifacts(desk: CommandContext) -> list[Exhibit]:
     return _made_in(desk.conversation.dialogue.history)
 
 

@@ -11,15 +11,15 @@ import anyio
 from rich.console import Console
 from rich.text import Text
 
-from assay.chat.open_session import Company, Conversation, open_conversation
+from assay.chat.open_session import ChatCallbacks, Conversation, open_conversation
 from assay.cli.chat import figures
-from assay.cli.chat.commands import COMMANDS, Desk, GoTo, Leave, Next, obey
+from assay.cli.chat.commands import COMMANDS, CommandContext, GoTo, Leave, Next, dispatch
 from assay.cli.chat.input import Reader, open_reader
 from assay.cli.chat.view import ChatView
 from assay.cli.progress import open_progress
 from assay.cli.render.text import one_line
-from assay.cli.signals import until_interrupted
-from assay.contracts.chat import DialogueEvent, Exhibit, ToolAsk, TurnEnded
+from assay.cli.signals import run_until_interrupted
+from assay.contracts.chat import ChatEvent, Exhibit, ToolAsk, TurnEnded
 from assay.contracts.errors import AssayError
 from assay.settings.load import Settings, terminal_graphics
 from assay.storage.chat_log import ARTIFACTS
@@ -29,7 +29,7 @@ _HISTORY: Final = "chat_history"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wishes:
+class ChatOptions:
     """How a person began."""
 
     session: Session
@@ -38,18 +38,18 @@ class Wishes:
     packages: tuple[str, ...] = ()
 
 
-async def converse(wishes: Wishes, settings: Settings, console: Console) -> None:
+async def converse(wishes: ChatOptions, settings: Settings, console: Console) -> None:
     """Talk until the person leaves; going over to another session begins anew."""
     store = SessionStore(settings.state_dir)
     reader = open_reader(settings.state_dir / _HISTORY, COMMANDS)
     following: Next = GoTo(wishes.session)
     while isinstance(following, GoTo):
-        room = _Room(settings=settings, store=store, console=console, reader=reader)
+        room = _ChatRepl(settings=settings, store=store, console=console, reader=reader)
         following = await room.talk(following.session, wishes)
-        wishes = Wishes(session=wishes.session)
+        wishes = ChatOptions(session=wishes.session)
 
 
-class _Room:
+class _ChatRepl:
     """One session in front of one person."""
 
     def __init__(
@@ -62,10 +62,10 @@ class _Room:
         self._view: ChatView | None = None
         self._figures: list[Exhibit] = []
 
-    async def talk(self, session: Session, wishes: Wishes) -> Next:
+    async def talk(self, session: Session, wishes: ChatOptions) -> Next:
         folder = session.folder / ARTIFACTS
         self._view = ChatView(self._console, folder, self._figures.append)
-        company = Company(
+        company = ChatCallbacks(
             listeners=(self._show,),
             approve=self._approve,
             preparing=open_progress,
@@ -86,7 +86,7 @@ class _Room:
             finally:
                 self._view.close()
 
-    def _show(self, event: DialogueEvent) -> None:
+    def _show(self, event: ChatEvent) -> None:
         if self._view is not None:
             self._view(event)
 
@@ -100,7 +100,7 @@ class _Room:
             self._console.print(Text(f"{name}; /help lists what else you can do", style="dim"))
 
     async def _attend(self, conversation: Conversation) -> Next:
-        desk = Desk(conversation=conversation, store=self._store, console=self._console)
+        desk = CommandContext(conversation=conversation, store=self._store, console=self._console)
         while True:
             try:
                 message = await self._reader.read()
@@ -117,10 +117,10 @@ class _Room:
                 await take_turn(conversation, message)
                 await self._show_figures(conversation)
 
-    async def _obey(self, words: str, desk: Desk) -> Next:
+    async def _obey(self, words: str, desk: CommandContext) -> Next:
         """Carry out a command; Ctrl-C ends it and not the conversation."""
         try:
-            return await until_interrupted(partial(obey, words, desk))
+            return await run_until_interrupted(partial(dispatch, words, desk))
         finally:
             if self._view is not None:
                 self._view.close()

@@ -15,10 +15,10 @@ from rich.text import Text
 
 from assay.cli.render.text import last_lines, one_line, plain
 from assay.contracts.chat import (
-    CellBegan,
     CellEnded,
-    CellPrinted,
-    DialogueEvent,
+    CellOutputDelta,
+    CellStarted,
+    ChatEvent,
     Exhibit,
     FileLoaded,
     ModelChosen,
@@ -27,8 +27,8 @@ from assay.contracts.chat import (
     StateRebuilt,
     StateRestoring,
     ToolUsed,
-    TurnBegan,
     TurnEnded,
+    TurnStarted,
     TurnUndone,
 )
 
@@ -54,15 +54,15 @@ class ChatView:
         self._interrupted = ""
         """What was shown as being done when cells had to be run again."""
 
-    def __call__(self, event: DialogueEvent) -> None:
+    def __call__(self, event: ChatEvent) -> None:
         match event:
-            case TurnBegan():
+            case TurnStarted():
                 self._begin("thinking")
             case SpeechArrived():
                 self._arrive(event.text)
-            case CellPrinted():
+            case CellOutputDelta():
                 self._arrive(event.text)
-            case CellBegan():
+            case CellStarted():
                 self._settle(
                     *self._thought(event.thought),
                     self._code(event.code),

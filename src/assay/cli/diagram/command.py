@@ -63,13 +63,13 @@ def _pictures(what: What) -> list["Picture"]:
     import anyio
 
     from assay.cli.diagram.system import picture_of_agent, picture_of_parts
-    from assay.models.resolve import survey
+    from assay.models.resolve import list_available
     from assay.settings.load import load_settings
 
     pictures: list[Picture] = []
     if what != "agent":
         settings = load_settings()
-        pictures.append(picture_of_parts(settings, anyio.run(survey, settings.models)))
+        pictures.append(picture_of_parts(settings, anyio.run(list_available, settings.models)))
     if what != "parts":
         pictures.append(picture_of_agent())
     return pictures

@@ -7,14 +7,14 @@ from assay.cli.diagram.package import package_parts
 from assay.cli.diagram.picture import Arrow, Node, Picture, without_shortcuts
 
 if TYPE_CHECKING:
-    from assay.models.resolve import Usable
+    from assay.models.resolve import Availability
     from assay.settings.load import Settings
 
 _BEGIN: Final = "begin"
 _END: Final = "end"
 
 
-def picture_of_parts(settings: "Settings", usable: tuple["Usable", ...]) -> Picture:
+def picture_of_parts(settings: "Settings", usable: tuple["Availability", ...]) -> Picture:
     """Draw the parts of the package, and outside of it what the settings lead to."""
     nodes, arrows = package_parts()
     around = [*_backends(settings), *_models(settings, usable), *_tools(settings)]
@@ -38,7 +38,7 @@ def _backends(settings: "Settings") -> list[tuple[str, Node]]:
     ]
 
 
-def _models(settings: "Settings", usable: tuple["Usable", ...]) -> list[tuple[str, Node]]:
+def _models(settings: "Settings", usable: tuple["Availability", ...]) -> list[tuple[str, Node]]:
     found = [
         (
             "models",

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import anyio
 
 from assay.contracts.distribution import install_command
-from assay.models.resolve import survey
+from assay.models.resolve import list_available
 from assay.sandbox.factory import BACKENDS
 from assay.sandbox.native.doctor.explain import Finding
 from assay.settings.load import ModelSettings, SandboxSettings, Settings, credentials_file
@@ -23,7 +23,7 @@ MCP_PORTS: Final = {"MCP server for files": 7101, "MCP server for programs": 710
 
 async def look_at_models(settings: ModelSettings) -> AsyncIterator[Finding]:
     """Say which models would answer, and why the others would not."""
-    found = await survey(settings)
+    found = await list_available(settings)
     anybody = any(one.usable for one in found)
     for one in found:
         if one.usable:

@@ -6,14 +6,14 @@ from typing import Final, assert_never
 
 from assay.cli.render.text import one_line, shortened
 from assay.contracts.events import (
+    ActionKind,
     AttemptStarted,
     BudgetUsed,
     ChecksWritten,
     Executed,
     FilesChanged,
     ModelReplied,
-    Move,
-    OutputArrived,
+    OutputDelta,
     Planned,
     Reflected,
     RolledBack,
@@ -22,11 +22,11 @@ from assay.contracts.events import (
     RunResumed,
     RunStarted,
     Screened,
-    TextArrived,
+    TextDelta,
     ToolAnswered,
     Verified,
 )
-from assay.contracts.goal import Outcome, Status
+from assay.contracts.goal import RunResult, Status
 from assay.contracts.messages import Usage
 from assay.contracts.verdict import CheckReport, Finding, Grade, TestStatus, Verdict
 from assay.contracts.workspace import FileChange, Withheld
@@ -49,7 +49,7 @@ ENDINGS: Final = {
     Status.FAILED: "failed",
 }
 
-MOVES: Final[dict[Move, str]] = {
+MOVES: Final[dict[ActionKind, str]] = {
     "sample": "an independent sample",
     "hinted": "an independent sample that knows which tests are hard",
     "combine": "functions of two attempts put together",
@@ -68,7 +68,7 @@ _SMALL_USD: Final = 0.995
 def event_line(event: RunEvent) -> str:
     """Say what happened in one line; empty for pieces of text that only pass by."""
     match event:
-        case TextArrived() | OutputArrived():
+        case TextDelta() | OutputDelta():
             return ""
         case RunStarted() | RunResumed() | RunEnded() | BudgetUsed():
             return _of_the_run(event)
@@ -168,7 +168,7 @@ def _step(attempt: int, step: int) -> str:
     return f"attempt {attempt}, step {step}" if attempt else f"planning, step {step}"
 
 
-def ending(outcome: Outcome) -> str:
+def ending(outcome: RunResult) -> str:
     """Say how a run ended, with the grade if it was accepted."""
     grade = f", {outcome.grade.value}" if outcome.grade else ""
     return f"{ENDINGS[outcome.status]}{grade}"

@@ -9,11 +9,11 @@ from pathlib import PurePath
 from typing import Any, cast
 
 from assay.contracts.events import RunEvent
-from assay.contracts.goal import Outcome
-from assay.contracts.verdict import Lattice
+from assay.contracts.goal import RunResult
+from assay.contracts.verdict import TestMatrix
 
 
-def json_outcome(outcome: Outcome) -> dict[str, Any]:
+def json_outcome(outcome: RunResult) -> dict[str, Any]:
     """Return what `assay run --json` prints."""
     usage = outcome.usage
     return {
@@ -43,7 +43,7 @@ def json_outcome(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def lattice_fields(lattice: Lattice) -> dict[str, list[str | None]]:
+def lattice_fields(lattice: TestMatrix) -> dict[str, list[str | None]]:
     """Return, per test id, how it ended in each attempt; null where it was not reported."""
     return {
         _text(test): [

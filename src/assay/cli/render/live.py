@@ -24,20 +24,20 @@ from rich.segment import ControlType, Segment
 from rich.text import Text
 
 from assay.cli.render.event_text import event_line
-from assay.cli.render.panels import Pane, foot, head, standing_panes, working_panes
-from assay.cli.render.symbols import MARKS, Look, look_of
+from assay.cli.render.panels import Panel, foot, head, standing_panes, working_panes
+from assay.cli.render.symbols import MARKS, TerminalStyle, look_of
 from assay.cli.render.view_model import RunState
 from assay.contracts.events import (
     BudgetUsed,
     ChecksWritten,
-    OutputArrived,
+    OutputDelta,
     Reflected,
     RolledBack,
     RunEnded,
     RunEvent,
     RunResumed,
     Screened,
-    TextArrived,
+    TextDelta,
     Verified,
 )
 from assay.contracts.messages import Usage
@@ -64,7 +64,7 @@ def open_live_view(
     frames_per_s: float = _FRAMES_PER_S,
 ) -> Generator["LiveView"]:
     """Draw a run while it goes on; what should be remembered is left above as lines."""
-    easel = Easel(look=look_of(console), now=now)
+    easel = LiveDisplay(look=look_of(console), now=now)
     live = Live(
         console=console,
         get_renderable=easel.picture,
@@ -83,13 +83,13 @@ class LiveView:
     """A picture of a run on a terminal."""
 
     console: Console
-    easel: "Easel"
+    easel: "LiveDisplay"
     live: Live
     verbose: bool
 
     def __call__(self, event: RunEvent) -> None:
         self.easel.apply(event)
-        is_told = self.verbose and not isinstance(event, BudgetUsed | TextArrived | OutputArrived)
+        is_told = self.verbose and not isinstance(event, BudgetUsed | TextDelta | OutputDelta)
         if is_told or _is_worth_keeping(event):
             self.console.print(_kept_line(event, self.easel.look), soft_wrap=True)
 
@@ -127,7 +127,7 @@ def _is_worth_keeping(event: RunEvent) -> bool:
     return isinstance(event, RunResumed | ChecksWritten | Verified | RolledBack | Reflected)
 
 
-def _kept_line(event: RunEvent, look: Look) -> Text:
+def _kept_line(event: RunEvent, look: TerminalStyle) -> Text:
     match event:
         case Verified(verdict=verdict):
             mark = look.tick(done=verdict.accepted)
@@ -142,10 +142,10 @@ def _kept_line(event: RunEvent, look: Look) -> Text:
 
 
 @dataclass(slots=True, kw_only=True)
-class Easel:
+class LiveDisplay:
     """Holds what is to be drawn. Events come from the loop, the drawing is done by a thread."""
 
-    look: Look
+    look: TerminalStyle
     now: Clock
     state: RunState = field(default_factory=RunState)
     drawn: tuple[int, ...] = ()
@@ -179,10 +179,10 @@ class Easel:
 class _Picture:
     """One frame."""
 
-    easel: Easel
+    easel: LiveDisplay
     head: Sequence[Text]
-    working: Sequence[Pane]
-    standing: Sequence[Pane]
+    working: Sequence[Panel]
+    standing: Sequence[Panel]
     usage: Usage
     share: float
     seconds: float
@@ -190,7 +190,7 @@ class _Picture:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         # One column stays free: some terminals wrap as soon as the last one is written.
         width = max(options.max_width - 1, 1)
-        sheet = _Sheet(console=console, options=options)
+        sheet = _Canvas(console=console, options=options)
         gap = [Text()] if console.height >= _ROOMY else []
         above = sheet.lines(Group(*gap, *self.head), width)
         below = sheet.lines(foot(self.usage, self.share, self.seconds, width), width)[:1]
@@ -212,7 +212,7 @@ class _Picture:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Sheet:
+class _Canvas:
     """Turns parts into lines of a given width."""
 
     console: Console
@@ -221,7 +221,7 @@ class _Sheet:
     def lines(self, part: RenderableType, width: int) -> Lines:
         return self.console.render_lines(part, self.options.update(width=width), pad=False)
 
-    def stack(self, panes: Sequence[Pane], width: int, room: int) -> Lines:
+    def stack(self, panes: Sequence[Panel], width: int, room: int) -> Lines:
         lines: Lines = []
         for pane, rows in zip(
             panes, shared_out([pane.wanted for pane in panes], room), strict=True
@@ -267,7 +267,7 @@ class _Rewrapped(RenderHook):
     """Erases all of a frame also when the terminal has become narrower and wrapped its lines."""
 
     console: Console
-    easel: Easel
+    easel: LiveDisplay
 
     def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
         width = max(self.console.width, 1)

@@ -11,10 +11,10 @@ from rich.text import Text
 
 from assay.cli.render.event_text import MOVES, clock, compact, cost, count
 from assay.cli.render.highlighting import Excerpt, excerpt_of_diff, excerpt_of_reply
-from assay.cli.render.symbols import Look, unwrapped
+from assay.cli.render.symbols import TerminalStyle, unwrapped
 from assay.cli.render.test_matrix import LatticePicture
 from assay.cli.render.text import last_lines, one_line
-from assay.cli.render.view_model import Desk, RunState
+from assay.cli.render.view_model import AttemptView, RunState
 from assay.contracts.messages import Usage
 
 _CODE_ROWS: Final = 15
@@ -31,7 +31,7 @@ _NEAR: Final = 0.85
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pane:
+class Panel:
     """One part of the picture."""
 
     title: str
@@ -41,7 +41,7 @@ class Pane:
     """Draw it within so many lines."""
 
 
-def head(state: RunState, look: Look, seconds: float) -> list[Text]:
+def head(state: RunState, look: TerminalStyle, seconds: float) -> list[Text]:
     """Say what goes on, for what goal, with which model, and where."""
     attempt, desk = state.focus
     frames = _PLAIN_SPINNER if look.ascii_only else _SPINNER
@@ -86,14 +86,14 @@ def foot(usage: Usage, share: float, seconds: float, width: int) -> Table:
     return table
 
 
-def working_panes(state: RunState, look: Look) -> list[Pane]:
+def working_panes(state: RunState, look: TerminalStyle) -> list[Panel]:
     """Build what moves: the code being written and what programs print."""
     _, desk = state.focus
-    panes: list[Pane] = []
+    panes: list[Panel] = []
     excerpt = _excerpt(desk)
     if excerpt.lines:
         panes.append(
-            Pane(
+            Panel(
                 title="change" if desk.diff else "code" if excerpt.language else "model",
                 wanted=min(len(excerpt.lines), _CODE_ROWS),
                 draw=lambda rows: excerpt.draw(rows, colours=look.colours),
@@ -101,7 +101,7 @@ def working_panes(state: RunState, look: Look) -> list[Pane]:
         )
     if printed := last_lines(desk.printed.text, _OUTPUT_ROWS):
         panes.append(
-            Pane(
+            Panel(
                 title="output",
                 wanted=len(printed),
                 draw=lambda rows: Group(*(unwrapped(line) for line in printed[-rows:])),
@@ -110,16 +110,16 @@ def working_panes(state: RunState, look: Look) -> list[Pane]:
     return panes
 
 
-def standing_panes(state: RunState, look: Look) -> list[Pane]:
+def standing_panes(state: RunState, look: TerminalStyle) -> list[Panel]:
     """Build what stays: the plan and the tests."""
-    panes: list[Pane] = []
+    panes: list[Panel] = []
     plan = _plan(state, look)
     if plan.rows:
-        panes.append(Pane(title="plan", wanted=min(plan.rows, _PLAN_ROWS), draw=plan.draw))
+        panes.append(Panel(title="plan", wanted=min(plan.rows, _PLAN_ROWS), draw=plan.draw))
     if state.lattice.rows:
         lattice = state.lattice
         panes.append(
-            Pane(
+            Panel(
                 title="tests",
                 wanted=LatticePicture(lattice=lattice, max_rows=_LATTICE_ROWS).rows,
                 draw=lambda rows: LatticePicture(lattice=lattice, max_rows=rows),
@@ -128,7 +128,7 @@ def standing_panes(state: RunState, look: Look) -> list[Pane]:
     return panes
 
 
-def _excerpt(desk: Desk) -> Excerpt:
+def _excerpt(desk: AttemptView) -> Excerpt:
     if desk.diff:
         return excerpt_of_diff(desk.diff)
     return excerpt_of_reply(desk.writing.text, whole=desk.replied)
@@ -158,7 +158,7 @@ class _Plan:
         )
 
 
-def _plan(state: RunState, look: Look) -> _Plan:
+def _plan(state: RunState, look: TerminalStyle) -> _Plan:
     done = True if state.accepted else None
     written = {path: True if path in state.written else None for path in state.targets}
     return _Plan(

@@ -13,7 +13,7 @@ from assay.contracts.events import (
     Executed,
     FilesChanged,
     ModelReplied,
-    OutputArrived,
+    OutputDelta,
     Planned,
     Reflected,
     RolledBack,
@@ -22,7 +22,7 @@ from assay.contracts.events import (
     RunResumed,
     RunStarted,
     Screened,
-    TextArrived,
+    TextDelta,
     ToolAnswered,
     Verified,
 )
@@ -65,7 +65,7 @@ class PlainView:
 
 def _is_notable(event: RunEvent) -> bool:
     match event:
-        case TextArrived() | OutputArrived() | ModelReplied() | ToolAnswered() | BudgetUsed():
+        case TextDelta() | OutputDelta() | ModelReplied() | ToolAnswered() | BudgetUsed():
             return False
         case Screened(findings=findings):
             return bool(findings)

@@ -20,7 +20,7 @@ from assay.cli.render.event_text import (
 )
 from assay.cli.render.test_matrix import LatticePicture
 from assay.cli.render.text import one_line, shortened, visible
-from assay.contracts.goal import Outcome, Status
+from assay.contracts.goal import RunResult, Status
 from assay.contracts.verdict import Finding, Severity
 from assay.contracts.workspace import ChangeKind
 
@@ -50,7 +50,7 @@ _WIDEST: Final = 300
 
 
 def summary(
-    outcome: Outcome, diff: str, *, folder: str = "", local: bool = False, diff_lines: int = 120
+    outcome: RunResult, diff: str, *, folder: str = "", local: bool = False, diff_lines: int = 120
 ) -> RenderableType:
     """Draw the end of a run.
 
@@ -72,7 +72,7 @@ def summary(
 
 def print_summary(
     console: Console,
-    outcome: Outcome,
+    outcome: RunResult,
     diff: str,
     *,
     folder: str = "",
@@ -88,7 +88,7 @@ def print_summary(
         console.print(line, soft_wrap=True)
 
 
-def _verdict(outcome: Outcome) -> RenderableType:
+def _verdict(outcome: RunResult) -> RenderableType:
     style = _STYLES[outcome.status]
     line = Text(ending(outcome).capitalize(), f"bold {style}", overflow="fold")
     if outcome.grade:
@@ -97,7 +97,7 @@ def _verdict(outcome: Outcome) -> RenderableType:
     return Group(line, reason)
 
 
-def _changes(outcome: Outcome, diff: str, diff_lines: int) -> Iterator[RenderableType]:
+def _changes(outcome: RunResult, diff: str, diff_lines: int) -> Iterator[RenderableType]:
     if not outcome.changes:
         yield from (Text("No file was changed.", "dim"), Text())
         return
@@ -132,7 +132,7 @@ def _coloured(line: str) -> Text:
     return Text(shortened(visible(line), _WIDEST), style, overflow="fold")
 
 
-def _findings(outcome: Outcome) -> Iterator[RenderableType]:
+def _findings(outcome: RunResult) -> Iterator[RenderableType]:
     if not outcome.findings:
         return
     yield Rule(Text("findings", "bold"), align="left", style="dim")
@@ -151,7 +151,7 @@ def _severity(found: Finding) -> int:
     return list(_SEVERITIES).index(found.severity)
 
 
-def _facts(outcome: Outcome, *, folder: str, local: bool) -> RenderableType:
+def _facts(outcome: RunResult, *, folder: str, local: bool) -> RenderableType:
     told = {
         "attempts": str(outcome.attempts),
         "cost": f"{cost(outcome.usage, local=local)} ({in_words(outcome.usage)})",
@@ -167,7 +167,7 @@ def _facts(outcome: Outcome, *, folder: str, local: bool) -> RenderableType:
     return table
 
 
-def hints(outcome: Outcome) -> dict[str, str]:
+def hints(outcome: RunResult) -> dict[str, str]:
     """Return commands that suggest themselves now, and what each is for."""
     run = shlex.quote(one_line(outcome.run))
     commands: dict[str, str] = {}

@@ -28,7 +28,7 @@ MARKS: Final[dict[TestStatus | None, Mark]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class TerminalStyle:
     """What the terminal can show."""
 
     colours: bool
@@ -53,9 +53,9 @@ class Look:
         return self.symbol(TestStatus.PASSED if done else TestStatus.FAILED)
 
 
-def look_of(console: Console) -> Look:
+def look_of(console: Console) -> TerminalStyle:
     """Ask a console what it can show."""
-    return Look(
+    return TerminalStyle(
         colours=console.color_system is not None and not console.no_color,
         ascii_only=console.options.ascii_only,
     )

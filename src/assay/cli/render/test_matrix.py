@@ -9,9 +9,9 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from assay.cli.render.event_text import count
-from assay.cli.render.symbols import MARKS, Look, look_of, unwrapped
+from assay.cli.render.symbols import MARKS, TerminalStyle, look_of, unwrapped
 from assay.cli.render.text import one_line, shortened
-from assay.contracts.verdict import Lattice, LatticeRow, TestStatus
+from assay.contracts.verdict import TestMatrix, TestMatrixRow, TestStatus
 
 History = tuple[TestStatus | None, ...]
 """How one test ended, attempt by attempt; None where it was not reported."""
@@ -33,13 +33,13 @@ _NAMES: Final = 3
 class LatticePicture:
     """A lattice in at most `max_rows` lines: many tests are put together by what became of them."""
 
-    lattice: Lattice
+    lattice: TestMatrix
     max_rows: int = 16
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         if not self.lattice.rows:
             return
-        pen = _Pen(
+        pen = _GridRenderer(
             look=look_of(console),
             cell=len(str(max(row.attempt for row in self.lattice.rows))) + 1,
             width=options.max_width,
@@ -57,7 +57,9 @@ class LatticePicture:
             return 0
         return min(len(self.lattice.tests) + _FRAME_ROWS, self.max_rows)
 
-    def _body(self, columns: Sequence[LatticeRow], pen: "_Pen", prefix: int) -> Iterator[Text]:
+    def _body(
+        self, columns: Sequence[TestMatrixRow], pen: "_GridRenderer", prefix: int
+    ) -> Iterator[Text]:
         histories: dict[str, History] = {
             test[prefix:]: tuple(row.statuses.get(test) for row in columns)
             for test in self.lattice.tests
@@ -77,10 +79,10 @@ class LatticePicture:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Pen:
+class _GridRenderer:
     """Draws the lines of one picture."""
 
-    look: Look
+    look: TerminalStyle
     cell: int
     width: int
 
@@ -88,7 +90,7 @@ class _Pen:
     def most_columns(self) -> int:
         return max((self.width - _NARROWEST_NAME - 2) // self.cell, 1)
 
-    def header(self, columns: Sequence[LatticeRow], prefix: str, *, cut: bool) -> Text:
+    def header(self, columns: Sequence[TestMatrixRow], prefix: str, *, cut: bool) -> Text:
         ellipsis = "." if self.look.ascii_only else "…"
         line = unwrapped(f"{ellipsis} " if cut else "  ", "dim")
         for row in columns:
@@ -108,7 +110,7 @@ class _Pen:
         return line
 
 
-def _total(lattice: Lattice) -> Text:
+def _total(lattice: TestMatrix) -> Text:
     newest = lattice.rows[-1]
     counted = lattice.counted
     endings = [newest.statuses.get(test) for test in counted]

@@ -6,14 +6,14 @@ from pathlib import PurePosixPath
 from typing import Final, assert_never
 
 from assay.contracts.events import (
+    ActionKind,
     AttemptStarted,
     BudgetUsed,
     ChecksWritten,
     Executed,
     FilesChanged,
     ModelReplied,
-    Move,
-    OutputArrived,
+    OutputDelta,
     Planned,
     Reflected,
     RolledBack,
@@ -22,18 +22,18 @@ from assay.contracts.events import (
     RunResumed,
     RunStarted,
     Screened,
-    TextArrived,
+    TextDelta,
     ToolAnswered,
     Verified,
 )
 from assay.contracts.messages import Usage
-from assay.contracts.verdict import CheckReport, Lattice
+from assay.contracts.verdict import CheckReport, TestMatrix
 
 _TAIL: Final = 1 << 16
 
 
 @dataclass(slots=True)
-class Tail:
+class RollingText:
     """The end of a text that keeps growing."""
 
     text: str = ""
@@ -45,15 +45,15 @@ class Tail:
 
 
 @dataclass(slots=True, kw_only=True)
-class Desk:
+class AttemptView:
     """One attempt at work."""
 
-    move: Move | None = None
+    move: ActionKind | None = None
     doing: str = "writing code"
-    writing: Tail = field(default_factory=Tail)
+    writing: RollingText = field(default_factory=RollingText)
     diff: str = ""
     """What came of the writing, until something else is written."""
-    printed: Tail = field(default_factory=Tail)
+    printed: RollingText = field(default_factory=RollingText)
     replied: bool = False
     """The text is whole: the next piece begins another reply."""
     ran: bool = False
@@ -70,18 +70,20 @@ class RunState:
     written: set[PurePosixPath] = field(default_factory=set[PurePosixPath])
     checks: dict[str, bool | None] = field(default_factory=dict[str, bool | None])
     """Commands that decide; None until one was run."""
-    desks: dict[int, Desk] = field(default_factory=dict[int, Desk])
+    desks: dict[int, AttemptView] = field(default_factory=dict[int, AttemptView])
     """Attempts that are being made; 0 is the planning."""
-    left: tuple[int, Desk] = field(default_factory=lambda: (0, Desk(doing="starting")))
+    left: tuple[int, AttemptView] = field(
+        default_factory=lambda: (0, AttemptView(doing="starting"))
+    )
     """The attempt that was made last."""
-    lattice: Lattice = field(default_factory=Lattice)
+    lattice: TestMatrix = field(default_factory=TestMatrix)
     usage: Usage = field(default_factory=Usage)
     share: float = 0.0
     wall_s: float = 0.0
     accepted: bool = False
 
     @property
-    def focus(self) -> tuple[int, Desk]:
+    def focus(self) -> tuple[int, AttemptView]:
         """The attempt to look at: of those side by side the first, so that the picture is calm."""
         return next(iter(self.desks.items()), self.left)
 
@@ -90,12 +92,12 @@ class RunState:
         match event:
             case RunStarted():
                 self.started = event
-                self.desks.setdefault(0, Desk(doing="planning"))
+                self.desks.setdefault(0, AttemptView(doing="planning"))
             case RunResumed():
                 pass
             case Planned() | ChecksWritten():
                 self._plan(event)
-            case AttemptStarted() | TextArrived() | ModelReplied() | OutputArrived():
+            case AttemptStarted() | TextDelta() | ModelReplied() | OutputDelta():
                 self._work(event)
             case ToolAnswered() | FilesChanged() | Screened():
                 self._work_on(event)
@@ -123,26 +125,26 @@ class RunState:
             case _:
                 assert_never(event)
 
-    def _work(self, event: AttemptStarted | TextArrived | ModelReplied | OutputArrived) -> None:
+    def _work(self, event: AttemptStarted | TextDelta | ModelReplied | OutputDelta) -> None:
         match event:
             case AttemptStarted():
                 self.desks.pop(0, None)
-                self.desks[event.attempt] = Desk(move=event.move)
-            case TextArrived():
+                self.desks[event.attempt] = AttemptView(move=event.move)
+            case TextDelta():
                 desk = self._desk(event.attempt)
                 if desk.replied:
-                    desk.writing, desk.replied = Tail(), False
+                    desk.writing, desk.replied = RollingText(), False
                 desk.writing.add(event.text)
                 desk.diff = ""
             case ModelReplied():
                 desk = self._desk(event.attempt)
                 # What arrived in pieces may have been another try of the same question.
-                desk.writing, desk.replied = Tail(event.text[-_TAIL:]), True
+                desk.writing, desk.replied = RollingText(event.text[-_TAIL:]), True
                 self.usage += event.usage
-            case OutputArrived():
+            case OutputDelta():
                 desk = self._desk(event.attempt)
                 if desk.ran:
-                    desk.printed, desk.ran = Tail(), False
+                    desk.printed, desk.ran = RollingText(), False
                 desk.printed.add(event.text)
             case _:
                 assert_never(event)
@@ -185,5 +187,5 @@ class RunState:
             desk.doing = "deciding what to do next"
             self.left = attempt, desk
 
-    def _desk(self, attempt: int) -> Desk:
-        return self.desks.setdefault(attempt, Desk())
+    def _desk(self, attempt: int) -> AttemptView:
+        return self.desks.setdefault(attempt, AttemptView())

@@ -105,9 +105,9 @@ class LocalModel:
             max_output_tokens=options.context_tokens // 2,
             tool_calls=False,
             price=Price(input_usd=0.0, output_usd=0.0),
-            led_by_prefill=True,
-            held_to_schema=True,
-            drawn_by_seed=True,
+            supports_prefill=True,
+            supports_json_schema=True,
+            supports_seed=True,
             local=True,
         )
 

@@ -91,7 +91,7 @@ class AnthropicModel:
         return self._facts
 
     async def reply(self, request: Request, *, on_text: OnText = ignore_text) -> Reply:
-        prefill = request.prefill if self._facts.led_by_prefill else ""
+        prefill = request.prefill if self._facts.supports_prefill else ""
         draft = ReplyDraft(request, on_text, prefill=prefill, unsent=_unsent(prefill))
         ended = False
         async with aclosing(self._events(request)) as events:
@@ -223,10 +223,10 @@ def to_messages(request: Request, *, facts: ModelFacts, quirks: Quirks, by: str)
     # Stop words of white space only are refused.
     if stop := [word for word in request.stop if word.strip()]:
         fields["stop_sequences"] = stop
-    if request.json_schema is not None and facts.held_to_schema:
+    if request.json_schema is not None and facts.supports_json_schema:
         schema = {"type": "json_schema", "schema": dict(request.json_schema)}
         fields["output_config"] = {"format": schema}
-    if facts.led_by_prefill and (beginning := request.prefill.rstrip()):
+    if facts.supports_prefill and (beginning := request.prefill.rstrip()):
         fields["messages"].append({"role": "assistant", "content": beginning})
     return fields
 

@@ -228,7 +228,7 @@ def to_config(request: Request, *, facts: ModelFacts) -> dict[str, Any]:
         config["system_instruction"] = system
     if request.temperature is not None:
         config["temperature"] = request.temperature
-    if request.seed is not None and facts.drawn_by_seed:
+    if request.seed is not None and facts.supports_seed:
         config["seed"] = request.seed % _SEEDS
     if request.stop:
         config["stop_sequences"] = list(request.stop)
@@ -242,7 +242,7 @@ def to_config(request: Request, *, facts: ModelFacts) -> dict[str, Any]:
             for tool in request.tools
         ]
         config["tools"] = [{"function_declarations": declarations}]
-    if request.json_schema is not None and facts.held_to_schema:
+    if request.json_schema is not None and facts.supports_json_schema:
         config["response_mime_type"] = "application/json"
         config["response_json_schema"] = dict(request.json_schema)
     return config

@@ -109,7 +109,7 @@ class OpenAICompatibleModel:
         return self._facts
 
     async def reply(self, request: Request, *, on_text: OnText = ignore_text) -> Reply:
-        prefill = request.prefill if self._facts.led_by_prefill else ""
+        prefill = request.prefill if self._facts.supports_prefill else ""
         draft = ReplyDraft(request, on_text, prefill=prefill)
         async with aclosing(self._chunks(request)) as chunks:
             async for chunk in chunks:
@@ -237,16 +237,16 @@ def to_chat_completion(
         fields["stream_options"] = {"include_usage": True}
     if request.temperature is not None and quirks.takes_temperature:
         fields["temperature"] = request.temperature
-    if request.seed is not None and facts.drawn_by_seed:
+    if request.seed is not None and facts.supports_seed:
         fields["seed"] = request.seed
     if request.stop and quirks.takes_stop:
         fields["stop"] = list(request.stop)
     if request.tools:
         fields["tools"] = [_to_tool(tool) for tool in request.tools]
-    if request.json_schema is not None and facts.held_to_schema:
+    if request.json_schema is not None and facts.supports_json_schema:
         schema = {"name": "reply", "schema": dict(request.json_schema), "strict": True}
         fields["response_format"] = {"type": "json_schema", "json_schema": schema}
-    if request.prefill and facts.led_by_prefill:
+    if request.prefill and facts.supports_prefill:
         fields["messages"].append({"role": "assistant", "content": request.prefill})
         fields |= provider.prefill_parameters
     return fields

@@ -13,20 +13,20 @@ from assay.contracts.errors import (
     SandboxUnavailableError,
     UsageError,
 )
-from assay.contracts.execution import BARE, Equipment, Isolation, Limits
+from assay.contracts.execution import DEFAULT_SPEC, Isolation, Limits, SandboxSpec
 from assay.contracts.ports import Sandbox
-from assay.sandbox.network.dial import Outside, WayOut
+from assay.sandbox.network.dial import DialerFactory, DirectDialer
 from assay.sandbox.network.policy import Policy, parse_policy
 
 try:
     from assay.sandbox.docker.dockerfile import SERVICE_COMMAND
     from assay.sandbox.docker.engine import Engine, EngineError, EngineFacts, open_engine
-    from assay.sandbox.docker.entrypoint import Serving
+    from assay.sandbox.docker.entrypoint import EntrypointConfig
     from assay.sandbox.docker.image import ImageOptions, ensure_image
     from assay.sandbox.docker.labels import remove_orphans
-    from assay.sandbox.docker.package_images import ImageShop, OpenLayer
-    from assay.sandbox.docker.pool import Lobby, Spares, build_lobby
-    from assay.sandbox.docker.sandbox import DockerSandbox, Seal
+    from assay.sandbox.docker.package_images import OpenLayer, PackageImages
+    from assay.sandbox.docker.pool import ContainerFactory, ContainerPool, build_lobby
+    from assay.sandbox.docker.sandbox import DockerSandbox, ResultLabel
     from assay.sandbox.docker.security import RUNTIME, USER_ID, ContainerPlan, walls_around
 except ImportError as missing:
     raise MissingExtraError("the Docker backend", extra="docker") from missing
@@ -48,7 +48,7 @@ class DockerOptions:
     image: ImageOptions
     open_layer: OpenLayer
     """Has the packages that a sandbox asks for."""
-    outside: WayOut = field(default_factory=Outside)
+    outside: DialerFactory = field(default_factory=DirectDialer)
     """How hosts are reached that a sandbox may reach."""
     preload: tuple[tuple[str, ...], ...]
     pool_size: int
@@ -67,18 +67,18 @@ class DockerBackend:
     """See `assay.contracts.ports.SandboxBackend`."""
 
     def __init__(
-        self, options: DockerOptions, image: str, facts: EngineFacts, lobby: Lobby
+        self, options: DockerOptions, image: str, facts: EngineFacts, lobby: ContainerFactory
     ) -> None:
         self._options = options
         self.image = image
         """By its digest."""
         self._cpus = min(options.cpus, float(facts.processors))
-        self._spares = Spares(lobby, options.spares)
+        self._spares = ContainerPool(lobby, options.spares)
         self._tasks = lobby.tasks
         self.name = f"docker+{options.runtime}" if options.runtime else "docker"
         self.isolation = Isolation.KERNEL if options.gvisor else Isolation.ISOLATED
-        self._shop = ImageShop(lobby.engine, image, options.preload, options.open_layer)
-        self._seal = Seal(backend=self.name, isolation=self.isolation)
+        self._shop = PackageImages(lobby.engine, image, options.preload, options.open_layer)
+        self._seal = ResultLabel(backend=self.name, isolation=self.isolation)
 
     async def start(self) -> None:
         """Have a container ready, or hear why there will be none.
@@ -97,7 +97,7 @@ class DockerBackend:
 
     @asynccontextmanager
     async def open_sandbox(
-        self, limits: Limits, equipment: Equipment = BARE
+        self, limits: Limits, equipment: SandboxSpec = DEFAULT_SPEC
     ) -> AsyncGenerator[Sandbox]:
         policy = self._policy(equipment)
         image = self.image
@@ -119,7 +119,7 @@ class DockerBackend:
             with anyio.CancelScope(shield=True):
                 await guest.end()
 
-    def _policy(self, equipment: Equipment) -> Policy | None:
+    def _policy(self, equipment: SandboxSpec) -> Policy | None:
         if not equipment.hosts:
             return None
         if self._options.gvisor:
@@ -132,7 +132,7 @@ class DockerBackend:
 
     def _plan(self, limits: Limits, image: str, *, hosts: bool = False) -> ContainerPlan:
         options = self._options
-        service = Serving(
+        service = EntrypointConfig(
             preload=options.preload,
             pool_size=options.pool_size,
             max_concurrent=options.max_concurrent,

@@ -21,7 +21,7 @@ from assay.contracts.execution import Isolation
 from assay.sandbox.native.host.backend import NativeOptions, open_native
 from assay.sandbox.packages.layers import Layer, read_layer
 from assay.sandbox.packages.target import Target
-from assay.sandbox.rpc.egress_client import NearSide
+from assay.sandbox.rpc.egress_client import HostDialer
 from assay.sandbox.rpc.stream_server import serve_relay
 
 SHIPPED_LAYERS: Final = "/opt/assay/layers"
@@ -33,7 +33,7 @@ _CHUNK: Final = 1 << 18
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Serving:
+class EntrypointConfig:
     """What the service is told on its command line."""
 
     preload: tuple[tuple[str, ...], ...]
@@ -50,10 +50,10 @@ class Serving:
         return json.dumps(asdict(self))
 
 
-def options_from_json(text: str) -> Serving:
+def options_from_json(text: str) -> EntrypointConfig:
     """Read what `to_json` has written."""
     fields = json.loads(text)
-    return Serving(
+    return EntrypointConfig(
         preload=tuple(tuple(stage) for stage in fields["preload"]),
         pool_size=int(fields["pool_size"]),
         max_concurrent=int(fields["max_concurrent"]),
@@ -127,8 +127,8 @@ def in_gvisor() -> bool:
     return length > 0 and b"gVisor" in log.raw[:length]
 
 
-async def _serve(options: Serving, stream: anyio.abc.ByteStream) -> None:
-    near_side = NearSide()
+async def _serve(options: EntrypointConfig, stream: anyio.abc.ByteStream) -> None:
+    near_side = HostDialer()
     native = NativeOptions(
         least=Isolation.RESTRICTED,
         namespaces=not options.gvisor,

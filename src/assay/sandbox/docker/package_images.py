@@ -24,7 +24,7 @@ from assay.sandbox.packages.target import Target
 OpenLayer = Callable[[Sequence[str], Target], AbstractAsyncContextManager[Layer]]
 
 
-class ImageShop:
+class PackageImages:
     """Makes images with packages on top of the one that all have."""
 
     def __init__(

@@ -20,7 +20,7 @@ _STARTS_AT_ONCE: Final = 4
 _HOLD_BACK_S: Final = 0.05
 
 
-class Guest:
+class WarmContainer:
     """One container and the connection to its service, from the start to the end."""
 
     def __init__(self, plan: ContainerPlan) -> None:
@@ -111,7 +111,7 @@ async def _remove(engine: Engine, container: str) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lobby:
+class ContainerFactory:
     """What guests are made with."""
 
     engine: Engine
@@ -119,27 +119,29 @@ class Lobby:
     turns: anyio.CapacityLimiter
 
 
-def build_lobby(engine: Engine, tasks: anyio.abc.TaskGroup) -> Lobby:
+def build_lobby(engine: Engine, tasks: anyio.abc.TaskGroup) -> ContainerFactory:
     """Bring together what guests are made with."""
-    return Lobby(engine=engine, tasks=tasks, turns=anyio.CapacityLimiter(_STARTS_AT_ONCE))
+    return ContainerFactory(
+        engine=engine, tasks=tasks, turns=anyio.CapacityLimiter(_STARTS_AT_ONCE)
+    )
 
 
-class Spares:
+class ContainerPool:
     """Guests that wait. They are of the kind asked for last: more of the same tend to follow."""
 
-    def __init__(self, lobby: Lobby, count: int) -> None:
+    def __init__(self, lobby: ContainerFactory, count: int) -> None:
         self._lobby = lobby
         self._count = count
-        self._waiting: list[Guest] = []
+        self._waiting: list[WarmContainer] = []
         self._wanted = anyio.Event()
         self._kind: ContainerPlan | None = None
 
-    def invite(self, plan: ContainerPlan) -> Guest:
-        guest = Guest(plan)
+    def invite(self, plan: ContainerPlan) -> WarmContainer:
+        guest = WarmContainer(plan)
         self._lobby.tasks.start_soon(guest.live, self._lobby.engine, self._lobby.turns)
         return guest
 
-    def take(self, plan: ContainerPlan) -> Guest:
+    def take(self, plan: ContainerPlan) -> WarmContainer:
         """Return a guest, waiting already or just on its way."""
         self._kind = plan
         fitting = [guest for guest in self._waiting if guest.plan == plan and guest.well]
@@ -148,7 +150,7 @@ class Spares:
         self._wanted.set()
         return guest
 
-    def prepare(self, plan: ContainerPlan) -> Guest:
+    def prepare(self, plan: ContainerPlan) -> WarmContainer:
         """Have the first one on its way, to see whether there can be any."""
         self._kind = plan
         guest = self.invite(plan)

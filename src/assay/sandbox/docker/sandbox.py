@@ -11,7 +11,7 @@ from assay.contracts.ports import Interpreter, OnOutput, Sandbox, ignore_output
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seal:
+class ResultLabel:
     """What is true of every result, whatever the container says of itself."""
 
     backend: str
@@ -24,7 +24,7 @@ class Seal:
 class DockerSandbox:
     """See `assay.contracts.ports.Sandbox`."""
 
-    def __init__(self, far: Sandbox, seal: Seal) -> None:
+    def __init__(self, far: Sandbox, seal: ResultLabel) -> None:
         self._far = far
         self._seal = seal
 
@@ -66,7 +66,7 @@ class DockerSandbox:
 class DockerInterpreter:
     """See `assay.contracts.ports.Interpreter`."""
 
-    def __init__(self, far: Interpreter, seal: Seal) -> None:
+    def __init__(self, far: Interpreter, seal: ResultLabel) -> None:
         self._far = far
         self._seal = seal
 

@@ -31,7 +31,7 @@ other right, so that programs can be somebody else than the service."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Walls:
+class ResourceCaps:
     """What a whole container may use: an outer wall, around the limits kept inside."""
 
     memory_mb: int
@@ -40,14 +40,14 @@ class Walls:
     """0 where the engine inside makes the file system of its sandbox."""
 
 
-def walls_around(limits: Limits, *, files: bool = True) -> Walls:
+def walls_around(limits: Limits, *, files: bool = True) -> ResourceCaps:
     """Draw them so wide that the limits inside are what programs meet.
 
     In round numbers, so that a container that waits ready suits sandboxes of many sizes. `files`:
     whether those of the sandbox are in a file system that comes with the container.
     """
     memory_mb = _ENGINE_MB + limits.disk_mb + _AT_ONCE * limits.memory_mb
-    return Walls(
+    return ResourceCaps(
         memory_mb=_round_up(memory_mb, _MEMORY_STEP_MB),
         processes=_round_up(_ENGINE_PROCESSES + _AT_ONCE * limits.processes, _PROCESSES_STEP),
         disk_mb=limits.disk_mb if files else 0,
@@ -64,7 +64,7 @@ class ContainerPlan:
 
     image: str
     argv: tuple[str, ...]
-    walls: Walls
+    walls: ResourceCaps
     cpus: float
     runtime: str
     """Empty: the engine's own default."""
@@ -137,7 +137,7 @@ def _tmpfs() -> dict[str, str]:
     return {RUNTIME: _mount(_RUNTIME_MB, USER_ID), "/tmp": _mount(_RUNTIME_MB, USER_ID)}  # noqa: S108
 
 
-def _gvisor_tmpfs(walls: Walls) -> dict[str, str]:
+def _gvisor_tmpfs(walls: ResourceCaps) -> dict[str, str]:
     """The engine inside cannot mount: the files of its sandbox are here."""
     files = _mount(walls.disk_mb, USER_ID, mode="0755")
     temporary = dict.fromkeys(("/tmp", "/dev/shm"), files)  # noqa: S108 - of the container
@@ -150,6 +150,6 @@ def _mount(size_mb: int, owner: int, mode: str = "0700") -> str:
 
 def question_config(image: str, argv: Sequence[str]) -> dict[str, Any]:
     """Describe a container that answers one question about an image and goes."""
-    walls = Walls(memory_mb=256, processes=32, disk_mb=1)
+    walls = ResourceCaps(memory_mb=256, processes=32, disk_mb=1)
     plan = ContainerPlan(image=image, argv=tuple(argv), walls=walls, cpus=1.0, runtime="")
     return container_config(plan)

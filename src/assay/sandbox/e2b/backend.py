@@ -9,7 +9,7 @@ from typing import Any, Final
 import anyio
 
 from assay.contracts.errors import MissingExtraError, UsageError
-from assay.contracts.execution import BARE, Equipment, Isolation, Limits
+from assay.contracts.execution import DEFAULT_SPEC, Isolation, Limits, SandboxSpec
 from assay.contracts.ports import Sandbox
 from assay.sandbox.e2b.cleanup import labels
 from assay.sandbox.e2b.errors import KEYS, explain, unreachable
@@ -35,7 +35,7 @@ class E2BBackend:
 
     @asynccontextmanager
     async def open_sandbox(
-        self, limits: Limits, equipment: Equipment = BARE
+        self, limits: Limits, equipment: SandboxSpec = DEFAULT_SPEC
     ) -> AsyncGenerator[Sandbox]:
         machine = await open_machine(self._options, equipment, labels())
         self._machines.add(machine)

@@ -20,8 +20,8 @@ from assay.contracts.errors import (
     WorkspaceFullError,
 )
 from assay.contracts.execution import FileInfo, Reason
-from assay.sandbox.native.host.supervisor import Ending
-from assay.sandbox.native.host.usage_monitor import Sample
+from assay.sandbox.native.host.supervisor import RawResult
+from assay.sandbox.native.host.usage_monitor import Usage
 from assay.sandbox.output import Capture
 
 Frame = dict[str, Any]
@@ -111,7 +111,7 @@ def entry_of(frame: Frame) -> FileInfo:
     )
 
 
-def ending_of(frame: Frame, stdout: Capture, stderr: Capture) -> tuple[Ending, bool]:
+def ending_of(frame: Frame, stdout: Capture, stderr: Capture) -> tuple[RawResult, bool]:
     """Return how a program ended, and whether the disk was full then."""
     told = frame.get("report")
     if not isinstance(told, dict):
@@ -127,12 +127,12 @@ def ending_of(frame: Frame, stdout: Capture, stderr: Capture) -> tuple[Ending, b
         killed_for = None if killed is None else Reason(killed)
     except ValueError as error:
         raise garbled(f"an end for reason {str(killed)[:80]!r}") from error
-    sample = Sample(
+    sample = Usage(
         cpu_s=_seconds(frame, "cpu_s"),
         memory_bytes=_count(frame, "memory_bytes"),
         processes=_count(frame, "processes"),
     )
-    ending = Ending(
+    ending = RawResult(
         report=report,
         killed_for=killed_for,
         stdout=stdout,

@@ -29,7 +29,7 @@ from assay.sandbox.e2b.bundle import act_command
 from assay.sandbox.e2b.errors import explain, gone
 from assay.sandbox.e2b.frames import Frame, FrameReader, data_of, ending_of, entry_of, refusal_of
 from assay.sandbox.e2b.vm import Machine
-from assay.sandbox.native.host.result import Evidence, conclude
+from assay.sandbox.native.host.result import ResultInputs, conclude
 from assay.sandbox.native.kernel.cgroups import GroupUsage
 from assay.sandbox.output import Capture
 
@@ -364,7 +364,7 @@ class _Execution:
         if self._end is None:
             raise gone("outcome_unknown")
         ending, disk_full = ending_of(self._end, self._stdout, self._stderr)
-        evidence = Evidence(
+        evidence = ResultInputs(
             ending=ending,
             usage=GroupUsage(),
             limits=self._limits,

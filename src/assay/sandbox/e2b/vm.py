@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import anyio
 
 from assay.contracts.errors import SandboxUnavailableError, UsageError
-from assay.contracts.execution import Equipment
+from assay.contracts.execution import SandboxSpec
 from assay.sandbox.e2b.bundle import setup_command
 from assay.sandbox.e2b.errors import explain, explain_opening
 
@@ -71,7 +71,7 @@ class E2BOptions:
         return f"E2BOptions(template={self.template!r}, address={self.address!r})"
 
 
-def network_for(equipment: Equipment) -> dict[str, Any]:
+def network_for(equipment: SandboxSpec) -> dict[str, Any]:
     """Return the words in which the service is told what may be reached: by default nothing.
 
     Raises:
@@ -232,7 +232,7 @@ def _answer(heard: list[str]) -> dict[str, Any]:
 
 
 async def open_machine(
-    options: E2BOptions, equipment: Equipment, metadata: dict[str, str]
+    options: E2BOptions, equipment: SandboxSpec, metadata: dict[str, str]
 ) -> Machine:
     """Have the service make a machine, and make it ready. The caller ends it.
 

@@ -73,14 +73,14 @@ class Dialing(Protocol):
         ...
 
 
-class WayOut(Protocol):
+class DialerFactory(Protocol):
     """Where sandboxes of one backend get to the world, if they get there."""
 
     def dialer(self, policy: Policy) -> Dialing: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outside:
+class DirectDialer:
     """How the world beyond the gate is reached. What may be reached is decided elsewhere."""
 
     look_up: Resolve = look_up
@@ -95,7 +95,7 @@ class Dialer:
     """See `Dialing`: from this machine."""
 
     policy: Policy
-    outside: Outside
+    outside: DirectDialer
     questions: int = 1000
     """How many more may be asked of the outside: a name can carry a message."""
     _known: dict[str, tuple[float, tuple[str, ...]]] = field(

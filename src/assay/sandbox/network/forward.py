@@ -11,7 +11,7 @@ _IDLE_S: Final = 120.0
 
 
 @dataclass(slots=True, kw_only=True)
-class Allowance:
+class TrafficQuota:
     """How much a sandbox may still use of the network."""
 
     connections: int = 64
@@ -34,7 +34,7 @@ class Allowance:
 
 
 async def carry(
-    here: anyio.abc.ByteStream, there: anyio.abc.ByteStream, allowance: Allowance
+    here: anyio.abc.ByteStream, there: anyio.abc.ByteStream, allowance: TrafficQuota
 ) -> bool:
     """Carry both ways until both ends are done or silent; False if there is nothing left to use."""
     within = True

@@ -19,10 +19,10 @@ from typing import Any, Final
 import anyio
 import anyio.abc
 
-from assay.contracts.execution import Denial
+from assay.contracts.execution import BlockedConnection
 from assay.sandbox.network.dial import DeniedError, Dialing, NoSuchHostError
 from assay.sandbox.network.dns import Outcome, Question, build_answer, parse_question
-from assay.sandbox.network.forward import Allowance, carry
+from assay.sandbox.network.forward import TrafficQuota, carry
 
 _FIRST_ADDRESS: Final = int(ipaddress.IPv4Address("198.18.0.1"))
 """Of a range for measurements within laboratories: no host of the internet has one."""
@@ -39,11 +39,11 @@ _ABORT: Final = struct.pack("ii", 1, 0)
 
 
 @dataclass(slots=True, kw_only=True)
-class Egress:
+class EgressPolicyState:
     """What all executions of one sandbox share: whom they may reach, and how much."""
 
     dialer: Dialing
-    allowance: Allowance = field(default_factory=Allowance)
+    allowance: TrafficQuota = field(default_factory=TrafficQuota)
     _addresses: dict[str, str] = field(default_factory=dict[str, str])
     _names: dict[str, str] = field(default_factory=dict[str, str])
 
@@ -63,22 +63,22 @@ class Egress:
         return self._names.get(str(parsed), str(parsed))
 
 
-class Gate:
+class EgressProxy:
     """See above; one for each execution."""
 
-    def __init__(self, egress: Egress) -> None:
+    def __init__(self, egress: EgressPolicyState) -> None:
         self._egress = egress
-        self._denied: dict[tuple[str, int | None], Denial] = {}
+        self._denied: dict[tuple[str, int | None], BlockedConnection] = {}
         self._questions = anyio.CapacityLimiter(_QUESTIONS_AT_ONCE)
 
-    def take_denials(self) -> tuple[Denial, ...]:
+    def take_denials(self) -> tuple[BlockedConnection, ...]:
         """Return what was denied since this was asked last, each once."""
         denied, self._denied = self._denied, {}
         return tuple(denied.values())
 
     def deny(self, host: str, port: int | None, why: str) -> None:
         if len(self._denied) < _MOST_DENIALS:
-            denial = Denial(host=host[:255] or ".", port=port, why=why)
+            denial = BlockedConnection(host=host[:255] or ".", port=port, why=why)
             self._denied.setdefault((host, port), denial)
 
     async def answer(self, question: Question) -> bytes:
@@ -198,13 +198,15 @@ class Gate:
 
 
 @asynccontextmanager
-async def open_gate(egress: Egress, listeners: Sequence[int]) -> AsyncGenerator[Gate]:
+async def open_gate(
+    egress: EgressPolicyState, listeners: Sequence[int]
+) -> AsyncGenerator[EgressProxy]:
     """Serve the sockets of one execution; they stay the caller's, who closes them.
 
     The first is for questions by datagram, the second for those by stream, the others for
     connections.
     """
-    gate = Gate(egress)
+    gate = EgressProxy(egress)
     mine = [socket.socket(fileno=os.dup(listener)) for listener in listeners]
     failure: Exception | None = None
     try:

@@ -49,7 +49,7 @@ def layer_key(pins: Sequence[Pin], target: Target) -> str:
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]
 
 
-async def furnish(folder: Path, pins: Sequence[Pin], target: Target, *, max_bytes: int) -> None:
+async def install(folder: Path, pins: Sequence[Pin], target: Target, *, max_bytes: int) -> None:
     """Turn freshly unpacked wheels into a layer: tidy, compiled, closed to writers, described.
 
     Raises:

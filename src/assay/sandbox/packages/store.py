@@ -28,7 +28,7 @@ from anyio import to_thread
 
 from assay.contracts.errors import PackageError, UsageError
 from assay.sandbox.packages.error_messages import IndexUnreachableError
-from assay.sandbox.packages.layers import CONTENT, MANIFEST, Layer, furnish, layer_key, read_layer
+from assay.sandbox.packages.layers import CONTENT, MANIFEST, Layer, install, layer_key, read_layer
 from assay.sandbox.packages.requirements import Requirement, parse_requirements
 from assay.sandbox.packages.resolver import Resolver
 from assay.sandbox.packages.target import Target
@@ -174,7 +174,7 @@ class PackageStore:
             return key
         made = _make_empty(bench / "layer")
         await self._resolver.unpack(pins, target, bench, made / CONTENT)
-        await furnish(made, pins, target, max_bytes=self._max_bytes)
+        await install(made, pins, target, max_bytes=self._max_bytes)
         try:
             made.rename(place)
         except OSError:

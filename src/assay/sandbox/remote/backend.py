@@ -11,14 +11,14 @@ from assay.contracts.errors import (
     MissingExtraError,
     SandboxUnavailableError,
 )
-from assay.contracts.execution import BARE, Equipment, Isolation, Limits
+from assay.contracts.execution import DEFAULT_SPEC, Isolation, Limits, SandboxSpec
 from assay.contracts.ports import Sandbox
 from assay.settings.executor import RemoteSettings
 
 try:
     from assay.sandbox.remote.cache import CachingSandbox, ResultCache
     from assay.sandbox.remote.channel import Access, open_channel, prepare_access
-    from assay.sandbox.remote.endpoints import Station, by_load, meet_all
+    from assay.sandbox.remote.endpoints import Endpoint, by_load, meet_all
     from assay.sandbox.remote.grpc_transport import GrpcCaller
     from assay.sandbox.remote.sandbox import NAME, RemoteSandbox
     from assay.sandbox.rpc.messages.failures import ExecutorBusyError
@@ -33,7 +33,7 @@ class RemoteBackend:
     name = NAME
 
     def __init__(
-        self, stations: tuple[Station, ...], isolation: Isolation, settings: RemoteSettings
+        self, stations: tuple[Endpoint, ...], isolation: Isolation, settings: RemoteSettings
     ) -> None:
         self.isolation = isolation
         self._stations = stations
@@ -50,13 +50,13 @@ class RemoteBackend:
 
     @asynccontextmanager
     async def open_sandbox(
-        self, limits: Limits, equipment: Equipment = BARE
+        self, limits: Limits, equipment: SandboxSpec = DEFAULT_SPEC
     ) -> AsyncGenerator[Sandbox]:
         async with AsyncExitStack() as stack:
             yield await self._open(stack, limits, equipment)
 
     async def _open(
-        self, stack: AsyncExitStack, limits: Limits, equipment: Equipment
+        self, stack: AsyncExitStack, limits: Limits, equipment: SandboxSpec
     ) -> RemoteSandbox:
         """Open a sandbox with the first executor that will, asking again while all are busy."""
         deadline = anyio.current_time() + self._patience_s
@@ -69,7 +69,7 @@ class RemoteBackend:
                 await anyio.sleep(busy.retry_after_s)
 
     async def _open_somewhere(
-        self, stack: AsyncExitStack, limits: Limits, equipment: Equipment
+        self, stack: AsyncExitStack, limits: Limits, equipment: SandboxSpec
     ) -> RemoteSandbox:
         candidates = by_load(self._stations, self.isolation) or await self._look_again()
         trouble: SandboxUnavailableError | None = None
@@ -91,7 +91,7 @@ class RemoteBackend:
             )
         raise trouble
 
-    async def _look_again(self) -> list[Station]:
+    async def _look_again(self) -> list[Endpoint]:
         """Ask those that were gone, for nobody else is there."""
         troubles = await meet_all(self._stations, self.isolation)
         if (found := by_load(self._stations, self.isolation)) or not troubles:
@@ -100,7 +100,7 @@ class RemoteBackend:
 
     @asynccontextmanager
     async def _opened(
-        self, station: Station, limits: Limits, equipment: Equipment, *, patient: bool
+        self, station: Endpoint, limits: Limits, equipment: SandboxSpec, *, patient: bool
     ) -> AsyncGenerator[RemoteSandbox]:
         sandbox = self._build(station, limits)
         # Counted before it is there, or all that open at once would go to the same executor.
@@ -117,7 +117,7 @@ class RemoteBackend:
                 await station.close(sandbox)
             del station.sandboxes[sandbox.id]
 
-    def _build(self, station: Station, limits: Limits) -> RemoteSandbox:
+    def _build(self, station: Endpoint, limits: Limits) -> RemoteSandbox:
         if self._cache is None:
             return RemoteSandbox(station.caller, limits, patience_s=self._patience_s)
         return CachingSandbox(
@@ -162,14 +162,14 @@ async def open_remote(settings: RemoteSettings, least: Isolation) -> AsyncGenera
 
 async def _open_station(
     stack: AsyncExitStack, address: str, access: Access, connect_s: float
-) -> Station:
+) -> Endpoint:
     channel = open_channel(address, access)
     stack.push_async_callback(channel.close)
     caller = GrpcCaller(channel, address, access, connect_s=connect_s)
-    return Station(caller, channel)
+    return Endpoint(caller, channel)
 
 
-async def _meet_all(stations: tuple[Station, ...], least: Isolation) -> Isolation:
+async def _meet_all(stations: tuple[Endpoint, ...], least: Isolation) -> Isolation:
     """Return what all that answer give, and at least what is asked for."""
     troubles = await meet_all(stations, least)
     found = [station.isolation for station in stations if station.isolation is not None]

@@ -17,13 +17,13 @@ from typing import Final
 import anyio
 
 from assay.contracts.execution import (
-    Equipment,
     ExecutionResult,
     FileInfo,
     Limits,
     OutputChunk,
     Program,
     Reason,
+    SandboxSpec,
 )
 from assay.contracts.ports import OnOutput, ignore_output
 from assay.sandbox.remote.sandbox import RemoteSandbox
@@ -80,7 +80,7 @@ class CachingSandbox(RemoteSandbox):
         """A program that was answered from the cache and has not run here."""
         self._paying = anyio.Lock()
 
-    async def open(self, equipment: Equipment) -> None:
+    async def open(self, equipment: SandboxSpec) -> None:
         self._note("equipment", repr(asdict(equipment)).encode())
         self._pure = self._pure and not equipment.hosts
         await super().open(equipment)

@@ -32,7 +32,7 @@ _FAREWELL_S: Final = 0.3
 _HealthStatus = cast("Any", health_pb2)
 
 
-class Station:
+class Endpoint:
     """One executor, and what we have open there."""
 
     def __init__(self, caller: GrpcCaller, channel: grpc.aio.Channel) -> None:
@@ -139,15 +139,15 @@ class Station:
         await self.caller.ask(methods.RENEW_SANDBOXES, request, timeout_s=_ANSWER_S)
 
 
-async def meet_all(stations: Iterable[Station], least: Isolation) -> list[SandboxUnavailableError]:
+async def meet_all(stations: Iterable[Endpoint], least: Isolation) -> list[SandboxUnavailableError]:
     """Ask all of them at the same time; returns why some cannot be used.
 
     Once one has answered that isolates well enough, the others have a second left: an executor
-    that hangs must not hold up the healthy ones. `Station.look_after` asks it again later.
+    that hangs must not hold up the healthy ones. `Endpoint.look_after` asks it again later.
     """
     troubles: list[SandboxUnavailableError] = []
 
-    async def meet(station: Station) -> None:
+    async def meet(station: Endpoint) -> None:
         try:
             await station.meet()
         except SandboxUnavailableError as error:
@@ -163,7 +163,7 @@ async def meet_all(stations: Iterable[Station], least: Isolation) -> list[Sandbo
     return troubles
 
 
-def by_load(stations: Iterable[Station], at_least: Isolation) -> list[Station]:
+def by_load(stations: Iterable[Endpoint], at_least: Isolation) -> list[Endpoint]:
     """Return those that can be asked, the one with least to do first."""
     able = [
         station

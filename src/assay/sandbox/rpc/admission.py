@@ -6,18 +6,18 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Protocol
 
-from assay.contracts.execution import Equipment, ExecutionResult, Limits, Program
+from assay.contracts.execution import ExecutionResult, Limits, Program, SandboxSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
+class ExecutionRequest:
     """An execution that is asked for."""
 
     execution_id: str
     work: Program | str
     """A program, or the source of a cell."""
     limits: Limits
-    equipment: Equipment
+    equipment: SandboxSpec
     files: tuple[tuple[PurePosixPath, bytes], ...] = ()
     """What is written into its sandbox first."""
 
@@ -26,10 +26,10 @@ Note = Callable[[ExecutionResult], None]
 """Told how an attempt ended."""
 
 
-class Gate(Protocol):
+class AdmissionPolicy(Protocol):
     """Lets requests through, one after the other or not at all."""
 
-    def opening(self, limits: Limits, equipment: Equipment) -> AbstractAsyncContextManager[None]:
+    def opening(self, limits: Limits, equipment: SandboxSpec) -> AbstractAsyncContextManager[None]:
         """Be around a sandbox from its opening to its close.
 
         Raises:
@@ -38,7 +38,7 @@ class Gate(Protocol):
         """
         ...
 
-    def executing(self, attempt: Attempt) -> AbstractAsyncContextManager[Note]:
+    def executing(self, attempt: ExecutionRequest) -> AbstractAsyncContextManager[Note]:
         """Be around one execution.
 
         Raises:
@@ -58,12 +58,12 @@ class Gate(Protocol):
 
 class _OpenGate:
     @asynccontextmanager
-    async def opening(self, limits: Limits, equipment: Equipment) -> AsyncGenerator[None]:
+    async def opening(self, limits: Limits, equipment: SandboxSpec) -> AsyncGenerator[None]:
         del limits, equipment
         yield
 
     @asynccontextmanager
-    async def executing(self, attempt: Attempt) -> AsyncGenerator[Note]:
+    async def executing(self, attempt: ExecutionRequest) -> AsyncGenerator[Note]:
         del attempt
         yield lambda _: None
 
@@ -71,5 +71,5 @@ class _OpenGate:
         pass
 
 
-OPEN_GATE: Gate = _OpenGate()
+OPEN_GATE: AdmissionPolicy = _OpenGate()
 """Lets everything through."""

@@ -20,13 +20,13 @@ from assay.contracts.errors import (
     WorkspaceFullError,
 )
 from assay.contracts.execution import (
-    BARE,
-    Equipment,
+    DEFAULT_SPEC,
     ExecutionResult,
     FileInfo,
     Isolation,
     Limits,
     Program,
+    SandboxSpec,
 )
 from assay.contracts.interpreter import CellResult
 from assay.contracts.ports import OnOutput, Sandbox, ignore_output
@@ -80,7 +80,7 @@ class FarBackend:
 
     @asynccontextmanager
     async def open_sandbox(
-        self, limits: Limits, equipment: Equipment = BARE
+        self, limits: Limits, equipment: SandboxSpec = DEFAULT_SPEC
     ) -> AsyncGenerator[Sandbox]:
         sandbox = FarSandbox(self._caller, self.name, limits)
         async with open_far(sandbox, equipment):
@@ -88,7 +88,7 @@ class FarBackend:
 
 
 @asynccontextmanager
-async def open_far(sandbox: "FarSandbox", equipment: Equipment) -> AsyncGenerator[None]:
+async def open_far(sandbox: "FarSandbox", equipment: SandboxSpec) -> AsyncGenerator[None]:
     """Open a sandbox on the far side; raises what the port promises."""
     try:
         await sandbox.open(equipment)
@@ -109,7 +109,7 @@ class FarSandbox:
         self._backend = backend
         self._open = True
 
-    async def open(self, equipment: Equipment) -> None:
+    async def open(self, equipment: SandboxSpec) -> None:
         """Have it made; raises what the port promises."""
         request = pb.OpenSandboxRequest(
             sandbox_id=self.id,

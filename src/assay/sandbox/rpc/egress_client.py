@@ -18,8 +18,8 @@ from assay.sandbox.rpc.tunnel import CarriedStream
 _ANSWER_S: Final = 30.0
 
 
-class NearSide:
-    """See `assay.sandbox.network.dial.WayOut`: through whoever this process serves."""
+class HostDialer:
+    """See `assay.sandbox.network.dial.DialerFactory`: through whoever this process serves."""
 
     def __init__(self) -> None:
         self._caller: RelayCaller | None = None

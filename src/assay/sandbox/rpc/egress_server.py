@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from assay.contracts.errors import UsageError
 from assay.sandbox.network.dial import DeniedError, Dialing, NoSuchHostError
-from assay.sandbox.network.forward import Allowance, carry
+from assay.sandbox.network.forward import TrafficQuota, carry
 from assay.sandbox.rpc.messages import egress_pb2 as pb
 from assay.sandbox.rpc.messages.methods import LOOK_UP, Method
 from assay.sandbox.rpc.messages.primitives import MessageError, to_text
@@ -27,7 +27,7 @@ class Outlet:
 
     def __init__(self) -> None:
         self._dialer: Dialing | None = None
-        self._allowance = Allowance()
+        self._allowance = TrafficQuota()
 
     def open(self, dialer: Dialing) -> None:
         """Let the sandbox reach what this dialer reaches."""

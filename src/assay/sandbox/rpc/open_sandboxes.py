@@ -11,9 +11,9 @@ import anyio.abc
 
 from assay.asyncx.held_context import Held
 from assay.contracts.errors import SandboxUnavailableError, UsageError
-from assay.contracts.execution import Equipment, Limits
+from assay.contracts.execution import Limits, SandboxSpec
 from assay.contracts.ports import Interpreter, Sandbox, SandboxBackend
-from assay.sandbox.rpc.admission import Gate
+from assay.sandbox.rpc.admission import AdmissionPolicy
 
 _MOST_INTERPRETERS: Final = 64
 """Per sandbox, branches included."""
@@ -25,7 +25,7 @@ class Place:
 
     sandbox: Sandbox
     limits: Limits
-    equipment: Equipment
+    equipment: SandboxSpec
     held: Held[Sandbox]
     interpreters: dict[str, Held[Interpreter]] = field(default_factory=dict[str, Held[Interpreter]])
     """By id, in the order of their opening."""
@@ -46,13 +46,15 @@ class Place:
 class Places:
     """All of one client."""
 
-    def __init__(self, backend: SandboxBackend, tasks: anyio.abc.TaskGroup, gate: Gate) -> None:
+    def __init__(
+        self, backend: SandboxBackend, tasks: anyio.abc.TaskGroup, gate: AdmissionPolicy
+    ) -> None:
         self._backend = backend
         self._tasks = tasks
         self._gate = gate
         self._places: dict[str, Place] = {}
 
-    async def open(self, sandbox_id: str, limits: Limits, equipment: Equipment) -> Place:
+    async def open(self, sandbox_id: str, limits: Limits, equipment: SandboxSpec) -> Place:
         """Open a sandbox; raises what the backend and the gate raise."""
         if sandbox_id in self._places:
             raise UsageError(f"there is a sandbox {sandbox_id!r} already")
@@ -63,7 +65,7 @@ class Places:
         return place
 
     @asynccontextmanager
-    async def opened(self, limits: Limits, equipment: Equipment) -> AsyncGenerator[Sandbox]:
+    async def opened(self, limits: Limits, equipment: SandboxSpec) -> AsyncGenerator[Sandbox]:
         """Open a sandbox that has no name and ends with the context."""
         async with (
             self._gate.opening(limits, equipment),

@@ -18,7 +18,7 @@ from assay.contracts.errors import SandboxUnavailableError, UsageError, Workspac
 from assay.contracts.execution import ExecutionResult
 from assay.contracts.interpreter import CellResult
 from assay.contracts.ports import OnOutput, SandboxBackend
-from assay.sandbox.rpc.admission import OPEN_GATE, Attempt, Gate
+from assay.sandbox.rpc.admission import OPEN_GATE, AdmissionPolicy, ExecutionRequest
 from assay.sandbox.rpc.executions import Execution, Executions, Work
 from assay.sandbox.rpc.messages import executor_pb2 as pb
 from assay.sandbox.rpc.messages import methods
@@ -46,7 +46,7 @@ _Response = TypeVar("_Response", bound=Message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class SandboxServiceConfig:
     """What a keeper tells its client, and lets it have."""
 
     lease_s: float = 0.0
@@ -58,7 +58,7 @@ class Terms:
     toolchains: tuple[str, ...] = ()
 
 
-class Keeper:
+class SandboxService:
     """Keeps what one client has open."""
 
     def __init__(
@@ -66,12 +66,12 @@ class Keeper:
         backend: SandboxBackend,
         tasks: anyio.abc.TaskGroup,
         *,
-        terms: Terms | None = None,
-        gate: Gate = OPEN_GATE,
+        terms: SandboxServiceConfig | None = None,
+        gate: AdmissionPolicy = OPEN_GATE,
     ) -> None:
         self._backend = backend
         self._tasks = tasks
-        self._terms = terms or Terms()
+        self._terms = terms or SandboxServiceConfig()
         self._gate = gate
         self._places = Places(backend, tasks, gate)
         self._executions = Executions(linger_s=self._terms.linger_s)
@@ -185,7 +185,7 @@ class Keeper:
         if request.HasField("fresh"):
             return self._begin_fresh(execution_id, request)
         place = self._places.find(request.sandbox_id)
-        attempt = Attempt(
+        attempt = ExecutionRequest(
             execution_id=execution_id,
             work=program,
             limits=place.limits,
@@ -212,7 +212,7 @@ class Keeper:
                     await sandbox.write_file(path, content, executable=executable)
                 return await sandbox.run(program, on_output=on_output)
 
-        attempt = Attempt(
+        attempt = ExecutionRequest(
             execution_id=execution_id,
             work=program,
             limits=limits,
@@ -235,7 +235,7 @@ class Keeper:
             )
         return known
 
-    def _begin(self, attempt: Attempt, work: Work, request: Message) -> Execution:
+    def _begin(self, attempt: ExecutionRequest, work: Work, request: Message) -> Execution:
         execution = Execution(
             attempt.execution_id, attempt.limits.output_bytes, asked_for=_digest(request)
         )
@@ -355,7 +355,7 @@ class Keeper:
             with place.used():
                 return await interpreter.run_cell(source, timeout_s=timeout_s, on_output=on_output)
 
-        attempt = Attempt(
+        attempt = ExecutionRequest(
             execution_id=execution_id, work=source, limits=place.limits, equipment=place.equipment
         )
         return self._begin(attempt, work, request)

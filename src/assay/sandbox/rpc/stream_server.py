@@ -12,7 +12,7 @@ from assay.sandbox.rpc.calls import RelayCaller
 from assay.sandbox.rpc.connection import Link, LinkBrokenError
 from assay.sandbox.rpc.dispatcher import Desk
 from assay.sandbox.rpc.messages.methods import METHODS, Method
-from assay.sandbox.rpc.sandbox_service import Keeper
+from assay.sandbox.rpc.sandbox_service import SandboxService
 from assay.sandbox.rpc.stream import Exchange
 
 _MOST_CALLS: Final = 4096
@@ -58,9 +58,9 @@ async def serve_relay(
 
 
 @asynccontextmanager
-async def _open_keeper(backend: SandboxBackend) -> AsyncGenerator[Keeper]:
+async def _open_keeper(backend: SandboxBackend) -> AsyncGenerator[SandboxService]:
     async with anyio.create_task_group() as tasks:
-        keeper = Keeper(backend, tasks)
+        keeper = SandboxService(backend, tasks)
         try:
             yield keeper
         finally:

@@ -17,11 +17,11 @@ from assay.selftest.conformance import (
     shown,
     starting,
 )
-from assay.selftest.conformance.promise import Promise, promises_in
+from assay.selftest.conformance.promise import Requirement, promises_in
 
-__all__ = ["PROMISES", "Promise"]
+__all__ = ["PROMISES", "Requirement"]
 
-PROMISES: tuple[Promise, ...] = tuple(
+PROMISES: tuple[Requirement, ...] = tuple(
     found
     for module in (
         endings,

@@ -5,7 +5,7 @@ suite that is run anywhere knows none.
 """
 
 from assay.contracts.errors import PackageError
-from assay.contracts.execution import Command, Equipment, Isolation
+from assay.contracts.execution import Command, Isolation, SandboxSpec
 from assay.contracts.ports import Sandbox, SandboxBackend
 from assay.selftest.conformance.promise import promise
 from assay.selftest.programs import ORDINARY, describe, open_equipped, python, run_alone, run_well
@@ -18,7 +18,7 @@ _HOST = "example.org"
 
 async def _refusal(backend: SandboxBackend, package: str) -> PackageError:
     try:
-        async with open_equipped(backend, ORDINARY, Equipment(packages=(package,))):
+        async with open_equipped(backend, ORDINARY, SandboxSpec(packages=(package,))):
             pass
     except PackageError as error:
         return error
@@ -40,7 +40,7 @@ async def a_package_from_a_place_of_ones_own_is_refused(backend: SandboxBackend)
 
 @promise
 async def a_package_is_found_by_code_and_by_programs(backend: SandboxBackend) -> None:
-    async with open_equipped(backend, ORDINARY, Equipment(packages=(_PACKAGE,))) as sandbox:
+    async with open_equipped(backend, ORDINARY, SandboxSpec(packages=(_PACKAGE,))) as sandbox:
         by_code = await run_well(sandbox, f"import {_PACKAGE}; print({_PACKAGE}.__name__)")
         by_program = await _ask_python(sandbox, f"import {_PACKAGE}; print({_PACKAGE}.__file__)")
         again = await run_well(sandbox, f"import {_PACKAGE}; print({_PACKAGE}.__file__)")
@@ -71,7 +71,7 @@ async def a_program_cannot_change_a_package(backend: SandboxBackend) -> None:
                 continue
             print("done")
     """
-    async with open_equipped(backend, ORDINARY, Equipment(packages=(_PACKAGE,))) as sandbox:
+    async with open_equipped(backend, ORDINARY, SandboxSpec(packages=(_PACKAGE,))) as sandbox:
         printed = await run_well(sandbox, spoil)
 
     assert printed == "", "a package was changed"
@@ -86,7 +86,7 @@ async def a_name_that_is_not_on_the_list_is_denied_and_told(backend: SandboxBack
         except OSError:
             pass
     """
-    result = await run_alone(backend, python(ask), equipment=Equipment(hosts=(_HOST,)))
+    result = await run_alone(backend, python(ask), equipment=SandboxSpec(hosts=(_HOST,)))
 
     assert result.stdout == "", describe(result)
     assert [denial.host for denial in result.denials] == ["other.example.net"]
@@ -104,7 +104,7 @@ async def an_address_that_is_not_on_the_list_is_denied_and_told(backend: Sandbox
             except OSError:
                 pass
     """
-    result = await run_alone(backend, python(knock), equipment=Equipment(hosts=(_HOST,)))
+    result = await run_alone(backend, python(knock), equipment=SandboxSpec(hosts=(_HOST,)))
 
     told = {(denial.host, denial.port) for denial in result.denials}
     assert result.stdout == "", describe(result)
@@ -121,7 +121,7 @@ async def what_is_denied_is_told_once(backend: SandboxBackend) -> None:
             except OSError:
                 pass
     """
-    result = await run_alone(backend, python(ask), equipment=Equipment(hosts=(_HOST,)))
+    result = await run_alone(backend, python(ask), equipment=SandboxSpec(hosts=(_HOST,)))
 
     assert len(result.denials) == 1, f"told were {result.denials}"
 
@@ -137,7 +137,7 @@ async def programs_of_a_sandbox_with_hosts_talk_among_themselves(backend: Sandbo
                 print(mine.recv(5).decode())
                 theirs.close()
     """
-    result = await run_alone(backend, python(talk), equipment=Equipment(hosts=(_HOST,)))
+    result = await run_alone(backend, python(talk), equipment=SandboxSpec(hosts=(_HOST,)))
 
     assert result.stdout == "hello\n", describe(result)
     assert result.denials == (), f"told were {result.denials}"

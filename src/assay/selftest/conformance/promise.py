@@ -13,7 +13,7 @@ Check = Callable[[SandboxBackend], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Promise:
+class Requirement:
     """One sentence of the contract that a backend keeps or breaks."""
 
     name: str
@@ -38,28 +38,30 @@ class Promise:
 
 
 @overload
-def promise(check: Check) -> Promise: ...
+def promise(check: Check) -> Requirement: ...
 
 
 @overload
-def promise(*, needs: Isolation = ..., needs_branch: bool = ...) -> Callable[[Check], Promise]: ...
+def promise(
+    *, needs: Isolation = ..., needs_branch: bool = ...
+) -> Callable[[Check], Requirement]: ...
 
 
 def promise(
     check: Check | None = None, *, needs: Isolation = Isolation.NONE, needs_branch: bool = False
-) -> Promise | Callable[[Check], Promise]:
+) -> Requirement | Callable[[Check], Requirement]:
     """Turn a coroutine function into a promise named after it."""
 
-    def promised(check: Check) -> Promise:
+    def promised(check: Check) -> Requirement:
         assert isinstance(check, FunctionType)
         group = check.__module__.rpartition(".")[2]
-        return Promise(
+        return Requirement(
             name=check.__name__, group=group, check=check, needs=needs, needs_branch=needs_branch
         )
 
     return promised if check is None else promised(check)
 
 
-def promises_in(module: ModuleType) -> tuple[Promise, ...]:
+def promises_in(module: ModuleType) -> tuple[Requirement, ...]:
     """Return a module's promises in the order in which they are written."""
-    return tuple(found for found in vars(module).values() if isinstance(found, Promise))
+    return tuple(found for found in vars(module).values() if isinstance(found, Requirement))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Literal, cast
 
-from assay.contracts.execution import BARE, Equipment, Isolation, Limits, Reason
+from assay.contracts.execution import DEFAULT_SPEC, Isolation, Limits, Reason, SandboxSpec
 from assay.contracts.ports import SandboxBackend
 from assay.selftest.programs import describe, python, run_alone
 from assay.selftest.security_tests.canaries import HostCanaries, open_canaries
@@ -38,7 +38,7 @@ TIGHT = Limits(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Arena:
+class AttackContext:
     """Where a case takes place: the backend under attack, and what it must protect."""
 
     backend: SandboxBackend
@@ -53,34 +53,34 @@ class Finding:
     evidence: str
 
 
-Detector = Callable[[Arena], Awaitable[Finding]]
+Detector = Callable[[AttackContext], Awaitable[Finding]]
 """Raises `AssertionError` when it could not look at all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class AttackConfig:
     """Under which terms a case is fought; shared by the cases of a module."""
 
     group: Group
     needs: Isolation = Isolation.RESTRICTED
-    moot_from: Isolation | None = None
+    not_applicable_from: Isolation | None = None
     moot_because: str = "what it attacks is not the host's"
     limits: Limits = TIGHT
-    equipment: Equipment = BARE
+    equipment: SandboxSpec = DEFAULT_SPEC
     endings: frozenset[Reason] = frozenset()
     """How the attacker may be ended, apart from saying itself that it got nowhere."""
     by_command: bool = False
     """Run the attacker as a program of its own instead of in the ready-made interpreter."""
 
-    def against_the_hosts_kernel(self) -> "Terms":
+    def against_the_hosts_kernel(self) -> "AttackConfig":
         """Be about memory of the kernel: with one of its own, a sandbox takes it from itself."""
         because = "it is taken from the sandbox's own kernel, within the walls of the container"
-        return replace(self, moot_from=Isolation.KERNEL, moot_because=because)
+        return replace(self, not_applicable_from=Isolation.KERNEL, moot_because=because)
 
-    def within(self, limits: Limits) -> "Terms":
+    def within(self, limits: Limits) -> "AttackConfig":
         return replace(self, limits=limits)
 
-    def ending(self, *reasons: Reason) -> "Terms":
+    def ending(self, *reasons: Reason) -> "AttackConfig":
         return replace(self, endings=self.endings | set(reasons))
 
 
@@ -94,7 +94,7 @@ class HostileCase:
     control: Detector
     needs: Isolation
     """The least isolation at which a backend promises to hold."""
-    moot_from: Isolation | None
+    not_applicable_from: Isolation | None
     """From this isolation on there is nothing to hold: what is attacked is not the host's."""
 
     moot_because: str
@@ -107,19 +107,21 @@ class HostileCase:
         """Say why a backend of this grade is not held to it; empty where it is."""
         if not isolation.satisfies(self.needs):
             return f"needs isolation {self.needs.value!r}, and this is {isolation.value!r}"
-        if self.moot_from is not None and isolation.satisfies(self.moot_from):
+        if self.not_applicable_from is not None and isolation.satisfies(self.not_applicable_from):
             return self.moot_because
         return ""
 
 
-def build_case(name: str, *, attack: Detector, control: Detector, terms: Terms) -> HostileCase:
+def build_case(
+    name: str, *, attack: Detector, control: Detector, terms: AttackConfig
+) -> HostileCase:
     return HostileCase(
         name=name,
         group=terms.group,
         attack=attack,
         control=control,
         needs=terms.needs,
-        moot_from=terms.moot_from,
+        not_applicable_from=terms.not_applicable_from,
         moot_because=terms.moot_because,
     )
 
@@ -141,10 +143,10 @@ async def check_case(case: HostileCase, backend: SandboxBackend) -> None:
         AssertionError: If the attack got somewhere, or if its detector cannot fire.
     """
     async with open_canaries() as canaries:
-        finding = await case.control(Arena(backend=backend, canaries=canaries))
+        finding = await case.control(AttackContext(backend=backend, canaries=canaries))
     assert finding.breached, f"the detector did not fire on its control: {finding.evidence}"
     async with open_canaries() as canaries:
-        finding = await case.attack(Arena(backend=backend, canaries=canaries))
+        finding = await case.attack(AttackContext(backend=backend, canaries=canaries))
         assert not finding.breached, f"breached: {finding.evidence}"
         harm = canaries.harm()
         assert not harm, f"the host was touched: {'; '.join(harm)}"

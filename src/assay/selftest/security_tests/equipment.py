@@ -5,8 +5,8 @@ No attack asks for the host on the list, so that nothing leaves the machine, who
 
 from dataclasses import replace
 
-from assay.contracts.execution import Equipment, Isolation
-from assay.selftest.security_tests.attack import Terms
+from assay.contracts.execution import Isolation, SandboxSpec
+from assay.selftest.security_tests.attack import AttackConfig
 from assay.selftest.security_tests.probe import probing
 from assay.selftest.security_tests.targets import (
     LIST_ANY,
@@ -16,12 +16,12 @@ from assay.selftest.security_tests.targets import (
     OPEN_ANY_FOR_WRITING,
 )
 
-_WITH_HOSTS = Terms(
+_WITH_HOSTS = AttackConfig(
     group="equipment",
     needs=Isolation.ISOLATED,
-    equipment=Equipment(hosts=("example.org", "example.org:8443")),
+    equipment=SandboxSpec(hosts=("example.org", "example.org:8443")),
 )
-_WITH_PACKAGES = Terms(group="equipment", equipment=Equipment(packages=("six",)))
+_WITH_PACKAGES = AttackConfig(group="equipment", equipment=SandboxSpec(packages=("six",)))
 
 _ANSWERED = """
 import socket
@@ -162,7 +162,7 @@ NEIGHBOURS = probing(
     terms=replace(
         _WITH_PACKAGES,
         needs=Isolation.ISOLATED,
-        moot_from=Isolation.KERNEL,
+        not_applicable_from=Isolation.KERNEL,
         moot_because="the image of such a sandbox has no packages but its own",
     ),
 )

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from assay.selftest.security_tests.attack import HostileCase, Terms
+from assay.selftest.security_tests.attack import AttackConfig, HostileCase
 from assay.selftest.security_tests.probe import probing
 
 
@@ -15,7 +15,7 @@ class Greed:
     """Defines `take()`, which returns something when it got AMOUNT."""
     much: int
     little: int
-    terms: Terms
+    terms: AttackConfig
 
     def case(self) -> HostileCase:
         return probing(

@@ -9,16 +9,16 @@ from assay.contracts.execution import Command, Limits, Program, Reason
 from assay.selftest.programs import describe, python, run_alone, shell
 from assay.selftest.security_tests.attack import (
     TIGHT,
-    Arena,
+    AttackConfig,
+    AttackContext,
     Finding,
     HostileCase,
-    Terms,
     build_case,
 )
 from assay.selftest.security_tests.probe import probing
 from assay.selftest.security_tests.targets import CALL
 
-_TERMS = Terms(group="resources")
+_TERMS = AttackConfig(group="resources")
 _CROWDED = _TERMS.ending(Reason.TOO_MANY_PROCESSES, Reason.OUT_OF_MEMORY)
 
 
@@ -31,7 +31,7 @@ class _Flood:
     """Defines `one_more(number)`, which raises when there is no more."""
     many: int
     few: int
-    terms: Terms = _TERMS
+    terms: AttackConfig = _TERMS
 
     def case(self) -> HostileCase:
         detector = f"{self.one_more}\njudge(lambda: [one_more(n) for n in range(MANY)] and MANY)"
@@ -229,7 +229,7 @@ SOFT_LIMITS = probing(
 )
 
 
-async def _bomb(arena: Arena, *, generations: int, too_many: int) -> Finding:
+async def _bomb(arena: AttackContext, *, generations: int, too_many: int) -> Finding:
     """Let every process fork again and again; each one that was ever born leaves a mark."""
     source = f"""
         import os, time
@@ -261,7 +261,7 @@ FORK_BOMB = build_case(
 )
 
 
-async def _completes(arena: Arena, *, program: Program, limits: Limits) -> Finding:
+async def _completes(arena: AttackContext, *, program: Program, limits: Limits) -> Finding:
     """See whether a program gets to its end."""
     result = await run_alone(arena.backend, program, limits)
     tried = result.stdout_bytes or result.stderr_bytes
@@ -294,7 +294,7 @@ OUTPUT_BOMBS = tuple(
 )
 
 
-async def _starts(arena: Arena, *, program: Command) -> Finding:
+async def _starts(arena: AttackContext, *, program: Command) -> Finding:
     """See whether a program starts; being refused politely is fine."""
     try:
         result = await run_alone(arena.backend, program, TIGHT)

@@ -8,7 +8,13 @@ from pathlib import Path, PurePosixPath
 
 from assay.contracts.execution import Isolation
 from assay.selftest.programs import describe, python, run_alone
-from assay.selftest.security_tests.attack import TIGHT, Arena, Finding, Terms, build_case
+from assay.selftest.security_tests.attack import (
+    TIGHT,
+    AttackConfig,
+    AttackContext,
+    Finding,
+    build_case,
+)
 from assay.selftest.security_tests.probe import probing
 from assay.selftest.security_tests.targets import (
     FIND_IN,
@@ -21,20 +27,20 @@ from assay.selftest.security_tests.targets import (
 
 _PATIENT = replace(TIGHT, wall_s=30.0, cpu_s=30.0)
 """For whoever looks through all files and processes there are."""
-_TERMS = Terms(group="host_data")
+_TERMS = AttackConfig(group="host_data")
 _APART = replace(_TERMS, needs=Isolation.ISOLATED)
-_SHARED_KERNEL = replace(_TERMS, moot_from=Isolation.KERNEL)
+_SHARED_KERNEL = replace(_TERMS, not_applicable_from=Isolation.KERNEL)
 _OF_AN_IMAGE = frozenset({"logs_and_spools_are_not_listed"})
 _DEVICES = frozenset({"file_systems_and_tunnels_cannot_be_made", "consoles_cannot_be_written"})
 
 
-def _terms(name: str) -> Terms:
+def _terms(name: str) -> AttackConfig:
     if name in _OF_AN_IMAGE:
         because = "the files of such a backend are those of an image"
-        return replace(_TERMS, moot_from=Isolation.KERNEL, moot_because=because)
+        return replace(_TERMS, not_applicable_from=Isolation.KERNEL, moot_because=because)
     if name in _DEVICES:
         because = "the devices are those of a kernel that is not the host's"
-        return replace(_TERMS, moot_from=Isolation.KERNEL, moot_because=because)
+        return replace(_TERMS, not_applicable_from=Isolation.KERNEL, moot_because=because)
     return _TERMS
 
 
@@ -280,7 +286,7 @@ _ORDINARY_NAMES = frozenset(
 )  # fmt: skip
 
 
-async def _environments(arena: Arena, *, given: bool) -> Finding:
+async def _environments(arena: AttackContext, *, given: bool) -> Finding:
     """Look for variables of the host in every environment that a program can read."""
     secret = arena.canaries.secret
     program = replace(python(_DUMP_ENVIRONMENTS), env={"ASSAY_CANARY": secret} if given else {})
@@ -314,7 +320,7 @@ ENVIRONMENT = build_case(
 )
 
 
-async def _host_name(arena: Arena, *, forbidden: str) -> Finding:
+async def _host_name(arena: AttackContext, *, forbidden: str) -> Finding:
     source = "import platform, socket; print(platform.node(), socket.gethostname())"
     result = await run_alone(arena.backend, python(source), TIGHT)
     assert result.succeeded, f"nothing was tested: {describe(result)}"
@@ -349,7 +355,7 @@ _SEARCH = """
 _LEAVE_TEMPORARY = "import sys, tempfile; open(tempfile.gettempdir() + '/' + sys.argv[1], 'w')"
 
 
-async def _other_workspace(arena: Arena, *, own: bool) -> Finding:
+async def _other_workspace(arena: AttackContext, *, own: bool) -> Finding:
     """Put a file into one sandbox, and let another search the whole file system for it."""
     name = arena.canaries.secret
     async with (

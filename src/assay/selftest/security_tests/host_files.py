@@ -17,14 +17,14 @@ from assay.contracts.ports import Sandbox
 from assay.selftest.programs import describe, python
 from assay.selftest.security_tests.attack import (
     TIGHT,
-    Arena,
+    AttackConfig,
+    AttackContext,
     Finding,
     HostileCase,
-    Terms,
     build_case,
 )
 
-_TERMS = Terms(group="host_files")
+_TERMS = AttackConfig(group="host_files")
 _TRAP = PurePosixPath("trap")
 _PATIENCE_S = 20.0
 _ROOMY = replace(TIGHT, wall_s=20.0, cpu_s=20.0, memory_mb=256, disk_mb=64)
@@ -32,7 +32,7 @@ _ROOMY = replace(TIGHT, wall_s=20.0, cpu_s=20.0, memory_mb=256, disk_mb=64)
 Operation = Callable[[Sandbox], Awaitable[object]]
 
 
-async def _prepare(sandbox: Sandbox, arena: Arena, source: str) -> None:
+async def _prepare(sandbox: Sandbox, arena: AttackContext, source: str) -> None:
     facts = f"import os\nCANARY = {arena.canaries.facts()!r}\n"
     program = replace(python(source), source=facts.encode() + python(source).source)
     result = await sandbox.run(program)
@@ -58,27 +58,27 @@ class _Trap:
     trap: str
     operation: Operation
 
-    async def attack(self, arena: Arena) -> Finding:
+    async def attack(self, arena: AttackContext) -> Finding:
         async with arena.backend.open_sandbox(_ROOMY) as sandbox:
             await _prepare(sandbox, arena, self.trap)
             answer = await _attempt(self.operation(sandbox))
             return _caught(arena, answer)
 
 
-def _caught(arena: Arena, answer: object) -> Finding:
+def _caught(arena: AttackContext, answer: object) -> Finding:
     leaked = arena.canaries.secret in str(answer)
     if arena.canaries.touched() or leaked:
         return Finding(breached=True, evidence=f"the host was led astray: {answer!r:.200}")
     return Finding(breached=False, evidence=f"{answer!r:.200}")
 
 
-async def _touch_it(arena: Arena) -> Finding:
+async def _touch_it(arena: AttackContext) -> Finding:
     """Show that a changed canary is noticed."""
     arena.canaries.writable_file.write_bytes(b"changed")
     return _caught(arena, None)
 
 
-async def _show_it(arena: Arena) -> Finding:
+async def _show_it(arena: AttackContext) -> Finding:
     """Show that the secret is noticed in what the host reads."""
     async with arena.backend.open_sandbox(TIGHT) as sandbox:
         await sandbox.write_file(_TRAP, arena.canaries.secret.encode())
@@ -204,7 +204,7 @@ async def _names_in(sandbox: Sandbox, path: PurePosixPath) -> str:
     return str(entries)
 
 
-def _case(trap: _Trap, control: Callable[[Arena], Awaitable[Finding]]) -> HostileCase:
+def _case(trap: _Trap, control: Callable[[AttackContext], Awaitable[Finding]]) -> HostileCase:
     return build_case(trap.name, attack=trap.attack, control=control, terms=_TERMS)
 
 
@@ -215,7 +215,7 @@ Breaks = Callable[[Sandbox], Awaitable[str]]
 """Does what a user would do, and says what broke; an empty string when nothing did."""
 
 
-async def _breaks(arena: Arena, *, trap: str, use: Breaks) -> Finding:
+async def _breaks(arena: AttackContext, *, trap: str, use: Breaks) -> Finding:
     async with arena.backend.open_sandbox(_ROOMY) as sandbox:
         await _prepare(sandbox, arena, trap)
         try:
@@ -257,7 +257,7 @@ async def _reads_small(sandbox: Sandbox) -> str:
     return f"{len(content)} bytes were read"
 
 
-async def _never_returns(arena: Arena) -> Finding:
+async def _never_returns(arena: AttackContext) -> Finding:
     """Show that something that breaks is noticed."""
 
     async def use(sandbox: Sandbox) -> str:
@@ -360,7 +360,7 @@ DEEP = build_case(
     control=_never_returns,
     terms=replace(
         _TERMS,
-        moot_from=Isolation.KERNEL,
+        not_applicable_from=Isolation.KERNEL,
         moot_because="without openat2 every step is walked: the sandbox keeps itself busy",
     ),
 )

@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 from assay.contracts.execution import Isolation
-from assay.selftest.security_tests.attack import Terms
+from assay.selftest.security_tests.attack import AttackConfig
 from assay.selftest.security_tests.probe import probing
 from assay.selftest.security_tests.targets import CALL, CALL_CONTROL, OPEN_ANY_FOR_WRITING
 
-_TERMS = Terms(group="host_data", moot_from=Isolation.KERNEL)
+_TERMS = AttackConfig(group="host_data", not_applicable_from=Isolation.KERNEL)
 
 DEVICES = probing(
     "the_times_of_devices_cannot_be_changed",

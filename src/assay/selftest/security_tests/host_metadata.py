@@ -1,10 +1,10 @@
 """Attacks on what the host notes about its files: who may read them, whose they are, how old."""
 
-from assay.selftest.security_tests.attack import Terms
+from assay.selftest.security_tests.attack import AttackConfig
 from assay.selftest.security_tests.probe import probing
 from assay.selftest.security_tests.targets import CALL, CALL_CONTROL
 
-_TERMS = Terms(group="host_data")
+_TERMS = AttackConfig(group="host_data")
 _OF_THE_HOST = "TARGET = CANARY['writable_file']"
 _ONE_OF_ITS_OWN = """
 TARGET = os.path.abspath("own")

@@ -22,9 +22,15 @@ from assay.selftest.programs import (
     describe,
     python,
 )
-from assay.selftest.security_tests.attack import TIGHT, Arena, Finding, Terms, build_case
+from assay.selftest.security_tests.attack import (
+    TIGHT,
+    AttackConfig,
+    AttackContext,
+    Finding,
+    build_case,
+)
 
-_TERMS = Terms(group="protocol")
+_TERMS = AttackConfig(group="protocol")
 _ENOUGH_S = 45.0
 _MOST_BYTES = 64 << 20
 
@@ -59,7 +65,7 @@ def _size(result: CellResult) -> int:
     return shown + sum(len(line) for line in (result.error.traceback if result.error else ()))
 
 
-async def _harms_the_listener(arena: Arena, *, source: str, patience_s: float) -> Finding:
+async def _harms_the_listener(arena: AttackContext, *, source: str, patience_s: float) -> Finding:
     """Let a head misbehave; then the caller must be answered, and the sandbox be well."""
     begun = anyio.current_time()
     async with (
@@ -167,7 +173,7 @@ LIES = tuple(
 )
 
 
-async def _runs_on(arena: Arena, *, source: str) -> Finding:
+async def _runs_on(arena: AttackContext, *, source: str) -> Finding:
     """See whether something of a cell goes on after the cell was over."""
     async with (
         arena.backend.open_sandbox(TIGHT) as sandbox,
@@ -181,7 +187,7 @@ async def _runs_on(arena: Arena, *, source: str) -> Finding:
     return Finding(breached=beating, evidence="it beats" if beating else "all is quiet")
 
 
-async def _runs(arena: Arena) -> Finding:
+async def _runs(arena: AttackContext) -> Finding:
     """The same of a cell that is not over."""
     ended: list[CellResult] = []
     beating = False
@@ -297,7 +303,7 @@ print("found", list(search(BACKWARDS[::-1].encode())))
 """
 
 
-async def _sees_the_neighbour(arena: Arena, *, before: str) -> Finding:
+async def _sees_the_neighbour(arena: AttackContext, *, before: str) -> Finding:
     """Look for what an interpreter of another sandbox has in its memory and its files."""
     source = f"BACKWARDS = {_BACKWARDS!r}\n{before}\n{_SEARCH}"
     async with open_session(arena.backend) as neighbour, open_session(arena.backend) as attacker:
@@ -316,7 +322,7 @@ NEIGHBOUR = build_case(
 )
 
 
-async def _takes_more(arena: Arena, *, source: str, reason: Reason) -> Finding:
+async def _takes_more(arena: AttackContext, *, source: str, reason: Reason) -> Finding:
     """See whether cells, one after the other, get more than an interpreter may have."""
     async with open_session(arena.backend, replace(TIGHT, wall_s=4.0)) as interpreter:
         endings: list[str] = []

@@ -6,7 +6,7 @@ Every call is made with arguments that do nothing even where it is let through.
 from dataclasses import dataclass, replace
 
 from assay.contracts.execution import Isolation, Reason
-from assay.selftest.security_tests.attack import HostileCase, Terms
+from assay.selftest.security_tests.attack import AttackConfig, HostileCase
 from assay.selftest.security_tests.probe import probing
 from assay.selftest.security_tests.targets import (
     CALL,
@@ -15,7 +15,7 @@ from assay.selftest.security_tests.targets import (
     MAKE_SOCKET_CONTROL,
 )
 
-_TERMS = Terms(group="kernel_surface", moot_from=Isolation.KERNEL)
+_TERMS = AttackConfig(group="kernel_surface", not_applicable_from=Isolation.KERNEL)
 
 _SYSCALL = """
 import ctypes, errno, platform
@@ -63,7 +63,7 @@ class _Call:
     arguments: tuple[int | str, ...] = (-1, 0, 0, 0, 0)
     forks: bool = False
 
-    def case(self, terms: Terms = _TERMS) -> HostileCase:
+    def case(self, terms: AttackConfig = _TERMS) -> HostileCase:
         numbers = {"x86_64": self.x86_64}
         if self.aarch64 is not None:
             numbers["aarch64"] = self.aarch64

@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 from assay.contracts.execution import Isolation, Reason
-from assay.selftest.security_tests.attack import TIGHT, Terms
+from assay.selftest.security_tests.attack import TIGHT, AttackConfig
 from assay.selftest.security_tests.exhaustion import Greed
 
-_TERMS = Terms(group="resources").ending(Reason.OUT_OF_MEMORY)
+_TERMS = AttackConfig(group="resources").ending(Reason.OUT_OF_MEMORY)
 _ROOMY = _TERMS.ending(Reason.DISK_FULL)
 
 _OF_THE_KERNEL = _TERMS.within(replace(TIGHT, wall_s=30.0, cpu_s=30.0)).against_the_hosts_kernel()

@@ -10,7 +10,13 @@ import anyio
 
 from assay.contracts.execution import Isolation, OutputChunk
 from assay.selftest.programs import python
-from assay.selftest.security_tests.attack import TIGHT, Arena, Finding, Terms, build_case
+from assay.selftest.security_tests.attack import (
+    TIGHT,
+    AttackConfig,
+    AttackContext,
+    Finding,
+    build_case,
+)
 from assay.selftest.security_tests.probe import probing
 from assay.selftest.security_tests.targets import (
     FIND_IN,
@@ -21,7 +27,7 @@ from assay.selftest.security_tests.targets import (
     REACH_CONTROL,
 )
 
-_TERMS = Terms(group="network")
+_TERMS = AttackConfig(group="network")
 _APART = replace(_TERMS, needs=Isolation.ISOLATED)
 
 _INET_TARGETS = {
@@ -198,7 +204,7 @@ _LISTEN = """
 """
 
 
-async def _sandbox_listens(arena: Arena) -> Finding:
+async def _sandbox_listens(arena: AttackContext) -> Finding:
     """Let a sandbox listen everywhere, and knock at that port of the host."""
     ports: list[int] = []
     listening = anyio.Event()
@@ -219,7 +225,7 @@ async def _sandbox_listens(arena: Arena) -> Finding:
     return finding
 
 
-async def _host_listens(arena: Arena) -> Finding:
+async def _host_listens(arena: AttackContext) -> Finding:
     return await _knock(arena.canaries.listeners["tcp"].getsockname()[1])
 
 
@@ -267,7 +273,7 @@ _VISIT = """
 """
 
 
-async def _meet(arena: Arena, place: tuple[str, str], *, apart: bool) -> Finding:
+async def _meet(arena: AttackContext, place: tuple[str, str], *, apart: bool) -> Finding:
     """Let one execution wait at an address, and others visit it, or only itself."""
     family, address = place
     wait, visit = (
@@ -304,7 +310,7 @@ MEETING = build_case(
     control=partial(_meet, place=_ABSTRACT, apart=False),
     terms=replace(
         _APART,
-        moot_from=Isolation.KERNEL,
+        not_applicable_from=Isolation.KERNEL,
         moot_because="gVisor knows no abstract addresses, so nobody can meet there",
     ),
 )

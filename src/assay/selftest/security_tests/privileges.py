@@ -3,12 +3,12 @@
 from dataclasses import replace
 
 from assay.contracts.execution import Isolation
-from assay.selftest.security_tests.attack import Terms
+from assay.selftest.security_tests.attack import AttackConfig
 from assay.selftest.security_tests.probe import probing
 from assay.selftest.security_tests.targets import CALL, CALL_CONTROL, FIND_IN
 
-_TERMS = Terms(group="host_data")
-_SHARED_KERNEL = replace(_TERMS, moot_from=Isolation.KERNEL)
+_TERMS = AttackConfig(group="host_data")
+_SHARED_KERNEL = replace(_TERMS, not_applicable_from=Isolation.KERNEL)
 
 _PRIVILEGES = {
     "becoming_root_is_refused": "lambda: os.setuid(0)",

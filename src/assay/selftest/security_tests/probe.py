@@ -10,7 +10,13 @@ from textwrap import dedent
 
 from assay.contracts.execution import Command, ExecutionResult, PythonCode, Reason
 from assay.selftest.programs import describe, run_alone
-from assay.selftest.security_tests.attack import Arena, Finding, HostileCase, Terms, build_case
+from assay.selftest.security_tests.attack import (
+    AttackConfig,
+    AttackContext,
+    Finding,
+    HostileCase,
+    build_case,
+)
 
 _SIGSYS = 31
 
@@ -48,14 +54,16 @@ class Probe:
 
     setting: str
     detector: str
-    terms: Terms
+    terms: AttackConfig
 
-    def source(self, arena: Arena) -> str:
+    def source(self, arena: AttackContext) -> str:
         facts = f"CANARY = {arena.canaries.facts()!r}\n"
         return _PRELUDE + facts + dedent(self.setting) + "\n" + dedent(self.detector)
 
 
-def probing(name: str, *, detector: str, attack: str, control: str, terms: Terms) -> HostileCase:
+def probing(
+    name: str, *, detector: str, attack: str, control: str, terms: AttackConfig
+) -> HostileCase:
     """Build a case of one detector and two settings."""
     return build_case(
         name,
@@ -65,7 +73,7 @@ def probing(name: str, *, detector: str, attack: str, control: str, terms: Terms
     )
 
 
-async def _verdict_of(probe: Probe, arena: Arena) -> Finding:
+async def _verdict_of(probe: Probe, arena: AttackContext) -> Finding:
     source = probe.source(arena)
     program = (
         Command(argv=("python3", "-c", source))
@@ -77,7 +85,7 @@ async def _verdict_of(probe: Probe, arena: Arena) -> Finding:
     return judged(result, probe.terms)
 
 
-def judged(result: ExecutionResult, terms: Terms) -> Finding:
+def judged(result: ExecutionResult, terms: AttackConfig) -> Finding:
     """Read what an attacker reports; one that never got to its attack proves nothing."""
     lines = result.stdout.splitlines()
     for line in lines:

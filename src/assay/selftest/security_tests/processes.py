@@ -14,15 +14,21 @@ from assay.selftest.programs import (
     python,
     run_alone,
 )
-from assay.selftest.security_tests.attack import TIGHT, Arena, Finding, Terms, build_case
+from assay.selftest.security_tests.attack import (
+    TIGHT,
+    AttackConfig,
+    AttackContext,
+    Finding,
+    build_case,
+)
 from assay.selftest.security_tests.probe import probing
 from assay.selftest.security_tests.targets import CALL, CALL_CONTROL, LIST_ANY, LIST_CONTROL
 
-_TERMS = Terms(group="processes")
+_TERMS = AttackConfig(group="processes")
 _APART = replace(_TERMS, needs=Isolation.ISOLATED)
 _SHARED_KERNEL = replace(
     _TERMS,
-    moot_from=Isolation.KERNEL,
+    not_applicable_from=Isolation.KERNEL,
     moot_because="processes and priorities are those of a kernel that is not the host's",
 )
 
@@ -163,7 +169,7 @@ ADVANTAGES = tuple(
 )
 
 
-async def _victim_dies(arena: Arena, *, attack: str) -> Finding:
+async def _victim_dies(arena: AttackContext, *, attack: str) -> Finding:
     """Run an attack on every process there is, or, as the control, kill the victim oneself."""
     if attack:
         result = await run_alone(arena.backend, python(attack), replace(TIGHT, wall_s=3.0))
@@ -222,7 +228,7 @@ _ENDS = {Reason.COMPLETED, Reason.SIGNALLED, Reason.TIMED_OUT, Reason.TOO_MANY_P
 """The last is for runners on a busy machine: each generation waits for its turn to exit."""
 
 
-async def _outlives(arena: Arena, *, source: str) -> Finding:
+async def _outlives(arena: AttackContext, *, source: str) -> Finding:
     """Run a program that ends or is ended, and see whether something of it goes on."""
     async with arena.backend.open_sandbox(replace(TIGHT, wall_s=1.5)) as sandbox:
         result = await sandbox.run(python(HEARTBEAT + source))
@@ -230,7 +236,7 @@ async def _outlives(arena: Arena, *, source: str) -> Finding:
         return Finding(breached=await beats_go_on(sandbox), evidence="something goes on")
 
 
-async def _goes_on(arena: Arena) -> Finding:
+async def _goes_on(arena: AttackContext) -> Finding:
     """See a program that is still running go on."""
     beating = anyio.Event()
 
@@ -342,7 +348,7 @@ SURVIVORS = tuple(
 )
 
 
-async def _keeps_waiting(arena: Arena, *, source: str, too_long_s: float) -> Finding:
+async def _keeps_waiting(arena: AttackContext, *, source: str, too_long_s: float) -> Finding:
     result = await run_alone(arena.backend, python(source), replace(TIGHT, wall_s=30.0))
     assert result.succeeded, f"nothing was tested: {describe(result)}"
     return Finding(

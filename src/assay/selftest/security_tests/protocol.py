@@ -10,9 +10,15 @@ import anyio
 
 from assay.contracts.execution import ExecutionResult, OutputChunk, Program
 from assay.selftest.programs import describe, python, run_alone, shell
-from assay.selftest.security_tests.attack import TIGHT, Arena, Finding, Terms, build_case
+from assay.selftest.security_tests.attack import (
+    TIGHT,
+    AttackConfig,
+    AttackContext,
+    Finding,
+    build_case,
+)
 
-_TERMS = Terms(group="protocol")
+_TERMS = AttackConfig(group="protocol")
 
 _FORGED = """
     import json, os, pickle, struct
@@ -207,7 +213,7 @@ _FORGERIES = {
 }
 
 
-async def _looks_successful(arena: Arena, *, program: Program) -> Finding:
+async def _looks_successful(arena: AttackContext, *, program: Program) -> Finding:
     result = await run_alone(arena.backend, program, TIGHT)
     assert b"forging" in result.stdout_bytes, f"nothing was tested: {describe(result)}"
     return Finding(breached=result.succeeded, evidence=describe(result))
@@ -226,7 +232,7 @@ FORGERIES = tuple(
 )
 
 
-async def _is_changed(arena: Arena, *, sent: bytes, expected: bytes) -> Finding:
+async def _is_changed(arena: AttackContext, *, sent: bytes, expected: bytes) -> Finding:
     """See whether output comes back other than expected."""
     limits = replace(TIGHT, output_bytes=8 << 20)
     result = await run_alone(
@@ -263,7 +269,7 @@ TRICKY_OUTPUT = tuple(
 )
 
 
-async def _speaks_later(arena: Arena, *, when_s: float) -> Finding:
+async def _speaks_later(arena: AttackContext, *, when_s: float) -> Finding:
     """Leave a process that speaks up after a while, and listen to the next execution."""
     source = f"""
         import os, time
@@ -309,7 +315,7 @@ _READ_FOREIGN_INPUT = """
 """
 
 
-async def _reads_more(arena: Arena, *, given: bytes, expected: bytes) -> Finding:
+async def _reads_more(arena: AttackContext, *, given: bytes, expected: bytes) -> Finding:
     """See whether a program reads more than what it was given."""
     program = replace(python(_READ_FOREIGN_INPUT), stdin=given)
     result = await run_alone(arena.backend, program, TIGHT)
@@ -325,7 +331,7 @@ FOREIGN_INPUT = build_case(
 )
 
 
-async def _neighbour_suffers(arena: Arena, *, neighbour: Program) -> Finding:
+async def _neighbour_suffers(arena: AttackContext, *, neighbour: Program) -> Finding:
     """Run a careful program beside a violent one of the same sandbox."""
     careful = python("import time; time.sleep(0.8); print('unharmed')")
     results: list[ExecutionResult] = []
@@ -342,7 +348,7 @@ async def _neighbour_suffers(arena: Arena, *, neighbour: Program) -> Finding:
         return Finding(breached=not unharmed, evidence="; ".join(map(describe, results)))
 
 
-async def _suffers_from_cancel(arena: Arena) -> Finding:
+async def _suffers_from_cancel(arena: AttackContext) -> Finding:
     results: list[ExecutionResult] = []
 
     async def run() -> None:

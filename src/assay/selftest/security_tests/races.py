@@ -12,9 +12,15 @@ from assay.contracts.errors import WorkspaceError
 from assay.contracts.execution import OutputChunk
 from assay.contracts.ports import Sandbox
 from assay.selftest.programs import python
-from assay.selftest.security_tests.attack import TIGHT, Arena, Finding, Terms, build_case
+from assay.selftest.security_tests.attack import (
+    TIGHT,
+    AttackConfig,
+    AttackContext,
+    Finding,
+    build_case,
+)
 
-_TERMS = Terms(group="host_files")
+_TERMS = AttackConfig(group="host_files")
 _RACE_S = 1.0
 _RACING = replace(TIGHT, wall_s=15.0, cpu_s=15.0)
 _PLACE = PurePosixPath("place")
@@ -101,7 +107,7 @@ class _Race:
     flipping: str
     act: Callable[[Sandbox, int], Awaitable[object]]
 
-    async def attack(self, arena: Arena) -> Finding:
+    async def attack(self, arena: AttackContext) -> Finding:
         source = f"    import os\n    CANARY = {arena.canaries.facts()!r}\n{self.flipping}{_LOOP}"
         ready = anyio.Event()
 
@@ -135,14 +141,14 @@ async def _answer(call: Awaitable[object]) -> object:
         return error
 
 
-def _caught(arena: Arena, seen: list[object]) -> Finding:
+def _caught(arena: AttackContext, seen: list[object]) -> Finding:
     leaked = any(arena.canaries.secret in str(answer) for answer in seen)
     touched = arena.canaries.touched()
     evidence = f"secret read: {leaked}, canaries touched: {touched}, in {len(seen)} rounds"
     return Finding(breached=leaked or touched, evidence=evidence)
 
 
-async def _is_noticed(arena: Arena) -> Finding:
+async def _is_noticed(arena: AttackContext) -> Finding:
     """Show that both kinds of capture are noticed: the secret, read as the host reads."""
     async with arena.backend.open_sandbox(TIGHT) as sandbox:
         await sandbox.write_file(_FILE, arena.canaries.secret.encode())

@@ -5,14 +5,20 @@ from functools import partial
 
 from assay.contracts.execution import Reason
 from assay.selftest.programs import describe, python, run_alone
-from assay.selftest.security_tests.attack import TIGHT, Arena, Finding, Terms, build_case
+from assay.selftest.security_tests.attack import (
+    TIGHT,
+    AttackConfig,
+    AttackContext,
+    Finding,
+    build_case,
+)
 from assay.selftest.security_tests.exhaustion import Greed
 
-_TIMED = Terms(group="resources", limits=replace(TIGHT, wall_s=1.5)).ending(Reason.TIMED_OUT)
-_METERED = Terms(group="resources", limits=replace(TIGHT, cpu_s=1.0, wall_s=30.0)).ending(
+_TIMED = AttackConfig(group="resources", limits=replace(TIGHT, wall_s=1.5)).ending(Reason.TIMED_OUT)
+_METERED = AttackConfig(group="resources", limits=replace(TIGHT, cpu_s=1.0, wall_s=30.0)).ending(
     Reason.CPU_TIME
 )
-_ROOMY = Terms(group="resources").ending(Reason.DISK_FULL, Reason.OUT_OF_MEMORY)
+_ROOMY = AttackConfig(group="resources").ending(Reason.DISK_FULL, Reason.OUT_OF_MEMORY)
 
 _TIME = (
     Greed(
@@ -251,7 +257,7 @@ def take():
 CASES = tuple(greed.case() for table in (_TIME, _ROOM) for greed in table)
 
 
-async def _is_blamed_on_time(arena: Arena, *, source: str) -> Finding:
+async def _is_blamed_on_time(arena: AttackContext, *, source: str) -> Finding:
     limits = replace(TIGHT, cpu_s=1.0, wall_s=30.0)
     result = await run_alone(arena.backend, python(source), limits)
     blamed = result.reason is Reason.CPU_TIME or "cpu_s" in result.limits_hit
@@ -270,5 +276,5 @@ SIGNAL_OF_TIME = build_case(
         """,
     ),
     control=partial(_is_blamed_on_time, source="while True: pass"),
-    terms=Terms(group="resources"),
+    terms=AttackConfig(group="resources"),
 )

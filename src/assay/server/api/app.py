@@ -27,7 +27,7 @@ from assay.server.api import (
 )
 from assay.server.api.dependencies import identify
 from assay.server.api.metrics import Metrics
-from assay.server.api.middleware import Answered, Guard, GuardRules
+from assay.server.api.middleware import GuardConfig, RequestCompleted, RequestGuard
 from assay.server.api.problems import (
     TurnFailedError,
     on_assay_error,
@@ -36,7 +36,7 @@ from assay.server.api.problems import (
     on_turn_failed,
     on_wrong_request,
 )
-from assay.server.app_state import Hosting
+from assay.server.app_state import ServerState
 
 _ABOUT: Final = (
     "A coding agent that does not take the model's word for it. Errors are "
@@ -44,7 +44,7 @@ _ABOUT: Final = (
 )
 
 
-def create_app(hosting: Hosting, counted: Metrics) -> FastAPI:
+def create_app(hosting: ServerState, counted: Metrics) -> FastAPI:
     """Build the application in front of a service."""
     app = FastAPI(title="Assay", version="1", description=_ABOUT, docs_url=None, redoc_url=None)
     app.state.hosting = hosting
@@ -68,11 +68,11 @@ def create_app(hosting: Hosting, counted: Metrics) -> FastAPI:
     return app
 
 
-def guarded(app: FastAPI, on_answered: Callable[[Answered], None]) -> ASGIApp:
+def guarded(app: FastAPI, on_answered: Callable[[RequestCompleted], None]) -> ASGIApp:
     """Put the guard in front of an application, and CORS between them where it is asked for."""
-    hosting: Hosting = app.state.hosting
+    hosting: ServerState = app.state.hosting
     serve = hosting.settings.serve
-    rules = GuardRules(
+    rules = GuardConfig(
         names=serve.names,
         origins=serve.origins,
         body_bytes=serve.body_bytes,
@@ -89,4 +89,4 @@ def guarded(app: FastAPI, on_answered: Callable[[Answered], None]) -> ASGIApp:
             allow_headers=["Authorization", "Content-Type", "Last-Event-ID", "X-Request-Id"],
             expose_headers=["X-Request-Id", "Retry-After"],
         )
-    return Guard(inner, rules, partial(identify, hosting), on_answered)
+    return RequestGuard(inner, rules, partial(identify, hosting), on_answered)

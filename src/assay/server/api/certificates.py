@@ -7,7 +7,7 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 
 from assay.contracts.errors import JournalError
-from assay.server.api.dependencies import Reader
+from assay.server.api.dependencies import ReadAccess
 from assay.server.api.problems import documented
 from assay.server.api.schemas.sessions import text_of
 from assay.storage.certificates import certificate_of
@@ -45,7 +45,7 @@ _VALID = (
         }
     },
 )
-async def check_certificate(request: Request, caller: Reader) -> CertificateShape:
+async def check_certificate(request: Request, caller: ReadAccess) -> CertificateShape:
     """Check the signature of a certificate that is sent as it is."""
     del caller
     content = await request.body()

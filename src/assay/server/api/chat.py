@@ -2,7 +2,7 @@
 
 from fastapi import APIRouter, Request
 
-from assay.server.api.dependencies import House, Writer
+from assay.server.api.dependencies import Server, WriteAccess
 from assay.server.api.problems import TurnFailedError, documented, request_id
 from assay.server.api.schemas.sessions import ChatAnswer, ChatRequest, answer_of
 from assay.server.services.chat_service import difference
@@ -12,7 +12,9 @@ router = APIRouter(tags=["chat"])
 
 
 @router.post("/chat", responses=documented(404, 409, 500, 502))
-async def chat(request: Request, house: House, caller: Writer, asked: ChatRequest) -> ChatAnswer:
+async def chat(
+    request: Request, house: Server, caller: WriteAccess, asked: ChatRequest
+) -> ChatAnswer:
     """Say something and wait for the answer, in a session that goes on or in a new one."""
     async with house.quotas.reserving_turn(caller, asked.message) as hold:
         session_id = asked.session_id

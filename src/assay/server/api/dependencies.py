@@ -7,20 +7,20 @@ from starlette.datastructures import Headers
 from starlette.types import Scope
 
 from assay.server.api.problems import request_id
-from assay.server.app_state import Hosting
+from assay.server.app_state import ServerState
 from assay.server.db.models import Caller
-from assay.server.errors import RefusedError
+from assay.server.errors import RequestRejectedError
 
 
-def hosting_of(request: Request) -> Hosting:
+def hosting_of(request: Request) -> ServerState:
     """Return the service that this application stands in front of."""
-    return cast("Hosting", request.app.state.hosting)
+    return cast("ServerState", request.app.state.hosting)
 
 
-House = Annotated[Hosting, Depends(hosting_of)]
+Server = Annotated[ServerState, Depends(hosting_of)]
 
 
-async def identify(house: Hosting, headers: Headers, scope: Scope) -> Caller:
+async def identify(house: ServerState, headers: Headers, scope: Scope) -> Caller:
     """Return who sends a request, and count the request; the guard asks before the body is read.
 
     Raises:
@@ -28,11 +28,11 @@ async def identify(house: Hosting, headers: Headers, scope: Scope) -> Caller:
     """
     try:
         caller = await house.access.identify(headers.get("authorization", ""))
-    except RefusedError:
+    except RequestRejectedError:
         client = scope.get("client")
         address = client[0] if client else ""
         # Beyond what is counted here, nothing is written either.
-        house.quotas.count_stranger(address)
+        house.quotas.count_unauthenticated(address)
         name = scope.get("state", {}).get("request_id", "")
         await house.audit_rejected(headers.get("authorization", ""), address, request=name)
         raise
@@ -45,29 +45,29 @@ async def identified(request: Request) -> Caller:
     return cast("Caller", request.state.caller)
 
 
-Reader = Annotated[Caller, Depends(identified)]
+ReadAccess = Annotated[Caller, Depends(identified)]
 
 
-async def identify_writer(request: Request, house: House, caller: Reader) -> Caller:
+async def identify_writer(request: Request, house: Server, caller: ReadAccess) -> Caller:
     """Let somebody in who may change something."""
     if not caller.may_write:
         await _refuse(request, house, caller)
     return caller
 
 
-async def identify_admin(request: Request, house: House, caller: Reader) -> Caller:
+async def identify_admin(request: Request, house: Server, caller: ReadAccess) -> Caller:
     """Let somebody in who may look after keys."""
     if caller.role != "admin":
         await _refuse(request, house, caller)
     return caller
 
 
-Writer = Annotated[Caller, Depends(identify_writer)]
+WriteAccess = Annotated[Caller, Depends(identify_writer)]
 Admin = Annotated[Caller, Depends(identify_admin)]
 
 
-async def _refuse(request: Request, house: House, caller: Caller) -> None:
+async def _refuse(request: Request, house: Server, caller: Caller) -> None:
     action = f"{request.method} {request.url.path}"
     name = request_id(request)
     await house.audit(caller, action[:200], outcome="forbidden", request=name)
-    raise RefusedError(f"the role {caller.role!r} may not do this", why="forbidden")
+    raise RequestRejectedError(f"the role {caller.role!r} may not do this", why="forbidden")

@@ -6,8 +6,8 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 
 from assay.contracts.errors import AssayError
-from assay.server.api.dependencies import House
-from assay.server.app_state import Hosting
+from assay.server.api.dependencies import Server
+from assay.server.app_state import ServerState
 from assay.server.services.health import PARTS
 
 router = APIRouter(tags=["operations"])
@@ -46,7 +46,7 @@ async def is_alive() -> Alive:
 
 
 @router.get("/readyz", responses=_UNREADY, response_model_exclude_none=True)
-async def is_ready(request: Request, response: Response, house: House) -> Readiness:
+async def is_ready(request: Request, response: Response, house: Server) -> Readiness:
     """Check the database, the executor and the model.
 
     503 while the service ends, and if the database or the executor fails.
@@ -66,7 +66,7 @@ async def is_ready(request: Request, response: Response, house: House) -> Readin
     )
 
 
-async def _is_admin(request: Request, house: Hosting) -> bool:
+async def _is_admin(request: Request, house: ServerState) -> bool:
     try:
         caller = await house.access.identify(request.headers.get("authorization", ""))
     except AssayError:

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from assay.server.api.dependencies import Admin, House
+from assay.server.api.dependencies import Admin, Server
 from assay.server.api.field_types import Line
 from assay.server.api.problems import documented, request_id
 from assay.server.auth import NewKey
@@ -17,7 +17,7 @@ KeyId = Annotated[str, Path(pattern=r"^[0-9a-f]{12}$", examples=["3f9a1c0b7d2e"]
 _MOST = 2**53
 
 
-class KeyWish(BaseModel):
+class KeyRequest(BaseModel):
     """A key to make."""
 
     model_config = ConfigDict(extra="forbid")
@@ -101,14 +101,16 @@ class AuditQuery(BaseModel):
 
 
 @router.get("/keys")
-async def list_keys(house: House, caller: Admin) -> KeyList:
+async def list_keys(house: Server, caller: Admin) -> KeyList:
     """List keys, without the keys themselves."""
     del caller
     return KeyList(keys=[KeyShape(**_fields(key)) for key in await house.keys.list()])
 
 
 @router.post("/keys", status_code=201)
-async def create_key(request: Request, house: House, caller: Admin, wish: KeyWish) -> NewKeyShape:
+async def create_key(
+    request: Request, house: Server, caller: Admin, wish: KeyRequest
+) -> NewKeyShape:
     """Make a key. As soon as there is one, nobody gets in without."""
     wanted = wish.model_copy(update={"user": wish.user or wish.name})
     record, key = await house.keys.create(NewKey(**wanted.model_dump()))
@@ -117,7 +119,7 @@ async def create_key(request: Request, house: House, caller: Admin, wish: KeyWis
 
 
 @router.delete("/keys/{key_id}", status_code=204, responses=documented(404))
-async def revoke_key(request: Request, house: House, caller: Admin, key_id: KeyId) -> None:
+async def revoke_key(request: Request, house: Server, caller: Admin, key_id: KeyId) -> None:
     """Revoke a key: it works no more, and streams that were opened with it end."""
     await house.keys.revoke(key_id)
     await house.audit(caller, "key.revoke", key_id, request=request_id(request))
@@ -126,7 +128,7 @@ async def revoke_key(request: Request, house: House, caller: Admin, key_id: KeyI
 
 @router.get("/audit")
 async def read_audit(
-    house: House,
+    house: Server,
     caller: Admin,
     asked: Annotated[AuditQuery, Query()],
 ) -> AuditList:

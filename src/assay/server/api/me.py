@@ -6,8 +6,8 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 
 from assay.models.discover_servers import SURVEY_HEADER
-from assay.models.resolve import survey
-from assay.server.api.dependencies import House, Reader
+from assay.models.resolve import list_available
+from assay.server.api.dependencies import ReadAccess, Server
 from assay.server.api.problems import documented, documented_openai
 
 router = APIRouter(prefix="/v1", tags=["about"], responses=documented())
@@ -59,7 +59,7 @@ class ModelList(BaseModel):
 
 
 @router.get("/me")
-async def who_am_i(house: House, caller: Reader) -> Me:
+async def who_am_i(house: Server, caller: ReadAccess) -> Me:
     """Show who asks, what they may use, and what they have used today."""
     used, quota = await house.quotas.used(caller), caller.quota
     return Me(
@@ -83,12 +83,12 @@ async def who_am_i(house: House, caller: Reader) -> Me:
 
 
 @router.get("/models", responses=documented_openai())
-async def list_models(request: Request, house: House, caller: Reader) -> ModelList:
+async def list_models(request: Request, house: Server, caller: ReadAccess) -> ModelList:
     """List who can be asked, as OpenAI's API does; `assay` is the model of the settings."""
     del caller
     settings = house.settings
     names = list(settings.serve.models)
     if not names and SURVEY_HEADER not in request.headers:
-        names = [one.name for one in await survey(settings.models) if one.usable]
+        names = [one.name for one in await list_available(settings.models) if one.usable]
     ids = ["assay", *(f"assay:{name}" for name in dict.fromkeys(names))]
     return ModelList(data=[ModelShape(id=one) for one in ids])

@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 
 from assay.contracts.jsonable import jsonable
 from assay.memory.snippets import SkillRecord
-from assay.server.api.dependencies import House, Reader, Writer
+from assay.server.api.dependencies import ReadAccess, Server, WriteAccess
 from assay.server.api.problems import documented, request_id
 from assay.server.api.schemas.sessions import text_of
 from assay.server.services.memory_service import Remembered
@@ -50,8 +50,8 @@ class MemoryStats(BaseModel):
 
 @router.get("")
 async def list_memory(
-    house: House,
-    caller: Reader,
+    house: Server,
+    caller: ReadAccess,
     query: Annotated[str, Query(max_length=1000)] = "",
     limit: Annotated[int, Query(ge=1, le=200)] = 20,
 ) -> MemoryList:
@@ -61,21 +61,21 @@ async def list_memory(
 
 
 @router.get("/stats")
-async def memory_stats(house: House, caller: Reader) -> MemoryStats:
+async def memory_stats(house: Server, caller: ReadAccess) -> MemoryStats:
     """Count what is remembered, and what came of it."""
     known = asdict(await house.memories.stats(caller.user))
     return MemoryStats(**{name: known[name] for name in MemoryStats.model_fields})
 
 
 @router.get("/{record_id}")
-async def show_memory(house: House, caller: Reader, record_id: RecordId) -> MemoryShape:
+async def show_memory(house: Server, caller: ReadAccess, record_id: RecordId) -> MemoryShape:
     """Show one failure or helper."""
     return _shape(await house.memories.find(caller.user, record_id))
 
 
 @router.delete("/{record_id}", status_code=204)
 async def forget_memory(
-    request: Request, house: House, caller: Writer, record_id: RecordId
+    request: Request, house: Server, caller: WriteAccess, record_id: RecordId
 ) -> None:
     """Forget one for good."""
     await house.memories.forget(caller.user, record_id)

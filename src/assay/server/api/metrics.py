@@ -8,13 +8,13 @@ from fastapi import APIRouter, Request, Response
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from assay.contracts.chat import CellBegan, CellEnded, DialogueEvent, ToolUsed, TurnEnded
+from assay.contracts.chat import CellEnded, CellStarted, ChatEvent, ToolUsed, TurnEnded
 from assay.contracts.events import ModelReplied, RunEnded, RunEvent, Verified
 from assay.contracts.messages import Usage
-from assay.server.api.dependencies import House, Reader
-from assay.server.api.middleware import Answered
+from assay.server.api.dependencies import ReadAccess, Server
+from assay.server.api.middleware import RequestCompleted
 from assay.server.api.problems import documented
-from assay.server.app_state import Hosting
+from assay.server.app_state import ServerState
 
 router = APIRouter(tags=["operations"])
 
@@ -60,17 +60,17 @@ class Metrics:
     def _histogram(self, name: str, about: str, *labels: str) -> Histogram:
         return Histogram(name, about, labels, buckets=_BUCKETS_S, registry=self.registry)
 
-    def answered(self, answered: Answered) -> None:
+    def answered(self, answered: RequestCompleted) -> None:
         """Count a request."""
         route = answered.route or "none"
         self._requests.labels(answered.method, route, str(answered.status)).inc()
         self._seconds.labels(route).observe(answered.duration_s)
 
-    def dialogue_event(self, session: str, event: DialogueEvent) -> None:
+    def dialogue_event(self, session: str, event: ChatEvent) -> None:
         """Count what happens in conversations."""
         del session
         match event:
-            case CellBegan() | ToolUsed():
+            case CellStarted() | ToolUsed():
                 self._use(event.usage)
             case CellEnded():
                 self._cells.labels("failed" if event.failed else "succeeded").inc()
@@ -95,7 +95,7 @@ class Metrics:
             case _:
                 pass
 
-    def look_at(self, hosting: Hosting) -> None:
+    def look_at(self, hosting: ServerState) -> None:
         """Read how many there are of what comes and goes."""
         self._open.set(hosting.conversations.open_count)
         self._busy.set(hosting.conversations.busy_count)
@@ -123,7 +123,7 @@ _TEXT: Final[dict[int | str, dict[str, Any]]] = {
 
 
 @router.get("/metrics", response_class=Response, responses={**documented(), **_TEXT})
-async def read_metrics(request: Request, house: House, caller: Reader) -> Response:
+async def read_metrics(request: Request, house: Server, caller: ReadAccess) -> Response:
     """Read all numbers, in the format of Prometheus."""
     del caller
     metrics: Metrics = request.app.state.metrics

@@ -43,7 +43,7 @@ _HEADERS: Final = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GuardRules:
+class GuardConfig:
     """What a request has to be like."""
 
     names: tuple[str, ...]
@@ -58,7 +58,7 @@ class GuardRules:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answered:
+class RequestCompleted:
     """A request and how it was answered, to be counted and traced."""
 
     method: str
@@ -74,15 +74,15 @@ Identify = Callable[[Headers, Scope], Awaitable[Caller]]
 """Returns who sends a request; raises `AssayError` if nobody may who sends these headers."""
 
 
-class Guard:
+class RequestGuard:
     """Wraps the application."""
 
     def __init__(
         self,
         app: ASGIApp,
-        rules: GuardRules,
+        rules: GuardConfig,
         identify: Identify,
-        on_answered: Callable[[Answered], None],
+        on_answered: Callable[[RequestCompleted], None],
     ) -> None:
         self._app = app
         self._identify = identify
@@ -188,7 +188,7 @@ class Guard:
         route: Any = scope.get("route")
         template = str(getattr(route, "path", "")) if route else ""
         self._on_answered(
-            Answered(
+            RequestCompleted(
                 method=scope["method"],
                 route=template,
                 status=status,
@@ -216,7 +216,7 @@ class _Exchange:
     """One request and its answer, with an eye on size and time."""
 
     def __init__(
-        self, scope: Scope, receive: Receive, send: Send, rules: GuardRules, name: str
+        self, scope: Scope, receive: Receive, send: Send, rules: GuardConfig, name: str
     ) -> None:
         self._receive = receive
         self._send = send
@@ -258,7 +258,7 @@ class _Exchange:
             raise _TooSlow
 
 
-def body_limit(scope: Scope, rules: GuardRules) -> int:
+def body_limit(scope: Scope, rules: GuardConfig) -> int:
     """Return how many bytes a request may have."""
     upload = scope["method"] == "PUT" and "/files/" in scope["path"]
     return rules.upload_bytes if upload else rules.body_bytes

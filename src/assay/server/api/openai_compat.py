@@ -20,7 +20,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from assay.contracts.chat_history import Turn
 from assay.contracts.messages import Usage
-from assay.server.api.dependencies import House, Writer
+from assay.server.api.dependencies import Server, WriteAccess
 from assay.server.api.field_types import writable
 from assay.server.api.openai_text import Telling, whole_text
 from assay.server.api.problems import (
@@ -32,10 +32,10 @@ from assay.server.api.problems import (
     turn_fault,
 )
 from assay.server.api.sse import EVENT
-from assay.server.app_state import Hosting
+from assay.server.app_state import ServerState
 from assay.server.db.models import Caller
-from assay.server.errors import RefusedError
-from assay.server.services.chat_service import Begun, difference
+from assay.server.errors import RequestRejectedError
+from assay.server.services.chat_service import TurnHandle, difference
 from assay.server.services.shared_resources import check_usable
 
 router = APIRouter(prefix="/v1/chat", tags=["chat"])
@@ -144,8 +144,8 @@ def check_supported(asked: CompletionRequest) -> None:
             raise _unsupported(name, f"this value of `{name}` is not supported")
 
 
-def _unsupported(param: str, message: str) -> RefusedError:
-    return RefusedError(message, why="unsupported", param=param)
+def _unsupported(param: str, message: str) -> RequestRejectedError:
+    return RequestRejectedError(message, why="unsupported", param=param)
 
 
 _FINE: Final[Mapping[str, Callable[[Any], bool]]] = {
@@ -168,11 +168,11 @@ _FINE: Final[Mapping[str, Callable[[Any], bool]]] = {
 class _Going:
     """A turn under way for a front end."""
 
-    house: Hosting
+    house: ServerState
     caller: Caller
     asked: CompletionRequest
     session_id: str
-    begun: Begun
+    begun: TurnHandle
     id: str
     said: tuple[tuple[str, str], ...]
     """The conversation up to and with the last message."""
@@ -197,7 +197,7 @@ class _Going:
     },
 )
 async def complete(
-    request: Request, house: House, caller: Writer, asked: CompletionRequest
+    request: Request, house: Server, caller: WriteAccess, asked: CompletionRequest
 ) -> Completion | StreamingResponse:
     """Answer the last message of a conversation, with cells and their output in between."""
     check_supported(asked)
@@ -248,7 +248,7 @@ async def complete(
 
 async def _session(
     request: Request,
-    house: Hosting,
+    house: ServerState,
     caller: Caller,
     asked: CompletionRequest,
     said: tuple[tuple[str, str], ...],

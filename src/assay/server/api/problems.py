@@ -29,7 +29,7 @@ from assay.contracts.errors import (
     WorkspaceError,
     WorkspaceFileNotFoundError,
 )
-from assay.server.errors import Refusal, RefusedError
+from assay.server.errors import Refusal, RequestRejectedError
 
 _LOG: Final = logging.getLogger("assay.http")
 MEDIA_TYPE: Final = "application/problem+json"
@@ -223,7 +223,7 @@ def _answer(request: Request, fault: Fault) -> Response:
 
 def fault_of(error: AssayError, *, for_admin: bool) -> Fault:
     """Translate an error; only admins are told of hosts, ports and files of the server."""
-    if isinstance(error, RefusedError):
+    if isinstance(error, RequestRejectedError):
         return Fault(
             status=_REFUSALS[error.why],
             kind=error.why,

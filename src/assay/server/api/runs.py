@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from assay.api import effort_of
 from assay.runs.request import Commission
-from assay.server.api.dependencies import House, Reader, Writer
+from assay.server.api.dependencies import ReadAccess, Server, WriteAccess
 from assay.server.api.field_types import FilePath, Name, workspace_path
 from assay.server.api.problems import documented, request_id
 from assay.server.api.schemas.runs import (
@@ -25,12 +25,12 @@ from assay.server.api.sse import (
     After,
     EventStream,
     Follow,
-    Following,
     LastEventId,
+    SseSubscription,
     place_of,
     stream,
 )
-from assay.server.app_state import Hosting
+from assay.server.app_state import ServerState
 from assay.server.db.models import UNFINISHED, Caller, Page
 from assay.server.errors import not_found
 from assay.server.services.run_service import Wanted
@@ -42,8 +42,8 @@ router = APIRouter(prefix="/v1/runs", tags=["runs"], responses=documented(404))
 
 @router.get("")
 async def list_runs(
-    house: House,
-    caller: Reader,
+    house: Server,
+    caller: ReadAccess,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
     before: Annotated[float | None, Query(allow_inf_nan=False)] = None,
 ) -> RunList:
@@ -53,7 +53,9 @@ async def list_runs(
 
 
 @router.post("", status_code=201)
-async def create_run(request: Request, house: House, caller: Writer, new: NewRun) -> RunDetails:
+async def create_run(
+    request: Request, house: Server, caller: WriteAccess, new: NewRun
+) -> RunDetails:
     """Have a goal carried out, on files that are sent along."""
     model = await check_usable(new.model, caller, house.settings)
     commission = _commission(house, caller, new, model or house.settings.models.default)
@@ -64,20 +66,22 @@ async def create_run(request: Request, house: House, caller: Writer, new: NewRun
 
 
 @router.get("/{run_id}")
-async def show_run(house: House, caller: Reader, run_id: Name) -> RunDetails:
+async def show_run(house: Server, caller: ReadAccess, run_id: Name) -> RunDetails:
     """Show a run: its plan, its attempts, its tests over attempts, what it took."""
     return await _details(house, caller, run_id)
 
 
 @router.delete("/{run_id}", status_code=204, responses=documented(404, 409))
-async def delete_run(request: Request, house: House, caller: Writer, run_id: Name) -> None:
+async def delete_run(request: Request, house: Server, caller: WriteAccess, run_id: Name) -> None:
     """Remove a run that is not being worked on, and all that was kept of it."""
     await house.runs.delete(caller.user, run_id)
     await house.audit(caller, "run.delete", run_id, request=request_id(request))
 
 
 @router.post("/{run_id}/cancel", status_code=202)
-async def cancel_run(request: Request, house: House, caller: Writer, run_id: Name) -> Cancelled:
+async def cancel_run(
+    request: Request, house: Server, caller: WriteAccess, run_id: Name
+) -> Cancelled:
     """Stop a run. What it has reached is kept, and it can be resumed."""
     cancelled = await house.runs.cancel(caller.user, run_id)
     await house.audit(caller, "run.cancel", run_id, request=request_id(request))
@@ -85,7 +89,9 @@ async def cancel_run(request: Request, house: House, caller: Writer, run_id: Nam
 
 
 @router.post("/{run_id}/resume", status_code=202, responses=documented(404, 409))
-async def resume_run(request: Request, house: House, caller: Writer, run_id: Name) -> RunShape:
+async def resume_run(
+    request: Request, house: Server, caller: WriteAccess, run_id: Name
+) -> RunShape:
     """Go on with a run that stopped; nothing is asked of a model twice."""
     row = await house.runs.resume(caller, run_id)
     await house.audit(caller, "run.resume", run_id, request=request_id(request))
@@ -96,8 +102,8 @@ async def resume_run(request: Request, house: House, caller: Writer, run_id: Nam
     "/{run_id}/events", response_class=EventStream, responses={**documented(404), **STREAMED}
 )
 async def follow_run(
-    house: House,
-    caller: Reader,
+    house: Server,
+    caller: ReadAccess,
     run_id: Name,
     after: After = None,
     follow: Follow = True,  # noqa: FBT002 - a word of the query
@@ -109,7 +115,7 @@ async def follow_run(
     feed = await opening.__aenter__()
     # Asked again: it may have ended before somebody listened.
     ended = partial(_has_ended, house, caller, run_id)
-    following = Following(
+    following = SseSubscription(
         opening=opening,
         feed=feed,
         after=place_of(after, last_event_id),
@@ -121,14 +127,14 @@ async def follow_run(
 
 
 @router.get("/{run_id}/diff")
-async def show_diff(house: House, caller: Reader, run_id: Name) -> DiffShape:
+async def show_diff(house: Server, caller: ReadAccess, run_id: Name) -> DiffShape:
     """Show what a run has changed so far."""
     row = await house.runs.find(caller.user, run_id)
     return DiffShape(diff=text_of(await house.runs.diff(row)))
 
 
 @router.get("/{run_id}/files")
-async def list_files(house: House, caller: Reader, run_id: Name) -> FileList:
+async def list_files(house: Server, caller: ReadAccess, run_id: Name) -> FileList:
     """List the files of a run as they are now: of the accepted or best state after its end."""
     row = await house.runs.find(caller.user, run_id)
     tree = await house.runs.tree(row)
@@ -141,7 +147,7 @@ async def list_files(house: House, caller: Reader, run_id: Name) -> FileList:
 
 
 @router.get("/{run_id}/files/{path:path}", response_class=Response)
-async def get_file(house: House, caller: Reader, run_id: Name, path: FilePath) -> Response:
+async def get_file(house: Server, caller: ReadAccess, run_id: Name, path: FilePath) -> Response:
     """Fetch a file of a run."""
     row = await house.runs.find(caller.user, run_id)
     place = workspace_path(path)
@@ -153,7 +159,7 @@ async def get_file(house: House, caller: Reader, run_id: Name, path: FilePath) -
 
 
 @router.get("/{run_id}/certificate", response_class=Response)
-async def get_certificate(house: House, caller: Reader, run_id: Name) -> Response:
+async def get_certificate(house: Server, caller: ReadAccess, run_id: Name) -> Response:
     """Fetch the certificate of an accepted run; `assay verify` proves it again."""
     row = await house.runs.find(caller.user, run_id)
     content = await house.runs.certificate(row)
@@ -161,18 +167,18 @@ async def get_certificate(house: House, caller: Reader, run_id: Name) -> Respons
     return Response(content, media_type="application/json", headers={"content-disposition": name})
 
 
-async def _details(house: Hosting, caller: Caller, run_id: str) -> RunDetails:
+async def _details(house: ServerState, caller: Caller, run_id: str) -> RunDetails:
     row = await house.runs.find(caller.user, run_id)
     asked = await house.runs.asked(row)
     return details_of(row, await house.runs.progress(row), asked)
 
 
-async def _has_ended(house: Hosting, caller: Caller, run_id: str) -> bool:
+async def _has_ended(house: ServerState, caller: Caller, run_id: str) -> bool:
     row = await house.store.run(caller.user, run_id)
     return row is None or row.status not in UNFINISHED
 
 
-def _commission(house: Hosting, caller: Caller, new: NewRun, model: str) -> Commission:
+def _commission(house: ServerState, caller: Caller, new: NewRun, model: str) -> Commission:
     settings, budget = house.settings, new.budget
     usual, caps = effort_of(settings), settings.models.budget
     return Commission(

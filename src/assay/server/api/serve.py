@@ -11,16 +11,16 @@ import anyio
 import uvicorn
 from starlette.types import ASGIApp
 
-from assay.asyncx.listen import QuietServer, is_loopback, listen, url_of
-from assay.contracts.chat import DialogueEvent
+from assay.asyncx.listen import EmbeddedServer, is_loopback, listen, url_of
+from assay.contracts.chat import ChatEvent
 from assay.contracts.errors import UsageError
 from assay.contracts.events import RunEvent
 from assay.server.api.app import create_app, guarded
 from assay.server.api.metrics import Metrics
-from assay.server.api.middleware import Answered
-from assay.server.api.slow_client import Connections, impatient
+from assay.server.api.middleware import RequestCompleted
+from assay.server.api.slow_client import Connections, with_header_timeout
 from assay.server.api.tracing import Tracing, open_tracing
-from assay.server.app_state import Hosting, open_hosting
+from assay.server.app_state import ServerState, open_server
 from assay.server.db.store import open_store
 from assay.settings.load import Settings
 
@@ -30,13 +30,13 @@ _SELDOM: Final = 1000
 """Passes over what is younger, before one over everything."""
 
 
-class Watchers:
+class ObserverGroup:
     """Tells everybody who watches."""
 
     def __init__(self, *watchers: Metrics | Tracing) -> None:
         self._watchers = watchers
 
-    def dialogue_event(self, session: str, event: DialogueEvent) -> None:
+    def dialogue_event(self, session: str, event: ChatEvent) -> None:
         for watcher in self._watchers:
             watcher.dialogue_event(session, event)
 
@@ -44,7 +44,7 @@ class Watchers:
         for watcher in self._watchers:
             watcher.run_event(run, event)
 
-    def answered(self, answered: Answered) -> None:
+    def answered(self, answered: RequestCompleted) -> None:
         for watcher in self._watchers:
             watcher.answered(answered)
 
@@ -66,8 +66,8 @@ async def serve(settings: Settings, announce: Announce) -> None:
     traced = open_tracing(settings.serve.otlp_endpoint, content=settings.serve.trace_content)
     with taken, traced as tracing:
         metrics = Metrics()
-        watchers = Watchers(metrics, *([tracing] if tracing else []))
-        async with open_hosting(settings, open_to_local=open_to_local, watcher=watchers) as hosting:
+        watchers = ObserverGroup(metrics, *([tracing] if tracing else []))
+        async with open_server(settings, open_to_local=open_to_local, watcher=watchers) as hosting:
             app = guarded(create_app(hosting, metrics), watchers.answered)
             announce(url_of(taken), hosting.backend)
             await _answer(hosting, app, metrics, taken)
@@ -92,14 +92,16 @@ async def check_reachable(settings: Settings) -> None:
             )
 
 
-async def _answer(hosting: Hosting, app: ASGIApp, metrics: Metrics, taken: socket.socket) -> None:
+async def _answer(
+    hosting: ServerState, app: ASGIApp, metrics: Metrics, taken: socket.socket
+) -> None:
     serve = hosting.settings.serve
     connections = Connections(
         most=serve.connections, most_per_address=serve.connections_per_address
     )
     config = uvicorn.Config(
         app,
-        http=impatient(serve.patience_s, connections),
+        http=with_header_timeout(serve.patience_s, connections),
         lifespan="off",
         log_config=None,
         access_log=False,
@@ -108,7 +110,7 @@ async def _answer(hosting: Hosting, app: ASGIApp, metrics: Metrics, taken: socke
         timeout_graceful_shutdown=max(1, round(serve.drain_s)),
         ws="none",
     )
-    server = QuietServer(config)
+    server = EmbeddedServer(config)
     _spare_the_collector()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_end_on_signal, server, hosting)
@@ -128,7 +130,7 @@ def _spare_the_collector() -> None:
     gc.set_threshold(young, middle, _SELDOM)
 
 
-async def _end_on_signal(server: uvicorn.Server, hosting: Hosting) -> None:
+async def _end_on_signal(server: uvicorn.Server, hosting: ServerState) -> None:
     async with anyio.create_task_group() as tasks:
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
             async for _ in signals:
@@ -139,7 +141,7 @@ async def _end_on_signal(server: uvicorn.Server, hosting: Hosting) -> None:
                 tasks.start_soon(_drain, server, hosting)
 
 
-async def _drain(server: uvicorn.Server, hosting: Hosting) -> None:
+async def _drain(server: uvicorn.Server, hosting: ServerState) -> None:
     """Let turns come to their end, then answer no more."""
     await hosting.drain()
     server.should_exit = True

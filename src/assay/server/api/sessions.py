@@ -11,7 +11,7 @@ from fastapi.responses import FileResponse
 
 from assay.contracts.chat import CellEnded, Exhibit
 from assay.contracts.chat_history import history_of
-from assay.server.api.dependencies import House, Reader, Writer
+from assay.server.api.dependencies import ReadAccess, Server, WriteAccess
 from assay.server.api.field_types import FilePath, Name, workspace_path
 from assay.server.api.problems import documented, request_id
 from assay.server.api.schemas.sessions import (
@@ -21,9 +21,9 @@ from assay.server.api.schemas.sessions import (
     FileList,
     FileShape,
     LoadedFile,
+    MessageRequest,
     NewSession,
-    NewTitle,
-    Said,
+    RenameRequest,
     SessionList,
     SessionShape,
     TurnBegun,
@@ -34,8 +34,8 @@ from assay.server.api.sse import (
     After,
     EventStream,
     Follow,
-    Following,
     LastEventId,
+    SseSubscription,
     place_of,
     stream,
 )
@@ -58,7 +58,7 @@ Before = Annotated[
 
 @router.get("")
 async def list_sessions(
-    house: House, caller: Reader, limit: Limit = 50, before: Before = None
+    house: Server, caller: ReadAccess, limit: Limit = 50, before: Before = None
 ) -> SessionList:
     """List conversations, the one used last first."""
     rows = await house.conversations.list(caller.user, Page(limit=limit, before=before))
@@ -67,7 +67,7 @@ async def list_sessions(
 
 @router.post("", status_code=201)
 async def create_session(
-    request: Request, house: House, caller: Writer, new: NewSession
+    request: Request, house: Server, caller: WriteAccess, new: NewSession
 ) -> SessionShape:
     """Begin a conversation."""
     model = await check_usable(new.model, caller, house.settings)
@@ -77,14 +77,14 @@ async def create_session(
 
 
 @router.get("/{session_id}")
-async def show_session(house: House, caller: Reader, session_id: Name) -> SessionShape:
+async def show_session(house: Server, caller: ReadAccess, session_id: Name) -> SessionShape:
     """Show one conversation."""
     return SessionShape.of(await house.conversations.find(caller.user, session_id))
 
 
 @router.patch("/{session_id}")
 async def rename_session(
-    house: House, caller: Writer, session_id: Name, new: NewTitle
+    house: Server, caller: WriteAccess, session_id: Name, new: RenameRequest
 ) -> SessionShape:
     """Call a conversation something else."""
     row = await house.conversations.rename(caller.user, session_id, new.title)
@@ -92,28 +92,32 @@ async def rename_session(
 
 
 @router.delete("/{session_id}", status_code=204, responses=documented(404, 409))
-async def delete_session(request: Request, house: House, caller: Writer, session_id: Name) -> None:
+async def delete_session(
+    request: Request, house: Server, caller: WriteAccess, session_id: Name
+) -> None:
     """Remove a conversation with all its files."""
     await house.conversations.delete(caller.user, session_id)
     await house.audit(caller, "session.delete", session_id, request=request_id(request))
 
 
 @router.post("/{session_id}/turns", status_code=202, responses=documented(404, 409))
-async def begin_turn(house: House, caller: Writer, session_id: Name, said: Said) -> TurnBegun:
+async def begin_turn(
+    house: Server, caller: WriteAccess, session_id: Name, said: MessageRequest
+) -> TurnBegun:
     """Say something. The answer comes with the events of the session."""
     begun = await house.conversations.begin_turn(caller, session_id, said.message)
     return TurnBegun(session_id=session_id, turn=begun.turn)
 
 
 @router.post("/{session_id}/cancel", status_code=202)
-async def cancel_turn(house: House, caller: Writer, session_id: Name) -> Cancelled:
+async def cancel_turn(house: Server, caller: WriteAccess, session_id: Name) -> Cancelled:
     """End the turn that is under way; the session lives on."""
     ended = await house.conversations.interrupt(caller.user, session_id)
     return Cancelled(cancelled=ended)
 
 
 @router.post("/{session_id}/undo", responses=documented(404, 409))
-async def undo_turn(house: House, caller: Writer, session_id: Name) -> Undone:
+async def undo_turn(house: Server, caller: WriteAccess, session_id: Name) -> Undone:
     """Take the last turn back, and what its code did."""
     undone = await house.conversations.undo(caller.user, session_id)
     return Undone(turn=undone.turn)
@@ -123,8 +127,8 @@ async def undo_turn(house: House, caller: Writer, session_id: Name) -> Undone:
     "/{session_id}/events", response_class=EventStream, responses={**documented(404), **STREAMED}
 )
 async def follow_session(
-    house: House,
-    caller: Reader,
+    house: Server,
+    caller: ReadAccess,
     session_id: Name,
     after: After = None,
     follow: Follow = True,  # noqa: FBT002 - a word of the query
@@ -135,12 +139,14 @@ async def follow_session(
     feed = await opening.__aenter__()
     place = place_of(after, last_event_id)
     watched = house.streams.opened(caller)
-    following = Following(opening=opening, feed=feed, after=place, follow=follow, watched=watched)
+    following = SseSubscription(
+        opening=opening, feed=feed, after=place, follow=follow, watched=watched
+    )
     return stream(following)
 
 
 @router.get("/{session_id}/files")
-async def list_files(house: House, caller: Reader, session_id: Name) -> FileList:
+async def list_files(house: Server, caller: ReadAccess, session_id: Name) -> FileList:
     """List the files that were put into the workspace."""
     home = await house.conversations.folder(caller.user, session_id) / FILES
     return FileList(files=await to_thread.run_sync(_files_in, home))
@@ -158,7 +164,7 @@ async def list_files(house: House, caller: Reader, session_id: Name) -> FileList
     },
 )
 async def put_file(
-    request: Request, house: House, caller: Writer, session_id: Name, path: FilePath
+    request: Request, house: Server, caller: WriteAccess, session_id: Name, path: FilePath
 ) -> LoadedFile:
     """Put a file into the workspace, where the code of the conversation finds it."""
     place = workspace_path(path)
@@ -168,14 +174,14 @@ async def put_file(
 
 
 @router.get("/{session_id}/files/{path:path}", response_class=FileResponse)
-async def get_file(house: House, caller: Reader, session_id: Name, path: FilePath) -> Response:
+async def get_file(house: Server, caller: ReadAccess, session_id: Name, path: FilePath) -> Response:
     """Fetch a file that was put into the workspace."""
     home = await house.conversations.folder(caller.user, session_id) / FILES
     return await _attached(home, workspace_path(path))
 
 
 @router.get("/{session_id}/artifacts")
-async def list_artifacts(house: House, caller: Reader, session_id: Name) -> ArtifactList:
+async def list_artifacts(house: Server, caller: ReadAccess, session_id: Name) -> ArtifactList:
     """List the figures, tables and files that came out of a conversation."""
     folder = await house.conversations.folder(caller.user, session_id)
     made = await to_thread.run_sync(_artifacts_of, folder)
@@ -183,7 +189,9 @@ async def list_artifacts(house: House, caller: Reader, session_id: Name) -> Arti
 
 
 @router.get("/{session_id}/artifacts/{name}", response_class=FileResponse)
-async def get_artifact(house: House, caller: Reader, session_id: Name, name: FilePath) -> Response:
+async def get_artifact(
+    house: Server, caller: ReadAccess, session_id: Name, name: FilePath
+) -> Response:
     """Fetch one. Pictures can be shown as they are, anything else only saved."""
     folder = await house.conversations.folder(caller.user, session_id)
     response = await _attached(folder / ARTIFACTS, workspace_path(name))
@@ -197,8 +205,8 @@ async def get_artifact(house: House, caller: Reader, session_id: Name, name: Fil
 
 @router.get("/{session_id}/export", response_class=Response)
 async def export_session(
-    house: House,
-    caller: Reader,
+    house: Server,
+    caller: ReadAccess,
     session_id: Name,
     format: Annotated[Literal["ipynb", "markdown"], Query()] = "ipynb",  # noqa: A002 - a word of the query
 ) -> Response:

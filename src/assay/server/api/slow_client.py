@@ -47,7 +47,7 @@ class Connections:
             del self.by_address[address]
 
 
-def impatient(patience_s: float, connections: Connections) -> type[HttpToolsProtocol]:
+def with_header_timeout(patience_s: float, connections: Connections) -> type[HttpToolsProtocol]:
     """Return a protocol that waits so long for the headers of a request, and not longer."""
 
     class Impatient(HttpToolsProtocol):

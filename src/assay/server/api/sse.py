@@ -10,7 +10,7 @@ from anyio.streams.memory import MemoryObjectSendStream
 from fastapi import Header, Query
 from fastapi.responses import StreamingResponse
 
-from assay.server.services.event_stream import Feed, Told
+from assay.server.services.event_stream import Feed, FeedEvent
 
 _EVERY_S: Final = 15.0
 """Between signs of life, so that nothing on the way takes the line for dead."""
@@ -61,7 +61,7 @@ async def never() -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Following:
+class SseSubscription:
     """A feed that was opened before, so that what is not there is said in time."""
 
     opening: AbstractAsyncContextManager[Feed]
@@ -74,20 +74,20 @@ class Following:
     """Asked at the end of the stream, which says so if there is nothing to come."""
 
 
-def stream(following: Following) -> EventStream:
+def stream(following: SseSubscription) -> EventStream:
     """Answer with a feed."""
     return EventStream(_lines(following))
 
 
-async def _lines(following: Following) -> AsyncGenerator[str]:
-    send, receive = anyio.create_memory_object_stream[Told | None](_AHEAD)
+async def _lines(following: SseSubscription) -> AsyncGenerator[str]:
+    send, receive = anyio.create_memory_object_stream[FeedEvent | None](_AHEAD)
     try:
         yield ": assay\n\n"
         with following.watched as watched:
             async with anyio.create_task_group() as tasks, receive:
                 tasks.start_soon(_pump, following, send)
                 while True:
-                    told: Told | None = None
+                    told: FeedEvent | None = None
                     with anyio.move_on_after(_EVERY_S) as waiting:
                         try:
                             told = await receive.receive()
@@ -105,13 +105,13 @@ async def _lines(following: Following) -> AsyncGenerator[str]:
             await following.opening.__aexit__(None, None, None)
 
 
-async def _pump(following: Following, send: MemoryObjectSendStream[Told | None]) -> None:
+async def _pump(following: SseSubscription, send: MemoryObjectSendStream[FeedEvent | None]) -> None:
     events = following.feed.listen(following.after, follow=following.follow)
     async with send, aclosing(events) as heard:
         async for told in heard:
             await send.send(told)
 
 
-def _line(told: Told) -> str:
+def _line(told: FeedEvent) -> str:
     number = f"id: {told.number}\n" if told.number else ""
     return f"{number}event: {told.kind}\ndata: {told.data}\n\n"

@@ -19,13 +19,13 @@ from opentelemetry.trace import Span, SpanKind, StatusCode, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from assay.contracts.chat import (
-    CellBegan,
     CellEnded,
-    DialogueEvent,
+    CellStarted,
+    ChatEvent,
     ModelChosen,
     ToolUsed,
-    TurnBegan,
     TurnEnded,
+    TurnStarted,
 )
 from assay.contracts.events import (
     AttemptStarted,
@@ -37,7 +37,7 @@ from assay.contracts.events import (
     Verified,
 )
 from assay.contracts.messages import Usage
-from assay.server.api.middleware import Answered
+from assay.server.api.middleware import RequestCompleted
 from assay.telemetry import span_names as names
 
 _AGENT: Final = "assay"
@@ -74,7 +74,7 @@ class Tracing:
         """Send what is there."""
         self._provider.shutdown()
 
-    def answered(self, answered: Answered) -> None:
+    def answered(self, answered: RequestCompleted) -> None:
         """Draw a request."""
         now = time.time_ns()
         span = self._tracer.start_span(
@@ -92,18 +92,18 @@ class Tracing:
             span.set_status(StatusCode.ERROR)
         span.end(now)
 
-    def dialogue_event(self, session: str, event: DialogueEvent) -> None:
+    def dialogue_event(self, session: str, event: ChatEvent) -> None:
         """Draw what happens in a conversation."""
         match event:
             case ModelChosen():
                 if len(self._models) >= _MOST_MODELS:
                     self._models.clear()
                 self._models[session] = event.model
-            case TurnBegan():
+            case TurnStarted():
                 under = self._begin(self._models.get(session, ""), {names.CONVERSATION: session})
                 self._turns[session] = under
                 self._tell(under.span, {names.INPUT_MESSAGES: event.message})
-            case CellBegan() | CellEnded() | ToolUsed():
+            case CellStarted() | CellEnded() | ToolUsed():
                 if under := self._turns.get(session):
                     self._step(under, event)
             case TurnEnded():
@@ -156,9 +156,9 @@ class Tracing:
         )
         return _Under(span=span, since_ns=time.time_ns(), model=model, tokens=Usage())
 
-    def _step(self, under: _Under, event: CellBegan | CellEnded | ToolUsed) -> None:
+    def _step(self, under: _Under, event: CellStarted | CellEnded | ToolUsed) -> None:
         match event:
-            case CellBegan():
+            case CellStarted():
                 self._reply(under, event.usage)
             case CellEnded():
                 told = {names.TOOL_ARGUMENTS: event.code, names.TOOL_RESULT: event.observation}

@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from assay.contracts.chat import (
-    CellBegan,
     CellEnded,
-    DialogueEvent,
+    CellStarted,
+    ChatEvent,
     ToolUsed,
-    TurnBegan,
     TurnEnded,
+    TurnStarted,
 )
 from assay.contracts.events import (
     AttemptStarted,
@@ -83,15 +83,15 @@ class TurnAudit:
         self._acting = acting
         self._keep = keep
         self._began = time.monotonic()
-        self._cell: CellBegan | None = None
+        self._cell: CellStarted | None = None
         self._cell_began = 0.0
 
-    def hear(self, event: DialogueEvent) -> None:
+    def hear(self, event: ChatEvent) -> None:
         """Learn what happens in the turn."""
         match event:
-            case TurnBegan():
+            case TurnStarted():
                 self._began = time.monotonic()
-            case CellBegan():
+            case CellStarted():
                 self._cell, self._cell_began = event, time.monotonic()
             case CellEnded():
                 self._cell = None
@@ -114,7 +114,7 @@ class TurnAudit:
             case _:
                 pass
 
-    def _write_cell(self, cell: CellBegan | CellEnded, outcome: str, duration_s: float) -> None:
+    def _write_cell(self, cell: CellStarted | CellEnded, outcome: str, duration_s: float) -> None:
         self._write(
             "cell.run",
             outcome,
@@ -127,11 +127,11 @@ class TurnAudit:
         self._keep(self._acting.entry(action, outcome, **more))
 
 
-def cut_off(events: Iterable[DialogueEvent], turn: int, acting: Acting) -> list[AuditEntry]:
+def cut_off(events: Iterable[ChatEvent], turn: int, acting: Acting) -> list[AuditEntry]:
     """Return the entries of a turn that the end of the process has cut off."""
-    running: CellBegan | None = None
+    running: CellStarted | None = None
     for event in events:
-        if isinstance(event, CellBegan) and event.turn == turn:
+        if isinstance(event, CellStarted) and event.turn == turn:
             running = event
         elif isinstance(event, CellEnded) and event.turn == turn:
             running = None

@@ -13,14 +13,14 @@ import anyio
 import anyio.abc
 from anyio import to_thread
 
-from assay.chat.open_session import Company, Conversation, Shared, open_conversation
+from assay.chat.open_session import ChatCallbacks, Conversation, Shared, open_conversation
 from assay.contracts.chat import (
-    CellBegan,
-    DialogueEvent,
+    CellStarted,
+    ChatEvent,
     FileLoaded,
     ToolUsed,
-    TurnBegan,
     TurnEnded,
+    TurnStarted,
     TurnUndone,
     is_passing,
 )
@@ -31,20 +31,20 @@ from assay.contracts.ports import Model
 from assay.server.db.database import Statements
 from assay.server.db.models import Caller, Hold, Page, SessionRow
 from assay.server.db.store import Store, count_usage
-from assay.server.errors import RefusedError, not_found
+from assay.server.errors import RequestRejectedError, not_found
 from assay.server.services.audit_log import Acting, TurnAudit, cut_off, keeper
 from assay.server.services.event_stream import Feed
 from assay.server.services.event_streams import FeedKey, Feeds
 from assay.server.services.quotas import Quotas
 from assay.server.services.reservations import drop_abandoned, settle
-from assay.server.services.session_worker import Order, Talk
+from assay.server.services.session_worker import Job, SessionWorker
 from assay.server.services.user_dirs import settings_of
 from assay.settings.load import Settings
 from assay.storage.chat_log import SessionRecord
 from assay.storage.chat_store import Session, SessionStore
 
 T = TypeVar("T")
-Listener = Callable[[str, DialogueEvent], None]
+Listener = Callable[[str, ChatEvent], None]
 """Told of every event, with the id of its session."""
 
 _LOG: Final = logging.getLogger(__name__)
@@ -54,11 +54,11 @@ _CUT_OFF: Final = "The service ended while this turn was under way."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Begun:
+class TurnHandle:
     """A turn that is under way."""
 
     turn: int
-    order: Order[TurnEnded]
+    order: Job[TurnEnded]
     conversation: Conversation
     before: Usage
     """What the session had taken until then."""
@@ -74,7 +74,7 @@ class Begun:
 class _Held:
     """A turn to be taken, with what is reserved for it."""
 
-    talk: Talk
+    talk: SessionWorker
     row: SessionRow
     message: str
     instructions: str
@@ -102,7 +102,7 @@ class Conversations:
         self._quotas = quotas
         self._tasks = tasks
         self.listener: Listener = lambda _session, _event: None
-        self._talks: dict[FeedKey, Talk] = {}
+        self._talks: dict[FeedKey, SessionWorker] = {}
         self._audits: dict[FeedKey, TurnAudit] = {}
         """Of the turns that are under way."""
         self._keep_audit = keeper(store)
@@ -165,7 +165,7 @@ class Conversations:
             if talk := self._talks.get(key):
                 await talk.settled()
                 if talk.busy:
-                    raise RefusedError("a turn of this session is under way", why="busy")
+                    raise RequestRejectedError("a turn of this session is under way", why="busy")
                 talk.close()
                 await talk.ended.wait()
             await to_thread.run_sync(self._sessions(user).delete, session_id)
@@ -180,7 +180,7 @@ class Conversations:
         hold: Hold | None = None,
         *,
         instructions: str = "",
-    ) -> Begun:
+    ) -> TurnHandle:
         """Let the model answer a message; returns when the turn has begun.
 
         A part of the quota is reserved for it first, unless the caller has done so.
@@ -197,13 +197,13 @@ class Conversations:
                     return await self._begun(caller, row, (message, instructions), own)
             return await self._begun(caller, row, (message, instructions), hold)
         except AssayError as error:
-            outcome = error.why if isinstance(error, RefusedError) else "failed"
+            outcome = error.why if isinstance(error, RequestRejectedError) else "failed"
             self._keep_audit(self._acting(row, row.model).entry("turn.run", outcome))
             raise
 
     async def _begun(
         self, caller: Caller, row: SessionRow, said: tuple[str, str], hold: Hold
-    ) -> Begun:
+    ) -> TurnHandle:
         talk, conversation = await self._open(caller.user, row)
         model = self._quotas.held(conversation.dialogue.model, caller, hold)
         message, instructions = said
@@ -218,7 +218,7 @@ class Conversations:
         before = conversation.dialogue.history
         dropped = partial(self._quotas.release, hold)
         order = talk.give(partial(self._take, turn), dropped=dropped)
-        return Begun(
+        return TurnHandle(
             turn=before.begun + 1, order=order, conversation=conversation, before=before.usage
         )
 
@@ -380,7 +380,7 @@ class Conversations:
             _LOG.error("a turn could not be noted: %s", error)
         self._freed.set()
 
-    async def _open(self, user: str, row: SessionRow) -> tuple[Talk, Conversation]:
+    async def _open(self, user: str, row: SessionRow) -> tuple[SessionWorker, Conversation]:
         """Return the conversation of a session, opened if it is not."""
         key = _key(user, row.id)
         while True:
@@ -391,7 +391,7 @@ class Conversations:
                 return talk, conversation
             await talk.ended.wait()
 
-    async def _begin(self, key: FeedKey, row: SessionRow) -> Talk:
+    async def _begin(self, key: FeedKey, row: SessionRow) -> SessionWorker:
         # One after the other, so that all who wait for the same get the same.
         async with self._opening:
             if talk := self._talks.get(key):
@@ -399,12 +399,12 @@ class Conversations:
             await self._make_room()
             session = await to_thread.run_sync(self._sessions(key.user).open, row.id)
             opening = partial(self._opened, key, session, row.model)
-            talk = Talk(opening, self._settings.serve.idle_s)
+            talk = SessionWorker(opening, self._settings.serve.idle_s)
             self._talks[key] = talk
             self._tasks.start_soon(self._live, key, talk)
             return talk
 
-    async def _live(self, key: FeedKey, talk: Talk) -> None:
+    async def _live(self, key: FeedKey, talk: SessionWorker) -> None:
         try:
             await talk.live()
         finally:
@@ -418,7 +418,7 @@ class Conversations:
         async with AsyncExitStack() as stack:
             feed = await stack.enter_async_context(self._feeds.hold(key, session.folder))
 
-            def hear(event: DialogueEvent) -> None:
+            def hear(event: ChatEvent) -> None:
                 feed.tell(event, kept=not is_passing(event))
                 self.listener(session.id, event)
                 if audit := self._audits.get(key):
@@ -428,7 +428,7 @@ class Conversations:
                 open_conversation(
                     session,
                     settings_of(self._settings, key.user),
-                    Company(listeners=(hear,), on_notice=_LOG.info),
+                    ChatCallbacks(listeners=(hear,), on_notice=_LOG.info),
                     model=model,
                     shared=self._shared,
                 )
@@ -446,7 +446,7 @@ class Conversations:
                 else:
                     await self._next_freed()
         if waiting.cancelled_caught:
-            raise RefusedError(
+            raise RequestRejectedError(
                 "too many conversations are under way", why="overloaded", retry_after_s=10
             )
 
@@ -471,7 +471,7 @@ def _key(user: str, session_id: str) -> FeedKey:
     return FeedKey(kind="session", user=user, id=session_id)
 
 
-def _cut_off(events: Iterable[DialogueEvent], turn: int) -> Iterator[DialogueEvent]:
+def _cut_off(events: Iterable[ChatEvent], turn: int) -> Iterator[ChatEvent]:
     """Return how a turn ends that a crash has cut off: its cell first, with what it had printed."""
     history = History()
     for event in events:
@@ -481,14 +481,14 @@ def _cut_off(events: Iterable[DialogueEvent], turn: int) -> Iterator[DialogueEve
     yield TurnEnded(turn=turn, status="interrupted", text=_CUT_OFF, usage=Usage())
 
 
-def _usage_of(events: Iterable[DialogueEvent], turn: int) -> Usage:
-    steps = (event for event in events if isinstance(event, CellBegan | ToolUsed | TurnEnded))
+def _usage_of(events: Iterable[ChatEvent], turn: int) -> Usage:
+    steps = (event for event in events if isinstance(event, CellStarted | ToolUsed | TurnEnded))
     return sum((step.usage for step in steps if step.turn == turn), Usage())
 
 
-def _begins(event: DialogueEvent, turn: int) -> bool:
-    return isinstance(event, TurnBegan) and event.turn == turn
+def _begins(event: ChatEvent, turn: int) -> bool:
+    return isinstance(event, TurnStarted) and event.turn == turn
 
 
-def _ends(event: DialogueEvent, turn: int) -> bool:
+def _ends(event: ChatEvent, turn: int) -> bool:
     return isinstance(event, TurnEnded) and event.turn == turn

@@ -25,7 +25,7 @@ _MOST_WAITING: Final = 512
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class FeedEvent:
     """One event, as it is told to listeners."""
 
     number: int
@@ -38,13 +38,13 @@ class Told:
 
 
 class _Listener:
-    def __init__(self, missed: Iterable[Told]) -> None:
-        self.waiting: deque[Told] = deque(missed)
+    def __init__(self, missed: Iterable[FeedEvent]) -> None:
+        self.waiting: deque[FeedEvent] = deque(missed)
         self.lost = False
         """It was too slow: what it has not heard is to be read from disk, as far as it is kept."""
         self._news = anyio.Event()
 
-    def hear(self, told: Told) -> None:
+    def hear(self, told: FeedEvent) -> None:
         if len(self.waiting) >= _MOST_WAITING:
             self.waiting.clear()
             self.lost = True
@@ -66,7 +66,7 @@ class Feed:
         self._folder = folder
         self._kept = kept
         self._listeners: set[_Listener] = set()
-        self._passing: deque[Told] = deque(maxlen=_MOST_WAITING // 2)
+        self._passing: deque[FeedEvent] = deque(maxlen=_MOST_WAITING // 2)
         """Since the last one that was kept, for whoever comes in now."""
         self.closed = False
 
@@ -92,7 +92,9 @@ class Feed:
         for listener in self._listeners:
             listener.wake()
 
-    async def listen(self, after: int = 0, *, follow: bool = True) -> AsyncGenerator[Told | None]:
+    async def listen(
+        self, after: int = 0, *, follow: bool = True
+    ) -> AsyncGenerator[FeedEvent | None]:
         """Yield what was kept after that number, then what happens; None when all of it was told.
 
         Raises:
@@ -130,7 +132,7 @@ class Feed:
             self._listeners.discard(listener)
 
 
-def told_of(event: Any, number: int, *, after: int = 0) -> Told:  # noqa: ANN401 - as above
+def told_of(event: Any, number: int, *, after: int = 0) -> FeedEvent:  # noqa: ANN401 - as above
     """Return an event as listeners get it."""
     return _told(event_to_json(event), number, after)
 
@@ -144,7 +146,7 @@ def count_kept(folder: Path) -> int:
     return len(_lines(folder))
 
 
-def _read_after(folder: Path, number: int) -> list[Told]:
+def _read_after(folder: Path, number: int) -> list[FeedEvent]:
     lines = _lines(folder)
     return [
         _told(fields_of(line)["event"], place, place - 1)
@@ -159,6 +161,6 @@ def _lines(folder: Path) -> list[bytes]:
         raise JournalError(f"the record cannot be read: {error.strerror}") from error
 
 
-def _told(fields: dict[str, Any], number: int, after: int) -> Told:
+def _told(fields: dict[str, Any], number: int, after: int) -> FeedEvent:
     # Half of a surrogate pair is escaped this way: there is no UTF-8 for it.
-    return Told(number=number, after=after, kind=str(fields["kind"]), data=json.dumps(fields))
+    return FeedEvent(number=number, after=after, kind=str(fields["kind"]), data=json.dumps(fields))

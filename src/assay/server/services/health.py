@@ -6,7 +6,7 @@ from typing import Final, Literal
 
 import anyio
 
-from assay.contracts.chat import CellBegan, DialogueEvent, ToolUsed, TurnEnded
+from assay.contracts.chat import CellStarted, ChatEvent, ToolUsed, TurnEnded
 from assay.contracts.errors import AssayError
 from assay.contracts.execution import Limits
 from assay.contracts.ports import SandboxBackend, trouble_of
@@ -45,10 +45,10 @@ class Health:
             "model": self._model,
         }
 
-    def hear(self, event: DialogueEvent) -> None:
+    def hear(self, event: ChatEvent) -> None:
         """Learn from a conversation how the model answers."""
         match event:
-            case CellBegan() | ToolUsed():
+            case CellStarted() | ToolUsed():
                 self._model = ""
             case TurnEnded(error=None):
                 if event.status in {"answered", "out_of_steps"}:

@@ -15,7 +15,7 @@ from assay.contracts.messages import Price, Usage
 from assay.contracts.ports import Model
 from assay.server.db.models import Caller, Hold, HoldKind, Usages, Used
 from assay.server.db.store import Store
-from assay.server.errors import RefusedError
+from assay.server.errors import RequestRejectedError
 from assay.server.services.reservations import Call, Now, release, reserve, reserve_call
 from assay.server.services.reserved_model import HeldModel
 
@@ -46,7 +46,7 @@ class Quotas:
         place = (caller.key_id, self._day())
         self._requests[place] = self._requests.get(place, 0) + 1
 
-    def count_stranger(self, address: str) -> None:
+    def count_unauthenticated(self, address: str) -> None:
         """Count a request whose key does not work; raises like `count_request`."""
         self._pass("stranger", address, _STRANGERS_PER_MINUTE)
 
@@ -54,7 +54,7 @@ class Quotas:
         item = RateLimitItemPerMinute(per_minute)
         if not self._limiter.hit(item, kind, who):
             wait_s = self._limiter.get_window_stats(item, kind, who).reset_time - time.time()
-            raise RefusedError(
+            raise RequestRejectedError(
                 f"more than {per_minute} requests per minute",
                 why="rate-limited",
                 retry_after_s=max(1.0, wait_s),
@@ -160,7 +160,7 @@ def check_price(caller: Caller, model: str, price: Price | None) -> None:
         RefusedError: If the quota could not be kept.
     """
     if caller.quota.usd_per_day is not None and price is None:
-        raise RefusedError(
+        raise RequestRejectedError(
             f"no price is known for {model!r}, and this key has a daily quota in US dollars",
             why="unpriced-model",
             hint=f'use another model, or set [models.prices."{model}"] on the server',

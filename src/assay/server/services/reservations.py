@@ -11,7 +11,7 @@ from assay.contracts.messages import Price
 from assay.server.db.database import Statements
 from assay.server.db.models import Caller, Hold, HoldKind, Usages, Used
 from assay.server.db.store import count_usage, usage_of
-from assay.server.errors import RefusedError
+from assay.server.errors import RequestRejectedError
 
 _LOCK: Final = ""
 """The day of a usage row that counts nothing, and only serializes the reservations of a key."""
@@ -179,7 +179,7 @@ def _count(statements: Statements, key_id: str, kind: HoldKind) -> int:
 def _check_runs(statements: Statements, caller: Caller) -> None:
     unfinished = _count(statements, caller.key_id, "run")
     if unfinished >= caller.quota.runs:
-        raise RefusedError(
+        raise RequestRejectedError(
             f"the quota of {caller.quota.runs} unfinished runs is used up",
             why="quota-exceeded",
             hint="wait for one to end, or cancel one",
@@ -208,15 +208,15 @@ def _left(
     return tokens, cost_usd
 
 
-def _none_left(what: str, now: Now, *, gone: bool) -> RefusedError:
+def _none_left(what: str, now: Now, *, gone: bool) -> RequestRejectedError:
     if gone:
-        return RefusedError(
+        return RequestRejectedError(
             f"daily {what} is used up",
             why="quota-exceeded",
             hint="it resets at 00:00 UTC",
             retry_after_s=now.day_left_s,
         )
-    return RefusedError(
+    return RequestRejectedError(
         f"what is left of the daily {what} is reserved by unfinished turns and runs",
         why="quota-exceeded",
         hint="try again when one has ended; a run reserves its `budget`, or all that is left",
@@ -224,8 +224,8 @@ def _none_left(what: str, now: Now, *, gone: bool) -> RefusedError:
     )
 
 
-def _too_little(now: Now) -> RefusedError:
-    return RefusedError(
+def _too_little(now: Now) -> RequestRejectedError:
+    return RequestRejectedError(
         "too little is left of the daily quota for the next model call",
         why="quota-exceeded",
         hint="it resets at 00:00 UTC; unfinished turns and runs reserve a part of it",

@@ -8,11 +8,11 @@ from assay.contracts.messages import ModelFacts, Reply, Request
 from assay.contracts.ports import Model, OnText, ignore_text
 from assay.models.budget import estimate_input_tokens
 from assay.server.db.models import Used
-from assay.server.errors import RefusedError
+from assay.server.errors import RequestRejectedError
 from assay.server.services.reservations import Call
 
 ReserveCall = Callable[[Call], Awaitable[int]]
-"""Returns how many tokens the reply may have; raises `RefusedError`."""
+"""Returns how many tokens the reply may have; raises `RequestRejectedError`."""
 
 
 class HeldModel:
@@ -41,7 +41,7 @@ class HeldModel:
         )
         try:
             written = await self._reserve(call)
-        except RefusedError as refused:
+        except RequestRejectedError as refused:
             raise BudgetExceededError(str(refused), hint=refused.hint) from refused
         if written < usual:
             request = replace(request, max_output_tokens=written)

@@ -17,15 +17,15 @@ from assay.contracts.events import (
     RunStarted,
     Verified,
 )
-from assay.contracts.goal import Goal, Outcome
+from assay.contracts.goal import Goal, RunResult
 from assay.contracts.messages import Usage
-from assay.contracts.verdict import Lattice
+from assay.contracts.verdict import TestMatrix
 
 AttemptState = Literal["running", "failed", "rejected", "accepted", "rolled_back"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attempted:
+class AttemptProgress:
     """One attempt."""
 
     number: int
@@ -49,11 +49,11 @@ class Progress:
     """Digest of the newest state, of the accepted or best one after the end."""
     steps: tuple[str, ...] = ()
     checks: tuple[str, ...] = ()
-    attempts: tuple[Attempted, ...] = ()
-    lattice: Lattice = field(default_factory=Lattice)
+    attempts: tuple[AttemptProgress, ...] = ()
+    lattice: TestMatrix = field(default_factory=TestMatrix)
     usage: Usage = field(default_factory=Usage)
     wall_s: float = 0.0
-    outcome: Outcome | None = None
+    outcome: RunResult | None = None
 
     def after(self, event: RunEvent) -> "Progress":
         """Return the progress with one more event."""
@@ -69,7 +69,7 @@ class Progress:
             case Planned():
                 return replace(self, steps=event.steps, checks=event.checks)
             case AttemptStarted():
-                begun = Attempted(number=event.attempt, move=event.move)
+                begun = AttemptProgress(number=event.attempt, move=event.move)
                 return replace(self, attempts=(*self.attempts, begun))
             case BudgetUsed():
                 return replace(self, usage=event.usage, wall_s=event.wall_s)

@@ -17,16 +17,16 @@ from anyio import to_thread
 
 from assay.contracts.errors import AssayError, JournalError, UsageError
 from assay.contracts.events import Passing, RunEvent
-from assay.contracts.goal import Outcome
+from assay.contracts.goal import RunResult
 from assay.contracts.messages import Usage
 from assay.contracts.ports import SandboxBackend
 from assay.contracts.workspace import Tree
-from assay.runs.request import Commission, Watching, commission_from_json
-from assay.runs.runner import Lent, enter, take_up
+from assay.runs.request import Commission, RunCallbacks, commission_from_json
+from assay.runs.runner import Lent, create_run, resume_run
 from assay.server.db.database import Statements
 from assay.server.db.models import UNFINISHED, Caller, Hold, Page, RunRow, RunState
 from assay.server.db.store import Store, write_run
-from assay.server.errors import RefusedError, not_found
+from assay.server.errors import RequestRejectedError, not_found
 from assay.server.services.audit_log import Acting, RunAudit, keeper
 from assay.server.services.chat_service import difference
 from assay.server.services.event_stream import Feed
@@ -59,7 +59,7 @@ class Wanted:
     files: dict[PurePosixPath, bytes]
 
 
-class Runs:
+class RunService:
     """Everything that requests do to runs. Each is asked for by its user, and no other."""
 
     def __init__(
@@ -112,7 +112,7 @@ class Runs:
         await to_thread.run_sync(_write_files, workspace, wanted.files)
         commission = replace(wanted.commission, workspace=workspace)
         try:
-            run = await enter(commission, settings)
+            run = await create_run(commission, settings)
         except AssayError:
             await to_thread.run_sync(_remove, workspace)
             raise
@@ -183,7 +183,7 @@ class Runs:
         """
         outcome = (await self.progress(row)).outcome
         if outcome is None or not outcome.certificate:
-            raise RefusedError(f"the run {row.id!r} has no certificate", why="not-found")
+            raise RequestRejectedError(f"the run {row.id!r} has no certificate", why="not-found")
         try:
             return await anyio.Path(outcome.certificate).read_bytes()
         except OSError as error:
@@ -211,7 +211,7 @@ class Runs:
         """
         key = FeedKey(kind="run", user=caller.user, id=run_id)
         if key in self._scopes:
-            raise RefusedError(f"the run {run_id!r} is being worked on", why="busy")
+            raise RequestRejectedError(f"the run {run_id!r} is being worked on", why="busy")
         # Before anything is waited for: of those who ask at once, only one goes on with it.
         self._claim(key)
         try:
@@ -226,9 +226,11 @@ class Runs:
         row = await self.find(caller.user, run_id)
         if row.status not in {"cancelled", "failed", "out_of_budget", "interrupted"}:
             if row.status in UNFINISHED:
-                raise RefusedError(f"the run {run_id!r} is not finished", why="busy")
+                raise RequestRejectedError(f"the run {run_id!r} is not finished", why="busy")
             ended = row.status.replace("_", " ")
-            raise RefusedError(f"the run {run_id!r} is already {ended}", why="not-resumable")
+            raise RequestRejectedError(
+                f"the run {run_id!r} is already {ended}", why="not-resumable"
+            )
         tokens, usd = await self._budget_left(row)
         hold = await self._quotas.reserve(caller, "run", tokens=tokens, usd=usd)
         row = replace(row, status="queued", ended_at=None, error="", key_id=caller.key_id)
@@ -259,7 +261,9 @@ class Runs:
         """
         row = await self.find(user, run_id)
         if row.status in UNFINISHED or _key(row) in self._scopes:
-            raise RefusedError("this run is being worked on", why="busy", hint="cancel it first")
+            raise RequestRejectedError(
+                "this run is being worked on", why="busy", hint="cancel it first"
+            )
         store = RunStore(settings_of(self._settings, user).state_dir)
 
         def remove() -> None:
@@ -332,9 +336,9 @@ class Runs:
         audit = RunAudit(self._acting(row), keeper(self._store))
         try:
             async with self._feeds.hold(key, self._folder(row)) as feed:
-                watching = Watching(listeners=(partial(self._hear, row.id, feed), audit.hear))
+                watching = RunCallbacks(listeners=(partial(self._hear, row.id, feed), audit.hear))
                 lent = await self._lent(row)
-                outcome = await take_up(row.id, settings, watching, lent=lent)
+                outcome = await resume_run(row.id, settings, watching, lent=lent)
                 return replace(row, status=_state_of(outcome), error="", grade=_grade_of(outcome))
         except AssayError as error:
             hint = f" ({error.hint})" if error.hint else ""
@@ -400,11 +404,11 @@ def _key(row: RunRow) -> FeedKey:
     return FeedKey(kind="run", user=row.user, id=row.id)
 
 
-def _state_of(outcome: Outcome) -> RunState:
+def _state_of(outcome: RunResult) -> RunState:
     return outcome.status.value
 
 
-def _grade_of(outcome: Outcome | None) -> str:
+def _grade_of(outcome: RunResult | None) -> str:
     return outcome.grade.value if outcome and outcome.grade else ""
 
 

@@ -11,14 +11,14 @@ import anyio
 
 from assay.chat.open_session import Conversation
 from assay.contracts.errors import AssayError
-from assay.server.errors import RefusedError
+from assay.server.errors import RequestRejectedError
 
 T = TypeVar("T")
 _LOG: Final = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, kw_only=True)
-class Order(Generic[T]):
+class Job(Generic[T]):
     """Something to be done with a conversation."""
 
     work: Callable[[Conversation], Awaitable[T]]
@@ -36,7 +36,7 @@ class Order(Generic[T]):
         return cast("T", self.value)
 
 
-class Talk:
+class SessionWorker:
     """Opens a conversation, carries out orders, and closes it when it is idle or told to."""
 
     def __init__(
@@ -44,7 +44,7 @@ class Talk:
     ) -> None:
         self._opening = opening
         self._idle_s = idle_s
-        self._order: Order[Any] | None = None
+        self._order: Job[Any] | None = None
         self._news = anyio.Event()
         self._conversation: Conversation | None = None
         self._failure: Exception | None = None
@@ -75,17 +75,17 @@ class Talk:
         self,
         work: Callable[[Conversation], Awaitable[T]],
         dropped: Callable[[], None] = lambda: None,
-    ) -> Order[T]:
+    ) -> Job[T]:
         """Have something done.
 
         Raises:
             RefusedError: If it does something else just now.
         """
         if self._order is not None:
-            raise RefusedError(
+            raise RequestRejectedError(
                 "a turn of this session is under way", why="busy", hint="wait for it, or cancel it"
             )
-        order = Order(work=work, dropped=dropped)
+        order = Job(work=work, dropped=dropped)
         self._order = order
         self._news.set()
         return order
@@ -117,7 +117,7 @@ class Talk:
             self.ended.set()
             if (order := self._order) is not None and not order.done.is_set():
                 order.dropped()
-                order.error = RefusedError("the service is ending", why="overloaded")
+                order.error = RequestRejectedError("the service is ending", why="overloaded")
                 order.done.set()
 
     async def _attend(self, conversation: Conversation) -> None:
@@ -133,7 +133,7 @@ class Talk:
             if self.closing:
                 return
 
-    async def _carry_out(self, order: Order[Any], conversation: Conversation) -> None:
+    async def _carry_out(self, order: Job[Any], conversation: Conversation) -> None:
         try:
             order.value = await order.work(conversation)
         except Exception as error:  # noqa: BLE001 - raised where it was asked for

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from assay.asyncx.owned_context import Seat, open_seats
+from assay.asyncx.owned_context import OwnedContext, open_seats
 from assay.chat.open_session import Shared
 from assay.contracts.errors import AssayError, UsageError
 from assay.contracts.messages import Price
 from assay.contracts.ports import Model
-from assay.models.resolve import check_engine, choose, understand
+from assay.models.resolve import check_engine, choose, parse_name
 from assay.server.db.models import Caller
-from assay.server.errors import RefusedError
+from assay.server.errors import RequestRejectedError
 from assay.server.preload import load_provider
 from assay.settings.load import Settings
 from assay.wiring import open_backend, open_model, open_tools
@@ -21,7 +21,7 @@ from assay.wiring import open_backend, open_model, open_tools
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
-    from assay.models.open import Opening
+    from assay.models.open import OpenOptions
 
 
 @asynccontextmanager
@@ -53,11 +53,11 @@ class _Models:
         self._opening = anyio.Lock()
 
     @asynccontextmanager
-    async def open(self, name: str, opening: "Opening") -> AsyncGenerator[Model]:
-        chosen = understand(name, self._settings)
+    async def open(self, name: str, opening: "OpenOptions") -> AsyncGenerator[Model]:
+        chosen = parse_name(name, self._settings)
         if chosen.kind == "auto":
             name = (await choose(self._settings)).name
-            chosen = understand(name, self._settings)
+            chosen = parse_name(name, self._settings)
         if chosen.kind == "local":
             yield await self._shared(name, opening)
             return
@@ -66,10 +66,10 @@ class _Models:
         async with open_model(name, settings=self._settings, opening=opening) as model:
             yield model
 
-    async def _shared(self, name: str, opening: "Opening") -> Model:
+    async def _shared(self, name: str, opening: "OpenOptions") -> Model:
         async with self._opening:
             if name not in self._embedded:
-                seat: Seat[Model] = Seat(self._tasks)
+                seat: OwnedContext[Model] = OwnedContext(self._tasks)
                 opened: AbstractAsyncContextManager[Model] = open_model(
                     name, settings=self._settings, opening=opening
                 )
@@ -85,10 +85,10 @@ async def price_of(name: str, settings: Settings) -> Price | None:
         MissingExtraError: If something it needs is not installed.
         ModelUnavailableError: If its server does not answer.
     """
-    chosen = understand(name, settings.models)
+    chosen = parse_name(name, settings.models)
     if chosen.kind == "auto":
         name = (await choose(settings.models)).name
-        chosen = understand(name, settings.models)
+        chosen = parse_name(name, settings.models)
     if chosen.kind == "local":
         check_engine()
         return Price(input_usd=0.0, output_usd=0.0)
@@ -110,7 +110,7 @@ async def check_usable(name: str, caller: Caller, settings: Settings) -> str:
         try:
             await price_of(name, settings)
         except AssayError as error:
-            raise RefusedError(
+            raise RequestRejectedError(
                 f"the model {name!r} cannot be used: {error}",
                 why="unusable-model",
                 # It names files of the server.
@@ -131,7 +131,7 @@ def check_model(name: str, settings: Settings) -> str:
         return name
     if settings.serve.models:
         raise UsageError(f"the model {name!r} is not offered here", hint=_choices(offered))
-    if understand(name, settings.models).kind not in {"auto", "local", "provider"}:
+    if parse_name(name, settings.models).kind not in {"auto", "local", "provider"}:
         # Others are files of this machine.
         raise UsageError(f"the model {name!r} is not offered here", hint=_choices(offered))
     return name

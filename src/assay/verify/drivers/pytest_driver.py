@@ -48,7 +48,7 @@ _CACHE_OPTIONS = (
 )
 
 
-class _Witness:
+class _ReportPlugin:
     """A plugin that plants canaries and tells of every test."""
 
     def __init__(self, order: "dict[str, Any]", say: Say) -> None:
@@ -302,7 +302,7 @@ def _mentions(word: str, order: "dict[str, Any]") -> bool:
 def run(order: "dict[str, Any]", say: Say) -> int:
     """Carry out the order; returns the exit code pytest would have ended with."""
     plugins = _load_plugins(order)
-    witness = _Witness(order, say)
+    witness = _ReportPlugin(order, say)
     args = ["--rootdir", str(Path.cwd()), *order["args"]]
     if not any(option.startswith(_CACHE_OPTIONS) for option in order["args"]):
         args = ["-p", "no:cacheprovider", *args]

@@ -34,7 +34,7 @@ def _only_reason(reason: str, error: Any) -> str:
     return reason
 
 
-class _Witness(unittest.TextTestResult):
+class _ReportPlugin(unittest.TextTestResult):
     """A result that also tells of every test."""
 
     def __init__(self, stream: Any, descriptions: bool, verbosity: int) -> None:  # noqa: FBT001 - unittest's own signature
@@ -194,11 +194,11 @@ def run(order: "dict[str, Any]", say: Say) -> int:
     placed = _placing(Places(workspace, say, unittest.SkipTest))
     library = watch_library(originals.files, order["path"].split(os.pathsep))
     differences, touched = watch_runner(), watch_hearts()
-    witnesses: list[_Witness] = []
+    witnesses: list[_ReportPlugin] = []
 
     class Runner(unittest.TextTestRunner):
-        def _makeResult(self) -> _Witness:
-            witness = _Witness(self.stream, self.descriptions, self.verbosity)
+        def _makeResult(self) -> _ReportPlugin:
+            witness = _ReportPlugin(self.stream, self.descriptions, self.verbosity)
             witness.say, witness.reached = say, reached
             witness.differences, witness.originals = differences, originals
             witness.placed = placed
@@ -210,7 +210,7 @@ def run(order: "dict[str, Any]", say: Say) -> int:
             suite = _arranged(test, order, planted)
             make = self._makeResult
 
-            def with_canaries() -> _Witness:
+            def with_canaries() -> _ReportPlugin:
                 witness = make()
                 witness.canaries = planted
                 return witness

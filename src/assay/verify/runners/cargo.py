@@ -15,12 +15,12 @@ from typing import Final
 
 from assay.contracts.execution import WORKSPACE, Command, ExecutionResult
 from assay.contracts.ports import OnOutput, Sandbox, ignore_output
-from assay.contracts.verdict import Finding, Grade, Trick
+from assay.contracts.verdict import Finding, Grade, TamperKind
 from assay.contracts.workspace import Tree
 from assay.verify.canaries import Plan, new_canary_name, planted, read_texts
 from assay.verify.parse_command import Invocation, read_invocation
-from assay.verify.report_checks import Account, Listener, combine, conclude, with_doubt
-from assay.verify.runner import CheckOrder, Observation
+from assay.verify.report_checks import RawReport, ReportCapture, combine, conclude, with_doubt
+from assay.verify.runner import CheckSpec, Observation
 from assay.verify.runners.rust_libtest import (
     TestProgram,
     named_tests,
@@ -90,7 +90,7 @@ class CargoRunner:
         call = read_invocation(argv)
         return call.program == "cargo" and call.arguments[:1] in {("test",), ("t",)}
 
-    def expected(self, order: CheckOrder, tree: Tree) -> frozenset[str]:
+    def expected(self, order: CheckSpec, tree: Tree) -> frozenset[str]:
         words = _words(read_invocation(order.argv))
         if words.filtered or words.selecting:
             return frozenset()
@@ -101,7 +101,7 @@ class CargoRunner:
         )
 
     async def run(
-        self, order: CheckOrder, sandbox: Sandbox, *, on_output: OnOutput = ignore_output
+        self, order: CheckSpec, sandbox: Sandbox, *, on_output: OnOutput = ignore_output
     ) -> Observation:
         # A filter would leave the planted tests out too.
         plant = order.canaries and not _words(read_invocation(order.argv)).filtered
@@ -118,7 +118,7 @@ class CargoRunner:
 class _Check:
     """One check, from the build to the last test program."""
 
-    def __init__(self, order: CheckOrder, sandbox: Sandbox, on_output: OnOutput) -> None:
+    def __init__(self, order: CheckSpec, sandbox: Sandbox, on_output: OnOutput) -> None:
         self._order = order
         self._sandbox = sandbox
         self._on_output = on_output
@@ -127,7 +127,7 @@ class _Check:
         self._left_s = order.timeout_s
 
     async def build_and_run(self, canaries: Mapping[PurePosixPath, tuple[str, ...]]) -> Observation:
-        listener = Listener("stdout", self._on_output)
+        listener = ReportCapture("stdout", self._on_output)
         result = await self._start(
             ("cargo", "test", *self._words.build, "--no-run", "--message-format=json"),
             on_output=listener,
@@ -139,7 +139,7 @@ class _Check:
                 *_ERROR.findall(result.stderr),
                 "cargo could not build the tests",
             )
-            account = Account(
+            account = RawReport(
                 problem=said[0].partition("\n")[0],
                 output="\n".join(build.errors),
                 report_stream="stdout",
@@ -158,7 +158,7 @@ class _Check:
         if await self._digests(build.programs) == before:
             return observation
         rewritten = Finding(
-            trick=Trick.CHANGED_WHILE_TESTED,
+            trick=TamperKind.CHANGED_WHILE_TESTED,
             severity="forgery",
             explanation="a test program was rewritten while the tests ran",
         )
@@ -167,7 +167,7 @@ class _Check:
     async def _run_program(
         self, program: TestProgram, canaries: tuple[str, ...]
     ) -> Observation | None:
-        listener = Listener("stdout", self._on_output)
+        listener = ReportCapture("stdout", self._on_output)
         result = await self._start(
             (program.executable, *self._words.program, *_JSON),
             cwd=program.folder,
@@ -177,7 +177,7 @@ class _Check:
         tests, problem = read_suite(listener.text, program.source)
         if result.succeeded and not tests and not problem:
             return None
-        account = Account(
+        account = RawReport(
             tests=tests,
             canaries=frozenset(canaries),
             problem=problem,
@@ -194,7 +194,7 @@ class _Check:
         tests = read_doc_tests(result.stdout)
         if result.succeeded and not tests:
             return None
-        return conclude(self._order, CargoRunner.name, result, Account(tests=tests))
+        return conclude(self._order, CargoRunner.name, result, RawReport(tests=tests))
 
     async def _start(
         self,
@@ -260,7 +260,7 @@ async def _locks(sandbox: Sandbox) -> frozenset[PurePosixPath]:
     )
 
 
-def _roots(order: CheckOrder) -> tuple[PurePosixPath, ...]:
+def _roots(order: CheckSpec) -> tuple[PurePosixPath, ...]:
     """Return the protected files that cargo makes test programs of."""
     return tuple(
         path for path in order.protected if path.suffix == ".rs" and path.parent.name == "tests"
@@ -275,4 +275,4 @@ def _with_canaries(text: str, names: tuple[str, ...]) -> bytes:
 
 
 def _early_exit(problem: str) -> tuple[Finding, ...]:
-    return (Finding(trick=Trick.EARLY_EXIT, severity="doubt", explanation=problem),)
+    return (Finding(trick=TamperKind.EARLY_EXIT, severity="doubt", explanation=problem),)

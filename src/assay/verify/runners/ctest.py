@@ -19,8 +19,15 @@ from assay.contracts.verdict import Grade
 from assay.contracts.workspace import Tree
 from assay.verify.canaries import Plan, planted, read_texts
 from assay.verify.parse_command import read_invocation
-from assay.verify.report_checks import Account, Listener, a_test, combine, conclude, with_doubt
-from assay.verify.runner import CheckOrder, Observation
+from assay.verify.report_checks import (
+    RawReport,
+    ReportCapture,
+    a_test,
+    combine,
+    conclude,
+    with_doubt,
+)
+from assay.verify.runner import CheckSpec, Observation
 from assay.verify.runners.cpp_frameworks import Framework, framework_of, named_tests, with_canaries
 from assay.verify.runners.junit import read_junit
 
@@ -77,7 +84,7 @@ class CTestRunner:
     def understands(self, argv: tuple[str, ...]) -> bool:
         return _project(argv) is not None
 
-    def expected(self, order: CheckOrder, tree: Tree) -> frozenset[str]:
+    def expected(self, order: CheckSpec, tree: Tree) -> frozenset[str]:
         found: set[str] = set()
         for path in _test_files(order):
             text = tree.text(path) or ""
@@ -87,7 +94,7 @@ class CTestRunner:
         return frozenset(name for name in found if "[" not in name)
 
     async def run(
-        self, order: CheckOrder, sandbox: Sandbox, *, on_output: OnOutput = ignore_output
+        self, order: CheckSpec, sandbox: Sandbox, *, on_output: OnOutput = ignore_output
     ) -> Observation:
         texts = await read_texts(sandbox, _test_files(order))
         frameworks = {path: framework_of(text) for path, text in texts.items()}
@@ -106,7 +113,7 @@ class CTestRunner:
 class _Check:
     """One check, from configuring to the last report."""
 
-    def __init__(self, order: CheckOrder, sandbox: Sandbox, on_output: OnOutput) -> None:
+    def __init__(self, order: CheckSpec, sandbox: Sandbox, on_output: OnOutput) -> None:
         self._order = order
         self._sandbox = sandbox
         self._on_output = on_output
@@ -127,7 +134,7 @@ class _Check:
         )
         if not configured.succeeded:
             return self._not_built(configured, "cmake could not configure the project")
-        described = Listener("stdout", ignore_output)
+        described = ReportCapture("stdout", ignore_output)
         await self._start(("sh", "-c", _TARGETS), on_output=described)
         targets = [
             target
@@ -152,7 +159,7 @@ class _Check:
 
     async def _registered(self) -> tuple[str, ...]:
         """Return the program of each test that CTest knows, empty if it is not built yet."""
-        listener = Listener("stdout", ignore_output)
+        listener = ReportCapture("stdout", ignore_output)
         await self._start(
             ("ctest", "--show-only=json-v1", "--test-dir", _BUILD), on_output=listener
         )
@@ -175,7 +182,7 @@ class _Check:
         await self._start(("rm", "-f", _REPORT))
         result = await self._start((program, *arguments), on_output=self._on_output)
         tests, problem = framework.read(await self._report())
-        account = Account(
+        account = RawReport(
             tests=tests,
             canaries=frozenset(name for path in own for name in canaries.get(path, ())),
             problem=problem and f"{target.name} ended without a whole report",
@@ -197,13 +204,13 @@ class _Check:
             for test in tests
         )
         return conclude(
-            self._order, CTestRunner.name, result, Account(tests=named, problem=problem)
+            self._order, CTestRunner.name, result, RawReport(tests=named, problem=problem)
         )
 
     def _not_built(self, result: ExecutionResult, what: str) -> Observation:
         line = _ERROR_LINE.search(f"{result.stderr}\n{result.stdout}")
         problem = f"{what}: {line[0].strip()}" if line else what
-        return conclude(self._order, CTestRunner.name, result, Account(problem=problem))
+        return conclude(self._order, CTestRunner.name, result, RawReport(problem=problem))
 
     async def _report(self) -> bytes:
         kept = bytearray()
@@ -228,7 +235,7 @@ class _Check:
         return result
 
 
-def _test_files(order: CheckOrder) -> tuple[PurePosixPath, ...]:
+def _test_files(order: CheckSpec) -> tuple[PurePosixPath, ...]:
     return tuple(path for path in order.protected if path.suffix in _SOURCES)
 
 

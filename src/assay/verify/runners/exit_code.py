@@ -8,7 +8,7 @@ from assay.contracts.verdict import CheckReport, Grade
 from assay.contracts.workspace import Tree, project_env, project_script
 from assay.verify.parse_command import read_invocation
 from assay.verify.report_checks import explain_ending, printed_by
-from assay.verify.runner import CheckOrder, Observation
+from assay.verify.runner import CheckSpec, Observation
 
 _SHELL: Final = ("bash", "-c")
 
@@ -33,12 +33,12 @@ class PlainRunner:
     def understands(self, argv: tuple[str, ...]) -> bool:
         return bool(argv)
 
-    def expected(self, order: CheckOrder, tree: Tree) -> frozenset[str]:
+    def expected(self, order: CheckSpec, tree: Tree) -> frozenset[str]:
         del order, tree
         return frozenset()
 
     async def run(
-        self, order: CheckOrder, sandbox: Sandbox, *, on_output: OnOutput = ignore_output
+        self, order: CheckSpec, sandbox: Sandbox, *, on_output: OnOutput = ignore_output
     ) -> Observation:
         result = await sandbox.run(_command(order), on_output=on_output)
         return Observation(
@@ -54,7 +54,7 @@ class PlainRunner:
         )
 
 
-def _command(order: CheckOrder) -> Command:
+def _command(order: CheckSpec) -> Command:
     if order.argv[:-1] == _SHELL:
         return Command(argv=project_script(order.argv[-1]), timeout_s=order.timeout_s)
     env = project_env(read_invocation(order.argv).cwd)

@@ -17,8 +17,8 @@ from assay.contracts.verdict import Grade, TestResult, TestStatus
 from assay.contracts.workspace import Tree
 from assay.verify.canaries import Plan, new_canary_name, planted, read_texts
 from assay.verify.parse_command import Invocation, read_invocation
-from assay.verify.report_checks import Account, Listener, a_test, conclude, with_doubt
-from assay.verify.runner import CheckOrder, Observation
+from assay.verify.report_checks import RawReport, ReportCapture, a_test, conclude, with_doubt
+from assay.verify.runner import CheckSpec, Observation
 
 _ENV: Final = {
     "GOCACHE": "/tmp/go-cache",  # noqa: S108 - the sandbox's own
@@ -58,7 +58,7 @@ class GoRunner:
         call = read_invocation(argv)
         return call.program == "go" and call.arguments[:1] == ("test",)
 
-    def expected(self, order: CheckOrder, tree: Tree) -> frozenset[str]:
+    def expected(self, order: CheckSpec, tree: Tree) -> frozenset[str]:
         call = read_invocation(order.argv)
         module = _MODULE.search(tree.text(call.cwd / "go.mod") or "")
         if module is None or not _runs_everything(call):
@@ -72,14 +72,14 @@ class GoRunner:
         return frozenset(found)
 
     async def run(
-        self, order: CheckOrder, sandbox: Sandbox, *, on_output: OnOutput = ignore_output
+        self, order: CheckSpec, sandbox: Sandbox, *, on_output: OnOutput = ignore_output
     ) -> Observation:
         call = read_invocation(order.argv)
         plan = Plan()
         if order.canaries and _runs_everything(call):
             plan = _plan(await read_texts(sandbox, _test_files(order, call)))
         arguments = (word for word in call.arguments[1:] if not _JSON_FLAG.fullmatch(word))
-        listener = Listener("stdout", on_output)
+        listener = ReportCapture("stdout", on_output)
         async with planted(sandbox, plan) as findings:
             result = await sandbox.run(
                 Command(
@@ -92,7 +92,7 @@ class GoRunner:
             )
         tests, printed = read_events(listener.text)
         problem = "" if result.exit_code in {0, 1} else _first_error(result.stderr)
-        account = Account(
+        account = RawReport(
             tests=tests,
             canaries=plan.names,
             problem=problem,
@@ -109,7 +109,7 @@ def _runs_everything(call: Invocation) -> bool:
     return targets == ["./..."] and not any(_NARROWING.fullmatch(word) for word in words)
 
 
-def _test_files(order: CheckOrder, call: Invocation) -> tuple[PurePosixPath, ...]:
+def _test_files(order: CheckSpec, call: Invocation) -> tuple[PurePosixPath, ...]:
     """Return the protected test files, without those that the go command leaves out."""
     return tuple(
         path

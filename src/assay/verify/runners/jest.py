@@ -12,12 +12,12 @@ from typing import Any, Final, cast
 
 from assay.contracts.execution import WORKSPACE, Command
 from assay.contracts.ports import OnOutput, Sandbox, ignore_output
-from assay.contracts.verdict import Finding, Grade, TestResult, TestStatus, Trick
+from assay.contracts.verdict import Finding, Grade, TamperKind, TestResult, TestStatus
 from assay.contracts.workspace import Tree
 from assay.verify.canaries import Plan, planted, read_texts
 from assay.verify.parse_command import Invocation, read_invocation
-from assay.verify.report_checks import Account, Listener, a_test, conclude, with_doubt
-from assay.verify.runner import CheckOrder, Observation
+from assay.verify.report_checks import RawReport, ReportCapture, a_test, conclude, with_doubt
+from assay.verify.runner import CheckSpec, Observation
 from assay.verify.runners.javascript import SEPARATOR, expected_ids, plan_for_jest
 
 _SUFFIXES: Final = frozenset({".js", ".mjs", ".cjs", ".jsx", ".ts", ".tsx"})
@@ -76,7 +76,7 @@ class JestRunner:
         call = read_invocation(argv)
         return call.program in {"jest", "jest.js"} and "--help" not in call.arguments
 
-    def expected(self, order: CheckOrder, tree: Tree) -> frozenset[str]:
+    def expected(self, order: CheckSpec, tree: Tree) -> frozenset[str]:
         return frozenset(
             test
             for path in _test_files(order, read_invocation(order.argv))
@@ -84,7 +84,7 @@ class JestRunner:
         )
 
     async def run(
-        self, order: CheckOrder, sandbox: Sandbox, *, on_output: OnOutput = ignore_output
+        self, order: CheckSpec, sandbox: Sandbox, *, on_output: OnOutput = ignore_output
     ) -> Observation:
         call = read_invocation(order.argv)
         program = call.path
@@ -92,11 +92,11 @@ class JestRunner:
             where = Command(argv=("node", "-e", _WHERE), env=call.env, cwd=call.cwd)
             found = await sandbox.run(where)
             if not found.succeeded:
-                return conclude(order, self.name, found, Account(problem=_HINT))
+                return conclude(order, self.name, found, RawReport(problem=_HINT))
             program = found.stdout
         texts = await read_texts(sandbox, _test_files(order, call)) if order.canaries else {}
         plan = plan_for_jest(texts) if order.canaries else Plan()
-        listener = Listener("stdout", on_output)
+        listener = ReportCapture("stdout", on_output)
         arguments = (word for word in call.arguments if word not in _OURS)
         async with planted(sandbox, plan) as findings:
             result = await sandbox.run(
@@ -109,7 +109,7 @@ class JestRunner:
                 on_output=listener,
             )
         report = read_report(listener.text)
-        account = Account(
+        account = RawReport(
             tests=report.tests,
             canaries=plan.names,
             problem=report.problem,
@@ -119,7 +119,7 @@ class JestRunner:
         return with_doubt(order, conclude(order, self.name, result, account))
 
 
-def _test_files(order: CheckOrder, call: Invocation) -> tuple[PurePosixPath, ...]:
+def _test_files(order: CheckSpec, call: Invocation) -> tuple[PurePosixPath, ...]:
     """Return those of the protected files that the command runs, as far as that can be told."""
     if any(word.startswith(_FILTERS) for word in call.arguments):
         return ()
@@ -143,29 +143,29 @@ def _is_meant(path: PurePosixPath, pattern: str) -> bool:
         return pattern in str(path)
 
 
-def read_report(text: str) -> Account:
+def read_report(text: str) -> RawReport:
     """Return what the last report in an output says, and a finding if it has more than one."""
     lines = [line for line in text.splitlines() if line.startswith(_FIRST_KEY)]
     if not lines:
-        return Account(problem="jest ended without a report")
+        return RawReport(problem="jest ended without a report")
     try:
         report: Any = json.loads(lines[-1])
         results = cast("list[dict[str, Any]]", report["testResults"])
         tests = tuple(test for result in results for test in _tests_of(result))
         total = int(report["numTotalTests"])
     except (ValueError, TypeError, KeyError, RecursionError, AttributeError) as error:
-        return Account(problem=f"the report of jest cannot be read: {type(error).__name__}")
+        return RawReport(problem=f"the report of jest cannot be read: {type(error).__name__}")
     findings: list[Finding] = []
     counted = sum(len(result.get("assertionResults", ())) for result in results)
     if len(lines) > 1 or counted != total:
         findings.append(
             Finding(
-                trick=Trick.FORGED_REPORT,
+                trick=TamperKind.FORGED_REPORT,
                 severity="forgery",
                 explanation="the report of jest was printed twice, or does not fit its own totals",
             )
         )
-    return Account(tests=tests, findings=tuple(findings))
+    return RawReport(tests=tests, findings=tuple(findings))
 
 
 def _tests_of(result: dict[str, Any]) -> list[TestResult]:

@@ -13,8 +13,8 @@ from assay.contracts.ports import OnOutput, Sandbox, ignore_output
 from assay.contracts.verdict import Grade, TestResult
 from assay.contracts.workspace import Tree
 from assay.verify.parse_command import read_invocation
-from assay.verify.report_checks import Account, conclude
-from assay.verify.runner import CheckOrder, Observation
+from assay.verify.report_checks import RawReport, conclude
+from assay.verify.runner import CheckSpec, Observation
 from assay.verify.runners.junit import read_junit
 
 _REPORTS: Final = ("build/test-results/*/*.xml", "target/surefire-reports/*.xml")
@@ -46,12 +46,12 @@ class JUnitRunner:
         tests = {"test", "check", "build", "verify"} & set(call.arguments)
         return call.program in {"gradle", "gradlew", "mvn", "mvnw"} and bool(tests)
 
-    def expected(self, order: CheckOrder, tree: Tree) -> frozenset[str]:
+    def expected(self, order: CheckSpec, tree: Tree) -> frozenset[str]:
         del order, tree
         return frozenset()
 
     async def run(
-        self, order: CheckOrder, sandbox: Sandbox, *, on_output: OnOutput = ignore_output
+        self, order: CheckSpec, sandbox: Sandbox, *, on_output: OnOutput = ignore_output
     ) -> Observation:
         call = read_invocation(order.argv)
         # A report from before says nothing about now; nor will this one about later.
@@ -78,7 +78,7 @@ class JUnitRunner:
             tests.extend(found)
             problem = problem or wrong
             await sandbox.remove_path(path)
-        return conclude(order, self.name, result, Account(tests=tuple(tests), problem=problem))
+        return conclude(order, self.name, result, RawReport(tests=tuple(tests), problem=problem))
 
 
 async def _reports(sandbox: Sandbox, folder: PurePosixPath) -> tuple[PurePosixPath, ...]:

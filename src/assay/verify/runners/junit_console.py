@@ -16,8 +16,8 @@ from assay.contracts.ports import OnOutput, Sandbox, ignore_output
 from assay.contracts.verdict import Grade, TestResult
 from assay.contracts.workspace import Tree
 from assay.verify.canaries import Plan, new_canary_name, planted, read_texts
-from assay.verify.report_checks import Account, conclude, with_doubt
-from assay.verify.runner import CheckOrder, Observation
+from assay.verify.report_checks import RawReport, conclude, with_doubt
+from assay.verify.runner import CheckSpec, Observation
 from assay.verify.runners.junit import read_junit
 
 _REPORTS: Final = "/tmp/junit-reports"  # noqa: S108 - the sandbox's own
@@ -55,14 +55,14 @@ class JUnitConsoleRunner:
     def understands(self, argv: tuple[str, ...]) -> bool:
         return argv[:2] == ("bash", "-c") and _is_chain(argv[-1])
 
-    def expected(self, order: CheckOrder, tree: Tree) -> frozenset[str]:
+    def expected(self, order: CheckSpec, tree: Tree) -> frozenset[str]:
         found: set[str] = set()
         for path in _test_files(order):
             found.update(_tests_in(tree.text(path) or ""))
         return frozenset(found)
 
     async def run(
-        self, order: CheckOrder, sandbox: Sandbox, *, on_output: OnOutput = ignore_output
+        self, order: CheckSpec, sandbox: Sandbox, *, on_output: OnOutput = ignore_output
     ) -> Observation:
         plan = Plan()
         if order.canaries:
@@ -92,7 +92,7 @@ class JUnitConsoleRunner:
                 more, wrong = read_junit(document)
                 tests.extend(more)
                 problem = problem or wrong
-        account = Account(
+        account = RawReport(
             tests=tuple(tests), canaries=plan.names, problem=problem, findings=tuple(findings)
         )
         return with_doubt(order, conclude(order, self.name, result, account))
@@ -114,7 +114,7 @@ def _is_chain(command: str) -> bool:
     )
 
 
-def _test_files(order: CheckOrder) -> tuple[PurePosixPath, ...]:
+def _test_files(order: CheckSpec) -> tuple[PurePosixPath, ...]:
     return tuple(path for path in order.protected if path.suffix == ".java")
 
 
@@ -128,7 +128,7 @@ def _tests_in(text: str) -> frozenset[str]:
     return frozenset(f"{name}::{test}()" for test in _TEST.findall(text))
 
 
-def _plan(order: CheckOrder, texts: dict[PurePosixPath, str]) -> Plan:
+def _plan(order: CheckSpec, texts: dict[PurePosixPath, str]) -> Plan:
     """Plan a class of tests that must fail beside those that the command compiles by a glob."""
     files: dict[PurePosixPath, bytes] = {}
     names: set[str] = set()

@@ -14,12 +14,12 @@ from typing import Any, Final, cast
 
 from assay.contracts.execution import WORKSPACE, Command
 from assay.contracts.ports import OnOutput, Sandbox, ignore_output
-from assay.contracts.verdict import Finding, Grade, TestResult, TestStatus, Trick
+from assay.contracts.verdict import Finding, Grade, TamperKind, TestResult, TestStatus
 from assay.contracts.workspace import Tree
 from assay.verify.canaries import Plan, planted, read_texts
 from assay.verify.parse_command import read_invocation
-from assay.verify.report_checks import Account, Listener, a_test, conclude, with_doubt
-from assay.verify.runner import CheckOrder, Observation
+from assay.verify.report_checks import RawReport, ReportCapture, a_test, conclude, with_doubt
+from assay.verify.runner import CheckSpec, Observation
 from assay.verify.runners.javascript import SEPARATOR, expected_ids, plan_for_node
 
 _SUFFIXES: Final = frozenset({".js", ".mjs", ".cjs"})
@@ -44,7 +44,7 @@ class NodeRunner:
         call = read_invocation(argv)
         return call.program == "node" and "--test" in call.arguments
 
-    def expected(self, order: CheckOrder, tree: Tree) -> frozenset[str]:
+    def expected(self, order: CheckSpec, tree: Tree) -> frozenset[str]:
         return frozenset(
             test
             for path in (() if _is_filtered(order) else _test_files(order))
@@ -52,10 +52,10 @@ class NodeRunner:
         )
 
     async def run(
-        self, order: CheckOrder, sandbox: Sandbox, *, on_output: OnOutput = ignore_output
+        self, order: CheckSpec, sandbox: Sandbox, *, on_output: OnOutput = ignore_output
     ) -> Observation:
         call = read_invocation(order.argv)
-        listener = Listener("stderr", on_output)
+        listener = ReportCapture("stderr", on_output)
         texts = await read_texts(sandbox, (_PACKAGE, *_test_files(order)))
         is_module = _is_module(texts.pop(_PACKAGE, "{}"))
         # A filter would leave the planted tests out too.
@@ -75,8 +75,10 @@ class NodeRunner:
         for file in _empty_passes(tests, texts):
             tests = tuple(test for test in tests if test.id != file)
             problem = f"the process of {file} ended before any of its tests did"
-            findings.append(Finding(trick=Trick.EARLY_EXIT, severity="doubt", explanation=problem))
-        account = Account(
+            findings.append(
+                Finding(trick=TamperKind.EARLY_EXIT, severity="doubt", explanation=problem)
+            )
+        account = RawReport(
             tests=tests,
             canaries=plan.names,
             problem=problem,
@@ -86,7 +88,7 @@ class NodeRunner:
         return with_doubt(order, conclude(order, self.name, result, account))
 
 
-def _test_files(order: CheckOrder) -> tuple[PurePosixPath, ...]:
+def _test_files(order: CheckSpec) -> tuple[PurePosixPath, ...]:
     """Return those of the protected files that the command runs, as far as that can be told."""
     call = read_invocation(order.argv)
     words = [word for word in call.arguments if not word.startswith("-")]
@@ -104,7 +106,7 @@ def _is_found(path: PurePosixPath) -> bool:
     return bool(_FOUND_BY_NAME.fullmatch(path.name)) or "test" in path.parts[:-1]
 
 
-def _is_filtered(order: CheckOrder) -> bool:
+def _is_filtered(order: CheckSpec) -> bool:
     return any(word.startswith(_FILTERS) for word in order.argv)
 
 

@@ -16,7 +16,7 @@ from assay.verify.python_tests import (
     parse_module,
     tree_below,
 )
-from assay.verify.runner import CheckOrder, Observation
+from assay.verify.runner import CheckSpec, Observation
 from assay.verify.runners.python_process import Conditions, PythonRun, run_python
 
 _WITH_VALUE: Final = frozenset(
@@ -74,7 +74,7 @@ class PytestRunner:
     def understands(self, argv: tuple[str, ...]) -> bool:
         return read_invocation(argv).program == self.name
 
-    def expected(self, order: CheckOrder, tree: Tree) -> frozenset[str]:
+    def expected(self, order: CheckSpec, tree: Tree) -> frozenset[str]:
         invocation = read_invocation(order.argv)
         args = invocation.arguments
         tree = tree_below(invocation.cwd, tree)
@@ -92,14 +92,14 @@ class PytestRunner:
         )
 
     async def run(
-        self, order: CheckOrder, sandbox: Sandbox, *, on_output: OnOutput = ignore_output
+        self, order: CheckSpec, sandbox: Sandbox, *, on_output: OnOutput = ignore_output
     ) -> Observation:
         return (await self.run_under(Conditions(), order, sandbox, on_output=on_output)).observation
 
     async def run_under(
         self,
         conditions: Conditions,
-        order: CheckOrder,
+        order: CheckSpec,
         sandbox: Sandbox,
         *,
         on_output: OnOutput = ignore_output,

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from assay.agent.edits.apply import DeleteFile, ReplaceText, WriteFile
 from assay.agent.reply_parser.parse import (
-    Done,
-    Understood,
+    Finish,
+    ParsedReply,
     describe_protocol,
     edit_specs,
     understand_calls,
@@ -85,14 +85,14 @@ def test_nothing_a_model_writes_breaks_the_reader(
 ) -> None:
     understood = understand_text("\n".join(lines), sole_target=target, tools=TOOLS, ended=ended)
 
-    assert isinstance(understood, Understood)
+    assert isinstance(understood, ParsedReply)
     calls = [ask.id for ask in understood.asks if isinstance(ask, ToolCall)]
     assert len(set(calls)) == len(calls)
 
 
 @given(text=st.text(), target=targets())
 def test_no_text_breaks_the_reader(text: str, target: PurePosixPath | None) -> None:
-    assert isinstance(understand_text(text, sole_target=target, tools=TOOLS), Understood)
+    assert isinstance(understand_text(text, sole_target=target, tools=TOOLS), ParsedReply)
 
 
 @given(st.text(alphabet=st.characters(exclude_characters="\r", exclude_categories=["Cs"])))
@@ -101,7 +101,7 @@ def test_any_text_can_be_written_in_a_long_enough_fence(text: str) -> None:
 
     understood = understand_text(f"FILE: a.txt\n````\n{body}````\nDONE", tools=TOOLS)
 
-    assert understood.asks == (WriteFile(path=PurePosixPath("a.txt"), text=body), Done())
+    assert understood.asks == (WriteFile(path=PurePosixPath("a.txt"), text=body), Finish())
 
 
 @pytest.mark.timeout(20)
@@ -129,7 +129,7 @@ def test_a_model_that_repeats_itself_is_read_in_no_time(line: str) -> None:
     text = "FILE: a.py\n```python\n" + line * 20_000 + "x"
 
     assert isinstance(
-        understand_text(text, sole_target=PurePosixPath("a.py"), tools=TOOLS), Understood
+        understand_text(text, sole_target=PurePosixPath("a.py"), tools=TOOLS), ParsedReply
     )
 
 
@@ -159,7 +159,7 @@ def test_native_edits_are_edits() -> None:
         ReplaceText(path=path, search="1", replace="2"),
         DeleteFile(path=path),
         native("run", {"command": "ls"}),
-        Done(),
+        Finish(),
     )
     assert understood.call_ids == (
         *("id-write_file", "id-edit_file", "id-delete_file", "id-run", "id-done"),
@@ -184,7 +184,7 @@ def test_a_native_call_that_cannot_be_followed_is_explained(call: ToolCall, part
 
     understood = understand_calls((call, good), tools=TOOLS)
 
-    assert understood.asks == (Done(),)
+    assert understood.asks == (Finish(),)
     assert understood.call_ids == (good.id,)
     (problem,) = understood.problems
     assert part in problem
@@ -219,7 +219,7 @@ def test_the_description_is_understood_by_the_reader() -> None:
     ]
     assert kinds == [
         *("WriteFile", "ReplaceText", "DeleteFile"),
-        *("run", "python", "read_file", "list_files", "search", "Done"),
+        *("run", "python", "read_file", "list_files", "search", "Finish"),
     ]
 
 

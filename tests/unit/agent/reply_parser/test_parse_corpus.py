@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from assay.agent.edits.apply import DeleteFile, ReplaceText, WriteFile
-from assay.agent.reply_parser.parse import Ask, Done, understand_text
+from assay.agent.reply_parser.parse import Action, Finish, understand_text
 from assay.contracts.messages import ToolCall
 
 TOOLS = frozenset({"run", "python", "read_file", "list_files", "search"})
@@ -66,14 +66,14 @@ CASES: dict[str, Case] = {
     "search in": Case(
         text="SEARCH: def f in src/", asks=[call("search", pattern="def f", path="src/")]
     ),
-    "done": Case(text="All is well.\n\nDONE", asks=[Done()]),
+    "done": Case(text="All is well.\n\nDONE", asks=[Finish()]),
     "in order": Case(
         text=f"FILE: a.py\n```python\n{CODE}```\nRUN: python a.py\nDELETE: b.py\nDONE",
         asks=[
             write("a.py"),
             call("run", command="python a.py"),
             DeleteFile(path=PurePosixPath("b.py")),
-            Done(),
+            Finish(),
         ],
     ),
     # Where the path is.
@@ -126,7 +126,7 @@ CASES: dict[str, Case] = {
     "search for code with in": Case(
         text='SEARCH: "for x in y"', asks=[call("search", pattern="for x in y")]
     ),
-    "done in bold": Case(text="**DONE**", asks=[Done()]),
+    "done in bold": Case(text="**DONE**", asks=[Finish()]),
     "thoughts": Case(
         text=f"<think>\nFILE: b.py\n```\nx\n```\n</think>\nFILE: a.py\n```\n{CODE}```",
         asks=[write("a.py")],
@@ -139,7 +139,7 @@ CASES: dict[str, Case] = {
     "nested": Case(text=f"FILE: a.md\n```markdown\n{MARKDOWN}```", asks=[write("a.md", MARKDOWN)]),
     "nested without language": Case(
         text=f"FILE: a.md\n```\n{MARKDOWN_BARE}```\nDONE",
-        asks=[write("a.md", MARKDOWN_BARE), Done()],
+        asks=[write("a.md", MARKDOWN_BARE), Finish()],
     ),
     "fence in a docstring": Case(
         text='FILE: a.py\n```python\n"""Do.\n\n```\nx\n```\n"""\n```',
@@ -163,7 +163,7 @@ CASES: dict[str, Case] = {
         asks=[write("a.py"), write("b.py")],
     ),
     "closing fence forgotten before done": Case(
-        text=f"FILE: a.py\n```python\n{CODE}DONE", asks=[write("a.py"), Done()]
+        text=f"FILE: a.py\n```python\n{CODE}DONE", asks=[write("a.py"), Finish()]
     ),
     "cut off before the first line": Case(
         text="FILE: a.py\n```python\n", asks=[], problems=["cut off"]
@@ -177,7 +177,7 @@ CASES: dict[str, Case] = {
         text=f"EDIT: a.py\n```python\n{TWO_HUNKS}\n```", asks=[OLD_NEW, replace("a.py", "x\n", "")]
     ),
     "hunks without a fence": Case(
-        text=f"EDIT: a.py\n{TWO_HUNKS}\nDONE", asks=[OLD_NEW, replace("a.py", "x\n", ""), Done()]
+        text=f"EDIT: a.py\n{TWO_HUNKS}\nDONE", asks=[OLD_NEW, replace("a.py", "x\n", ""), Finish()]
     ),
     "path above the fence of hunks": Case(text=f"a.py\n```python\n{HUNK}\n```", asks=[OLD_NEW]),
     "path inside the fence of hunks": Case(text=f"```python\na.py\n{HUNK}\n```", asks=[OLD_NEW]),
@@ -247,7 +247,7 @@ CASES: dict[str, Case] = {
     ),
     "one word is no file": Case(text="Sorry", asks=[], target="a.py"),
     "bare block and done": Case(
-        text=f"```\n{CODE}```\nDONE", asks=[write("a.py"), Done()], target="a.py"
+        text=f"```\n{CODE}```\nDONE", asks=[write("a.py"), Finish()], target="a.py"
     ),
     # What must not be taken for something else.
     "prose": Case(text="I would run the tests: `pytest`.\nRun: pytest, see README.md.", asks=[]),
@@ -274,7 +274,7 @@ CASES: dict[str, Case] = {
     "outside": Case(text="DELETE: ../a.py", asks=[], problems=["not a path inside the workspace"]),
     "file without a path": Case(text="FILE:\n```\nx\n```", asks=[], problems=["needs a path"]),
     "file without a block": Case(
-        text="FILE: a.js\n\nDONE", asks=[Done()], problems=["no fenced block"]
+        text="FILE: a.js\n\nDONE", asks=[Finish()], problems=["no fenced block"]
     ),
     "nothing to read": Case(text="READ:", asks=[], problems=["needs something"]),
     "empty": Case(text="", asks=[], target="a.py"),
@@ -293,7 +293,7 @@ CASES: dict[str, Case] = {
 }
 
 
-def plain(ask: Ask) -> object:
+def plain(ask: Action) -> object:
     return (ask.name, dict(ask.arguments or {})) if isinstance(ask, ToolCall) else ask
 
 

@@ -7,7 +7,7 @@ from typing import assert_never
 import pytest
 
 from assay.agent.edits.apply import DeleteFile, ReplaceText, WriteFile
-from assay.agent.reply_parser.parse import Ask, Done, understand_text
+from assay.agent.reply_parser.parse import Action, Finish, understand_text
 from assay.contracts.messages import ToolCall
 from assay.tools.workspace import WORKSPACE_TOOLS
 from tests.support.sources import ROOT
@@ -21,7 +21,7 @@ EXAMPLES = list(EXAMPLE.finditer(TEXT))
 TOOLS = frozenset(tool.spec.name for tool in WORKSPACE_TOOLS)
 
 
-def describe(ask: Ask) -> str:
+def describe(ask: Action) -> str:
     match ask:
         case WriteFile():
             return f"write {ask.path}"
@@ -31,7 +31,7 @@ def describe(ask: Ask) -> str:
             return f"delete {ask.path}"
         case ToolCall():
             return ask.name
-        case Done():
+        case Finish():
             return "done"
         case _:
             assert_never(ask)

@@ -1,7 +1,7 @@
 from pathlib import PurePosixPath
 
 from assay.agent.snippets.harvest import skills_in
-from assay.contracts.lessons import Skill
+from assay.contracts.lessons import Snippet
 from assay.contracts.workspace import Tree, TreeFile
 
 MODULE = '''\
@@ -68,7 +68,7 @@ class TestInitials:
 """
 
 
-def harvest(files: dict[str, str], tests: tuple[str, ...] = ("test_words.py",)) -> list[Skill]:
+def harvest(files: dict[str, str], tests: tuple[str, ...] = ("test_words.py",)) -> list[Snippet]:
     whole = {PurePosixPath(name): TreeFile(text.encode()) for name, text in files.items()}
     paths = tuple(PurePosixPath(name) for name in tests)
     before = Tree(files={path: whole[path] for path in paths})

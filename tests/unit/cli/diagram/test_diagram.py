@@ -14,11 +14,11 @@ from assay.cli.diagram.picture import Arrow, Node, Picture, without_shortcuts
 from assay.cli.diagram.svg import to_svg
 from assay.cli.diagram.system import picture_of_agent, picture_of_parts
 from assay.cli.diagram.text import to_text
-from assay.models.resolve import Usable
+from assay.models.resolve import Availability
 from assay.settings.load import Settings
 
 SVG = "{http://www.w3.org/2000/svg}"
-USABLE = Usable(name="local:<b>&", title="x", usable=True, reason='"here"', by_auto=True)
+USABLE = Availability(name="local:<b>&", title="x", usable=True, reason='"here"', by_auto=True)
 
 
 def parsed(svg: str) -> ET.Element:

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 
 from assay.cli.render.json_output import json_event, json_outcome
-from assay.contracts.events import Move, RunEvent
-from assay.contracts.goal import Outcome, Status
+from assay.contracts.events import ActionKind, RunEvent
+from assay.contracts.goal import RunResult, Status
 from tests.support.runs import (
     CHECK,
     RUN,
@@ -119,7 +119,7 @@ def test_the_reference_names_every_event_and_every_field() -> None:
 def test_the_reference_names_every_move() -> None:
     text = REFERENCE.read_text()
 
-    assert [move for move in get_args(Move) if f"| `{move}` |" not in text] == []
+    assert [move for move in get_args(ActionKind) if f"| `{move}` |" not in text] == []
 
 
 def test_the_reference_names_every_field_of_an_outcome() -> None:
@@ -128,4 +128,4 @@ def test_the_reference_names_every_field_of_an_outcome() -> None:
 
     names = [*told, *told["cost"], *told["lattice"], *told["changes"][0]]
     assert [name for name in names if f"`{name}`" not in text] == []
-    assert {one.name for one in fields(Outcome)} - set(told) == {"status", "verdict", "usage"}
+    assert {one.name for one in fields(RunResult)} - set(told) == {"status", "verdict", "usage"}

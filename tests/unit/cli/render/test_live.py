@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from assay.cli.render.live import Easel, open_live_view, shared_out
+from assay.cli.render.live import LiveDisplay, open_live_view, shared_out
 from assay.cli.render.symbols import look_of
 from assay.cli.render.view import open_view
 from assay.contracts.events import (
@@ -16,10 +16,10 @@ from assay.contracts.events import (
     BudgetUsed,
     FilesChanged,
     ModelReplied,
-    OutputArrived,
+    OutputDelta,
     RunEvent,
     RunResumed,
-    TextArrived,
+    TextDelta,
     Verified,
 )
 from assay.contracts.workspace import FileChange
@@ -58,7 +58,7 @@ def written(console: Console) -> str:
 def frame(events: list[RunEvent], **size: int) -> str:
     """What the picture looks like after these events."""
     console = a_console(**size)
-    easel = Easel(look=look_of(console), now=lambda: 0.0)
+    easel = LiveDisplay(look=look_of(console), now=lambda: 0.0)
     for event in events:
         easel.apply(event)
     console.print(easel.picture())
@@ -71,7 +71,7 @@ def events_until(kind: str) -> list[RunEvent]:
 
 
 def writes(text: str) -> list[RunEvent]:
-    return [AttemptStarted(attempt=1, move="sample"), TextArrived(attempt=1, text=text)]
+    return [AttemptStarted(attempt=1, move="sample"), TextDelta(attempt=1, text=text)]
 
 
 def test_a_picture_has_goal_model_isolation_plan_and_budget() -> None:
@@ -110,7 +110,7 @@ def test_code_is_shown_with_its_line_numbers_while_it_is_written() -> None:
 
 def test_code_is_coloured_as_what_it_is() -> None:
     console = a_console(colour="standard")
-    easel = Easel(look=look_of(console), now=lambda: 0.0)
+    easel = LiveDisplay(look=look_of(console), now=lambda: 0.0)
     for event in writes("```python\nimport re\n"):
         easel.apply(event)
 
@@ -146,7 +146,7 @@ def test_the_code_of_a_whole_reply_stays_to_be_seen() -> None:
 def test_a_new_reply_replaces_the_old_one() -> None:
     first = ModelReplied(attempt=1, step=1, text="first words", calls=(), usage=usage(1))
 
-    text = frame([*writes("first"), first, TextArrived(attempt=1, text="second")])
+    text = frame([*writes("first"), first, TextDelta(attempt=1, text="second")])
 
     assert "second" in text
     assert "first" not in text
@@ -164,7 +164,7 @@ def test_a_change_is_shown_once_it_is_made() -> None:
 
 
 def test_of_output_the_last_lines_are_shown() -> None:
-    printed = [OutputArrived(attempt=1, text=f"line {number}\n") for number in range(30)]
+    printed = [OutputDelta(attempt=1, text=f"line {number}\n") for number in range(30)]
 
     text = frame([*writes("x"), *printed])
 
@@ -178,8 +178,8 @@ def test_attempts_side_by_side_do_not_write_over_each_other() -> None:
         [
             AttemptStarted(attempt=1, move="sample"),
             AttemptStarted(attempt=2, move="sample"),
-            TextArrived(attempt=1, text="one says"),
-            TextArrived(attempt=2, text="two says"),
+            TextDelta(attempt=1, text="one says"),
+            TextDelta(attempt=2, text="two says"),
         ]
     )
 
@@ -193,7 +193,7 @@ def test_when_the_first_of_two_is_judged_the_other_is_looked_at() -> None:
         [
             AttemptStarted(attempt=1, move="sample"),
             AttemptStarted(attempt=2, move="sample"),
-            TextArrived(attempt=2, text="two says"),
+            TextDelta(attempt=2, text="two says"),
             Verified(attempt=1, verdict=a_verdict("pppp")),
         ]
     )
@@ -233,14 +233,14 @@ def test_what_a_model_writes_does_nothing_to_the_terminal(text: str) -> None:
 
     with open_view(console, verbose=True) as watch:
         watch(AttemptStarted(attempt=1, move="sample"))
-        watch(TextArrived(attempt=1, text=f"```python\n{text}"))
-        watch(OutputArrived(attempt=1, text=text))
+        watch(TextDelta(attempt=1, text=f"```python\n{text}"))
+        watch(OutputDelta(attempt=1, text=text))
 
     assert not CONTROLS.search(DRAWING.sub("", written(console)))
 
 
 def test_markup_is_text() -> None:
-    text = frame([*writes("[bold red]x[/] :smile:"), OutputArrived(attempt=1, text="[/]")])
+    text = frame([*writes("[bold red]x[/] :smile:"), OutputDelta(attempt=1, text="[/]")])
 
     assert "[bold red]x[/] :smile:" in text
     assert "[/]\n" in text
@@ -322,7 +322,7 @@ def test_a_terminal_that_cannot_move_its_cursor_gets_lines(
 def test_the_clock_goes_on_between_two_accounts() -> None:
     times = iter([100.0, 107.5])
     console = a_console()
-    easel = Easel(look=look_of(console), now=lambda: next(times))
+    easel = LiveDisplay(look=look_of(console), now=lambda: next(times))
     easel.apply(BudgetUsed(usage=usage(), attempts=1, wall_s=20.0, share=0.5))
 
     console.print(easel.picture())

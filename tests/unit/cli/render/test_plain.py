@@ -16,12 +16,12 @@ from assay.contracts.events import (
     RunEnded,
     RunEvent,
     Screened,
-    TextArrived,
+    TextDelta,
     Verified,
 )
 from assay.contracts.goal import Status
 from assay.contracts.messages import Usage
-from assay.contracts.verdict import CheckReport, Grade, Lattice
+from assay.contracts.verdict import CheckReport, Grade, TestMatrix
 from tests.support.runs import (
     CONTROLS,
     a_finding,
@@ -100,7 +100,7 @@ def test_verbose_tells_what_the_model_and_the_tools_said() -> None:
 
 
 def test_pieces_of_text_make_no_lines() -> None:
-    assert shown([TextArrived(attempt=1, text="a\nb")], verbose=True) == ""
+    assert shown([TextDelta(attempt=1, text="a\nb")], verbose=True) == ""
 
 
 def test_a_clean_screening_is_not_told() -> None:
@@ -177,13 +177,13 @@ def test_a_forgery_is_named() -> None:
     ],
 )
 def test_a_check_without_tests_is_told_by_how_it_ended(report: CheckReport, line: str) -> None:
-    event = Executed(attempt=2, reports=(report,), lattice=Lattice())
+    event = Executed(attempt=2, reports=(report,), lattice=TestMatrix())
 
     assert event_line(event) == f"attempt 2: tried out: {line}"
 
 
 def test_a_forgery_seen_before_the_independent_check_is_named_too() -> None:
-    event = Executed(attempt=2, reports=(), lattice=Lattice(), findings=(a_finding(),))
+    event = Executed(attempt=2, reports=(), lattice=TestMatrix(), findings=(a_finding(),))
 
     assert "tried out: no check was run; forgery early_exit in slugify.py:4" in event_line(event)
 

@@ -7,13 +7,13 @@ from rich.console import Console
 
 from assay.cli.render.event_text import MEANING, withheld_line
 from assay.cli.render.summary import hints, print_summary
-from assay.contracts.goal import Outcome, Status
-from assay.contracts.verdict import Grade, Trick
+from assay.contracts.goal import RunResult, Status
+from assay.contracts.verdict import Grade, TamperKind
 from assay.contracts.workspace import Withheld
 from tests.support.runs import CONTROLS, DIFF, RUN, a_finding, an_outcome, hostile_texts
 
 
-def printed(outcome: Outcome, diff: str = DIFF, *, width: int = 100, **options: object) -> str:
+def printed(outcome: RunResult, diff: str = DIFF, *, width: int = 100, **options: object) -> str:
     output = StringIO()
     console = Console(
         file=output, width=width, force_terminal=True, color_system=None, legacy_windows=False
@@ -62,7 +62,7 @@ def test_what_is_only_the_best_is_not_passed_off_as_done() -> None:
 
 
 def test_tricks_are_named_once_each_and_the_worst_first() -> None:
-    forgery = a_finding(Trick.RUNNER_CONFIG, path="conftest.py", explanation="skips all tests")
+    forgery = a_finding(TamperKind.RUNNER_CONFIG, path="conftest.py", explanation="skips all tests")
     outcome = an_outcome(Status.TAMPERED, findings=(forgery, forgery, a_finding()))
 
     text = printed(outcome)

@@ -4,12 +4,12 @@ import pytest
 from rich.console import Console
 
 from assay.cli.render.test_matrix import LatticePicture
-from assay.contracts.verdict import Lattice, LatticeRow, TestStatus
+from assay.contracts.verdict import TestMatrix, TestMatrixRow, TestStatus
 from tests.support.runs import a_lattice
 
 
 def drawn(
-    lattice: Lattice,
+    lattice: TestMatrix,
     *,
     width: int = 60,
     max_rows: int = 16,
@@ -32,11 +32,11 @@ def drawn(
     return output.getvalue().splitlines()
 
 
-def wide(tests: int, attempts: int) -> Lattice:
+def wide(tests: int, attempts: int) -> TestMatrix:
     """Of `tests` tests, each attempt passes one more."""
-    return Lattice(
+    return TestMatrix(
         rows=tuple(
-            LatticeRow(
+            TestMatrixRow(
                 attempt=attempt,
                 statuses={
                     f"test_{test}": TestStatus.PASSED if test < attempt else TestStatus.FAILED
@@ -109,7 +109,7 @@ def test_a_regression_is_said() -> None:
 
 
 def test_no_attempt_is_no_picture() -> None:
-    assert drawn(Lattice()) == []
+    assert drawn(TestMatrix()) == []
 
 
 @pytest.mark.parametrize("width", [1, 5, 20, 40])

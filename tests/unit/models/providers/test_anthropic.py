@@ -20,7 +20,7 @@ from tests.support.model_servers.in_process import Played
 ANTHROPIC = provider("anthropic")
 LED = "claude-of-tomorrow"  # the SDK warns of those of yesterday
 REQUEST = Request(messages=(Message(role="user", text="hello"),), max_output_tokens=50)
-FACTS = replace(facts_for(ANTHROPIC, LED), led_by_prefill=True)
+FACTS = replace(facts_for(ANTHROPIC, LED), supports_prefill=True)
 CONNECTION = Connection(base_url="http://127.0.0.1:9", api_key=SecretStr("sk-secret"))
 
 START = {

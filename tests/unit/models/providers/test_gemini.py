@@ -127,7 +127,8 @@ def test_a_schema_asks_for_json() -> None:
 
     assert config["response_mime_type"] == "application/json"
     assert "response_json_schema" not in to_config(
-        replace(REQUEST, json_schema={"type": "object"}), facts=replace(FACTS, held_to_schema=False)
+        replace(REQUEST, json_schema={"type": "object"}),
+        facts=replace(FACTS, supports_json_schema=False),
     )
 
 

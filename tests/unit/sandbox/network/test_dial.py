@@ -3,7 +3,7 @@ from collections.abc import Sequence
 import anyio.abc
 import pytest
 
-from assay.sandbox.network.dial import DeniedError, Dialer, NoSuchHostError, Outside
+from assay.sandbox.network.dial import DeniedError, Dialer, DirectDialer, NoSuchHostError
 from assay.sandbox.network.policy import parse_policy
 
 GOOD = "93.184.216.34"
@@ -26,7 +26,7 @@ class World:
         raise ConnectionRefusedError("nobody is there")
 
     def dialer(self, *hosts: str) -> Dialer:
-        outside = Outside(look_up=self.look_up, connect=self.connect)
+        outside = DirectDialer(look_up=self.look_up, connect=self.connect)
         return Dialer(policy=parse_policy(hosts), outside=outside)
 
 

@@ -9,9 +9,9 @@ import anyio.lowlevel
 import pytest
 
 from assay.contracts.errors import SandboxUnavailableError
-from assay.sandbox.network.dial import DeniedError, Dialing, NoSuchHostError, Outside
+from assay.sandbox.network.dial import DeniedError, Dialing, DirectDialer, NoSuchHostError
 from assay.sandbox.network.policy import parse_policy
-from assay.sandbox.rpc.egress_client import NearSide
+from assay.sandbox.rpc.egress_client import HostDialer
 from assay.sandbox.rpc.egress_server import Outlet
 from assay.sandbox.rpc.messages import relay_pb2
 from assay.sandbox.rpc.messages.frames import VERSION, encode
@@ -39,7 +39,7 @@ async def echo(far: anyio.abc.ByteStream) -> None:
 async def a_way_out(outlet: Outlet | None) -> AsyncGenerator[Dialing]:
     """What a far side has that believes it may reach everybody."""
     near, far = await connected_streams()
-    side = NearSide()
+    side = HostDialer()
     async with anyio.create_task_group() as tasks:
 
         async def serve() -> None:
@@ -61,7 +61,7 @@ async def a_way_to(*hosts: str) -> AsyncGenerator[Dialing]:
             return here
 
         outlet = Outlet()
-        outlet.open(Outside(look_up=look_up, connect=connect).dialer(parse_policy(hosts)))
+        outlet.open(DirectDialer(look_up=look_up, connect=connect).dialer(parse_policy(hosts)))
         async with a_way_out(outlet) as dialer:
             yield dialer
         tasks.cancel_scope.cancel()

@@ -18,14 +18,14 @@ from assay.contracts.errors import (
     WorkspaceFullError,
 )
 from assay.contracts.execution import (
-    BARE,
+    DEFAULT_SPEC,
     Command,
-    Equipment,
     ExecutionResult,
     Limits,
     OutputChunk,
     Program,
     PythonCode,
+    SandboxSpec,
 )
 from assay.contracts.ports import Sandbox, ignore_output
 from assay.sandbox.rpc.messages import executor_pb2, relay_pb2
@@ -179,7 +179,7 @@ async def _run_until_lost(
 
 
 @asynccontextmanager
-async def _refuse(limits: Limits, equipment: Equipment = BARE) -> AsyncGenerator[Sandbox]:
+async def _refuse(limits: Limits, equipment: SandboxSpec = DEFAULT_SPEC) -> AsyncGenerator[Sandbox]:
     raise PackageError(f"there is no {equipment.packages[0]}", hint=f"{limits.wall_s:g}")
     yield FakeSandbox()
 
@@ -190,7 +190,7 @@ async def test_what_opening_raises_is_raised_here() -> None:
 
     async with open_relayed(Refusing()) as relayed:
         with pytest.raises(PackageError, match="there is no nothing"):
-            async with relayed.open_sandbox(Limits(), Equipment(packages=("nothing",))):
+            async with relayed.open_sandbox(Limits(), SandboxSpec(packages=("nothing",))):
                 pass
 
 

@@ -7,9 +7,9 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from assay.contracts.chat import CellBegan, CellEnded, ModelChosen, TurnBegan, TurnEnded
+from assay.contracts.chat import CellEnded, CellStarted, ModelChosen, TurnEnded, TurnStarted
 from assay.contracts.messages import Usage
-from assay.server.api.middleware import Answered
+from assay.server.api.middleware import RequestCompleted
 from assay.server.api.tracing import Tracing
 from assay.telemetry import span_names as names
 
@@ -26,8 +26,8 @@ def spans() -> Generator[InMemorySpanExporter]:
 
 def a_turn(tracing: Tracing, *, failed: bool = False) -> None:
     tracing.dialogue_event("calm-owl", ModelChosen(model="openai:gpt-5"))
-    tracing.dialogue_event("calm-owl", TurnBegan(turn=1, message=WORDS))
-    cell = CellBegan(turn=1, step=1, thought="", code=WORDS, usage=USED)
+    tracing.dialogue_event("calm-owl", TurnStarted(turn=1, message=WORDS))
+    cell = CellStarted(turn=1, step=1, thought="", code=WORDS, usage=USED)
     tracing.dialogue_event("calm-owl", cell)
     ended = CellEnded(
         turn=1,
@@ -82,7 +82,7 @@ def test_a_cell_that_failed_is_marked(spans: InMemorySpanExporter) -> None:
 def test_a_request_is_named_by_its_route(spans: InMemorySpanExporter) -> None:
     tracing = Tracing(SimpleSpanProcessor(spans), content=False)
     route = "/v1/runs/{run_id}"
-    tracing.answered(Answered(method="GET", route=route, status=500, duration_s=0.1))
+    tracing.answered(RequestCompleted(method="GET", route=route, status=500, duration_s=0.1))
     (span,) = spans.get_finished_spans()
     assert span.name == f"GET {route}"
     assert not span.status.is_ok

@@ -7,9 +7,9 @@ from pathlib import PurePosixPath
 import pytest
 
 from assay.contracts.execution import Command, ExecutionResult, Limits, Program
-from assay.contracts.verdict import TestStatus, Trick
+from assay.contracts.verdict import TamperKind, TestStatus
 from assay.contracts.workspace import Tree, TreeFile
-from assay.verify.runner import CheckOrder, Observation
+from assay.verify.runner import CheckSpec, Observation
 from assay.verify.runners.python_pytest import PytestRunner
 from assay.verify.runners.python_unittest import UnittestRunner
 from tests.doubles.fake_sandbox import FakeBackend, FakeSandbox, answer_with
@@ -31,8 +31,8 @@ TREE = Tree(
 )  # fmt: skip
 
 
-def order(*argv: str) -> CheckOrder:
-    return CheckOrder(command=" ".join(argv), argv=argv)
+def order(*argv: str) -> CheckSpec:
+    return CheckSpec(command=" ".join(argv), argv=argv)
 
 
 A, B = "tests/test_a.py::test_one", "tests/test_a.py::TestB::test_two"
@@ -112,7 +112,7 @@ async def observe(
         first, end, rest = report.partition("\n")
         return answer_with(first + end + spoil + rest, stderr="printed", exit_code=exit_code)
 
-    wanted = CheckOrder(command="pytest", argv=("pytest",), canaries=canaries)
+    wanted = CheckSpec(command="pytest", argv=("pytest",), canaries=canaries)
     async with FakeBackend(answer=answer).open_sandbox(Limits()) as sandbox:
         return await PytestRunner().run(wanted, sandbox)
 
@@ -138,13 +138,17 @@ async def test_a_report_without_an_end_is_an_early_exit() -> None:
     observation = await observe(PASSED)
 
     assert not observation.report.passed
-    assert [(f.trick, f.severity) for f in observation.findings] == [(Trick.EARLY_EXIT, "forgery")]
+    assert [(f.trick, f.severity) for f in observation.findings] == [
+        (TamperKind.EARLY_EXIT, "forgery")
+    ]
 
 
 async def test_a_crash_claims_no_success() -> None:
     observation = await observe(exit_code=1)
 
-    assert [(f.trick, f.severity) for f in observation.findings] == [(Trick.EARLY_EXIT, "doubt")]
+    assert [(f.trick, f.severity) for f in observation.findings] == [
+        (TamperKind.EARLY_EXIT, "doubt")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -154,13 +158,13 @@ async def test_a_line_with_another_seal_is_forged(spoil: str) -> None:
     observation = await observe(PASSED, END, spoil=spoil)
 
     assert not observation.report.passed
-    assert Trick.FORGED_REPORT in {finding.trick for finding in observation.findings}
+    assert TamperKind.FORGED_REPORT in {finding.trick for finding in observation.findings}
 
 
 async def test_what_comes_after_the_end_is_forged() -> None:
     observation = await observe(END, PASSED)
 
-    assert Trick.FORGED_REPORT in {finding.trick for finding in observation.findings}
+    assert TamperKind.FORGED_REPORT in {finding.trick for finding in observation.findings}
 
 
 async def test_a_canary_that_passes_gives_the_runner_away() -> None:
@@ -170,7 +174,7 @@ async def test_a_canary_that_passes_gives_the_runner_away() -> None:
 
     assert not observation.report.passed
     assert (observation.report.canaries_planted, observation.report.canaries_caught) == (2, 1)
-    assert [finding.trick for finding in observation.findings] == [Trick.PATCHED_RUNNER]
+    assert [finding.trick for finding in observation.findings] == [TamperKind.PATCHED_RUNNER]
 
 
 async def test_no_canary_at_all_is_no_pass() -> None:
@@ -196,6 +200,6 @@ async def test_who_raised_a_skip_is_known() -> None:
 
     found = [(finding.trick, finding.severity, finding.path) for finding in observation.seen]
     assert found == [
-        (Trick.TESTS_SKIPPED, "forgery", PurePosixPath("calc.py")),
-        (Trick.TESTS_SKIPPED, "forgery", None),
+        (TamperKind.TESTS_SKIPPED, "forgery", PurePosixPath("calc.py")),
+        (TamperKind.TESTS_SKIPPED, "forgery", None),
     ]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.contracts.verdict import TestResult, TestStatus, Trick
+from assay.contracts.verdict import TamperKind, TestResult, TestStatus
 from assay.verify.runners import go, jest, node
 from assay.verify.runners.cpp_frameworks import FRAMEWORKS, framework_of, named_tests
 from assay.verify.runners.ctest import read_targets
@@ -74,7 +74,7 @@ def test_a_second_report_of_jest_is_a_forgery() -> None:
 
     account = jest.read_report(f"{real}\n{real}\n")
 
-    assert [finding.trick for finding in account.findings] == [Trick.FORGED_REPORT]
+    assert [finding.trick for finding in account.findings] == [TamperKind.FORGED_REPORT]
 
 
 def test_a_report_of_jest_that_does_not_fit_its_totals_is_a_forgery() -> None:

@@ -24,7 +24,7 @@ from typing import Any, Final, NoReturn
 from assay.sandbox.native.host.disk_use import disk_use
 from assay.sandbox.native.host.usage_monitor import (
     ProcessWatch,
-    Sample,
+    Usage,
     count_processes,
     process_tree,
 )
@@ -63,7 +63,7 @@ class _Execution:
         self._streams: dict[int, str] = {}
         self._status: int | None = None
         self._killed_for: str | None = None
-        self._sample = Sample()
+        self._sample = Usage()
         self._child = 0
 
     def run(self) -> None:

@@ -12,7 +12,7 @@ from io import StringIO
 from typing import TYPE_CHECKING, Any, Final
 
 from assay.sandbox.native.guest import tracebacks
-from assay.sandbox.native.guest.display import Shower
+from assay.sandbox.native.guest.display import Display
 
 if TYPE_CHECKING:
     import ast
@@ -31,7 +31,7 @@ _FUTURES: Final = sum(
 class CellCode:
     """The `__main__` that all cells of an interpreter share, and how to run another one in it."""
 
-    def __init__(self, shower: Shower) -> None:
+    def __init__(self, shower: Display) -> None:
         self._shower = shower
         self._main = types.ModuleType("__main__")
         self._main.__dict__["__builtins__"] = builtins

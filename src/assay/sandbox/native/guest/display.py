@@ -43,7 +43,7 @@ _TABLE_OPTIONS: Final = {
 Forms = dict[str, bytes]
 
 
-class Shower:
+class Display:
     """Sends what one cell after the other has to show."""
 
     def __init__(self) -> None:

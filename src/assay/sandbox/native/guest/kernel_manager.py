@@ -17,7 +17,14 @@ from contextlib import suppress
 from typing import Any, Final, NoReturn
 
 from assay.sandbox.native.guest import messages, python_kernel
-from assay.sandbox.native.guest.branches import LARGEST_WORD, Done, Line, Post, open_post, report
+from assay.sandbox.native.guest.branches import (
+    LARGEST_WORD,
+    Branch,
+    Channel,
+    Done,
+    open_post,
+    report,
+)
 from assay.sandbox.native.guest.descendants import pause, send_signal
 from assay.sandbox.native.guest.messages import Message, TalkError
 from assay.sandbox.native.guest.process_tree import open_relatives, session_of
@@ -44,7 +51,7 @@ class _Keeper:
         self._orders = orders
         self._settle = settle
         self._pid = os.getpid()
-        self._lines: dict[int, Line] = {}
+        self._lines: dict[int, Branch] = {}
         self._talks: dict[int, Callable[[], None]] = {orders.fileno(): self._obey}
         self._dead: list[int] = []
         self._relatives = open_relatives()
@@ -118,7 +125,7 @@ class _Keeper:
             self._become_head(python_kernel.Outlets(stdout, stderr, answers), theirs)
         theirs.close()
         _close([stdout, stderr, answers])
-        line = Line(number=number, reports=reports, post=open_post(ours), head=head)
+        line = Branch(number=number, reports=reports, post=open_post(ours), head=head)
         self._lines[number] = line
         self._listen_to_head(line)
 
@@ -136,7 +143,7 @@ class _Keeper:
                 messages.send(theirs, {"failed": repr(error)[:1000]})
         os._exit(1)
 
-    def _run(self, line: Line, order: Message) -> None:
+    def _run(self, line: Branch, order: Message) -> None:
         ours, theirs = socket.socketpair()
         line.busy, line.cell, line.doomed = True, 0, None
         line.asks, line.done = order["ask"], None
@@ -152,20 +159,20 @@ class _Keeper:
         self._tell(line, word, theirs.fileno())
         theirs.close()
 
-    def _branch(self, line: Line, number: int, received: list[int]) -> None:
+    def _branch(self, line: Branch, number: int, received: list[int]) -> None:
         stdout, stderr, answers, reports = received
         ours, theirs = socket.socketpair()
-        line.branches.append(Line(number=number, reports=reports, post=open_post(ours)))
+        line.branches.append(Branch(number=number, reports=reports, post=open_post(ours)))
         self._tell(line, {"do": "branch"}, theirs.fileno(), stdout, stderr, answers)
         theirs.close()
         _close([stdout, stderr, answers])
 
-    def _tell(self, line: Line, word: Message, *descriptors: int) -> None:
+    def _tell(self, line: Branch, word: Message, *descriptors: int) -> None:
         send_signal(line.head, signal.SIGCONT)
         with suppress(OSError):  # a head that is gone is noticed by its death
             messages.send(line.post.end, word, descriptors)
 
-    def _end_cell(self, line: Line) -> None:
+    def _end_cell(self, line: Branch) -> None:
         if not line.busy:
             return
         line.doomed = time.monotonic() + _ANSWER_WITHIN_S
@@ -174,21 +181,21 @@ class _Keeper:
             send_signal(line.head, signal.SIGCONT)
             self._clear(line.cell)
 
-    def _listen_to_head(self, line: Line) -> None:
+    def _listen_to_head(self, line: Branch) -> None:
         self._listen(line.post, lambda: self._hear_head(line))
 
-    def _listen(self, post: Post, hear: Callable[[], None]) -> None:
+    def _listen(self, post: Channel, hear: Callable[[], None]) -> None:
         self._talks[post.end.fileno()] = hear
         self._events.register(post.end, select.POLLIN)
 
-    def _hear_head(self, line: Line) -> None:
+    def _hear_head(self, line: Branch) -> None:
         try:
             for message in line.post.listener.hear():
                 self._heed_head(line, message)
         except TalkError as error:
             self._lose(line, str(error))
 
-    def _heed_head(self, line: Line, message: Message) -> None:
+    def _heed_head(self, line: Branch, message: Message) -> None:
         match message:
             case {"ready": True} if not line.busy:
                 self._rest(line)
@@ -216,7 +223,7 @@ class _Keeper:
             case _:
                 raise TalkError("what no head says")
 
-    def _heed_birth(self, line: Line, pid: int) -> None:
+    def _heed_birth(self, line: Branch, pid: int) -> None:
         # Nobody's, if it is dead and buried by now.
         own = self._relatives.is_child(pid, line.head, self._pid, 0)
         if not own or pid in self._known():
@@ -239,7 +246,7 @@ class _Keeper:
         if line.doomed is not None:
             self._clear(pid)
 
-    def _hear_cell(self, line: Line, post: Post) -> None:
+    def _hear_cell(self, line: Branch, post: Channel) -> None:
         try:
             for message in post.listener.hear():
                 self._heed_cell(line, post, message)
@@ -247,7 +254,7 @@ class _Keeper:
             # It has closed what it speaks on; how it ends, its head will tell.
             self._unlisten(post)
 
-    def _heed_cell(self, line: Line, post: Post, message: Message) -> None:
+    def _heed_cell(self, line: Branch, post: Channel, message: Message) -> None:
         match message:
             case {"done": int(code), "pid": int(pid)} if post is line.cell_post:
                 if line.doomed is not None or line.done is not None:
@@ -260,7 +267,7 @@ class _Keeper:
             case _:
                 raise TalkError("what no cell says")
 
-    def _heed_end(self, line: Line, post: Post, done: Done) -> None:
+    def _heed_end(self, line: Branch, post: Channel, done: Done) -> None:
         if line.asks:
             line.done = done
             self._stop(done.pid)
@@ -268,12 +275,12 @@ class _Keeper:
         else:
             self._keep_cell(line, post, done)
 
-    def _keep_if_there(self, line: Line) -> None:
+    def _keep_if_there(self, line: Branch) -> None:
         # It may have been killed by somebody while it stood still.
         if line.done is not None and line.cell_post is not None and line.doomed is None:
             self._keep_cell(line, line.cell_post, line.done)
 
-    def _keep_cell(self, line: Line, post: Post, done: Done) -> None:
+    def _keep_cell(self, line: Branch, post: Channel, done: Done) -> None:
         """Let a cell be the head from now on."""
         former, cell, pid = line.head, line.cell, done.pid
         self._unlisten(post)
@@ -316,7 +323,7 @@ class _Keeper:
         """
         return {session_of(line.head) for line in self._lines.values() if line.branches}
 
-    def _rest(self, line: Line) -> None:
+    def _rest(self, line: Branch) -> None:
         # Somebody who did not wait for a branch may have asked for a cell by now.
         if not line.busy:
             self._stop(line.head)
@@ -348,10 +355,10 @@ class _Keeper:
                     # Its head is dead too, or the end would have been told by that.
                     self._lose(line, "its processes are dead")
 
-    def _lose(self, line: Line, why: str) -> None:
+    def _lose(self, line: Branch, why: str) -> None:
         self._forget(line, {"gone": why})
 
-    def _forget(self, line: Line, last_word: Message) -> None:
+    def _forget(self, line: Branch, last_word: Message) -> None:
         if self._lines.pop(line.number, None) is None:
             return
         self._clear(*(pid for pid in (line.head, line.cell) if pid))
@@ -361,21 +368,21 @@ class _Keeper:
             self._hang_up(branch)
         self._hang_up(line)
 
-    def _drop_cell(self, line: Line) -> None:
+    def _drop_cell(self, line: Branch) -> None:
         if line.cell_post is not None:
             self._hang_up_post(line.cell_post)
         line.cell_post, line.cell, line.busy = None, 0, False
         line.doomed, line.done = None, None
 
-    def _hang_up(self, line: Line) -> None:
+    def _hang_up(self, line: Branch) -> None:
         self._hang_up_post(line.post)
         os.close(line.reports)
 
-    def _hang_up_post(self, post: Post) -> None:
+    def _hang_up_post(self, post: Channel) -> None:
         self._unlisten(post)
         post.end.close()
 
-    def _unlisten(self, post: Post) -> None:
+    def _unlisten(self, post: Channel) -> None:
         if self._talks.pop(post.end.fileno(), None) is not None:
             self._events.unregister(post.end)
 

@@ -23,7 +23,7 @@ _SMALLEST_INODES: Final = 1024
 _BYTES_PER_INODE: Final = 16384
 
 
-class Boxes(Protocol):
+class Workspaces(Protocol):
     """Where the files of sandboxes live."""
 
     def open(self, box: str, size_bytes: int) -> int:
@@ -39,7 +39,7 @@ class Boxes(Protocol):
     def release(self, slot: str) -> None: ...
 
 
-def main(mounts: int, boxes: Boxes) -> NoReturn:
+def main(mounts: int, boxes: Workspaces) -> NoReturn:
     """Serve until the supervisor closes its end."""
     libc.die_with_parent(signal.SIGKILL)
     channel = socket.socket(fileno=mounts)
@@ -53,7 +53,7 @@ def main(mounts: int, boxes: Boxes) -> NoReturn:
     os._exit(0)
 
 
-def _obey(channel: socket.socket, boxes: Boxes, order: dict[str, Any]) -> None:
+def _obey(channel: socket.socket, boxes: Workspaces, order: dict[str, Any]) -> None:
     match order["do"]:
         case "open":
             _answer_with(channel, boxes.open(order["box"], order["size_bytes"]))

@@ -89,7 +89,7 @@ def _settle(slot: str, confinement: Confinement) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Vacancy:
+class PendingJail:
     """What a cell without a worker is connected to."""
 
     gate: int
@@ -101,8 +101,8 @@ class Vacancy:
     """The program to become then; see `idle_init.py`."""
 
 
-def keep_vacant(
-    slot: str, vacancy: Vacancy, cgroups: Sequence[int], confinement: Confinement
+def prepare_jail(
+    slot: str, vacancy: PendingJail, cgroups: Sequence[int], confinement: Confinement
 ) -> NoReturn:
     """Make a cell for a worker that comes from elsewhere, and keep it until it is killed."""
     try:

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, NoReturn
 
 from assay.sandbox.native.guest import messages
 from assay.sandbox.native.guest.cell_code import CellCode
-from assay.sandbox.native.guest.display import Shower
+from assay.sandbox.native.guest.display import Display
 from assay.sandbox.native.kernel import libc
 
 _CANNOT_SPEAK: Final = 70
@@ -36,17 +36,17 @@ class Outlets(NamedTuple):
 
 def live(line: socket.socket, outlets: Outlets) -> NoReturn:
     """Obey the keeper until it is gone, in one process after the other."""
-    head = _Head(line, outlets)
+    head = _Kernel(line, outlets)
     head.tell({"ready": True})
     while True:
         head.obey()
 
 
-class _Head:
+class _Kernel:
     def __init__(self, line: socket.socket, outlets: Outlets) -> None:
         self._line = line
         self._answers = -1
-        self._shower = Shower()
+        self._shower = Display()
         self._code = CellCode(self._shower)
         self._signals: Iterable[int] = ()
         """Which signals the last cell had blocked."""

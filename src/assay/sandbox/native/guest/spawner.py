@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from assay.sandbox.native.guest import idle_init, jail_mounts, loopback, pid1, worker
 from assay.sandbox.native.guest.ids import clone_with_root
-from assay.sandbox.native.guest.pid1 import NAMESPACES, Vacancy
+from assay.sandbox.native.guest.pid1 import NAMESPACES, PendingJail
 from assay.sandbox.native.guest.worker import Confinement, Descriptors
 from assay.sandbox.native.kernel import libc
 
@@ -29,7 +29,7 @@ _DESCRIPTOR_SPACE: Final = socket.CMSG_LEN(32 * array.array("i").itemsize)
 _SETUP_FAILED: Final = 125
 
 
-class Nursery:
+class Spawner:
     """Obeys one order after the other, and tells how the workers it made for others have ended."""
 
     def __init__(self, channel: socket.socket, confinement: Confinement) -> None:
@@ -122,9 +122,9 @@ class Nursery:
         if pid == 0:
             self._channel.close()
             _close((opener, *listeners))
-            vacancy = Vacancy(gate=gate, ready=ready, status=status, sleeper=self._sleeper)
+            vacancy = PendingJail(gate=gate, ready=ready, status=status, sleeper=self._sleeper)
             confinement = self._confinement_for(order)
-            pid1.keep_vacant(f"{jail_mounts.SLOTS}/{order['slot']}", vacancy, cgroups, confinement)
+            pid1.prepare_jail(f"{jail_mounts.SLOTS}/{order['slot']}", vacancy, cgroups, confinement)
         names = ("pid", *(name for name, _ in NAMESPACES))
         try:
             held = [os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC) for name in names]

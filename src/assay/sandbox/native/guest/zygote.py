@@ -21,7 +21,7 @@ from assay.sandbox.native.guest import mounts as steward
 from assay.sandbox.native.guest.jail_plan import INNER_ID, JailPlan, plan_from_json
 from assay.sandbox.native.guest.landlock_chmod import build_mediating_filter
 from assay.sandbox.native.guest.perf import large_pages, rehearsal
-from assay.sandbox.native.guest.spawner import Nursery
+from assay.sandbox.native.guest.spawner import Spawner
 from assay.sandbox.native.guest.worker import Confinement
 from assay.sandbox.native.kernel import libc
 from assay.sandbox.native.kernel.seccomp import PreparedFilter
@@ -81,7 +81,7 @@ def _forget_ignored_signals() -> None:
             signal.signal(number, signal.SIG_DFL)
 
 
-def _take_places(plan: JailPlan) -> steward.Boxes:
+def _take_places(plan: JailPlan) -> steward.Workspaces:
     if plan.tier == "landlock":
         return steward.PlainBoxes(plan.scratch)
     if plan.tier == "contained":
@@ -112,7 +112,7 @@ def _serve(channel: socket.socket, confinement: Confinement, *, bare: bool) -> N
             rehearsal.rehearse_cell(confinement)
         else:
             rehearsal.rehearse_work(confinement)
-    nursery = Nursery(channel, replace(confinement, inherited_kb=_inheritance_kb()))
+    nursery = Spawner(channel, replace(confinement, inherited_kb=_inheritance_kb()))
     channel.send(b'{"ready": true}')
     while True:
         nursery.serve_one()

@@ -9,17 +9,17 @@ import anyio
 import anyio.abc
 
 from assay.contracts.errors import SandboxUnavailableError
-from assay.contracts.execution import BARE, Equipment, Isolation, Limits
+from assay.contracts.execution import DEFAULT_SPEC, Isolation, Limits, SandboxSpec
 from assay.contracts.ports import Sandbox
 from assay.sandbox.native.host import registry
-from assay.sandbox.native.host.jail_pool import CellPool
+from assay.sandbox.native.host.jail_pool import JailPool
 from assay.sandbox.native.host.preload_stages import installed_stages
 from assay.sandbox.native.host.provision import Layers, Outfitter
-from assay.sandbox.native.host.sandbox import House, NativeSandbox
-from assay.sandbox.native.host.start import Choice, start_best
+from assay.sandbox.native.host.sandbox import EngineState, NativeSandbox
+from assay.sandbox.native.host.start import IsolationChoice, start_best
 from assay.sandbox.native.host.visible_paths import Layout, build_layout
-from assay.sandbox.native.host.workspace_pool import Box, Shelf
-from assay.sandbox.network.dial import Outside, WayOut
+from assay.sandbox.native.host.workspace_pool import Workspace, WorkspacePool
+from assay.sandbox.network.dial import DialerFactory, DirectDialer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ class NativeOptions:
     """Where toolchains are looked for."""
     runtime_dir: Path
     packages: Layers
-    outside: WayOut = field(default_factory=Outside)
+    outside: DialerFactory = field(default_factory=DirectDialer)
     """How hosts are reached that a sandbox may reach."""
     alone_as: int | None = None
     """The uid of programs, where a container holds this backend, one sandbox, and nothing else."""
@@ -60,12 +60,12 @@ class NativeBackend:
         self._outfitter = Outfitter(options.packages, options.outside, self._stages)
         self._turns = anyio.Semaphore(options.max_concurrent)
         self._starting = anyio.Lock()
-        self._house: House | None = None
+        self._house: EngineState | None = None
         self.isolation = options.least
 
     @asynccontextmanager
     async def open_sandbox(
-        self, limits: Limits, equipment: Equipment = BARE
+        self, limits: Limits, equipment: SandboxSpec = DEFAULT_SPEC
     ) -> AsyncGenerator[Sandbox]:
         house = await self.start()
         async with self._outfitter.fit_out(equipment, house.running) as fitting:
@@ -77,7 +77,7 @@ class NativeBackend:
                 with anyio.CancelScope(shield=True):
                     await sandbox.close()
 
-    async def _open_box(self, limits: Limits) -> tuple[House, Box]:
+    async def _open_box(self, limits: Limits) -> tuple[EngineState, Workspace]:
         size_bytes = limits.disk_mb << 20
         house = await self.start()
         try:
@@ -88,7 +88,7 @@ class NativeBackend:
         house = await self.start()
         return house, await house.shelf.take(size_bytes)
 
-    async def start(self) -> House:
+    async def start(self) -> EngineState:
         """Return the living house, building one if there is none."""
         async with self._starting:
             if self._house is None or not self._house.running.engine.alive:
@@ -108,13 +108,13 @@ class NativeBackend:
             # The warden has done this, unless it was killed.
             registry.clean(self._options.runtime_dir, house.running.record)
 
-    async def _build_house(self) -> House:
+    async def _build_house(self) -> EngineState:
         options = self._options
         running = await start_best(
             self._layout,
             self._stages,
             options.runtime_dir,
-            Choice(
+            IsolationChoice(
                 least=options.least,
                 namespaces=options.namespaces,
                 alone_as=options.alone_as,
@@ -123,17 +123,17 @@ class NativeBackend:
         )
 
         pools = tuple(
-            CellPool(running.engine, stage, options.pool_size)
+            JailPool(running.engine, stage, options.pool_size)
             for stage in range(1 + len(self._stages))
         )
-        shelf = Shelf(running.engine, Limits().disk_mb << 20)
+        shelf = WorkspacePool(running.engine, Limits().disk_mb << 20)
         with suppress(SandboxUnavailableError):
             await shelf.fill()
         self._tasks.start_soon(running.engine.bury_the_dead)
         self._tasks.start_soon(shelf.keep_filled)
         for pool in pools:
             self._tasks.start_soon(pool.keep_filled)
-        return House(
+        return EngineState(
             running=running, pools=pools, shelf=shelf, stages=self._stages, turns=self._turns
         )
 

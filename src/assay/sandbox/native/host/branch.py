@@ -18,12 +18,12 @@ import anyio
 from assay.contracts.errors import SandboxUnavailableError
 from assay.contracts.execution import Limits, OutputChunk, Reason
 from assay.contracts.ports import OnOutput
-from assay.sandbox.native.host.jail import Cell, Descriptor, close_all
+from assay.sandbox.native.host.jail import Descriptor, Jail, close_all
 from assay.sandbox.native.host.pacing import Pace
 from assay.sandbox.native.host.requests import Orders
 from assay.sandbox.native.host.rich_output import MOST_BYTES
-from assay.sandbox.native.host.supervisor import Ending, passed_limit
-from assay.sandbox.native.host.usage_monitor import Sample, Watch
+from assay.sandbox.native.host.supervisor import RawResult, passed_limit
+from assay.sandbox.native.host.usage_monitor import Usage, Watch
 from assay.sandbox.native.kernel.open_files import TOO_FEW_HINT
 from assay.sandbox.output import Capture
 
@@ -37,7 +37,7 @@ _OBEY_WITHIN_S: Final = 15.0
 _LARGEST_REPORT: Final = 4096
 
 
-class Lineage:
+class BranchPipes:
     """The pipes of one line of cells."""
 
     def __init__(self, number: int) -> None:
@@ -110,7 +110,7 @@ class Lineage:
 class CellEnding:
     """What is known of a cell once nothing of it runs."""
 
-    ending: Ending
+    ending: RawResult
     kept: bool
     answers: bytes
 
@@ -119,14 +119,14 @@ class CellRun:
     """One cell under way. `follow` once; `kill` at any time."""
 
     def __init__(
-        self, lineage: Lineage, orders: Orders, cell: Cell, limits: Limits, watch: Watch
+        self, lineage: BranchPipes, orders: Orders, cell: Jail, limits: Limits, watch: Watch
     ) -> None:
         self._lineage = lineage
         self._orders = orders
         self._cell = cell
         self._limits = limits
         self._watch = watch
-        self._sample = Sample()
+        self._sample = Usage()
         self._killed_for: Reason | None = None
         self._report: Report | None = None
         self._answers = bytearray()
@@ -172,7 +172,7 @@ class CellRun:
         report = self._report or {}
         kept = report.get("kept") is True
         return CellEnding(
-            ending=Ending(
+            ending=RawResult(
                 report=_translate(report),
                 # A cell that is kept was over before it could be ended.
                 killed_for=None if kept else self._killed_for,

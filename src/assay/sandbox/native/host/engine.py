@@ -15,9 +15,9 @@ from assay.contracts.errors import SandboxUnavailableError
 from assay.sandbox.native.guest.jail_plan import Tier
 from assay.sandbox.native.guest.pid1 import NAMESPACES
 from assay.sandbox.native.host.channel import Answer, Channel, ChannelClosedError, RefusedError
-from assay.sandbox.native.host.jail import PLAIN, Cell, Fit, Plumbing, close_all, lay_pipes
-from assay.sandbox.native.host.reaper import Dying
-from assay.sandbox.native.host.workspace_pool import Box
+from assay.sandbox.native.host.jail import PLAIN, Jail, JailOptions, Plumbing, close_all, lay_pipes
+from assay.sandbox.native.host.reaper import Reaper
+from assay.sandbox.native.host.workspace_pool import Workspace
 from assay.sandbox.native.kernel.cgroups import ControlGroup, ControlGroups
 from assay.sandbox.native.kernel.open_files import TOO_FEW_HINT
 
@@ -48,7 +48,7 @@ class Engine:
         self._tier = tier
         self.warden_pid = warden.pid
         self._numbers = itertools.count(1)
-        self._dying = Dying()
+        self._dying = Reaper()
         self.alive = True
 
     async def await_stage(self, stage: int) -> None:
@@ -59,7 +59,7 @@ class Engine:
         """
         await self._translate(self._orders[stage].hear(within_s=_START_WITHIN_S))
 
-    async def make_cell(self, stage: int, *, ahead: bool, fit: Fit = PLAIN) -> Cell:
+    async def make_cell(self, stage: int, *, ahead: bool, fit: JailOptions = PLAIN) -> Jail:
         """Have a process cloned into fresh namespaces by the zygote of a stage.
 
         One that is made ahead of need takes the time to get everything ready.
@@ -91,7 +91,7 @@ class Engine:
         outlets = pipes.theirs[2:4] if worker is None else pipes.theirs[2:3]
         close_all({*pipes.theirs} - {*outlets})
         go, stdin, stdout, stderr, status = pipes.ours
-        return Cell(
+        return Jail(
             slot=slot,
             pidfd=first,
             worker=worker,
@@ -120,7 +120,14 @@ class Engine:
             raise _exhausted(error) from error
 
     async def _make_joined(
-        self, stage: int, slot: str, pipes: Plumbing, entries: list[int], *, ahead: bool, fit: Fit
+        self,
+        stage: int,
+        slot: str,
+        pipes: Plumbing,
+        entries: list[int],
+        *,
+        ahead: bool,
+        fit: JailOptions,
     ) -> list[int]:
         """Have PID 1 made by the bare zygote and the worker by the one with the libraries."""
         *_, status = pipes.theirs
@@ -149,7 +156,7 @@ class Engine:
             close_all((waits, *namespaces))
         return [first, worker, *listeners]
 
-    def discard(self, cell: Cell) -> None:
+    def discard(self, cell: Jail) -> None:
         """End a cell; what it held is given back once nothing of it is left."""
         cell.kill()
         self._dying.add(cell)
@@ -170,19 +177,19 @@ class Engine:
             self.alive = False
         return self.alive
 
-    async def open_box(self, size_bytes: int) -> Box:
+    async def open_box(self, size_bytes: int) -> Workspace:
         """Make an empty workspace of limited size."""
         name = str(next(self._numbers))
         question = {"do": "open", "box": name, "size_bytes": size_bytes}
         _, (workspace,) = await self._ask(self._mounts, question)
-        return Box(name=name, size_bytes=size_bytes, workspace=workspace)
+        return Workspace(name=name, size_bytes=size_bytes, workspace=workspace)
 
     async def close_box(self, name: str) -> None:
         if self.alive:
             with suppress(ChannelClosedError):
                 await self._mounts.tell({"do": "close", "box": name})
 
-    async def bind(self, box: str, cell: Cell) -> None:
+    async def bind(self, box: str, cell: Jail) -> None:
         """Make a box appear in a cell that is waiting."""
         await self._ask(self._mounts, {"do": "bind", "box": box, "slot": cell.slot})
 

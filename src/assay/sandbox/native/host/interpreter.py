@@ -15,7 +15,7 @@ import anyio.lowlevel
 
 from assay.contracts.errors import SandboxUnavailableError
 from assay.contracts.execution import (
-    Denial,
+    BlockedConnection,
     ExecutionResult,
     Isolation,
     Limits,
@@ -25,11 +25,11 @@ from assay.contracts.execution import (
 )
 from assay.contracts.interpreter import CellResult
 from assay.contracts.ports import Interpreter, OnOutput, ignore_output
-from assay.sandbox.native.host.branch import CellEnding, CellRun, Lineage, Report
-from assay.sandbox.native.host.jail import Cell
+from assay.sandbox.native.host.branch import BranchPipes, CellEnding, CellRun, Report
+from assay.sandbox.native.host.jail import Jail
 from assay.sandbox.native.host.jail_pool import await_readiness
 from assay.sandbox.native.host.requests import Orders
-from assay.sandbox.native.host.result import Evidence, conclude
+from assay.sandbox.native.host.result import ResultInputs, conclude
 from assay.sandbox.native.host.rich_output import Answers, decode_answers
 from assay.sandbox.native.host.usage_monitor import CellWatch, Watch
 from assay.sandbox.native.kernel.cgroups import GroupUsage
@@ -37,10 +37,10 @@ from assay.sandbox.native.kernel.open_files import TOO_FEW_HINT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Premises:
+class InterpreterDeps:
     """What a sandbox gives to an interpreter in it."""
 
-    cell: Cell
+    cell: Jail
     limits: Limits
     watch: Watch
     turns: anyio.Semaphore
@@ -49,14 +49,14 @@ class Premises:
     tracked: Callable[[CellRun], AbstractContextManager[None]]
     """Has a running cell ended with the sandbox, or when everything in it is cancelled."""
     check_open: Callable[[], None]
-    denied: Callable[[], tuple[Denial, ...]]
+    denied: Callable[[], tuple[BlockedConnection, ...]]
     """What was kept from programs since this was asked last."""
 
 
 class Session:
     """One keeper, and all lines of cells that it keeps."""
 
-    def __init__(self, premises: Premises) -> None:
+    def __init__(self, premises: InterpreterDeps) -> None:
         self.premises = premises
         self.orders = Orders(premises.cell.go)
         self.lines = 0
@@ -73,13 +73,13 @@ class Session:
         cell.go.write_some(memoryview(request))
         await await_readiness(cell)
 
-    async def open_line(self, *, parent: Lineage | None = None) -> Lineage:
+    async def open_line(self, *, parent: BranchPipes | None = None) -> BranchPipes:
         """Start a first line of cells, or a copy of another.
 
         Raises:
             SandboxUnavailableError: If it does not come to life.
         """
-        lineage = Lineage(next(self._numbers))
+        lineage = BranchPipes(next(self._numbers))
         order = (
             {"do": "open", "line": lineage.number}
             if parent is None
@@ -101,7 +101,7 @@ class Session:
         self.lines += 1
         return lineage
 
-    def _order_with(self, lineage: Lineage, order: Mapping[str, object]) -> None:
+    def _order_with(self, lineage: BranchPipes, order: Mapping[str, object]) -> None:
         try:
             self.orders.put(order, lineage.theirs)
         except OSError as error:
@@ -110,7 +110,7 @@ class Session:
             ) from error
         lineage.hand_over()
 
-    async def _first_word(self, lineage: Lineage) -> Report:
+    async def _first_word(self, lineage: BranchPipes) -> Report:
         """Hear that a line lives; one that nobody waits for any more must not."""
         report: Report = {}
         try:
@@ -123,7 +123,7 @@ class Session:
                 self.orders.put({"do": "close", "line": lineage.number})
         return report
 
-    async def close_line(self, lineage: Lineage) -> None:
+    async def close_line(self, lineage: BranchPipes) -> None:
         """End a line of cells and all that runs in it."""
         self.lines -= 1
         if not lineage.gone:
@@ -148,7 +148,7 @@ class Session:
 class NativeInterpreter:
     """See `assay.contracts.ports.Interpreter`."""
 
-    def __init__(self, session: Session, lineage: Lineage, cells: int = 0) -> None:
+    def __init__(self, session: Session, lineage: BranchPipes, cells: int = 0) -> None:
         self._session = session
         self._premises = session.premises
         self._lineage = lineage
@@ -237,7 +237,7 @@ class NativeInterpreter:
     def _result(
         self, ended: CellEnding, usage: GroupUsage, limits: Limits, timings: Timings
     ) -> CellResult:
-        evidence = Evidence(
+        evidence = ResultInputs(
             ending=ended.ending,
             usage=usage,
             limits=limits,

@@ -55,7 +55,7 @@ class Descriptor:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fit:
+class JailOptions:
     """What a cell has that others do not. Cells ahead of need have nothing of this."""
 
     layer: str = ""
@@ -68,11 +68,11 @@ class Fit:
         return network | ({"layer": self.layer} if self.layer else {})
 
 
-PLAIN = Fit()
+PLAIN = JailOptions()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
+class Jail:
     """Jailed, locked in and waiting for its program."""
 
     slot: str

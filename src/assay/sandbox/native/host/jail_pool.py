@@ -13,12 +13,12 @@ import anyio
 
 from assay.contracts.errors import SandboxUnavailableError
 from assay.sandbox.native.host.engine import Engine
-from assay.sandbox.native.host.jail import Cell
+from assay.sandbox.native.host.jail import Jail
 
 _HOLD_BACK_S: Final = 0.01
 
 
-class CellPool:
+class JailPool:
     """Waiting cells of one stage of an engine."""
 
     def __init__(self, engine: Engine, stage: int, size: int) -> None:
@@ -26,7 +26,7 @@ class CellPool:
         self._stage = stage
         self._size = size
         self.ready = stage == 0
-        self._waiting: deque[Cell] = deque()
+        self._waiting: deque[Jail] = deque()
         self._wanted = anyio.Event()
 
     async def keep_filled(self) -> None:
@@ -55,7 +55,7 @@ class CellPool:
         """Let whoever keeps it filled see that its engine is gone."""
         self._wanted.set()
 
-    async def take(self) -> Cell:
+    async def take(self) -> Jail:
         """Return a cell, waiting already or just being made.
 
         Raises:
@@ -73,7 +73,7 @@ class CellPool:
             self._engine.discard(self._waiting.popleft())
 
 
-async def await_readiness(cell: Cell) -> None:
+async def await_readiness(cell: Jail) -> None:
     """Wait until the worker of a cell is locked in and waits for its program.
 
     Raises:

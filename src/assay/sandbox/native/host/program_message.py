@@ -13,7 +13,7 @@ _MEGABYTE: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class JailPaths:
     """What a sandbox adds to its programs: where they work, and who keeps their limits."""
 
     workspace: str
@@ -28,7 +28,7 @@ class Setting:
     """Landlock tier: processes outside the sandbox that count as the same user's."""
 
 
-def encode_request(program: Program, limits: Limits, setting: Setting) -> bytes:
+def encode_request(program: Program, limits: Limits, setting: JailPaths) -> bytes:
     header: dict[str, Any] = {
         "cwd": str(program.cwd),
         "env": {"HOME": setting.temporary, "TMPDIR": setting.temporary, **program.env},
@@ -43,7 +43,7 @@ def encode_request(program: Program, limits: Limits, setting: Setting) -> bytes:
     return _line(header | named) + program.source
 
 
-def encode_opening(limits: Limits, setting: Setting) -> bytes:
+def encode_opening(limits: Limits, setting: JailPaths) -> bytes:
     """Ask for an interpreter in place of a program; how it begins tells a worker so."""
     header: dict[str, Any] = {
         "kind": "interpreter",
@@ -61,7 +61,7 @@ def encode_opening(limits: Limits, setting: Setting) -> bytes:
     return _line(header)
 
 
-def _packages(setting: Setting) -> dict[str, Any]:
+def _packages(setting: JailPaths) -> dict[str, Any]:
     # Part of the jail's root already, where there is one.
     readable = [setting.packages] if setting.packages and setting.writable else []
     return {"packages": setting.packages, "readable": readable}
@@ -72,7 +72,7 @@ def _line(header: dict[str, Any]) -> bytes:
     return json.dumps(header).encode() + b"\n"
 
 
-def _rlimits(limits: Limits, setting: Setting) -> dict[str, int]:
+def _rlimits(limits: Limits, setting: JailPaths) -> dict[str, int]:
     """Backstops per process; the totals are kept by control groups or the watch."""
     rlimits = {
         "RLIMIT_CPU": math.ceil(limits.cpu_s) + 1,
@@ -89,7 +89,7 @@ def _rlimits(limits: Limits, setting: Setting) -> dict[str, int]:
     return rlimits
 
 
-def _process_backstop(limits: Limits, setting: Setting) -> int:
+def _process_backstop(limits: Limits, setting: JailPaths) -> int:
     if setting.writable:
         # Counted per user here, not per sandbox, and others of that user come and go.
         return setting.processes_elsewhere + limits.processes + _SPARE_PROCESSES

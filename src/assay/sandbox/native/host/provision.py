@@ -12,29 +12,29 @@ from typing import Protocol
 from anyio import to_thread
 
 from assay.contracts.errors import UsageError
-from assay.contracts.execution import BARE, Equipment
+from assay.contracts.execution import DEFAULT_SPEC, SandboxSpec
 from assay.sandbox.native.guest.jail_plan import PACKAGES
-from assay.sandbox.native.host.jail import PLAIN, Fit
+from assay.sandbox.native.host.jail import PLAIN, JailOptions
 from assay.sandbox.native.host.preload_stages import Stages
-from assay.sandbox.native.host.start import Running
-from assay.sandbox.network.dial import WayOut
+from assay.sandbox.native.host.start import RunningEngine
+from assay.sandbox.network.dial import DialerFactory
 from assay.sandbox.network.policy import parse_policy
-from assay.sandbox.network.proxy import Egress
+from assay.sandbox.network.proxy import EgressPolicyState
 from assay.sandbox.packages.layers import Layer
 from assay.sandbox.packages.target import Target, own_target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fitting:
+class Provisioning:
     """What one sandbox has beside its workspace."""
 
-    fit: Fit = PLAIN
+    fit: JailOptions = PLAIN
     packages: str = ""
     """The folder of its packages, as its programs see it."""
-    egress: Egress | None = None
+    egress: EgressPolicyState | None = None
 
 
-NOTHING = Fitting()
+NOTHING = Provisioning()
 
 
 class Layers(Protocol):
@@ -53,7 +53,7 @@ class Layers(Protocol):
 class Outfitter:
     """Fits sandboxes out; one for each backend."""
 
-    def __init__(self, store: Layers, outside: WayOut, stages: Stages) -> None:
+    def __init__(self, store: Layers, outside: DialerFactory, stages: Stages) -> None:
         self._store = store
         self._outside = outside
         self._stages = stages
@@ -71,7 +71,9 @@ class Outfitter:
         return self._store.layers_folder
 
     @asynccontextmanager
-    async def fit_out(self, equipment: Equipment, running: Running) -> AsyncGenerator[Fitting]:
+    async def fit_out(
+        self, equipment: SandboxSpec, running: RunningEngine
+    ) -> AsyncGenerator[Provisioning]:
         """Have everything ready for as long as a sandbox is open.
 
         Raises:
@@ -79,7 +81,7 @@ class Outfitter:
             UsageError: If that cannot be given here.
             MissingExtraError: If uv is needed and not installed.
         """
-        if equipment == BARE:
+        if equipment == DEFAULT_SPEC:
             yield NOTHING
             return
         egress = self._open_egress(equipment, running) if equipment.hosts else None
@@ -90,9 +92,11 @@ class Outfitter:
                 opening = self._store.open_layer(equipment.packages, self._target)
                 layer = await held.enter_async_context(opening)
                 key, packages = layer.key, await _place(layer, running)
-            yield Fitting(fit=Fit(layer=key, ports=ports), packages=packages, egress=egress)
+            yield Provisioning(
+                fit=JailOptions(layer=key, ports=ports), packages=packages, egress=egress
+            )
 
-    def _open_egress(self, equipment: Equipment, running: Running) -> Egress:
+    def _open_egress(self, equipment: SandboxSpec, running: RunningEngine) -> EgressPolicyState:
         policy = parse_policy(equipment.hosts)
         if running.tier != "namespaces":
             raise UsageError(
@@ -100,10 +104,10 @@ class Outfitter:
                 "machine gives it none",
                 hint="see `assay doctor`; without hosts there is no network at all",
             )
-        return Egress(dialer=self._outside.dialer(policy))
+        return EgressPolicyState(dialer=self._outside.dialer(policy))
 
 
-async def _place(layer: Layer, running: Running) -> str:
+async def _place(layer: Layer, running: RunningEngine) -> str:
     """Return where programs find a layer, having put it there if need be."""
     if running.tier == "namespaces":
         return PACKAGES

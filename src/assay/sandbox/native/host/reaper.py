@@ -9,21 +9,21 @@ from typing import Final, Self
 
 import anyio
 
-from assay.sandbox.native.host.jail import Cell
+from assay.sandbox.native.host.jail import Jail
 
 _ROUND_S: Final = 0.02
 _MOST_AT_ONCE: Final = 100
 
 
-class Dying:
+class Reaper:
     """Cells between their kill and their burial."""
 
     def __init__(self) -> None:
-        self._cells: list[Cell] = []
+        self._cells: list[Jail] = []
         self._wanted = anyio.Event()
         self._given_up = False
 
-    def add(self, cell: Cell) -> None:
+    def add(self, cell: Jail) -> None:
         """Have a cell given back: at its end, or at once if nobody waits for that any more."""
         if self._given_up:
             _bury(cell)
@@ -65,7 +65,7 @@ class Dying:
         self._cells = []
 
 
-def _bury(cell: Cell) -> str:
+def _bury(cell: Jail) -> str:
     cell.close()
     cell.group.remove()
     return cell.slot

@@ -7,7 +7,7 @@ from typing import Final
 
 from assay.contracts.errors import SandboxUnavailableError
 from assay.contracts.execution import (
-    Denial,
+    BlockedConnection,
     ExecutionResult,
     Isolation,
     LimitName,
@@ -15,7 +15,7 @@ from assay.contracts.execution import (
     Reason,
     Timings,
 )
-from assay.sandbox.native.host.supervisor import Ending
+from assay.sandbox.native.host.supervisor import RawResult
 from assay.sandbox.native.kernel.cgroups import GroupUsage
 
 _LIMIT_OF: Final[dict[Reason, LimitName]] = {
@@ -32,19 +32,19 @@ _FATAL: Final[tuple[LimitName, ...]] = ("memory_mb", "cpu_s", "processes", "disk
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
+class ResultInputs:
     """Everything known about one execution after its end."""
 
-    ending: Ending
+    ending: RawResult
     usage: GroupUsage
     limits: Limits
     disk_full: bool
     timings: Timings
     isolation: Isolation
-    denials: tuple[Denial, ...] = ()
+    denials: tuple[BlockedConnection, ...] = ()
 
 
-def conclude(evidence: Evidence) -> ExecutionResult:
+def conclude(evidence: ResultInputs) -> ExecutionResult:
     """Decide how it ended.
 
     Raises:
@@ -75,7 +75,7 @@ def conclude(evidence: Evidence) -> ExecutionResult:
     )
 
 
-def _exit_of(evidence: Evidence) -> tuple[int | None, int | None]:
+def _exit_of(evidence: ResultInputs) -> tuple[int | None, int | None]:
     """Exit code or signal of the program; the signal is ours when we ended the whole cell."""
     report = evidence.ending.report
     if "setup_failed" in report:
@@ -99,7 +99,7 @@ def _exit_of(evidence: Evidence) -> tuple[int | None, int | None]:
     return None, int(signal.SIGKILL)
 
 
-def _limits_hit(evidence: Evidence, signal_number: int | None) -> tuple[LimitName, ...]:
+def _limits_hit(evidence: ResultInputs, signal_number: int | None) -> tuple[LimitName, ...]:
     ending, usage, limits = evidence.ending, evidence.usage, evidence.limits
     killed = ending.killed_for
     over_cpu = signal_number is not None and _cpu_s(evidence) > limits.cpu_s
@@ -116,7 +116,7 @@ def _limits_hit(evidence: Evidence, signal_number: int | None) -> tuple[LimitNam
 
 
 def _reason(
-    evidence: Evidence,
+    evidence: ResultInputs,
     hit: tuple[LimitName, ...],
     exit_code: int | None,
     signal_number: int | None,
@@ -134,13 +134,13 @@ def _reason(
     return Reason.COMPLETED if signal_number is None else Reason.SIGNALLED
 
 
-def _cpu_s(evidence: Evidence) -> float:
+def _cpu_s(evidence: ResultInputs) -> float:
     if evidence.usage.cpu_s is not None:
         return evidence.usage.cpu_s
     return max(float(evidence.ending.report.get("cpu_s", 0.0)), evidence.ending.sample.cpu_s)
 
 
-def _peak_memory_bytes(evidence: Evidence) -> int:
+def _peak_memory_bytes(evidence: ResultInputs) -> int:
     if evidence.usage.peak_memory_bytes is not None:
         return evidence.usage.peak_memory_bytes
     grown_kb = int(evidence.ending.report.get("grown_kb", 0))

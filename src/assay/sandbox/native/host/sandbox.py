@@ -14,7 +14,7 @@ import anyio.to_thread
 
 from assay.contracts.errors import SandboxUnavailableError
 from assay.contracts.execution import (
-    Denial,
+    BlockedConnection,
     ExecutionResult,
     FileInfo,
     Limits,
@@ -28,15 +28,15 @@ from assay.sandbox.native.guest.jail_plan import TEMPORARY, WORKSPACE, Tier
 from assay.sandbox.native.host.branch import CellRun
 from assay.sandbox.native.host.disk_use import disk_use
 from assay.sandbox.native.host.files import WorkspaceFiles
-from assay.sandbox.native.host.interpreter import NativeInterpreter, Premises, Session
-from assay.sandbox.native.host.jail import Cell
-from assay.sandbox.native.host.jail_pool import CellPool, await_readiness
+from assay.sandbox.native.host.interpreter import InterpreterDeps, NativeInterpreter, Session
+from assay.sandbox.native.host.jail import Jail
+from assay.sandbox.native.host.jail_pool import JailPool, await_readiness
 from assay.sandbox.native.host.preload_stages import Stages, suitable_stage
-from assay.sandbox.native.host.program_message import Setting, encode_opening, encode_request
-from assay.sandbox.native.host.provision import NOTHING, Fitting
-from assay.sandbox.native.host.result import Evidence, conclude
-from assay.sandbox.native.host.start import Running
-from assay.sandbox.native.host.supervisor import Ending, Supervision
+from assay.sandbox.native.host.program_message import JailPaths, encode_opening, encode_request
+from assay.sandbox.native.host.provision import NOTHING, Provisioning
+from assay.sandbox.native.host.result import ResultInputs, conclude
+from assay.sandbox.native.host.start import RunningEngine
+from assay.sandbox.native.host.supervisor import RawResult, Supervision
 from assay.sandbox.native.host.usage_monitor import (
     ContainedWatch,
     GroupAndDiskWatch,
@@ -45,25 +45,25 @@ from assay.sandbox.native.host.usage_monitor import (
     Watch,
     count_processes,
 )
-from assay.sandbox.native.host.workspace_pool import Box, Shelf
+from assay.sandbox.native.host.workspace_pool import Workspace, WorkspacePool
 from assay.sandbox.native.kernel import libc
-from assay.sandbox.network.proxy import Gate, open_gate
+from assay.sandbox.network.proxy import EgressProxy, open_gate
 
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class House:
+class EngineState:
     """What all sandboxes of one engine share."""
 
-    running: Running
-    pools: tuple[CellPool, ...]
-    shelf: Shelf
+    running: RunningEngine
+    pools: tuple[JailPool, ...]
+    shelf: WorkspacePool
     stages: Stages
     turns: anyio.Semaphore
 
 
-def _limit(cell: Cell, limits: Limits) -> None:
+def _limit(cell: Jail, limits: Limits) -> None:
     try:
         most = limits.processes + cell.own_tasks
         cell.group.apply(memory_bytes=limits.memory_mb << 20, processes=most)
@@ -84,7 +84,9 @@ def places_of(tier: Tier, folder: Path | None) -> tuple[Path, ...]:
 class NativeSandbox:
     """See `assay.contracts.ports.Sandbox`."""
 
-    def __init__(self, house: House, box: Box, limits: Limits, fitting: Fitting = NOTHING) -> None:
+    def __init__(
+        self, house: EngineState, box: Workspace, limits: Limits, fitting: Provisioning = NOTHING
+    ) -> None:
         self.limits = limits
         self._house = house
         self._fitting = fitting
@@ -99,7 +101,7 @@ class NativeSandbox:
             box.workspace, act_as=house.running.box_owner, room=self._room_on_host
         )
         self._running: set[Supervision | CellRun] = set()
-        self._interpreters: set[Cell] = set()
+        self._interpreters: set[Jail] = set()
         self._file_operations = 0
         self._idle = anyio.Event()
         self._idle.set()
@@ -126,7 +128,7 @@ class NativeSandbox:
         timings = Timings(
             queue_s=served - arrived, prepare_s=prepared - served, run_s=ending.duration_s
         )
-        evidence = Evidence(
+        evidence = ResultInputs(
             ending=ending,
             usage=usage,
             limits=limits,
@@ -138,8 +140,8 @@ class NativeSandbox:
         return conclude(evidence)
 
     async def _follow(
-        self, supervision: Supervision, cell: Cell, request: bytes, stdin: bytes
-    ) -> tuple[Ending, tuple[Denial, ...]]:
+        self, supervision: Supervision, cell: Jail, request: bytes, stdin: bytes
+    ) -> tuple[RawResult, tuple[BlockedConnection, ...]]:
         if self._fitting.egress is None:
             return await supervision.run(request, stdin), ()
         async with open_gate(self._fitting.egress, cell.listeners) as gate:
@@ -181,7 +183,7 @@ class NativeSandbox:
             return self.limits
         return replace(self.limits, wall_s=program.timeout_s)
 
-    async def _prepare(self, stage: int, limits: Limits) -> Cell:
+    async def _prepare(self, stage: int, limits: Limits) -> Jail:
         """Take a cell of a stage, or of the largest below it that is ready."""
         self._check_open()
         cell = await self._take_cell(stage)
@@ -196,7 +198,7 @@ class NativeSandbox:
             raise
         return cell
 
-    async def _take_cell(self, wanted: int) -> Cell:
+    async def _take_cell(self, wanted: int) -> Jail:
         pools = self._house.pools
         stage = max(number for number in range(wanted + 1) if pools[number].ready)
         if self._fitting is NOTHING:
@@ -204,7 +206,7 @@ class NativeSandbox:
         # Those that wait ready have neither packages nor a network.
         return await self._engine.make_cell(stage, ahead=False, fit=self._fitting.fit)
 
-    def _watch(self, cell: Cell, limits: Limits) -> Watch:
+    def _watch(self, cell: Jail, limits: Limits) -> Watch:
         running = self._house.running
         if running.groups.enforcing:
             if not self._places:
@@ -220,17 +222,17 @@ class NativeSandbox:
             files=self._workspace if running.tier == "namespaces" else None,
         )
 
-    def _setting(self) -> Setting:
+    def _setting(self) -> JailPaths:
         enforced = self._house.running.groups.enforcing
         if self._folder is None:
-            return Setting(
+            return JailPaths(
                 workspace=WORKSPACE,
                 temporary=TEMPORARY,
                 packages=self._fitting.packages,
                 groups_enforce=enforced,
             )
         workspace, temporary = (str(self._folder / name) for name in BOX_FOLDERS)
-        return Setting(
+        return JailPaths(
             workspace=workspace,
             temporary=temporary,
             writable=(workspace, temporary, "/dev/null", "/dev/zero", "/dev/full"),
@@ -278,13 +280,13 @@ class NativeSandbox:
         finally:
             self._end_interpreter(cell)
 
-    def _open_gate(self, cell: Cell) -> AbstractAsyncContextManager[Gate | None]:
+    def _open_gate(self, cell: Jail) -> AbstractAsyncContextManager[EgressProxy | None]:
         if self._fitting.egress is None:
             return nullcontext()
         return open_gate(self._fitting.egress, cell.listeners)
 
-    def _premises(self, cell: Cell, gate: Gate | None) -> Premises:
-        return Premises(
+    def _premises(self, cell: Jail, gate: EgressProxy | None) -> InterpreterDeps:
+        return InterpreterDeps(
             denied=gate.take_denials if gate else tuple,
             cell=cell,
             limits=self.limits,
@@ -296,7 +298,7 @@ class NativeSandbox:
             check_open=self._check_open,
         )
 
-    def _end_interpreter(self, cell: Cell) -> None:
+    def _end_interpreter(self, cell: Jail) -> None:
         if cell in self._interpreters:
             self._interpreters.discard(cell)
             self._engine.discard(cell)

@@ -28,7 +28,7 @@ _DEVICES: Final = ("null", "zero", "full", "random", "urandom")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Running:
+class RunningEngine:
     """A started engine and what its sandboxes must know about it."""
 
     engine: Engine
@@ -44,7 +44,7 @@ class Running:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class IsolationChoice:
     """Which ways of isolating may be tried."""
 
     least: Isolation
@@ -55,7 +55,9 @@ class Choice:
     """Where layers of packages are and will be; None if there is no place for them."""
 
 
-async def start_best(layout: Layout, stages: Stages, runtime_dir: Path, choice: Choice) -> Running:
+async def start_best(
+    layout: Layout, stages: Stages, runtime_dir: Path, choice: IsolationChoice
+) -> RunningEngine:
     """Start an engine with namespaces, or with Landlock where the kernel refuses and that will do.
 
     Alone in a container, there is a third way for a kernel that has neither.
@@ -89,7 +91,7 @@ async def _start(
     programs_as: int | None = None,
     *,
     layers: Path | None = None,
-) -> Running:
+) -> RunningEngine:
     engine_id = f"{os.getpid()}-{secrets.token_hex(4)}"
     folder = runtime_dir / engine_id
     record = registry.EngineRecord(
@@ -118,7 +120,7 @@ async def _start(
         registry.clean(runtime_dir, record)
         raise
     registry.write_record(folder, registry.with_warden(record, engine.warden_pid))
-    return Running(
+    return RunningEngine(
         engine=engine,
         tier=tier,
         isolation=Isolation.ISOLATED if tier == "namespaces" else Isolation.RESTRICTED,

@@ -17,9 +17,9 @@ from assay.contracts.errors import SandboxUnavailableError
 from assay.contracts.execution import Limits, OutputChunk, Reason
 from assay.contracts.ports import OnOutput
 from assay.sandbox.native.host import exit_detection
-from assay.sandbox.native.host.jail import Cell, Descriptor
+from assay.sandbox.native.host.jail import Descriptor, Jail
 from assay.sandbox.native.host.pacing import Pace
-from assay.sandbox.native.host.usage_monitor import Sample, Watch
+from assay.sandbox.native.host.usage_monitor import Usage, Watch
 from assay.sandbox.native.kernel.open_files import TOO_FEW_HINT
 from assay.sandbox.output import Capture
 
@@ -34,7 +34,7 @@ _LOOKS: Final = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
+class RawResult:
     """What is known once everything is dead; nothing in it comes from the program itself."""
 
     report: dict[str, Any]
@@ -42,21 +42,21 @@ class Ending:
     killed_for: Reason | None
     stdout: Capture
     stderr: Capture
-    sample: Sample
+    sample: Usage
     duration_s: float
 
 
 class Supervision:
     """One execution under way. `run` once; `kill` at any time."""
 
-    def __init__(self, cell: Cell, limits: Limits, watch: Watch, on_output: OnOutput) -> None:
+    def __init__(self, cell: Jail, limits: Limits, watch: Watch, on_output: OnOutput) -> None:
         self._cell = cell
         self._watch_worker = cell.visible_worker()
         self._limits = limits
         self._watch = watch
         self._on_output = on_output
         self._killed_for: Reason | None = None
-        self._sample = Sample()
+        self._sample = Usage()
         self._report: dict[str, Any] = {}
         self._status = b""
         self._stdout = Capture(limits.output_bytes)
@@ -78,7 +78,7 @@ class Supervision:
             self._killed_for = reason
         self._cell.kill()
 
-    async def run(self, request: bytes, stdin: bytes) -> Ending:
+    async def run(self, request: bytes, stdin: bytes) -> RawResult:
         """Hand over the program and stay until nothing of it is left."""
         started = time.perf_counter()
         try:
@@ -88,7 +88,7 @@ class Supervision:
             with anyio.CancelScope(shield=True):
                 await anyio.wait_readable(self._cell.pidfd)
             raise
-        return Ending(
+        return RawResult(
             report=self._report,
             killed_for=self._killed_for,
             stdout=self._stdout,
@@ -244,7 +244,7 @@ def _new_epoll() -> select.epoll:
         ) from error
 
 
-def passed_limit(sample: Sample, limits: Limits) -> Reason | None:
+def passed_limit(sample: Usage, limits: Limits) -> Reason | None:
     """Which limit is passed that no kernel keeps; None if none is."""
     if sample.memory_bytes > limits.memory_mb << 20:
         return Reason.OUT_OF_MEMORY

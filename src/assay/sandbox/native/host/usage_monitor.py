@@ -20,7 +20,7 @@ from assay.sandbox.native.kernel import libc
 
 if TYPE_CHECKING:
     # Also used where there are no cells, with the standard library alone.
-    from assay.sandbox.native.host.jail import Cell
+    from assay.sandbox.native.host.jail import Jail
 
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _STATE, _PARENT, _FAULTS, _FAULTS_OF_CHILDREN, _USER_TIME, _SYSTEM_TIME = 0, 1, 7, 8, 11, 12
@@ -34,7 +34,7 @@ _PAUSES_PER_LOOK: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
+class Usage:
     """Use so far: processor time in total, memory and processes at their highest."""
 
     cpu_s: float = 0.0
@@ -51,7 +51,7 @@ class Watch(Protocol):
         """Whether the kernel keeps the limits of memory, processes and disk."""
         ...
 
-    def look(self) -> Sample: ...
+    def look(self) -> Usage: ...
 
     def forget_peaks(self) -> None:
         """Take what is held now for the most there has been."""
@@ -63,11 +63,11 @@ class GroupWatch:
 
     enforcing = True
 
-    def __init__(self, cell: "Cell") -> None:
+    def __init__(self, cell: "Jail") -> None:
         self._group = cell.group
 
-    def look(self) -> Sample:
-        return Sample(cpu_s=self._group.cpu_s())
+    def look(self) -> Usage:
+        return Usage(cpu_s=self._group.cpu_s())
 
     def forget_peaks(self) -> None:
         self._group.forget_peaks()
@@ -83,12 +83,12 @@ class GroupAndDiskWatch(GroupWatch):
 
     enforcing = False
 
-    def __init__(self, cell: "Cell", places: Sequence[Path], *, act_as: int | None = None) -> None:
+    def __init__(self, cell: "Jail", places: Sequence[Path], *, act_as: int | None = None) -> None:
         super().__init__(cell)
         self._family = cell.host_pids()
         self._disk = _DiskLook(places, act_as)
 
-    def look(self) -> Sample:
+    def look(self) -> Usage:
         return replace(super().look(), disk_bytes=self._disk.look(_program_of(self._family)))
 
 
@@ -105,7 +105,7 @@ class CellWatch:
         self._cpu_before_s = watch.look().cpu_s
         self.enforcing = watch.enforcing
 
-    def look(self) -> Sample:
+    def look(self) -> Usage:
         sample = self._watch.look()
         return replace(
             sample,
@@ -172,7 +172,7 @@ class ProcessWatch:
         """
         self._left_out = self._at_first
 
-    def look(self) -> Sample:
+    def look(self) -> Usage:
         pids = self._program()
         threads = 0
         for pid in pids:
@@ -187,7 +187,7 @@ class ProcessWatch:
             self._look_at_memory([pid for pid in pids if pid not in self._left_out])
             self._on_disk = self._disk.look(pids)
         self._most = max(self._most, threads)
-        return Sample(
+        return Usage(
             cpu_s=sum(self._cpu_of.values()),
             memory_bytes=self._peak_bytes,
             processes=self._most,

@@ -17,7 +17,7 @@ _HOLD_BACK_S: Final = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Box:
+class Workspace:
     """A workspace of limited size that no sandbox has used yet."""
 
     name: str
@@ -31,21 +31,21 @@ class BoxMaker(Protocol):
 
     def check_alive(self) -> bool: ...
 
-    def open_box(self, size_bytes: int) -> Awaitable[Box]: ...
+    def open_box(self, size_bytes: int) -> Awaitable[Workspace]: ...
 
     def close_box(self, name: str) -> Awaitable[None]: ...
 
 
-class Shelf:
+class WorkspacePool:
     """Has a box ready, at first of the size it is told, then of the one asked for last."""
 
     def __init__(self, maker: BoxMaker, size_bytes: int) -> None:
         self._maker = maker
         self._size_bytes = size_bytes
-        self._spare: Box | None = None
+        self._spare: Workspace | None = None
         self._wanted = anyio.Event()
 
-    async def take(self, size_bytes: int) -> Box:
+    async def take(self, size_bytes: int) -> Workspace:
         """Return an empty box; raises like `open_box` of its maker."""
         self._size_bytes = size_bytes
         spare = self._spare

@@ -11,10 +11,10 @@ from typing import Final, assert_never
 from assay.contracts.errors import UsageError
 from assay.contracts.execution import (
     Command,
-    Equipment,
     Limits,
     Program,
     PythonCode,
+    SandboxSpec,
 )
 from assay.sandbox.rpc.messages import executor_pb2 as pb
 from assay.sandbox.rpc.messages.primitives import (
@@ -48,18 +48,18 @@ def from_limits(message: pb.Limits) -> Limits:
     return Limits(**{name: value for name, value in given.items() if message.HasField(name)})
 
 
-def to_equipment(equipment: Equipment) -> pb.Equipment:
+def to_equipment(equipment: SandboxSpec) -> pb.Equipment:
     """Encode equipment."""
     return pb.Equipment(packages=equipment.packages, hosts=equipment.hosts)
 
 
-def from_equipment(message: pb.Equipment) -> Equipment:
+def from_equipment(message: pb.Equipment) -> SandboxSpec:
     """Decode equipment.
 
     Raises:
         UsageError: If a host or a package is not written as one.
     """
-    return Equipment(packages=tuple(message.packages), hosts=tuple(message.hosts))
+    return SandboxSpec(packages=tuple(message.packages), hosts=tuple(message.hosts))
 
 
 def to_program(program: Program) -> pb.Program:

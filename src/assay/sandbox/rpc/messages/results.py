@@ -6,7 +6,7 @@ Decoding believes nothing: what cannot be a result is a `MessageError`.
 from typing import Final, Literal
 
 from assay.contracts.execution import (
-    Denial,
+    BlockedConnection,
     ExecutionResult,
     FileInfo,
     Isolation,
@@ -167,11 +167,11 @@ def _output(message: pb.ExecutionResult, stream: StreamName, streamed: bytes) ->
     return streamed[:size_bytes]
 
 
-def _from_denial(message: pb.Denial) -> Denial:
+def _from_denial(message: pb.Denial) -> BlockedConnection:
     port = message.port if message.HasField("port") else None
     if port is not None and port > _LARGEST_PORT:
         raise MessageError(f"there is no port {port}")
-    return Denial(host=message.host, port=port, why=message.why)
+    return BlockedConnection(host=message.host, port=port, why=message.why)
 
 
 def to_cell(

@@ -14,7 +14,7 @@ from assay.runs.request import Commission
 from assay.server.api.field_types import Line, Message, ModelName, workspace_path, writable
 from assay.server.api.schemas.sessions import text_of
 from assay.server.db.models import RunRow, RunState
-from assay.server.services.run_progress import Attempted, Progress
+from assay.server.services.run_progress import AttemptProgress, Progress
 
 _MOST_FILES: Final = 2000
 Command = Annotated[str, StringConstraints(min_length=1, max_length=2000), AfterValidator(writable)]
@@ -25,7 +25,7 @@ class _In(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class BudgetWish(_In):
+class BudgetRequest(_In):
     """How much a run may use; what is left out comes from the settings."""
 
     attempts: int | None = Field(default=None, ge=1, le=200, examples=[8])
@@ -34,7 +34,7 @@ class BudgetWish(_In):
     tokens: int | None = Field(default=None, ge=1, le=10**10, examples=[200_000])
 
 
-class FileGiven(_In):
+class FileUpload(_In):
     """A file of the workspace, as text or in base64."""
 
     path: Line = Field(examples=["anagrams.py"])
@@ -74,8 +74,8 @@ class NewRun(_In):
         examples=[["test_anagrams.py"]],
     )
     model: ModelName = Field(default="", examples=["auto"])
-    budget: BudgetWish = Field(default_factory=BudgetWish)
-    files: list[FileGiven] = Field(default_factory=list[FileGiven], max_length=_MOST_FILES)
+    budget: BudgetRequest = Field(default_factory=BudgetRequest)
+    files: list[FileUpload] = Field(default_factory=list[FileUpload], max_length=_MOST_FILES)
 
     def checks(self) -> tuple[str, ...]:
         """Return the commands that decide."""
@@ -142,7 +142,7 @@ class AttemptShape(BaseModel):
     note: str
 
     @classmethod
-    def of(cls, one: Attempted) -> "AttemptShape":
+    def of(cls, one: AttemptProgress) -> "AttemptShape":
         """Show an attempt."""
         return cls(
             n=one.number,

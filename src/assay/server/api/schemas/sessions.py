@@ -23,13 +23,13 @@ class NewSession(_In):
     model: ModelName = Field(default="", examples=["auto"])
 
 
-class NewTitle(_In):
+class RenameRequest(_In):
     """A session to be called otherwise."""
 
     title: Line = Field(examples=["Sales of the south"])
 
 
-class Said(_In):
+class MessageRequest(_In):
     """A message to be answered."""
 
     message: Message = Field(examples=["What is the mean price in sales.csv?"])

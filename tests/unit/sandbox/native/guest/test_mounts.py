@@ -35,7 +35,7 @@ class Slots:
 
 
 @contextmanager
-def a_steward(boxes: mounts.Boxes) -> Generator[socket.socket]:
+def a_steward(boxes: mounts.Workspaces) -> Generator[socket.socket]:
     """A steward in a process of its own, which ends when its channel is closed."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     child = os.fork()

@@ -13,10 +13,10 @@ import pytest
 
 from assay.contracts.execution import Limits, OutputChunk, Reason
 from assay.sandbox.native.guest import messages
-from assay.sandbox.native.host.branch import CellEnding, CellRun, Lineage
-from assay.sandbox.native.host.jail import Cell, Descriptor
+from assay.sandbox.native.host.branch import BranchPipes, CellEnding, CellRun
+from assay.sandbox.native.host.jail import Descriptor, Jail
 from assay.sandbox.native.host.requests import Orders
-from assay.sandbox.native.host.usage_monitor import Sample
+from assay.sandbox.native.host.usage_monitor import Usage
 from tests.support.cells import cell_of
 
 LIMITS = Limits(wall_s=10.0, memory_mb=100)
@@ -32,8 +32,8 @@ class HeldMemory:
     megabytes: int
     enforcing: bool = False
 
-    def look(self) -> Sample:
-        return Sample(memory_bytes=self.megabytes << 20)
+    def look(self) -> Usage:
+        return Usage(memory_bytes=self.megabytes << 20)
 
     def forget_peaks(self) -> None:
         """Nothing changes."""
@@ -43,7 +43,7 @@ class HeldMemory:
 class Keeper:
     """What stands for a keeper: it hears orders, and says what it is told to say."""
 
-    lineage: Lineage
+    lineage: BranchPipes
     orders: Orders
     heard: socket.socket
 
@@ -59,7 +59,7 @@ class Keeper:
 def keeper() -> Generator[Keeper]:
     ours, theirs = socket.socketpair()
     theirs.settimeout(5)
-    lineage = Lineage(1)
+    lineage = BranchPipes(1)
     orders = Orders(Descriptor(ours.fileno()))
     yield Keeper(lineage=lineage, orders=orders, heard=theirs)
     orders.close()
@@ -69,13 +69,13 @@ def keeper() -> Generator[Keeper]:
 
 
 @pytest.fixture
-def cell() -> Generator[Cell]:
+def cell() -> Generator[Jail]:
     held = cell_of(os.open("/dev/null", os.O_RDONLY))
     yield held
     held.close()
 
 
-async def follow(keeper: Keeper, cell: Cell, watch: HeldMemory) -> CellEnding:
+async def follow(keeper: Keeper, cell: Jail, watch: HeldMemory) -> CellEnding:
     def ignore(chunk: OutputChunk) -> None:
         del chunk
 
@@ -86,7 +86,7 @@ async def follow(keeper: Keeper, cell: Cell, watch: HeldMemory) -> CellEnding:
 
 @pytest.mark.parametrize("enforcing", [True, False])
 async def test_a_keeper_asks_only_where_the_kernel_does_not_keep_memory(
-    keeper: Keeper, cell: Cell, *, enforcing: bool
+    keeper: Keeper, cell: Jail, *, enforcing: bool
 ) -> None:
     keeper.say(KEPT)
 
@@ -96,7 +96,7 @@ async def test_a_keeper_asks_only_where_the_kernel_does_not_keep_memory(
     assert messages.receive(keeper.heard)[0]["ask"] is not enforcing
 
 
-async def test_a_cell_within_its_limits_may_be_kept(keeper: Keeper, cell: Cell) -> None:
+async def test_a_cell_within_its_limits_may_be_kept(keeper: Keeper, cell: Jail) -> None:
     keeper.say(DONE, KEPT)
 
     ended = await follow(keeper, cell, HeldMemory(megabytes=99))
@@ -107,7 +107,7 @@ async def test_a_cell_within_its_limits_may_be_kept(keeper: Keeper, cell: Cell) 
 
 
 async def test_a_cell_that_holds_too_much_when_it_is_done_is_ended(
-    keeper: Keeper, cell: Cell
+    keeper: Keeper, cell: Jail
 ) -> None:
     keeper.say(DONE, LOST)
 

@@ -13,7 +13,7 @@ import pytest
 from assay.contracts.errors import SandboxUnavailableError
 from assay.sandbox.native.host.channel import Channel
 from assay.sandbox.native.host.engine import Engine
-from assay.sandbox.native.host.jail_pool import CellPool
+from assay.sandbox.native.host.jail_pool import JailPool
 from assay.sandbox.native.kernel.cgroups import ControlGroup, NoGroup, NoGroups
 from tests.support.channels import Peer, a_channel, open_descriptors
 from tests.support.children import a_child
@@ -114,7 +114,7 @@ async def test_a_cell_whose_group_cannot_be_entered_leaves_nothing_behind() -> N
 
 async def test_nobody_waits_for_cells_of_an_engine_that_is_gone() -> None:
     async with an_engine(Groups()) as parts:
-        pool = CellPool(parts.engine, 0, 0)
+        pool = JailPool(parts.engine, 0, 0)
         with anyio.fail_after(60):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(pool.keep_filled)
@@ -126,7 +126,7 @@ async def test_nobody_waits_for_cells_of_an_engine_that_is_gone() -> None:
 async def test_a_cell_that_waits_when_its_engine_goes_is_given_back() -> None:
     groups = Groups()
     async with an_engine(groups) as parts:
-        pool = CellPool(parts.engine, 0, 1)
+        pool = JailPool(parts.engine, 0, 1)
         before = open_descriptors()
         with a_child() as child, anyio.fail_after(60):
             pidfd = os.pidfd_open(child)

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from assay.contracts.execution import Command, Limits, Program, PythonCode
-from assay.sandbox.native.host.program_message import Setting, encode_request
+from assay.sandbox.native.host.program_message import JailPaths, encode_request
 
-JAILED = Setting(workspace="/app", temporary="/tmp", groups_enforce=True)  # noqa: S108 - a jail's
-WATCHED = Setting(workspace="/app", temporary="/tmp", groups_enforce=False)  # noqa: S108
-SHARED = Setting(
+JAILED = JailPaths(workspace="/app", temporary="/tmp", groups_enforce=True)  # noqa: S108 - a jail's
+WATCHED = JailPaths(workspace="/app", temporary="/tmp", groups_enforce=False)  # noqa: S108
+SHARED = JailPaths(
     workspace="/boxes/1/workspace",
     temporary="/boxes/1/tmp",
     writable=("/boxes/1/workspace", "/boxes/1/tmp"),
@@ -20,7 +20,7 @@ MEGABYTE = 1 << 20
 
 
 def header_of(
-    program: Program, *, limits: Limits | None = None, setting: Setting = JAILED
+    program: Program, *, limits: Limits | None = None, setting: JailPaths = JAILED
 ) -> dict[str, Any]:
     line, _, _ = encode_request(program, limits or Limits(), setting).partition(b"\n")
     return json.loads(line)
@@ -122,7 +122,7 @@ def test_memory_is_limited_per_process_only_where_no_group_does_it() -> None:
 
 
 @pytest.mark.parametrize("setting", [JAILED, WATCHED, SHARED], ids=["jailed", "watched", "shared"])
-def test_every_limit_is_a_whole_number_that_setrlimit_takes(setting: Setting) -> None:
+def test_every_limit_is_a_whole_number_that_setrlimit_takes(setting: JailPaths) -> None:
     rlimits = header_of(Command(argv=("ls",)), setting=setting)["rlimits"]
 
     assert all(isinstance(value, int) and 0 < value < 1 << 63 for value in rlimits.values())

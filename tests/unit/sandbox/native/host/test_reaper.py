@@ -7,8 +7,8 @@ from contextlib import contextmanager
 import anyio
 import anyio.lowlevel
 
-from assay.sandbox.native.host.jail import Cell
-from assay.sandbox.native.host.reaper import Dying
+from assay.sandbox.native.host.jail import Jail
+from assay.sandbox.native.host.reaper import Reaper
 from assay.sandbox.native.kernel.cgroups import NoGroup
 from tests.support.cells import cell_of
 from tests.support.children import a_child, a_zombie
@@ -23,7 +23,7 @@ class CountedGroup(NoGroup):
         self.removed = True
 
 
-def counted_cell(pid: int, slot: str) -> tuple[Cell, CountedGroup]:
+def counted_cell(pid: int, slot: str) -> tuple[Jail, CountedGroup]:
     group = CountedGroup()
     return cell_of(os.pidfd_open(pid), group, slot=slot), group
 
@@ -39,7 +39,7 @@ def the_dead() -> Generator[int]:
 
 async def test_the_dead_are_buried_and_the_living_are_not() -> None:
     with a_child() as living, the_dead() as dead:
-        async with Dying() as dying:
+        async with Reaper() as dying:
             (_, kept), (_, given_back) = cells = [
                 counted_cell(living, "1"),
                 counted_cell(dead, "2"),
@@ -57,7 +57,7 @@ async def test_the_dead_are_buried_and_the_living_are_not() -> None:
 async def test_whoever_gives_up_leaves_nothing_open() -> None:
     with a_child() as living:
         cell, group = counted_cell(living, "1")
-        async with Dying() as dying:
+        async with Reaper() as dying:
             dying.add(cell)
 
         assert group.removed
@@ -67,7 +67,7 @@ async def test_whoever_gives_up_leaves_nothing_open() -> None:
 async def test_a_cell_that_comes_after_the_last_round_is_given_back_at_once() -> None:
     with a_child() as living:
         cell, group = counted_cell(living, "1")
-        async with Dying() as dying:
+        async with Reaper() as dying:
             pass
 
         dying.add(cell)
@@ -77,7 +77,7 @@ async def test_a_cell_that_comes_after_the_last_round_is_given_back_at_once() ->
 
 
 async def test_waiting_for_the_dead_can_be_ended() -> None:
-    async with Dying() as dying:
+    async with Reaper() as dying:
         with anyio.fail_after(60):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(dying.bury_some)

@@ -5,9 +5,9 @@ import pytest
 
 from assay.contracts.errors import SandboxUnavailableError
 from assay.contracts.execution import ExecutionResult, Isolation, LimitName, Limits, Reason, Timings
-from assay.sandbox.native.host.result import Evidence, conclude
-from assay.sandbox.native.host.supervisor import Ending
-from assay.sandbox.native.host.usage_monitor import Sample
+from assay.sandbox.native.host.result import ResultInputs, conclude
+from assay.sandbox.native.host.supervisor import RawResult
+from assay.sandbox.native.host.usage_monitor import Usage
 from assay.sandbox.native.kernel.cgroups import GroupUsage
 from assay.sandbox.output import Capture
 
@@ -36,22 +36,22 @@ def concluded(
     *,
     killed_for: Reason | None = None,
     usage: GroupUsage | None = None,
-    sample: Sample | None = None,
+    sample: Usage | None = None,
     disk_full: bool = False,
     stdout: bytes = b"",
     stderr: bytes = b"",
 ) -> ExecutionResult:
     """What is concluded from this evidence, in a sandbox with `LIMITS`."""
-    ending = Ending(
+    ending = RawResult(
         report=report,
         killed_for=killed_for,
         stdout=captured(stdout),
         stderr=captured(stderr),
-        sample=sample or Sample(),
+        sample=sample or Usage(),
         duration_s=1.5,
     )
     return conclude(
-        Evidence(
+        ResultInputs(
             ending=ending,
             usage=usage or GroupUsage(),
             limits=LIMITS,
@@ -115,14 +115,14 @@ def test_a_kill_for_a_limit_says_which_limit(reason: Reason, limit: LimitName) -
 
 
 def test_a_kill_for_too_many_processes_says_so() -> None:
-    result = concluded({}, killed_for=Reason.TOO_MANY_PROCESSES, sample=Sample(processes=9))
+    result = concluded({}, killed_for=Reason.TOO_MANY_PROCESSES, sample=Usage(processes=9))
 
     assert result.limits_hit == ("processes",)
 
 
 def test_a_kill_for_a_full_box_on_the_hosts_disk_says_so() -> None:
     result = concluded(
-        {}, killed_for=Reason.DISK_FULL, sample=Sample(disk_bytes=LIMITS.disk_mb << 21)
+        {}, killed_for=Reason.DISK_FULL, sample=Usage(disk_bytes=LIMITS.disk_mb << 21)
     )
 
     assert result.limits_hit == ("disk_mb",)
@@ -137,7 +137,7 @@ def test_a_cancelled_program_hit_no_limit() -> None:
     [
         ({"usage": GroupUsage(oom_kills=1)}, Reason.OUT_OF_MEMORY, "memory_mb"),
         ({"usage": GroupUsage(refused_forks=1)}, Reason.TOO_MANY_PROCESSES, "processes"),
-        ({"sample": Sample(processes=8)}, Reason.TOO_MANY_PROCESSES, "processes"),
+        ({"sample": Usage(processes=8)}, Reason.TOO_MANY_PROCESSES, "processes"),
         ({"disk_full": True}, Reason.DISK_FULL, "disk_mb"),
     ],
     ids=["memory", "forks refused", "threads seen", "disk"],
@@ -234,7 +234,7 @@ def test_the_group_is_believed_before_the_processes() -> None:
     report = exited(0) | {"cpu_s": 1.0, "grown_kb": 10}
     usage = GroupUsage(cpu_s=2.0, peak_memory_bytes=4096)
 
-    result = concluded(report, usage=usage, sample=Sample(cpu_s=3.0, memory_bytes=1 << 20))
+    result = concluded(report, usage=usage, sample=Usage(cpu_s=3.0, memory_bytes=1 << 20))
 
     assert (result.cpu_s, result.peak_memory_bytes) == (2.0, 4096)
 
@@ -242,13 +242,13 @@ def test_the_group_is_believed_before_the_processes() -> None:
 @pytest.mark.parametrize(
     ("sample", "cpu_s", "memory_bytes"),
     [
-        (Sample(cpu_s=0.5, memory_bytes=100), 1.0, 10 << 10),
-        (Sample(cpu_s=3.0, memory_bytes=1 << 20), 3.0, 1 << 20),
+        (Usage(cpu_s=0.5, memory_bytes=100), 1.0, 10 << 10),
+        (Usage(cpu_s=3.0, memory_bytes=1 << 20), 3.0, 1 << 20),
     ],
     ids=["PID 1 saw more", "the watch saw more"],
 )
 def test_without_a_group_whoever_saw_more_is_believed(
-    sample: Sample, cpu_s: float, memory_bytes: int
+    sample: Usage, cpu_s: float, memory_bytes: int
 ) -> None:
     result = concluded(exited(0) | {"cpu_s": 1.0, "grown_kb": 10}, sample=sample)
 

@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 
 from assay.sandbox.native.host import memory_use, registry, usage_monitor
-from assay.sandbox.native.host.jail import Cell, close_all
+from assay.sandbox.native.host.jail import Jail, close_all
 from assay.sandbox.native.host.usage_monitor import (
     ContainedWatch,
     GroupAndDiskWatch,
     GroupWatch,
     ProcessWatch,
-    Sample,
+    Usage,
     count_processes,
     process_tree,
 )
@@ -47,7 +47,7 @@ def no_collections() -> Generator[None]:
 
 
 @contextmanager
-def a_cell(*, program: Callable[[], object] = lambda: None) -> Generator[Cell]:
+def a_cell(*, program: Callable[[], object] = lambda: None) -> Generator[Jail]:
     """A cell whose PID 1 has one child, the program, which has done something and waits."""
     with a_child(lambda: have_a_child(program)) as first:
         cell = cell_of(os.pidfd_open(first))
@@ -76,7 +76,7 @@ def start_threads(number: int) -> None:
 
 
 @contextmanager
-def a_cell_that_waits(act: Callable[[], object]) -> Generator[tuple[Cell, Callable[[], None]]]:
+def a_cell_that_waits(act: Callable[[], object]) -> Generator[tuple[Jail, Callable[[], None]]]:
     """A cell, and what has its program do something and returns when it is done."""
     reader, writer = os.pipe()
 
@@ -384,7 +384,7 @@ def test_a_cell_that_is_gone_uses_nothing_and_can_be_killed_again() -> None:
     cell.kill()
 
     assert cell.host_pids() == []
-    assert sample == Sample()
+    assert sample == Usage()
     cell.close()
 
 
@@ -409,7 +409,7 @@ def test_where_a_group_counts_only_processor_time_is_looked_at() -> None:
 
         sample = GroupWatch(cell).look()
 
-        assert sample == Sample(cpu_s=1.5)
+        assert sample == Usage(cpu_s=1.5)
         cell.close()
 
 
@@ -431,7 +431,7 @@ def test_where_a_group_counts_and_the_box_is_a_folder_only_the_disk_is_looked_at
 
         assert 2 * MEGABYTE <= sample.disk_bytes < 3 * MEGABYTE
         # Reading the memory of a process that is being killed delays that it is freed.
-        assert sample == Sample(cpu_s=1.5, disk_bytes=sample.disk_bytes)
+        assert sample == Usage(cpu_s=1.5, disk_bytes=sample.disk_bytes)
         cell.close()
 
 

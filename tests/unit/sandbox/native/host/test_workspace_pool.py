@@ -8,7 +8,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from assay.sandbox.native.host.workspace_pool import Box, Shelf
+from assay.sandbox.native.host.workspace_pool import Workspace, WorkspacePool
 
 SMALL, LARGE = 1 << 20, 1 << 21
 
@@ -18,15 +18,15 @@ class Boxes:
     """Numbered boxes without anything in them."""
 
     alive: bool = True
-    opened: list[Box] = field(default_factory=list[Box])
+    opened: list[Workspace] = field(default_factory=list[Workspace])
     closed: list[str] = field(default_factory=list[str])
 
     def check_alive(self) -> bool:
         return self.alive
 
-    async def open_box(self, size_bytes: int) -> Box:
+    async def open_box(self, size_bytes: int) -> Workspace:
         workspace = os.open("/", os.O_PATH | os.O_DIRECTORY)
-        box = Box(name=str(len(self.opened)), size_bytes=size_bytes, workspace=workspace)
+        box = Workspace(name=str(len(self.opened)), size_bytes=size_bytes, workspace=workspace)
         self.opened.append(box)
         return box
 
@@ -40,7 +40,7 @@ def count_descriptors() -> int:
 
 async def test_a_box_of_the_expected_size_is_there_already() -> None:
     boxes = Boxes()
-    shelf = Shelf(boxes, SMALL)
+    shelf = WorkspacePool(boxes, SMALL)
     await shelf.fill()
 
     box = await shelf.take(SMALL)
@@ -50,7 +50,7 @@ async def test_a_box_of_the_expected_size_is_there_already() -> None:
 
 async def test_a_box_is_handed_out_only_once() -> None:
     boxes = Boxes()
-    shelf = Shelf(boxes, SMALL)
+    shelf = WorkspacePool(boxes, SMALL)
     await shelf.fill()
 
     first, second = await shelf.take(SMALL), await shelf.take(SMALL)
@@ -59,7 +59,7 @@ async def test_a_box_is_handed_out_only_once() -> None:
 
 
 async def test_another_size_gets_a_box_of_its_own() -> None:
-    shelf = Shelf(Boxes(), SMALL)
+    shelf = WorkspacePool(Boxes(), SMALL)
     await shelf.fill()
 
     for _ in range(2):
@@ -68,7 +68,7 @@ async def test_another_size_gets_a_box_of_its_own() -> None:
 
 async def test_a_box_that_no_longer_fits_is_given_back() -> None:
     boxes = Boxes()
-    shelf = Shelf(boxes, SMALL)
+    shelf = WorkspacePool(boxes, SMALL)
     await shelf.fill()
     spare = boxes.opened[0]
     await shelf.take(LARGE)
@@ -82,7 +82,7 @@ async def test_a_box_that_no_longer_fits_is_given_back() -> None:
 
 async def test_a_box_of_an_engine_that_died_is_not_handed_out() -> None:
     boxes = Boxes()
-    shelf = Shelf(boxes, SMALL)
+    shelf = WorkspacePool(boxes, SMALL)
     await shelf.fill()
     boxes.alive = False
 
@@ -93,7 +93,7 @@ async def test_a_box_of_an_engine_that_died_is_not_handed_out() -> None:
 
 async def test_a_taken_box_is_replaced_and_the_last_one_is_closed_in_the_end() -> None:
     boxes = Boxes()
-    shelf = Shelf(boxes, SMALL)
+    shelf = WorkspacePool(boxes, SMALL)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(shelf.keep_filled)
         await shelf.take(SMALL)
@@ -108,7 +108,7 @@ async def test_a_taken_box_is_replaced_and_the_last_one_is_closed_in_the_end() -
 
 async def test_nobody_waits_for_boxes_of_an_engine_that_is_gone() -> None:
     boxes = Boxes()
-    shelf = Shelf(boxes, SMALL)
+    shelf = WorkspacePool(boxes, SMALL)
     with anyio.fail_after(60):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(shelf.keep_filled)

@@ -9,7 +9,7 @@ import pytest
 
 from assay.contracts.errors import SandboxUnavailableError
 from assay.sandbox.native.guest import idle_init
-from assay.sandbox.native.host.branch import Lineage
+from assay.sandbox.native.host.branch import BranchPipes
 from assay.sandbox.native.host.channel import RefusedError
 from assay.sandbox.native.kernel.open_files import TOO_FEW_HINT, highest, raise_limit
 from tests.support.channels import a_channel, open_descriptors
@@ -43,7 +43,7 @@ def test_the_soft_limit_goes_up_to_the_hard_one(soft: int) -> None:
 def test_a_branch_without_room_for_its_events_is_refused_and_leaves_nothing() -> None:
     def is_refused() -> bool:
         try:
-            Lineage(1)
+            BranchPipes(1)
         except SandboxUnavailableError as error:
             return error.hint == TOO_FEW_HINT and _first_free() == _LOWEST
         return False

@@ -18,9 +18,8 @@ from assay.contracts.errors import (
     WorkspaceError,
 )
 from assay.contracts.execution import (
+    BlockedConnection,
     Command,
-    Denial,
-    Equipment,
     ExecutionResult,
     FileInfo,
     Isolation,
@@ -29,6 +28,7 @@ from assay.contracts.execution import (
     Program,
     PythonCode,
     Reason,
+    SandboxSpec,
     Timings,
 )
 from assay.contracts.interpreter import CellError, CellResult, RichOutput
@@ -88,7 +88,8 @@ executions = st.builds(
     backend=TEXT,
     isolation=st.sampled_from(Isolation),
     denials=st.lists(
-        st.builds(Denial, host=TEXT, port=st.none() | st.integers(0, 65535), why=TEXT), max_size=2
+        st.builds(BlockedConnection, host=TEXT, port=st.none() | st.integers(0, 65535), why=TEXT),
+        max_size=2,
     ).map(tuple),
 )
 cells = st.builds(
@@ -131,7 +132,7 @@ def test_limits_that_are_left_out_have_their_defaults() -> None:
 @given(st.lists(TEXT.filter(lambda text: text.strip(" -\0") == text != ""), max_size=3))
 def test_equipment_survives(packages: list[str]) -> None:
     try:
-        value = Equipment(packages=tuple(packages), hosts=("*.example.org:8443",))
+        value = SandboxSpec(packages=tuple(packages), hosts=("*.example.org:8443",))
     except UsageError:
         return
 

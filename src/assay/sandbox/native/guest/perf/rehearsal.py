@@ -8,7 +8,7 @@ from typing import Final, NoReturn
 
 from assay.sandbox.native.guest import jail_mounts, pid1, worker
 from assay.sandbox.native.guest.perf.hot_pages import Footprints
-from assay.sandbox.native.guest.pid1 import Vacancy
+from assay.sandbox.native.guest.pid1 import PendingJail
 from assay.sandbox.native.guest.worker import Confinement, Descriptors
 from assay.sandbox.native.kernel import libc
 
@@ -39,8 +39,8 @@ def rehearse_cell(confinement: Confinement) -> None:
     nowhere = os.open("/dev/null", os.O_WRONLY)
     pid, pidfd = libc.clone_process(libc.ALL_NAMESPACES)
     if pid == 0:
-        vacancy = Vacancy(gate=waits, ready=tells, status=nowhere)
-        pid1.keep_vacant(_SLOT, vacancy, (), confinement)
+        vacancy = PendingJail(gate=waits, ready=tells, status=nowhere)
+        pid1.prepare_jail(_SLOT, vacancy, (), confinement)
     _close(waits, tells, nowhere, pidfd)
     try:
         _learn(pid, opens, hears)
