@@ -232,7 +232,7 @@ def withheld_line(withheld: Sequence[Withheld]) -> str:
     """Say what the code and the model do not see, and how to change that."""
     names: dict[str, list[str]] = {}
     for one in withheld[:_WITHHELD_SHOWN]:
-        names.setdefault(one.why, []).append(one_line(str(one), 120))
+        names.setdefault(one_line(one.why, 120), []).append(one_line(str(one), 120))
     told = [f"{', '.join(each)} ({why})" for why, each in names.items()]
     if len(withheld) > _WITHHELD_SHOWN:
         told.append(f"{len(withheld) - _WITHHELD_SHOWN} more, which --json lists")

@@ -122,3 +122,9 @@ def test_withheld_files_are_named_up_to_a_number_that_fits_a_screen() -> None:
         "keys/0.key, keys/1.key, keys/2.key (secret); --include PATH uses one"
     )
     assert "keys/49.key (secret); 10 more, which --json lists" in withheld_line(many)
+
+
+def test_the_reason_for_withholding_cannot_control_the_terminal() -> None:
+    one = Withheld(path=PurePosixPath("a"), why="\x1b[2Jsecret")
+
+    assert withheld_line((one,)) == "a (secret); --include PATH uses one"
