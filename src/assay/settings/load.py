@@ -509,8 +509,9 @@ def _from_environment() -> dict[str, Any]:
     found["models"] |= _set_by(_MODEL_VARIABLES)
     found["executor"] = _set_by(EXECUTOR_VARIABLES)
     found["serve"] = _set_by(_SERVE_VARIABLES)
-    if host := os.environ.get("CODE_EXECUTOR_HOST"):
-        address = f"{host}:{os.environ.get('CODE_EXECUTOR_PORT') or DEFAULT_PORT}"
+    host, port = os.environ.get("CODE_EXECUTOR_HOST"), os.environ.get("CODE_EXECUTOR_PORT")
+    if host or port:
+        address = f"{host or 'localhost'}:{port or DEFAULT_PORT}"
         found.setdefault("sandbox", {}).update(backend="remote", remote={"addresses": address})
     if engine := os.environ.get("DOCKER_HOST"):
         found.setdefault("sandbox", {})["docker"] = {"socket": engine}

@@ -17,6 +17,12 @@ def test_the_address_of_an_executor_selects_it(monkeypatch: pytest.MonkeyPatch) 
     assert load_settings().sandbox.backend == "native"
 
 
+def test_a_port_alone_means_an_executor_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CODE_EXECUTOR_PORT", "7000")
+
+    assert load_settings().sandbox.remote.addresses == ("localhost:7000",)
+
+
 def test_where_an_executor_listens_has_other_names(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GRPC_HOST", "::1")
     monkeypatch.setenv("GRPC_PORT", "7001")
