@@ -11,7 +11,9 @@ from packaging.utils import canonicalize_name
 from assay.contracts.distribution import DISTRIBUTION
 from tests.support.sources import PACKAGE, ROOT
 
-DOCUMENTS = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")
+DOCUMENTS = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "AGENTS.md")
+MAX_MAP_LINES = 150
+QUESTIONS = 20
 
 FENCED_BLOCK = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 CODE_SPAN = re.compile(r"`([^`\n]+)`")
@@ -42,6 +44,36 @@ def test_a_document_names_only_paths_that_exist(name: str) -> None:
     named = paths_named_in((ROOT / name).read_text())
 
     assert sorted(path for path in named if not exists(path)) == []
+
+
+def tree_of_the_map() -> set[str]:
+    """Return the folders in the tree of ARCHITECTURE.md, as paths inside the package."""
+    _, _, tree = (ROOT / "ARCHITECTURE.md").read_text().partition("\n```\nsrc/assay/")
+    parents: list[str] = []
+    folders: set[str] = set()
+    for indent, name in re.findall(r"^( +)(\w+)/ ", tree.partition("```")[0], re.MULTILINE):
+        parents[len(indent) // 2 - 1 :] = [name]
+        folders.add("/".join(parents))
+    return folders
+
+
+def test_the_map_names_every_folder_of_the_package() -> None:
+    files = (path for path in PACKAGE.rglob("*") if path.suffix in {".js", ".md", ".py", ".yaml"})
+    folders = {path.parent.relative_to(PACKAGE).as_posix() for path in files} - {"."}
+
+    assert tree_of_the_map() == folders
+
+
+def test_the_map_fits_on_a_few_pages() -> None:
+    assert len((ROOT / "ARCHITECTURE.md").read_text().splitlines()) <= MAX_MAP_LINES
+
+
+def test_each_question_about_a_place_has_an_answer_that_exists() -> None:
+    text = (ROOT / "docs" / "project" / "where-things-live.md").read_text()
+    answers = re.findall(r"^\| (.+) \| `([^`]+)` \|$", text, re.MULTILINE)
+
+    assert len(answers) == QUESTIONS
+    assert [path for _, path in answers if not (PACKAGE / path).exists()] == []
 
 
 def test_paths_are_told_from_other_code() -> None:
