@@ -1,1 +1,1 @@
-"""One module or folder per way of isolating code, and the factory that chooses."""
+"""The sandbox backends, one folder each, and the factory that chooses one."""

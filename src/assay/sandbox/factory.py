@@ -1,4 +1,4 @@
-"""Chooses a way of isolating: the only place that knows them all."""
+"""Chooses the sandbox backend: the only module that knows all of them."""
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 BACKENDS = ("native", "docker", "docker+runsc", "e2b", "remote")
 
 OnNotice = Callable[[str], None]
-"""Told, in a few words, what takes long just now."""
+"""Receives a short notice about a slow operation."""
 _Opening = AbstractAsyncContextManager[SandboxBackend]
 
 _MOST: Final = {
@@ -30,7 +30,7 @@ _MOST: Final = {
     "docker+runsc": Isolation.KERNEL,
     "e2b": Isolation.MACHINE,
 }
-"""What each can give, on the machine that suits it best."""
+"""The strongest isolation that each backend reaches on a suitable machine."""
 
 
 def open_backend(
@@ -39,8 +39,8 @@ def open_backend(
     """Open the backend that the settings name, or the best one for this machine.
 
     Raises:
-        UsageError: If no such backend can give the isolation asked for on any machine.
-        IsolationUnavailableError: On entering, if this machine cannot do it.
+        UsageError: If no such backend reaches the requested isolation on any machine.
+        IsolationUnavailableError: On entering, if this machine does not support it.
     """
     backend = _backend(settings)
     wanted = settings.isolation or Isolation.RESTRICTED
@@ -85,7 +85,7 @@ def _backend(settings: SandboxSettings) -> str:
 async def _open_best(
     settings: SandboxSettings, wanted: Isolation, on_notice: OnNotice
 ) -> AsyncGenerator[SandboxBackend]:
-    """Open the native backend, or Docker where that is refused; never anything that gives less."""
+    """Open the native backend, or Docker if that is refused; never a weaker backend."""
     async with AsyncExitStack() as opened:
         try:
             backend = await opened.enter_async_context(_open_native(settings, wanted))
@@ -101,7 +101,7 @@ async def _open_best(
 
 
 def _open_native(settings: SandboxSettings, wanted: Isolation) -> _Opening:
-    # Imported late: nothing of a backend is needed until it is chosen.
+    # Imported late: a backend is loaded only when it is chosen.
     from assay.sandbox.native.host.backend import NativeOptions, open_native
 
     packages = build_package_store(settings)
@@ -126,7 +126,7 @@ def _open_docker(settings: SandboxSettings, on_notice: OnNotice, *, gvisor: bool
 
 
 def docker_options(settings: SandboxSettings, *, gvisor: bool) -> "DockerOptions":
-    """Return what the Docker backend is opened with."""
+    """Return the options of the Docker backend."""
     from assay.sandbox.docker.backend import GVISOR, DockerOptions
     from assay.sandbox.docker.dockerfile import PACKAGES
     from assay.sandbox.docker.image import ImageOptions
@@ -151,7 +151,7 @@ def docker_options(settings: SandboxSettings, *, gvisor: bool) -> "DockerOptions
             locks=settings.packages_dir,
         ),
         open_layer=store.open_layer,
-        # Every container imports for itself, so only what is used most, and one worker waiting.
+        # Every container imports separately: only the first stage, and one prepared worker at most.
         preload=settings.preload[:1],
         pool_size=min(settings.pool_size, 1),
         spares=docker.spares,
@@ -161,7 +161,7 @@ def docker_options(settings: SandboxSettings, *, gvisor: bool) -> "DockerOptions
 
 
 def build_package_store(settings: SandboxSettings) -> "PackageStore":
-    """Build what fetches packages for sandboxes and keeps them; nothing is made yet."""
+    """Build the package store for sandboxes; this creates no folder yet."""
     from assay.sandbox.packages.store import PackageStore
 
     return PackageStore(
@@ -172,10 +172,10 @@ def build_package_store(settings: SandboxSettings) -> "PackageStore":
 
 
 async def resolve_packages(settings: SandboxSettings) -> tuple[str, ...]:
-    """Return everything that the packages of the settings come down to, `name==version`.
+    """Return all packages that the configured packages resolve to, as `name==version`.
 
     Raises:
-        PackageError: If a package cannot be had.
+        PackageError: If a package is not available.
         MissingExtraError: If uv is needed and not installed.
     """
     from assay.sandbox.packages.target import own_target
@@ -187,7 +187,7 @@ async def resolve_packages(settings: SandboxSettings) -> tuple[str, ...]:
 
 
 def e2b_options(settings: "E2BSettings") -> "E2BOptions":
-    """Return what the E2B backend is opened with; the key is in it."""
+    """Return the options of the E2B backend, including the API key."""
     from assay.sandbox.e2b.vm import E2BOptions
 
     return E2BOptions(

@@ -1,13 +1,13 @@
-"""Bounded capture of one output stream: the beginning is kept, the rest is counted."""
+"""Bounded capture of one output stream: keeps the beginning and counts the rest."""
 
 from typing import Final
 
 FLOOD_FACTOR: Final = 16
-"""How many times its limit a stream may write before the execution is ended."""
+"""The multiple of its limit that a stream may write before the execution is killed."""
 
 
 class Capture:
-    """What one stream has written so far."""
+    """The output of one stream so far."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes

@@ -1,4 +1,4 @@
-"""A backend whose sandboxes all have the same equipment, so that who opens one need not know."""
+"""A backend that gives all its sandboxes the same packages and hosts."""
 
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from assay.contracts.ports import Sandbox, SandboxBackend, trouble_of
 
 @dataclass(frozen=True, slots=True)
 class EquippedBackend:
-    """See `assay.contracts.ports.SandboxBackend`; what is asked for comes on top."""
+    """See `assay.contracts.ports.SandboxBackend`; a caller's packages and hosts are added."""
 
     backend: SandboxBackend
     equipment: SandboxSpec
@@ -33,7 +33,7 @@ class EquippedBackend:
 
 
 def both(one: SandboxSpec, other: SandboxSpec) -> SandboxSpec:
-    """Join two equipments, each thing once."""
+    """Merge two specs without duplicates."""
     return SandboxSpec(
         packages=tuple(dict.fromkeys((*one.packages, *other.packages))),
         hosts=tuple(dict.fromkeys((*one.hosts, *other.hosts))),

@@ -1,4 +1,4 @@
-"""Files of a tree into a sandbox, and back out of it."""
+"""Copies the files of a tree into a sandbox and back."""
 
 from collections.abc import Iterable
 from pathlib import PurePosixPath
@@ -11,30 +11,30 @@ from assay.contracts.workspace import Tree, TreeFile, changes_between
 
 _BUILT_BY: Final = frozenset({"Cargo.toml", "pom.xml"})
 _BUILT: Final = "target"
-"""Where Cargo and Maven build, beside their file; elsewhere it is a name like any other."""
+"""The build folder of Cargo and Maven, beside their file; elsewhere an ordinary name."""
 _LARGEST_FILE_BYTES: Final = 16 << 20
 _MOST_FILES: Final = 20_000
 
 
 def build_folders(paths: Iterable[PurePosixPath]) -> frozenset[PurePosixPath]:
-    """Return the folders among these paths that are built and not written."""
+    """Return the build folders that belong to these paths."""
     return frozenset(path.with_name(_BUILT) for path in paths if path.name in _BUILT_BY)
 
 
 def is_work(path: PurePosixPath, built: frozenset[PurePosixPath]) -> bool:
-    """Whether a path could be part of a proposal, and not something a tool left behind."""
+    """Whether a path can be part of a change, and is not a file that a tool left behind."""
     if LEFTOVER_NAMES.intersection(path.parts) or path.suffix in LEFTOVER_SUFFIXES:
         return False
     return not built.intersection((path, *path.parents))
 
 
 async def write_tree(sandbox: Sandbox, tree: Tree) -> None:
-    """Put every file of a tree into an empty sandbox."""
+    """Write every file of a tree into an empty sandbox."""
     await update_tree(sandbox, Tree(), tree)
 
 
 async def update_tree(sandbox: Sandbox, before: Tree, after: Tree) -> None:
-    """Make a sandbox that holds one tree hold another one."""
+    """Replace the tree in a sandbox by another one."""
     for change in changes_between(before, after):
         if change.kind == "deleted":
             await sandbox.remove_path(change.path)
@@ -44,7 +44,7 @@ async def update_tree(sandbox: Sandbox, before: Tree, after: Tree) -> None:
 
 
 async def read_tree(sandbox: Sandbox) -> Tree:
-    """Return the files of a sandbox, without what tools left behind or what nobody could keep."""
+    """Return the files of a sandbox, without leftovers of tools; list unreadable ones as links."""
     files: dict[PurePosixPath, TreeFile] = {}
     links: list[PurePosixPath] = []
     entries = await sandbox.list_files()
@@ -58,7 +58,7 @@ async def read_tree(sandbox: Sandbox) -> Tree:
         try:
             content = await sandbox.read_file(entry.path, max_bytes=_LARGEST_FILE_BYTES)
         except (FileTooLargeError, WorkspaceError):
-            # Gone or swapped meanwhile, or far too large to be anybody's solution.
+            # Gone or replaced meanwhile, or too large for a solution.
             links.append(entry.path)
             continue
         files[entry.path] = TreeFile(content, entry.executable)

@@ -1,1 +1,1 @@
-"""Static policy scan of programs before they are executed."""
+"""The static policy scan of programs before they run."""

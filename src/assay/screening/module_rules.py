@@ -1,4 +1,4 @@
-"""Which Python modules programs may import: a policy on what is written, not isolation."""
+"""Which Python modules programs may import: a policy on the source, not isolation."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ _HINT: Final = (
 
 @dataclass(frozen=True, kw_only=True)
 class _OnlyModules(ScreeningPolicy):
-    """What screening refuses if it is about modules alone."""
+    """The screening policy that checks imported modules only."""
 
     only: tuple[str, ...] = ()
 
@@ -43,7 +43,7 @@ class _OnlyModules(ScreeningPolicy):
         return {}
 
     def refused_import(self, module: str) -> tuple[str, str] | None:
-        """Return the name by which a module is refused, and why; what is nearest decides."""
+        """Return the name by which a module is refused, and why; the most specific name decides."""
         parts = module.split(".")
         for length in range(len(parts), 0, -1):
             name = ".".join(parts[:length])
@@ -59,17 +59,17 @@ class _OnlyModules(ScreeningPolicy):
 
 
 class ModuleRules:
-    """An allow list and a deny list of modules; an empty allow list allows all."""
+    """An allowlist and a denylist of modules; an empty allowlist allows all."""
 
     def __init__(self, *, allow: Sequence[str] = (), deny: Sequence[str] = ()) -> None:
         self._active = bool(allow or deny)
         self._screen = Screening(_OnlyModules(only=tuple(allow), deny_imports=tuple(deny)))
 
     def check_work(self, work: Program | str) -> None:
-        """Look at a program, or at the source of a cell.
+        """Check a program or the source of a cell.
 
         Raises:
-            PolicyError: If it imports a module that it may not.
+            PolicyError: If it imports a module that is not allowed.
         """
         match work:
             case PythonCode(source=source):
@@ -83,10 +83,10 @@ class ModuleRules:
                 pass
 
     def check_file(self, path: PurePosixPath, content: bytes) -> None:
-        """Look at a file that is to be written into a workspace.
+        """Check a file before it is written into a workspace.
 
         Raises:
-            PolicyError: If it is Python and imports a module that it may not.
+            PolicyError: If it is Python and imports a module that is not allowed.
         """
         if not self._active or path.suffix.lower() not in _PYTHON:
             return

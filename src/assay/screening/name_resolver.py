@@ -1,7 +1,7 @@
-"""What the names in a Python program stand for, as far as that can be read: modules and functions.
+"""Resolves the names in a Python program to modules and functions, as far as the source shows them.
 
-Everything here walks with a list instead of the call stack, and never further than a bound: the
-program may have been written to make its reader fall over.
+The code uses a list in place of the call stack and bounds every walk, because a hostile program may
+try to crash its reader.
 """
 
 import ast
@@ -13,7 +13,7 @@ from typing import Final
 from assay.screening.rules import IMPORTERS
 
 _DEEPEST: Final = 24
-"""How many steps are followed from a name to what it stands for."""
+"""The maximum number of steps from a name to its meaning."""
 _MOST_MEANINGS: Final = 16
 _BUILTINS: Final = frozenset(dir(builtins))
 _FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
@@ -23,16 +23,16 @@ _STEPS = ast.Name | ast.Attribute | ast.Subscript | ast.Call
 
 @dataclass(eq=False, kw_only=True)
 class Scope:
-    """Where names live: the module, a class, or a function."""
+    """The module, class or function that binds names."""
 
     kind: str
     parent: "Scope | None" = None
     modules: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
-    """Names that imports bind, and the full names they stand for."""
+    """Names that imports bind, and the full names that they stand for."""
     values: dict[str, list[ast.expr | None]] = field(
         default_factory=dict[str, list[ast.expr | None]]
     )
-    """Names that are bound otherwise: to this expression, or to something that is not known."""
+    """Names with other bindings: an expression, or None if it is unknown."""
     elsewhere: set[str] = field(default_factory=set[str])
     """Names that are declared `global` or `nonlocal`."""
 
@@ -44,9 +44,9 @@ Placed = list[tuple[ast.AST, Scope]]
 
 
 def scopes_of(tree: ast.Module, starred: Mapping[str, Iterable[str]]) -> tuple[Placed, Scope]:
-    """Return every node with the scope it stands in, and the scope of the module.
+    """Return every node with its scope, and the scope of the module.
 
-    `starred` says which names `from MODULE import *` is taken to bring along.
+    `starred` lists the names that `from MODULE import *` is assumed to import.
     """
     top = Scope(kind="module")
     placed: Placed = []
@@ -99,7 +99,7 @@ def _bind(node: ast.AST, scope: Scope, starred: Mapping[str, Iterable[str]]) -> 
 def _imported(
     node: ast.Import | ast.ImportFrom, starred: Mapping[str, Iterable[str]]
 ) -> Iterator[tuple[str, str]]:
-    """Yield the names that an import binds, and what they stand for."""
+    """Yield the names that an import binds, and their full names."""
     if isinstance(node, ast.Import):
         for alias in node.names:
             first = alias.name.partition(".")[0]
@@ -114,7 +114,7 @@ def _imported(
 
 
 class Names:
-    """Looks names up the way the interpreter would."""
+    """Looks up names as the interpreter would."""
 
     def __init__(self, tree: ast.Module, placed: Placed, top: Scope) -> None:
         deleted = {
@@ -123,7 +123,7 @@ class Names:
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Del)
         }
         self._firm = {name for statement in tree.body for name in _defined(statement)} - deleted
-        """What the module defines for sure, so that a built-in of that name is not meant."""
+        """Names that the module certainly defines, so that they do not mean a built-in."""
         self._top = top
         self._known: dict[tuple[int, str], frozenset[str]] = {}
 
@@ -146,12 +146,12 @@ class Names:
         return frozenset(f"{name}{tail}" for name in found)
 
     def value_of(self, name: str, scope: Scope) -> tuple[ast.expr, Scope] | None:
-        """Return the expression a name was bound to, if there is just that one."""
+        """Return the expression that a name is bound to, if there is exactly one."""
         home = self._home(name, scope)
         if home is None or name in home.modules:
             return None
         known = [value for value in home.values[name] if value is not None]
-        # Each assignment is seen twice: as a statement with its value, and as a name that is set.
+        # Each assignment is recorded twice: as a statement with its value, and as a stored name.
         if len(known) == 1 and len(home.values[name]) == 2:  # noqa: PLR2004 - see above
             return known[0], home
         return None
@@ -160,7 +160,7 @@ class Names:
         home = self._home(name, scope)
         key = id(home), name
         if key not in self._known:
-            # Names may stand for each other, in a circle or in ever more ways.
+            # Names may refer to each other, in a cycle or in exponentially many ways.
             self._known[key] = frozenset()
             self._known[key] = self._looked_up(name, home, depth)
         return self._known[key]
@@ -211,7 +211,7 @@ class Names:
     def _home(self, name: str, scope: Scope) -> Scope | None:
         here: Scope | None = scope
         while here is not None:
-            # The body of a class is not seen by the functions in it.
+            # Functions in a class do not see the names of the class body.
             is_seen = here.kind != "class" or here is scope
             if is_seen and here.binds(name):
                 return here
@@ -226,7 +226,7 @@ def _defined(statement: ast.stmt) -> tuple[str, ...]:
         case ast.ImportFrom():
             return tuple(alias.asname or alias.name for alias in statement.names)
         case _:
-            # Not what is assigned: `eval = eval` is still the built-in.
+            # Assignments do not count: `eval = eval` is still the built-in.
             return ()
 
 
@@ -235,7 +235,7 @@ def _with(names: frozenset[str], key: str) -> frozenset[str]:
 
 
 def text_of(node: ast.AST, depth: int = 0) -> str | None:
-    """Return the text an expression spells out, put together from pieces if need be."""
+    """Return the text of a constant expression, concatenated from parts if necessary."""
     match node:
         case ast.Constant(value=str() as text):
             return text

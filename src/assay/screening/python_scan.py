@@ -1,4 +1,4 @@
-"""A close look at Python: the syntax tree of a program against a policy, before it runs."""
+"""Checks the syntax tree of a Python program against a policy before it runs."""
 
 import ast
 import codecs
@@ -15,7 +15,7 @@ from assay.screening.rules import CLIMBS, IMPORTERS, ScreeningPolicy
 from assay.screening.written_paths import Writing
 
 _ENCODINGS: Final = frozenset({"utf-8", "utf-8-sig", "ascii", "iso8859-1", "iso8859-15", "cp1252"})
-"""Encodings in which code looks like what it is."""
+"""Encodings in which source code reads as it runs."""
 
 _FIELD: Final = re.compile(r"\{[^{}]{1,300}[}:!]")
 _SPECIAL: Final = re.compile(r"[.\[](__\w{1,40}__)")
@@ -34,7 +34,7 @@ Say = Callable[[str, str], None]
 
 
 def look_at_python(content: bytes, policy: ScreeningPolicy) -> list[Remark]:
-    """Return what the policy has against a program; nothing if it is no valid one."""
+    """Return what the policy flags in a program; nothing if the syntax is invalid."""
     try:
         tree = _parsed(content)
     except (RecursionError, MemoryError):
@@ -42,13 +42,13 @@ def look_at_python(content: bytes, policy: ScreeningPolicy) -> list[Remark]:
     except _StrangeEncodingError as error:
         return [_unreadable(f"is encoded in {error}, which hides what it says")]
     except (SyntaxError, ValueError, LookupError):
-        # It will not run, and the interpreter says better why.
+        # It will not run, and the interpreter explains the reason better.
         return []
     return _Look(tree, policy).remarks()
 
 
 def _is_true(node: ast.Call, name: str) -> bool:
-    """Whether an argument is given by name and is not spelled out as false."""
+    """Whether a keyword argument is present and not a false constant."""
     given = [keyword.value for keyword in node.keywords if keyword.arg == name]
     return any(not (isinstance(one, ast.Constant) and not one.value) for one in given)
 
@@ -66,13 +66,13 @@ def _parsed(content: bytes) -> ast.Module:
     if codecs.lookup(declared).name not in _ENCODINGS:
         raise _StrangeEncodingError(declared[:_LONGEST])
     with warnings.catch_warnings():
-        # What the interpreter would warn of is between it and the author.
+        # The interpreter's warnings are not for Assay's user.
         warnings.simplefilter("ignore")
         return ast.parse(content)
 
 
 class _Look:
-    """One program, looked at once."""
+    """The scan of one program."""
 
     def __init__(self, tree: ast.Module, policy: ScreeningPolicy) -> None:
         starred: dict[str, list[str]] = {}
@@ -177,7 +177,7 @@ class _Look:
                     yield from self._attribute(part)
 
     def _of_data(self, node: ast.Call, called: frozenset[str]) -> Iterator[tuple[str, str]]:
-        """Name what libraries for data do with files: run code in them, or fetch them."""
+        """Flag data-library calls that run code in files or download them."""
         for name in sorted(called - set(self._policy.allow)):
             if name in _UNPICKLERS or (name == "numpy.load" and _is_true(node, "allow_pickle")):
                 yield "call", f"{name} runs code that is in the file"
@@ -193,7 +193,7 @@ class _Look:
             return
         match argument:
             case ast.JoinedStr(values=[ast.Constant(value=str() as begin), *_]) if "." in begin:
-                # Within a package that is named, whatever comes after it.
+                # Within the named package, for every rest of the name.
                 yield from self._module(begin.partition(".")[0])
             case _:
                 if not IMPORTERS & set(self._policy.allow):
@@ -216,7 +216,7 @@ class _Look:
 
     def _function(self, name: str) -> Iterator[tuple[str, str]]:
         parts = name.split(".")
-        # Also by way of another module that has it: `shutil.os.system`, `random._os.system`.
+        # Also through another module that holds it: `shutil.os.system`, `random._os.system`.
         short = ".".join((parts[-2].lstrip("_"), parts[-1])) if len(parts) > 1 else name
         for known in (name, short):
             if known in self._policy.calls:

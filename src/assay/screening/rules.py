@@ -1,4 +1,4 @@
-"""What screening has something against, and why: tables of names, and the policy over them."""
+"""The names that screening flags, with reasons, and the policy that adjusts them."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -40,7 +40,7 @@ IMPORTS: Final[Mapping[str, str]] = {
     **_named("pip ensurepip venv", _PACKAGES),
     **_named("marshal code codeop runpy imp zipimport", _CODE),
 }
-"""Modules, by their full names; what is inside them is meant too."""
+"""Modules by full name; includes their submodules."""
 
 CALLS: Final[Mapping[str, str]] = {
     **_named("builtins.eval builtins.exec runpy.run_path runpy.run_module", _CODE),
@@ -68,20 +68,20 @@ CALLS: Final[Mapping[str, str]] = {
     **_named("gc.get_objects gc.get_referrers gc.get_referents", _OBJECTS),
     **_named("sys._current_frames sys._current_exceptions", _OBJECTS),
 }
-"""Functions, by their full names. A mention is enough: it may be called somewhere else."""
+"""Functions by full name. A mention is enough, because another place may call it."""
 
 BUILDERS: Final[Mapping[str, str]] = _named("types.CodeType types.FunctionType", _CODE)
-"""Classes, named only where they are called: `isinstance` and annotations mention them too."""
+"""Classes, flagged only if called, because `isinstance` and annotations mention them too."""
 
 ATTRIBUTES: Final[Mapping[str, str]] = {
     **_named("__subclasses__ __globals__ __builtins__ func_globals", _OBJECTS),
     **_named("f_globals f_locals f_builtins f_back gi_frame cr_frame ag_frame tb_frame", _OBJECTS),
     **_named("subprocess_exec subprocess_shell", _PROGRAMS),
 }
-"""Attributes of whatever object."""
+"""Attributes of any object."""
 
 CLIMBS: Final = frozenset({"__mro__", "__bases__", "__base__"})
-"""Attributes that lead from any value to every class there is; harmless on a known class."""
+"""Attributes that lead from any value to every class; harmless on a known class."""
 
 IMPORTERS: Final = frozenset(
     {"builtins.__import__", "importlib.import_module", "importlib.__import__"}
@@ -99,14 +99,14 @@ CHANGERS: Final[Mapping[str, tuple[int, ...]]] = {
     **dict.fromkeys(("shutil.copyfile", "shutil.copytree", "shutil.copymode"), (1,)),
     **dict.fromkeys(("shutil.rmtree", "shutil.chown"), (0,)),
 }
-"""Functions that change files, and which of their arguments name them."""
+"""Functions that change files, and the indexes of their path arguments."""
 PATH_CHANGERS: Final = frozenset(
     {
         *("write_text", "write_bytes", "unlink", "rmdir", "mkdir", "touch", "chmod", "rename"),
         *("replace", "symlink_to", "hardlink_to"),
     }
 )
-"""Methods of a path that change it."""
+"""Methods that change the file of a path."""
 
 _ELSEWHERE_FINE: Final = (PurePosixPath("/tmp"), PurePosixPath("/dev/shm"))  # noqa: S108 - the program's own
 _SINKS: Final = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr", "/dev/fd/1", "/dev/fd/2"})
@@ -114,17 +114,17 @@ _SINKS: Final = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr", "/dev/fd/1
 
 @dataclass(frozen=True, kw_only=True)
 class ScreeningPolicy:
-    """Which names are refused. What the person adds comes on top, what is allowed is taken out."""
+    """Which names are refused: the built-in tables plus `deny_*`, minus `allow`."""
 
     deny_imports: tuple[str, ...] = ()
-    """More modules, by full name: `pickle`, `concurrent.futures`."""
+    """Additional modules by full name: `pickle`, `concurrent.futures`."""
     deny_calls: tuple[str, ...] = ()
-    """More functions, by full name: `os.remove`, `builtins.compile`."""
+    """Additional functions by full name: `os.remove`, `builtins.compile`."""
     allow: tuple[str, ...] = ()
-    """Modules, functions or attributes that are fine after all: `socket`, `os.kill`, `f_back`; or
-    folders that may be written: `/data`."""
+    """Allowed modules, functions or attributes: `socket`, `os.kill`, `f_back`; or writable
+    folders: `/data`."""
     workspace: PurePosixPath = WORKSPACE
-    """Files may be written beneath it, and under `/tmp`."""
+    """The folder whose files a program may write, in addition to `/tmp`."""
 
     @cached_property
     def imports(self) -> Mapping[str, str]:
@@ -148,9 +148,9 @@ class ScreeningPolicy:
         return {name: reason for name, reason in told.items() if name not in allowed}
 
     def refused_import(self, module: str) -> tuple[str, str] | None:
-        """Return the name by which a module is refused, and why; None if it is not.
+        """Return the name by which a module is refused, and why; None if it is allowed.
 
-        What is nearest decides: `http.client` may be refused where `http` is not, and
+        The most specific name decides: `http.client` may be refused where `http` is not, and
         `concurrent.futures` allowed where `concurrent` is refused.
         """
         parts = module.split(".")
@@ -163,7 +163,7 @@ class ScreeningPolicy:
         return None
 
     def is_outside(self, path: str) -> bool:
-        """Say whether a path as written leads out of what a program may write."""
+        """Whether a path, as written, is outside the folders that a program may write."""
         if path == "~" or path.startswith("~/"):
             return True
         where = _normalised(path)
@@ -175,8 +175,8 @@ class ScreeningPolicy:
 
 
 def _normalised(path: str) -> PurePosixPath:
-    """Return a path without `..` as far as it can be said."""
-    # Two slashes are one to us.
+    """Return a path without `..`, as far as the text shows."""
+    # Two leading slashes count as one.
     parts: list[str] = []
     for part in PurePosixPath(re.sub("^/+", "/", path)).parts:
         if part != "..":

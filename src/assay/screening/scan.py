@@ -1,8 +1,8 @@
-"""Looks at code before it is run, and names what a policy has against it.
+"""Scans code before it runs and reports what a policy flags.
 
-It is the second wall. The first is the sandbox, which holds whatever the code does; this one says
-early and in words what the first would refuse late. Whoever wants to hide from it can: it reads
-what is written, and follows names, not values.
+This is the second barrier. The first is the sandbox, which confines the code in any case; the scan
+explains early what the sandbox would refuse late. Code can hide from it, because it reads the
+source and follows names, not values.
 """
 
 from pathlib import PurePosixPath
@@ -19,21 +19,21 @@ _JAVASCRIPT: Final = frozenset({".js", ".mjs", ".cjs", ".jsx", ".ts", ".mts", ".
 _SHELL: Final = frozenset({".sh", ".bash", ".zsh", ".ksh"})
 _MOST_FINDINGS: Final = 50
 _LARGEST_PYTHON: Final = 512 << 10
-"""A syntax tree takes hundreds of times the memory of its text, and seconds for so much."""
+"""A syntax tree needs hundreds of times the memory of its text, and seconds at this size."""
 _LARGEST_TEXT: Final = 4 << 20
 
 
 class Screening:
-    """A screen as the ports have it, by one policy."""
+    """The `Screen` callable of `assay.contracts.ports` for one policy."""
 
     def __init__(self, policy: ScreeningPolicy) -> None:
         self._policy = policy
 
     def __call__(self, path: PurePosixPath, content: bytes) -> tuple[ScreenFinding, ...]:
-        """Return what the policy has against a file, by line. Never raises, never runs anything.
+        """Return what the policy flags in a file, by line. Never raises, never runs code.
 
-        Code that is no valid program is not a finding: it will not run either. Nor is a file in a
-        language that is not read here; `can_screen` tells the two apart.
+        Invalid syntax is no finding, because such code does not run. A file in an unsupported
+        language yields nothing either; `can_screen` tells the two apart.
         """
         if not can_screen(path):
             return ()
@@ -57,5 +57,5 @@ class Screening:
 
 
 def can_screen(path: PurePosixPath) -> bool:
-    """Say whether files of this name are read: Python closely, JavaScript and shell lightly."""
+    """Whether files of this name are scanned: Python closely, JavaScript and shell lightly."""
     return path.suffix.lower() in _PYTHON | _JAVASCRIPT | _SHELL

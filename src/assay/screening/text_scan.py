@@ -1,4 +1,4 @@
-"""A light look at JavaScript and shell scripts: a few patterns that speak for themselves."""
+"""Scans JavaScript and shell scripts lightly: a few unambiguous patterns."""
 
 import re
 from collections.abc import Sequence
@@ -11,10 +11,10 @@ from assay.screening.rules import ScreeningPolicy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pattern:
-    """One thing not to find. Repetition in it is bounded, so that no text takes long."""
+    """One flagged pattern. Repetition in it is bounded, so that no text takes long."""
 
     name: str
-    """By which a policy may allow it."""
+    """The name by which a policy may allow it."""
     found_by: re.Pattern[str]
     explanation: str
 
@@ -104,10 +104,10 @@ SHELL: Final = (
 def look_at_text(
     content: bytes, patterns: Sequence[Pattern], policy: ScreeningPolicy
 ) -> list[Remark]:
-    """Return where patterns occur, comment lines left out."""
+    """Return the matches of patterns, except in comment lines."""
     text = content.decode("utf-8", "replace")
     is_shell = patterns is SHELL
-    # A continued line is one line; both ways of writing it are two characters long.
+    # A continued line is one line; the replacement keeps the length.
     joined = text.replace("\\\n", "  ") if is_shell else text
     comment = re.compile(r"[ \t]{0,200}#" if is_shell else r"[ \t]{0,200}(?://|\*)")
     remarks: list[Remark] = []

@@ -1,4 +1,4 @@
-"""Which files a Python program writes, as far as their names are spelled out in it."""
+"""Finds the files that a Python program writes, as far as their paths are in the source."""
 
 import ast
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ _WRITING_FLAGS: Final = frozenset({"O_WRONLY", "O_RDWR", "O_CREAT", "O_TRUNC", "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Written:
-    """A path as it is written down, or the beginning of it."""
+    """A path in the source, or its beginning."""
 
     text: str
     whole: bool
@@ -39,13 +39,13 @@ class _Written:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Writing:
-    """Looks at calls for files that they write outside of what the policy allows."""
+    """Finds calls that write files outside the folders that the policy allows."""
 
     names: Names
     policy: ScreeningPolicy
 
     def outside(self, call: ast.Call, scope: Scope) -> Iterator[str]:
-        """Yield the paths that a call writes, removes or changes out there."""
+        """Yield the outside paths that a call writes, removes or changes."""
         for node in self._written_by(call, scope):
             path = self._path(node, scope)
             if path is not None and self._is_outside(path):
@@ -68,7 +68,7 @@ class Writing:
     def _is_outside(self, path: _Written) -> bool:
         if path.whole:
             return self.policy.is_outside(path.text)
-        # Of a path that goes on unknown, only whole folders count: "/" may still become "/app".
+        # Of an incomplete path, only whole folders count: "/" may still become "/app".
         folder = path.text.rpartition("/")[0]
         return bool(folder) and self.policy.is_outside(folder)
 

@@ -1,1 +1,1 @@
-"""Isolation by the Linux kernel alone: no daemon, no root, no helper binary."""
+"""Isolation by the Linux kernel alone: without daemon, root or helper binary."""

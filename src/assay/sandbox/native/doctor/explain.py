@@ -1,4 +1,4 @@
-"""Names why something does not work here, and what to do about it: facts in, words out."""
+"""Explains why a probe failed and how to fix it; pure functions of the collected facts."""
 
 import errno
 from collections.abc import Callable, Mapping
@@ -37,24 +37,24 @@ _SINCE: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """The answer to one question about this machine."""
+    """The result of one check of this machine."""
 
     name: str
     status: Status
     detail: str
     cause: str = ""
     fix: str = ""
-    """What a person can do; empty where there is nothing, or nothing to be done."""
+    """What the user can do; empty if nothing needs a fix or no simple fix exists."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A probe that did not get what it wanted, on a machine."""
+    """A failed probe and the machine that it ran on."""
 
     name: str
     message: str
     errno: int
-    """0 when the kernel did not refuse: nothing came of it, or there was nothing to ask."""
+    """0 if no system call failed: it had no effect, or there was nothing to call."""
     machine: Machine
 
     @property
@@ -68,18 +68,18 @@ class Case:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """Why, and the one line that changes it; no line where nothing simple does."""
+    """The cause, and one line that fixes it; without that line if no simple fix exists."""
 
     cause: str
     fix: str = ""
 
 
 Suspect = Callable[[Case], Explanation | None]
-"""The explanation if this is what happened, else None."""
+"""Returns the explanation if this is the cause, else None."""
 
 
 def explain(case: Case) -> Explanation:
-    """Ask the suspects of a probe in turn; the first that fits is the cause."""
+    """Return the explanation of the first suspect of a probe that matches."""
     for suspect in (*_SUSPECTS.get(case.name, _OF_NAMESPACES), _outer_sandbox):
         explanation = suspect(case)
         if explanation is not None:
@@ -159,7 +159,7 @@ def _chroot(case: Case) -> Explanation | None:
 
 
 def _outer_sandbox(case: Case) -> Explanation | None:
-    """A filter or a policy that whoever started us has laid over us."""
+    """Explain a filter or policy that applies to this process from outside."""
     if not case.forbidden and not case.lacking:
         return None
     if case.machine.container:

@@ -1,6 +1,6 @@
-"""What this machine says about itself: the facts from which the doctor names a cause.
+"""Facts about this machine, from which the doctor derives a cause.
 
-Read once, by one function, from files alone; whoever decides gets them as a value.
+One function reads them once, from files only. The doctor receives them as a value.
 """
 
 import os
@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 _ALL_IDS: Final = 2**32 - 1
 _FIRST_PID_NAMESPACE: Final = "pid:[4026531836]"
-"""The one the machine booted with has a number of its own (PROC_PID_INIT_INO)."""
+"""The initial pid namespace has a fixed number (PROC_PID_INIT_INO)."""
 _CONTAINER_MARKS: Final = (
     (".dockerenv", "docker"),
     ("run/.containerenv", "podman"),
@@ -27,7 +27,7 @@ _CONTAINER_GROUPS: Final = (
     ("containerd", "containerd"),
 )
 _EMPTY_BY_NATURE: Final = ("/proc/sys/fs/binfmt_misc", "/proc/fs/nfsd")
-"""Folders of /proc that hold nothing until something is mounted there, so nothing is covered."""
+"""Folders of /proc that are empty until something is mounted there; such a mount covers nothing."""
 _ESCAPED_CHARACTER: Final = re.compile(r"\\([0-7]{3})")
 
 
@@ -38,24 +38,24 @@ class Mount(NamedTuple):
     kind: str
     read_only: bool
     options: tuple[str, ...]
-    """Of the file system, not of the mount: cgroup controllers are here."""
+    """Of the file system, not of the mount; for cgroups they contain the controllers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupFacts:
-    """Which control groups there are."""
+    """The available control groups."""
 
     version_1: frozenset[str] = frozenset()
-    """Controllers mounted the old way."""
+    """Controllers of version 1."""
     version_2: str = ""
-    """Where the unified tree is mounted; empty if it is not."""
+    """The mount point of version 2; empty if it is not mounted."""
     version_2_controllers: frozenset[str] = frozenset()
     read_only: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """The facts, each as the kernel or the container runtime tells it."""
+    """Facts as the kernel or the container runtime reports them."""
 
     system: str = "Linux"
     release: str = ""
@@ -63,23 +63,23 @@ class Machine:
     namespace_limits: Mapping[str, int] = field(default_factory=dict[str, int])
     """`user.max_*_namespaces`, by the name of the sysctl."""
     userns_clone: int | None = None
-    """Debian's `kernel.unprivileged_userns_clone`; None where there is no such switch."""
+    """Debian's `kernel.unprivileged_userns_clone`; None if the kernel does not have it."""
     apparmor_restricts: bool = False
     """Ubuntu's `kernel.apparmor_restrict_unprivileged_userns`."""
     apparmor_profile: str = ""
-    """What confines this process; empty if nothing does."""
+    """The AppArmor profile that confines this process; empty if there is none."""
     selinux_enforcing: bool = False
     security_modules: tuple[str, ...] = ()
-    """Empty also when the kernel does not tell."""
+    """Empty also if the kernel does not list them."""
     container: str = ""
-    """The runtime we are inside of, as far as that can be seen; empty on a plain host."""
+    """The container runtime around this process, as far as visible; empty on a plain host."""
     seccomp_filtered: bool = False
     mapped_ids: int = _ALL_IDS
-    """How many uids there are for this process; fewer than all in a user namespace."""
+    """The number of mapped uids; fewer than all in a user namespace."""
     chrooted: bool = False
     root_kind: str = "ext4"
     covered_proc: tuple[str, ...] = ()
-    """What is mounted over parts of /proc."""
+    """Mount points that cover parts of /proc."""
     groups: GroupFacts = GroupFacts()
 
     @property
@@ -88,13 +88,13 @@ class Machine:
 
     @property
     def version(self) -> tuple[int, int] | None:
-        """Major and minor number of the kernel; None if it is not written that way."""
+        """Major and minor number of the kernel; None if the release has another format."""
         found = re.match(r"(\d+)\.(\d+)", self.release)
         return (int(found[1]), int(found[2])) if found else None
 
 
 def read_machine(root: Path = Path("/")) -> Machine:
-    """Look once. What cannot be read counts as absent."""
+    """Read the facts once. Unreadable facts count as absent."""
     mounts = parse_mounts(_text(root / "proc/self/mountinfo"))
     status = _fields(_text(root / "proc/self/status"))
     name = os.uname()
@@ -112,7 +112,7 @@ def read_machine(root: Path = Path("/")) -> Machine:
         container=_container(root),
         seccomp_filtered=status.get("Seccomp") == "2",
         mapped_ids=_mapped_ids(_text(root / "proc/self/uid_map")),
-        # Only the root of the mount namespace is a mount point by the name of "/".
+        # Only the root of the mount namespace is a mount point named "/".
         chrooted=bool(mounts) and not any(mount.point == "/" for mount in mounts),
         root_kind=next((mount.kind for mount in reversed(mounts) if mount.point == "/"), ""),
         covered_proc=tuple(
@@ -125,7 +125,7 @@ def read_machine(root: Path = Path("/")) -> Machine:
 
 
 def parse_mounts(mountinfo: str) -> tuple[Mount, ...]:
-    """Read the mounts of a process, in the order they were made."""
+    """Parse the mounts of a process, in the order of mounting."""
     return tuple(_mounts(mountinfo.splitlines()))
 
 
@@ -171,7 +171,7 @@ def _namespace_limits(folder: Path) -> dict[str, int]:
 
 def _container(root: Path) -> str:
     if _link(root / "proc/self/ns/pid") == _FIRST_PID_NAMESPACE:
-        # Marks in files may be left from how the disk was made; this is no container's view.
+        # This is no container's view, although the disk may contain marker files from its creation.
         return ""
     for mark, runtime in _CONTAINER_MARKS:
         if os.path.lexists(root / mark):
@@ -185,7 +185,7 @@ def _container(root: Path) -> str:
 
 def _confining(label: str) -> str:
     name = label.strip("\0\n ")
-    # An SELinux label has colons; it is no AppArmor profile.
+    # An SELinux label contains colons; it is no AppArmor profile.
     if name == "unconfined" or ":" in name or name.endswith("(unconfined)"):
         return ""
     return name.removesuffix(" (enforce)")

@@ -1,7 +1,7 @@
-"""Tries one thing in a clean process of its own, for a limited time.
+"""Runs one probe in a separate, clean process with a timeout.
 
-No thread, event loop, environment or descriptor of ours goes along, and whatever the process does
-to itself goes with it.
+The process gets no thread, event loop, environment or descriptor of this one. What it does to
+itself ends with it.
 """
 
 import json
@@ -32,13 +32,13 @@ except ModuleNotFoundError as error:
 """
 _IMPORT_ENV: Final = {
     "OPENBLAS_NUM_THREADS": "1",
-    "MPLCONFIGDIR": "/dev/null",  # so that matplotlib writes nothing into a home
+    "MPLCONFIGDIR": "/dev/null",  # so that matplotlib writes nothing into a home folder
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What a process that tried something had to say."""
+    """The result of a probe process."""
 
     kind: Literal["done", "refused", "no_effect", "absent", "timed_out", "crashed"]
     detail: str
@@ -47,7 +47,7 @@ class Outcome:
 
 
 async def attempt(act: str, *, within_s: float = _PROBE_WITHIN_S) -> Outcome:
-    """Do one act of `probe_acts.py`; whoever has not answered in time is killed."""
+    """Run one act of `probe_acts.py`; kill the process after the timeout."""
     ended = await _run([sys.executable, "-I", "-S", *boot("doctor.probe_acts"), act], {}, within_s)
     if ended is None:
         return Outcome(kind="timed_out", detail=f"no answer in {within_s:g} s")
@@ -57,7 +57,7 @@ async def attempt(act: str, *, within_s: float = _PROBE_WITHIN_S) -> Outcome:
 
 
 async def import_module(name: str) -> Finding:
-    """Import a module of the data stack, as the sandbox would find it."""
+    """Import a module of the data stack in a clean interpreter."""
     argv = [sys.executable, "-I", "-B", "-c", _IMPORT, name]
     ended = await _run(argv, _IMPORT_ENV, _IMPORT_WITHIN_S)
     if ended is None:
@@ -90,7 +90,7 @@ async def import_module(name: str) -> Finding:
 async def _run(
     argv: Sequence[str], env: Mapping[str, str], within_s: float
 ) -> CompletedProcess[bytes] | None:
-    """None if it had to be killed; its own children have asked to die with it."""
+    """Return None after a timeout; child processes of the probe die with it."""
     with anyio.move_on_after(within_s):
         return await anyio.run_process(
             argv,

@@ -1,6 +1,6 @@
-"""What the doctor tries: each act does one thing the native sandbox needs and sees it take effect.
+"""The doctor's probes: each act does one thing that the native sandbox needs and checks its effect.
 
-Runs in a process of its own, see `probe_process.py`.
+Runs in a separate process, see `probe_process.py`.
 """
 
 import ctypes
@@ -39,7 +39,7 @@ _PLACE: Final = "/tmp"  # noqa: S108 - a mount point that exists everywhere, in 
 _FILE_SYSTEM_BYTES: Final = 1 << 20
 _GROUP_BYTES: Final = 32 << 20
 _SAFE_LANDLOCK: Final = 6
-"""From here on a program cannot send signals to processes outside its own domain."""
+"""The first Landlock ABI in which a program cannot signal processes outside its own domain."""
 _NAMESPACE_FLAGS: Final = MappingProxyType(
     {
         "net": libc.CLONE_NEWNET,
@@ -51,7 +51,7 @@ _NAMESPACE_FLAGS: Final = MappingProxyType(
 
 
 def main(name: str) -> NoReturn:
-    """Started by `probes.py`: do one act and print what came of it as one line of JSON."""
+    """Entry point, started by `probes.py`: run one act and print its result as one line of JSON."""
     libc.die_with_parent(signal.SIGKILL)
     os.umask(0o022)
     os.write(1, json.dumps(outcome_of(ACTS[name])).encode())
@@ -176,7 +176,7 @@ def proc() -> Seen:
         expect(listed == ["1"], f"shows the processes {listed}")
         return Seen("a fresh /proc shows only what is in its pid namespace")
 
-    # The zygote has one too, and what is mounted in the inner one must be visible in the outer.
+    # The zygote has a /proc too: an inner namespace may mount one only if the outer shows one.
     return in_namespaces(libc.CLONE_NEWNS | libc.CLONE_NEWPID, seen)
 
 
@@ -301,11 +301,11 @@ def _groups() -> Generator[ControlGroups]:
 
 @contextmanager
 def _removed_in_the_end(name: str) -> Generator[None]:
-    """Have groups removed by a process of its own, for this one may be killed at any moment."""
+    """Have another process remove the groups, because this one may be killed at any moment."""
     watched, held = os.pipe2(os.O_CLOEXEC)
     pid = os.fork()
     if pid == 0:
-        # Neither a signal for the doctor's session nor the end of our output may wait for it.
+        # Signals to the doctor's session do not reach it, and no reader of our output waits for it.
         os.setsid()
         os.closerange(0, 3)
         os.close(held)

@@ -1,7 +1,7 @@
-"""The process of one probe: whom it becomes, where it tries things, and how it tells what came.
+"""The process of one probe: its identity, its namespaces, and the format of its result.
 
-It is thrown away afterwards: a filter, a namespace or a lost privilege cannot be undone. Standard
-library and the sandbox's own system calls only.
+The process ends after the probe, because a filter, a namespace or a lost privilege cannot be
+undone. It imports the standard library and the sandbox's own system calls only.
 """
 
 import errno
@@ -16,32 +16,32 @@ from assay.sandbox.native.guest.jail_plan import INNER_ID
 from assay.sandbox.native.kernel import libc
 
 PROBE_ID: Final = 1_600_065_535
-"""Whom to become when started as root: an id of the range that sandboxes use."""
+"""The uid to become if started as root; it is in the range that sandboxes use."""
 
 _CHILD_WITHIN_MS: Final = 3000
 
 
 class Seen(NamedTuple):
-    """What an act has shown to work."""
+    """The observation of a successful act."""
 
     detail: str
     version: int = 0
-    """Of the interface that was used, where there are several."""
+    """The version of the interface that was used, if there are several."""
 
 
 Act = Callable[[], Seen]
-"""May raise OSError, NoEffectError or AbsentError; anything else is our own mistake."""
+"""May raise OSError, NoEffectError or AbsentError; any other exception is a bug."""
 
 Clone = Callable[[int], tuple[int, int]]
-"""Takes the kinds of namespaces, returns pid and pidfd; returns twice, like a fork."""
+"""Takes namespace flags and returns pid and pidfd; returns in both processes, like fork."""
 
 
 class NoEffectError(Exception):
-    """The kernel said yes, and yet nothing changed."""
+    """The system call succeeded, but nothing changed."""
 
 
 class AbsentError(Exception):
-    """There is no such thing here, or not enough of it."""
+    """The feature does not exist here, or is insufficient."""
 
 
 def outcome_of(act: Act) -> dict[str, Any]:
@@ -62,13 +62,13 @@ def _message(error: OSError) -> str:
 
 
 def become_ordinary() -> None:
-    """Be who the sandbox's processes are. A root that cannot step down is a finding of its own."""
+    """Take the identity of the sandbox's processes. A root that cannot do so stays root."""
     if os.geteuid() == 0:
         try:
             step_down()
         except OSError:
             return
-        # Otherwise our own /proc entries, uid_map among them, belong to root.
+        # Otherwise our own /proc entries, including uid_map, belong to root.
         libc.set_dumpable(dumpable=True)
         libc.die_with_parent(signal.SIGKILL)
 
@@ -80,7 +80,7 @@ def step_down(identity: int = PROBE_ID) -> None:
 
 
 def in_namespaces(flags: int, act: Act, *, mapped: bool = True) -> Seen:
-    """Do an act in a process cloned the way the zygote clones, in a user namespace of its own."""
+    """Run an act in a process that is cloned like the zygote, in a separate user namespace."""
     become_ordinary()
     return cloned(libc.CLONE_NEWUSER | flags, act, mapped=mapped)
 
@@ -116,7 +116,7 @@ def _passed_on(outcome: dict[str, Any]) -> Seen:
 
 
 def await_child(pid: int, pidfd: int) -> int:
-    """Wait for a child and return its status; one that hangs is killed."""
+    """Wait for a child and return its status; kill it after a timeout."""
     watched = select.poll()
     watched.register(pidfd, select.POLLIN)
     if not watched.poll(_CHILD_WITHIN_MS):
@@ -131,7 +131,7 @@ def expect(holds: bool, otherwise: str) -> None:  # noqa: FBT001 - reads like th
 
 
 def refusal_of(action: Callable[[], object]) -> int:
-    """The errno an action is refused with, 0 if it is not."""
+    """Return the errno with which an action fails; 0 if it succeeds."""
     try:
         action()
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Finds out what this machine can isolate, by trying each part and then the whole."""
+"""Determines what this machine can isolate: probes each part, then runs a program."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +23,7 @@ from assay.sandbox.native.doctor.surroundings import (
 LimitsKeptBy = Literal["cgroup v1", "cgroup v2", "rlimits and a watch"]
 OpenBackend = Callable[[], AbstractAsyncContextManager[SandboxBackend]]
 OnProgress = Callable[[str], None]
-"""Called with the name of the question that is looked into now. Must not block."""
+"""Receives the name of the probe that is running. Must not block."""
 
 WHOLE: Final = "a program in the sandbox"
 _WHOLE_WITHIN_S: Final = 60.0
@@ -35,36 +35,36 @@ _PLEASE_REPORT: Final = "please report it, with the output of `assay doctor --js
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """A program has run in a sandbox."""
+    """A program that ran in a sandbox."""
 
     backend: str
     isolation: Isolation
     run_ms: float
-    """Of the second run, seen from the caller."""
+    """The duration of the second run, seen from the caller."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """Everything found, and what follows from it."""
+    """All findings and the conclusions."""
 
     findings: tuple[Finding, ...]
     native: Isolation | None
-    """What the parts of the native backend add up to; None if too much is missing."""
+    """The isolation that the parts of the native backend provide; None if too much is missing."""
     limits_kept_by: LimitsKeptBy
     proof: Proof | None
-    """What was reached with the settings in force; None if no program could be run."""
+    """The result with the current settings; None if no program could run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """One act of `probe_acts.py`, and the name of what must work for it to be worth trying."""
+    """One act of `probe_acts.py`, and the name of the probe that it depends on."""
 
     name: str
     act: str
     needs: str = ""
     only_root: bool = False
     only_fallback: bool = False
-    """Matters only where namespaces do not work."""
+    """Relevant only where namespaces do not work."""
 
 
 _FOR_ANY: Final = (
@@ -112,10 +112,10 @@ async def examine(
     search_path: Sequence[str] = (),
     on_progress: OnProgress = lambda _: None,
 ) -> Report:
-    """Try every part, then run a program in the backend that the settings lead to.
+    """Run every probe, then a program in the backend that the settings select.
 
-    A machine that refuses is a finding, never an error. `wanted` is the least that the settings
-    accept; `search_path` is where to look for programs.
+    A machine that refuses is a finding, never an error. `wanted` is the weakest isolation that the
+    settings accept. `search_path` lists the folders to search for runtimes.
     """
     machine = read_machine()
     findings = {finding.name: finding for finding in describe_machine(machine)}
@@ -165,7 +165,7 @@ async def _try_all(
 
 
 def reachable_isolation(findings: Mapping[str, Finding]) -> Isolation | None:
-    """What the native backend can give when these things work; what was not asked is not needed."""
+    """Return the isolation that the native backend reaches; absent findings do not count."""
     if not _work(findings, (*_OF_THE_MACHINE, *(probe.name for probe in _FOR_ANY))):
         return None
     if _work(findings, [probe.name for probe in _FOR_NAMESPACES]):
@@ -176,7 +176,7 @@ def reachable_isolation(findings: Mapping[str, Finding]) -> Isolation | None:
 
 
 def judge(name: str, outcome: Outcome, machine: Machine) -> Finding:
-    """Turn what a process said into a finding, with cause and fix where it did not work."""
+    """Turn a probe's result into a finding, with cause and fix if it did not work."""
     match outcome.kind:
         case "done":
             return Finding(name=name, status="ok", detail=outcome.detail)
@@ -238,7 +238,7 @@ async def _prove(
         detail = f"no answer in {_WHOLE_WITHIN_S:g} s"
         return Finding(name=WHOLE, status="timed_out", detail=detail, fix=_PLEASE_REPORT), None
     except (AssayError, OSError) as error:
-        # The second is a broken promise, which must not cost the rest of the report.
+        # OSError violates the backend's contract, but must not cost the rest of the report.
         return _no_proof(error, native, wanted), None
     if result.stdout != _ANSWER or not result.succeeded:
         detail = f"{result.reason}, exit code {result.exit_code}: {result.stderr.strip()[-300:]}"

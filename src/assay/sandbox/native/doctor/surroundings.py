@@ -1,4 +1,4 @@
-"""What can be said of this machine without trying anything: kernel, processor, Python, others."""
+"""Facts about this machine that need no probe: kernel, processor, Python, other runtimes."""
 
 import os
 import shutil
@@ -50,7 +50,7 @@ def describe_kernel(machine: Machine) -> Finding:
 
 
 def describe_limits(*, enforced_by: str, isolated: bool) -> Iterator[Finding]:
-    """Which limits the kernel enforces here, and which are sampled; no group: empty name."""
+    """Yield which limits the kernel enforces and which are sampled; empty name: no groups."""
     if enforced_by:
         memory = f"enforced by {enforced_by}, memory of the kernel included"
         processes = f"enforced by {enforced_by}"
@@ -68,7 +68,7 @@ def describe_limits(*, enforced_by: str, isolated: bool) -> Iterator[Finding]:
 
 
 def describe_runtimes(search_path: Sequence[str]) -> Finding:
-    """Which other ways of isolating are installed; whether they work is not asked."""
+    """Return which other runtimes are installed, without checking whether they work."""
     path = os.pathsep.join(search_path)
     found = [name for name, program in _RUNTIMES if path and shutil.which(program, path=path)]
     absent = [name for name, _ in _RUNTIMES if name not in found]

@@ -1,1 +1,1 @@
-"""What runs in and around the jail. Standard library only."""
+"""Code that runs in or around the jail. Imports the standard library only."""

@@ -1,4 +1,4 @@
-"""What a keeper knows of each of its lines of cells, and how it speaks of one to its supervisor."""
+"""The kernel manager's state of each branch, and the reports about it to the supervisor."""
 
 import json
 import os
@@ -14,7 +14,7 @@ LARGEST_WORD: Final = 4096
 
 @dataclass(slots=True, kw_only=True)
 class Channel:
-    """Our end of the talk with one head."""
+    """The kernel manager's end of the socket to one Python kernel."""
 
     end: socket.socket
     listener: Listener
@@ -26,7 +26,7 @@ def open_post(end: socket.socket) -> Channel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """What a cell says of itself when it has come to its end."""
+    """The report of a cell about its own end."""
 
     pid: int
     code: int
@@ -34,30 +34,30 @@ class Done:
 
 @dataclass(slots=True, kw_only=True)
 class Branch:
-    """One line of cells: a head, and the cell that it has under way."""
+    """One branch: a Python kernel and its running cell."""
 
     number: int
     reports: int
     post: Channel
     head: int = 0
-    """Its pid; 0 once it is dead."""
+    """The pid of the Python kernel; 0 after its death."""
     busy: bool = False
     cell: int = 0
-    """Its pid; 0 before it is born."""
+    """The pid of the running cell; 0 before it is forked."""
     cell_post: Channel | None = None
     asks: bool = False
-    """Whether somebody else has to agree before its cell is kept."""
+    """Whether the supervisor must confirm before the cell is kept."""
     done: Done | None = None
-    """How its cell has ended that stands still until that is decided."""
+    """The end report of a stopped cell that waits for the supervisor's decision."""
     doomed: float | None = None
-    """When to give up waiting for word of a cell that is to be ended."""
+    """When to stop waiting for a cell that has to end."""
     branches: list["Branch"] = field(default_factory=list["Branch"])
-    """Asked for, not born yet."""
+    """Requested branches that are not forked yet."""
     unwanted: bool = False
-    """Whether it is to be ended as soon as it is born."""
+    """Whether to close this branch as soon as it is forked."""
 
 
 def report(line: Branch, word: Message) -> None:
-    """Tell the supervisor, if it is still there."""
+    """Report to the supervisor, if it is still there."""
     with suppress(OSError):
         os.write(line.reports, json.dumps(word).encode() + b"\n")

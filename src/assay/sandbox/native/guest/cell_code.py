@@ -1,4 +1,4 @@
-"""Runs the text of one cell: compiles it, shows its last value, tells of what it raised."""
+"""Runs the source of one cell: compiles it, shows its last value, reports its exception."""
 
 import __future__
 
@@ -29,27 +29,27 @@ _FUTURES: Final = sum(
 
 
 class CellCode:
-    """The `__main__` that all cells of an interpreter share, and how to run another one in it."""
+    """The `__main__` module that all cells of an interpreter share."""
 
     def __init__(self, shower: Display) -> None:
         self._shower = shower
         self._main = types.ModuleType("__main__")
         self._main.__dict__["__builtins__"] = builtins
         self._futures = 0
-        """What earlier cells have imported from `__future__`."""
+        """The `__future__` flags that earlier cells have set."""
         sys.modules["__main__"] = self._main
         sys.argv = [""]
         sys.displayhook = self._show_value
         builtins.__dict__["display"] = shower.display
 
     def run(self, number: int, source: str) -> int:
-        """Run one cell and return the exit code that a program would have had."""
+        """Run one cell and return the exit code that a program would have."""
         name = f"<cell {number}>"
         try:
             self._execute(name, source)
         except SystemExit as leaving:
             code = _exit_code(leaving.code)
-        except BaseException as error:  # noqa: BLE001 - whatever a cell raises is told, and kept
+        except BaseException as error:  # noqa: BLE001 - an exception of a cell is shown, and the state is kept
             self._shower.error(tracebacks.describe(error))
             code = 1
         else:
@@ -58,15 +58,15 @@ class CellCode:
         for stream in (sys.stdout, sys.stderr):
             try:
                 stream.flush()
-            except Exception:  # noqa: BLE001, S112 - a stream of the cell's own making
+            except Exception:  # noqa: BLE001, S112 - a stream that the cell created
                 continue
         return code
 
     def _execute(self, name: str, source: str) -> None:
-        # With a line end, or a traceback would mark the wrong place in the last line.
+        # Without a line end, a traceback would mark the wrong position in the last line.
         lines = f"{source}\n".splitlines(keepends=True)
         linecache.cache[name] = (len(source), None, lines, name)
-        # Not at the top: a zygote is the smaller for it, and forks of it the quicker.
+        # Imported late: a smaller zygote forks faster.
         from ast import PyCF_ALLOW_TOP_LEVEL_AWAIT, PyCF_ONLY_AST
 
         flags = PyCF_ALLOW_TOP_LEVEL_AWAIT | self._futures
@@ -78,11 +78,11 @@ class CellCode:
         if code.co_flags & _IS_COROUTINE:
             import asyncio
 
-            # A loop for each cell: one that has been running cannot be taken across a fork.
-            coroutine: Coroutine[Any, Any, Any] = eval(code, space)  # noqa: S307 - the point
+            # A new event loop for each cell: one that has run cannot be used after a fork.
+            coroutine: Coroutine[Any, Any, Any] = eval(code, space)  # noqa: S307 - runs the cell
             asyncio.run(coroutine)
         else:
-            exec(code, space)  # noqa: S102 - the point
+            exec(code, space)  # noqa: S102 - runs the cell
         if shown and _LAST_VALUE in space:
             sys.displayhook(space.pop(_LAST_VALUE))
 
@@ -93,7 +93,7 @@ class CellCode:
 
 
 def _mark_last_value(tree: "ast.Module", source: str) -> bool:
-    """Have the value of a last expression kept under a name, unless a semicolon follows it."""
+    """Store the value of a last expression under a name, unless a semicolon follows it."""
     import ast
 
     if not tree.body or not isinstance(last := tree.body[-1], ast.Expr):

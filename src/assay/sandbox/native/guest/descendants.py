@@ -1,4 +1,4 @@
-"""Who descends from whom, as the kernel lists it, and what those who end whole trees do to them."""
+"""Reads the process tree as the Linux kernel lists it; signals and ranks processes."""
 
 import os
 import select
@@ -10,7 +10,7 @@ from typing import Final
 _STATE, _PARENT = 0, 1
 _DEAD: Final = ("Z", "X")
 _TELLS_CHILDREN: Final = os.path.exists(f"/proc/self/task/{os.getpid()}/children")
-"""Linux does, gVisor does not."""
+"""Linux lists the children of a process, gVisor does not."""
 _QUICK_LOOKS: Final = 50
 _PAUSE_S: Final = 0.001
 
@@ -28,7 +28,7 @@ def children_of(pid: int) -> list[int]:
 
 
 def descendants_of(*roots: int, apart: Collection[int] = ()) -> list[int]:
-    """All below some processes, without these themselves, and without what is below others."""
+    """Return all descendants of `roots`; do not descend below processes in `apart`."""
     found: list[int] = []
     waiting = list(roots)
     while waiting:
@@ -39,42 +39,42 @@ def descendants_of(*roots: int, apart: Collection[int] = ()) -> list[int]:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process still does something; one that only awaits its burial does not."""
+    """Whether a process is alive; a zombie is not."""
     return _stat_of(pid)[_STATE] not in _DEAD
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether a process stands still, or will never move again."""
+    """Whether a process is stopped or dead."""
     return _stat_of(pid)[_STATE] in ("T", *_DEAD)
 
 
 def parent_of(pid: int) -> int:
-    """0 if there is no such process."""
+    """Return the parent's pid; 0 if there is no such process."""
     return int(_stat_of(pid)[_PARENT])
 
 
 def _stat_of(pid: int) -> list[str]:
-    """What the kernel says of a process after its name."""
+    """Return the fields of `/proc/PID/stat` after the name."""
     with suppress(OSError), open(f"/proc/{pid}/stat") as fields:
         return fields.read().rpartition(")")[2].split()
     return ["X", "0"]
 
 
 def send_signal(pid: int, number: signal.Signals) -> None:
-    """Send a signal to a process, if there is one: 0 stands for none."""
+    """Send a signal to a process, if it exists; 0 stands for no process."""
     if pid > 0:
         with suppress(ProcessLookupError):
             os.kill(pid, number)
 
 
 def set_oom_score(pid: int, score: int) -> None:
-    """Say who is to go first when memory runs out. One that hides from us goes by its size."""
+    """Set which process is killed first when memory runs out; no effect on a hidden process."""
     with suppress(OSError), open(f"/proc/{pid}/oom_score_adj", "w") as file:
         file.write(str(score))
 
 
 def pause(look: int) -> None:
-    """Let others go on before the next look at them; longer when there have been many."""
+    """Let other processes run before the next check; sleep after many checks."""
     if look < _QUICK_LOOKS:
         os.sched_yield()
     else:

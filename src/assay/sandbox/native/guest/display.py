@@ -1,8 +1,8 @@
-"""What a cell shows besides text: values in all their forms, figures, the exception that ended it.
+"""Rich output of a cell: values in all their formats, figures, and the final exception.
 
-Formed where the objects are, in the sandbox, and sent as frames: the length of a header, the header
-in JSON, then the bytes of each form. `rich_output.py` reads them, and believes none of it. Whatever
-an object does when it is asked for a form is its own affair and not a failure of the cell.
+The formats are created in the sandbox, where the objects are, and sent as frames. A frame is the
+length of a header, the header in JSON, then the bytes of each format. `rich_output.py` reads them
+as untrusted data. An exception that an object raises while it is formatted does not fail the cell.
 """
 
 import json
@@ -16,10 +16,10 @@ from typing import Any, Final, Literal, cast
 from assay.sandbox.native.guest import figures
 
 LARGEST_TEXT: Final = 64 << 10
-"""Characters of plain text; the rest is cut off, and that is said."""
+"""Maximum characters of plain text; longer text is cut off, with a note."""
 LARGEST_FORM: Final = 4 << 20
 LARGEST_CELL: Final = 12 << 20
-"""For all that a cell shows together."""
+"""Maximum bytes of all that one cell shows."""
 MOST_SHOWN: Final = 100
 HEADER_LENGTH: Final = struct.Struct("!I")
 
@@ -44,7 +44,7 @@ Forms = dict[str, bytes]
 
 
 class Display:
-    """Sends what one cell after the other has to show."""
+    """Sends the rich output of one cell after another."""
 
     def __init__(self) -> None:
         self._answers = -1
@@ -59,19 +59,19 @@ class Display:
         """Start a cell, in the process that runs it."""
         self._answers, self._pid = answers, os.getpid()
         self._room, self._shown, self._left_out = LARGEST_CELL, 0, 0
-        # One that a thread of an earlier cell held would never be free again.
+        # A lock that a thread of an earlier cell held would never be released.
         self._turn = threading.Lock()
 
     def value(self, value: object) -> None:
         self._show("value", value)
 
     def display(self, *values: object) -> None:
-        """Show values at once, as in a notebook."""
+        """Show values immediately, as in a notebook."""
         for value in values:
             self._show("display", value)
 
     def figures(self) -> None:
-        """Show the figures that are open, and close them."""
+        """Show the open figures and close them."""
         for text, picture in figures.take_open():
             self._send_forms("display", {"text/plain": text.encode(), "image/png": picture})
 
@@ -91,7 +91,7 @@ class Display:
 
     def _send_forms(self, kind: Literal["value", "display"], forms: Forms) -> None:
         if os.getpid() != self._pid:
-            return  # a process that a cell has started; what it shows would come in between
+            return  # a process that a cell started; its output would mix with the cell's
         with self._turn:
             if self._shown == MOST_SHOWN:
                 self._left_out += 1
@@ -136,7 +136,7 @@ def _forms_of(value: object) -> Forms:
 def _plain(value: object) -> bytes:
     try:
         text = repr(value)
-    except Exception as error:  # noqa: BLE001 - said instead
+    except Exception as error:  # noqa: BLE001 - shown instead
         text = f"<{type(value).__name__} whose repr() raises {type(error).__name__}>"
     if len(text) > LARGEST_TEXT:
         text = f"{text[:LARGEST_TEXT]}… ({len(text)} characters)"
@@ -152,14 +152,14 @@ def _add_bundle(forms: Forms, value: object) -> None:
 
 
 def _ask(value: object, method: str) -> object:
-    """Call a method that its class defines: what answers to every name means nothing by it."""
+    """Call a method that the class defines: an object that answers to every name does not count."""
     if getattr(type(value), method, None) is None:
         return None
     return _attempt(getattr(value, method))
 
 
 def _first(form: object) -> object:
-    """Some objects give a form together with something about it."""
+    """Return a format without the metadata that some objects return with it."""
     if isinstance(form, tuple) and form:
         return cast("tuple[object, ...]", form)[0]
     return cast("object", form)
@@ -184,12 +184,12 @@ def _encode_json(value: object) -> bytes:
         pieces.append(piece)
         size += len(piece)
         if size > LARGEST_FORM:
-            break  # too large by now, and so it will be dropped
+            break  # too large already, so it will be dropped
     return "".join(pieces).encode()
 
 
-def _attempt(form: Callable[[], Any]) -> Any:  # noqa: ANN401 - what an object gives is for others to judge
-    """None if it raises: no object's mistake is the cell's."""
+def _attempt(form: Callable[[], Any]) -> Any:  # noqa: ANN401 - the caller checks what an object returns
+    """Return None if it raises: an error of an object does not fail the cell."""
     try:
         return form()
     except Exception:  # noqa: BLE001 - see above
@@ -197,7 +197,7 @@ def _attempt(form: Callable[[], Any]) -> Any:  # noqa: ANN401 - what an object g
 
 
 def _set_table_options() -> None:
-    """Have tables as wide as a page, where the person has not said otherwise."""
+    """Set tables to page width, unless the user has set these options."""
     pandas: Any = sys.modules["pandas"]
     for name, wanted in _TABLE_OPTIONS.items():
         words = pandas.describe_option(name, _print_desc=False).rpartition("[default: ")[2]

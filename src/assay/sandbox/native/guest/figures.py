@@ -1,7 +1,7 @@
-"""Figures of matplotlib as pictures, without a person saving them or calling anything.
+"""Matplotlib figures as pictures, without any call by the user.
 
-matplotlib is told to draw with a backend of ours: the usual one without a screen, whose `show()`
-sends the open figures. What a cell leaves open is sent at its end.
+Matplotlib uses Assay's backend: the usual one without a screen, but its `show()` sends the open
+figures. Figures that a cell leaves open are sent at its end.
 """
 
 import sys
@@ -18,9 +18,9 @@ BACKEND: Final = f"module://{_NAME}"
 
 
 def install(show: Callable[[], None]) -> None:
-    """Be the backend that `BACKEND` names, for a matplotlib that may come later, or never."""
+    """Provide the backend that `BACKEND` names, in case matplotlib is imported later."""
     sys.meta_path.append(_Finder(show))
-    # For those who choose the usual backend by name; what they leave open is sent all the same.
+    # For users who choose the usual backend by name; their open figures are sent too.
     warnings.filterwarnings("ignore", message=".*non-interactive, and thus cannot be shown")
     matplotlib = sys.modules.get("matplotlib")
     if matplotlib is not None:
@@ -28,7 +28,7 @@ def install(show: Callable[[], None]) -> None:
 
 
 class _Finder:
-    """Makes the backend's module when matplotlib asks for it."""
+    """Creates the backend's module when matplotlib imports it."""
 
     def __init__(self, show: Callable[[], None]) -> None:
         self._show = show
@@ -41,7 +41,7 @@ class _Finder:
         del spec
 
     def exec_module(self, module: types.ModuleType) -> None:
-        # By name: whoever asks for this module has imported matplotlib, and we have not.
+        # By name: matplotlib imports this module, but Assay does not import matplotlib.
         without_screen = import_module("matplotlib.backends.backend_agg")
         module.__dict__["FigureCanvas"] = without_screen.FigureCanvasAgg
         module.__dict__["show"] = self._answer_show
@@ -51,7 +51,7 @@ class _Finder:
 
 
 def take_open() -> Iterator[tuple[str, bytes]]:
-    """Give each open figure, in words and as PNG, and close it."""
+    """Yield each open figure as text and PNG, and close it."""
     pyplot = sys.modules.get("matplotlib.pyplot")
     if pyplot is None:
         return
@@ -64,7 +64,7 @@ def take_open() -> Iterator[tuple[str, bytes]]:
 
 
 def picture_of(value: object) -> bytes | None:
-    """Draw a value that is a figure, and close it: it is shown now."""
+    """Draw a value that is a figure, and close it, because it is shown now."""
     library = sys.modules.get("matplotlib.figure")
     if library is None or not isinstance(value, library.Figure):
         return None
@@ -75,17 +75,17 @@ def picture_of(value: object) -> bytes | None:
     return picture
 
 
-def _draw(figure: Any) -> bytes | None:  # noqa: ANN401 - matplotlib is not ours to import
+def _draw(figure: Any) -> bytes | None:  # noqa: ANN401 - Assay does not import matplotlib
     if not figure.axes and not figure.get_children()[1:]:
         return None
     drawn = BytesIO()
     with warnings.catch_warnings(record=True) as warned:
         try:
             figure.savefig(drawn, format="png", bbox_inches="tight")
-        except Exception as error:  # noqa: BLE001 - a figure that cannot be drawn is said, not raised
+        except Exception as error:  # noqa: BLE001 - a figure that cannot be drawn is reported, not raised
             print(f"a figure could not be drawn: {error!r}", file=sys.stderr)  # noqa: T201
             return None
-    # Each once, and without the place: it is in this file, which is none of the person's.
+    # Each warning once and without its location, which is in this file and not in the user's code.
     for text in dict.fromkeys(f"{one.category.__name__}: {one.message}" for one in warned):
         print(text, file=sys.stderr)  # noqa: T201
     return drawn.getvalue()

@@ -1,8 +1,8 @@
-"""The program that PID 1 of a vacant cell becomes once the cell is made: it waits to be killed.
+"""The program that PID 1 of a pending jail becomes: it waits to be killed.
 
-A PID 1 that stays Python keeps some two megabytes of pages for doing nothing. This one has a page
-of instructions: it makes itself unreachable, says that the cell is ready, and sleeps. It has no
-interpreter and no libraries, so it needs nothing of the cell that it starts in.
+A PID 1 that stays Python keeps about two megabytes of pages for nothing. This program has one page
+of instructions: it becomes unreachable, reports that the jail is ready, and sleeps. It has no
+interpreter and no libraries, so it needs no file of the jail.
 """
 
 import fcntl
@@ -18,14 +18,14 @@ from typing import Final, NoReturn
 from assay.sandbox.native.kernel import open_files, syscalls
 
 _READY: Final = 3
-"""The descriptor on which it says that it is there."""
+"""The descriptor on which the program reports that the jail is ready."""
 _ABOVE_ALL_OTHERS: Final = 1024
-"""Or as high as the limit of open files allows."""
+"""Or the highest number that the limit of open files allows."""
 _PR_SET_DUMPABLE: Final = 4
 _ADDRESS: Final = 0x10000000
 _HEADERS: Final = 64 + 2 * 56
 _WORD: Final = b"1".ljust(16, b"\0")
-"""What it says, right behind the headers."""
+"""The report, right behind the headers."""
 _EXECUTABLE, _CURRENT = 2, 1
 _LOADED, _STACK = 1, 0x6474E551
 _READ_AND_RUN, _READ_AND_WRITE = 5, 6
@@ -33,18 +33,18 @@ _READ_AND_RUN, _READ_AND_WRITE = 5, 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """How instructions are written for one kind of processor."""
+    """The instruction encoding for one processor architecture."""
 
     name: str
     elf: int
     call: Callable[..., bytes]
-    """A system call, by its number and up to four arguments."""
+    """Encodes a system call with its number and up to four arguments."""
     jump: Callable[[int], bytes]
-    """So many bytes back from where the jump begins."""
+    """Encodes a jump backwards by a number of bytes, counted from its own start."""
 
 
 def open_program() -> int | None:
-    """Return a descriptor of the program, or None where it cannot be had."""
+    """Return a descriptor of the program, or None if it is not available."""
     machine = MACHINES.get(os.uname().machine)
     if machine is None:
         return None
@@ -52,7 +52,7 @@ def open_program() -> int | None:
         memory = os.memfd_create("init")
         opened.callback(os.close, memory)
         os.write(memory, program_for(machine))
-        # Reopened, since what is open for writing cannot be run.
+        # Reopened, because a file that is open for writing cannot be executed.
         reading = os.open(f"/proc/self/fd/{memory}", os.O_RDONLY | os.O_CLOEXEC)
         opened.callback(os.close, reading)
         above = open_files.highest(_ABOVE_ALL_OTHERS + 1)
@@ -61,7 +61,7 @@ def open_program() -> int | None:
 
 
 def sleep(program: int | None, ready: int) -> NoReturn:
-    """Say on `ready` that we are there, hold nothing, and do nothing: as the program if we may."""
+    """Report readiness on `ready`, release all descriptors and sleep, if possible as `program`."""
     os.dup2(ready, _READY)
     if program is not None:
         os.closerange(_READY + 1, program)
@@ -74,7 +74,7 @@ def sleep(program: int | None, ready: int) -> NoReturn:
 
 
 def program_for(machine: Machine) -> bytes:
-    """Return what the kernel loads: one piece that can be read and run, and a stack that cannot."""
+    """Return the ELF file: one readable and executable segment, and a non-executable stack."""
     code = _WORD + _instructions(machine)
     size = _HEADERS + len(code)
     start = _ADDRESS + _HEADERS + len(_WORD)

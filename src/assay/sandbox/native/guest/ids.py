@@ -1,4 +1,4 @@
-"""Who processes are: a root that lacks most rights, and somebody else for the programs."""
+"""Identities of processes: a root without most rights, and a different user for programs."""
 
 import os
 from collections.abc import Callable
@@ -7,10 +7,10 @@ from assay.sandbox.native.guest.jail_plan import INNER_ID
 
 
 def clone_with_root(identity: int, clone: Callable[[], tuple[int, int]]) -> tuple[int, int]:
-    """Clone into namespaces as a root that lacks CAP_SYS_ADMIN, the way anyone may.
+    """Clone into namespaces as a root that lacks CAP_SYS_ADMIN; this needs no privilege.
 
-    The new user namespace knows two ids: root, who can still reach the interpreter to build the
-    jail, and the identity to become after that, which goes by `INNER_ID` there.
+    The new user namespace maps two ids. Root can still reach the interpreter to build the jail. The
+    other is the identity to become after that; it is called `INNER_ID` there.
     """
     waits, tells = os.pipe2(os.O_CLOEXEC)
     pid, pidfd = clone()
@@ -27,13 +27,13 @@ def clone_with_root(identity: int, clone: Callable[[], tuple[int, int]]) -> tupl
                 ids.write(f"0 0 1\n{INNER_ID} {identity} 1\n")
         os.write(tells, b"1")
     finally:
-        # Without the word to go on, the child ends.
+        # If nothing was written, the child exits.
         os.close(tells)
     return pid, pidfd
 
 
 def become(identity: int) -> None:
-    """Be somebody else for good, in every respect."""
+    """Change uid and gid permanently, including the saved ones, and drop all groups."""
     os.setgroups([])
     os.setresgid(identity, identity, identity)
     os.setresuid(identity, identity, identity)

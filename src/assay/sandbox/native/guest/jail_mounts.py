@@ -1,15 +1,15 @@
 """The file systems of the zygote and of each execution, built from a plan.
 
-The zygote's root holds, besides what programs see, five places of its own:
+The zygote's root has these folders of its own, in addition to the files that programs see:
 
     /template   the read-only root that every execution gets a copy of
     /boxes      one size-limited tmpfs per sandbox: its workspace and its /tmp
-    /slots      one pair of mount points per prepared process; shared, so that a box mounted
-                here appears inside a process that was jailed long before
+    /slots      one pair of mount points per prepared jail; shared, so that a workspace mounted
+                here appears in a process that was jailed long before
     /stage      where an execution assembles its root before it moves in
-    /layers     all layers of packages, of which an execution gets the one it was given
+    /layers     all package layers; an execution sees at most one
 
-An execution keeps none of them: it pivots into its copy of the template and lets go of the rest.
+An execution keeps none of them: it pivots into its copy of the template and unmounts the rest.
 """
 
 import os
@@ -39,20 +39,20 @@ _DEVICE_LINKS: Final = (
     ("ptmx", "pts/ptmx"),
 )
 _DEVICE: Final = libc.MOUNT_ATTR_RDONLY | libc.MOUNT_ATTR_NOSUID
-"""What is written to a device reaches it all the same; its times and modes stay the host's."""
+"""Writes to a device still reach it; its times and modes on the host cannot change."""
 _TERMINALS: Final = "newinstance,ptmxmode=0666,mode=0620,max=64"
-"""All terminals of a machine come from one supply, of which one execution gets so many."""
+"""All terminals of a machine come from one pool; `max` limits the share of one execution."""
 _READ_ONLY: Final = libc.MOUNT_ATTR_RDONLY | libc.MOUNT_ATTR_NOSUID | libc.MOUNT_ATTR_NODEV
 _ROOT_BYTES: Final = 64 << 20
 _INODES: Final = 16384
 _INOTIFY_OF_MACHINE: Final = "/proc/sys/fs/inotify/max_user_"
 _INOTIFY_OF_NAMESPACE: Final = "/proc/sys/user/max_inotify_"
 _INOTIFY_MOST: Final = {"instances": 16, "watches": 8192}
-"""For each execution. The kernel also counts both for the namespaces around it."""
+"""Per execution. The kernel also counts both for the enclosing namespaces."""
 
 
 def build_zygote_root(plan: RootPlan, layers: str = "") -> None:
-    """Assemble both roots in a new mount namespace and move in. The host's files are gone after."""
+    """Assemble both roots in a new mount namespace and move in, which removes the host's files."""
     libc.mount(None, "/", None, libc.MS_REC | libc.MS_PRIVATE)
     sources = [os.open(source, os.O_PATH | os.O_CLOEXEC) for source, _ in plan.binds]
     devices = [os.open(f"/dev/{name}", os.O_PATH | os.O_CLOEXEC) for name in _DEVICES]
@@ -61,7 +61,7 @@ def build_zygote_root(plan: RootPlan, layers: str = "") -> None:
     for place in (TEMPLATE, BOXES, SLOTS, STAGE, LAYERS):
         os.mkdir(_ASSEMBLY + place)
     for descriptor in shelf:
-        # A folder, not what is in it now: layers that are made later appear here too.
+        # Binds the folder itself, so that layers created later appear here too.
         libc.bind(f"/proc/self/fd/{descriptor}", _ASSEMBLY + LAYERS)
     _populate(_ASSEMBLY, plan, sources)
     template = _ASSEMBLY + TEMPLATE
@@ -77,11 +77,11 @@ def build_zygote_root(plan: RootPlan, layers: str = "") -> None:
 
 
 def open_places() -> None:
-    """Make room for boxes and slots; needs the zygote's own user and mount namespace."""
+    """Mount the folders for workspaces and slots; needs the zygote's user and mount namespace."""
     libc.mount_tmpfs(BOXES, size_bytes=_ROOT_BYTES, inodes=_INODES, mode=0o700)
     libc.mount_tmpfs(SLOTS, size_bytes=_ROOT_BYTES, inodes=_INODES, mode=0o700)
     libc.mount(None, SLOTS, None, libc.MS_SHARED)
-    # The zygote's own: matplotlib refuses to be imported where it can write nothing.
+    # The zygote's own: matplotlib cannot be imported without a writable folder.
     libc.mount_tmpfs("/tmp", size_bytes=_ROOT_BYTES, inodes=_INODES, mode=0o700)  # noqa: S108
 
 
@@ -104,9 +104,9 @@ def enter_execution_root(slot: str, layer: str = "") -> None:
     flags = libc.MS_NOSUID | libc.MS_NOEXEC
     libc.mount("devpts", f"{STAGE}/dev/pts", "devpts", flags, _TERMINALS)
     _mount_proc(STAGE)
-    # The only entry that would show something of the user who started us: key names.
+    # The only entry that would reveal data of the user who started Assay: key names.
     libc.bind(f"{STAGE}/dev/null", f"{STAGE}/proc/keys")
-    # Numbers that processes of the sandbox will get, among others, can be written there.
+    # It has writable entries, for example for the pids of new processes.
     libc.bind(f"{STAGE}/proc/sys", f"{STAGE}/proc/sys")
     libc.restrict_mounts(f"{STAGE}/proc/sys", _READ_ONLY)
     libc.pivot_into(STAGE)
@@ -121,8 +121,8 @@ def share_inotify() -> None:
 
 
 def bound_inotify() -> None:
-    """Bound what one execution can have of them; needs the rights in its own user namespace."""
-    # Absent where the kernel has no inotify.
+    """Limit the inotify use of one execution; needs the rights in its own user namespace."""
+    # The files are absent if the kernel has no inotify.
     with suppress(FileNotFoundError):
         for kind, most in _INOTIFY_MOST.items():
             _limit_inotify(kind, most)
@@ -156,7 +156,7 @@ def _populate(root: str, plan: RootPlan, sources: Sequence[int]) -> None:
     for descriptor, (_, target) in zip(sources, plan.binds, strict=True):
         _make_mount_point(root + target, descriptor)
         libc.bind(f"/proc/self/fd/{descriptor}", root + target)
-        # At once: a later mount point below this one must not be made on the host's own disk.
+        # Immediately: a later mount point below this one must not be created on the host's disk.
         libc.restrict_mounts(root + target, _READ_ONLY)
 
 

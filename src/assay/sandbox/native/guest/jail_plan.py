@@ -1,60 +1,60 @@
-"""What a jail is made of, decided on the trusted side and carried to the warden as JSON."""
+"""The plan of a jail: decided on the trusted side and sent to the launcher as JSON."""
 
 import json
 from dataclasses import asdict, dataclass
 from typing import Literal
 
 Tier = Literal["namespaces", "landlock", "contained"]
-"""`contained`: in a container that holds one sandbox and nothing else, on a kernel that refuses to
-mount (gVisor). The container is the wall for files, a pid namespace the one for processes."""
+"""`contained`: in a container that holds only one sandbox, on a kernel that refuses mounts
+(gVisor). The container isolates the files, a pid namespace the processes."""
 Pairs = tuple[tuple[str, str], ...]
 
 INNER_ID = 1000
-"""The uid and gid a program sees as its own."""
+"""The uid and gid that a program sees as its own."""
 HOSTNAME = "sandbox"
 WORKSPACE = "/app"
 TEMPORARY = "/tmp"  # noqa: S108 - the jail's own
 SHM_BYTES = 64 << 20
-"""How much fits into `/dev/shm`."""
+"""The size of `/dev/shm`."""
 PACKAGES = "/opt/assay/packages"
-"""Where a program finds the packages that its sandbox was given."""
+"""The folder where a program finds the packages of its sandbox."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RootPlan:
-    """The read-only file system of a jail. Every path in it is absolute and in the jail's terms."""
+    """The read-only file system of a jail. Every path is absolute and as seen in the jail."""
 
     binds: Pairs = ()
     """(path on the host, path in the jail); files and directories, read-only."""
     links: Pairs = ()
-    """(path in the jail, where it points)."""
+    """(path in the jail, link target)."""
     files: Pairs = ()
-    """(path in the jail, content); a content that starts with `#!` is made executable."""
+    """(path in the jail, content); content that starts with `#!` becomes executable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JailPlan:
-    """Everything the warden needs to start a zygote."""
+    """Everything that the launcher needs to start a zygote."""
 
     tier: Tier
     root: RootPlan
     argv: tuple[str, ...]
-    """The zygote's command line, in the jail's terms."""
+    """The zygote's command line, with paths as seen in the jail."""
     env: Pairs
     seccomp_hex: str
     readable: tuple[str, ...]
-    """Landlock tier: what of the host a program may read. Empty otherwise."""
+    """Landlock tier: host paths that a program may read. Empty otherwise."""
     scratch: str
-    """Landlock tier: the host directory that holds the boxes. Empty otherwise."""
+    """Landlock tier: the host directory that holds the workspaces. Empty otherwise."""
     drop_to_id: int | None = None
-    """The uid and gid to become first, when started as root. In the contained tier only workers
-    become it: that they are somebody else is what keeps them from our processes."""
+    """The uid and gid to become if started as root. In the contained tier only workers become
+    it; the different uid keeps them from our processes."""
     stages: tuple[tuple[str, ...], ...] = ()
-    """Modules to import; each stage is a zygote of its own that has those before it too."""
+    """Modules to import. Each stage is a separate zygote that also has the earlier stages."""
     layers: str = ""
-    """The host directory that holds layers of packages; programs see at most one of them."""
+    """The host directory of the package layers; programs see at most one of them."""
     remove: tuple[str, ...] = ()
-    """What the warden removes when all is over: cgroup directories and the engine's own folder."""
+    """What the launcher removes at its end: cgroup directories and the engine's own folder."""
 
     def to_json(self) -> bytes:
         return json.dumps(asdict(self)).encode()

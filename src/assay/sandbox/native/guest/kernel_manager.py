@@ -1,10 +1,10 @@
-"""The first process of an interpreter: runs nothing itself, knows its heads, ends what cells leave.
+"""The first process of an interpreter: manages its Python kernels and kills what cells leave.
 
-A head is a process that holds the variables of one line of cells and stands still. For each cell
-it forks. If the fork comes to the end of the cell, it is the new head and the old one goes; if it
-dies, the old one stays. Nothing that a head says is believed further than this: it may lose itself,
-and its own line of cells. This process hides from its children, and between cells it has them
-stopped, so that nothing of a cell outlives it.
+A Python kernel holds the variables of one branch and is stopped between cells. For each cell it
+forks. If the fork reaches the end of the cell, it becomes the new Python kernel and the old one is
+killed. If the fork dies, the old one stays. A Python kernel is not trusted: with a false report it
+can lose only itself and its own branch. The kernel manager hides from its children. Between cells
+it keeps them stopped, so that no process of a cell survives.
 """
 
 import os
@@ -37,7 +37,7 @@ _LARGEST_STATUS: Final = 0xFFFF
 
 
 def keep(go: int, settle: Callable[[], None]) -> NoReturn:
-    """Serve until the supervisor is gone. `settle` confines the first head before it lives."""
+    """Serve until the supervisor is gone. `settle` confines the first Python kernel."""
     try:
         keeper = _Keeper(socket.socket(fileno=go), settle)
         while True:
@@ -57,7 +57,7 @@ class _Keeper:
         self._relatives = open_relatives()
         self._relatives.rank(self._pid, 0)
         libc.set_dumpable(dumpable=False)
-        # A cell that signals everybody must reach neither this process nor a waiting head.
+        # A cell that signals all processes must not reach this process or a waiting Python kernel.
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - {signal.SIGCHLD})
         self._bell, self._rope = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._talks[self._bell] = self._hear_bell
@@ -69,7 +69,7 @@ class _Keeper:
 
     def serve_one(self) -> None:
         for descriptor, _ in self._events.poll(self._patience_ms()):
-            # What was said before may have ended the talk.
+            # An earlier message may have closed this socket.
             if descriptor in self._talks:
                 self._talks[descriptor]()
         self._look_at_the_dead()
@@ -109,7 +109,7 @@ class _Keeper:
             self._forget(line, {"closed": True})
 
     def _forgo(self, number: int) -> None:
-        """Do without a branch that is not born yet."""
+        """Mark a branch that is not forked yet as unwanted."""
         for line in self._lines.values():
             for branch in line.branches:
                 branch.unwanted = branch.unwanted or branch.number == number
@@ -119,7 +119,7 @@ class _Keeper:
         ours, theirs = socket.socketpair()
         head = os.fork()
         if head == 0:
-            # Only the keeper may speak of how a cell ended, so only the keeper has these.
+            # Only the kernel manager may report how a cell ended, so only it keeps this descriptor.
             os.close(reports)
             ours.close()
             self._become_head(python_kernel.Outlets(stdout, stderr, answers), theirs)
@@ -148,8 +148,8 @@ class _Keeper:
         line.busy, line.cell, line.doomed = True, 0, None
         line.asks, line.done = order["ask"], None
         line.cell_post = open_post(ours)
-        # Orphans of a cell come to us, unless cells of several lines could be running: then each
-        # keeps its own, where that can be.
+        # Orphans of a cell come to this process. If cells of several branches could be running,
+        # each cell keeps its own where the kernel supports that.
         word = {
             "do": "run",
             "source": order["source"],
@@ -169,7 +169,7 @@ class _Keeper:
 
     def _tell(self, line: Branch, word: Message, *descriptors: int) -> None:
         send_signal(line.head, signal.SIGCONT)
-        with suppress(OSError):  # a head that is gone is noticed by its death
+        with suppress(OSError):  # the death of a Python kernel is noticed separately
             messages.send(line.post.end, word, descriptors)
 
     def _end_cell(self, line: Branch) -> None:
@@ -177,7 +177,7 @@ class _Keeper:
             return
         line.doomed = time.monotonic() + _ANSWER_WITHIN_S
         if line.cell:
-            # A head that its cell has stopped could not tell of the end.
+            # A Python kernel that its cell has stopped could not report the end.
             send_signal(line.head, signal.SIGCONT)
             self._clear(line.cell)
 
@@ -224,7 +224,7 @@ class _Keeper:
                 raise TalkError("what no head says")
 
     def _heed_birth(self, line: Branch, pid: int) -> None:
-        # Nobody's, if it is dead and buried by now.
+        # The check fails if the process is dead and reaped by now.
         own = self._relatives.is_child(pid, line.head, self._pid, 0)
         if not own or pid in self._known():
             raise TalkError("of a process that is not its own")
@@ -251,14 +251,14 @@ class _Keeper:
             for message in post.listener.hear():
                 self._heed_cell(line, post, message)
         except TalkError:
-            # It has closed what it speaks on; how it ends, its head will tell.
+            # The cell has closed its socket; its Python kernel reports how it ends.
             self._unlisten(post)
 
     def _heed_cell(self, line: Branch, post: Channel, message: Message) -> None:
         match message:
             case {"done": int(code), "pid": int(pid)} if post is line.cell_post:
                 if line.doomed is not None or line.done is not None:
-                    # Too late: it has been ended, as its head will tell, or has said so before.
+                    # Too late: its Python kernel reports that it was killed, or it reported before.
                     return
                 own = self._relatives.is_child(pid, line.cell) and pid not in self._known()
                 if pid != line.cell and not own:
@@ -276,12 +276,12 @@ class _Keeper:
             self._keep_cell(line, post, done)
 
     def _keep_if_there(self, line: Branch) -> None:
-        # It may have been killed by somebody while it stood still.
+        # It may have been killed while it was stopped.
         if line.done is not None and line.cell_post is not None and line.doomed is None:
             self._keep_cell(line, line.cell_post, line.done)
 
     def _keep_cell(self, line: Branch, post: Channel, done: Done) -> None:
-        """Let a cell be the head from now on."""
+        """Make a finished cell the branch's Python kernel."""
         former, cell, pid = line.head, line.cell, done.pid
         self._unlisten(post)
         self._hang_up_post(line.post)
@@ -292,7 +292,7 @@ class _Keeper:
         self._clear(*([] if pid == cell else [cell]), below=(pid,), spare=former)
         self._relatives.rank(pid, 0)
         report(line, {"over": True, "kept": True, "ended": done.code << 8})
-        # Only now: that it takes its leave costs time, for which nobody has to wait.
+        # Killed last: its exit takes time, and no process has to wait for it.
         send_signal(former, signal.SIGKILL)
 
     def _known(self) -> set[int]:
@@ -300,7 +300,7 @@ class _Keeper:
         return heads_and_cells - {0}
 
     def _clear(self, *roots: int, below: tuple[int, ...] = (), spare: int = 0) -> None:
-        """End some processes and all that descends from them, and all whose parents are gone."""
+        """Kill `roots` with all their descendants, and all processes whose parents are gone."""
         for look in range(1 << 30):
             known = self._known() - set(roots) | {spare}
             alone = not any(line.busy and line.cell not in roots for line in self._lines.values())
@@ -309,7 +309,7 @@ class _Keeper:
             )
             if not victims:
                 return
-            # Stopped first, so that nothing forks away while it is being killed.
+            # Stopped first, so that no process forks while the others are killed.
             for sent in (signal.SIGSTOP, signal.SIGKILL):
                 for pid in victims:
                     send_signal(pid, sent)
@@ -317,20 +317,20 @@ class _Keeper:
             pause(look)
 
     def _nurseries(self) -> set[int]:
-        """Return the sessions in which a branch is being born that is not known yet.
+        """Return the sessions in which a branch is being forked that is not known yet.
 
-        Every cell has a session of its own, so nothing that one has started is in them.
+        Every cell has its own session, so no process that a cell has started is in them.
         """
         return {session_of(line.head) for line in self._lines.values() if line.branches}
 
     def _rest(self, line: Branch) -> None:
-        # Somebody who did not wait for a branch may have asked for a cell by now.
+        # A client that did not wait for a branch may have started a cell by now.
         if not line.busy:
             self._stop(line.head)
         self._relatives.rank(line.head, 0)
 
     def _stop(self, pid: int) -> None:
-        """Have a head stand still until it is needed: whatever it says, nothing of it runs on."""
+        """Stop a Python kernel until it is needed, so that none of its code runs between cells."""
         send_signal(pid, signal.SIGSTOP)
         until = time.monotonic() + _STOP_WITHIN_S
         for look in range(1 << 30):
@@ -352,7 +352,7 @@ class _Keeper:
                     if not line.cell:
                         self._lose(line, "its process is dead")
                 elif pid == line.cell:
-                    # Its head is dead too, or the end would have been told by that.
+                    # Its Python kernel is dead too, or it would have reported the end.
                     self._lose(line, "its processes are dead")
 
     def _lose(self, line: Branch, why: str) -> None:
@@ -388,12 +388,12 @@ class _Keeper:
 
 
 def _is_an_end(status: int) -> bool:
-    """Whether the kernel would say this of a process that has ended."""
+    """Whether this is a possible wait status of an ended process."""
     return 0 <= status <= _LARGEST_STATUS and (os.WIFEXITED(status) or os.WIFSIGNALED(status))
 
 
 def _only_ring(number: int, frame: Any) -> None:  # noqa: ANN401 - the standard library's signature
-    """Be a handler, so that the signal reaches the bell."""
+    """Do nothing: with a handler, the signal writes to the wakeup pipe."""
 
 
 def _close(descriptors: list[int]) -> None:

@@ -1,15 +1,15 @@
-"""Makes a few calls on a program's behalf, in the tier without namespaces.
+"""Performs a few system calls for a program, in the tier without namespaces.
 
-Changes of modes and times of files, in the program's own box and nowhere else.
+First, changes of modes and times of files, inside the program's own workspace only.
 
-Landlock does not look at these changes, so without namespaces a program could make them to every
-file of its user. There the kernel holds the calls back and asks PID 1 of the execution, which looks
-up the file itself and changes it only if it lies in the box. What a program has in its memory is
-read once, and what it names is held by a descriptor: nothing can be swapped in between.
+Landlock does not check these changes, so without namespaces a program could make them to every file
+of its user. The kernel therefore suspends the calls and asks PID 1 of the execution. PID 1 looks up
+the file itself and changes it only if it is in the workspace. It reads the program's memory once
+and holds the file by a descriptor, so nothing can be swapped in between.
 
-The list of a process's own descriptors, `/proc/self/fd`. No rule of Landlock can name it: a rule
-for `/proc` shows the user's other processes too, and a rule for one process does not follow its
-children. PID 1 opens the folder and hands it over. Landlock lets the program go nowhere from there.
+Second, the list of a process's own descriptors, `/proc/self/fd`. No Landlock rule can allow it. A
+rule for `/proc` shows the user's other processes too, and a rule for one process does not cover its
+children. PID 1 opens the folder and passes it on. Landlock blocks every path from there.
 """
 
 import _thread
@@ -33,13 +33,13 @@ from assay.sandbox.native.kernel.seccomp_policy import Condition
 
 MEDIATED: Final = ("chmod", "fchmod", "fchmodat", "utimensat")
 _FLAGS_AT: Final = {"open": 1, "openat": 2}
-"""Calls that open a folder, and which argument says so."""
+"""Calls that open a folder, and the index of their flags argument."""
 _TEMPORARY_FILE: Final = 0o20000000
 """The bit of O_TMPFILE that O_DIRECTORY does not have."""
 
 
 def _opens_a_folder(argument: int) -> Condition:
-    """As `opendir` does. Programs that walk through trees set O_NOFOLLOW too, and are not asked."""
+    """Match the flags of `opendir`. Programs that walk trees add O_NOFOLLOW and do not match."""
     others = os.O_ACCMODE | os.O_CREAT | os.O_NOFOLLOW | os.O_PATH | _TEMPORARY_FILE
     return Condition(
         argument=argument, mask=os.O_DIRECTORY | others, values=frozenset({os.O_DIRECTORY})
@@ -49,7 +49,7 @@ def _opens_a_folder(argument: int) -> Condition:
 FOLDERS_OPENED: Final[Mapping[str, Condition]] = {
     name: _opens_a_folder(argument) for name, argument in _FLAGS_AT.items()
 }
-"""Calls that are held back under a condition."""
+"""Calls that are suspended under a condition."""
 
 _OWN_DESCRIPTORS: Final = re.compile(rb"(?:/dev/fd|/proc/(?:self|thread-self|(\d{1,10}))/fd)/*")
 
@@ -58,11 +58,11 @@ _SEND: Final = 0xC0182101
 _STILL_WAITING: Final = 0x40082102
 _ADD_DESCRIPTOR: Final = 0x40182103
 _QUESTION: Final = struct.Struct("=QII iIQ 6Q")
-"""Number of the question, thread, flags; number of the call, machine, instruction, arguments."""
+"""Id, thread and flags of the request; then call number, architecture, instruction, arguments."""
 _ANSWER: Final = struct.Struct("=QqiI")
 _NUMBER: Final = struct.Struct("=Q")
 _ADDITION: Final = struct.Struct("=QIIII")
-"""Number of the question, flags, our descriptor, theirs if it is to have a number, its flags."""
+"""Id of the request, flags, our descriptor, requested number or 0, the new descriptor's flags."""
 _AS_THE_ANSWER: Final = 2
 _LET_THE_KERNEL: Final = 1
 
@@ -79,14 +79,14 @@ _libc = ctypes.PyDLL(None, use_errno=True)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """Between PID 1 and its worker, for as long as it takes to hand over one descriptor."""
+    """The socket between PID 1 and its worker, used to pass one descriptor."""
 
     ours: socket.socket
     theirs: socket.socket
 
 
 def build_mediating_filter() -> PreparedFilter:
-    """The filter that holds back what is mediated."""
+    """Build the filter that suspends the mediated calls."""
     return PreparedFilter(build_asking_filter(MEDIATED, FOLDERS_OPENED))
 
 
@@ -96,7 +96,7 @@ def open_line() -> Line:
 
 
 def hand_over(line: Line, asking: PreparedFilter, box: Sequence[str]) -> None:
-    """In the worker, just before it becomes the program: have PID 1 asked from now on."""
+    """Load the filter in the worker, just before it becomes the program; pass on the listener."""
     listener = asking.load_asking()
     socket.send_fds(line.theirs, [json.dumps(box).encode()], [listener])
     os.close(listener)
@@ -104,9 +104,9 @@ def hand_over(line: Line, asking: PreparedFilter, box: Sequence[str]) -> None:
 
 
 def start(line: Line) -> None:
-    """In PID 1, once it will not fork again: answer in a thread, until the process ends."""
+    """Answer requests in a thread of PID 1, which must not fork after this."""
     line.theirs.close()
-    # Signals are for the main thread, which would not notice one that ended up here.
+    # Signals belong to the main thread, which would not notice one that arrived here.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     _thread.start_new_thread(_serve, (line.ours,))
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -124,7 +124,7 @@ def _serve(line: socket.socket) -> None:
         try:
             fcntl.ioctl(received[0], _RECEIVE, question)
         except OSError as error:
-            # Whoever asked may have died meanwhile.
+            # The process that asked may have died meanwhile.
             if error.errno in {errno.ENOENT, errno.EINTR}:
                 continue
             os.close(received[0])
@@ -136,7 +136,7 @@ def _answer(listener: int, question: bytes, box: tuple[str, ...]) -> None:
     number, thread, _, call, _, _, *arguments = _QUESTION.unpack(question)
 
     def check() -> None:
-        """Its number may have gone to another process, unless it is still waiting for us."""
+        """Verify that the thread still waits; otherwise its number may belong to another."""
         fcntl.ioctl(listener, _STILL_WAITING, _NUMBER.pack(number))
 
     asker = _Asker(thread=thread, check=check)
@@ -157,10 +157,10 @@ def _answer(listener: int, question: bytes, box: tuple[str, ...]) -> None:
 
 
 def _open_for(listener: int, number: int, asker: "_Asker", address: int, flags: int) -> None:
-    """Hand over the list of its own descriptors, if it has asked for that; of others, nothing.
+    """Pass on the list of its own descriptors if the program opens it; nothing of other processes.
 
-    Otherwise the kernel goes on with the call, and Landlock decides. What the program may have
-    written over the path by then can only name what Landlock allows.
+    Otherwise the kernel continues with the call, and Landlock decides. If the program changes the
+    path meanwhile, it still reaches only what Landlock allows.
     """
     with suppress(OSError):
         folder = asker.open_own_descriptors(address)
@@ -212,13 +212,13 @@ def _set_times(target: int, times: bytes | None) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Asker:
-    """The thread that waits for an answer, and what its arguments stand for."""
+    """The thread that waits for an answer; resolves its arguments."""
 
     thread: int
     check: Callable[[], None]
 
     def look_up(self, folder: int, address: int, flags: int = 0) -> int:
-        """Open what a call names, as the kernel would have found it; for nothing but its name."""
+        """Open what a call names, as the kernel would have found it, with O_PATH only."""
         if not address:
             return self.take(folder)
         path = self._read_path(address)
@@ -236,7 +236,7 @@ class _Asker:
             os.close(start)
 
     def take(self, descriptor: int) -> int:
-        """Open what the asker has open, or the folder it is in."""
+        """Open what the thread has open under a descriptor, or its current folder."""
         number = ctypes.c_int(descriptor & 0xFFFFFFFF).value
         place = "cwd" if number == _CURRENT_FOLDER else f"fd/{number}"
         try:
@@ -248,7 +248,7 @@ class _Asker:
         """Open the list of its descriptors.
 
         Raises:
-            OSError: If a path names anything else, or cannot be read.
+            OSError: If the path names anything else, or is unreadable.
         """
         named = _OWN_DESCRIPTORS.fullmatch(self._read_path(address))
         if named is None or (named[1] is not None and int(named[1]) != self._process()):
@@ -263,7 +263,7 @@ class _Asker:
     def _read_path(self, address: int) -> bytes:
         found = b""
         while len(found) < _LONGEST_PATH:
-            # Never across the end of a page, behind which there may be nothing.
+            # Never across the end of a page, because the next page may not be mapped.
             piece = self.read(address, _PAGE - address % _PAGE)
             text, end, _ = piece.partition(b"\0")
             found += text

@@ -1,7 +1,7 @@
-"""The trusted parent of a zygote: jails it, outlives it, and cleans up after both ends.
+"""The trusted parent of a zygote: starts it, jails it, and cleans up after it.
 
-Started with an empty environment and only the descriptors it hands on. It ends the
-zygote, and with it every execution, as soon as the supervisor is gone in whatever way.
+The launcher starts with an empty environment and only the descriptors that it passes on. As soon as
+the supervisor is gone, it kills the zygote and with it every execution.
 """
 
 import json
@@ -21,11 +21,11 @@ from assay.sandbox.native.kernel.rmtree import remove_tree
 _TRIES: Final = 50
 _PAUSE_MS: Final = 20
 _GIVES_WAY: Final = 5
-"""How much nicer programs are than those who watch over them, and who serve others meanwhile."""
+"""The niceness of programs, so that the supervisor and other work on the machine have priority."""
 
 
 def main(*descriptors: str) -> NoReturn:
-    """Started by `spawn.py`, which says the numbers of the descriptors."""
+    """Entry point; `spawn.py` passes the numbers of the descriptors."""
     life, *handed_on = map(int, descriptors)
     plan_descriptor, _, orders, *_ = handed_on
     os.umask(0o022)
@@ -45,7 +45,7 @@ def main(*descriptors: str) -> NoReturn:
     for descriptor in handed_on:
         os.close(descriptor)
     if pidfd < 0:
-        # Nothing outlives the container, so there is no need to see which of us is first to go.
+        # All processes end with the container, so the launcher need not watch the zygote.
         os.read(life, 1)
         os.kill(pid, signal.SIGKILL)
     else:
@@ -56,7 +56,7 @@ def main(*descriptors: str) -> NoReturn:
 
 
 def _clone_zygote(plan: JailPlan) -> tuple[int, int, int | None]:
-    """Clone into namespaces; the child also learns which id to become, as it is called there."""
+    """Clone into namespaces; the last item is the uid to become, as seen in the child."""
     if plan.tier == "contained":
         return os.fork(), -1, None
     try:
@@ -78,7 +78,7 @@ def _read_file(descriptor: int) -> bytes:
 
 
 def _give_up(orders: int, error: BaseException) -> NoReturn:
-    """Tell the supervisor in the zygote's stead why there will be no zygote."""
+    """Report to the supervisor, in place of the zygote, why there is no zygote."""
     os.write(orders, json.dumps({"error": str(error)}).encode())
     os._exit(1)
 
@@ -97,7 +97,8 @@ def _become_zygote(
             become(identity)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
-        # A change of uid clears this, and the kernel must still end us with the warden.
+        # A change of uid clears this setting, but the kernel must still kill the zygote with the
+        # launcher.
         libc.die_with_parent(signal.SIGKILL)
         arguments = [str(descriptor) for descriptor in descriptors]
         for descriptor in descriptors:
@@ -118,7 +119,7 @@ def _wait_for_the_end(life: int, pidfd: int) -> None:
 
 
 def remove_all(paths: Sequence[str]) -> None:
-    """Remove cgroup folders and directories, as far as they are there."""
+    """Remove cgroup folders and directories, if they exist."""
     for path in paths:
         if path.startswith("/sys/"):
             _remove_cgroup(path)
@@ -127,7 +128,7 @@ def remove_all(paths: Sequence[str]) -> None:
 
 
 def _remove_cgroup(path: str) -> None:
-    """A group of processes that have just died may stay busy for a moment."""
+    """Retry, because a group of processes that have just died may stay busy for a moment."""
     for folder, _, _ in os.walk(path, topdown=False):
         for _ in range(_TRIES):
             try:

@@ -1,10 +1,10 @@
-"""The loopback of a fresh network namespace: a network that leads nowhere but to itself, or to us.
+"""The loopback of a new network namespace, which leads only to itself or to the supervisor.
 
-Programs of one execution talk to each other over it. In sandboxes that may reach some hosts, every
-address there is belongs to it, so that its connections end at sockets which were opened here
-and which the supervisor holds: whatever it wants to reach, it reaches the gate
-(`assay.sandbox.network`). There is no other way out of the namespace. Runs in a zygote, which owns
-the namespace; a program may not change it.
+Programs of one execution use it to connect to each other. In sandboxes that may reach some hosts,
+every address belongs to the loopback. All connections then end at sockets that are opened here and
+that the supervisor holds, so they reach the egress proxy (`assay.sandbox.network`). The namespace
+has no other connection. This code runs in a zygote, which owns the namespace; a program may not
+change it.
 """
 
 import errno
@@ -38,7 +38,7 @@ _ATTRIBUTE: Final = struct.Struct("=HHI")
 
 _BUFFERS: Final = ("/proc/sys/net/ipv4/tcp_rmem", "/proc/sys/net/ipv4/tcp_wmem")
 _BUFFER_BYTES: Final = b"4096 65536 131072"
-"""Least, first and most of one connection: as much as other sockets have, not megabytes."""
+"""Minimum, default and maximum for one connection: like other sockets, not megabytes."""
 
 _IP_PKTINFO: Final = 8
 _WAITING: Final = 64
@@ -54,7 +54,7 @@ def bring_up() -> None:
         up = _FLAGS_REQUEST.pack(_LOOPBACK, _IFF_UP)
         fcntl.ioctl(any_socket, _SIOCSIFFLAGS, up)
     for path in _BUFFERS:
-        with suppress(FileNotFoundError):  # a kernel that has no such switch
+        with suppress(FileNotFoundError):  # a kernel without this setting
             _write(path, _BUFFER_BYTES)
 
 
@@ -67,17 +67,17 @@ def _write(path: str, value: bytes) -> None:
 
 
 def open_network(ports: Sequence[int]) -> list[int]:
-    """Make every address of this namespace its own; returns sockets that listen.
+    """Assign every address to this namespace and return listening sockets.
 
-    The first is for questions about names by datagram, the second for those by stream, the others
-    for connections to the ports, in their order.
+    The first receives DNS queries by UDP, the second by TCP. The others accept connections to
+    `ports`, in that order.
 
     Raises:
-        OSError: If the kernel does not allow it. The namespace is of no use then.
+        OSError: If the kernel does not allow it. The namespace is unusable then.
     """
     bring_up()
     _own_all_addresses(socket.AF_INET)
-    with suppress(OSError):  # a kernel without it has no such addresses either
+    with suppress(OSError):  # a kernel without IPv6 has no such addresses either
         _own_all_addresses(socket.AF_INET6)
     opened: list[socket.socket] = []
     try:
@@ -105,9 +105,9 @@ def _own_all_addresses(family: int) -> None:
 
 def _open_questions() -> socket.socket:
     questions = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
-    # To answer from the address that was asked, whichever that was.
+    # So that answers come from the address that was asked.
     questions.setsockopt(socket.IPPROTO_IP, _IP_PKTINFO, 1)
-    questions.bind(("0.0.0.0", DNS_PORT))  # noqa: S104 - all addresses are ours, and nobody else's
+    questions.bind(("0.0.0.0", DNS_PORT))  # noqa: S104 - all addresses belong to this namespace only
     return questions
 
 

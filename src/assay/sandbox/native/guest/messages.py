@@ -1,7 +1,7 @@
-"""Messages between an interpreter's keeper, its heads and the supervisor: a length, then JSON.
+"""Messages between the kernel manager, its Python kernels and the supervisor: length, then JSON.
 
-Over a stream socket, which carries descriptors too. What comes from a head is not believed: it is
-read bit by bit, up to a size, and whatever is no message ends the talk.
+They use a stream socket, which also carries descriptors. Messages from a Python kernel are
+untrusted: they are read in pieces, up to a size, and an invalid message closes the connection.
 """
 
 import json
@@ -18,11 +18,11 @@ _CHUNK: Final = 1 << 16
 
 
 class TalkError(Exception):
-    """The other side is gone, or says what is no message."""
+    """The other side is gone, or sent an invalid message."""
 
 
 def encode(message: Mapping[str, object]) -> bytes:
-    # ASCII only, so that text with lone surrogates arrives as it is.
+    # ASCII only, so that text with lone surrogates arrives unchanged.
     text = json.dumps(message).encode()
     return _LENGTH.pack(len(text)) + text
 
@@ -30,17 +30,17 @@ def encode(message: Mapping[str, object]) -> bytes:
 def send(
     end: socket.socket, message: Mapping[str, object], descriptors: Sequence[int] = ()
 ) -> None:
-    """Send one message, however long that takes."""
+    """Send one message and block until it is sent."""
     data = encode(message)
     sent = socket.send_fds(end, [data], list(descriptors)) if descriptors else 0
     end.sendall(data[sent:])
 
 
 def receive(end: socket.socket) -> tuple[Message, list[int]]:
-    """Wait for one message of somebody who is trusted to finish it.
+    """Wait for one message from a trusted sender, which is expected to complete it.
 
     Raises:
-        TalkError: If there will be none.
+        TalkError: If the connection closes first.
     """
     start, descriptors, _, _ = socket.recv_fds(
         end, _LENGTH.size, _MOST_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC
@@ -63,7 +63,7 @@ def _receive_exactly(end: socket.socket, length: int) -> bytes:
 
 
 class Listener:
-    """Collects messages of somebody who is not trusted, without ever waiting for one."""
+    """Collects messages from an untrusted sender without blocking."""
 
     def __init__(self, end: socket.socket, *, largest: int) -> None:
         self._end = end
@@ -71,10 +71,10 @@ class Listener:
         self._heard = b""
 
     def hear(self) -> list[Message]:
-        """Return the messages that are complete by now; for when there is something to be read.
+        """Return the messages that are complete by now; call it when the socket is readable.
 
         Raises:
-            TalkError: If there is an end, or what is no message.
+            TalkError: If the other side is gone or sent an invalid message.
         """
         try:
             piece = self._end.recv(_CHUNK, socket.MSG_DONTWAIT)

@@ -1,7 +1,7 @@
-"""Keeps the boxes: makes, hands out and removes the file systems of sandboxes.
+"""Creates, mounts and removes the file systems of sandboxes.
 
-Lives beside the zygote in the same namespaces, apart from it so that a mount never waits for a
-clone.
+Runs as a separate process beside the zygote, in the same namespaces, so that a mount never waits
+for a clone.
 """
 
 import array
@@ -24,16 +24,16 @@ _BYTES_PER_INODE: Final = 16384
 
 
 class Workspaces(Protocol):
-    """Where the files of sandboxes live."""
+    """The storage of the sandboxes' files."""
 
     def open(self, box: str, size_bytes: int) -> int:
-        """Make an empty box and return a descriptor of its workspace."""
+        """Create an empty workspace and return a descriptor of it."""
         ...
 
     def close(self, box: str) -> None: ...
 
     def bind(self, box: str, slot: str) -> None:
-        """Make a box appear in the process that waits at a slot."""
+        """Mount a workspace into the process that waits at a slot."""
         ...
 
     def release(self, slot: str) -> None: ...
@@ -64,7 +64,7 @@ def _obey(channel: socket.socket, boxes: Workspaces, order: dict[str, Any]) -> N
             boxes.close(order["box"])
         case "release":
             for slot in order["slots"]:
-                # What is wrong with one must not keep the others mounted.
+                # An error in one slot must not keep the others mounted.
                 with suppress(OSError):
                     boxes.release(slot)
         case unknown:
@@ -85,7 +85,7 @@ def _furnish(place: str) -> int:
 
 
 class MountedBoxes:
-    """Each box is a tmpfs of its own in the zygote's mount namespace."""
+    """Each workspace is a separate tmpfs in the zygote's mount namespace."""
 
     def open(self, box: str, size_bytes: int) -> int:
         place = f"{jail_mounts.BOXES}/{box}"
@@ -101,7 +101,7 @@ class MountedBoxes:
 
     def bind(self, box: str, slot: str) -> None:
         for folder in jail_mounts.BOX_FOLDERS:
-            # Whoever comes first, this or the process that waits there, makes the mount point.
+            # Either this or the process that waits there creates the mount point.
             os.makedirs(f"{jail_mounts.SLOTS}/{slot}/{folder}", exist_ok=True)
             libc.bind(f"{jail_mounts.BOXES}/{box}/{folder}", f"{jail_mounts.SLOTS}/{slot}/{folder}")
 
@@ -116,13 +116,13 @@ class MountedBoxes:
 
 
 def _remove_if_there(folder: str) -> None:
-    # A process that is ended early has not made all of them.
+    # A process that is killed early has not created all of them.
     with suppress(FileNotFoundError):
         os.rmdir(folder)
 
 
 class PlainBoxes:
-    """Landlock tier: each box is a folder of the host, its size kept by the supervisor's watch."""
+    """Landlock tier: each workspace is a host folder; the usage monitor limits its size."""
 
     def __init__(self, root: str) -> None:
         self._root = root
@@ -137,16 +137,16 @@ class PlainBoxes:
         remove_tree(f"{self._root}/{box}")
 
     def bind(self, box: str, slot: str) -> None:
-        """A program is told where its box is; nothing has to be mounted."""
+        """Do nothing: a program receives the path, so no mount is needed."""
 
     def release(self, slot: str) -> None:
-        """Nothing was mounted."""
+        """Do nothing: nothing is mounted."""
 
 
 class TheOnlyBox:
-    """Contained tier: the container has a file system for the workspace and one for `/tmp`.
+    """Contained tier: the container has one file system for the workspace and one for `/tmp`.
 
-    There is one sandbox in a container, so whichever box is asked for, it is this.
+    A container holds one sandbox, so every request means this workspace.
     """
 
     def open(self, box: str, size_bytes: int) -> int:
@@ -154,10 +154,10 @@ class TheOnlyBox:
         return os.open(WORKSPACE, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def close(self, box: str) -> None:
-        """It goes with the container."""
+        """Do nothing: the workspace is removed with the container."""
 
     def bind(self, box: str, slot: str) -> None:
-        """It is there already."""
+        """Do nothing: the workspace is mounted already."""
 
     def release(self, slot: str) -> None:
-        """Nothing was mounted."""
+        """Do nothing: nothing is mounted."""

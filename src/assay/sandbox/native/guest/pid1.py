@@ -1,8 +1,8 @@
-"""The first process of each execution: makes the jail, starts the worker, tells how it ended.
+"""The first process of each execution: builds the jail, starts the worker, reports how it ended.
 
-It is out of the program's reach (not dumpable, first in its pid namespace). A worker that it made
-itself it also answers for, since the program cannot write the status. When it exits, the kernel
-kills whatever the program left running.
+The program cannot reach it: it is not dumpable and the first in its pid namespace. It also reports
+the exit status of a worker that it forked itself, because the program cannot write to the status
+pipe. When PID 1 exits, the kernel kills all remaining processes of the program.
 """
 
 import json
@@ -23,20 +23,20 @@ from assay.sandbox.native.kernel import libc
 
 _SETUP_FAILED: Final = 125
 NAMESPACES: Final = (
-    ("net", libc.CLONE_NEWNET),  # first: it was made by the zygote and belongs to it
-    ("user", libc.CLONE_NEWUSER),  # gives the right to join the others, which belong to it
+    ("net", libc.CLONE_NEWNET),  # first: the zygote created it and owns it
+    ("user", libc.CLONE_NEWUSER),  # gives the right to join the others, which it owns
     ("mnt", libc.CLONE_NEWNS),
     ("ipc", libc.CLONE_NEWIPC),
     ("uts", libc.CLONE_NEWUTS),
     ("cgroup", libc.CLONE_NEWCGROUP),
 )
-"""What a worker joins by itself; it is born into the pid namespace."""
+"""The namespaces that a worker joins itself; it starts in the pid namespace."""
 
 
 def lead(
     slot: str, descriptors: Descriptors, cgroups: Sequence[int], confinement: Confinement
 ) -> NoReturn:
-    """Run one execution in the namespaces this process was just cloned into. Never returns."""
+    """Run one execution in the namespaces that this process was cloned into. Never returns."""
     try:
         libc.die_with_parent(signal.SIGKILL)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -63,14 +63,14 @@ def lead(
         os.write(descriptors.status, _await(child, confinement))
         if confinement.readable:
             _end_descendants()
-    except BaseException as error:  # noqa: BLE001 - nothing of ours may run on past this process
+    except BaseException as error:  # noqa: BLE001 - no code may run on past this process
         os.write(descriptors.status, json.dumps({"setup_failed": repr(error)}).encode() + b"\n")
         os._exit(_SETUP_FAILED)
     os._exit(0)
 
 
 def _settle(slot: str, confinement: Confinement) -> None:
-    """Be where the program will be, and out of its reach."""
+    """Build the jail around this process, out of the program's reach."""
     if confinement.readable:
         _answer_for_orphans()
     elif confinement.contained:
@@ -83,49 +83,49 @@ def _settle(slot: str, confinement: Confinement) -> None:
         jail_mounts.enter_execution_root(slot, confinement.layer)
     libc.set_dumpable(dumpable=False)
     if not confinement.contained:
-        # Before the worker exists: it inherits every lock. Contained, it has first to become
-        # somebody else, and that is a right to be kept until then.
+        # Before the worker exists, because it inherits every lock. In the contained tier, the
+        # worker must change its uid first.
         lock(confinement)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingJail:
-    """What a cell without a worker is connected to."""
+    """The descriptors of a jail without a worker."""
 
     gate: int
-    """Readable once somebody holds our namespaces."""
+    """Readable after our namespaces have been opened."""
     ready: int
-    """Tells the worker that it can move in."""
+    """Tells the worker that it can enter."""
     status: int
     sleeper: int | None = None
-    """The program to become then; see `idle_init.py`."""
+    """The program that PID 1 becomes; see `idle_init.py`."""
 
 
 def prepare_jail(
     slot: str, vacancy: PendingJail, cgroups: Sequence[int], confinement: Confinement
 ) -> NoReturn:
-    """Make a cell for a worker that comes from elsewhere, and keep it until it is killed."""
+    """Build a jail for a worker of another zygote, and keep it until it is killed."""
     try:
         libc.die_with_parent(signal.SIGKILL)
         _join(cgroups)
         libc.map_own_ids(INNER_ID, INNER_ID, INNER_ID)
         jail_mounts.bound_inotify()
         jail_mounts.enter_execution_root(slot, confinement.layer)
-        # Only now: whoever hands out our namespaces has to look in here first.
+        # Not earlier: the process that opens our namespaces must be able to read our `/proc` entry.
         os.read(vacancy.gate, 1)
         libc.set_dumpable(dumpable=False)
         lock(confinement)
-    except BaseException as error:  # noqa: BLE001 - nothing of ours may run on past this process
+    except BaseException as error:  # noqa: BLE001 - no code may run on past this process
         os.write(vacancy.status, json.dumps({"setup_failed": repr(error)}).encode() + b"\n")
         os._exit(_SETUP_FAILED)
-    # Whatever ends in here goes by itself: as in the zygote, nobody asks how children ended.
+    # Dead children are reaped automatically: as in the zygote, SIGCHLD is ignored.
     idle_init.sleep(vacancy.sleeper, vacancy.ready)
 
 
 def move_in(
     ready: int, namespaces: Sequence[int], cgroups: Sequence[int], confinement: Confinement
 ) -> None:
-    """Take a worker that was forked into a cell's pid namespace all the way into the cell."""
+    """Move a worker that was forked into a jail's pid namespace into the rest of the jail."""
     _join(cgroups)
     if os.read(ready, 1) != b"1":
         raise ConnectionAbortedError("the cell is gone")
@@ -143,13 +143,13 @@ def lock(confinement: Confinement) -> None:
 
 def _join(cgroups: Sequence[int]) -> None:
     for descriptor in cgroups:
-        # Moving only oneself, by "0", spares the kernel-wide lock that moving a pid would take.
+        # Writing "0" moves only the caller and avoids a kernel-wide lock that moving a pid takes.
         os.write(descriptor, b"0")
         os.close(descriptor)
 
 
 def _answer_for_orphans() -> None:
-    """Without a pid namespace the kernel ends nobody for us: adopt the orphans, and do it here."""
+    """Adopt orphans and kill them here, because without a pid namespace the kernel does not."""
     libc.adopt_orphans()
     signal.signal(signal.SIGTERM, _end_all)
 
@@ -161,7 +161,7 @@ def _end_all(number: int, frame: object) -> NoReturn:
 
 
 def _end_descendants() -> None:
-    """Stop the whole tree first, so that nothing forks away while it is being killed."""
+    """Stop the whole tree first, so that no process forks while the others are killed."""
     try:
         while True:
             _end_groups()
@@ -176,7 +176,7 @@ def _end_descendants() -> None:
 
 
 def _end_groups() -> None:
-    """One call for each process group: a crowd must not get the time that finding each takes."""
+    """Kill by process group: a fork bomb must not get the time that finding each process takes."""
     for pid in children_of(os.getpid()):
         with suppress(ProcessLookupError):
             group = os.getpgid(pid)
@@ -185,9 +185,9 @@ def _end_groups() -> None:
 
 
 def _await(child: int, confinement: Confinement) -> bytes:
-    """Reap until the worker is gone, then say how it went and whether it was alone."""
+    """Reap until the worker is dead; report its status and whether it was alone."""
     if confinement.ahead:
-        # Pages shared with the zygote are copied at first use: better now than at the end.
+        # Copies the pages shared with the zygote now, because they are written to at the end.
         _describe(0, confinement, alone=False)
     while True:
         pid, ended = os.wait()
@@ -203,11 +203,11 @@ def _describe(ended: int, confinement: Confinement, *, alone: bool) -> bytes:
 def describe_end(
     ended: int, used: resource.struct_rusage, inherited_kb: int, *, alone: bool | None = None
 ) -> bytes:
-    """Say how a worker ended, in one line of JSON; `alone` only if that is known."""
+    """Encode how a worker ended as one line of JSON; `alone` only if that is known."""
     grown_kb = max(0, used.ru_maxrss - inherited_kb)
     cpu_s = used.ru_utime + used.ru_stime
     company = "" if alone is None else f', "alone": {"true" if alone else "false"}'
-    # Written out by hand: the JSON encoder would be copied for every execution.
+    # Written by hand: the pages of the JSON encoder would be copied for every execution.
     line = f'{{"ended": {ended}, "cpu_s": {cpu_s:.6f}, "grown_kb": {grown_kb}{company}}}\n'
     return line.encode()
 

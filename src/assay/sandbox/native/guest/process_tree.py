@@ -1,8 +1,8 @@
-"""How a keeper knows the processes it answers for: by what the kernel lists, or by trying numbers.
+"""Finds the kernel manager's processes: as Linux lists them, or by trying pids.
 
-gVisor has one `/proc` for all pid namespaces, with the numbers of the outermost, and no reaper but
-PID 1. A keeper there can neither look its processes up nor adopt them. But all that is in its pid
-namespace descends from it, so it can try every number that was given out.
+gVisor has one `/proc` for all pid namespaces, with the pids of the outermost, and no reaper except
+PID 1. There, the kernel manager can neither look up its processes nor adopt them. But all processes
+in its pid namespace are its descendants, so it tries every pid that was assigned.
 """
 
 import os
@@ -26,13 +26,13 @@ _PIDS: Final = 1 << 15
 
 
 class Relatives(Protocol):
-    """What a keeper can find out about processes below it, and have done to them."""
+    """What the kernel manager can find out about its descendants, and do to them."""
 
     adopts: bool
-    """Whether orphans come to whoever asked for them."""
+    """Whether a process can adopt orphans."""
 
     def is_child(self, pid: int, *parents: int) -> bool:
-        """Whether one of these has made it, as far as that can be known."""
+        """Whether one of `parents` has forked it, as far as that is known."""
         ...
 
     def find(
@@ -44,23 +44,23 @@ class Relatives(Protocol):
         alone: bool,
         newborn: Collection[int] = (),
     ) -> list[int]:
-        """Return who lives of some processes, of all below these and others, and of orphans.
+        """Return the live processes of `roots`, their descendants, those of `below`, and orphans.
 
-        No known process is among them, nor an orphan in a session where a branch is being born;
-        nor, where descent can be told, what is below a known process that was not named itself.
-        `alone`: no cell runs beside these.
+        The result contains no known process, and no orphan in a `newborn` session, where a branch
+        is being forked. If descent is known, it contains no descendant of a known process outside
+        `roots` and `below`. `alone`: no other cell is running.
         """
         ...
 
     def has_stopped(self, pid: int) -> bool: ...
 
     def rank(self, pid: int, score: int) -> None:
-        """Say who is to go first when memory runs out."""
+        """Set which process is killed first when memory runs out."""
         ...
 
 
 class ListedRelatives:
-    """As the kernel lists them."""
+    """Finds descendants in Linux's lists of children."""
 
     adopts = True
 
@@ -79,12 +79,13 @@ class ListedRelatives:
         alone: bool,
         newborn: Collection[int] = (),
     ) -> list[int]:
-        del alone  # orphans of others come to others
+        del alone  # orphans of other cells are adopted by those cells
         orphans = (pid for pid in children_of(self._me) if pid not in known)
         strays = [pid for pid in orphans if session_of(pid) not in newborn]
         tops = [*roots, *strays]
-        # A former head that is not dead yet is a stray, above the head that took its place. What
-        # that one has started belongs to it: a new cell, say, of which the keeper has not heard.
+        # A former Python kernel that is not dead yet counts as an orphan and is its successor's
+        # parent. The successor's children belong to it, such as a new cell that is not reported
+        # yet.
         found = [*tops, *descendants_of(*tops, *below, apart=known)]
         return [pid for pid in found if pid not in known and is_alive(pid)]
 
@@ -96,7 +97,7 @@ class ListedRelatives:
 
 
 class NumberedRelatives:
-    """By trying every number; those of a namespace go up, and begin again only at the top."""
+    """Finds descendants by trying every pid; pids increase and wrap around only at the top."""
 
     adopts = False
 
@@ -104,10 +105,10 @@ class NumberedRelatives:
         self._me = os.getpid()
         self._highest = self._me
         self._found: set[int] = set()
-        """Whoever was found before has been killed since, and at most awaits burial."""
+        """Processes that were found earlier: killed by now, at most zombies."""
 
     def is_child(self, pid: int, *parents: int) -> bool:
-        del parents  # nobody tells
+        del parents  # gVisor does not show parents
         return _FIRST_PID <= pid < _PIDS and pid != self._me
 
     def find(
@@ -120,13 +121,13 @@ class NumberedRelatives:
         newborn: Collection[int] = (),
     ) -> list[int]:
         numbers = range(_FIRST_PID, self._end_of_numbers(_newest_number()))
-        # Threads of ours that are not quite gone have numbers too: whoever ends one ends us. To be
-        # asked about second: a number whose thread went in between reaches nobody.
+        # Our own threads have ids too, and killing one kills this process. They are checked second,
+        # because a signal to a thread that has ended in between reaches no process.
         there = {pid for pid in numbers if _exists(pid) and not libc.is_own_thread(pid)}
         self._found &= there
         strange = there - known - self._found
         if not alone:
-            # What others have started can be told from what these have left by its session only.
+            # Only the session distinguishes processes of other cells from those of these roots.
             sessions = {session_of(pid) for pid in (*roots, *below)}
             strange = {pid for pid in strange if pid in roots or session_of(pid) in sessions}
         strange = {pid for pid in strange if pid in roots or session_of(pid) not in newborn}
@@ -140,11 +141,11 @@ class NumberedRelatives:
         return self._highest
 
     def has_stopped(self, pid: int) -> bool:
-        del pid  # nobody tells; it was sent the signal, and cannot refuse it
+        del pid  # unknown in gVisor, but a process cannot ignore the signal
         return True
 
     def rank(self, pid: int, score: int) -> None:
-        """Nobody listens."""
+        """Do nothing: gVisor has no such setting."""
 
 
 def _exists(pid: int) -> bool:
@@ -155,14 +156,14 @@ def _exists(pid: int) -> bool:
 
 
 def session_of(pid: int) -> int:
-    """A number that is nobody's if there is no such process."""
+    """Return the session id of a process; an unused number if there is no such process."""
     with suppress(OSError):
         return os.getsid(pid)
     return -pid
 
 
 def _newest_number() -> int:
-    """Threads are numbered with processes, and a thread is made much more quickly."""
+    """Return the id of a new thread: threads share the pid sequence and start much faster."""
     numbers: list[int] = []
     thread = threading.Thread(target=lambda: numbers.append(threading.get_native_id()))
     thread.start()
@@ -171,7 +172,7 @@ def _newest_number() -> int:
 
 
 def open_relatives() -> Relatives:
-    """Become the one to whom orphans come, where the kernel knows such a thing."""
+    """Adopt orphans where the kernel supports it, and choose the implementation accordingly."""
     try:
         libc.adopt_orphans()
     except OSError:

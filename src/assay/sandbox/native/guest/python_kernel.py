@@ -1,7 +1,7 @@
-"""The process that holds an interpreter's variables: forks for each cell, and for each branch.
+"""The process that holds an interpreter's variables; forks for each cell and each branch.
 
-It runs what a person wrote, in its forks, and then is that fork. So nothing here may be relied on
-by anyone else; see `kernel_manager.py` for who watches over it.
+It runs the user's code in its forks, and a fork then replaces it. No other process may trust it;
+`kernel_manager.py` supervises it.
 """
 
 import errno
@@ -27,7 +27,7 @@ _fork, _leave, _wait = os.fork, os._exit, os.waitpid
 
 
 class Outlets(NamedTuple):
-    """Where a line of cells speaks to: what it prints, and what it shows."""
+    """The output descriptors of a branch: its streams and its rich output."""
 
     stdout: int
     stderr: int
@@ -35,7 +35,7 @@ class Outlets(NamedTuple):
 
 
 def live(line: socket.socket, outlets: Outlets) -> NoReturn:
-    """Obey the keeper until it is gone, in one process after the other."""
+    """Serve the kernel manager until it is gone; each kept cell continues in its own process."""
     head = _Kernel(line, outlets)
     head.tell({"ready": True})
     while True:
@@ -49,7 +49,7 @@ class _Kernel:
         self._shower = Display()
         self._code = CellCode(self._shower)
         self._signals: Iterable[int] = ()
-        """Which signals the last cell had blocked."""
+        """The signals that the last cell has blocked."""
         self._take(outlets)
 
     def tell(self, word: messages.Message) -> None:
@@ -86,7 +86,7 @@ class _Kernel:
         self.tell({"ended": status})
 
     def _be_cell(self, order: messages.Message) -> None:
-        """Run the cell and become the head, or die in it."""
+        """Run the cell and become the Python kernel, or exit."""
         os.setsid()
         if order["adopt"]:
             libc.adopt_orphans()
@@ -107,12 +107,12 @@ class _Kernel:
             _leave(_CANNOT_SPEAK)
 
     def _leave_threads_behind(self) -> None:
-        """Go on in a copy if there are threads besides this one: they do not cross a fork."""
+        """Continue in a fork if there are other threads, because threads do not survive a fork."""
         if _count_threads() == 1:
             return
         chance = _remember_chance()
         if _fork() != 0:
-            # Until the keeper ends it, with its threads.
+            # Until the kernel manager kills this process with its threads.
             signal.sigtimedwait((), _NEVER)
             _leave(_CANNOT_SPEAK)
         _restore_chance(chance)
@@ -124,7 +124,7 @@ class _Kernel:
         if between == 0:
             branch = _try_fork()
             if branch != 0:
-                # Gone at once, so that the branch is the keeper's child and not this one's.
+                # Exits immediately, so that the branch is reparented to the kernel manager.
                 os.write(tells, b"%d" % branch)
                 _leave(0)
             self._move_to(received.pop(0))
@@ -163,7 +163,7 @@ def _try_fork() -> int:
 
 
 def _reap() -> None:
-    """Bury what earlier cells have left and the keeper has ended."""
+    """Reap processes of earlier cells that the kernel manager has killed."""
     with suppress(ChildProcessError):
         while _wait(-1, os.WNOHANG)[0] != 0:
             pass
@@ -173,12 +173,12 @@ def _count_threads() -> int:
     try:
         return len(os.listdir("/proc/self/task"))
     except OSError:
-        # Not to be seen without namespaces of our own; threads of libraries are missed then.
+        # Not visible without a pid namespace; threads of native libraries are missed then.
         return threading.active_count()
 
 
 def _remember_chance() -> object:
-    """Python's own generator is seeded anew in every fork, which is not what a cell expects."""
+    """Return the state of `random`: Python reseeds it in a fork, but a cell expects it to go on."""
     module = sys.modules.get("random")
     return None if module is None else module.getstate()
 

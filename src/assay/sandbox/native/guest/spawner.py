@@ -1,9 +1,9 @@
-"""Makes the processes of executions, on order of the supervisor; runs inside a zygote.
+"""Creates the processes of executions on the supervisor's orders; runs inside a zygote.
 
-Three kinds of order. `lead`: a whole cell, PID 1 and worker. `vacate`: a cell whose PID 1 waits for
-a worker from elsewhere. `join`: a worker for such a cell. The last two belong together: forking a
-zygote that has much imported is what an execution costs most, so PID 1 comes from the bare zygote,
-and only the worker from the one with the libraries.
+There are three kinds of order. `lead`: a whole jail with PID 1 and worker. `vacate`: a jail whose
+PID 1 waits for a worker of another zygote. `join`: a worker for such a jail. The last two belong
+together: the largest cost of an execution is the fork of a zygote with many imports. So PID 1 comes
+from the bare zygote, and only the worker from the zygote with the libraries.
 """
 
 import array
@@ -30,7 +30,7 @@ _SETUP_FAILED: Final = 125
 
 
 class Spawner:
-    """Obeys one order after the other, and tells how the workers it made for others have ended."""
+    """Executes orders one after another, and reports how workers of other zygotes' jails ended."""
 
     def __init__(self, channel: socket.socket, confinement: Confinement) -> None:
         self._channel = channel
@@ -43,8 +43,8 @@ class Spawner:
         self._spare_network = False
         self._sleeper = idle_init.open_program() if self._jailed else None
         self._newest = 0
-        """The number of the PID 1 made last, for a supervisor that has no pidfd of it."""
-        # Nobody else waits for what is made here, so the dead go by themselves; see `_join`.
+        """The pid of the latest PID 1, for a supervisor that has no pidfd of it."""
+        # No parent waits for these processes, so they are reaped automatically; see `_join`.
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 
     def serve_one(self) -> None:
@@ -71,13 +71,13 @@ class Spawner:
         finally:
             _close(received)
             if "ports" in order:
-                # Whatever came of it, nobody else gets that one.
+                # After success or failure, no other execution may get this network.
                 _renew_network()
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", handed_out))]
         self._channel.sendmsg([f'{{"pid": {self._newest}}}'.encode()], rights)
         _close(handed_out)
         if self._spare_network and "ports" not in order:
-            # A network of its own for the next one, made while nobody waits.
+            # A new network for the next jail, created while no execution waits.
             _renew_network()
 
     def _clone(self) -> tuple[int, int]:
@@ -91,7 +91,7 @@ class Spawner:
         return libc.clone_process(libc.ALL_NAMESPACES & ~libc.CLONE_NEWNET)
 
     def _open_network(self, order: dict[str, Any]) -> list[int]:
-        """Make the network of the next cell one that leads to the supervisor, if it should."""
+        """Make the next jail's network lead to the supervisor, if the order has ports."""
         if "ports" not in order:
             return []
         libc.unshare(libc.CLONE_NEWNET)
@@ -137,7 +137,7 @@ class Spawner:
         streams = _streams(received)
         ready, pid_namespace, *others = received[_STREAMS:]
         namespaces, cgroups = others[: len(NAMESPACES)], others[len(NAMESPACES) :]
-        # Its end is told by us, since PID 1 of the cell is not its parent.
+        # This process reports its end, because PID 1 of the jail is not its parent.
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         libc.join_namespace(pid_namespace, libc.CLONE_NEWPID)
         pid = os.fork()
@@ -158,7 +158,7 @@ class Spawner:
         pid, status = self._workers.pop(pidfd)
         self._events.unregister(pidfd)
         _, ended, used = os.wait4(pid, 0)
-        # Of a cell that was killed nobody may want to know any more: it was buried with the worker.
+        # If the jail was killed, the reader is gone.
         with suppress(BrokenPipeError):
             os.write(status, pid1.describe_end(ended, used, self._confinement.inherited_kb))
         _close((pidfd, status))
@@ -166,7 +166,7 @@ class Spawner:
 
 def _renew_network() -> None:
     libc.unshare(libc.CLONE_NEWNET)
-    with suppress(OSError):  # a kernel that does not let us: programs are without a loopback then
+    with suppress(OSError):  # a kernel that refuses: programs then have no loopback
         loopback.bring_up()
 
 

@@ -1,18 +1,18 @@
-"""The three streams of an interpreter, as every program finds them."""
+"""The three standard streams of an interpreter."""
 
 import io
 import sys
 
 
 def open_streams() -> None:
-    """Give the interpreter streams on descriptors 0 to 2, whatever these will be by then.
+    """Give the interpreter streams on descriptors 0 to 2, which may be replaced later.
 
-    Done once in the zygote: every worker inherits them, unused.
+    The zygote does this once: every worker inherits the streams unused.
     """
     sys.stdin = io.TextIOWrapper(
         io.BufferedReader(io.FileIO(0, "r", closefd=False)), encoding="utf-8", errors="replace"
     )
-    # Line by line, so that what a program printed is there when a limit ends it.
+    # Line-buffered, so that printed output is available when a limit ends the program.
     sys.stdout = io.TextIOWrapper(
         io.BufferedWriter(io.FileIO(1, "w", closefd=False)),
         encoding="utf-8",

@@ -1,4 +1,4 @@
-"""What a cell raised, in words: the lines of cells and of the person's own files, and no others."""
+"""Formats a cell's exception with the lines of cells and of the user's own files only."""
 
 import os
 import sys
@@ -12,13 +12,13 @@ _CELL: Final = "<cell "
 
 
 def describe(error: BaseException) -> dict[str, Any]:
-    """Return name, message and traceback of an exception, whatever it does when it is asked."""
+    """Return name, message and traceback of an exception, even if formatting it raises."""
     try:
         told = traceback.TracebackException.from_exception(error, compact=True)
         _leave_out_others(told, set())
         lines = [line for text in told.format() for line in text.rstrip("\n").split("\n")]
         message = _message_of(error)
-    except Exception as failure:  # noqa: BLE001 - an exception that cannot be told of is told so
+    except Exception as failure:  # noqa: BLE001 - reported as one that cannot be shown
         lines, message = [type(error).__name__], f"(cannot be shown: {type(failure).__name__})"
     if len(lines) > _MOST_LINES:
         half = _MOST_LINES // 2
@@ -42,7 +42,7 @@ def _leave_out_others(told: traceback.TracebackException, seen: set[int]) -> Non
         return
     seen.add(id(told))
     own = [frame for frame in told.stack if _is_own(frame.filename)]
-    # Without any frame there is nothing to head with "most recent call last".
+    # Without a frame, there is no heading "most recent call last".
     told.stack = cast("Any", traceback.StackSummary.from_list(own) if own else None)
     for other in (told.__cause__, told.__context__, *(told.exceptions or ())):
         if other is not None:
@@ -50,7 +50,7 @@ def _leave_out_others(told: traceback.TracebackException, seen: set[int]) -> Non
 
 
 def _is_own(filename: str) -> bool:
-    """Whether it is a cell, or a file in the workspace, which is where cells run."""
+    """Whether this is a cell, or a file in the workspace, where cells run."""
     if filename.startswith(_CELL):
         return True
     here = os.getcwd()

@@ -1,7 +1,7 @@
-"""The process that becomes the program: locks itself in, waits for the program, runs it.
+"""The process that becomes the program: confines itself, waits for the program and runs it.
 
-Everything up to the first byte of the program is ours. Nothing after it is believed: the exit
-status is told by whoever made this process, and that one it cannot touch.
+Everything before the first byte of the program is trusted, and nothing after it. The exit status is
+reported by the parent of this process, which the program cannot reach.
 """
 
 import atexit
@@ -27,11 +27,11 @@ from assay.sandbox.native.guest import kernel_manager, landlock_chmod
 from assay.sandbox.native.kernel import landlock, libc, open_files, seccomp
 
 INTERPRETER: Final = b'{"kind": "interpreter"'
-"""How the request for an interpreter begins, and no other."""
+"""The first bytes of a request for an interpreter, and of no other request."""
 NOT_FOUND: Final = 127
 NOT_RUNNABLE: Final = 126
 _INTERRUPTED: Final = -int(signal.SIGINT)
-"""In place of an exit code, which is never negative."""
+"""Stands for an exit code, which is never negative."""
 _STDERR: Final = 2
 _LOWEST_OPEN: Final = 3
 _CHUNK: Final = 1 << 16
@@ -59,8 +59,8 @@ _REHEARSAL: Final = (
     b'{"rlimits": {}, "env": {}, "args": ["a"]}\nimport sys\nprint(end="", flush=True)\n'
 )
 _REHEARSALS: Final = 16
-"""So often that the interpreter has adapted to the code, and writes into it no more."""
-_join_threads: Callable[[], None] = threading._shutdown  # noqa: SLF001  # pyright: ignore - the interpreter's own last steps
+"""Enough for the interpreter to specialize the code, after which it no longer writes to it."""
+_join_threads: Callable[[], None] = threading._shutdown  # noqa: SLF001  # pyright: ignore - the interpreter's own shutdown
 _run_exit_functions: Callable[[], None] = atexit._run_exitfuncs  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - see above
 
 
@@ -70,26 +70,26 @@ class Confinement:
 
     filter: seccomp.PreparedFilter
     readable: tuple[str, ...]
-    """Landlock tier: what a program may read. Empty when namespaces do that work."""
+    """Landlock tier: the paths that a program may read. Empty if namespaces isolate the files."""
     asking: seccomp.PreparedFilter | None = None
-    """Landlock tier: what a program may do only through PID 1, see `landlock_chmod.py`."""
+    """Landlock tier: the filter for calls that go through PID 1, see `landlock_chmod.py`."""
     layer: str = ""
-    """The packages that this cell has; empty: none."""
+    """The key of this jail's package layer; empty for none."""
     ahead: bool = False
-    """Whether this execution is prepared before anyone waits for it."""
+    """Whether this execution is prepared before a program waits for it."""
     inherited_kb: int = 0
-    """How large a worker is when it has done nothing yet: what a fork takes along."""
+    """The size of a worker that has done nothing yet: the memory that a fork inherits."""
     line: landlock_chmod.Line | None = None
-    """Landlock tier: from the worker to PID 1."""
+    """Landlock tier: the socket from the worker to PID 1."""
     contained: bool = False
-    """Whether a container around us is the wall for files, and nothing is mounted."""
+    """Whether a container isolates the files, so that nothing is mounted."""
     worker_id: int = 0
-    """Contained tier: the uid that workers have outside of their namespaces."""
+    """Contained tier: the uid of workers outside of their namespaces."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Descriptors:
-    """What one execution is connected to."""
+    """The descriptors of one execution."""
 
     go: int
     stdin: int
@@ -99,8 +99,8 @@ class Descriptors:
 
 
 def serve(descriptors: Descriptors, confinement: Confinement) -> NoReturn:
-    """Lock in, report readiness, then become the program that arrives. Never returns."""
-    # Kept aside, since a program may replace them.
+    """Confine the process, report readiness, become the program that arrives. Never returns."""
+    # Saved, because a program may replace them.
     leave, interrupt = os._exit, partial(_interrupt, signal.signal, os.kill)
     run = partial(_run_python, partial(_hint, os.close))
     try:
@@ -115,7 +115,7 @@ def serve(descriptors: Descriptors, confinement: Confinement) -> NoReturn:
         if not header:
             leave(0)
         _prepare(header, confinement)
-    except BaseException as error:  # noqa: BLE001 - whatever it was, PID 1 and the supervisor must know
+    except BaseException as error:  # noqa: BLE001 - PID 1 and the supervisor must know every failure
         _report(descriptors.status, "setup_failed", repr(error))
         leave(NOT_RUNNABLE)
     try:
@@ -134,13 +134,13 @@ def serve(descriptors: Descriptors, confinement: Confinement) -> NoReturn:
 
 
 def _interrupt(set_action: Callable[..., object], send: Callable[..., object]) -> None:
-    """End as a program does that nobody taught what to do about Ctrl-C: a shell can tell."""
+    """End by SIGINT with the default action, so that a shell sees that Ctrl-C ended the program."""
     set_action(signal.SIGINT, signal.SIG_DFL)
     send(os.getpid(), signal.SIGINT)
 
 
 def _hint(close: Callable[[int], object]) -> None:
-    """Let the supervisor look now whether we are leaving; see `exit_detection.py`."""
+    """Hint to the supervisor that this process exits; see `exit_detection.py`."""
     with suppress(OSError):
         close(_STDERR)
 
@@ -164,7 +164,7 @@ def _take_descriptors(descriptors: Descriptors, line: landlock_chmod.Line | None
 
 
 def _settle_in() -> None:
-    # PID 1 hides from us, not we from ourselves; all else we have inherited from it, locked.
+    # Only PID 1 must be hidden. The rest of the confinement is inherited from it.
     libc.set_dumpable(dumpable=True)
     _prefer_as_oom_victim()
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -184,7 +184,7 @@ def _read_request(go: int) -> tuple[dict[str, Any], bytes]:
     while piece := os.read(go, _CHUNK):
         pieces.append(piece)
         if pieces[0].startswith(INTERPRETER) and piece.endswith(b"\n"):
-            break  # what follows is for the keeper
+            break  # the rest is for the kernel manager
     return _parse_request(b"".join(pieces))
 
 
@@ -202,9 +202,9 @@ def _prepare(header: dict[str, Any], confinement: Confinement) -> None:
             resource.setrlimit(limit, (wanted, wanted))
         except ValueError:
             if not confinement.contained:
-                raise  # gVisor has only some of these; the watch keeps the totals
+                raise  # gVisor has only some of these limits; the usage monitor keeps the totals
     if confinement.readable:
-        # The box is known only now, so this tier locks the last door just before the program.
+        # The workspace is known only now, so this tier restricts the files just before the program.
         readable = (*confinement.readable, *header["readable"])
         landlock.restrict(read_only=readable, read_write=header["writable"])
         if confinement.line is not None and confinement.asking is not None:
@@ -215,17 +215,17 @@ def _prepare(header: dict[str, Any], confinement: Confinement) -> None:
 
 
 def _add_packages(folder: str) -> None:
-    """Have them found as if they were on PYTHONPATH, by this interpreter and by others."""
+    """Add packages as PYTHONPATH would, for this interpreter and for others."""
     for name, value in (("PYTHONPATH", folder), ("PATH", f"{folder}/bin")):
         before = os.environ.get(name)
         os.environ[name] = f"{before}:{value}" if before else value
-    # For interpreters that ignore the first of these.
+    # For interpreters that ignore PYTHONPATH.
     os.environ["ASSAY_PACKAGES"] = folder
     sys.path.insert(1, folder)
 
 
 def _add_import_folders(header: dict[str, Any]) -> None:
-    """Search what PYTHONPATH names, as an interpreter does that starts with it."""
+    """Search the folders in PYTHONPATH, like an interpreter that starts with it."""
     if given := header["env"].get("PYTHONPATH"):
         sys.path[1:1] = [os.path.abspath(folder) for folder in given.split(os.pathsep) if folder]
 
@@ -233,14 +233,14 @@ def _add_import_folders(header: dict[str, Any]) -> None:
 def _become_keeper(
     header: dict[str, Any], descriptors: Descriptors, confinement: Confinement
 ) -> NoReturn:
-    # Descriptors will come with what is sent next, and reading on would have lost them.
+    # Reading on would lose the descriptors that arrive with the next message.
     os.write(descriptors.status, b'{"ready": true}\n')
     os.close(descriptors.status)
     kernel_manager.keep(descriptors.go, partial(_settle_head, header, confinement))
 
 
 def _settle_head(header: dict[str, Any], confinement: Confinement) -> None:
-    """Confine the first head of an interpreter; all others are forks of it."""
+    """Confine the first Python kernel of an interpreter; all others are forks of it."""
     _prepare(header, confinement)
     os.chdir(_folder(header))
 
@@ -263,12 +263,13 @@ def _become_command(header: dict[str, Any]) -> NoReturn:
 
 
 def _make_ready(*, ahead: bool) -> None:
-    """Do all that needs no program yet; with time to spare, touch what running one will touch.
+    """Do all that needs no program yet; `ahead` of need, also touch what running one will touch.
 
-    A page shared with the zygote is copied at its first use; better now than when someone waits.
+    A page that is shared with the zygote is copied at its first use, which then costs no time
+    later.
     """
     _renew_randomness()
-    # By name, since going through all modules would touch, and so copy, the pages of each name.
+    # By name: iterating over all modules would touch, and so copy, the pages of each name.
     for name in _OUR_MODULES:
         sys.modules.pop(name, None)
     sys.path.insert(0, "")
@@ -277,7 +278,7 @@ def _make_ready(*, ahead: bool) -> None:
 
 
 def _rehearse() -> None:
-    """Run a program that is next to nothing, on the way that a real one will go."""
+    """Run a minimal program on the same code path as a real one."""
     header, source = _parse_request(_REHEARSAL)
     rehearsal = _new_main("rehearsal.py", header["args"])
     _outcome_of(partial(_execute, rehearsal, "rehearsal.py", source))
@@ -285,7 +286,7 @@ def _rehearse() -> None:
 
 
 def warm_up() -> None:
-    """Have the zygote do once what every worker would otherwise do for the first time."""
+    """Do once in the zygote what every worker would otherwise do for the first time."""
     main, arguments = sys.modules["__main__"], sys.argv
     for _ in range(_REHEARSALS):
         _renew_randomness()
@@ -296,7 +297,7 @@ def warm_up() -> None:
 
 def _run_python(hint: Callable[[], None], header: dict[str, Any], source: bytes) -> int:
     main = _new_main(header["filename"], header["args"])
-    # Taken before the program can replace them.
+    # Saved before the program can replace them.
     flush = tuple(partial(_flush, stream) for stream in (sys.stdout, sys.stderr))
     shutdown = (_join_threads, _run_exit_functions, *flush)
     code = _outcome_of(partial(_execute, main, header["filename"], source))
@@ -307,9 +308,9 @@ def _run_python(hint: Callable[[], None], header: dict[str, Any], source: bytes)
 
 
 def _execute(main: types.ModuleType, filename: str, source: bytes) -> None:
-    # Decoded only if a traceback asks for it.
+    # Decoded only if a traceback needs it.
     linecache.cache[filename] = (partial(_decode, source),)
-    exec(compile(source, filename, "exec", dont_inherit=True), main.__dict__)  # noqa: S102 - the point
+    exec(compile(source, filename, "exec", dont_inherit=True), main.__dict__)  # noqa: S102 - runs the program
 
 
 def _decode(source: bytes) -> str:
@@ -325,12 +326,12 @@ def _flush(stream: TextIO) -> None:
 
 
 def _outcome_of(step: Callable[[], object]) -> int:
-    """Call one step and turn what it raises into the exit code Python would give."""
+    """Call one step and turn its exception into the exit code that Python would give."""
     try:
         step()
     except SystemExit as leaving:
         return _exit_code(leaving.code)
-    except BaseException as error:  # noqa: BLE001 - the interpreter's last resort is us
+    except BaseException as error:  # noqa: BLE001 - no other code handles it
         chosen = _show(error)
         if chosen is not None:
             return chosen
@@ -348,14 +349,14 @@ def _exit_code(code: object) -> int:
 
 
 def _show(error: BaseException) -> int | None:
-    """Tell of an error the way the interpreter does; an exit code if that was chosen meanwhile."""
+    """Print an exception as the interpreter does; return an exit code if the hook raised one."""
     frames = _beyond_us(error)
     if sys.excepthook is not sys.__excepthook__:
         try:
             sys.excepthook(type(error), error, frames)
         except SystemExit as leaving:
             return _exit_code(leaving.code)
-        except BaseException as failure:  # noqa: BLE001 - said as the interpreter says it
+        except BaseException as failure:  # noqa: BLE001 - printed as the interpreter does
             if failure.__context__ is error:
                 failure.__context__ = None
             print("Error in sys.excepthook:", file=sys.stderr)  # noqa: T201
@@ -368,7 +369,7 @@ def _show(error: BaseException) -> int | None:
 
 
 def _beyond_us(error: BaseException) -> types.TracebackType | None:
-    """The part of a traceback that belongs to the program."""
+    """Return the part of a traceback that belongs to the program."""
     frames = error.__traceback__
     while frames is not None and frames.tb_frame.f_globals.get("__name__") == __name__:
         frames = frames.tb_next
@@ -378,8 +379,8 @@ def _beyond_us(error: BaseException) -> types.TracebackType | None:
 def _renew_randomness() -> None:
     legacy = sys.modules.get("numpy.random")
     if legacy is not None:
-        # Unlike `random`, numpy's global generator does not notice a fork. One number is enough
-        # for it, and quicker than what it would gather by itself.
+        # numpy's global generator does not notice a fork, unlike `random`. One number is enough for
+        # it, and faster than collecting its own entropy.
         legacy.seed(int.from_bytes(os.urandom(4), "little"))
 
 

@@ -1,6 +1,6 @@
-"""The parent of all executions: clean, unprivileged, jailed, with the libraries already imported.
+"""The parent of all executions: unprivileged, jailed, with the libraries already imported.
 
-It holds no secret and reads no file of the host. All it does is import libraries and then make
+It holds no secret and reads no file of the host. It only imports libraries and then creates
 processes on order (`spawner.py`).
 """
 
@@ -27,7 +27,7 @@ from assay.sandbox.native.kernel import libc
 from assay.sandbox.native.kernel.seccomp import PreparedFilter
 
 _HIDDEN: Final = frozenset({"pyarrow"})
-"""What is not imported on behalf of others, unless a stage names it."""
+"""Modules that are not imported as a dependency of others, unless a stage lists them."""
 _PYTHON_IGNORES: Final = frozenset({signal.SIGPIPE, signal.SIGXFSZ})
 _INHERITED_LIMITS: Final = (
     resource.RLIMIT_AS,
@@ -42,9 +42,9 @@ _INHERITED_LIMITS: Final = (
 def main(*descriptors: str) -> NoReturn:
     """Serve until the supervisor closes its end.
 
-    The first zygote has nothing imported. Each further one is forked off the last, imports the
-    modules of its stage on top, and serves on its own channel: a program gets the smallest that
-    has what it needs, since the cost of a fork and of an exit grows with what is loaded.
+    The first zygote has imported nothing. Each further one is forked from the last, imports the
+    modules of its stage, and serves on its own channel. A program gets the smallest sufficient
+    zygote, because the cost of a fork and of an exit grows with the loaded modules.
     """
     _forget_ignored_signals()
     plan_descriptor, mounts, *orders = map(int, descriptors)
@@ -75,7 +75,7 @@ def main(*descriptors: str) -> NoReturn:
 
 
 def _forget_ignored_signals() -> None:
-    """Undo what a shell does to those it starts in the background: programs must not inherit it."""
+    """Reset signals that a shell ignores for background jobs: programs must not inherit that."""
     for number in signal.valid_signals():
         if number not in _PYTHON_IGNORES and signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
@@ -87,7 +87,7 @@ def _take_places(plan: JailPlan) -> steward.Workspaces:
     if plan.tier == "contained":
         return steward.TheOnlyBox()
     uid, gid = os.getuid(), os.getgid()
-    # Becoming this program cost the right to mount; a namespace of our own gives it back.
+    # Executing this program dropped the right to mount; a separate namespace restores it.
     libc.unshare(libc.CLONE_NEWUSER | libc.CLONE_NEWNS)
     libc.map_own_ids(INNER_ID, uid, gid)
     jail_mounts.open_places()
@@ -107,7 +107,7 @@ def _serve(channel: socket.socket, confinement: Confinement, *, bare: bool) -> N
     large_pages.gather()
     with suppress(OSError):
         if confinement.contained:
-            pass  # nothing to be learnt where the kernel does not tell which pages were copied
+            pass  # gVisor does not show which pages were copied, so a rehearsal finds nothing
         elif bare and not confinement.readable:
             rehearsal.rehearse_cell(confinement)
         else:
@@ -119,10 +119,10 @@ def _serve(channel: socket.socket, confinement: Confinement, *, bare: bool) -> N
 
 
 def pin_inherited_limits() -> None:
-    """Lower the hard limits that requests do not set to the soft ones: programs can raise none.
+    """Lower hard limits that requests do not set to the soft ones, so that programs can raise none.
 
-    The limit of the stack stays as it is. Deeply recursive programs raise it, and what a stack
-    takes up counts as memory.
+    The stack limit stays as it is. Deeply recursive programs raise it, and stack memory counts as
+    memory.
     """
     for limit in _INHERITED_LIMITS:
         soft, _ = resource.getrlimit(limit)
@@ -132,7 +132,7 @@ def pin_inherited_limits() -> None:
 
 
 def _inheritance_kb() -> int:
-    """What a fork takes along: memory of no file. The rest a child maps as it comes to use it."""
+    """Return the anonymous memory, which a fork inherits. A child maps the rest when it uses it."""
     with open("/proc/self/statm") as pages:
         _, resident, of_files, *_ = pages.read().split()
     return (int(resident) - int(of_files)) * resource.getpagesize() // 1024
@@ -146,8 +146,8 @@ def _read_all(descriptor: int) -> bytes:
 
 
 def _preload(modules: Sequence[str]) -> None:
-    # pandas imports pyarrow where it is installed. That starts a thread, which must not be there
-    # when this process forks, and makes each fork slower. Programs import it when they need it.
+    # pandas imports pyarrow where it is installed. That starts a thread, which must not exist when
+    # this process forks, and makes each fork slower. Programs import it when they need it.
     hidden = _HIDDEN - sys.modules.keys() - {name.partition(".")[0] for name in modules}
     for name in hidden:
         sys.modules[name] = None  # type: ignore[assignment] # as if it were not installed
@@ -161,9 +161,9 @@ def _import_all(modules: Sequence[str]) -> None:
         before = set(sys.modules)
         try:
             importlib.import_module(name)
-        except Exception as error:  # noqa: BLE001 - a broken library must not cost the sandbox
+        except Exception as error:  # noqa: BLE001 - a broken library must not break the sandbox
             print(f"cannot preload {name}: {error!r}", file=sys.stderr)  # noqa: T201
-            # Half of a library would break a program that imports it itself.
+            # A partly imported library would break a program that imports it itself.
             for loaded in set(sys.modules) - before:
                 del sys.modules[loaded]
 

@@ -1,1 +1,1 @@
-"""The trusted side: starts the engine, follows executions, reads results."""
+"""The trusted side: starts the engine, supervises executions and reads their results."""

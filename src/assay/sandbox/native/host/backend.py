@@ -1,4 +1,4 @@
-"""The native backend: sandboxes on this machine in milliseconds, kept apart by the kernel."""
+"""The native backend: sandboxes on this machine that start in milliseconds, isolated by Linux."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
@@ -24,27 +24,27 @@ from assay.sandbox.network.dial import DialerFactory, DirectDialer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NativeOptions:
-    """How one native backend is set up."""
+    """Configuration of one native backend."""
 
     least: Isolation
-    """Less than this is refused."""
+    """The weakest accepted isolation level."""
     namespaces: bool
     """Whether to try namespaces before Landlock."""
     preload: tuple[tuple[str, ...], ...]
-    """Modules that programs find already imported, in stages of growing weight."""
+    """Modules that the zygotes import, in stages; each stage adds to the one before."""
     pool_size: int
-    """How many cells wait ready, per stage."""
+    """The number of prepared jails per stage."""
     max_concurrent: int
     read_only: tuple[Path, ...]
-    """More of the host that programs may read, at the same path."""
+    """More host paths that programs may read, at the same path."""
     search_path: tuple[str, ...]
-    """Where toolchains are looked for."""
+    """Folders in which to look for toolchains."""
     runtime_dir: Path
     packages: Layers
     outside: DialerFactory = field(default_factory=DirectDialer)
-    """How hosts are reached that a sandbox may reach."""
+    """Creates the dialers that connect sandboxes to their allowed hosts."""
     alone_as: int | None = None
-    """The uid of programs, where a container holds this backend, one sandbox, and nothing else."""
+    """The uid of programs if this backend runs in a container that holds one sandbox only."""
 
 
 class NativeBackend:
@@ -89,7 +89,7 @@ class NativeBackend:
         return house, await house.shelf.take(size_bytes)
 
     async def start(self) -> EngineState:
-        """Return the living house, building one if there is none."""
+        """Return the state of the live engine; start an engine if there is none."""
         async with self._starting:
             if self._house is None or not self._house.running.engine.alive:
                 await self.close()
@@ -105,7 +105,7 @@ class NativeBackend:
             await house.running.engine.close()
             for waiting in (*house.pools, house.shelf):
                 waiting.wake()
-            # The warden has done this, unless it was killed.
+            # The launcher has done this, unless it was killed.
             registry.clean(self._options.runtime_dir, house.running.record)
 
     async def _build_house(self) -> EngineState:
@@ -140,11 +140,11 @@ class NativeBackend:
 
 @asynccontextmanager
 async def open_native(options: NativeOptions) -> AsyncGenerator[NativeBackend]:
-    """Start the native backend; leaving the context ends everything it has started.
+    """Start the native backend; on leaving the context, stop everything that it started.
 
     Raises:
         IsolationUnavailableError: If this machine does not allow it.
-        UsageError: If something that should be readable is not, or cannot be seen inside.
+        UsageError: If a path in `read_only` does not exist or cannot be visible in a jail.
     """
     layout = build_layout(options.search_path, options.read_only)
     failure: Exception | None = None

@@ -1,7 +1,7 @@
-"""One line of cells, seen from the trusted side: its pipes, and the cell that is under way.
+"""One branch of an interpreter on the trusted side: its pipes and its running cell.
 
-Only two things are believed: what the keeper reports, and what the kernel counts. Whoever does not
-answer in time is ended with all its variables; nothing here waits without an end.
+The supervisor trusts only the kernel manager's reports and the Linux kernel's counters. Every wait
+has a timeout: a branch that does not answer in time is killed and loses its variables.
 """
 
 import json
@@ -38,12 +38,12 @@ _LARGEST_REPORT: Final = 4096
 
 
 class BranchPipes:
-    """The pipes of one line of cells."""
+    """The pipes of one branch."""
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.gone = ""
-        """Why there is nothing at the other end any more; empty while there is."""
+        """Why the other end is gone; empty while it is there."""
         self._reported = b""
         ends: list[tuple[int, int]] = []
         try:
@@ -62,15 +62,16 @@ class BranchPipes:
             self.events.register(descriptor.number, select.EPOLLIN)
 
     def hand_over(self) -> None:
-        """Close the far end of the reports, once the keeper has it: we see when it is gone.
+        """Close the writing end of the reports after it was sent to the kernel manager.
 
-        The others we keep open too. They never end then, whatever a cell closes.
+        That pipe then ends with the kernel manager. The others stay open, so a cell cannot end
+        them.
         """
         os.close(self.theirs[-1])
         self.theirs = self.theirs[:-1]
 
     async def report(self) -> Report:
-        """Wait for one word of the keeper, for a limited time."""
+        """Wait for one report of the kernel manager, up to a timeout."""
         with anyio.move_on_after(_OBEY_WITHIN_S):
             while (found := self.read_report()) is None:
                 await anyio.wait_readable(self.reports.number)
@@ -78,7 +79,7 @@ class BranchPipes:
         return {"gone": "it does not answer"}
 
     def read_report(self) -> Report | None:
-        """Return the next report if it is there. One that cannot be read is the last."""
+        """Return the next complete report, or None. An unreadable report becomes a final one."""
         if b"\n" not in self._reported:
             try:
                 piece = self.reports.read_some()
@@ -108,7 +109,7 @@ class BranchPipes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellEnding:
-    """What is known of a cell once nothing of it runs."""
+    """What is known about a cell after all its processes are dead."""
 
     ending: RawResult
     kept: bool
@@ -116,7 +117,7 @@ class CellEnding:
 
 
 class CellRun:
-    """One cell under way. `follow` once; `kill` at any time."""
+    """One running cell. Call `follow` once; call `kill` at any time."""
 
     def __init__(
         self, lineage: BranchPipes, orders: Orders, cell: Jail, limits: Limits, watch: Watch
@@ -137,11 +138,11 @@ class CellRun:
         read = (lineage.stdout, lineage.stderr, lineage.answers)
         self._paces = {descriptor.number: Pace() for descriptor in read}
         self._resume: dict[int, float] = {}
-        """When to read the descriptors again that are left alone for a moment."""
+        """When to resume reading each paused descriptor."""
         self._deadline = self._next_look = math.inf
 
     def kill(self, reason: Reason) -> None:
-        """Have the cell ended. A keeper that does not do so soon is ended itself."""
+        """Ask the kernel manager to end the cell; if it does not do so in time, kill the jail."""
         if self._killed_for is not None or self._report is not None:
             return
         self._killed_for = reason
@@ -149,10 +150,10 @@ class CellRun:
         self._orders.put({"do": "end", "line": self._lineage.number})
 
     async def follow(self, number: int, source: str, on_output: OnOutput) -> CellEnding:
-        """Hand over the cell and stay until nothing of it is left.
+        """Send the cell to the kernel manager and wait until none of its processes remain.
 
         Raises:
-            SandboxUnavailableError: If the line of cells is gone.
+            SandboxUnavailableError: If the branch is gone.
         """
         started = time.perf_counter()
         line = self._lineage.number
@@ -174,7 +175,7 @@ class CellRun:
         return CellEnding(
             ending=RawResult(
                 report=_translate(report),
-                # A cell that is kept was over before it could be ended.
+                # A kept cell had finished before it could be killed.
                 killed_for=None if kept else self._killed_for,
                 stdout=self._captures["stdout"],
                 stderr=self._captures["stderr"],
@@ -190,7 +191,7 @@ class CellRun:
         if "gone" in report:
             self._lineage.gone = str(report["gone"])[:300]
             if report.get("keeper") == "dead":
-                # Nobody is left who would end what it kept.
+                # No process is left that would end the interpreter's processes.
                 self._cell.kill()
 
     async def _await_report(self, on_output: OnOutput) -> None:
@@ -204,7 +205,7 @@ class CellRun:
             self._resume_reading(time.monotonic())
             self._look_after()
         self._resume_reading(math.inf)
-        # Nobody is left who could write, so what is not there by now never will be.
+        # No writer is left, so all remaining output is in the pipes already.
         for descriptor in (lineage.stdout, lineage.stderr, lineage.answers):
             with suppress(BlockingIOError):
                 while self._take(descriptor.number, on_output):
@@ -212,7 +213,7 @@ class CellRun:
         self._look()
 
     def _leave_alone_after(self, number: int, size: int) -> None:
-        """After many small pieces, do not read for a moment, so that the next piece is larger."""
+        """Pause reading after many small pieces, so that the next piece is larger."""
         if size:
             now = time.monotonic()
             pause_s = self._paces[number].pause_s(size, now)
@@ -226,10 +227,10 @@ class CellRun:
             self._lineage.events.modify(number, select.EPOLLIN)
 
     def _take(self, number: int, on_output: OnOutput) -> int:
-        """Take what is there, and return how much it was; 0 if that is nothing, or a report."""
+        """Read what is available and return its size; 0 if there was none, or for a report."""
         lineage = self._lineage
         if number == lineage.reports.number:
-            # All that is there: what was read along with something else wakes nobody.
+            # Read all of them: a report that was read together with another causes no new event.
             while self._report is None and (report := lineage.read_report()) is not None:
                 self._hear(report)
             return 0
@@ -255,7 +256,7 @@ class CellRun:
         if report != {"done": True}:
             self._report = report
             return
-        # It stands still: whatever it has passed unseen, it must not take along.
+        # The cell is stopped, so a limit that it exceeded unseen is found before it is kept.
         self._look()
         reason = passed_limit(self._sample, self._limits)
         if reason is not None:
@@ -296,7 +297,7 @@ def _hear_nothing(chunk: OutputChunk) -> None:
 
 
 def _translate(report: Report) -> Report:
-    """Put a keeper's word into those of PID 1, which every result is drawn from."""
+    """Translate a kernel manager's report into the format of PID 1, which `conclude` reads."""
     if "refused" in report:
         why = os.strerror(int(report["refused"]))
         return {"start_failed": f"no process for the cell: {why}", "ended": 126 << 8}

@@ -1,4 +1,4 @@
-"""One question, one answer, over a socket that keeps messages whole and carries descriptors."""
+"""Request and answer over a socket that preserves message boundaries and carries descriptors."""
 
 import array
 import errno
@@ -19,15 +19,15 @@ _ANSWER_WITHIN_S: Final = 30.0
 
 
 class ChannelClosedError(Exception):
-    """The other side is gone, or does not speak the protocol."""
+    """The other side is gone, or violates the protocol."""
 
 
 class RefusedError(Exception):
-    """The other side lives and says why it could not do it."""
+    """The other side is alive and returned an error."""
 
 
 class Channel:
-    """The supervisor's end of the talk with the zygote or the steward."""
+    """The supervisor's end of the connection to a zygote or to the mounts process."""
 
     def __init__(self, end: socket.socket) -> None:
         end.setblocking(False)  # noqa: FBT003 - the standard library's signature
@@ -36,14 +36,14 @@ class Channel:
         self._broken = False
 
     async def ask(self, question: Mapping[str, object], descriptors: Sequence[int] = ()) -> Answer:
-        """Send one question and wait for its answer; cancellation waits for it too.
+        """Send one request and wait for its answer; cancellation waits for the answer too.
 
         Raises:
-            ChannelClosedError: If there is no answer to be had, now or later.
-            RefusedError: If the answer is a refusal.
+            ChannelClosedError: If no answer can arrive, now or later.
+            RefusedError: If the answer is an error.
         """
         async with self._turn:
-            # An answer left unread would be taken for that of the next question.
+            # The next request would take an unread answer for its own.
             with anyio.CancelScope(shield=True):
                 self._must_be_open()
                 await self._send(json.dumps(question).encode(), descriptors)
@@ -51,10 +51,10 @@ class Channel:
         raise AssertionError("nobody cancels a scope that is shielded and not handed out")
 
     async def tell(self, message: Mapping[str, object]) -> None:
-        """Send something that has no answer. Whether it arrives is not known.
+        """Send a message that has no answer. Delivery is not confirmed.
 
         Raises:
-            ChannelClosedError: If nothing can be sent any more.
+            ChannelClosedError: If the channel is closed.
         """
         async with self._turn:
             self._must_be_open()
@@ -79,7 +79,7 @@ class Channel:
             self._broken = True
             raise ChannelClosedError(str(error)) from error
         if not whole:
-            # The kernel drops descriptors for which this process has no room.
+            # The kernel drops descriptors that exceed this process's limit.
             _close_all(received)
             raise RefusedError(os.strerror(errno.EMFILE))
         return self._understand(message, received)
@@ -115,15 +115,15 @@ class Channel:
 
     def close(self) -> None:
         self._broken = True
-        # Whoever is waiting for an answer learns now that there will be none.
+        # Wakes the task that waits for an answer: there will be none.
         anyio.notify_closing(self._end)
         self._end.close()
 
 
 def _receive(end: socket.socket) -> tuple[bytes, list[int], bool]:
-    """Like `socket.recv_fds`, which would leave the descriptors to every program we start.
+    """Receive like `socket.recv_fds`, but with descriptors that programs do not inherit.
 
-    Also says whether all descriptors that were sent are among them.
+    The last item tells whether all descriptors that were sent have arrived.
     """
     space = socket.CMSG_LEN(_MOST_DESCRIPTORS * array.array("i").itemsize)
     message, notes, flags, _ = end.recvmsg(_LARGEST_ANSWER, space, socket.MSG_CMSG_CLOEXEC)

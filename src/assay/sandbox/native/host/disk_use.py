@@ -1,8 +1,7 @@
-"""Measures what a box on the host's own disk takes up, whatever the program did to hide it.
+"""Measures the disk usage of a workspace on the host's disk, even if the program hides files.
 
-Neither depth nor modes keep anything out: a folder that cannot be listed is opened for as long as
-it is looked into, and a path longer than the kernel takes is walked in pieces. Links are counted,
-never followed.
+Depth and file modes hide nothing. An unreadable folder is made readable while it is listed, and a
+path longer than the kernel accepts is walked in pieces. Links are counted, never followed.
 """
 
 import os
@@ -19,31 +18,31 @@ _BLOCK: Final = 512
 _FOLDER: Final = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _TO_LIST: Final = stat.S_IRUSR | stat.S_IXUSR
 _PIECE: Final = 2000
-"""How many characters of a path are walked at once."""
+"""The number of characters of a path that are walked in one step."""
 _MOST_PIECES: Final = 64
 BEYOND_ANY_LIMIT: Final = 1 << 62
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Piece:
-    """A folder held open, and the folders below it that are still to be looked into."""
+    """An open folder, and the folders below it that are not visited yet."""
 
     folder: int
     opened_from: int | None = None
-    """The mode to give back to a folder that its owner had closed."""
+    """The mode to restore on a folder that its owner had made unreadable."""
     waiting: list[str] = field(default_factory=lambda: ["."])
 
     def close(self) -> None:
         if self.opened_from is not None:
             with suppress(OSError):
-                # Unless the program has changed its mind meanwhile.
+                # Unless the program has changed the mode in the meantime.
                 if _mode(self.folder) == self.opened_from | _TO_LIST:
                     os.chmod(f"/proc/self/fd/{self.folder}", self.opened_from)
         os.close(self.folder)
 
 
 def disk_use(box: Path) -> int:
-    """What is in a folder, in bytes; beyond any limit where it is too deep to be walked."""
+    """Return the size of a folder in bytes; `BEYOND_ANY_LIMIT` if it is too deep to walk."""
     total = 0
     pieces: list[_Piece] = []
     try:
@@ -58,7 +57,7 @@ def disk_use(box: Path) -> int:
     except FileNotFoundError:
         pass
     except PermissionError:
-        # Only the program can have closed the way to its box.
+        # Only the program can have made its workspace unreadable.
         return BEYOND_ANY_LIMIT
     finally:
         for piece in reversed(pieces):
@@ -67,7 +66,7 @@ def disk_use(box: Path) -> int:
 
 
 def _look_into(pieces: list[_Piece], path: str) -> int:
-    """Count what is directly in a folder; the folders among it have to wait."""
+    """Count the direct entries of a folder and queue its subfolders."""
     here = pieces[-1]
     with suppress(OSError):
         folder = None if len(path) > _PIECE else _open_to_list(here.folder, path)
@@ -104,12 +103,12 @@ def _open(folder: int, path: str, how: int) -> int:
 
 
 def _hold(folder: int) -> _Piece:
-    """Begin a new piece at a folder, giving it back the rights that its owner took from it."""
+    """Start a piece at a folder; restore its owner's rights to list it."""
     mode = _mode(folder)
     if mode & _TO_LIST == _TO_LIST:
         return _Piece(folder=folder)
     try:
-        # By way of the descriptor: a link that has taken the folder's place is not followed.
+        # Through the descriptor: a link that has replaced the folder is not followed.
         os.chmod(f"/proc/self/fd/{folder}", mode | _TO_LIST)
     except OSError:
         os.close(folder)

@@ -1,4 +1,4 @@
-"""Talks to a running zygote and its steward: cells and boxes are made here."""
+"""The supervisor's view of a running engine: creates jails and workspaces."""
 
 import errno
 import itertools
@@ -24,11 +24,11 @@ from assay.sandbox.native.kernel.open_files import TOO_FEW_HINT
 _START_WITHIN_S: Final = 120.0
 _STOP_WITHIN_S: Final = 10.0
 _NAMESPACES: Final = 1 + len(NAMESPACES)
-"""The pid namespace, and those that a worker joins by itself."""
+"""The pid namespace, and the namespaces that a worker joins itself."""
 
 
 class Engine:
-    """One zygote, one steward, one warden. Dead for good once any of them is."""
+    """One launcher, its zygotes and the mounts process. If one of them dies, the engine is dead."""
 
     def __init__(
         self,
@@ -52,20 +52,20 @@ class Engine:
         self.alive = True
 
     async def await_stage(self, stage: int) -> None:
-        """Wait until the zygote of a stage has imported what it should.
+        """Wait until the zygote of a stage has imported its modules.
 
         Raises:
-            SandboxUnavailableError: If it is gone or says why it cannot serve.
+            SandboxUnavailableError: If the zygote is gone or reports an error.
         """
         await self._translate(self._orders[stage].hear(within_s=_START_WITHIN_S))
 
     async def make_cell(self, stage: int, *, ahead: bool, fit: JailOptions = PLAIN) -> Jail:
-        """Have a process cloned into fresh namespaces by the zygote of a stage.
+        """Have the zygote of a stage clone a process into new namespaces.
 
-        One that is made ahead of need takes the time to get everything ready.
+        A jail that is made `ahead` of need does all its preparation now.
 
         Raises:
-            SandboxUnavailableError: If the zygote is gone or refuses. Nothing has started.
+            SandboxUnavailableError: If the zygote is gone or reports an error. Nothing has started.
         """
         slot = str(next(self._numbers))
         with ExitStack() as undoing:
@@ -86,7 +86,7 @@ class Engine:
             finally:
                 close_all(entries)
             undoing.pop_all()
-        # The end of stderr is a hint of workers that are no children of PID 1, see
+        # If the worker is not a child of PID 1, the end of stderr is a hint; see
         # `exit_detection.py`.
         outlets = pipes.theirs[2:4] if worker is None else pipes.theirs[2:3]
         close_all({*pipes.theirs} - {*outlets})
@@ -109,7 +109,7 @@ class Engine:
         )
 
     def _lay_out(self, slot: str, undoing: ExitStack) -> tuple[ControlGroup, Plumbing, list[int]]:
-        """Make what a cell is made of: its group, its pipes, and the ways into its group."""
+        """Create a jail's control group, its pipes and the descriptors for joining the group."""
         try:
             group = self._groups.open_group(slot)
             undoing.callback(group.remove)
@@ -129,7 +129,7 @@ class Engine:
         ahead: bool,
         fit: JailOptions,
     ) -> list[int]:
-        """Have PID 1 made by the bare zygote and the worker by the one with the libraries."""
+        """Have the bare zygote create PID 1, and the zygote with the libraries the worker."""
         *_, status = pipes.theirs
         try:
             waits, tells = os.pipe2(os.O_CLOEXEC)
@@ -157,28 +157,28 @@ class Engine:
         return [first, worker, *listeners]
 
     def discard(self, cell: Jail) -> None:
-        """End a cell; what it held is given back once nothing of it is left."""
+        """Kill a jail; its resources are released after its last process is dead."""
         cell.kill()
         self._dying.add(cell)
 
     async def bury_the_dead(self) -> None:
-        """Run for the life of the engine; ends with it."""
+        """Release the resources of dead jails until the engine closes."""
         async with self._dying:
             while self.alive:
                 slots = await self._dying.bury_some()
-                # An engine that is gone has taken its slots along.
+                # A dead engine's slots are gone with it.
                 if slots and self.alive:
                     with suppress(ChannelClosedError):
                         await self._mounts.tell({"do": "release", "slots": slots})
 
     def check_alive(self) -> bool:
-        """Whether steward and first zygote are there, as far as one can see without asking."""
+        """Whether the mounts process and the first zygote are alive, judging by their sockets."""
         if self._mounts.hung_up() or self._orders[0].hung_up():
             self.alive = False
         return self.alive
 
     async def open_box(self, size_bytes: int) -> Workspace:
-        """Make an empty workspace of limited size."""
+        """Create an empty workspace of limited size."""
         name = str(next(self._numbers))
         question = {"do": "open", "box": name, "size_bytes": size_bytes}
         _, (workspace,) = await self._ask(self._mounts, question)
@@ -190,7 +190,7 @@ class Engine:
                 await self._mounts.tell({"do": "close", "box": name})
 
     async def bind(self, box: str, cell: Jail) -> None:
-        """Make a box appear in a cell that is waiting."""
+        """Mount a workspace into a waiting jail."""
         await self._ask(self._mounts, {"do": "bind", "box": box, "slot": cell.slot})
 
     async def _ask(
@@ -214,7 +214,7 @@ class Engine:
             ) from error
 
     async def close(self) -> None:
-        """End everything that runs and wait until the warden has cleaned up."""
+        """Stop everything that runs and wait until the launcher has cleaned up."""
         self.alive = False
         self._dying.wake()
         for channel in (*self._orders, self._mounts):

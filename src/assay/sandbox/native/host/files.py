@@ -1,8 +1,8 @@
-"""Files in and out of a workspace whose other inhabitant is hostile.
+"""Reads and writes files in a workspace that a hostile program also uses.
 
-Every path is resolved by the kernel beneath one directory descriptor, without passing a symlink
-or a mount point, by a thread that acts as the sandbox's own user: a link or a race can at worst
-make an operation fail.
+The kernel resolves every path beneath one directory descriptor and passes no symlink or mount
+point. The thread acts as the sandbox's own user. A link or a race can at worst make an operation
+fail.
 """
 
 import errno
@@ -61,7 +61,7 @@ class WorkspaceFiles:
         self._directory = directory
         self._act_as = act_as
         self._room = room
-        """Bytes left, where the file system itself does not keep the limit; None where it does."""
+        """Bytes left where the file system does not enforce the limit; None where it does."""
 
     def write(self, path: PurePosixPath, content: bytes, *, executable: bool) -> None:
         parts = _parts(path, root=NotARegularFileError)
@@ -102,7 +102,7 @@ class WorkspaceFiles:
 
     @contextmanager
     def _operation(self, path: PurePosixPath) -> Generator[None]:
-        """Act as the sandbox's user, and say what went wrong in the contract's words."""
+        """Act as the sandbox's user, and translate errors into those of the contract."""
         try:
             with libc.file_access_as(self._act_as):
                 yield
@@ -128,7 +128,7 @@ class WorkspaceFiles:
 
 
 def _parts(path: PurePosixPath, *, root: type[WorkspaceError] | None = None) -> list[bytes]:
-    """Split a path; `root` is the complaint where the workspace itself will not do."""
+    """Split a path; `root` is the error for the workspace folder itself, if it is not allowed."""
     if not path.parts and root is not None:
         raise root("this is the workspace itself", hint="name something in it")
     if path.is_absolute() or ".." in path.parts:
@@ -157,7 +157,8 @@ def _open(folder: int, name: bytes, flags: int, mode: int = 0) -> int:
         try:
             return libc.open_beneath(folder, name, flags, mode)
         except BlockingIOError:
-            # The kernel saw a rename in mid-walk and could not tell whether it stayed beneath.
+            # A rename happened during the walk: the kernel cannot tell whether the path stays
+            # beneath.
             continue
     raise OSError(errno.EXDEV, "the path keeps changing")
 

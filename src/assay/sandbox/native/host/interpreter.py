@@ -1,6 +1,6 @@
-"""Interpreters of the native sandbox: one cell with a keeper in it, and a line of cells for each.
+"""Interpreters of the native sandbox: one jail with a kernel manager, and its branches.
 
-The first line is opened with the interpreter; `branch` adds another, which has its own pipes and
+The first branch opens with the interpreter. `branch` adds another one, which has its own pipes and
 shares everything else.
 """
 
@@ -38,7 +38,7 @@ from assay.sandbox.native.kernel.open_files import TOO_FEW_HINT
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InterpreterDeps:
-    """What a sandbox gives to an interpreter in it."""
+    """What a sandbox provides to an interpreter that runs in it."""
 
     cell: Jail
     limits: Limits
@@ -47,14 +47,14 @@ class InterpreterDeps:
     isolation: Isolation
     is_full: Callable[[], bool]
     tracked: Callable[[CellRun], AbstractContextManager[None]]
-    """Has a running cell ended with the sandbox, or when everything in it is cancelled."""
+    """Registers a running cell, so that `cancel` and `close` of the sandbox end it."""
     check_open: Callable[[], None]
     denied: Callable[[], tuple[BlockedConnection, ...]]
-    """What was kept from programs since this was asked last."""
+    """Returns the connections that were blocked since the last call."""
 
 
 class Session:
-    """One keeper, and all lines of cells that it keeps."""
+    """One kernel manager and all its branches."""
 
     def __init__(self, premises: InterpreterDeps) -> None:
         self.premises = premises
@@ -63,7 +63,7 @@ class Session:
         self._numbers = itertools.count()
 
     async def start(self, request: bytes) -> None:
-        """Turn the worker of the cell into a keeper.
+        """Turn the worker of the jail into a kernel manager.
 
         Raises:
             SandboxUnavailableError: If that fails.
@@ -74,10 +74,10 @@ class Session:
         await await_readiness(cell)
 
     async def open_line(self, *, parent: BranchPipes | None = None) -> BranchPipes:
-        """Start a first line of cells, or a copy of another.
+        """Start a first branch, or a copy of `parent`.
 
         Raises:
-            SandboxUnavailableError: If it does not come to life.
+            SandboxUnavailableError: If the branch does not start.
         """
         lineage = BranchPipes(next(self._numbers))
         order = (
@@ -111,7 +111,7 @@ class Session:
         lineage.hand_over()
 
     async def _first_word(self, lineage: BranchPipes) -> Report:
-        """Hear that a line lives; one that nobody waits for any more must not."""
+        """Wait for the first report of a branch; close a branch that does not become ready."""
         report: Report = {}
         try:
             while self.orders.pending:
@@ -124,7 +124,7 @@ class Session:
         return report
 
     async def close_line(self, lineage: BranchPipes) -> None:
-        """End a line of cells and all that runs in it."""
+        """End a branch and everything that runs in it."""
         self.lines -= 1
         if not lineage.gone:
             lineage.gone = "it is closed"
@@ -133,7 +133,7 @@ class Session:
         lineage.close()
 
     def _make_room(self, lines: int) -> None:
-        """Processes of ours do not count: PID 1, the keeper, and a head for each line."""
+        """Allow for our own processes: PID 1, the kernel manager, a Python kernel per branch."""
         limits, cell = self.premises.limits, self.premises.cell
         most = limits.processes + cell.own_tasks + 1 + lines
         try:
@@ -198,13 +198,13 @@ class NativeInterpreter:
                 await branch.close()
 
     async def close(self) -> None:
-        """End what runs, then the line of cells."""
+        """End the running cell, then the branch."""
         await self.interrupt()
         async with self._turn:
             await self._session.close_line(self._lineage)
 
     def _limits_for(self, source: str, timeout_s: float | None) -> Limits:
-        # Refuses what no program may ask for either.
+        # Rejects what is invalid for every program.
         PythonCode(source=source.encode("utf-8", "replace"), timeout_s=timeout_s)
         limits = self._premises.limits
         if timeout_s is None or timeout_s >= limits.wall_s:

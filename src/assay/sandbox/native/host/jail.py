@@ -1,4 +1,4 @@
-"""One prepared process, seen from the trusted side: its descriptors and its control group."""
+"""One prepared jail on the trusted side: its descriptors and its control group."""
 
 import os
 import select
@@ -17,7 +17,7 @@ _CHUNK = 1 << 16
 
 
 class Descriptor:
-    """A descriptor that does not block and is closed once, however often that is asked for."""
+    """A non-blocking descriptor; `close` may be called more than once."""
 
     __slots__ = ("number",)
 
@@ -26,11 +26,11 @@ class Descriptor:
         self.number = number
 
     def read_some(self) -> bytes:
-        """Return what is there; empty at the end. For when something is known to be there."""
+        """Return what is available; empty at the end. Call it only if data is available."""
         return os.read(self.number, _CHUNK)
 
     async def read(self) -> bytes:
-        """Return what is there, waiting for it; empty at the end."""
+        """Wait for data and return it; empty at the end."""
         while True:
             try:
                 return self.read_some()
@@ -38,7 +38,7 @@ class Descriptor:
                 await anyio.wait_readable(self.number)
 
     def write_some(self, data: memoryview) -> memoryview:
-        """Write what fits and return the rest; a reader that is gone wants nothing more."""
+        """Write what fits and return the rest; empty if the reader is gone."""
         try:
             while data:
                 data = data[os.write(self.number, data) :]
@@ -56,12 +56,12 @@ class Descriptor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JailOptions:
-    """What a cell has that others do not. Cells ahead of need have nothing of this."""
+    """Options of one jail. Jails from the pool have none."""
 
     layer: str = ""
-    """The key of the packages that appear in it."""
+    """The key of the package layer that is mounted."""
     ports: tuple[int, ...] = ()
-    """Of hosts that it may reach."""
+    """The ports of the allowed hosts."""
 
     def order(self) -> Mapping[str, object]:
         network = {"ports": self.ports} if self.ports else {}
@@ -73,13 +73,13 @@ PLAIN = JailOptions()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Jail:
-    """Jailed, locked in and waiting for its program."""
+    """A confined process that waits for its program."""
 
     slot: str
     pidfd: int
     """Of PID 1."""
     worker: int | None
-    """A pidfd too, where the worker is not a child of PID 1."""
+    """A pidfd too; set if the worker is not a child of PID 1."""
     go: Descriptor
     stdin: Descriptor
     stdout: Descriptor
@@ -87,28 +87,27 @@ class Jail:
     status: Descriptor
     group: ControlGroup
     ending_signal: signal.Signals
-    """What makes PID 1 of the cell take everything else along: the kernel does it on SIGKILL
-    where there is a pid namespace, PID 1 itself on SIGTERM where there is none."""
+    """The signal to PID 1 that ends the whole jail. With a pid namespace, the kernel does this
+    on SIGKILL. Without one, PID 1 does it itself on SIGTERM."""
     pid: int | None = None
-    """The number of PID 1, where `pidfd` is only readable like one."""
+    """The pid of PID 1 where `pidfd` only becomes readable and cannot send signals."""
     outlets: tuple[int, ...] = ()
-    """Our own copies of the ends that the program writes its output to. While we have one, that
-    stream cannot end, and we are not woken for that just before we are told how the program ended.
-    Where the worker is not a child of PID 1, the end of stderr is a hint; see
-    `exit_detection.py`."""
+    """Our copies of the program's writing ends of its output. While they are open, the streams
+    do not end, so the supervisor is not woken just before the exit status arrives. If the
+    worker is not a child of PID 1, the end of stderr is a hint; see `exit_detection.py`."""
 
     own_tasks: int = 1
-    """PID 1, and a thread of it in the Landlock tier: they are no processes of the program."""
+    """PID 1, and its extra thread in the Landlock tier: they do not count as the program's."""
     listeners: tuple[int, ...] = ()
-    """Where the connections of the program end, if its sandbox may reach some hosts."""
+    """Sockets that accept the program's connections, if its sandbox may reach some hosts."""
 
     def kill(self) -> None:
-        """End everything in the cell."""
+        """Kill everything in the jail."""
         with suppress(ProcessLookupError):
             if self.pid is None:
                 signal.pidfd_send_signal(self.pidfd, self.ending_signal)
             elif not _readable(self.pidfd):
-                # It lives, so the number is still its own.
+                # The process lives, so its pid is still valid.
                 os.kill(self.pid, self.ending_signal)
 
     def close(self) -> None:
@@ -120,16 +119,16 @@ class Jail:
             os.close(self.worker)
 
     def alone(self) -> bool:
-        """Whether PID 1 is all that is left, where a control group can tell."""
+        """Whether only PID 1 is left, where a control group can tell."""
         return self.group.processes() == 1
 
     def visible_worker(self) -> int | None:
-        """Return the worker's pid where we can see how it ends before it is gone; else None."""
+        """Return the worker's pid if its exit code is visible before it is gone; else None."""
         pid = None if self.worker is None else _pid_of(self.worker)
         return pid if pid is not None and exit_detection.may_be_seen(pid) else None
 
     def host_pids(self) -> list[int]:
-        """PID 1 of the cell, and the worker if that is not its child, as this process sees them."""
+        """Return the pids, as seen here, of PID 1 and of a worker that is not its child."""
         if self.pid is not None:
             return [self.pid]
         known = (self.pidfd,) if self.worker is None else (self.pidfd, self.worker)
@@ -137,7 +136,7 @@ class Jail:
 
 
 def _readable(descriptor: int) -> bool:
-    # Not `select.select`, which takes no number above 1023.
+    # `select.select` accepts no descriptor above 1023.
     events = select.poll()
     events.register(descriptor, select.POLLIN)
     return bool(events.poll(0))
@@ -154,7 +153,7 @@ def _pid_of(pidfd: int) -> int | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plumbing:
-    """What a cell is connected to: five ends for the process, five for us."""
+    """The pipes of a jail: five ends for the process, five for the supervisor."""
 
     theirs: tuple[int, ...]
     ours: tuple[Descriptor, ...]
@@ -166,11 +165,11 @@ class Plumbing:
 
 
 def lay_pipes() -> Plumbing:
-    """Make go, stdin, stdout, stderr and status, in that order."""
+    """Create go, stdin, stdout, stderr and status, in that order."""
     theirs: list[int] = []
     ours: list[Descriptor] = []
     try:
-        # Not a pipe: an interpreter is sent descriptors on it.
+        # A socket, because an interpreter receives descriptors on it.
         end, far_end = socket.socketpair()
         theirs.append(far_end.detach())
         ours.append(Descriptor(end.detach()))

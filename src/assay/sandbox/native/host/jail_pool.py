@@ -1,7 +1,7 @@
-"""Cells prepared ahead of need, so that an execution starts at once.
+"""Jails prepared ahead of need, so that an execution starts without delay.
 
-When they are used up faster than they can be made, each execution has one made for itself: the
-pool is a head start, never a limit.
+If jails are used faster than they are prepared, each execution gets a new one: the pool is never a
+limit.
 """
 
 import json
@@ -19,7 +19,7 @@ _HOLD_BACK_S: Final = 0.01
 
 
 class JailPool:
-    """Waiting cells of one stage of an engine."""
+    """The prepared jails of one stage of an engine."""
 
     def __init__(self, engine: Engine, stage: int, size: int) -> None:
         self._engine = engine
@@ -30,7 +30,7 @@ class JailPool:
         self._wanted = anyio.Event()
 
     async def keep_filled(self) -> None:
-        """Run for the life of the engine; ends with it."""
+        """Keep the pool filled until the engine closes."""
         if not self.ready:
             with suppress(SandboxUnavailableError):
                 await self._engine.await_stage(self._stage)
@@ -40,26 +40,27 @@ class JailPool:
                 self._wanted = anyio.Event()
                 await self._fill()
                 await self._wanted.wait()
-                # The execution that took a cell is running now; making one would slow it down.
+                # The execution that took a jail is running; preparing another now would slow it
+                # down.
                 await anyio.sleep(_HOLD_BACK_S)
         finally:
             self.empty()
 
     async def _fill(self) -> None:
-        # Whoever needs a cell next will hear why there is none.
+        # The next `take` reports the reason.
         with suppress(SandboxUnavailableError):
             while len(self._waiting) < self._size:
                 self._waiting.append(await self._engine.make_cell(self._stage, ahead=True))
 
     def wake(self) -> None:
-        """Let whoever keeps it filled see that its engine is gone."""
+        """Wake `keep_filled`, so that it sees that the engine is gone."""
         self._wanted.set()
 
     async def take(self) -> Jail:
-        """Return a cell, waiting already or just being made.
+        """Return a prepared jail or create one.
 
         Raises:
-            SandboxUnavailableError: If none can be made. Nothing has started.
+            SandboxUnavailableError: If no jail can be created. Nothing has started.
         """
         if self._waiting:
             cell = self._waiting.popleft()
@@ -74,10 +75,10 @@ class JailPool:
 
 
 async def await_readiness(cell: Jail) -> None:
-    """Wait until the worker of a cell is locked in and waits for its program.
+    """Wait until the worker of a jail is confined and waits for its program.
 
     Raises:
-        SandboxUnavailableError: If it never will. Nothing has started.
+        SandboxUnavailableError: If the worker fails. Nothing has started.
     """
     text = b""
     while not text.endswith(b"\n"):

@@ -1,7 +1,7 @@
-"""Counts the memory of an execution where no control group does: of its processes and files.
+"""Counts the memory of an execution without control groups: its processes and files.
 
-Most of it is what processes have mapped. The rest belongs to them as well: page tables, open files,
-files in a tmpfs, buffers of sockets, and shared memory that they keep without having it mapped.
+Most of it is mapped memory. The rest counts too: page tables, open files, files in a tmpfs, socket
+buffers, and shared memory that processes hold without a mapping.
 """
 
 import os
@@ -17,7 +17,7 @@ _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 _LARGE_PAGE: Final = 2 << 20
 _FEW_FILES: Final = 256
 _PER_OPEN_FILE: Final = 2048
-"""About what the kernel keeps for a socket or half a pipe, without what is in its buffer."""
+"""About the size of the kernel's structures for a socket or half a pipe, without its buffer."""
 _PER_INODE: Final = 1024
 _SHARED_MEMORY: Final = "dev/shm"
 _SHARED_ANONYMOUS: Final = b"/dev/zero (deleted)"
@@ -26,12 +26,12 @@ _LARGE_SHARED_PAGES: Final = Path("/sys/kernel/mm/transparent_hugepage/shmem_ena
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What processes hold, in bytes."""
+    """Memory that processes hold, in bytes."""
 
     own: int = 0
-    """Anonymous memory, page tables, and what open files cost."""
+    """Anonymous memory, page tables and the cost of open files."""
     shared: int = 0
-    """Mapped pages of a tmpfs, and of memory that was made to be shared."""
+    """Mapped pages of a tmpfs and of shared memory."""
 
     def __add__(self, other: "Held") -> "Held":
         return Held(self.own + other.own, self.shared + other.shared)
@@ -42,15 +42,15 @@ class Held:
 
 
 def resident(pid: int) -> Held:
-    """What a process holds, however many others hold it too. Quick, and nobody can hide it."""
+    """Count the memory of a process, shared pages in full. This is fast and cannot be hidden."""
     found = fields_of(f"/proc/{pid}/status", ("RssAnon", "VmPTE", "RssShmem", "FDSize"))
     return Held() if found is None else _counted(found, "RssAnon", "RssShmem")
 
 
 def fair(pid: int) -> Held:
-    """The same, each page divided by the number of processes that hold it.
+    """Count like `resident`, but divide each page by the number of processes that share it.
 
-    A process that hides this from its own user (`PR_SET_DUMPABLE`) pays for every page in full.
+    For a process that hides this from its own user (`PR_SET_DUMPABLE`), every page counts in full.
     """
     shares = fields_of(f"/proc/{pid}/smaps_rollup", ("Pss_Anon", "Pss_Shmem"))
     if shares is None:
@@ -71,7 +71,7 @@ def held_by(pids: Iterable[int], *, fairly: bool = False) -> Held:
 
 
 def fields_of(path: str, names: Sequence[str]) -> dict[str, int] | None:
-    """Numbers of a file by name; None if it may not be read, or there is none any more."""
+    """Read numbers by name from a file; None if it is gone or unreadable."""
     try:
         text = Path(path).read_text()
     except OSError:
@@ -85,7 +85,7 @@ def fields_of(path: str, names: Sequence[str]) -> dict[str, int] | None:
 
 
 class MemoryFiles:
-    """What the files of a sandbox take up that are kept in memory: in its box and in `/dev/shm`."""
+    """The memory of a sandbox's files in a tmpfs: its workspace and `/dev/shm`."""
 
     def __init__(self, workspace: int) -> None:
         self._workspace = workspace
@@ -94,7 +94,7 @@ class MemoryFiles:
         self._devices = {self._box}
 
     def grown_bytes(self, pids: Sequence[int]) -> int:
-        """What was added since the execution began, and all of its own `/dev/shm`."""
+        """Return the growth since the execution began, and all of its own `/dev/shm`."""
         grown = max(0, _used_bytes(os.fstatvfs(self._workspace)) - self._before)
         return grown + self._shared_memory_bytes(pids)
 
@@ -105,7 +105,7 @@ class MemoryFiles:
             try:
                 found, device = os.statvfs(place), os.stat(place).st_dev
             except PermissionError:
-                # It hides from its own user: assume the worst of its files too.
+                # The process hides from its own user: assume that its `/dev/shm` is full.
                 hidden = SHM_BYTES
                 continue
             except OSError:
@@ -115,7 +115,7 @@ class MemoryFiles:
         return hidden
 
     def mapped_bytes(self, pids: Iterable[int]) -> int:
-        """How much of it processes have mapped. Slow: every mapping is looked at."""
+        """Return how much of these files is mapped. Slow: this reads every mapping."""
         return sum(_mapped_bytes(pid, self._devices) for pid in pids)
 
 
@@ -138,11 +138,11 @@ def _mapped_bytes(pid: int, devices: set[int]) -> int:
 
 
 class UnmappedSharedMemory:
-    """Shared memory that lives on although no process has its pages mapped.
+    """Shared memory that exists although no process maps its pages.
 
-    The kernel tells only how much shared memory there is on the whole machine. An execution is
-    charged with what that has grown by if it has shared anonymous memory at all, and at most with
-    as many pages as it has asked for.
+    The kernel shows only the total of shared memory on the machine. An execution is charged with
+    the growth of that total if it has shared anonymous memory, and at most with one page per page
+    fault.
     """
 
     def __init__(self) -> None:
@@ -153,7 +153,7 @@ class UnmappedSharedMemory:
         return max(0, _shared_bytes() - self._before)
 
     def charge(self, pids: Iterable[int], *, unexplained: int, faults: int) -> int:
-        """What of the unexplained growth the processes can have caused."""
+        """Return the part of the unexplained growth that the processes can have caused."""
         possible = min(unexplained, faults * self._page)
         return possible if possible > 0 and any(map(_has_shared_anonymous, pids)) else 0
 

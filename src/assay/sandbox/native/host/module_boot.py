@@ -1,14 +1,14 @@
-"""How a new interpreter comes to one module of this folder, without the package around it.
+"""Starts one module of this package in a new interpreter, without the packages around it.
 
-The package's own `__init__` is for users: it loads what they need, and none of it belongs where
-programs will run. So the packages above this folder are names only.
+The `__init__` of `assay` loads what users need, and none of that belongs in a jail. So the parent
+packages are empty modules.
 """
 
 from pathlib import Path
 from typing import Final
 
 SOURCE: Final = str(Path(__file__).resolve().parents[4])
-"""The folder that holds the package."""
+"""The folder that holds the package `assay`."""
 _BOOT: Final = """
 import sys, types
 source = sys.argv.pop(1)
@@ -21,7 +21,7 @@ main(*sys.argv[1:])
 
 
 def boot(module: str, source: str = SOURCE) -> tuple[str, ...]:
-    """Return arguments of an interpreter that make it call `main` with those that follow them.
+    """Return the interpreter arguments that call `main` of a module with the arguments after them.
 
     `source` is the folder that holds the package, as that interpreter sees it.
     """

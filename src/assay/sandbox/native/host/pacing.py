@@ -9,20 +9,20 @@ from typing import Final
 READ_EVERY_S: Final = 0.004
 """The mean time between two small reads of one stream."""
 READS_AHEAD: Final = 16
-"""How many small reads may follow each other without a pause, as after a time without output."""
+"""The number of small reads in a row without a pause, as after a time without output."""
 LARGE_BYTES: Final = 4096
-"""A read of this size is worth its cost and needs no pause."""
+"""The size from which a read needs no pause."""
 
 
 class Pace:
-    """The small reads of one stream."""
+    """The rate limit for small reads of one stream."""
 
     def __init__(self) -> None:
         self._ahead = float(READS_AHEAD)
         self._last = 0.0
 
     def pause_s(self, size: int, now: float) -> float:
-        """Return how long to leave the stream alone after a read of `size` bytes."""
+        """Return how long to pause a stream after a read of `size` bytes."""
         if size >= LARGE_BYTES:
             return 0.0
         earned = (now - self._last) / READ_EVERY_S

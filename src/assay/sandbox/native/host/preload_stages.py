@@ -1,4 +1,4 @@
-"""Which zygote suits a program: the smallest that has imported what the program will import."""
+"""Chooses the zygote for a program: the smallest that has imported the program's modules."""
 
 import re
 import sys
@@ -16,25 +16,25 @@ _IMPORT: Final = re.compile(
 
 
 def installed_stages(stages: Stages) -> tuple[tuple[str, ...], ...]:
-    """Leave out what this interpreter does not have, and stages that are empty without it."""
+    """Leave out modules that this interpreter does not have, and stages that are then empty."""
     present = (tuple(name for name in stage if find_spec(_top(name))) for stage in stages)
     return tuple(stage for stage in present if stage)
 
 
 def suitable_stage(program: Program, stages: Stages) -> int:
-    """Return 0 for the bare zygote, n for the one that has imported the first n stages.
+    """Return 0 for the bare zygote, n for the zygote that has imported the first n stages.
 
-    A guess from the text, and only ever a guess about speed: whatever a program imports that its
-    zygote has not, it imports from disk.
+    This is a guess from the text, and it affects only speed: the program itself imports the modules
+    that its zygote has not imported.
     """
     if isinstance(program, Command):
         return 0
     homes = {_top(name): number for number, stage in enumerate(stages, 1) for name in stage}
     if b"pyarrow" in program.source and "pyarrow" not in homes:
-        # The pandas of a zygote was imported without it, and so has no types of Arrow.
+        # The zygote imported pandas without pyarrow, so that pandas has no Arrow types.
         return 0
     needed = _imported(program.source) - sys.stdlib_module_names
-    # Something we do not know, a file of the workspace perhaps, may import anything in turn.
+    # An unknown module, such as a file of the workspace, may import any other.
     return max((homes.get(name, len(stages)) for name in needed), default=0)
 
 
@@ -51,5 +51,5 @@ def _top(name: str) -> str:
 
 
 def needed_stages(program: Program, stages: Stages) -> tuple[tuple[str, ...], ...]:
-    """Leave out the stages that would be imported for nothing when one program is all there is."""
+    """Leave out the stages that one given program does not need."""
     return tuple(tuple(stage) for stage in stages[: suitable_stage(program, stages)])

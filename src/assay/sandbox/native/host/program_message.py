@@ -1,4 +1,4 @@
-"""A program as the bytes a waiting worker reads: one line of JSON, then the source, if any."""
+"""Encodes a program for a waiting worker: one line of JSON, then the source, if any."""
 
 import json
 import math
@@ -14,18 +14,18 @@ _MEGABYTE: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JailPaths:
-    """What a sandbox adds to its programs: where they work, and who keeps their limits."""
+    """Paths of a jail, and which component enforces its limits."""
 
     workspace: str
     temporary: str
     writable: tuple[str, ...] = ()
-    """Landlock tier: the folders of the box."""
+    """Landlock tier: the writable folders and devices of the sandbox."""
     packages: str = ""
-    """The folder of the packages that the sandbox was given."""
+    """The folder of the sandbox's packages."""
     groups_enforce: bool
-    """Whether control groups keep memory and processes; otherwise the watch does."""
+    """Whether control groups limit memory and processes; otherwise the usage monitor does."""
     processes_elsewhere: int = 0
-    """Landlock tier: processes outside the sandbox that count as the same user's."""
+    """Landlock tier: processes of the same user outside of the sandbox."""
 
 
 def encode_request(program: Program, limits: Limits, setting: JailPaths) -> bytes:
@@ -44,7 +44,7 @@ def encode_request(program: Program, limits: Limits, setting: JailPaths) -> byte
 
 
 def encode_opening(limits: Limits, setting: JailPaths) -> bytes:
-    """Ask for an interpreter in place of a program; how it begins tells a worker so."""
+    """Encode the request for an interpreter; a worker recognizes it by its first bytes."""
     header: dict[str, Any] = {
         "kind": "interpreter",
         "cwd": "",
@@ -62,23 +62,23 @@ def encode_opening(limits: Limits, setting: JailPaths) -> bytes:
 
 
 def _packages(setting: JailPaths) -> dict[str, Any]:
-    # Part of the jail's root already, where there is one.
+    # A jail with its own root contains the packages already.
     readable = [setting.packages] if setting.packages and setting.writable else []
     return {"packages": setting.packages, "readable": readable}
 
 
 def _line(header: dict[str, Any]) -> bytes:
-    # ASCII-only JSON keeps surrogates, so names that are not UTF-8 arrive as they are.
+    # ASCII-only JSON keeps surrogates, so names that are not UTF-8 arrive unchanged.
     return json.dumps(header).encode() + b"\n"
 
 
 def _rlimits(limits: Limits, setting: JailPaths) -> dict[str, int]:
-    """Backstops per process; the totals are kept by control groups or the watch."""
+    """Return fallback limits per process; control groups or the usage monitor keep the totals."""
     rlimits = {
         "RLIMIT_CPU": math.ceil(limits.cpu_s) + 1,
         "RLIMIT_NOFILE": limits.open_files,
         "RLIMIT_NPROC": _process_backstop(limits, setting),
-        # Above the size of the workspace, so that a full disk is what a program sees.
+        # Above the size of the workspace, so that the program sees a full disk first.
         "RLIMIT_FSIZE": limits.disk_mb * _MEGABYTE * 2,
         "RLIMIT_MEMLOCK": 1 << 16,
         "RLIMIT_MSGQUEUE": 1 << 16,
@@ -91,10 +91,10 @@ def _rlimits(limits: Limits, setting: JailPaths) -> dict[str, int]:
 
 def _process_backstop(limits: Limits, setting: JailPaths) -> int:
     if setting.writable:
-        # Counted per user here, not per sandbox, and others of that user come and go.
+        # The kernel counts per user, not per sandbox, and that user's other processes vary.
         return setting.processes_elsewhere + limits.processes + _SPARE_PROCESSES
     if setting.groups_enforce:
-        # The group refuses first, and unlike this limit it tells us.
+        # The control group refuses first, and unlike this limit it counts the refusals.
         return limits.processes + _SPARE_PROCESSES
     # PID 1 of the execution counts too.
     return limits.processes + 1

@@ -1,4 +1,4 @@
-"""Makes what a sandbox was given ready for its cells: packages and a way to some hosts."""
+"""Prepares a sandbox's package layer and its egress policy."""
 
 import os
 import shutil
@@ -26,7 +26,7 @@ from assay.sandbox.packages.target import Target, own_target
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provisioning:
-    """What one sandbox has beside its workspace."""
+    """The packages and egress policy of one sandbox."""
 
     fit: JailOptions = PLAIN
     packages: str = ""
@@ -38,7 +38,7 @@ NOTHING = Provisioning()
 
 
 class Layers(Protocol):
-    """Where layers of packages come from; see `assay.sandbox.packages.store.PackageStore`."""
+    """The source of package layers; see `assay.sandbox.packages.store.PackageStore`."""
 
     @property
     def layers_folder(self) -> Path: ...
@@ -51,7 +51,7 @@ class Layers(Protocol):
 
 
 class Outfitter:
-    """Fits sandboxes out; one for each backend."""
+    """Provisions the sandboxes of one backend."""
 
     def __init__(self, store: Layers, outside: DialerFactory, stages: Stages) -> None:
         self._store = store
@@ -63,7 +63,7 @@ class Outfitter:
         return own_target(module for stage in self._stages for module in stage)
 
     def layers_folder(self) -> Path | None:
-        """Where layers are and will be; None if there is no place for them here."""
+        """Return the folder of the package layers; None if this machine has no place for them."""
         try:
             self._store.make_folders()
         except UsageError:
@@ -74,11 +74,11 @@ class Outfitter:
     async def fit_out(
         self, equipment: SandboxSpec, running: RunningEngine
     ) -> AsyncGenerator[Provisioning]:
-        """Have everything ready for as long as a sandbox is open.
+        """Provide packages and network access while a sandbox is open.
 
         Raises:
-            PackageError: If a package cannot be had.
-            UsageError: If that cannot be given here.
+            PackageError: If a package cannot be installed.
+            UsageError: If this backend cannot provide what was requested.
             MissingExtraError: If uv is needed and not installed.
         """
         if equipment == DEFAULT_SPEC:
@@ -108,12 +108,12 @@ class Outfitter:
 
 
 async def _place(layer: Layer, running: RunningEngine) -> str:
-    """Return where programs find a layer, having put it there if need be."""
+    """Return the path of a layer as programs see it; copy the layer there if necessary."""
     if running.tier == "namespaces":
         return PACKAGES
     if running.box_owner is None or running.tier == "contained":
         return str(layer.folder)
-    # Programs run as somebody who cannot enter the folder of the user, so they get a copy.
+    # Programs run as another uid that cannot enter the user's folder, so they get a copy.
     place = running.scratch.parent / "layers" / layer.key
     await to_thread.run_sync(_copy, layer.folder, place)
     return str(place)

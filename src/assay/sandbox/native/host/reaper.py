@@ -1,6 +1,6 @@
-"""Cells that were told to end: each is given back when its last process is gone, many at a time.
+"""Releases the resources of killed jails after their last process is dead, in batches.
 
-Nobody waits for this. Done in rounds, it takes one waking instead of one for each cell.
+No caller waits for this. A batch needs one wakeup instead of one per jail.
 """
 
 import select
@@ -16,7 +16,7 @@ _MOST_AT_ONCE: Final = 100
 
 
 class Reaper:
-    """Cells between their kill and their burial."""
+    """Killed jails whose resources are not released yet."""
 
     def __init__(self) -> None:
         self._cells: list[Jail] = []
@@ -24,7 +24,7 @@ class Reaper:
         self._given_up = False
 
     def add(self, cell: Jail) -> None:
-        """Have a cell given back: at its end, or at once if nobody waits for that any more."""
+        """Release a jail after its death, or immediately if the reaper has closed."""
         if self._given_up:
             _bury(cell)
             return
@@ -32,11 +32,11 @@ class Reaper:
         self._wanted.set()
 
     def wake(self) -> None:
-        """Let whoever waits for a cell to bury look around."""
+        """Wake `bury_some`."""
         self._wanted.set()
 
     async def bury_some(self) -> list[str]:
-        """Wait until there is something to do, then give back what is dead; returns the slots."""
+        """Wait for killed jails, release the dead ones, and return their slots."""
         if not self._cells:
             self._wanted = anyio.Event()
             await self._wanted.wait()
@@ -58,7 +58,7 @@ class Reaper:
         error: BaseException | None,
         frames: TracebackType | None,
     ) -> None:
-        """Give everything back, dead or dying: whoever keeps the cells is going too."""
+        """Release all jails, dead or not: the engine is closing."""
         self._given_up = True
         for cell in self._cells:
             _bury(cell)

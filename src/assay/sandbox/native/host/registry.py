@@ -1,8 +1,7 @@
-"""Which engines run on this machine, written down so that a crash can be cleaned up after.
+"""Records which engines run on this machine, so that Assay can clean up after a crash.
 
-One folder per engine, named after its owner and never there without its record. The warden removes
-it as its last act; one whose owner is gone has lost its warden too, and `clean` does the warden's
-work.
+Each engine has one folder, named after its owner, which never exists without its record. The
+launcher removes it last. If the owner is gone, the launcher is gone too, and `clean` does its work.
 """
 
 import json
@@ -24,16 +23,16 @@ from assay.sandbox.native.kernel.rmtree import remove_tree
 
 _RECORD: Final = "engine.json"
 _NAME: Final = re.compile(r"(\d+)-[0-9a-f]+")
-"""Process and a random number, see `start.py`."""
+"""The owner's pid and a random number, see `start.py`."""
 _DRAFT: Final = re.compile(r"\.(\d+)-[0-9a-f]+\.(\d+)")
-"""The same, and when the process started; only until the record is in it."""
+"""The same, and the owner's start time; used until the record is written."""
 _START_TIME_FIELD: Final = 19
 _DEATH_WITHIN_MS: Final = 5000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessMark:
-    """A process, told apart from a later one with the same number."""
+    """A process, identified by pid and start time, since pids are reused."""
 
     pid: int
     started: int
@@ -53,24 +52,24 @@ class EngineRecord:
     since: float
     """Seconds since the epoch."""
     remove: tuple[str, ...]
-    """Cgroup folders and directories that go with it."""
+    """Cgroup folders and directories to remove with it."""
 
     @property
     def orphaned(self) -> bool:
         return not self.owner.alive
 
     def processes(self) -> int:
-        """How many processes the engine has, its warden included."""
+        """Count the processes of the engine, including its launcher."""
         if self.warden is None or not self.warden.alive:
             return 0
         return len(usage_monitor.process_tree(self.warden.pid))
 
 
 def enter(runtime_dir: Path, record: EngineRecord) -> Path:
-    """Make an engine's folder, its record in it, below a runtime folder that is ours alone.
+    """Create an engine's folder with its record, below a runtime folder that only this user owns.
 
     Raises:
-        UsageError: If the runtime folder belongs to somebody else or others can write to it.
+        UsageError: If the runtime folder belongs to another user, or others can write to it.
     """
     with suppress(OSError):
         runtime_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -82,12 +81,12 @@ def enter(runtime_dir: Path, record: EngineRecord) -> Path:
     draft = runtime_dir / f".{record.engine}.{record.owner.started}"
     draft.mkdir(mode=0o755)
     write_record(draft, record)
-    # In one step: whoever sees the folder knows whose it is, and that it is not yet to be removed.
+    # Atomic: a process that sees the folder also sees its owner, and does not remove it early.
     return draft.rename(runtime_dir / record.engine)
 
 
 def _is_ours_alone(folder: Path) -> bool:
-    """Anyone could have made a folder of this name in a shared place before us."""
+    """Check the owner and mode: another user could have created the folder first."""
     try:
         found = folder.lstat()
     except OSError:
@@ -111,7 +110,7 @@ def mark(pid: int) -> ProcessMark:
 
 
 def start_time(pid: int) -> int | None:
-    """When a process started, in the kernel's ticks; None if it is gone or only waits to be."""
+    """Return when a process started, in clock ticks; None if it is gone or a zombie."""
     with suppress(OSError):
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return None if fields[0] in {"Z", "X"} else int(fields[_START_TIME_FIELD])
@@ -119,7 +118,7 @@ def start_time(pid: int) -> int | None:
 
 
 def read_records(runtime_dir: Path) -> tuple[EngineRecord, ...]:
-    """Every engine of this user, oldest first, with what is left of some that have no record."""
+    """Return every engine of this user, oldest first, including some that lost their record."""
     if not _is_ours_alone(runtime_dir):
         return ()
     records = (_record_of(folder) for folder in runtime_dir.iterdir())
@@ -135,7 +134,7 @@ def _record_of(folder: Path) -> EngineRecord | None:
 
 
 def _record_by_name(folder: Path) -> EngineRecord | None:
-    """What can be said of a folder without a record that can be read; None if it is not ours."""
+    """Derive a record from a folder's name; None if the folder is not an engine's."""
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode):
         return None
@@ -144,7 +143,7 @@ def _record_by_name(folder: Path) -> EngineRecord | None:
         if owner.alive:
             return None
     elif name := _NAME.fullmatch(folder.name):
-        # Something has taken the record away. While anyone has the number, it may be the owner.
+        # The record is gone. While a process has this pid, it may be the owner.
         owner = mark(int(name[1]))
     else:
         return None
@@ -172,12 +171,12 @@ def _read(path: Path) -> EngineRecord:
 
 
 def clean(runtime_dir: Path, record: EngineRecord) -> None:
-    """End what an orphaned engine left running and remove what it left lying about."""
+    """Kill the processes of an orphaned engine and remove its files."""
     if record.warden is not None and record.warden.alive:
         with suppress(ProcessLookupError):
             os.kill(record.warden.pid, signal.SIGKILL)
         _await_death(record.warden)
-    # By name too: a crash may have come before the groups were written down.
+    # By name too: the crash may have come before the record listed the groups.
     remove_all((*record.remove, *cgroups.folders_of(record.engine)))
     remove_tree(str(runtime_dir / record.engine))
 

@@ -1,4 +1,4 @@
-"""Orders to the keeper of an interpreter: sent in turn, and nobody waits for them."""
+"""Requests to the kernel manager of an interpreter: sent in order, without waiting."""
 
 import os
 import socket
@@ -10,7 +10,7 @@ from assay.sandbox.native.host.jail import Descriptor, close_all
 
 
 class Orders:
-    """What is to be sent to one keeper. A keeper that is gone wants nothing more."""
+    """The send queue to one kernel manager. If the kernel manager is gone, requests are dropped."""
 
     def __init__(self, go: Descriptor) -> None:
         self._end = socket.socket(fileno=os.dup(go.number))
@@ -22,19 +22,19 @@ class Orders:
         return bool(self._waiting)
 
     def put(self, order: Mapping[str, object], descriptors: Sequence[int] = ()) -> None:
-        """Send it now as far as it fits; `send_more` sends the rest.
+        """Send as much as fits now; `send_more` sends the rest.
 
-        Descriptors go as copies: whoever gives them may close them, and have the numbers given to
-        something else, while the order still waits.
+        Descriptors are copied, so that the caller may close them, and their numbers may be reused,
+        while the request still waits.
 
         Raises:
-            OSError: If there are no descriptors left to copy them to.
+            OSError: If there are too few descriptors for the copies.
         """
         self._waiting.append((memoryview(messages.encode(order)), _copies(descriptors)))
         self.send_more()
 
     def send_more(self) -> None:
-        """Send what is left, as far as it fits."""
+        """Send the rest, as far as it fits."""
         while self._waiting:
             data, copies = self._waiting[0]
             try:
@@ -45,7 +45,7 @@ class Orders:
                 self._forget()
                 return
             self._waiting.popleft()
-            # They go with the first byte.
+            # Descriptors travel with the first byte.
             close_all(copies)
             if sent < len(data):
                 self._waiting.appendleft((data[sent:], []))

@@ -1,4 +1,4 @@
-"""Turns what PID 1, the kernel's counters and our own kills say into one honest result."""
+"""Combines the reports of PID 1, the kernel's counters and our own kills into one result."""
 
 import os
 import signal
@@ -28,7 +28,7 @@ _LIMIT_OF: Final[dict[Reason, LimitName]] = {
 }
 _REASON_OF: Final = {name: reason for reason, name in _LIMIT_OF.items()}
 _FATAL: Final[tuple[LimitName, ...]] = ("memory_mb", "cpu_s", "processes", "disk_mb")
-"""Limits that explain a failure when they were hit, the likeliest cause first."""
+"""Limits that explain a failure if they were hit, the likeliest cause first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,10 +45,10 @@ class ResultInputs:
 
 
 def conclude(evidence: ResultInputs) -> ExecutionResult:
-    """Decide how it ended.
+    """Build the result of an execution.
 
     Raises:
-        SandboxUnavailableError: If the cell died and neither we nor a limit had a hand in it.
+        SandboxUnavailableError: If the jail died, but neither Assay nor a limit killed it.
     """
     ending = evidence.ending
     exit_code, signal_number = _exit_of(evidence)
@@ -76,7 +76,7 @@ def conclude(evidence: ResultInputs) -> ExecutionResult:
 
 
 def _exit_of(evidence: ResultInputs) -> tuple[int | None, int | None]:
-    """Exit code or signal of the program; the signal is ours when we ended the whole cell."""
+    """Return exit code or signal of the program; SIGKILL if the whole jail was killed."""
     report = evidence.ending.report
     if "setup_failed" in report:
         raise SandboxUnavailableError(
@@ -106,7 +106,7 @@ def _limits_hit(evidence: ResultInputs, signal_number: int | None) -> tuple[Limi
     facts: tuple[tuple[LimitName, bool], ...] = (
         ("wall_s", killed is Reason.TIMED_OUT),
         ("memory_mb", killed is Reason.OUT_OF_MEMORY or usage.oom_kills > 0),
-        # SIGXCPU by itself is no evidence: a program can send it to itself.
+        # SIGXCPU alone is no evidence: a program can send it to itself.
         ("cpu_s", killed is Reason.CPU_TIME or over_cpu),
         ("processes", usage.refused_forks > 0 or ending.sample.processes >= limits.processes),
         ("disk_mb", killed is Reason.DISK_FULL or evidence.disk_full),

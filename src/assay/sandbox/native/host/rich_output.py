@@ -1,4 +1,4 @@
-"""Reads what a cell says it shows. Everything in it may be a lie, and none of it can do harm."""
+"""Decodes the rich output of a cell. The data is untrusted."""
 
 import json
 import re
@@ -28,20 +28,20 @@ MOST_BYTES: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answers:
-    """What came of a cell besides its streams."""
+    """The result of a cell apart from its streams."""
 
     outputs: tuple[RichOutput, ...] = ()
     error: CellError | None = None
     complaint: str = ""
-    """What was wrong with the rest of it; empty when all could be read."""
+    """Why decoding stopped; empty if everything was decoded."""
 
 
-class _Unreadable(Exception):  # noqa: N818 - ends the reading, and is no error of ours
+class _Unreadable(Exception):  # noqa: N818 - stops the decoding and never leaves this module
     pass
 
 
 def decode_answers(data: bytes) -> Answers:
-    """Take what can be understood, up to the first frame that cannot."""
+    """Decode frames up to the first invalid one."""
     outputs: list[RichOutput] = []
     error: CellError | None = None
     complaint = ""
@@ -57,9 +57,9 @@ def decode_answers(data: bytes) -> Answers:
 
 
 def _frames(data: bytes) -> Iterator[tuple[dict[str, Any], memoryview]]:
-    """Give each header with the bytes of its forms."""
+    """Yield each header with the bytes of its forms."""
     rest = memoryview(data)
-    # Besides what is shown: the exception, and the word on what was left out.
+    # Two more frames: the exception, and the note about omitted output.
     for _ in range(MOST_SHOWN + 2):
         if not rest:
             return

@@ -1,4 +1,4 @@
-"""One native sandbox: a box for its files, a fresh cell for each execution."""
+"""One native sandbox: a workspace for its files, a new jail for each execution."""
 
 import os
 import time
@@ -54,7 +54,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineState:
-    """What all sandboxes of one engine share."""
+    """State that all sandboxes of one engine share."""
 
     running: RunningEngine
     pools: tuple[JailPool, ...]
@@ -75,7 +75,7 @@ def _limit(cell: Jail, limits: Limits) -> None:
 
 
 def places_of(tier: Tier, folder: Path | None) -> tuple[Path, ...]:
-    """Where the files of a sandbox are, if nothing but us keeps them within their limit."""
+    """Return the folders whose size the supervisor limits, if no file system does."""
     if tier == "contained":
         return Path(WORKSPACE), Path(TEMPORARY), Path("/dev/shm")  # noqa: S108 - of the container
     return () if folder is None else (folder,)
@@ -150,7 +150,7 @@ class NativeSandbox:
 
     @contextmanager
     def _tracked(self, execution: Supervision | CellRun) -> Generator[None]:
-        """Have an execution ended by `cancel` and `close`."""
+        """Register an execution, so that `cancel` and `close` end it."""
         self._running.add(execution)
         self._be_busy()
         try:
@@ -160,7 +160,7 @@ class NativeSandbox:
             self._say_if_idle()
 
     async def _in_a_thread(self, operate: Callable[[], _T]) -> _T:
-        """Work on files. It may have to wait for its turn; until then the workspace is kept."""
+        """Run a file operation in a thread; `close` waits for it."""
         self._check_open()
         self._file_operations += 1
         self._be_busy()
@@ -184,12 +184,12 @@ class NativeSandbox:
         return replace(self.limits, wall_s=program.timeout_s)
 
     async def _prepare(self, stage: int, limits: Limits) -> Jail:
-        """Take a cell of a stage, or of the largest below it that is ready."""
+        """Take a jail of a stage, or of the highest ready stage below it."""
         self._check_open()
         cell = await self._take_cell(stage)
         try:
             _limit(cell, limits)
-            # A cell that is just being made goes on meanwhile.
+            # A jail that is still being prepared continues meanwhile.
             await self._engine.bind(self._box, cell)
             await await_readiness(cell)
             self._check_open()
@@ -203,7 +203,7 @@ class NativeSandbox:
         stage = max(number for number in range(wanted + 1) if pools[number].ready)
         if self._fitting is NOTHING:
             return await pools[stage].take()
-        # Those that wait ready have neither packages nor a network.
+        # Jails from the pool have neither packages nor a network.
         return await self._engine.make_cell(stage, ahead=False, fit=self._fitting.fit)
 
     def _watch(self, cell: Jail, limits: Limits) -> Watch:
@@ -308,7 +308,7 @@ class NativeSandbox:
             supervision.kill(Reason.CANCELLED)
 
     async def close(self) -> None:
-        """End what runs, then give up the workspace."""
+        """End all executions, then release the workspace."""
         self._open = False
         while self._running or self._file_operations:
             await self.cancel()

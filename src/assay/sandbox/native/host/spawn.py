@@ -1,4 +1,4 @@
-"""Starts a zygote behind its warden: nothing of this process goes along but a few descriptors."""
+"""Starts the launcher of an engine; it inherits nothing of this process but a few descriptors."""
 
 import os
 import socket
@@ -16,10 +16,10 @@ from assay.sandbox.native.kernel.cgroups import ControlGroups
 
 
 async def start_engine(plan: JailPlan, groups: ControlGroups) -> Engine:
-    """Start a warden and wait until its first zygote serves; further stages follow by themselves.
+    """Start a launcher and wait for its first zygote; later stages start on their own.
 
     Raises:
-        IsolationUnavailableError: If the kernel does not let us build the jail.
+        IsolationUnavailableError: If the kernel refuses to build the jail.
     """
     complaints = _memory_file("assay-complaints", b"")
     try:

@@ -1,4 +1,4 @@
-"""Prepares everything one engine needs before it starts: jail plan, control groups, record."""
+"""Prepares and starts one engine: jail plan, control groups and record."""
 
 import os
 import secrets
@@ -23,47 +23,47 @@ from assay.sandbox.native.kernel.cgroups import ControlGroups, open_groups
 _FIRST_SANDBOX_ID: Final = 1_600_000_000
 _SANDBOX_IDS: Final = 1 << 16
 _SAFE_LANDLOCK: Final = 6
-"""From here on a program cannot send signals to processes outside its own domain."""
+"""The first Landlock ABI in which a program cannot signal processes outside its own domain."""
 _DEVICES: Final = ("null", "zero", "full", "random", "urandom")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningEngine:
-    """A started engine and what its sandboxes must know about it."""
+    """A started engine and the facts that its sandboxes need."""
 
     engine: Engine
     tier: Tier
     isolation: Isolation
     groups: ControlGroups
     box_owner: int | None
-    """The uid that owns the files of boxes, when it is not our own."""
+    """The uid that owns the files of workspaces, if it is not our own."""
     scratch: Path
-    """Where the boxes are in the Landlock tier."""
+    """The folder of the workspaces in the Landlock tier."""
     record: registry.EngineRecord
-    """What to clean up, should the warden not come to it."""
+    """What to clean up if the launcher cannot."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IsolationChoice:
-    """Which ways of isolating may be tried."""
+    """Which isolation mechanisms may be tried."""
 
     least: Isolation
     namespaces: bool
     alone_as: int | None
-    """The uid of programs, where a container holds this engine for one sandbox and nothing else."""
+    """The uid of programs if this engine runs in a container that holds one sandbox only."""
     layers: Path | None
-    """Where layers of packages are and will be; None if there is no place for them."""
+    """The folder of the package layers; None if there is no place for them."""
 
 
 async def start_best(
     layout: Layout, stages: Stages, runtime_dir: Path, choice: IsolationChoice
 ) -> RunningEngine:
-    """Start an engine with namespaces, or with Landlock where the kernel refuses and that will do.
+    """Start an engine with namespaces, or with Landlock if namespaces fail and that is enough.
 
-    Alone in a container, there is a third way for a kernel that has neither.
+    In a container that holds one sandbox only, a third tier works on kernels that support neither.
 
     Raises:
-        IsolationUnavailableError: If this machine cannot isolate as asked.
+        IsolationUnavailableError: If this machine cannot isolate as requested.
     """
     refusal = IsolationUnavailableError("namespaces are switched off in the settings")
     if choice.namespaces:
@@ -146,7 +146,7 @@ def _make_scratch(folder: Path, owner: int | None, tier: Tier) -> Path:
                 f"root may not hand files to another user here: {error.strerror}",
                 hint="run as an ordinary user",
             ) from error
-        # Passed through on the way to the boxes, readable by nobody else.
+        # Other users may pass through to the workspaces, but cannot list the folder.
         folder.parent.chmod(0o711)
     return scratch
 

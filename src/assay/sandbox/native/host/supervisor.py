@@ -1,4 +1,4 @@
-"""Follows one execution from its first byte to the death of its last process."""
+"""Supervises one execution from its first byte to the death of its last process."""
 
 import json
 import math
@@ -30,15 +30,15 @@ _LOOK_EVERY_S: Final = 0.025
 _LARGEST_STATUS: Final = 4096
 _WORKER_AND_PID1: Final = 2
 _LOOKS: Final = 12
-"""A fifth of a millisecond; waiting for the next event would take far longer."""
+"""About 0.2 milliseconds; waiting for the next event would take far longer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RawResult:
-    """What is known once everything is dead; nothing in it comes from the program itself."""
+    """Raw facts about a finished execution; none of them come from the program itself."""
 
     report: dict[str, Any]
-    """What PID 1, or the worker before the program, had to say; empty if neither came to it."""
+    """The report of PID 1, or of the worker before the program started; may be empty."""
     killed_for: Reason | None
     stdout: Capture
     stderr: Capture
@@ -47,7 +47,7 @@ class RawResult:
 
 
 class Supervision:
-    """One execution under way. `run` once; `kill` at any time."""
+    """One running execution. Call `run` once; call `kill` at any time."""
 
     def __init__(self, cell: Jail, limits: Limits, watch: Watch, on_output: OnOutput) -> None:
         self._cell = cell
@@ -67,7 +67,7 @@ class Supervision:
         }
         self._paces: dict[Stream, Pace] = {"stdout": Pace(), "stderr": Pace()}
         self._resume: dict[Stream, float] = {}
-        """When to read the streams again that are left alone for a moment."""
+        """When to resume reading each paused stream."""
         self._over = False
         self._handlers: dict[int, Callable[[], object]] = {}
         self._events: select.epoll
@@ -79,7 +79,7 @@ class Supervision:
         self._cell.kill()
 
     async def run(self, request: bytes, stdin: bytes) -> RawResult:
-        """Hand over the program and stay until nothing of it is left."""
+        """Send the program and wait until none of its processes remain."""
         started = time.perf_counter()
         try:
             await self._follow(request, stdin)
@@ -98,7 +98,7 @@ class Supervision:
         )
 
     async def _follow(self, request: bytes, stdin: bytes) -> None:
-        """Wait for everything at once, in one task: small programs spend their time here."""
+        """Wait for all events in one task: small programs spend most of their time here."""
         with closing(_new_epoll()) as events:
             self._events = events
             self._feed(self._cell.go, memoryview(request))
@@ -115,7 +115,7 @@ class Supervision:
                     self._handlers[number]()
                 self._resume_reading()
                 self._look_after()
-        # Everybody who could have written is dead, so what is not there by now never will be.
+        # All writers are dead, so all remaining output is in the pipes already.
         self._drain()
 
     def _on(self, number: int, handle: Callable[[], object], event: int = select.EPOLLIN) -> None:
@@ -127,7 +127,7 @@ class Supervision:
         self._events.unregister(number)
 
     def _feed(self, pipe: Descriptor, data: memoryview) -> None:
-        """Write what fits, the rest when there is room again, and then close."""
+        """Write what fits; write the rest when there is room, then close the pipe."""
         number = pipe.number
         rest = pipe.write_some(data)
         if number in self._handlers:
@@ -138,9 +138,9 @@ class Supervision:
             pipe.close()
 
     def _hear(self, stream: Stream) -> None:
-        """Take what is there. If stderr ends, that is the hint of a worker that leaves.
+        """Read what is available. The end of stderr is the worker's hint that it exits.
 
-        After many small pieces the stream is left alone for a moment, so that the next is larger.
+        After many small pieces, reading pauses, so that the next piece is larger.
         """
         number = self._streams[stream][0].number
         size = self._pump(stream)
@@ -162,23 +162,23 @@ class Supervision:
                 self._on(self._streams[stream][0].number, partial(self._hear, stream))
 
     def _look_for_the_end(self) -> None:
-        """Look whether the worker leaves; it is a few steps behind its hint, so more than once."""
+        """Check several times whether the worker exits: it closes stderr slightly earlier."""
         if self._watch_worker is None:
             return
         ended = None
         for _ in range(_LOOKS):
-            # It may be waiting for the very processor that its hint has given to us.
+            # Yield: the worker may be waiting for this processor.
             os.sched_yield()
             ended = exit_detection.wait_status(self._watch_worker)
             if ended is not None:
                 break
-        # Whoever has forked leaves it to the end of all processes.
+        # A program with more processes ends when all of them are dead.
         if ended is not None and self._cell.group.processes() == _WORKER_AND_PID1:
             self._report |= {"ended": ended}
             self._over = True
 
     def _read_status(self) -> None:
-        """Collect what PID 1 has to say; stay for the end of its cell if it was not alone in it."""
+        """Read the report of PID 1; if other processes are left, kill them and wait for the end."""
         piece = self._cell.status.read_some()
         *lines, self._status = (self._status + piece).split(b"\n")
         for line in lines:
@@ -186,7 +186,7 @@ class Supervision:
         if piece and "ended" not in self._report and len(self._status) < _LARGEST_STATUS:
             return
         self._off(self._cell.status.number)
-        # PID 1 says whether it was alone in the end, unless the worker was not its child.
+        # PID 1 reports whether other processes are left, unless the worker was not its child.
         if self._report["alone"] if "alone" in self._report else self._cell.alone():
             self._over = True
         else:
@@ -197,7 +197,7 @@ class Supervision:
         self._over = True
 
     def _pump(self, stream: Stream) -> int:
-        """Take what is there, and return how much it was; 0 at the end."""
+        """Read what is available and return its size; 0 at the end."""
         source, capture = self._streams[stream]
         data = source.read_some()
         if not data:
@@ -221,7 +221,7 @@ class Supervision:
         return max(0.0, due - time.monotonic())
 
     def _look_after(self) -> None:
-        """Enforce what the kernel does not: wall time, total processor time, sometimes memory."""
+        """Enforce the limits that the kernel does not: wall time, CPU time, sometimes memory."""
         now = time.monotonic()
         if self._killed_for is not None or now < min(self._next_look, self._deadline):
             return
@@ -245,7 +245,7 @@ def _new_epoll() -> select.epoll:
 
 
 def passed_limit(sample: Usage, limits: Limits) -> Reason | None:
-    """Which limit is passed that no kernel keeps; None if none is."""
+    """Return the first exceeded limit that the kernel does not enforce; None if there is none."""
     if sample.memory_bytes > limits.memory_mb << 20:
         return Reason.OUT_OF_MEMORY
     if sample.cpu_s > limits.cpu_s:

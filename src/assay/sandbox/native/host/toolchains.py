@@ -1,7 +1,7 @@
-"""Finds compilers and runtimes that live outside `/usr`, so that a jail can offer them too.
+"""Finds compilers and runtimes outside `/usr` that a jail can provide.
 
-Only a folder that is recognisably one distribution and nothing else is offered: a `node` in a
-person's `~/.local` would bring that person's files along.
+A folder is used only if it is recognizably one distribution and nothing else: a `node` in a
+person's `~/.local` would expose that person's files.
 """
 
 import tomllib
@@ -21,7 +21,7 @@ class Toolchain:
 
 
 _MARKERS: Final[tuple[tuple[str, str, str], ...]] = (
-    # name, program, a path that only the top of such a distribution has
+    # name, program, a path that exists only at the root of such a distribution
     ("node", "node", "include/node/node_version.h"),
     ("go", "go", "src/runtime/runtime.go"),
     ("java", "javac", "release"),
@@ -31,7 +31,7 @@ _PERSONAL: Final = (".ssh", ".config", ".local", ".bashrc", ".profile", "share/k
 
 
 def find_toolchains(folders: Sequence[str]) -> tuple[Toolchain, ...]:
-    """Look along a search path; nothing is run."""
+    """Search the folders; no program is started."""
     found: list[Toolchain] = []
     for name, program, marker in _MARKERS:
         executable = _first(program, folders)
@@ -44,7 +44,7 @@ def find_toolchains(folders: Sequence[str]) -> tuple[Toolchain, ...]:
 def _first(program: str, folders: Sequence[str]) -> Path | None:
     for folder in folders:
         candidate = Path(folder, program)
-        # A folder on the search path may be somebody else's.
+        # A folder on the search path may belong to another user.
         with suppress(OSError):
             if candidate.is_file():
                 return candidate

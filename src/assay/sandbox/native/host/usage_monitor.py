@@ -1,4 +1,4 @@
-"""What an execution uses, read from outside while it runs: by its group, or process by process."""
+"""Measures what an execution uses while it runs: by its control group, or process by process."""
 
 import os
 import stat
@@ -19,23 +19,23 @@ from assay.sandbox.native.host.memory_use import (
 from assay.sandbox.native.kernel import libc
 
 if TYPE_CHECKING:
-    # Also used where there are no cells, with the standard library alone.
+    # The E2B agent imports this module with the standard library only.
     from assay.sandbox.native.host.jail import Jail
 
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _STATE, _PARENT, _FAULTS, _FAULTS_OF_CHILDREN, _USER_TIME, _SYSTEM_TIME = 0, 1, 7, 8, 11, 12
 _NO_LIMIT: Final = 1 << 22
 _TELLS_CHILDREN: Final = os.path.exists(f"/proc/self/task/{os.getpid()}/children")
-"""Linux does; gVisor does not, and knows fewer kinds of memory too."""
+"""Linux lists children; gVisor does not, and it reports fewer kinds of memory."""
 _LONGEST_COMMAND: Final = 4096
-"""As much as is looked at: a program may have given itself a very long one."""
+"""The number of bytes that are read: a program may have set a very long command line."""
 _PAUSES_PER_LOOK: Final = 3
-"""How much longer than looking at a disk took it is left alone after."""
+"""The pause after measuring a disk, as a multiple of the time that the measurement took."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """Use so far: processor time in total, memory and processes at their highest."""
+    """Usage so far: total CPU time, peak memory and processes, current disk."""
 
     cpu_s: float = 0.0
     memory_bytes: int = 0
@@ -44,22 +44,22 @@ class Usage:
 
 
 class Watch(Protocol):
-    """Looks at a running execution every few milliseconds."""
+    """Measures a running execution every few milliseconds."""
 
     @property
     def enforcing(self) -> bool:
-        """Whether the kernel keeps the limits of memory, processes and disk."""
+        """Whether the kernel enforces the limits of memory, processes and disk."""
         ...
 
     def look(self) -> Usage: ...
 
     def forget_peaks(self) -> None:
-        """Take what is held now for the most there has been."""
+        """Reset the peaks to the current values."""
         ...
 
 
 class GroupWatch:
-    """The kernel counts and enforces; only processor time needs looking at."""
+    """Usage by control group: the kernel enforces all limits except CPU time."""
 
     enforcing = True
 
@@ -74,7 +74,7 @@ class GroupWatch:
 
 
 class GroupAndDiskWatch(GroupWatch):
-    """The kernel enforces memory and processes; the box is a folder on the host's own disk.
+    """Usage by control group and disk, for a workspace that is a folder on the host's disk.
 
     Nothing here reads the memory of a process. A process whose memory is read while the kernel
     kills it for lack of memory keeps that memory until the read ends. The kernel then finds no
@@ -93,7 +93,7 @@ class GroupAndDiskWatch(GroupWatch):
 
 
 class CellWatch:
-    """What one cell of an interpreter uses, of which others have been running before."""
+    """Usage of one cell of an interpreter, without that of earlier cells."""
 
     def __init__(self, watch: Watch, *, own_processes: int) -> None:
         watch.forget_peaks()
@@ -101,7 +101,7 @@ class CellWatch:
             watch.leave_out_the_first()
         self._watch = watch
         self._own_processes = own_processes
-        """Of ours, not of the cell's: they do not count."""
+        """The number of our own processes, which do not count as the cell's."""
         self._cpu_before_s = watch.look().cpu_s
         self.enforcing = watch.enforcing
 
@@ -118,19 +118,19 @@ class CellWatch:
 
 
 class Family(Protocol):
-    """Processes that belong together, by who began them."""
+    """The processes of one execution."""
 
     def host_pids(self) -> list[int]:
-        """Return the one that is not looked at, all below it is; and others that are."""
+        """Return PID 1, which is not measured but whose descendants are, then other roots."""
         ...
 
 
 class ProcessWatch:
-    """Adds up the process tree, for machines where we may not make control groups.
+    """Usage by process tree, for machines without control groups.
 
-    Resident memory is quick to read and counts shared pages fully; only when it could be too much
-    is each page looked up with its number of owners. What the prepared worker shares with the
-    zygote when it starts is not the program's. See `memory_use.py` for what else counts.
+    Resident memory is fast to read and counts shared pages in full. Only if the result could exceed
+    the limit, each page is divided by its number of owners. Memory that the prepared worker shares
+    with the zygote at its start does not count. See `memory_use.py` for what else counts.
     """
 
     enforcing = False
@@ -145,7 +145,7 @@ class ProcessWatch:
         act_as: int | None = None,
         files: int | None = None,
     ) -> None:
-        """Begin to look; `files` is a descriptor of the box if that is kept in memory."""
+        """Start measuring; `files` is a descriptor of the workspace if that is in memory."""
         self._family = cell.host_pids()
         self._first = self._family[0] if self._family else None
         self._processes = processes
@@ -165,10 +165,10 @@ class ProcessWatch:
         self._inherited = held_by(self._at_first, fairly=True).total
 
     def leave_out_the_first(self) -> None:
-        """Do not count the memory of whoever was there first: it keeps an interpreter, for us.
+        """Do not count the memory of the first process, which is the kernel manager.
 
-        It hides from its cells, and so from us as well if we are nobody special: each page that it
-        shares with them would be counted in full.
+        It hides from its cells, and so from an unprivileged supervisor too: each page that it
+        shares with them would count in full.
         """
         self._left_out = self._at_first
 
@@ -181,7 +181,7 @@ class ProcessWatch:
             self._faults_of[pid] = max(self._faults_of.get(pid, 0), _faults(fields))
             threads += 0 if _only_awaits_burial(pid, fields, self._first) else _threads(pid)
             if threads > self._processes:
-                # Over already: a crowd grows for as long as it is looked at.
+                # Over the limit already: a fork bomb grows while it is counted.
                 break
         else:
             self._look_at_memory([pid for pid in pids if pid not in self._left_out])
@@ -207,7 +207,7 @@ class ProcessWatch:
         self._peak_bytes = max(self._peak_bytes, seen)
 
     def _look_closely(self, pids: list[int], files: int) -> int:
-        """Count each page once, whether it is in a file, or several processes have it."""
+        """Count each page once, even if it belongs to a file or to several processes."""
         held = held_by(pids, fairly=True)
         counted = max(0, held.total - self._inherited) + files
         if files and held.shared and counted > self._peak_bytes:
@@ -221,7 +221,7 @@ class ProcessWatch:
         return counted
 
     def _look_at_mapped_files(self, pids: list[int], *, must: bool) -> int:
-        """Look at every mapping. That takes long: done as seldom as looking at a disk, or must."""
+        """Read every mapping. This is slow, so it pauses like disk measurement unless `must`."""
         begun = time.monotonic()
         if self._files is not None and (must or begun >= self._mapped_due):
             self._mapped_files = self._files.mapped_bytes(pids)
@@ -234,7 +234,7 @@ class ProcessWatch:
 
 
 class _DiskLook:
-    """What the files of a sandbox take up on the host's own disk, and removed ones still open."""
+    """Disk usage of a sandbox's files on the host's disk, including removed files still open."""
 
     def __init__(self, places: Sequence[Path], act_as: int | None) -> None:
         self._places = places
@@ -244,7 +244,7 @@ class _DiskLook:
         self._due = 0.0
 
     def look(self, pids: Sequence[int]) -> int:
-        """A box with very many files takes long to look at: others need the time too."""
+        """Return the usage; measure seldom if a workspace has very many files."""
         if not self._places:
             return 0
         with libc.file_access_as(self._act_as):
@@ -259,7 +259,7 @@ class _DiskLook:
 
 
 def _program_of(family: Sequence[int]) -> list[int]:
-    """All processes of an execution but its PID 1, which comes first in the family."""
+    """Return all processes of an execution except its PID 1, which comes first in the family."""
     if not family:
         return []
     first, *apart = family
@@ -268,12 +268,12 @@ def _program_of(family: Sequence[int]) -> list[int]:
 
 
 class ContainedWatch(ProcessWatch):
-    """The same in gVisor, which does not tell whose a page is that several processes hold.
+    """Usage by process tree in gVisor, which does not tell how many processes share a page.
 
-    Each copy of the first process begins with all that this had, which nobody has to pay for. What
-    the program itself has made and shared among its processes would be counted for each: but
-    gVisor does tell how much memory all programs hold together, each page once, and nobody can have
-    taken more than that has grown.
+    Each fork of the first process starts with the pages of that process, which do not count. Pages
+    that the program shares among its own processes would count once for each. But gVisor reports
+    the memory of all programs together, each page once, so the growth of that total is an upper
+    bound.
     """
 
     def __init__(
@@ -294,7 +294,7 @@ class ContainedWatch(ProcessWatch):
 
     def leave_out_the_first(self) -> None:
         if not self._left_out:
-            # No cell has run yet: what waits for the first holds nothing of the program either.
+            # No cell has run yet: the process that waits for the first one holds no program memory.
             self._begins_with = _largest_by_command(self._program())
         super().leave_out_the_first()
 
@@ -305,8 +305,8 @@ class ContainedWatch(ProcessWatch):
             self._peak_bytes = max(self._peak_bytes, min(grown, held))
 
     def _taken_bytes(self, pid: int) -> int:
-        """What a process holds beyond what it began with, which for another program is nothing."""
-        # In this order: whoever has no name any more because it is ending holds nothing either.
+        """Return the memory of a process beyond that of its start; all of it for other commands."""
+        # In this order: a process that has no command line because it exits holds no memory either.
         begun_with = self._begins_with.get(_command_line(pid), 0)
         return max(0, _resident_bytes(pid) - begun_with)
 
@@ -326,7 +326,7 @@ def _anonymous_bytes() -> int:
 
 
 def process_tree(first: int) -> list[int]:
-    """A process and all its descendants. Orphans of a cell fall to its PID 1, so none escape."""
+    """Return a process and its descendants. Orphans go to the PID 1 of the jail, so none escape."""
     if not _TELLS_CHILDREN:
         return _tree_by_parents(first)
     found = [first]
@@ -356,7 +356,7 @@ def _threads(pid: int) -> int:
 
 
 def count_processes(uid: int) -> int:
-    """How many processes and threads a user has on this machine."""
+    """Count the processes and threads of a user on this machine."""
     total = 0
     for entry in os.scandir("/proc"):
         with suppress(OSError):
@@ -374,7 +374,7 @@ def _devices_of(places: Iterable[Path]) -> set[int]:
 
 
 def _nameless_bytes(pids: Sequence[int], devices: Collection[int]) -> int:
-    """What removed files take up that are still open. Files elsewhere are on no disk of ours."""
+    """Return the size of removed files that are still open, on the given devices."""
     sizes: dict[tuple[int, int], int] = {}
     for pid in pids:
         with suppress(OSError):
@@ -391,14 +391,14 @@ def _is_nameless(found: os.stat_result) -> bool:
 
 
 def _resident_bytes(pid: int) -> int:
-    """Memory of no file that a process has mapped; of any in gVisor, which does not tell."""
+    """Return the anonymous memory of a process; in gVisor, all of its resident memory."""
     if _TELLS_CHILDREN:
         return held_by([pid]).total
     return (fields_of(f"/proc/{pid}/status", ("VmRSS",)) or {}).get("VmRSS", 0) << 10
 
 
 def _stat(pid: int) -> list[str]:
-    """What the kernel says of a process after its name; nothing if it is gone."""
+    """Return the fields of `/proc/PID/stat` after the name; empty if the process is gone."""
     with suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return []
@@ -409,15 +409,15 @@ def _cpu_s(fields: list[str]) -> float:
 
 
 def _faults(fields: list[str]) -> int:
-    """How often a process, and those that it has reaped, have asked for a page."""
+    """Return the page faults of a process and of the children that it has reaped."""
     return int(fields[_FAULTS]) + int(fields[_FAULTS_OF_CHILDREN]) if fields else 0
 
 
 def _only_awaits_burial(pid: int, fields: list[str], first: int | None) -> bool:
-    """Whether it is dead, all its threads too, and it is for PID 1 of the cell to bury it.
+    """Whether a process and all its threads are dead and PID 1 of the jail has to reap it.
 
-    A program whose processes come and go must not pay for a PID 1 that is slow to be given a
-    processor.
+    A program with short-lived processes must not be charged for a PID 1 that is slow to be
+    scheduled.
     """
     if not fields or fields[_STATE] != "Z" or int(fields[_PARENT]) != first:
         return False

@@ -1,8 +1,7 @@
-"""Decides what of this machine a program may see: the interpreter, `/usr`, a few files of `/etc`.
+"""Decides which host files a program sees: the interpreter, `/usr` and a few files of `/etc`.
 
-Runs on the trusted side. Everything lands at a neutral path, so that what a program
-prints does not depend on the folder the interpreter happens to live in, and of that folder only the
-named parts are bound.
+Runs on the trusted side. Everything appears at a neutral path, so that a program's output does not
+depend on the interpreter's location. Only the named parts of that location are mounted.
 """
 
 import os
@@ -25,7 +24,7 @@ LIBRARY: Final = f"{HOME}/lib"
 INTERPRETER: Final = f"{VENV}/bin/python3"
 
 OWN_FOLDERS: Final = ("/tmp", "/proc", "/dev", WORKSPACE)  # noqa: S108 - the jail's own
-"""What of the host cannot be seen in a sandbox, which has its own in the same place."""
+"""Host folders that are hidden in a sandbox, which has its own at the same path."""
 _SYSTEM_FOLDERS: Final = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _ETC: Final = (
     "alternatives",
@@ -46,21 +45,21 @@ _VERSION: Final = f"python{sys.version_info.major}.{sys.version_info.minor}"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """The root of a jail, and the environment programs get in it."""
+    """The root file system of a jail, and the environment of its programs."""
 
     root: RootPlan
     env: dict[str, str]
     host_env: dict[str, str]
-    """The same for programs that see the host's own paths (Landlock tier)."""
+    """The environment of programs that see the host's own paths (Landlock tier)."""
     readable: tuple[str, ...]
-    """What those may read of the host."""
+    """Host paths that those programs may read."""
 
 
 def build_layout(search_path: Sequence[str], extra_read_only: Sequence[Path] = ()) -> Layout:
-    """Look at this machine and interpreter once; pure data comes out.
+    """Inspect this machine and interpreter once and return plain data.
 
     Raises:
-        UsageError: If something that should be readable is not there, or cannot be seen inside.
+        UsageError: If a path in `extra_read_only` does not exist or cannot be visible in a jail.
     """
     _check_readable(extra_read_only)
     toolchains = find_toolchains(search_path)
@@ -74,7 +73,7 @@ def build_layout(search_path: Sequence[str], extra_read_only: Sequence[Path] = (
         *((str(path), str(path)) for path in extra_read_only),
     ]
     own_bin = f"{sys.prefix}/bin"
-    # A virtual environment is one only for an interpreter that can read this.
+    # An interpreter recognizes a virtual environment only if it can read this file.
     own_parts = [path for path in (own_bin, f"{sys.prefix}/pyvenv.cfg") if os.path.exists(path)]
     return Layout(
         root=RootPlan(binds=tuple(binds), links=_links(), files=_files()),
@@ -83,7 +82,7 @@ def build_layout(search_path: Sequence[str], extra_read_only: Sequence[Path] = (
         ),
         host_env={
             **_environment([own_bin, *(f"{tool.prefix}/bin" for tool in toolchains)]),
-            "GIT_CONFIG_NOSYSTEM": "1",  # git gives up over a file that is there and closed
+            "GIT_CONFIG_NOSYSTEM": "1",  # git fails on a file that exists but is unreadable
         },
         readable=tuple(dict.fromkeys((*(source for source, _ in binds), *own_parts))),
     )
@@ -125,7 +124,7 @@ def _environment(first_folders: Iterable[str]) -> dict[str, str]:
 
 
 def _system_binds() -> Pairs:
-    """On systems without a merged `/usr` the old folders are real."""
+    """Return the folders that are not links, on systems without a merged `/usr`."""
     real = (folder for folder in _SYSTEM_FOLDERS if os.path.isdir(folder))
     return tuple((folder, folder) for folder in real if not os.path.islink(folder))
 
@@ -164,14 +163,14 @@ def _interpreter_parts(base: Path) -> list[Path]:
 
 
 def _own_site_packages() -> list[Path]:
-    """The packages of a virtual environment; those of the base come with the base."""
+    """Return the packages of a virtual environment; those of the base come with the base."""
     if sys.prefix == sys.base_prefix:
         return []
     return [Path(sysconfig.get_path("purelib")).resolve()]
 
 
 def _assay_binds() -> Pairs:
-    """The zygote's own modules, without the rest of the package around them."""
+    """Mount only the native sandbox's modules, without the rest of the package."""
     here = Path(__file__).resolve().parents[1]
     return ((str(here), f"{LIBRARY}/assay/sandbox/native"),)
 
@@ -207,7 +206,7 @@ def _files() -> Pairs:
 
 
 def _console_scripts() -> Pairs:
-    """Commands of installed packages, since the real ones name the host's interpreter."""
+    """Create the commands of installed packages, since the originals name the host's Python."""
     scripts = {
         f"{VENV}/bin/{entry.name}": (
             f"#!{INTERPRETER}\nimport sys\nfrom {entry.module} import {entry.attr.split('.')[0]}\n"

@@ -1,6 +1,6 @@
-"""One empty box made ahead of need, so that a sandbox opens at once.
+"""One empty workspace prepared ahead of need, so that a sandbox opens without delay.
 
-It is of the size that was asked for last: whoever opens sandboxes tends to open more of the same.
+It has the size that was requested last, because the next request usually has the same size.
 """
 
 import os
@@ -23,11 +23,11 @@ class Workspace:
     name: str
     size_bytes: int
     workspace: int
-    """A directory descriptor; whoever has the box closes it."""
+    """A directory descriptor; the owner of the workspace closes it."""
 
 
 class BoxMaker(Protocol):
-    """Makes boxes and removes them."""
+    """Creates and removes workspaces."""
 
     def check_alive(self) -> bool: ...
 
@@ -37,7 +37,7 @@ class BoxMaker(Protocol):
 
 
 class WorkspacePool:
-    """Has a box ready, at first of the size it is told, then of the one asked for last."""
+    """Keeps one workspace ready, first of the initial size, then of the size requested last."""
 
     def __init__(self, maker: BoxMaker, size_bytes: int) -> None:
         self._maker = maker
@@ -46,7 +46,7 @@ class WorkspacePool:
         self._wanted = anyio.Event()
 
     async def take(self, size_bytes: int) -> Workspace:
-        """Return an empty box; raises like `open_box` of its maker."""
+        """Return an empty workspace; raises like `open_box` of the maker."""
         self._size_bytes = size_bytes
         spare = self._spare
         try:
@@ -58,17 +58,17 @@ class WorkspacePool:
             self._wanted.set()
 
     def wake(self) -> None:
-        """Let whoever keeps it filled see that its maker is gone."""
+        """Wake `keep_filled`, so that it sees that the maker is gone."""
         self._wanted.set()
 
     async def keep_filled(self) -> None:
-        """Run for the life of the maker; ends with it, or when it refuses."""
+        """Keep a workspace ready until the maker is gone or refuses."""
         try:
             with suppress(SandboxUnavailableError):
                 while self._maker.check_alive():
                     await self._wanted.wait()
                     self._wanted = anyio.Event()
-                    # Whoever asked has a program to run; making a box now would slow it down.
+                    # The caller has a program to run; creating a workspace now would slow it down.
                     await anyio.sleep(_HOLD_BACK_S)
                     await self.fill()
         finally:
@@ -77,7 +77,7 @@ class WorkspacePool:
                 self._spare = None
 
     async def fill(self) -> None:
-        """Have a box ready; raises like `open_box` of its maker."""
+        """Create a workspace if there is none; raises like `open_box` of the maker."""
         if self._spare is not None and self._spare.size_bytes != self._size_bytes:
             box, self._spare = self._spare, None
             os.close(box.workspace)

@@ -1,7 +1,7 @@
-"""Control groups, version 1 or 2, where this process may make them; otherwise none, and we say so.
+"""Control groups, version 1 or 2, where this process may create them; otherwise none.
 
-One group per execution. The supervisor opens the group's entry file and the first process of the
-execution writes itself in, so nobody ever has to move somebody else.
+Each execution has one group. The supervisor opens the group's entry file, and the first process of
+the execution adds itself, so no process is ever moved by another.
 """
 
 import os
@@ -14,12 +14,12 @@ _PREFIX: Final = "assay-"
 _NANOSECONDS: Final = 1e9
 _MICROSECONDS: Final = 1e6
 _MOST_PROCESSES: Final = 1 << 22
-"""As many as a kernel can number; it refuses a higher limit."""
+"""The maximum number of pids; the kernel refuses a higher limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupUsage:
-    """What an execution has used so far, all its processes together."""
+    """What all processes of an execution have used so far."""
 
     cpu_s: float | None = None
     peak_memory_bytes: int | None = None
@@ -27,7 +27,7 @@ class GroupUsage:
     refused_forks: int = 0
 
     def since(self, before: "GroupUsage") -> "GroupUsage":
-        """What came on top of an earlier use; the highest there has been stays."""
+        """Return the difference to an earlier usage; the peak stays."""
         return GroupUsage(
             cpu_s=None if self.cpu_s is None else self.cpu_s - (before.cpu_s or 0.0),
             peak_memory_bytes=self.peak_memory_bytes,
@@ -37,10 +37,10 @@ class GroupUsage:
 
 
 class ControlGroup(Protocol):
-    """The limits of one execution, kept by the kernel."""
+    """The limits of one execution, enforced by the kernel."""
 
     def open_entries(self) -> list[int]:
-        """Return descriptors; a process that writes `0` to each is inside. The caller closes."""
+        """Return descriptors; a process that writes `0` to each joins. The caller closes them."""
         ...
 
     def apply(self, *, memory_bytes: int, processes: int) -> None: ...
@@ -48,20 +48,20 @@ class ControlGroup(Protocol):
     def cpu_s(self) -> float: ...
 
     def processes(self) -> int | None:
-        """How many are inside now, threads included; None if nobody counts."""
+        """Return the number of processes and threads inside; None if they are not counted."""
         ...
 
     def usage(self) -> GroupUsage: ...
 
     def forget_peaks(self) -> None:
-        """Have the highest use counted anew, where the kernel can."""
+        """Reset the peak usage, where the kernel supports it."""
         ...
 
     def remove(self) -> None: ...
 
 
 class ControlGroups(Protocol):
-    """Makes one group per execution below one folder per engine."""
+    """Creates one group per execution below one folder per engine."""
 
     @property
     def enforcing(self) -> bool: ...
@@ -73,7 +73,7 @@ class ControlGroups(Protocol):
 
 
 class NoGroup:
-    """The absent control group: limits are kept by rlimits and a watch instead."""
+    """The absent control group: rlimits and the usage monitor keep the limits instead."""
 
     def open_entries(self) -> list[int]:
         return []
@@ -98,7 +98,7 @@ class NoGroup:
 
 
 class NoGroups:
-    """Control groups are not ours to make here."""
+    """The absence of control groups: this process may not create them."""
 
     enforcing = False
     folders: tuple[str, ...] = ()
@@ -109,7 +109,7 @@ class NoGroups:
 
 
 class _Group:
-    """One execution's group: three folders in version 1, the same folder three times in 2."""
+    """One execution's group: three folders in version 1, one folder for all three in version 2."""
 
     def __init__(self, memory: str, pids: str, cpu: str, *, unified: bool) -> None:
         self._memory, self._pids, self._cpu = memory, pids, cpu
@@ -175,7 +175,7 @@ class _Group:
 
     def remove(self) -> None:
         for folder in self._folders:
-            # Busy for a moment longer, or gone with the engine: the engine's end removes the rest.
+            # Busy for a moment longer, or gone with the engine; the launcher removes the rest.
             with suppress(OSError):
                 os.rmdir(folder)
 
@@ -203,7 +203,7 @@ class _Groups:
 
 
 def _share_out(folder: Path) -> None:
-    """Let the groups below a folder have limits. What is shared out already stays as it is."""
+    """Enable the controllers for the groups below a folder, if they are not enabled."""
     control = folder / "cgroup.subtree_control"
     missing = {b"memory", b"pids"} - set(_read(str(control)).split())
     if missing:
@@ -211,7 +211,7 @@ def _share_out(folder: Path) -> None:
 
 
 def open_groups(engine: str) -> ControlGroups:
-    """Make the folders of one engine where the kernel and the rights allow it."""
+    """Create the folders of one engine where the kernel and the permissions allow it."""
     for place in _places():
         memory, pids, cpu = (folder / f"{_PREFIX}{engine}" for folder in place.folders)
         made: list[Path] = []
@@ -233,14 +233,14 @@ def open_groups(engine: str) -> ControlGroups:
 
 
 def folders_of(engine: str) -> tuple[str, ...]:
-    """The folders that `open_groups` has made for an engine, as far as they are there."""
+    """Return the existing folders that `open_groups` has created for an engine."""
     made = (f"{folder}/{_PREFIX}{engine}" for place in _places() for folder in place.folders)
     return tuple(folder for folder in dict.fromkeys(made) if os.path.isdir(folder))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Place:
-    """Where groups could be made: one folder per controller, as near to our own as there is one."""
+    """A place for groups: one folder per controller, as near to our own group as possible."""
 
     folders: tuple[Path, Path, Path]
     unified: bool
@@ -260,11 +260,11 @@ def _places() -> list[_Place]:
 
 
 def _own_and_above(top: Path, own: str) -> list[Path]:
-    """Our own group and those above it, nearest first, as far as they have been handed to us.
+    """Return our own group and those above it that are delegated to us, nearest first.
 
-    Only a group without processes may share out controllers, so it is seldom our own: a program
-    that systemd runs for a user finds the slice above it, root finds the top. A process can move
-    only below a group whose `cgroup.procs` it may write to.
+    Only a group without processes may enable controllers, so our own group rarely qualifies. A
+    program that systemd runs for a user finds the slice above it, root finds the top. A process can
+    move only below a group whose `cgroup.procs` it may write to.
     """
     nearest = _own_or_top(top, own)
     homes = [nearest, *(folder for folder in nearest.parents if folder.is_relative_to(top))]
@@ -276,12 +276,12 @@ def _shares(home: Path) -> bool:
 
 
 def _own_or_top(top: Path, own: str) -> Path:
-    """In a container the path we are told may belong to a tree we do not see."""
+    """Return the folder of our own group, or the top: in a container, the path may be invisible."""
     return top / own if (top / own).is_dir() else top
 
 
 def _mounts() -> dict[str, Path]:
-    """Mount point by controller; the unified hierarchy goes by the empty name."""
+    """Return the mount point by controller; the unified hierarchy has the empty name."""
     found: dict[str, Path] = {}
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         before, _, after = line.partition(" - ")
@@ -311,7 +311,7 @@ def _write(path: str, text: str) -> None:
 
 
 def _read(path: str) -> bytes:
-    """Return what a file of the kernel says, nothing if it does not exist here."""
+    """Return the content of a kernel file; empty if it is missing or unreadable."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

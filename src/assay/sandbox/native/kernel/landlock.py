@@ -1,7 +1,7 @@
 """Confines this process to a few paths of the host's own file system, with Landlock.
 
-For hosts that refuse namespaces: what is not listed cannot be opened, TCP cannot be used, and from
-Linux 6.12 on neither signals nor abstract sockets reach a process outside.
+This is for hosts that refuse namespaces. Paths that are not listed cannot be opened, and TCP is
+blocked. From Linux 6.12 on, neither signals nor abstract sockets reach a process outside.
 """
 
 import ctypes
@@ -29,7 +29,7 @@ _NEVER: Final = _MAKE_CHAR | _MAKE_BLOCK
 _FOR_FILES: Final = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
 
 _FILE_RIGHTS_SINCE: Final = ((1, (1 << 13) - 1), (2, 1 << 13), (3, _TRUNCATE), (5, _IOCTL_DEV))
-"""Which rights each version of the interface added; 1 << 13 is moving between directories."""
+"""The rights that each ABI version added; 1 << 13 is moving files between directories."""
 
 _TCP_SINCE: Final = 4
 _TCP_BIND_AND_CONNECT: Final = 0b11
@@ -39,31 +39,31 @@ _ABSTRACT_SOCKETS_AND_SIGNALS: Final = 0b11
 _ASK_VERSION: Final = 1
 _PATH_BENEATH: Final = 1
 _RULESET: Final = struct.Struct("=QQQ")
-"""Rights handled for files, rights handled for the network, scopes."""
+"""Handled rights for files, handled rights for the network, scopes."""
 _PATH_RULE: Final = struct.Struct("=Qi")
-"""Rights allowed, and the descriptor of what they are allowed beneath."""
+"""Allowed rights, and the descriptor of the path that they apply beneath."""
 
 
 def abi_version() -> int:
-    """The version of Landlock this kernel speaks, 0 if it has none or has it switched off."""
+    """Return the kernel's Landlock ABI version; 0 if Landlock is absent or disabled."""
     try:
         return _call("landlock_create_ruleset", None, 0, _ASK_VERSION)
     except OSError as error:
-        # EPERM is a container's seccomp profile that does not know the call.
+        # A container's seccomp profile that does not know the call returns EPERM.
         if error.errno in {errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM}:
             return 0
         raise
 
 
 def restrict(*, read_only: Sequence[str], read_write: Sequence[str], network: bool = False) -> None:
-    """Take every file from the calling thread, and from whatever it starts, but those beneath.
+    """Allow the calling thread, and everything it starts, only the listed files.
 
-    `read_only` includes the right to execute. The caller has set no_new_privs and passes real
-    paths: a symbolic link as the last part is refused. What is already open stays open. Another
-    call can only take more away.
+    `read_only` includes the right to execute. The caller must have set no_new_privs and pass real
+    paths: a symbolic link as the last part is refused. Open files stay open. Another call can only
+    restrict further.
 
     Raises:
-        FileNotFoundError: If a path does not exist; nothing has been restricted then.
+        FileNotFoundError: If a path does not exist; nothing is restricted then.
         OSError: If the kernel has no Landlock (ENOSYS), or refused.
     """
     version = abi_version()
@@ -89,7 +89,7 @@ def _ruleset(file_rights: int, version: int, *, network: bool) -> Generator[int]
         _TCP_BIND_AND_CONNECT if version >= _TCP_SINCE and not network else 0,
         _ABSTRACT_SOCKETS_AND_SIGNALS if version >= _SCOPES_SINCE else 0,
     )
-    # A kernel that knows a shorter struct accepts this one as long as the rest is zero.
+    # A kernel with a shorter struct accepts this one if the rest is zero.
     descriptor = _call("landlock_create_ruleset", attributes, len(attributes), 0)
     try:
         yield descriptor

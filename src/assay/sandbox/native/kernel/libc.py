@@ -1,6 +1,6 @@
-"""The system calls that Python does not wrap, each raising OSError with the name of what failed.
+"""System calls that Python does not wrap; each raises OSError with the name of the call.
 
-Loaded inside the jail too, so it imports the standard library and the syscall table only.
+Also loaded inside the jail, so it imports only the standard library and the syscall table.
 """
 
 import ctypes
@@ -51,7 +51,7 @@ RESOLVE_BENEATH: Final = 8
 _MADV_POPULATE_WRITE: Final = 23
 _MADV_COLLAPSE: Final = 25
 _RING_BYTES: Final = 120
-"""Of `struct io_uring_params`, all zero here."""
+"""The size of `struct io_uring_params`, which is all zero here."""
 _REGISTER_BUFFERS: Final = 0
 
 _SIGCHLD: Final = 17
@@ -65,10 +65,10 @@ _PR_CAP_AMBIENT_CLEAR_ALL: Final = 4
 _LINUX_CAPABILITY_VERSION_3: Final = 0x20080522
 _HIGHEST_CAPABILITY: Final = 63
 
-# PyDLL keeps the interpreter lock: a clone in mid-flight must not meet another Python thread.
+# PyDLL keeps the GIL: no other Python thread may run during a clone.
 _libc = ctypes.PyDLL(None, use_errno=True)
 _HAS_SEPARATE_FILE_IDS: Final = _libc.setfsuid(ctypes.c_uint32(0xFFFFFFFF)) >= 0
-"""What gVisor lacks; asked with an id that nobody can become, so that nothing changes."""
+"""gVisor lacks them. The test uses an id that no process can have, so nothing changes."""
 _libc.prctl.argtypes = (ctypes.c_int, *(ctypes.c_ulong,) * 4)
 
 
@@ -89,8 +89,8 @@ def _syscall(name: str, *arguments: object) -> int:
 def clone_process(namespaces: int) -> tuple[int, int]:
     """Fork into new namespaces. Returns (pid, pidfd) in the parent and (0, -1) in the child.
 
-    For a caller with one thread, whose child does not stay for long: the interpreter and the C
-    library are not told, so it should soon become another program or fork what runs on.
+    The caller must have one thread. The interpreter and the C library are not aware of the fork, so
+    the child should soon become another program or fork again.
     """
     pidfd = ctypes.c_int(-1)
     flags = ctypes.c_ulong(namespaces | CLONE_PIDFD | _SIGCHLD)
@@ -103,10 +103,10 @@ def clone_apart() -> tuple[int, int]:
 
 
 def clone_without_mounts() -> tuple[int, int]:
-    """Like `clone_apart`, for a kernel that has no pidfd and lets nobody mount.
+    """Clone like `clone_apart`, for a kernel that has no pidfd and refuses mounts.
 
-    What the parent gets instead is the end of a pipe, readable like a pidfd once the process is
-    gone. Whoever is forked from that process must close what it inherits, and it must not become
+    The parent gets the end of a pipe instead, which becomes readable like a pidfd once the process
+    is gone. A fork of that process must close its inherited end, and the process must not become
     another program.
     """
     ends, held = os.pipe2(os.O_CLOEXEC)
@@ -120,7 +120,7 @@ def clone_without_mounts() -> tuple[int, int]:
 
 
 def is_own_thread(number: int) -> bool:
-    """Whether a number is that of a thread of this very process, as its own is."""
+    """Whether an id belongs to a thread of this process."""
     try:
         _syscall("tgkill", *(ctypes.c_int(word) for word in (os.getpid(), number, 0)))
     except OSError:
@@ -133,12 +133,12 @@ def unshare(namespaces: int) -> None:
 
 
 def join_namespace(descriptor: int, kind: int) -> None:
-    """Move into a namespace; a pid namespace takes only the children that come after."""
+    """Join a namespace; for a pid namespace, only later children are inside."""
     _check(_libc.setns(ctypes.c_int(descriptor), ctypes.c_int(kind)), "setns")
 
 
 def map_own_ids(inner: int, outer_uid: int, outer_gid: int) -> None:
-    """Give the calling process, alone in its new user namespace, one uid and one gid."""
+    """Map one uid and one gid for the calling process, alone in its new user namespace."""
     for name, line in (
         ("setgroups", "deny"),
         ("uid_map", f"{inner} {outer_uid} 1"),
@@ -148,7 +148,7 @@ def map_own_ids(inner: int, outer_uid: int, outer_gid: int) -> None:
             descriptor = os.open(f"/proc/self/{name}", os.O_WRONLY)
         except OSError:
             if name == "setgroups" and not os.path.exists("/proc/self/setgroups"):
-                continue  # a kernel that has no such switch
+                continue  # a kernel without this file
             raise
         try:
             os.write(descriptor, line.encode())
@@ -190,7 +190,7 @@ class _MountAttributes(ctypes.Structure):
 
 
 def restrict_mounts(target: str, attributes: int) -> None:
-    """Add attributes to a mount and all below it; those it already has stay."""
+    """Add attributes to a mount and all mounts below it; existing attributes stay."""
     wanted = _MountAttributes(attributes, 0, 0, 0)
     _syscall(
         "mount_setattr",
@@ -207,7 +207,7 @@ def unmount(target: str) -> None:
 
 
 def pivot_into(new_root: str) -> None:
-    """Make a mount the root directory and let go of the old root with everything in it."""
+    """Make a mount the root directory and unmount the old root with everything in it."""
     os.chdir(new_root)
     _syscall("pivot_root", ctypes.c_char_p(b"."), ctypes.c_char_p(b"."))
     unmount(".")
@@ -228,7 +228,7 @@ def die_with_parent(signal_number: int) -> None:
 
 
 def set_dumpable(*, dumpable: bool) -> None:
-    """A process that is not dumpable hides its memory and descriptors from its own uid."""
+    """Set whether the memory and descriptors of this process are accessible to its own uid."""
     _prctl(_PR_SET_DUMPABLE, int(dumpable), "prctl DUMPABLE")
 
 
@@ -249,9 +249,9 @@ _NO_CAPABILITIES: Final = (ctypes.c_uint32 * 6)()
 
 
 def drop_capabilities() -> None:
-    """Give up every capability for good, in every set."""
+    """Drop every capability permanently, from every set."""
     for capability in range(_HIGHEST_CAPABILITY + 1):
-        # The first refusal is the first number this kernel does not know.
+        # The first refusal is the first capability that this kernel does not know.
         if _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0) < 0:
             break
     _libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
@@ -268,21 +268,21 @@ def _advise(address: int, length: int, advice: int, what: str) -> None:
 
 
 def own_memory(address: int, length: int) -> None:
-    """Have a copy of what this process still shares with others of its kind."""
+    """Copy the pages that this process still shares after a fork."""
     _advise(address, length, _MADV_POPULATE_WRITE, "POPULATE_WRITE")
 
 
 def collapse_memory(address: int, length: int) -> None:
-    """Have the kernel keep this in large pages."""
+    """Make the kernel collapse this memory into large pages."""
     _advise(address, length, _MADV_COLLAPSE, "COLLAPSE")
 
 
 def pin_memory(ranges: Sequence[tuple[int, int]]) -> None:
-    """Keep the pages of these addresses where they are, for the life of this process.
+    """Pin the pages of these addresses for the lifetime of this process.
 
     Raises:
-        MemoryError: If it is more than this user may pin.
-        OSError: If the kernel does not do this here.
+        MemoryError: If this exceeds the user's limit for pinned memory.
+        OSError: If the kernel does not support this.
     """
     ring = _syscall("io_uring_setup", ctypes.c_uint(1), ctypes.create_string_buffer(_RING_BYTES))
     buffers = (_Buffer * len(ranges))(*ranges)
@@ -310,7 +310,7 @@ class _OpenHow(ctypes.Structure):
 
 
 def open_beneath(directory: int, path: bytes, flags: int, mode: int = 0) -> int:
-    """Open a path that may not leave `directory` and may not pass a symlink or a mount point."""
+    """Open a path that may not leave `directory` or pass a symlink or mount point."""
     resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_XDEV
     how = _OpenHow(flags | os.O_CLOEXEC, mode, resolve)
     try:
@@ -328,9 +328,9 @@ def open_beneath(directory: int, path: bytes, flags: int, mode: int = 0) -> int:
 
 
 def _open_name_by_name(directory: int, path: bytes, flags: int, mode: int) -> int:
-    """Do the same where the kernel, or a filter around us, does not know the call.
+    """Do the same where the kernel or an outer filter does not support openat2.
 
-    No mount can be in the way on the kernels that lack it: they let nobody mount.
+    Mounts cannot be in the way on such kernels, because they refuse mounts.
     """
     *above, last = [part for part in path.split(b"/") if part != b"."] or [b"."]
     if path.startswith(b"/") or b".." in (*above, last):
@@ -347,7 +347,7 @@ def _open_name_by_name(directory: int, path: bytes, flags: int, mode: int) -> in
 
 
 def _open_entry(directory: int, name: bytes, flags: int, mode: int) -> int:
-    """Open one entry of a folder: one step, not through a link, leads nowhere else."""
+    """Open one entry of a folder without following a link."""
     try:
         return os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=directory)
     except NotADirectoryError:
@@ -358,12 +358,12 @@ def _open_entry(directory: int, name: bytes, flags: int, mode: int) -> int:
 
 @contextmanager
 def file_access_as(identity: int | None) -> Generator[None]:
-    """Have this thread's file operations checked, and its files owned, as another uid and gid."""
+    """Check this thread's file operations as another uid and gid, which also own its new files."""
     if identity is None:
         yield
         return
     uid, gid = os.geteuid(), os.getegid()
-    # Group first and back last: changing the uid gives up the right to change the group.
+    # Group first, and restored last: a change of uid drops the right to change the group.
     _act_in_group(identity)
     _act_as_user(identity)
     try:
@@ -377,7 +377,7 @@ def _act_as_user(identity: int) -> None:
     if _HAS_SEPARATE_FILE_IDS:
         _libc.setfsuid(ctypes.c_uint32(identity))
     else:
-        # By number, since the C library would do it to all threads.
+        # The raw system call, because the C library would change all threads.
         _syscall("setresuid", ctypes.c_long(-1), ctypes.c_long(identity), ctypes.c_long(-1))
 
 

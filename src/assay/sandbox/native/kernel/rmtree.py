@@ -1,7 +1,7 @@
-"""Removes a folder whose content was chosen by someone who does not want it removed.
+"""Removes a folder with hostile content.
 
-Neither its depth nor its modes can stop it: what lies deeper than one level is moved up before it
-is removed, so that no path grows long and nothing recurses. Links are removed, never followed.
+Neither depth nor file modes can prevent it: nested folders are moved up before they are removed, so
+no path grows long and nothing recurses. Links are removed, never followed.
 """
 
 import os
@@ -15,7 +15,7 @@ _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def remove_tree(path: str | bytes, *, dir_fd: int | None = None) -> None:
-    """Remove a folder and everything below, as far as the caller has the right to."""
+    """Remove a folder and everything below it, as far as permissions allow."""
     with suppress(OSError):
         if stat.S_ISDIR(os.lstat(path, dir_fd=dir_fd).st_mode):
             os.chmod(path, 0o700, dir_fd=dir_fd)
@@ -32,7 +32,7 @@ def remove_tree(path: str | bytes, *, dir_fd: int | None = None) -> None:
 
 
 def _empty(top: int) -> None:
-    # A name that nobody can have foreseen, so that nothing is in its place.
+    # An unpredictable name, so that the content cannot occupy it.
     prefix = f".assay-{secrets.token_hex(8)}"
     numbers = count()
     waiting = os.listdir(top)
@@ -47,7 +47,7 @@ def _empty(top: int) -> None:
 
 
 def _flatten(top: int, name: str, prefix: str, numbers: "count[int]") -> list[str]:
-    """Move the folders in a folder up beside it and remove the rest; returns the new names."""
+    """Move the subfolders of a folder up beside it, remove the rest, and return the new names."""
     with suppress(OSError):
         os.chmod(name, 0o700, dir_fd=top)
     folder = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=top)

@@ -1,8 +1,8 @@
-"""Compiles a policy to a seccomp filter, and makes this process obey one.
+"""Compiles a policy to a seccomp filter and loads filters into this process.
 
-The filter is a binary search for the number of the call, so the most unlucky call pays about nine
-comparisons; calls that are always allowed cost nothing at all, since the kernel (5.11 and newer)
-finds that out when the filter is loaded, as long as no instruction looks beyond number and machine.
+The filter is a binary search for the number of the call, so a call needs at most about nine
+comparisons. The kernel (5.11 and newer) allows a call at no cost if its path reads only number and
+architecture and always allows it. It detects such calls when the filter is loaded.
 """
 
 import ctypes
@@ -25,9 +25,9 @@ from assay.sandbox.native.kernel.seccomp_policy import (
 ALLOW: Final = 0x7FFF0000
 KILL_PROCESS: Final = 0x80000000
 REFUSE: Final = 0x00050000
-"""Carries the errno in its low half."""
+"""The low half carries the errno."""
 ASK: Final = 0x7FC00000
-"""Hold the caller until whoever listens has an answer for it."""
+"""Suspend the caller until the listener answers."""
 
 _INSTRUCTION: Final = struct.Struct("=HBBI")
 _LOAD_WORD: Final = 0x20
@@ -45,7 +45,7 @@ _ARGUMENT_BYTES: Final = 8
 
 _X32_BIT: Final = 0x40000000
 _REACH: Final = 254
-"""One less than a branch can jump: the other side's stepping stone may push its target away."""
+"""One less than a branch can jump, because a jump for the other target may be inserted."""
 
 _libc = ctypes.PyDLL(None, use_errno=True)
 _PR_SET_SECCOMP: Final = 22
@@ -53,8 +53,8 @@ _SECCOMP_MODE_FILTER: Final = 2
 _SET_MODE_FILTER: Final = 1
 _NEW_LISTENER: Final = 8
 _WAIT_KILLABLE: Final = 32
-"""A question that was heard is not given up for a signal, unless that kills: `opendir` never fails
-with EINTR, and programs do not expect that it does."""
+"""After the listener has received a request, only a fatal signal interrupts it. So `opendir`
+never fails with EINTR, which programs do not expect."""
 
 
 def build_filter(
@@ -63,27 +63,27 @@ def build_filter(
     counted_memory: bool = True,
     machine: str | None = None,
 ) -> bytes:
-    """The filter for a jailed program, ready for `load`.
+    """Build the filter for a jailed program, ready for `load`.
 
     Raises:
-        UnsupportedMachineError: If we have no table of system calls for the machine.
+        UnsupportedMachineError: If there is no table of system calls for the machine.
     """
     policy = build_policy(own_namespaces=own_namespaces, counted_memory=counted_memory)
     return compile_policy(policy, machine=machine)
 
 
 def compile_policy(policy: Policy, *, machine: str | None = None) -> bytes:
-    """The filter that does what a policy says on a machine, this one unless named.
+    """Compile a policy to a filter for a machine, by default this one.
 
     Raises:
-        UnsupportedMachineError: If we have no table of system calls for the machine.
+        UnsupportedMachineError: If there is no table of system calls for the machine.
     """
     name = syscalls.this_machine() if machine is None else machine
     code = _Assembler()
     by_number = _places_by_number(code, policy, syscalls.table(name))
     entry = code.search(_ranges(by_number, otherwise=code.answer(REFUSE | errno.ENOSYS)))
     if name == "x86_64":
-        # The x32 convention shares x86_64's arch value and would dodge every number above.
+        # The x32 ABI shares x86_64's arch value and would evade every number above.
         entry = code.branch(_JUMP_IF_NOT_BELOW, _X32_BIT, yes=code.answer(KILL_PROCESS), no=entry)
     entry = code.load(_NUMBER_AT, entry)
     arch = syscalls.AUDIT_ARCH[name]
@@ -98,11 +98,10 @@ def build_asking_filter(
     *,
     machine: str | None = None,
 ) -> bytes:
-    """A filter that asks about some calls and lets all others pass, for `load_asking`.
+    """Build a filter that suspends some calls and allows all others, for `load_asking`.
 
-    It asks about the conditional calls where their condition holds.
-
-    It comes on top of one that has seen to the machine and to x32 already.
+    Conditional calls are suspended if their condition holds. The filter is loaded on top of one
+    that has checked the architecture and x32 already.
     """
     table = syscalls.table(syscalls.this_machine() if machine is None else machine)
     code = _Assembler()
@@ -125,7 +124,7 @@ class _Program(ctypes.Structure):
 
 
 class PreparedFilter:
-    """A filter laid out in memory, so that a process in a hurry has only to hand it over."""
+    """A filter laid out in memory, so that loading it is one system call."""
 
     def __init__(self, program: bytes) -> None:
         self._instructions = ctypes.create_string_buffer(program, len(program))
@@ -135,12 +134,12 @@ class PreparedFilter:
         )
 
     def load(self) -> None:
-        """Make the calling thread, and whatever it starts, obey the filter for good.
+        """Apply the filter permanently to the calling thread and everything it starts.
 
-        The caller has set no_new_privs, without which the kernel refuses; other threads go free.
+        The caller must have set no_new_privs, as the kernel requires. Other threads are unaffected.
 
         Raises:
-            OSError: If the kernel refused the filter.
+            OSError: If the kernel refuses the filter.
         """
         header = ctypes.byref(self._header)
         if _libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, header, 0, 0) != 0:
@@ -148,10 +147,10 @@ class PreparedFilter:
             raise OSError(code, f"the kernel refused the seccomp filter: {os.strerror(code)}")
 
     def load_asking(self) -> int:
-        """Like `load`, for a filter that asks; returns the descriptor that the questions come to.
+        """Load a filter that suspends calls; return the descriptor that receives the requests.
 
         Raises:
-            OSError: If the kernel refused the filter.
+            OSError: If the kernel refuses the filter.
         """
         number = ctypes.c_long(syscalls.table()["seccomp"])
         header = ctypes.byref(self._header)
@@ -166,14 +165,14 @@ class PreparedFilter:
 
 
 def load(program: bytes) -> None:
-    """Obey a filter from now on; see `PreparedFilter.load`."""
+    """Load a filter; see `PreparedFilter.load`."""
     PreparedFilter(program).load()
 
 
 class _Assembler:
-    """Writes a program from its end, so that every jump, which BPF has only forward, is known.
+    """Writes a program from its end, because BPF jumps only forward and all targets are then known.
 
-    A place is the distance of an instruction from the end of the program.
+    A place is the index of an instruction, counted from the end of the program.
     """
 
     def __init__(self) -> None:
@@ -184,7 +183,7 @@ class _Assembler:
         return b"".join(_INSTRUCTION.pack(*words) for words in reversed(self._backwards))
 
     def answer(self, action: int) -> int:
-        """A place that ends the program with an action."""
+        """Return a place that ends the program with an action."""
         place = self._returns.get(action)
         if place is None or self._distance(place) > _REACH:
             place = self._returns[action] = self._emit(_RETURN, action)
@@ -204,7 +203,7 @@ class _Assembler:
         return self._emit(operation, operand, self._distance(near_yes), self._distance(near_no))
 
     def search(self, starts: list[tuple[int, int]]) -> int:
-        """A place that goes to the last of the sorted (start, place) pairs not above the value."""
+        """Return a place that jumps to the last sorted (start, place) pair up to the value."""
         if len(starts) == 1:
             return starts[0][1]
         middle = len(starts) // 2
@@ -234,7 +233,7 @@ class _Assembler:
 
 
 def _places_by_number(code: _Assembler, policy: Policy, table: Mapping[str, int]) -> dict[int, int]:
-    # Rules come first: with no code in between, one answer has one place, and neighbours merge.
+    # Rules come first, so that equal answers share one place and adjacent ranges merge.
     rules = {
         name: _place_of_rule(code, rule) for name, rule in policy.rules.items() if name in table
     }
@@ -254,7 +253,7 @@ def _place_of_rule(code: _Assembler, rule: Rule) -> int:
     otherwise = code.answer(REFUSE | rule.refusal)
     ignored = ((conditions, REFUSE) for conditions in rule.ignored)
     allowed = ((conditions, ALLOW) for conditions in rule.alternatives)
-    # What is to be looked at first comes last.
+    # Written backwards: the first condition to check is emitted last.
     for conditions, action in reversed([*ignored, *allowed]):
         place = code.answer(action)
         for condition in reversed(conditions):
@@ -272,7 +271,7 @@ def _place_of_condition(code: _Assembler, condition: Condition, *, yes: int, no:
 
 
 def _ranges(places: Mapping[int, int], *, otherwise: int) -> list[tuple[int, int]]:
-    """Sorted (start, place) pairs that cover every value, neighbours with one place merged."""
+    """Return sorted (start, place) pairs that cover every value; equal neighbors are merged."""
     edges: set[int] = {0}
     edges.update(places, _following(places))
     merged: list[tuple[int, int]] = []

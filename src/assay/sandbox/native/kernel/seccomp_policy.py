@@ -1,7 +1,7 @@
-"""Which system calls a jailed program may make: data, and no code that could be wrong about it.
+"""Which system calls a jailed program may make, as data without logic.
 
-Whatever is not named here is refused, with EPERM if it is a call we know and with ENOSYS if it is
-newer than our tables, so that a C library which probes for it falls back.
+All other calls are refused. Known calls fail with EPERM. Calls newer than our tables fail with
+ENOSYS, so that a C library that probes for them uses its fallback.
 """
 
 import errno
@@ -15,11 +15,11 @@ LOW_WORD: Final = 0xFFFFFFFF
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """Holds when an argument, seen through a mask, is one of the values.
+    """Holds if an argument, combined with a mask, is one of the values.
 
-    Only the low 32 bits are looked at: each argument tested here is an int (or narrower) to the
-    kernel, which drops the rest as well. Comparing more would let stray high bits slip past a test
-    while the kernel acts on the low ones.
+    Only the low 32 bits are compared: the kernel treats each tested argument as an int or narrower
+    and ignores the rest. Comparing more would let stray high bits evade a test while the kernel
+    acts on the low ones.
     """
 
     argument: int
@@ -29,21 +29,21 @@ class Condition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """Allows a call when all conditions of any one alternative hold."""
+    """Allows a call if all conditions of one alternative hold."""
 
     alternatives: tuple[tuple[Condition, ...], ...]
     refusal: int = errno.EPERM
     ignored: tuple[tuple[Condition, ...], ...] = ()
-    """Alternatives under which the call does nothing, and says that it has succeeded."""
+    """Alternatives under which the call does nothing and reports success."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """What becomes of each system call, by name."""
+    """The handling of each system call, by name."""
 
     allowed: frozenset[str]
     hidden: frozenset[str]
-    """Answered with ENOSYS, as by a kernel without them: callers have a fallback they then use."""
+    """Fail with ENOSYS, as on a kernel without them, so that callers use their fallback."""
     rules: Mapping[str, Rule]
 
 
@@ -113,7 +113,7 @@ _ALLOWED: Final = {
 }
 
 _HIDDEN: Final = {
-    # What they would do lies behind a pointer, where no filter can look.
+    # Their arguments are behind a pointer, which a filter cannot read.
     "opaque": "clone3 openat2 io_uring_setup io_uring_enter io_uring_register",
     "kernel attack surface": """
         userfaultfd memfd_secret io_setup io_destroy io_submit io_cancel io_getevents io_pgetevents
@@ -123,7 +123,7 @@ _HIDDEN: Final = {
 
 # CLONE_NEWTIME (0x80) is missing on purpose: in clone() that bit belongs to the exit signal.
 _CLONE_NEW: Final = 0x7E020000
-# A sibling would be a child of whoever made the program, outside of its namespaces.
+# A sibling would be a child of the program's parent, outside of the program's namespaces.
 _CLONE_PARENT: Final = 0x00008000
 _PLAIN_CLONE: Final = Condition(argument=0, mask=_CLONE_NEW | _CLONE_PARENT, values=frozenset({0}))
 
@@ -135,7 +135,7 @@ _PLAIN_FILE_TYPES: Final = frozenset({0, 0o100000, 0o010000, 0o140000})
 
 
 def _plain_mode(argument: int) -> Condition:
-    # A set-id file outlives the jail in a workspace the host can see, and runs there as its owner.
+    # A set-id file in a workspace outlives the jail and runs on the host as its owner.
     return Condition(argument=argument, mask=_SET_ID_BITS, values=frozenset({0}))
 
 
@@ -146,7 +146,7 @@ def _plain_node(argument: int) -> Rule:
 
 
 def _plain_open(*, flags: int, mode: int) -> Rule:
-    # Without either flag the kernel ignores the mode, and callers leave rubbish in it.
+    # Without either flag the kernel ignores the mode, and callers leave arbitrary values in it.
     creates_nothing = Condition(argument=flags, mask=_O_CREAT | _O_TMPFILE, values=frozenset({0}))
     return Rule(alternatives=((creates_nothing,), (_plain_mode(mode),)))
 
@@ -164,7 +164,7 @@ _IOCTLS: Final = frozenset(
         *(0x80045430, 0x40045431, 0x5441),  # TIOCGPTN, TIOCSPTLCK, TIOCGPTPEER
     }
 )
-"""Terminals and descriptors. TIOCSTI and TIOCLINUX, which type into a terminal, stay out."""
+"""Terminals and descriptors. TIOCSTI and TIOCLINUX, which inject terminal input, stay out."""
 
 _INTERFACE_IOCTLS: Final = frozenset(
     {
@@ -186,7 +186,7 @@ _PRCTLS: Final = frozenset(
         *(0x53564D41, 0x41555856),  # PR_SET_VMA (names of mappings), PR_GET_AUXV
     }
 )
-"""PR_SET_MM, PR_SET_PTRACER, memory merging and core scheduling reach others, and stay out."""
+"""PR_SET_MM, PR_SET_PTRACER, memory merging and core scheduling affect other processes."""
 
 _FILE_COMMANDS: Final = frozenset(
     {
@@ -196,10 +196,10 @@ _FILE_COMMANDS: Final = frozenset(
         *range(1030, 1041),  # F_DUPFD_CLOEXEC, sizes of pipes, seals, hints
     }
 )
-"""Not F_SETLEASE and F_NOTIFY: who may read a file of the host could hold up those who write it."""
+"""Without F_SETLEASE and F_NOTIFY: a reader of a host file could delay its writers."""
 
 _PERSONALITIES: Final = frozenset({0, LOW_WORD})
-"""Plain Linux, and the query. Flags switch off protections, such as address randomization."""
+"""Plain Linux, and the query. Flags disable protections, such as address randomization."""
 
 _SOL_SOCKET: Final = 1
 _PROTOCOL_LEVELS: Final = frozenset({0, 6, 17, 41})
@@ -207,8 +207,8 @@ _PROTOCOL_LEVELS: Final = frozenset({0, 6, 17, 41})
 _BPF_OPTIONS: Final = frozenset({26, 44, 50, 51, 52})
 """SO_ATTACH_FILTER, -LOCK_FILTER, -ATTACH_BPF, -ATTACH_REUSEPORT_CBPF, -ATTACH_REUSEPORT_EBPF.
 
-Each filter is compiled into memory of the kernel that all users of the machine share
-(`net.core.bpf_jit_limit`), and that no limit of a program counts.
+Each filter is compiled into kernel memory that all users of the machine share
+(`net.core.bpf_jit_limit`) and that no limit of a program counts.
 """
 _SOCKET_OPTIONS: Final = frozenset(range(128)) - _BPF_OPTIONS
 _BUFFER_SIZES: Final = frozenset({7, 8, 32, 33})
@@ -220,9 +220,9 @@ _AF_INET6: Final = 10
 _UNIX_TYPES: Final = frozenset({1, 2, 5})
 """SOCK_STREAM, SOCK_DGRAM, SOCK_SEQPACKET."""
 _CONNECTED_UNIX_TYPES: Final = frozenset({1, 5})
-"""Not SOCK_DGRAM: one end of such a pair can still send to any other socket by its path."""
+"""Without SOCK_DGRAM: one end of such a pair can still send to any other socket by its path."""
 _INTERNET_TYPES: Final = frozenset({1, 2})
-"""On the internet SOCK_SEQPACKET is SCTP, and SOCK_RAW and SOCK_PACKET forge packets."""
+"""On the internet, SOCK_SEQPACKET is SCTP, and SOCK_RAW and SOCK_PACKET forge packets."""
 _INTERNET_PROTOCOLS: Final = frozenset({0, 6, 17})
 """The default, TCP and UDP: others load rarely used kernel modules."""
 _SOCKET_TYPE: Final = 0xF
@@ -256,7 +256,7 @@ _SOCKET_OPTION: Final = Rule(
         ),
         (Condition(argument=1, values=_PROTOCOL_LEVELS),),
     ),
-    # As by a kernel without the option.
+    # As on a kernel without the option.
     refusal=errno.ENOPROTOOPT,
 )
 
@@ -269,7 +269,7 @@ _PLAIN_BUFFERS: Final = replace(
         ),
     ),
 )
-"""The kernel cuts a size above its maximum without an error; here the default is the maximum."""
+"""The kernel caps a size above its maximum without an error; here the default is the maximum."""
 
 _RULES: Final[Mapping[str, Rule]] = MappingProxyType(
     {
@@ -294,7 +294,7 @@ _RULES: Final[Mapping[str, Rule]] = MappingProxyType(
 )
 
 _LISTENING_IOCTLS: Final = frozenset({0xC0502100, 0xC0182101, 0x40082102, 0x40182103})
-"""How PID 1 hears and answers questions, see `landlock_chmod.py`."""
+"""The calls with which PID 1 receives and answers requests, see `landlock_chmod.py`."""
 _ITSELF: Final = frozenset({0})
 _PRIO_PROCESS: Final = frozenset({0})
 _IOPRIO_WHO_PROCESS: Final = frozenset({1})
@@ -319,36 +319,36 @@ _AMONG_OTHERS: Final[Mapping[str, Rule]] = MappingProxyType(
         "ioctl": _one_of(_IOCTLS | _LISTENING_IOCTLS, argument=1, refusal=errno.ENOTTY),
     }
 )
-"""What a program may do when processes and sockets of the same user outside are in its reach."""
+"""Rules for a program that can reach processes and sockets of the same user outside."""
 _BY_ADDRESS: Final = "connect bind listen accept accept4"
-"""Of no use to the two ends of a socket pair, which are connected from the start."""
+"""Useless for the two ends of a socket pair, which are already connected."""
 
 _NO_ATTRIBUTES: Final = Rule(alternatives=(), refusal=errno.ENOTSUP)
 _OLD_TWINS: Final = frozenset({"fchmodat2", "utime", "utimes", "futimesat"})
-"""Of calls that are mediated; callers fall back to those."""
+"""Hidden variants of mediated calls; callers fall back to the mediated ones."""
 _INSTANCES_OF_THE_USER: Final = frozenset({"inotify_init", "inotify_init1"})
-"""The kernel gives each user few of them (128), and only a user namespace has a limit apart."""
+"""The kernel gives each user few (128), and only a user namespace has a separate limit."""
 _OWNERSHIP: Final = "chown fchown lchown fchownat"
 _SET_ATTRIBUTES: Final = """
     setxattr lsetxattr fsetxattr setxattrat removexattr lremovexattr fremovexattr removexattrat
     """
-"""Landlock lets both pass, on every file of the user, and few programs need them."""
+"""Landlock allows both on every file of the user, and few programs need them."""
 
 
 def build_policy(*, own_namespaces: bool = True, counted_memory: bool = True) -> Policy:
-    """The policy for a jailed program.
+    """Build the policy for a jailed program.
 
-    Internet sockets reach the loopback of its own network namespace, and hosts that it was
-    granted. Without namespaces of its own it gets nothing that has a name or a number in the
-    host's: shared memory, queues, sockets but connected pairs, other processes. Memory that
-    belongs to no process, and large buffers of sockets, only where a control group counts them.
+    Internet sockets reach the loopback of its own network namespace and its allowed hosts. Without
+    namespaces, the program may use nothing with a name or number on the host: no shared memory,
+    queues, unconnected sockets or other processes. Memory that belongs to no process, and large
+    socket buffers, are allowed only if a control group counts them.
     """
     refused, hidden = set[str](), set(_names(_HIDDEN))
     rules = dict(_RULES)
     if not own_namespaces:
         rules |= _AMONG_OTHERS
         refused.update(_OWNERSHIP.split(), _BY_ADDRESS.split())
-        # As by a file system that has none: programs that copy files go on without.
+        # As on a file system without attributes: programs that copy files continue without them.
         rules |= dict.fromkeys(_SET_ATTRIBUTES.split(), _NO_ATTRIBUTES)
         hidden |= _OLD_TWINS | _INSTANCES_OF_THE_USER
     if not (own_namespaces and counted_memory):

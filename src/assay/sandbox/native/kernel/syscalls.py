@@ -1,8 +1,8 @@
-"""System calls by name, for the machines whose filters we can compile.
+"""System calls by name, for the machines that filters can be compiled for.
 
-A run is the number of its first name and the names that follow one another from there. Taken from
-the kernel's `syscall_64.tbl` and `scripts/syscall.tbl` as of Linux 6.19; a name the kernel no
-longer implements keeps its number, because numbers are never given away twice.
+A run is the number of its first name and the names with consecutive numbers from there. The source
+is the kernel's `syscall_64.tbl` and `scripts/syscall.tbl` as of Linux 6.19. A name that the kernel
+no longer implements keeps its number, because numbers are never reused.
 """
 
 import os
@@ -12,10 +12,10 @@ from typing import Final
 
 
 class UnsupportedMachineError(LookupError):
-    """There is no table of system calls for this machine."""
+    """No table of system calls exists for this machine."""
 
 
-# Since Linux 5.1 a new call gets the same number everywhere.
+# Since Linux 5.1, a new call has the same number on every architecture.
 _EVERYWHERE: Final = (
     424,
     """
@@ -138,14 +138,14 @@ NUMBERS: Final[Mapping[str, Mapping[str, int]]] = MappingProxyType(
 AUDIT_ARCH: Final[Mapping[str, int]] = MappingProxyType(
     {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 )
-"""How the kernel names the calling convention a system call arrived by."""
+"""The kernel's identifier of the calling convention that a system call used."""
 
 
 def table(machine: str | None = None) -> Mapping[str, int]:
-    """Every system call of a machine, this one unless named.
+    """Return every system call of a machine, by default this one.
 
     Raises:
-        UnsupportedMachineError: If we have no table for it.
+        UnsupportedMachineError: If there is no table for it.
     """
     name = this_machine() if machine is None else machine
     try:
@@ -157,14 +157,14 @@ def table(machine: str | None = None) -> Mapping[str, int]:
 
 
 def number(name: str, machine: str | None = None) -> int | None:
-    """The number of a system call, or None where the machine has no such call.
+    """Return the number of a system call; None if the machine has no such call.
 
     Raises:
-        UnsupportedMachineError: If we have no table for the machine.
+        UnsupportedMachineError: If there is no table for the machine.
     """
     return table(machine).get(name)
 
 
 def this_machine() -> str:
-    """The machine as the kernel names it."""
+    """Return the machine as the kernel names it."""
     return os.uname().machine

@@ -1,1 +1,1 @@
-"""Memory layout of a zygote before it serves, so that forks are cheap."""
+"""Optimizes a zygote's memory layout before it serves, so that forks are cheap."""

@@ -1,12 +1,12 @@
-"""Has the kernel copy, while a zygote forks, the pages that its children are going to write to.
+"""Makes the kernel copy pages during a zygote's fork that its children write to.
 
-Memory is shared after a fork, and each page is copied when somebody first writes to it, at the
-price of a fault. The children of a zygote write to the same few hundred pages every time. A page
-that is pinned for a device must not change under it, so the kernel copies such a page during the
-fork, which costs less than half, and leaves the zygote's own writable. So we let one child run, see
-which pages it wrote to, and pin those as the buffers of a ring that nobody ever uses.
+After a fork, memory is shared, and each page is copied at the first write, which costs a page
+fault. The children of a zygote write to the same few hundred pages every time. A page that is
+pinned for a device must not change, so the kernel copies it during the fork. That costs less than
+half, and the zygote's own page stays writable. So one child runs first, and the pages that it wrote
+to are pinned as buffers of an unused io_uring.
 
-Nothing but speed depends on it: where the kernel refuses, pages are copied as usual.
+This affects only speed: if the kernel refuses, pages are copied as usual.
 """
 
 import mmap
@@ -19,7 +19,7 @@ from typing import Final
 from assay.sandbox.native.kernel import libc
 
 Ranges = list[tuple[int, int]]
-"""Address and length of memory."""
+"""Address and length of memory ranges."""
 
 _PAGE: Final = mmap.PAGESIZE
 _FEWEST: Final = 32
@@ -30,7 +30,7 @@ _NOBODY_ELSES: Final = 1 << 56
 
 
 class Footprints:
-    """Which pages a child has written to. Opened while the child lets its parent look."""
+    """The pages that a child has written to. Create it while the child is dumpable."""
 
     def __init__(self, pid: int) -> None:
         with open("/proc/self/maps") as lines:
@@ -38,11 +38,11 @@ class Footprints:
         self._pages = open(f"/proc/{pid}/pagemap", "rb", buffering=0)  # noqa: SIM115 - see `close`
 
     def keep_ready(self) -> None:
-        """Pin those pages here. The child must still live: what it holds too is copied first."""
+        """Pin those pages here while the child lives, after copying the pages that it shares."""
         ranges = merge(self._written())
         with suppress(OSError):
             for start, length in ranges:
-                # Memory in large pages would be pinned, and copied, as a whole.
+                # A large page would be pinned, and copied, as a whole.
                 libc.own_memory(start, length)
             _pin(ranges)
 
@@ -59,7 +59,7 @@ class Footprints:
 
 
 def heap_ranges(maps: str) -> Iterator[tuple[int, int]]:
-    """Where writable memory of a process's own begins and ends, from its `/proc/PID/maps`."""
+    """Yield start and end of private writable memory, from the text of `/proc/PID/maps`."""
     for line in maps.splitlines():
         addresses, access, *_ = line.split()
         if access == "rw-p":
@@ -68,7 +68,7 @@ def heap_ranges(maps: str) -> Iterator[tuple[int, int]]:
 
 
 def merge(pages: Iterable[int]) -> Ranges:
-    """Turn addresses of pages into ranges of neighbours."""
+    """Merge page addresses into ranges of adjacent pages."""
     ranges: Ranges = []
     for page in sorted(pages):
         if ranges and sum(ranges[-1]) == page:
@@ -79,7 +79,7 @@ def merge(pages: Iterable[int]) -> Ranges:
 
 
 def _pin(ranges: Sequence[tuple[int, int]]) -> None:
-    """Pin all, or as many as this user may."""
+    """Pin all ranges, or as many as this user's limit allows."""
     while len(ranges) >= _FEWEST:
         try:
             libc.pin_memory(ranges)

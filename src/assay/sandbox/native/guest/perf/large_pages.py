@@ -1,7 +1,7 @@
-"""Gathers the memory of a zygote into large pages, once it has imported what it should.
+"""Collapses the memory of a zygote into large pages after its imports.
 
-A fork and an exit go through memory page by page, and each execution pays for one of both. A
-large page counts as one. Nothing but speed depends on it: what the kernel refuses stays as it is.
+A fork and an exit process memory page by page, and each execution pays for one of each. A large
+page counts as one. This affects only speed: if the kernel refuses, the memory stays as it is.
 """
 
 from collections.abc import Generator, Iterator
@@ -21,11 +21,11 @@ _HEAP: Final = "[heap]"
 
 @contextmanager
 def contiguous_heap() -> Generator[None]:
-    """Let what is imported meanwhile lie in one piece of memory, as large pages have to.
+    """Make imports inside this context allocate contiguous memory, as large pages require.
 
-    The interpreter takes memory for small objects an arena at a time, and the libraries that are
-    loaded in between would scatter the arenas. So many are taken at once before, with an object in
-    each that keeps it; those that are not needed are given back.
+    The interpreter allocates memory for small objects in arenas, and libraries that are loaded in
+    between would scatter the arenas. Therefore many arenas are allocated first, each held by an
+    object. Unused arenas are freed afterwards.
     """
     objects = [bytes(_LARGEST_SMALL_OBJECT) for _ in range(_ARENAS * _OBJECTS_PER_ARENA)]
     one_in_each = objects[:: _OBJECTS_PER_ARENA // 2]
@@ -37,18 +37,18 @@ def contiguous_heap() -> Generator[None]:
 
 
 def gather() -> None:
-    """Ask for large pages wherever this process has memory of its own for a whole one."""
+    """Request large pages wherever this process has enough private memory for one."""
     with suppress(OSError):
         with open("/proc/self/maps") as lines:
             text = lines.read()
         for address in whole_large_pages(text):
-            # Some may be refused, such as memory that was never used.
+            # Some are refused, such as memory that was never used.
             with suppress(OSError):
                 libc.collapse_memory(address, _LARGE)
 
 
 def whole_large_pages(maps: str) -> Iterator[int]:
-    """Where large pages could begin, given the text of `/proc/PID/maps`."""
+    """Yield the addresses where large pages fit, from the text of `/proc/PID/maps`."""
     for line in maps.splitlines():
         addresses, access, _, _, _, *name = line.split()
         if access == _OWN_AND_WRITABLE and name in ([], [_HEAP]):

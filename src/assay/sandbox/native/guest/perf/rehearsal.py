@@ -1,4 +1,4 @@
-"""Makes one process for nobody before a zygote serves, to learn what all the others will need."""
+"""Runs one trial process before a zygote serves, to find the pages that every process writes to."""
 
 import json
 import os
@@ -29,10 +29,10 @@ _PROGRAM: Final = b"import sys\nprint(flush=True)\nsys.stdin.read()\n"
 
 
 def rehearse_cell(confinement: Confinement) -> None:
-    """Let a PID 1 make a cell. For the zygote that PID 1 of all cells comes from.
+    """Let a PID 1 build a jail; for the zygote that forks PID 1 of all jails.
 
     Raises:
-        OSError: If it does not come to that. Nothing is lost but speed.
+        OSError: If that fails, which affects only speed.
     """
     waits, opens = os.pipe()
     hears, tells = os.pipe()
@@ -53,10 +53,10 @@ def rehearse_cell(confinement: Confinement) -> None:
 
 
 def rehearse_work(confinement: Confinement) -> None:
-    """Let a worker run a program, as far as one can without a cell. For all other zygotes.
+    """Let a worker run a program, as far as that works without a jail; for all other zygotes.
 
     Raises:
-        OSError: If it does not come to that. Nothing is lost but speed.
+        OSError: If that fails, which affects only speed.
     """
     takes, gives = os.pipe()
     hears, tells = os.pipe()
@@ -86,7 +86,7 @@ def _work(program: int, stdin: int, stdout: int, confinement: Confinement) -> No
 
 
 def _learn(pid: int, opens: int, hears: int) -> None:
-    """Look at a process when it has done what it should and waits."""
+    """Inspect a process when it has done its work and waits."""
     footprints = Footprints(pid)
     try:
         os.write(opens, b"\n")
