@@ -53,7 +53,7 @@ class RunHandle:
             await asyncio.wait([task])
 
 
-def run(  # noqa: PLR0913 - the words of the command line, each with its default
+def run(  # noqa: PLR0913 - the options of the command line, with defaults
     goal: str,
     *,
     workspace: str | PathLike[str] | None = None,

@@ -43,7 +43,6 @@ async def open_backend(
 
     Raises:
         UsageError: If a setting is invalid.
-
         IsolationUnavailableError: If this machine cannot isolate as requested.
     """
     chosen = settings or load_settings().sandbox
@@ -58,7 +57,6 @@ async def pin_packages(settings: SandboxSettings) -> SandboxSettings:
 
     Raises:
         PackageError: If a package is not available.
-
         MissingExtraError: If uv is needed and not installed.
     """
     if not settings.packages:
@@ -81,9 +79,7 @@ async def open_sandbox(
 
     Raises:
         UsageError: If a setting is invalid, or a host cannot be allowed here.
-
         PackageError: If a package is not available.
-
         IsolationUnavailableError: If this machine cannot isolate as requested.
     """
     equipment = SandboxSpec(packages=tuple(packages), hosts=tuple(hosts))
@@ -119,7 +115,6 @@ def check_extras(
 
     Raises:
         MissingExtraError: If any are missing; the message names all of them.
-
         UsageError: If there is no such model.
     """
     needed = [*extras]
@@ -159,7 +154,6 @@ async def open_memory(
 
     Raises:
         UsageError: If a newer version has written the file.
-
         JournalError: If the file cannot be opened or created.
     """
     if use == "off":

@@ -169,6 +169,6 @@ def _mention(artifact: Exhibit) -> str:
         case "figure":
             return "[figure shown]"
         case "table":
-            return ""  # its text is there already
+            return ""  # the output already has its text
         case "file":
             return f"[wrote {artifact.path}, {artifact.size_bytes} bytes]"

@@ -76,7 +76,6 @@ class Conversation:
 
         Raises:
             UsageError: If the file cannot be read, or is too large.
-
             WorkspaceError: If the file does not fit into the workspace.
         """
         content = await to_thread.run_sync(read_upload, source)
@@ -105,9 +104,7 @@ async def open_conversation(
 
     Raises:
         UsageError: If the session is open elsewhere, or a setting is invalid.
-
         JournalError: If the session cannot be read.
-
         AssayError: If a resource cannot be opened.
     """
     company = company or ChatCallbacks()

@@ -141,7 +141,6 @@ class Dialogue:
 
         Raises:
             UsageError: If the message is empty.
-
             JournalError: If the session can no longer be saved.
         """
         if not message.strip():
@@ -171,9 +170,7 @@ class Dialogue:
 
         Raises:
             JournalError: If the file cannot be stored.
-
             WorkspaceError: If the file cannot be written into the workspace.
-
             SandboxUnavailableError: If no sandbox is open and none can be opened.
         """
         await self._look_around()
@@ -296,7 +293,7 @@ class Dialogue:
         for number, block in enumerate(said.blocks, 1):
             remark = said.after if number == len(said.blocks) else ""
             cells.append(await self._run(sitting, block, usage, remark=remark))
-            usage = Usage()  # told once, with the first
+            usage = Usage()  # reported only once, with the first
         failed = any(cell.failed for cell in cells)
         observations = [cell.observation for cell in cells]
         seen = observed(observations, failed=failed, small=self.model.facts.local)
@@ -433,7 +430,7 @@ class Dialogue:
                 answer = cells[-1].observation
             else:
                 answer = await self._tool_answer(sitting, call, thought, usage)
-            thought, usage = "", Usage()  # told once, with the first
+            thought, usage = "", Usage()  # reported only once, with the first
             answers.append(Message(role="tool", answers=call.id, text=answer))
         if pictures := self._take_pictures(sitting):
             # Not every API accepts images in a tool result.

@@ -100,7 +100,6 @@ async def replay_run(
 
     Raises:
         UsageError: If there is no such run, or it has not started.
-
         AssayError: If a component fails.
     """
     run = RunStore(settings.state_dir).open(name)

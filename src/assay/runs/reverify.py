@@ -46,11 +46,8 @@ async def reverify(certificate: Certificate, tree: Tree, settings: Settings) -> 
 
     Raises:
         UsageError: If a certified file is missing or changed.
-
         PackageError: If a required package is not available.
-
         IsolationUnavailableError: If this machine cannot isolate as the settings require.
-
         SandboxUnavailableError: If no sandbox can be opened.
     """
     if compare_files(certificate, tree).any:

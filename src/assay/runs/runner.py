@@ -85,7 +85,6 @@ async def start_run(
 
     Raises:
         UsageError: If the request is invalid.
-
         AssayError: If a component fails; completed work is kept, and the run can be resumed.
     """
     if lent is None:
@@ -132,7 +131,6 @@ async def create_run(commission: Commission, settings: Settings) -> Run:
 
     Raises:
         UsageError: If the request is invalid.
-
         JournalError: If the run cannot be written.
     """
     run, _ = await _entered(commission, RunStore(settings.state_dir))

@@ -150,7 +150,6 @@ async def upload(
 
     Raises:
         UsageError: If a file cannot be read, or the total exceeds the size of a workspace.
-
         WorkspaceError: If the files do not fit into the sandbox, or an entry there is in the way.
         SandboxUnavailableError: If the sandbox is gone.
     """

@@ -1,1 +1,1 @@
-"""What a reply of a model asks for."""
+"""Parses model replies into actions."""
