@@ -134,7 +134,7 @@ def settings_apart(settings: Settings, folder: Path) -> Settings:
     """Return settings that keep runs and their lessons in a separate folder.
 
     Benchmarks use them, so lessons of the user's runs stay hidden and benchmark runs leave no
-    lessons for others. This holds for a memory server too.
+    lessons for others. They use no memory server.
     """
     memory = settings.memory.model_copy(update={"store": "sqlite", "chroma_url": None})
     return settings.model_copy(update={"state_dir": folder, "memory": memory})

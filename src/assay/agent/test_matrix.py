@@ -36,8 +36,7 @@ def gain(before: Attempt, after: Attempt) -> Gain:
 def better(one: Attempt, other: Attempt | None) -> bool:
     """Whether an attempt is better than the best so far: more tests passed, fewer failed.
 
-    An attempt without results is not better, nor is one with fewer failures because it ran no
-    tests.
+    An attempt without results is not better. Fewer failures do not count if it ran no tests.
     """
     if not one.reports:
         return False

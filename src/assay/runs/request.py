@@ -78,8 +78,8 @@ def goal_of(commission: Commission, tree: Tree) -> Goal:
     """Build the goal, with each test file listed.
 
     Raises:
-        UsageError: If a test is not in the workspace, a check is not a command, or no path in the
-            workspace can match the allowed globs.
+        UsageError: If the workspace lacks a test, a check is not a command, or an allowed glob
+            cannot match any path in the workspace.
     """
     for check in commission.checks:
         split_command(check)

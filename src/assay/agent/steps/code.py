@@ -67,9 +67,7 @@ async def _attempt(sitting: StepContext, number: int, step: NextAction) -> Attem
         attempt = await _made(sitting, number, step, base)
     except ModelRefusedError as error:
         if not sitting.state.usage.calls and not sitting.spent.calls:
-            # The model rejected its first request. This says nothing about the work; the user must
-            # act.
-            # fix.
+            # The model rejected the first request, so the user has to fix its setup.
             raise
         digest = await sitting.parts.journal.store_tree(base)
         attempt = Attempt(number=number, move=step.move, tree=digest, complaint=str(error))
