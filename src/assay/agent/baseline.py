@@ -1,4 +1,4 @@
-"""Runs the checks on the original files, to detect problems that no change of files can fix.
+"""Run the checks on the original files, to detect problems that no change of files can fix.
 
 Such problems are a missing program, a missing package or a refused connection. They are found
 before the first call to a model, so the user does not pay for them.

@@ -1,4 +1,4 @@
-"""Fits a message history into the context window and keeps its beginning. Pure."""
+"""Fit a message history into the context window and keep its beginning. Pure."""
 
 from dataclasses import replace
 from typing import Final

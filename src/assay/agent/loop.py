@@ -1,4 +1,4 @@
-"""Carries out one run, from its goal to its outcome."""
+"""Carry out one run, from its goal to its outcome."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Normalizes paths that models write, and explains why a path cannot be used."""
+"""Normalize paths that models write, and explain why a path cannot be used."""
 
 import re
 from pathlib import PurePosixPath

@@ -1,4 +1,4 @@
-"""Finds the npm package that a check lacks, and the option that provides it.
+"""Find the npm package that a check lacks, and the option that provides it.
 
 Workspaces exclude `node_modules`, so npm packages come from a folder that the setting
 `sandbox.read_only` mounts.

@@ -1,4 +1,4 @@
-"""Builds the prompts of a run from its state. Pure."""
+"""Build the prompts of a run from its state. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

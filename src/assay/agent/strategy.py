@@ -1,4 +1,4 @@
-"""Selects the next action: samples for small models, repairs for large ones, no repetitions.
+"""Select the next action: samples for small models, repairs for large ones, no repetitions.
 
 Pure. Small local models gain little from feedback at temperature 0 and more from new samples. Large
 models repair most in the first two rounds and then lose track. A fresh context with a short list of

@@ -1,4 +1,4 @@
-"""Removes demonstrations and tests that a small model adds to a module unasked.
+"""Remove demonstrations and tests that a small model adds to a module unasked.
 
 Only files that the tests import are changed: code that runs on import is not useful there.
 """

@@ -1,4 +1,4 @@
-"""Guesses the files that a goal is about, from its text, its tests and the allowed globs."""
+"""Guess the files that a goal is about, from its text, its tests and the allowed globs."""
 
 import ast
 import re

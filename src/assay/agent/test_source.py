@@ -1,4 +1,4 @@
-"""Returns the source of single tests, to show it to the model."""
+"""Return the source of single tests, to show it to the model."""
 
 import ast
 from pathlib import PurePosixPath

@@ -1,4 +1,4 @@
-"""Passes on the output of a running cell as events; keeps the beginning, which survives a crash."""
+"""Pass on the output of a running cell as events; keep the beginning, which survives a crash."""
 
 import codecs
 from collections.abc import Callable

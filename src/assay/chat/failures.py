@@ -1,4 +1,4 @@
-"""Converts the error that ended a turn into the record that a session keeps."""
+"""Convert the error that ended a turn into the record that a session keeps."""
 
 from assay.contracts.chat import FailureType, TurnError
 from assay.contracts.errors import (

@@ -1,4 +1,4 @@
-"""Opens a session: connects its files on disk, a notebook, a model and tools."""
+"""Open a session: connect its files on disk, a notebook, a model and tools."""
 
 import stat
 from collections.abc import AsyncGenerator, Awaitable, Callable

@@ -1,4 +1,4 @@
-"""Builds the model's messages from a session's history, within its context window. Pure."""
+"""Build the model's messages from a session's history, within its context window. Pure."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Parses a chat reply into cells to run and text. Pure."""
+"""Parse a chat reply into cells to run and text. Pure."""
 
 import re
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Replays a run without a model: recorded replies, with everything else executed again."""
+"""Replay a run without a model: recorded replies, with everything else executed again."""
 
 import tempfile
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""Runs the checks of a certificate again, on the files that it certifies."""
+"""Run the checks of a certificate again, on the files that it certifies."""
 
 from contextlib import suppress
 from dataclasses import dataclass

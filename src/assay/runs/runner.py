@@ -1,4 +1,4 @@
-"""Carries out a run: creates it, connects its dependencies and delivers accepted files."""
+"""Carry out a run: create it, connect its dependencies and deliver accepted files."""
 
 import os
 from collections.abc import AsyncGenerator, Callable

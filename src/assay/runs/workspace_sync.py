@@ -1,4 +1,4 @@
-"""Copies files from a user's folder into a sandbox and back, and applies changes on request.
+"""Copy files from a user's folder into a sandbox and back, and apply changes on request.
 
 Files from the sandbox are untrusted. Links, devices and files that are too large are listed and
 stay in the sandbox. Only `Changes.apply` changes the user's folder.

@@ -1,4 +1,4 @@
-"""Reads build files, which describe how to build a project and also configure its tests.
+"""Read build files, which describe how to build a project and also configure its tests.
 
 A solution may need a new dependency or source file, so the agent may write build files. Settings
 for tests, and for code that runs before them, decide what a passed test is worth.

@@ -1,4 +1,4 @@
-"""Plants canaries, which are tests that must fail, in the test files for one check.
+"""Plant canaries, which are tests that must fail, in the test files for one check.
 
 Canaries are in the same files as the user's tests, so that tampering with those affects both.
 Afterwards the files are restored, and changes to them in between are reported.

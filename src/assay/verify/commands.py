@@ -1,4 +1,4 @@
-"""Splits check commands into argument lists, and selects the runner with the most evidence.
+"""Split check commands into argument lists, and select the runner with the most evidence.
 
 A command that needs a shell is judged only by its exit code. Forms that can be read without a shell
 are therefore resolved: `cd FOLDER && …`, leading variables, globs, and the script behind `npm

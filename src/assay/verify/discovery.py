@@ -1,4 +1,4 @@
-"""Finds the tests of a workspace, and the commands that run given test files.
+"""Find the tests of a workspace, and the commands that run given test files.
 
 It uses only conventions: names, folders and build files. No code runs.
 """

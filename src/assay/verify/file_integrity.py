@@ -1,4 +1,4 @@
-"""Checks whether the files of a sandbox still match what was written into it."""
+"""Check whether the files of a sandbox still match what was written into it."""
 
 from pathlib import PurePosixPath
 from typing import Final

@@ -1,4 +1,4 @@
-"""Inverts one assertion, so that correct code fails it.
+"""Invert one assertion, so that correct code fails it.
 
 A negation alone is not enough: code that is equal to everything would fail its opposite too. The
 expected value is therefore replaced by another value of the same type, if possible.

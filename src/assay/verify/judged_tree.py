@@ -1,4 +1,4 @@
-"""Builds the tree to verify: the original files, with only the changes that count.
+"""Build the tree to verify: the original files, with only the changes that count.
 
 Tests and runner configuration come from the goal. Changes to them are left out and reported, so
 they have no effect.

@@ -1,4 +1,4 @@
-"""Reads an argument list: the program that it really starts, its folder and its environment.
+"""Read an argument list: the program that it really starts, its folder and its environment.
 
 `env FOO=1 uv run pytest -x`, `python3 -m pytest -x` and `pytest -x` are the same check.
 """

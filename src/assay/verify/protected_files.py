@@ -1,4 +1,4 @@
-"""Finds the files of a workspace that decide a check command's result: they are protected.
+"""Find the files of a workspace that decide a check command's result: they are protected.
 
 A command runs the program to be written as well as the script that tests it. A script decides if no
 other command reads its output. Reference files for a comparison decide too, and so do files named

@@ -1,4 +1,4 @@
-"""Finds tests in Python files without running them."""
+"""Find tests in Python files without running them."""
 
 import ast
 from collections.abc import Iterator

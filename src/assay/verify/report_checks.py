@@ -1,4 +1,4 @@
-"""Combines a runner's report and the end of its process into one observation.
+"""Combine a runner's report and the end of its process into one observation.
 
 A report is only a claim until it is consistent with the exit code, a test count above zero, and the
 failures of the canaries.
@@ -64,7 +64,7 @@ class RawReport:
 
 
 class ReportCapture:
-    """Passes output on, and captures the complete stream that carries the report."""
+    """Pass output on, and capture the complete stream that carries the report."""
 
     def __init__(self, stream: Literal["stdout", "stderr"], on_output: OnOutput) -> None:
         self._stream = stream

@@ -1,4 +1,4 @@
-"""Rewrites the user's tests so that correct code must fail them.
+"""Rewrite the user's tests so that correct code must fail them.
 
 Names stay and expectations are inverted: constants are replaced, conditions are negated. If such a
 test passes, the code is not the cause. A second version keeps the meaning but looks alike, so that
@@ -73,7 +73,7 @@ class RewrittenTests:
 
 @dataclass(slots=True)
 class _Turner:
-    """Rewrites one file; `turn` says whether to invert its assertions."""
+    """Rewrite one file; `turn` says whether to invert its assertions."""
 
     words: Words
     turn: bool

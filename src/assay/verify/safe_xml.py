@@ -1,4 +1,4 @@
-"""Parses XML from untrusted programs: no document types, no entities, limited size.
+"""Parse XML from untrusted programs: no document types, no entities, limited size.
 
 The standard library's tree parsers expand entities, so a few bytes can become gigabytes. This
 parser rejects any document with such declarations.

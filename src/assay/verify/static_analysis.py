@@ -1,4 +1,4 @@
-"""Scans the changed files for suspicious code.
+"""Scan the changed files for suspicious code.
 
 A scan is no proof: certain cases are forgeries, all others doubts. Code that the original file
 already had belongs to the user.

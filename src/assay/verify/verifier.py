@@ -86,7 +86,7 @@ class _Sitting:
 
 
 class Verifier:
-    """Decides whether an attempt is accepted, and with which evidence."""
+    """Decide whether an attempt is accepted, and with which evidence."""
 
     def __init__(self, backend: SandboxBackend, limits: Limits) -> None:
         self._backend = backend

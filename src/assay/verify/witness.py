@@ -1,4 +1,4 @@
-"""Decides whether the checks exercise the change: whether it ran, and whether it mattered."""
+"""Decide whether the checks exercise the change: whether it ran, and whether it mattered."""
 
 from collections.abc import Sequence
 from pathlib import PurePosixPath

@@ -1,4 +1,4 @@
-"""Applies the edits that a model requests to a file tree: all or none."""
+"""Apply the edits that a model requests to a file tree: all or none."""
 
 import difflib
 from collections.abc import Callable, Sequence

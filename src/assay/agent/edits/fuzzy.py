@@ -1,4 +1,4 @@
-"""Finds the lines of a text that are most similar to given lines, in bounded time.
+"""Find the lines of a text that are most similar to given lines, in bounded time.
 
 A comparison of each position character by character takes minutes on a long file. One pass
 therefore ranks all positions by shared trigrams, and only the best are compared in full.

@@ -1,4 +1,4 @@
-"""Finds the position in a text that a model's SEARCH lines refer to, with ever looser matching.
+"""Find the position in a text that a model's SEARCH lines refer to, with ever looser matching.
 
 The first match is exact. Looser ones ignore trailing whitespace, outer blank lines, a shift of the
 indentation, or inner blank lines. The last one accepts a single similar position. A level that

@@ -1,4 +1,4 @@
-"""Detects placeholders such as `...` that a model wrote in place of code."""
+"""Detect placeholders such as `...` that a model wrote in place of code."""
 
 import re
 from pathlib import PurePosixPath

@@ -1,1 +1,1 @@
-"""Parses model replies into actions."""
+"""Parse model replies into actions."""

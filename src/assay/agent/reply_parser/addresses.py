@@ -1,4 +1,4 @@
-"""Finds the file that a code block belongs to, from the text around it."""
+"""Find the file that a code block belongs to, from the text around it."""
 
 import re
 from pathlib import PurePosixPath

@@ -1,4 +1,4 @@
-"""Parses a reply into edits, tool calls, or the statement that the work is finished.
+"""Parse a reply into edits, tool calls, or the statement that the work is finished.
 
 Models with native tool calls use `understand_calls`. All others use the plain-text forms of
 `describe_protocol`, which `understand_text` parses leniently.

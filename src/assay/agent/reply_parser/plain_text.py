@@ -1,4 +1,4 @@
-"""Parses the plain-text protocol leniently, in one pass over the lines of a reply."""
+"""Parse the plain-text protocol leniently, in one pass over the lines of a reply."""
 
 import dataclasses
 import re

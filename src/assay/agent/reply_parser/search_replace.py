@@ -1,4 +1,4 @@
-"""Parses SEARCH/REPLACE hunks and unified diffs into pairs of texts."""
+"""Parse SEARCH/REPLACE hunks and unified diffs into pairs of texts."""
 
 import re
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Finds the one requested file in a reply that does not name it."""
+"""Find the one requested file in a reply that does not name it."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""Extracts definitions from a Python module, with all definitions that they need. Pure.
+"""Extract definitions from a Python module, with all definitions that they need. Pure.
 
 Only names are followed: other statements of the module are left out. The snippet's test fails if
 they mattered.

@@ -1,4 +1,4 @@
-"""Finds reusable functions in accepted files: those that need no other file. Pure."""
+"""Find reusable functions in accepted files: those that need no other file. Pure."""
 
 import sys
 from collections.abc import Iterator

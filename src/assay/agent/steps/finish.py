@@ -1,4 +1,4 @@
-"""Builds the outcome of a run."""
+"""Build the outcome of a run."""
 
 from collections.abc import Sequence
 from dataclasses import replace

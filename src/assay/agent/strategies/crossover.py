@@ -1,4 +1,4 @@
-"""Makes an attempt without the model: combines functions of two attempts.
+"""Make an attempt without the model: combine functions of two attempts.
 
 Two samples of a small model often fail different tests. If each has a function that the other got
 wrong, the combination is right. Trying it costs a test run and no token.

@@ -1,4 +1,4 @@
-"""Detects suspicious operations of workspace code by audit events, under any name.
+"""Detect suspicious operations of workspace code by audit events, under any name.
 
 The interpreter reports such operations before it performs them, and an audit hook cannot be
 removed. Each one is reported immediately, so that later code cannot undo the report.
@@ -38,7 +38,7 @@ _LONGEST_STACK = 400
 
 
 class Workspace:
-    """Identifies files of the workspace and protected files by their paths."""
+    """Identify files of the workspace and protected files by their paths."""
 
     def __init__(self, order: "dict[str, Any]") -> None:
         self._real, self._folder = os.path.realpath, os.path.realpath(".") + "/"

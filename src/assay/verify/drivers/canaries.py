@@ -41,7 +41,7 @@ METHODS = (
 
 
 class Names:
-    """Generates inconspicuous names that no test uses."""
+    """Generate inconspicuous names that no test uses."""
 
     def __init__(self, taken: "set[str]") -> None:
         self._taken = taken

@@ -1,4 +1,4 @@
-"""Reports which changed files the tests execute, and which other file an import got instead."""
+"""Report which changed files the tests execute, and which other file an import got instead."""
 
 import os
 import sys
@@ -58,7 +58,7 @@ def _source_folders(here: Path, order: "dict[str, Any]") -> "Iterator[str]":
 
 
 class ExecutedFiles:
-    """Reports each changed file when its code starts, in this process or in another program."""
+    """Report each changed file when its code starts, in this process or in another program."""
 
     def __init__(self, order: "dict[str, Any]", say: Say) -> None:
         self._say = say

@@ -1,4 +1,4 @@
-"""Detects in-memory changes of the test runner: replaced functions and classes.
+"""Detect in-memory changes of the test runner: replaced functions and classes.
 
 It also checks the standard library modules that the tests use for expected values.
 """

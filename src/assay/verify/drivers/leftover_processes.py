@@ -1,4 +1,4 @@
-"""Lists processes that the tests started and did not end."""
+"""List processes that the tests started and did not end."""
 
 import os
 from pathlib import Path

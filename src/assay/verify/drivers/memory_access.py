@@ -1,4 +1,4 @@
-"""Detects runner changes through the process memory, and restricts access to that memory."""
+"""Detect runner changes through the process memory, and restrict access to that memory."""
 
 import ctypes
 import gc

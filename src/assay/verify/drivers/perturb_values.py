@@ -1,4 +1,4 @@
-"""Creates values of the same type that are not equal to the original."""
+"""Create values of the same type that are not equal to the original."""
 
 import math
 import random

@@ -1,5 +1,5 @@
 # ruff: noqa: ANN401 - hooks are given what pytest has no public type for
-"""Runs pytest as the user's command would, and reports the real result of each test."""
+"""Run pytest as the user's command would, and report the real result of each test."""
 
 import ast
 import builtins

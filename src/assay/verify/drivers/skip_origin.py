@@ -1,4 +1,4 @@
-"""Finds the location that raised a skip, from its traceback."""
+"""Find the location that raised a skip, from its traceback."""
 
 from itertools import takewhile
 from typing import Any
@@ -11,7 +11,7 @@ _DEEPEST = 20
 
 
 class Places:
-    """Finds the workspace location of a skip and the files that led to it."""
+    """Find the workspace location of a skip and the files that led to it."""
 
     def __init__(self, workspace: Workspace, say: Say, *kinds: "type[BaseException]") -> None:
         self._workspace = workspace

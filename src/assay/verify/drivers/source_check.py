@@ -1,4 +1,4 @@
-"""Checks that the tests in memory match the source files."""
+"""Check that the tests in memory match the source files."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -12,7 +12,7 @@ _DEEPEST = 20
 
 
 class Originals:
-    """Records the code of all test files before any workspace code is imported."""
+    """Record the code of all test files before any workspace code is imported."""
 
     def __init__(self, order: "dict[str, Any]") -> None:
         self._workspace = Workspace(order)

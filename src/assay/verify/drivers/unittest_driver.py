@@ -1,5 +1,5 @@
 # ruff: noqa: ANN401, N802 - methods that unittest calls, by its names
-"""Runs unittest as the user's command would, and reports the real result of each test."""
+"""Run unittest as the user's command would, and report the real result of each test."""
 
 import os
 import random

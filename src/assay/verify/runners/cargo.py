@@ -1,4 +1,4 @@
-"""Runs `cargo test`: builds once, then runs each test program and reads its JSON report.
+"""Run `cargo test`: build once, then run each test program and read its JSON report.
 
 A test program contains the tested code and reports on itself, so it could print a forged report.
 The report must end with consistent totals and with failed canaries; an early exit or a panic hook

@@ -1,4 +1,4 @@
-"""Builds a CMake project and runs its tests, with reports of their frameworks and of CTest.
+"""Build a CMake project and run its tests, with reports of their frameworks and of CTest.
 
 CTest knows only how a test program ended. If the user's test files use a known framework, their
 programs therefore run directly, report each test and contain canaries. Otherwise CTest's result is

@@ -1,4 +1,4 @@
-"""Runs a command that is judged only by its exit code, which never gives the best grade."""
+"""Run a command that is judged only by its exit code, which never gives the best grade."""
 
 from typing import Final
 

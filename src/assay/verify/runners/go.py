@@ -1,4 +1,4 @@
-"""Runs `go test` with JSON events, and with a file of canaries in each tested package.
+"""Run `go test` with JSON events, and with a file of canaries in each tested package.
 
 The go command derives the events from the output of a test program. A program can therefore print
 forged results and exit in `init` before real ones exist. It would have to print the canaries too,

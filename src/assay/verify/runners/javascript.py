@@ -1,4 +1,4 @@
-"""Reads JavaScript test files without running them, and adds canaries to them."""
+"""Read JavaScript test files without running them, and add canaries to them."""
 
 import base64
 import re

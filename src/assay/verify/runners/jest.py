@@ -1,4 +1,4 @@
-"""Runs jest with its JSON report and with canaries.
+"""Run jest with its JSON report and with canaries.
 
 Jest runs tests in the process that reports them, so a tested program could print a forged report
 and exit. The report would need the canaries, whose names it can read from the test files. That is

@@ -1,4 +1,4 @@
-"""Reads reports in JUnit's XML, the format that most test runners can write."""
+"""Read reports in JUnit's XML, the format that most test runners can write."""
 
 from assay.contracts.verdict import TestResult, TestStatus
 from assay.verify.report_checks import a_test

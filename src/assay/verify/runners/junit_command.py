@@ -1,4 +1,4 @@
-"""Runs Gradle and Maven, which write reports in JUnit's XML.
+"""Run Gradle and Maven, which write reports in JUnit's XML.
 
 Tested code can write these report files too, and there are no canaries, so the best grade is not
 possible.

@@ -1,4 +1,4 @@
-"""Compiles Java and runs its tests with JUnit's console launcher and with canaries.
+"""Compile Java and run its tests with JUnit's console launcher and with canaries.
 
 The user gives the chain: `javac … && java … ConsoleLauncher …`. The launcher writes its reports at
 the end, in the process that also runs the tested code. That code could write forged reports, which

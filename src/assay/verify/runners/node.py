@@ -1,4 +1,4 @@
-"""Runs `node --test` with Assay's reporter and with canaries.
+"""Run `node --test` with Assay's reporter and with canaries.
 
 Each test file runs in a separate process and the reporter in their parent, so test output is never
 taken for a result. A file that ends its process early passes as a whole for Node. The missing tests

@@ -1,4 +1,4 @@
-"""Runs Python tests in a sandbox with Assay's driver, and reads its sealed report.
+"""Run Python tests in a sandbox with Assay's driver, and read its sealed report.
 
 The driver takes its functions before it imports any workspace file. Its report uses the real
 standard output, which the program under test does not get. Output of that program goes to standard

@@ -1,4 +1,4 @@
-"""Runs the user's pytest command with a driver that reports the real results."""
+"""Run the user's pytest command with a driver that reports the real results."""
 
 import tomllib
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Runs the user's unittest command with a driver that reports the real results."""
+"""Run the user's unittest command with a driver that reports the real results."""
 
 from pathlib import PurePosixPath
 from typing import Final

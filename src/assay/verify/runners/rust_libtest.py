@@ -1,4 +1,4 @@
-"""Reads the output of cargo and of Rust test programs."""
+"""Read the output of cargo and of Rust test programs."""
 
 import json
 import re
