@@ -1,4 +1,4 @@
-"""`assay.run`: a goal from Python, to be awaited for its outcome or watched event by event."""
+"""Public Python API: `assay.run` returns a run to await or to watch event by event."""
 
 import asyncio
 import logging
@@ -20,10 +20,10 @@ _Carry = Callable[[Callable[[RunEvent], None]], Coroutine[Any, Any, RunResult]]
 
 @dataclass(frozen=True, slots=True)
 class RunHandle:
-    """A run that has not begun. `await` it for the outcome, or `async for` its events.
+    """A run that has not started. `await` it for the outcome, or use `async for` for its events.
 
-    The last event is `RunEnded`, which has the outcome. Leaving the loop early stops the run, which
-    can be resumed by its name, as the first event tells it.
+    The last event is `RunEnded`, which has the outcome. A caller that leaves the loop early stops
+    the run. The first event has the name by which the run can be resumed.
     """
 
     _carry: _Carry
@@ -40,7 +40,7 @@ class RunHandle:
             finally:
                 queue.put_nowait(None)
 
-        # A task of its own and no group: a group must not be left open across a `yield`.
+        # A separate task instead of a task group: a group must not stay open across a `yield`.
         task = asyncio.create_task(work())
         try:
             while (event := await queue.get()) is not None:
@@ -53,7 +53,7 @@ class RunHandle:
             await asyncio.wait([task])
 
 
-def run(  # noqa: PLR0913 - the words of the command line, each with its default
+def run(  # noqa: PLR0913 - the options of the command line, with defaults
     goal: str,
     *,
     workspace: str | PathLike[str] | None = None,
@@ -72,14 +72,14 @@ def run(  # noqa: PLR0913 - the words of the command line, each with its default
     hosts: Sequence[str] = (),
     settings: Settings | None = None,
 ) -> RunHandle:
-    """Carry out a goal; accepted files are written into the workspace, or into a new folder.
+    """Carry out a goal and write accepted files into the workspace, or into a new folder.
 
-    What is left out comes from the settings; without `settings`, the environment, the workspace's
-    `.env` and the settings file are read as for `assay run`. Nothing happens before it is awaited
-    or watched.
+    Settings provide omitted options. Without `settings`, Assay reads the environment, the
+    workspace's `.env` and the settings file, as `assay run` does. Nothing happens until the caller
+    awaits or iterates the handle.
 
     Raises:
-        UsageError: If the settings are wrong.
+        UsageError: If a setting is invalid.
     """
     folder = None if workspace is None else Path(workspace)
     known = settings or _settings_for(folder)
@@ -117,7 +117,7 @@ def _settings_for(workspace: Path | None) -> Settings:
 
 
 def effort_of(settings: Settings) -> RunLimits:
-    """Return how much a run may try where nobody says."""
+    """Return the default limits of a run, from the settings."""
     agent = settings.agent
     attempts = agent.attempts or RunLimits().attempts
     return RunLimits(

@@ -1,4 +1,4 @@
-"""The composition root: parts are chosen and joined here, and nowhere else."""
+"""The composition root: the only module that builds objects from settings and connects them."""
 
 import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -36,14 +36,14 @@ _LOG: Final = logging.getLogger(__name__)
 async def open_backend(
     settings: SandboxSettings | None = None, *, on_notice: Callable[[str], None] = lambda _: None
 ) -> AsyncGenerator[SandboxBackend]:
-    """Start a way of isolating, to open many sandboxes from.
+    """Start a backend that can open many sandboxes.
 
-    Each of them has the packages and hosts that the settings name, besides what it is given.
-    `on_notice` is told what takes long, such as an image that has to be built first.
+    Each sandbox has the packages and hosts from the settings, plus those of its own spec.
+    `on_notice` receives a line about slow steps, such as an image build.
 
     Raises:
-        UsageError: If the settings are wrong.
-        IsolationUnavailableError: If this machine cannot isolate as asked.
+        UsageError: If a setting is invalid.
+        IsolationUnavailableError: If this machine cannot isolate as requested.
     """
     chosen = settings or load_settings().sandbox
     equipment = SandboxSpec(packages=chosen.packages, hosts=chosen.hosts)
@@ -53,10 +53,10 @@ async def open_backend(
 
 
 async def pin_packages(settings: SandboxSettings) -> SandboxSettings:
-    """Return the settings with the exact versions of everything that their packages come down to.
+    """Return the settings with an exact version for each package and each of its dependencies.
 
     Raises:
-        PackageError: If a package cannot be had.
+        PackageError: If a package is not available.
         MissingExtraError: If uv is needed and not installed.
     """
     if not settings.packages:
@@ -73,14 +73,14 @@ async def open_sandbox(
     hosts: Sequence[str] = (),
     settings: SandboxSettings | None = None,
 ) -> AsyncGenerator[Sandbox]:
-    """Open one sandbox, with a backend of its own that ends with it.
+    """Open one sandbox with a separate backend, which closes with the sandbox.
 
-    Packages and hosts come on top of those that the settings name.
+    `packages` and `hosts` are added to those from the settings.
 
     Raises:
-        UsageError: If the settings are wrong, or a host cannot be allowed here.
-        PackageError: If a package cannot be had.
-        IsolationUnavailableError: If this machine cannot isolate as asked.
+        UsageError: If a setting is invalid, or a host cannot be allowed here.
+        PackageError: If a package is not available.
+        IsolationUnavailableError: If this machine cannot isolate as requested.
     """
     equipment = SandboxSpec(packages=tuple(packages), hosts=tuple(hosts))
     async with (
@@ -93,11 +93,10 @@ async def open_sandbox(
 def open_model(
     name: str = "", *, settings: ModelSettings | None = None, opening: "OpenOptions | None" = None
 ) -> AbstractAsyncContextManager[Model]:
-    """Open the model of that name, or the one of the settings, retried and metered.
+    """Open the named model, or the one from the settings, with retries and a budget.
 
-    `opening` says with which meter, where to record to, and who is told meanwhile; a recorded run
-    is played back under the name `replay:PATH`. What it raises on entering is that of
-    `assay.models.open.open_model`.
+    `opening` sets the meter, the recording path and the callbacks. The name `replay:PATH` plays
+    back a recorded run. Entering the context raises the errors of `assay.models.open.open_model`.
     """
     from assay.models import open as models
 
@@ -112,10 +111,10 @@ def check_extras(
     model: str = "",
     packages: Sequence[str] = (),
 ) -> None:
-    """Check that these extras are installed, and those of the model, the backend and packages.
+    """Check that these extras are installed, and those for the model, the backend and packages.
 
     Raises:
-        MissingExtraError: If some are not; it names all of them.
+        MissingExtraError: If any are missing; the message names all of them.
         UsageError: If there is no such model.
     """
     needed = [*extras]
@@ -132,10 +131,10 @@ def check_extras(
 
 
 def settings_apart(settings: Settings, folder: Path) -> Settings:
-    """Return settings under which runs and what they teach stay in a folder of their own.
+    """Return settings that keep runs and their lessons in a separate folder.
 
-    For benchmarks: what a person's runs have taught is not shown to them, and they teach nothing
-    to anybody else, not on a server either.
+    Benchmarks use them, so lessons of the user's runs stay hidden and benchmark runs leave no
+    lessons for others. They use no memory server.
     """
     memory = settings.memory.model_copy(update={"store": "sqlite", "chroma_url": None})
     return settings.model_copy(update={"state_dir": folder, "memory": memory})
@@ -149,13 +148,13 @@ async def open_memory(
     project: str = "",
     on_notice: Callable[[str], None] = lambda _: None,
 ) -> AsyncGenerator[LessonStore]:
-    """Open what earlier failures taught; for `off` there is nothing, and nothing is written.
+    """Open the failure memory; `off` gives a memory without lessons that stores nothing.
 
-    `project` is the folder that is worked in; empty: none, and what is learnt is for all.
+    `project` is the project folder. If it is empty, lessons apply to all projects.
 
     Raises:
         UsageError: If a newer version has written the file.
-        JournalError: If it cannot be opened or made.
+        JournalError: If the file cannot be opened or created.
     """
     if use == "off":
         from assay.memory.null import NoMemory
@@ -219,7 +218,7 @@ async def _open_embedder(settings: Settings) -> AsyncGenerator["Embedder"]:
 
 
 async def _local_weights(settings: Settings) -> Path:
-    """Return the file of the embedding model: one that is named, or one that was fetched."""
+    """Return the file of the embedding model: a configured path or a downloaded file."""
     from assay.models.local.weights import weights_named
     from assay.models.resolve import weights_store
 
@@ -236,7 +235,7 @@ async def _local_weights(settings: Settings) -> Path:
 
 
 def build_screen(settings: ScreeningSettings) -> Screen:
-    """Build what reads code before it runs."""
+    """Build the function that screens code before it runs."""
     from assay.screening.scan import Screening, ScreeningPolicy
 
     policy = ScreeningPolicy(
@@ -252,12 +251,13 @@ async def open_tools(
     project: Path | None = None,
     on_notice: Callable[[str], None] = lambda _: None,
 ) -> AsyncGenerator[tuple["RegisteredTool", ...]]:
-    """Open every tool there is: built-in, declared in files, of foreign MCP servers.
+    """Open all tools: built-in tools, tools from files, and tools of third-party MCP servers.
 
-    What cannot be had is told to `on_notice` and left out. Leaving ends the servers.
+    Tools that cannot be opened are left out, with a line to `on_notice`. Leaving the context ends
+    the servers.
 
     Raises:
-        MissingExtraError: If what reads tool files or speaks MCP is not installed.
+        MissingExtraError: If the package that reads tool files or speaks MCP is not installed.
     """
     from assay.tools.discover import collect, with_policy
     from assay.tools.mcp import open_foreign_tools

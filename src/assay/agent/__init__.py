@@ -1,1 +1,1 @@
-"""The loop: plan, code, screen, execute, verify, reflect. Knows the contracts and nothing else."""
+"""The run loop: plan, code, screen, execute, verify, reflect."""

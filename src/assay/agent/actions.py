@@ -1,4 +1,4 @@
-"""The things a reply can ask for, however it asks."""
+"""The actions that a reply can request, as tool calls or as text."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from assay.contracts.messages import ToolCall
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """The model says that it is finished. Nobody believes it: the controller verifies."""
+    """The model says that it is finished; the independent check decides."""
 
 
 Action = Edit | ToolCall | Finish
@@ -16,15 +16,15 @@ Action = Edit | ToolCall | Finish
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedReply:
-    """What a reply asks for."""
+    """The actions that a reply requests."""
 
     asks: tuple[Action, ...] = ()
-    """In the order in which they were written."""
+    """In the order of the reply."""
     problems: tuple[str, ...] = ()
-    """What could not be understood, in words for the model."""
+    """Parse errors, as text for the model."""
     prose: str = ""
-    """What the model said besides."""
+    """The text of the reply outside of the actions."""
     call_ids: tuple[str, ...] = ()
-    """Of native calls: the call behind each of `asks`, at the same place. Empty for text."""
+    """For native calls: the call ID of each entry of `asks`, by position. Empty for text."""
     problem_ids: tuple[str, ...] = ()
-    """Of native calls: the call behind each of `problems`, at the same place. Empty for text."""
+    """For native calls: the call ID of each entry of `problems`, by position. Empty for text."""

@@ -1,7 +1,7 @@
-"""What the checks say of the untouched files: is it the work that is missing, or the environment?
+"""Run the checks on the original files, to detect problems that no change of files can fix.
 
-A missing program, a missing package and a refused connection cannot be repaired by changing files.
-They are found before the first call to a model, so that nothing is paid for them.
+Such problems are a missing program, a missing package or a refused connection. They are found
+before the first call to a model, so the user does not pay for them.
 """
 
 import re
@@ -47,7 +47,7 @@ _DISTRIBUTIONS: Final = {
     "sklearn": "scikit-learn",
     "yaml": "PyYAML",
 }
-# Names that nobody gives to a module of a project.
+# Names that no project uses for its own modules.
 _NAMES: Final = """
 aiohttp anyio arrow attr attrs babel boto3 click cryptography cython django
 docutils faker fastapi flask freezegun greenlet grpc httpx hypothesis isodate
@@ -65,23 +65,23 @@ _WELL_KNOWN: Final = frozenset(_NAMES.split()) | frozenset(_DISTRIBUTIONS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trouble:
-    """What keeps a check from ever passing here."""
+    """The reason that a check can never pass here."""
 
     message: str
     hint: str
 
 
 def hanging(reports: Iterable[CheckReport]) -> tuple[CheckReport, ...]:
-    """Return the checks that did not end by themselves."""
+    """Return the checks that hung."""
     return tuple(report for report in reports if report.explanation in HANGS)
 
 
 def trouble_in(
     reports: Iterable[CheckReport], tree: Tree, statement: str, *, workspace: str = ""
 ) -> Trouble | None:
-    """Return why a check cannot pass whatever is changed; None if the work may be what is missing.
+    """Return why no change of files can make a check pass; None if missing work may be the cause.
 
-    What the goal names is taken for work. `workspace` is the folder of the host, for hints.
+    A name from the goal counts as missing work. `workspace` is the host folder, for hints.
     """
     for report in reports:
         if report.passed:
@@ -133,7 +133,7 @@ def _missing_program(report: CheckReport, tree: Tree, statement: str) -> Trouble
 
 
 def _withheld_file(report: CheckReport, tree: Tree, statement: str) -> Trouble | None:
-    """Find a file or module that is in the workspace, but was withheld from the sandbox."""
+    """Find a file or module of the workspace that was withheld from the sandbox."""
     for name in (name for text in _texts(report) for name in _names_of_missing(text)):
         withheld = next((one for one in tree.withheld if one.covers(name)), None)
         if withheld is not None and not _is_named(withheld.path.name, statement):
@@ -146,7 +146,7 @@ def _withheld_file(report: CheckReport, tree: Tree, statement: str) -> Trouble |
 
 
 def _names_of_missing(text: str) -> Iterable[PurePosixPath]:
-    """Return where in a workspace the missing files and modules of a message could be."""
+    """Yield the possible workspace paths of the missing files and modules in a message."""
     for found in _FILE.finditer(text):
         path = PurePosixPath(found[1])
         yield path
@@ -159,7 +159,7 @@ def _names_of_missing(text: str) -> Iterable[PurePosixPath]:
 
 
 def _program_in(report: CheckReport, tree: Tree, statement: str) -> str:
-    """Return the program that a check could not start, if it is not what is to be written."""
+    """Return the program that a check could not start, unless the goal asks for it."""
     found = None
     if not report.tests:
         found = _PROGRAM.search(f"{report.explanation}\n{report.output}")
@@ -186,7 +186,7 @@ def _missing_package(report: CheckReport, tree: Tree, statement: str) -> Trouble
 
 def _refused_network(report: CheckReport) -> Trouble | None:
     found = [_NETWORK.search(text) for text in _texts(report)]
-    # A single test that fails otherwise may be what the goal is about.
+    # A test that fails for another reason may be what the goal is about.
     if not all(found):
         return None
     hosts = dict.fromkeys(name for match in found if match for name in match.groups() if name)
@@ -208,7 +208,7 @@ def _is_file(name: str, tree: Tree) -> bool:
 
 
 def _is_of_the_project(name: str, tree: Tree) -> bool:
-    """Whether the workspace has a module or package of this name, or is itself called so."""
+    """Whether the workspace has a module or package of this name, or has this name itself."""
     for path in tree.files:
         if path.stem == name or name in path.parts[:-1]:
             return True

@@ -1,4 +1,4 @@
-"""What the steps of a run work with: chosen and joined elsewhere, used here."""
+"""The dependencies and the context of a run's steps."""
 
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -29,7 +29,7 @@ Policy = Literal["off", "warn", "block"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunDeps:
-    """Everything a run is made of."""
+    """The dependencies of a run."""
 
     run: str
     goal: Goal
@@ -44,9 +44,9 @@ class RunDeps:
     memory: LessonStore
     memory_use: MemoryUse
     equipment: SandboxSpec = DEFAULT_SPEC
-    """What the sandboxes of the backend have, for the model to know."""
+    """The packages and hosts of the sandboxes, for the prompt."""
     workspace: str = ""
-    """What a person calls the folder."""
+    """The name of the workspace folder for the user."""
     clock: Callable[[], float] = time.monotonic
 
     @property
@@ -55,28 +55,28 @@ class RunDeps:
 
     @property
     def small(self) -> bool:
-        """Whether the model is one that is better sampled often than asked to repair."""
+        """Whether the model is local: such models gain more from new samples than from repairs."""
         return self.model.facts.local
 
 
 @dataclass(slots=True, kw_only=True)
 class StepContext:
-    """One step of the graph while it is being taken: its events, and what it paid for."""
+    """The context of one step of the graph: its events and its usage."""
 
     parts: RunDeps
     state: RunState
     spent: Usage = field(default_factory=Usage)
     told: dict[int, int] = field(default_factory=dict[int, int])
     shown: dict[int, list[str]] = field(default_factory=dict[int, list[str]])
-    """Lessons that the model was shown, by attempt."""
+    """IDs of the lessons that the model received, by attempt."""
     begun: float = 0.0
 
     def __post_init__(self) -> None:
         self.begun = self.parts.clock()
 
     def emit(self, event: RunEvent) -> None:
-        """Tell an event, once: a step that is taken again tells the same ones by the same names."""
-        # Attempts may run side by side; the order within each of them is always the same.
+        """Emit an event once: a repeated step emits the same events under the same keys."""
+        # Attempts may run concurrently; the order within each attempt is fixed.
         lane = getattr(event, "attempt", 0)
         self.told[lane] = self.told.get(lane, 0) + 1
         self.parts.journal.emit(event, key=f"{self.state.moves}.{lane}.{self.told[lane]}")
@@ -84,7 +84,7 @@ class StepContext:
     async def once(
         self, key: str, make: Callable[[], Awaitable[Mapping[str, Any]]]
     ) -> Mapping[str, Any]:
-        """Return what was kept under this key, or make and keep it."""
+        """Return the value stored under this key, or make and store it."""
         kept = await self.parts.journal.recall(key)
         if kept is None:
             kept = await make()
@@ -92,11 +92,11 @@ class StepContext:
         return kept
 
     async def ask(self, key: str, request: Request, *, attempt: int, step: int) -> Reply:
-        """Ask the model, or return the answer to this very question if it was paid for before.
+        """Ask the model, or return the stored reply if this request was paid for before.
 
         Raises:
-            ModelUnavailableError: If there was no answer.
-            ModelRefusedError: If there will be none.
+            ModelUnavailableError: If the model did not answer.
+            ModelRefusedError: If the model rejects the request.
             BudgetExceededError: If a cap does not allow the call.
         """
 
@@ -120,13 +120,13 @@ class StepContext:
         return reply
 
     async def lessons(self, cue: RecallQuery, *, attempt: int, most: int) -> tuple[str, ...]:
-        """Recall what fits the moment, and remember that it was shown."""
+        """Recall lessons that match the query, and record that the model receives them."""
         found = (await self.parts.memory.recall(cue))[:most]
         self.shown.setdefault(attempt, []).extend(lesson.id for lesson in found)
         return tuple(lesson.text for lesson in found)
 
     def on_output(self, attempt: int) -> OnOutput:
-        """Be the listener that shows what a program prints."""
+        """Return a callback that emits the output of a program as events."""
 
         def pass_on(chunk: OutputChunk) -> None:
             text = chunk.data.decode("utf-8", errors="replace")
@@ -136,11 +136,11 @@ class StepContext:
 
     @property
     def wall_s(self) -> float:
-        """Used up by the run so far."""
+        """The wall time of the run so far."""
         return self.state.wall_s + self.parts.clock() - self.begun
 
     def leave(self, state: RunState) -> RunState:
-        """Close the step: add up what it took."""
+        """Close the step: add its usage and wall time to the state."""
         return replace(
             state,
             usage=state.usage + self.spent,

@@ -1,4 +1,4 @@
-"""Keeps a conversation within what a model can read, without losing how it began. Pure."""
+"""Fit a message history into the context window and keep its beginning. Pure."""
 
 from dataclasses import replace
 from typing import Final
@@ -8,13 +8,13 @@ from assay.contracts.messages import Message, ModelFacts
 _CHARS_PER_TOKEN: Final = 3
 _SHARE: Final = 0.7
 _KEPT_BEGINNING: Final = 2
-"""The system's words and the goal."""
+"""The system message and the goal."""
 _KEPT_END: Final = 6
 _STUB_CHARS: Final = 200
 
 
 def shortened(messages: tuple[Message, ...], facts: ModelFacts) -> tuple[Message, ...]:
-    """Return the messages, the oldest in the middle cut down first if all are too long."""
+    """Return the messages; if they are too long, the oldest after the beginning are cut first."""
     room = int(facts.context_tokens * _CHARS_PER_TOKEN * _SHARE)
     total = sum(len(message.text) for message in messages)
     result = list(messages)

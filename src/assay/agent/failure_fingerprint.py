@@ -1,7 +1,7 @@
-"""What makes two failures the same: the kind of error, what it says, and where it arose.
+"""Fingerprints of failures: the kind of error, its message, and its origin.
 
-Numbers, addresses and quoted values differ from run to run or from case to case, and line numbers
-with every edit; so they do not count. Names do, in errors that are about names.
+Numbers, addresses, quoted values and line numbers differ from run to run, so they are removed.
+Quoted names stay in errors that are about names.
 """
 
 import re
@@ -39,11 +39,11 @@ _NOT_THEIRS: Final = re.compile(
     r"site-packages|node_modules|node:internal|<frozen|/lib/python3|/opt/assay|/rustc/|/usr/"
 )
 _INNERMOST_LAST: Final = 2
-"""How many of the patterns above are Python's, which prints the innermost frame last."""
+"""How many of the patterns above belong to Python, which prints the innermost frame last."""
 
 
 def signature_of(test: TestResult) -> str:
-    """Return what this failure has in common with others of its kind, in one line."""
+    """Return the fingerprint of this failure, in one line."""
     text = strip_control_codes(f"{test.message}\n{test.detail}")
     kind = _kind_of(text)
     message = test.message or next((line for line in test.detail.splitlines() if line.strip()), "")
@@ -57,7 +57,7 @@ def signature_of(test: TestResult) -> str:
 
 
 def signatures(reports: tuple[CheckReport, ...]) -> frozenset[str]:
-    """Return the signatures of everything that failed; of a check without tests, its ending."""
+    """Return the fingerprints of all failures; for a check without tests, of its ending."""
     found: set[str] = set()
     for report in reports:
         failing = [test for test in report.tests if test.status in FAILING]
@@ -68,7 +68,7 @@ def signatures(reports: tuple[CheckReport, ...]) -> frozenset[str]:
 
 
 def normalise(text: str, *, keep_quoted: bool = False) -> str:
-    """Return a message without what differs from one occurrence to the next."""
+    """Return a message without the parts that differ between occurrences."""
     text = normalise_temporary_paths(normalise_addresses(text))
     if not keep_quoted:
         text = _QUOTED.sub("'…'", text)

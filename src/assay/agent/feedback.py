@@ -1,4 +1,4 @@
-"""What a model is told of the checks: what changed, what fails, and each kind of failure once."""
+"""Feedback for the model: changed results, failing tests, and each kind of failure once."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -10,7 +10,7 @@ from assay.text.truncate import cut_middle, trim
 __all__ = ["describe_reports", "signature_of", "signatures"]
 
 _FULL: Final = 3
-"""Failures told in full; one look at the first is worth more than a glance at all."""
+"""Failures with full details; more of them distract from the first."""
 _NAMES: Final = 20
 _LINES: Final = 40
 _DETAIL_SHARE: Final = 0.22
@@ -24,7 +24,7 @@ def describe_reports(
     before: Mapping[str, TestStatus] | None,
     max_chars: int = 24_000,
 ) -> str:
-    """Say in words what came of the checks, compared with how the tests ended before."""
+    """Describe the check results, compared with earlier results of the tests."""
     share = max_chars // max(len(reports), 1)
     parts = [_describe(report, before=before, max_chars=share) for report in reports]
     return cut_middle("\n\n".join(parts), max_chars=max_chars)
@@ -73,9 +73,9 @@ def _comparison(tests: tuple[TestResult, ...], before: Mapping[str, TestStatus])
 
 
 def _failures(failing: list[TestResult], *, max_chars: int) -> Iterable[str]:
-    """Yield the first of each kind in full, as far as there is room, and a line for the others."""
+    """Yield the first failure of each kind in full, as space permits, and a line for each other."""
     kinds: dict[str, list[TestResult]] = {}
-    # A group that failed because of a test in it has nothing to say.
+    # A group that failed because of a test in it adds no information.
     for test in sorted(failing, key=lambda test: not test.detail):
         kinds.setdefault(signature_of(test), []).append(test)
     groups = list(kinds.values())
@@ -100,5 +100,5 @@ def _some(names: list[str]) -> str:
 
 
 def _line(text: str) -> str:
-    """Return a text as one line that cannot be taken for several."""
+    """Return a text on one line, so that it cannot look like several."""
     return " ".join(text.split())[:_MAX_NAME_CHARS]

@@ -1,6 +1,6 @@
-"""Checks that the agent writes itself where the person gave none: kept only if they fail first.
+"""Tests that the agent writes if the user gave none; they must fail on the original files.
 
-A check that passes before anything was done would pass afterwards too, whatever was done.
+A test that passes before the change would also pass after it.
 """
 
 import ast
@@ -35,9 +35,9 @@ _FILE: Final = PurePosixPath("test_goal.py")
 
 
 async def write_checks(sitting: StepContext, plan: Plan, guards: tuple[str, ...]) -> Plan:
-    """Have tests written for the goal; without any that fail now, the model is the judge.
+    """Ask the model for tests of the goal; without any that fail now, the model judges the output.
 
-    The plan that comes back is without checks if there is nothing that it could judge either.
+    The returned plan has no checks if there is also nothing to run.
     """
     path = _free_name(sitting.parts.pristine)
     messages = _messages(sitting, plan, path)
@@ -60,7 +60,7 @@ async def write_checks(sitting: StepContext, plan: Plan, guards: tuple[str, ...]
             tree = _with_tests(sitting, path, kept)
             sitting.emit(ChecksWritten(paths=(path,), text=kept))
             return replace(written, pristine=await sitting.parts.journal.store_tree(tree))
-        # Half a character, which models do write, could not be sent back to one.
+        # A lone surrogate in a reply cannot be sent back to the model.
         said = reply.message.text.encode(errors="replace").decode()
         messages = (*messages, Message(role="assistant", text=said), user(complaint))
     return _judged_by_model(plan, guards)
@@ -106,9 +106,9 @@ def _source(reply: Reply, path: PurePosixPath) -> str:
 async def _red(
     sitting: StepContext, plan: Plan, path: PurePosixPath, source: str, key: str
 ) -> tuple[str, str]:
-    """Return what is left of the tests that fail on the untouched tree, or what is wrong."""
+    """Return the tests that fail on the original files, or a complaint for the model."""
     try:
-        # Text with halves of characters in it, which no file could hold, is refused here too.
+        # This also rejects text with lone surrogates, which no file can hold.
         names = _test_names(ast.parse(source))
     except (SyntaxError, ValueError, RecursionError) as error:
         return "", f"That is not a Python file: {error}. Write the whole test file again."
@@ -149,7 +149,7 @@ def _test_names(module: ast.Module) -> set[str]:
 
 
 def _without(source: str, names: set[str]) -> str:
-    """Take out the functions of these names, with their decorators."""
+    """Remove the functions with these names, including their decorators."""
     lines = source.splitlines(keepends=True)
     for node in reversed(ast.parse(source).body):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name in names:

@@ -1,7 +1,7 @@
-"""The outer loop as a graph whose state is on disk after every step.
+"""The run loop as a graph, with the state on disk after each step.
 
-The only module that knows LangGraph. The graph carries one value, the run's state as plain JSON:
-checkpoints then need no class of ours to be read, and reading one can call nothing.
+Only this module uses LangGraph. The graph carries one value, the run's state as plain JSON.
+Checkpoints therefore need no Assay class, and reading one runs no code.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -44,26 +44,26 @@ class _Channels(TypedDict):
 
 
 class _Step(Protocol):
-    """What LangGraph takes for a node: it looks at the parameter's name."""
+    """The signature of a LangGraph node; LangGraph inspects the parameter's name."""
 
     async def __call__(self, state: _Channels) -> _Channels: ...
 
 
 @dataclass(frozen=True, slots=True)
 class RunGraph:
-    """A compiled graph, and the thread of one run in it."""
+    """A compiled graph, and the thread ID of one run."""
 
     compiled: "CompiledStateGraph[_Channels, None, _Channels, _Channels]"
     config: dict[str, Any]
 
     async def state(self) -> RunState | None:
-        """Return the state at the last step taken; None before the first."""
+        """Return the state after the last step; None before the first."""
         snapshot = await self.compiled.aget_state(self.config)  # pyright: ignore[reportArgumentType] - a plain dict will do
         kept = snapshot.values.get("state") if snapshot.values else None
         return STATE.validate_python(kept) if kept is not None else None
 
     async def go_on(self) -> RunState:
-        """Take steps until the run has an ending; begins where the last sitting stopped."""
+        """Run steps until the run ends; a resumed run continues after its last checkpoint."""
         started = await self.state()
         begin: Any = None if started is not None else {"state": jsonable(RunState())}
         last = await self.compiled.ainvoke(begin, self.config, durability="sync")  # pyright: ignore[reportArgumentType, reportUnknownMemberType] - as above
@@ -71,10 +71,10 @@ class RunGraph:
 
 
 def load_library() -> None:
-    """Import LangGraph now, which takes a second that a service has only before it serves.
+    """Import LangGraph early: the import takes a second, which a server spends at startup.
 
     Raises:
-        MissingExtraError: If it is not installed.
+        MissingExtraError: If LangGraph is not installed.
     """
     try:
         for name in ("graph", "checkpoint.sqlite.aio", "checkpoint.serde.jsonplus"):
@@ -101,15 +101,15 @@ async def open_graph(parts: RunDeps, checkpoints: Path) -> AsyncGenerator[RunGra
     graph = _assemble(lambda work: _node(parts, work))
     try:
         async with AsyncSqliteSaver.from_conn_string(str(checkpoints)) as saver:
-            # Nothing but plain JSON is in the state, so nothing else may be read back.
+            # The state is plain JSON, so no other type may be deserialized.
             saver.serde = JsonPlusSerializer(allowed_msgpack_modules=None)
-            # A killed process loses nothing by this; after a power cut the graph may be a step
-            # behind the journal, which knows what was paid for.
+            # A killed process loses nothing. After a power failure, the graph may be a step behind
+            # the journal, which still has the paid replies.
             await saver.conn.execute("PRAGMA synchronous = NORMAL")
             compiled = graph.compile(checkpointer=saver)  # pyright: ignore[reportUnknownMemberType] - as above
             config = {
                 "configurable": {"thread_id": parts.run},
-                # A round is five steps; LangGraph counts them against endless loops, as we do.
+                # A round has five steps. LangGraph counts steps to stop endless loops.
                 "recursion_limit": 10 + len(STEPS) * (parts.goal.effort.attempts + 1),
             }
             yield RunGraph(compiled, config)
@@ -119,18 +119,18 @@ async def open_graph(parts: RunDeps, checkpoints: Path) -> AsyncGenerator[RunGra
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Passage:
-    """One way from step to step, as LangGraph has compiled it."""
+    """One edge of the compiled graph."""
 
     source: str
-    """Empty: where every run begins."""
+    """Empty: the start of the run."""
     target: str
-    """Empty: where every run ends."""
+    """Empty: the end of the run."""
     condition: str = ""
-    """Empty if it is always taken."""
+    """Empty for an unconditional edge."""
 
 
 def describe_passages() -> tuple[Passage, ...]:
-    """Return the ways of the compiled graph, for people who want to see it.
+    """Return the edges of the compiled graph, for a diagram.
 
     Raises:
         MissingExtraError: If LangGraph is not installed.
@@ -164,8 +164,8 @@ def _assemble(
     graph = StateGraph(_Channels)
     for name, work in STEPS.items():
         graph.add_node(name, step_of(work))  # pyright: ignore[reportUnknownMemberType] - loosely typed there
-    # Straight on: a run that ended in mid-round passes through the rest of it untouched, which is
-    # cheaper than a choice after each step.
+    # Edges without conditions: after the end of a run, the remaining steps return the state
+    # unchanged. This costs less than a condition after each step.
     for before, after in pairwise((START, *STEPS)):
         graph.add_edge(before, after)
     graph.add_conditional_edges("reflect", _again, {"again": "code", "over": END})
@@ -188,5 +188,5 @@ def _node(parts: RunDeps, work: _Work) -> _Step:
 
 
 async def _again(state: _Channels) -> str:
-    # Asynchronous, although it awaits nothing: LangGraph sends what is not to a thread.
+    # Asynchronous although it awaits nothing: LangGraph runs synchronous functions in a thread.
     return "again" if state["state"]["ending"] is None else "over"

@@ -1,4 +1,4 @@
-"""One run from its goal to its outcome."""
+"""Carry out one run, from its goal to its outcome."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,22 +15,22 @@ from assay.contracts.goal import RunResult
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a run ended, and by which plan."""
+    """The outcome of a run, and its plan."""
 
     outcome: RunResult
     plan: Plan
 
 
 async def pursue(parts: RunDeps, checkpoints: Path) -> Ended:
-    """Carry out a goal, or go on with it where it stopped.
+    """Carry out a goal, or continue a stopped run.
 
-    The outcome is not told as an event here: whoever hands over the files says how it ended.
+    The caller emits the event of the outcome, after it has delivered the files.
 
     Raises:
-        ModelUnavailableError: If the model does not answer any more; the run can be resumed.
-        ModelRefusedError: If it never answered at all.
-        SandboxUnavailableError: If nothing can be executed; the run can be resumed.
-        JournalError: If the run cannot be written down.
+        ModelUnavailableError: If the model stops answering; the run can be resumed.
+        ModelRefusedError: If the model rejected the very first request.
+        SandboxUnavailableError: If no sandbox is available; the run can be resumed.
+        JournalError: If the journal cannot be written.
     """
     async with open_graph(parts, checkpoints) as graph:
         begun = await graph.state()
@@ -45,7 +45,7 @@ async def pursue(parts: RunDeps, checkpoints: Path) -> Ended:
             await graph.go_on()
         state = await graph.state() or RunState()
     if state.ending is None:
-        # The time was up within a step, which is lost; what the steps before it reached is not.
+        # The time ran out within a step. That step is lost; the results of earlier steps remain.
         late = replace(state, wall_s=max(state.wall_s, parts.goal.effort.wall_s))
         state = await end(StepContext(parts=parts, state=late), late, None)
     assert state.ending is not None  # noqa: S101 - for the type checker: there is one by now

@@ -1,4 +1,4 @@
-"""Paths as models write them: what is meant by one, and why it cannot be used."""
+"""Normalize paths that models write, and explain why a path cannot be used."""
 
 import re
 from pathlib import PurePosixPath
@@ -11,9 +11,9 @@ _DRIVE = re.compile(r"^[A-Za-z]:[\\/]")
 
 
 def tidy_path(written: str) -> PurePosixPath:
-    """Return the path that is meant: quotes, `./`, `/app/` and backslashes are forgiven.
+    """Return the intended path, without quotes, `./`, `/app/` and backslashes.
 
-    What is left may still be no path to use; `why_unusable` says so.
+    The result may still be unusable; `why_unusable` gives the reason.
     """
     text = written.strip().strip("`'\"*").strip()
     if "\\" in text and "/" not in text and not _DRIVE.match(text):

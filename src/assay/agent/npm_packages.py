@@ -1,7 +1,7 @@
-"""Finds the npm package that a check lacks, and the option that gives it to the sandbox.
+"""Find the npm package that a check lacks, and the option that provides it.
 
-`node_modules` is left out of every workspace, so npm packages come from a folder that the setting
-`sandbox.read_only` shows to programs.
+Workspaces exclude `node_modules`, so npm packages come from a folder that the setting
+`sandbox.read_only` mounts.
 """
 
 import json
@@ -23,7 +23,7 @@ _DEPENDENCIES: Final = (
     "peerDependencies",
 )
 _NAME: Final = r"((?:@[\w.~-]+/)?[\w~-][\w.~-]*)(?:/[^'\"\s]*)?"
-# A relative or absolute path is a file of the project, and `#name` an alias of its own.
+# Relative and absolute paths are project files, and `#name` is a project alias.
 _REQUIRED: Final = re.compile(rf"Cannot find module ['\"]{_NAME}['\"]")
 _IMPORTED: Final = re.compile(rf"Cannot find package ['\"]{_NAME}['\"]")
 _JEST: Final = "jest is not in the sandbox"
@@ -32,16 +32,16 @@ _BY_NODE: Final = "node"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MissingPackage:
-    """A package of npm that the sandbox does not have."""
+    """An npm package that the sandbox does not have."""
 
     name: str
     folder: PurePosixPath
-    """Where the project keeps its packages, from the root of the workspace."""
+    """The folder of the project's packages, from the workspace root."""
     imported: bool
-    """Looked for by `import`, or as a program: NODE_PATH does not help."""
+    """Whether it is needed by `import` or as a program: NODE_PATH does not help then."""
 
     def hint(self, workspace: str) -> str:
-        """Return what to type so that the check finds the package."""
+        """Return the setting to change so that the check finds the package."""
         place = PurePosixPath(workspace or "/PROJECT") / self.folder
         link = f"ln -sfn {place} {self.folder} &&"
         begins = f"`{link}`" if self.imported else f"`NODE_PATH={place}`"
@@ -52,11 +52,11 @@ class MissingPackage:
 
 
 def missing_package(report: CheckReport, texts: list[str], tree: Tree) -> MissingPackage | None:
-    """Return the package of npm that a check lacks, and that no change of files can bring."""
+    """Return the npm package that a check lacks and that no change of files can provide."""
     if report.explanation.startswith(_JEST):
         return MissingPackage(name="jest", folder=_folder_for("jest", tree), imported=False)
     if any(test.status is TestStatus.ERROR for test in report.tests):
-        # Node says only in its output why it could not load a file.
+        # Node prints the reason for a failed file only to its output.
         texts = [*texts, report.output]
     for text in texts:
         for pattern in (_IMPORTED, _REQUIRED):
@@ -71,7 +71,7 @@ def missing_package(report: CheckReport, texts: list[str], tree: Tree) -> Missin
 
 
 def missing_program(name: str, tree: Tree) -> MissingPackage | None:
-    """Return the package that a program comes from, if the project declares one of its name."""
+    """Return the package of a program, if the project declares one of its name."""
     if not any(name in packages for _, packages in _declared(tree)):
         return None
     return MissingPackage(name=name, folder=_folder_for(name, tree), imported=True)
@@ -82,7 +82,7 @@ def _comes_from_npm(name: str, report: CheckReport, tree: Tree) -> bool:
         return False
     if any(name in packages for _, packages in _declared(tree)):
         return True
-    # Other runners and NODE_PATH may look for names among the files of the project.
+    # Other runners and NODE_PATH may search the project's files for this name.
     may_be_a_file = any(name in (path.stem, *path.parts[:-1]) for path in tree.files)
     return report.runner == _BY_NODE and "NODE_PATH" not in report.command and not may_be_a_file
 

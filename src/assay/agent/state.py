@@ -1,4 +1,4 @@
-"""The state of a run between two steps: plain values that go to disk and come back the same."""
+"""The state of a run between two steps: plain values that are stored as JSON."""
 
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
@@ -16,7 +16,7 @@ from assay.verify.runner import Observation
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What is going to be done, and what decides."""
+    """The plan of a run: its targets, steps and checks."""
 
     steps: tuple[str, ...] = ()
     targets: tuple[PurePosixPath, ...] = ()
@@ -24,55 +24,55 @@ class Plan:
     protected: tuple[PurePosixPath, ...] = ()
     most: Grade = Grade.PROVEN
     fails_now: str = ""
-    """What is wrong with files that are there already, as the checks see it."""
+    """The failures of the checks on the existing files."""
     hangs: bool = False
-    """A check did not end on the untouched files."""
+    """Whether a check hung on the original files."""
     judged_by_model: bool = False
-    """There is no check that failed before: what the program prints is judged against the goal."""
+    """Whether the model judges the program's output, because no check failed before."""
     pristine: str = ""
-    """Digest of the workspace with every test in it."""
+    """The digest of the workspace, including all tests."""
     lessons: tuple[str, ...] = ()
     lesson_ids: tuple[str, ...] = ()
     skills: tuple[Snippet, ...] = ()
-    """Helpers of earlier runs whose tests have just passed again."""
+    """Snippets of earlier runs whose tests passed again in this run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NextAction:
-    """What is tried next."""
+    """The next action."""
 
     move: ActionKind
     temperature: float | None
     base: int = 0
-    """The attempt to start from; 0: the untouched workspace."""
+    """The attempt to start from; 0: the original workspace."""
     other: int = 0
-    """The attempt that it is put together with."""
+    """The attempt to combine it with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One proposal and what came of it."""
+    """One attempt, with its files and results."""
 
     number: int
     move: ActionKind
     tree: str
     context: tuple[Message, ...] = ()
-    """The conversation that led to it, for a repair to go on with."""
+    """The messages that led to it, which a repair continues."""
     complaint: str = ""
-    """Why there is nothing to run: no usable reply, or blocked by the screen."""
+    """Why there is nothing to run: no usable reply, or blocked by screening."""
     reports: tuple[CheckReport, ...] = ()
     signatures: tuple[str, ...] = ()
-    """Of its failures."""
+    """The fingerprints of its failures."""
     found: tuple[Finding, ...] = ()
-    """What was noticed before the independent check."""
+    """Findings before the independent check."""
     verdict: Verdict | None = None
     base: int = 0
     other: int = 0
-    """Of which two attempts it was put together."""
+    """The second attempt, if this one combines two."""
     lesson_ids: tuple[str, ...] = ()
-    """Lessons of earlier runs that the model was shown for it."""
+    """Lessons of earlier runs that the model received for it."""
     repeats: int = 0
-    """The earlier attempt with the very same files, if there is one."""
+    """The earlier attempt with identical files; 0: none."""
 
     @property
     def passed(self) -> frozenset[str]:
@@ -94,28 +94,28 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunState:
-    """Everything that one step of the graph hands to the next."""
+    """The state that one step of the graph passes to the next."""
 
     plan: Plan = field(default_factory=Plan)
     attempts: tuple[Attempt, ...] = ()
-    """All that were judged."""
+    """All completed attempts."""
     round: tuple[Attempt, ...] = ()
-    """Those in the works: one, or several side by side."""
+    """The attempts in progress: one, or several concurrent ones."""
     numbered: int = 0
-    """The highest number that an attempt was given, also one of which nothing came."""
+    """The highest attempt number so far, including attempts without a result."""
     step: NextAction | None = None
     best: int = 0
-    """Number of the best attempt; 0: none is better than the untouched workspace."""
+    """The number of the best attempt; 0: none is better than the original workspace."""
     lattice: TestMatrix = field(default_factory=TestMatrix)
     usage: Usage = field(default_factory=Usage)
     wall_s: float = 0.0
-    """Used up so far, also in earlier sittings."""
+    """Wall time so far, including the time before a resume."""
     moves: int = 0
-    """Steps of the graph so far: names the events of each."""
+    """The number of steps so far, which is part of each event's key."""
     ending: RunResult | None = None
 
     def attempt(self, number: int) -> Attempt | None:
-        """Return the attempt of this number, judged or in the works."""
+        """Return the attempt with this number, completed or in progress."""
         for attempt in (*self.attempts, *self.round):
             if attempt.number == number:
                 return attempt

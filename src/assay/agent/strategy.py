@@ -1,8 +1,8 @@
-"""What to try next: samples for small models, repair for strong ones, and never the same twice.
+"""Select the next action: samples for small models, repairs for large ones, no repetitions.
 
-Pure. Small local models do not get better by being told what is wrong at temperature 0, and do by
-being asked again; strong ones repair most in the first two rounds and then lose the thread, so
-that a fresh context with a short list of what was tried beats a third repair.
+Pure. Small local models gain little from feedback at temperature 0 and more from new samples. Large
+models repair most in the first two rounds and then lose track. A fresh context with a short list of
+earlier attempts then beats a third repair.
 """
 
 from typing import Final
@@ -12,14 +12,14 @@ from assay.contracts.events import ActionKind
 from assay.contracts.goal import RunLimits
 
 _SMALL: Final[tuple[ActionKind, ...]] = ("sample", "sample", "repair", "hinted", "repair", "sample")
-"""The round that small models go through; the very first sample of all is the likeliest reply."""
+"""The cycle for small models, after a first sample, which is the most likely reply."""
 _WARM: Final = 0.8
 _REPAIR_WARM: Final = 0.6
 _STUCK: Final = 2
 
 
 def first_step(*, small: bool) -> NextAction:
-    """Say how to begin."""
+    """Return the first action."""
     return NextAction(move="sample", temperature=0.0 if small else None)
 
 
@@ -31,9 +31,9 @@ def next_step(
     small: bool,
     partners: tuple[int, ...] = (),
 ) -> NextAction:
-    """Say how to go on after these attempts, of which none was accepted.
+    """Return the next action after these attempts, none of which was accepted.
 
-    `partners` are attempts that the best one could be put together with.
+    `partners` are attempts that can be combined with the best one.
     """
     if small:
         return _next_of_small(attempts, best, partners)
@@ -41,7 +41,7 @@ def next_step(
         return NextAction(move="fresh", temperature=_WARM if _stuck(attempts) else None, base=best)
     last = attempts[-1]
     if last.number != best and best:
-        # What the last one broke is told; the state before it is what is worked on.
+        # The feedback lists what the last attempt broke; the repair starts from the best one.
         return NextAction(move="repair", temperature=None, base=best)
     return NextAction(move="repair", temperature=None, base=last.number)
 
@@ -60,7 +60,7 @@ def _next_of_small(
 
 
 def complements(attempts: tuple[Attempt, ...], best: int) -> tuple[int, ...]:
-    """Return the attempts that pass what the best one fails, those that add most first."""
+    """Return the attempts that pass tests which the best one fails, most additional tests first."""
     leader = next((attempt for attempt in attempts if attempt.number == best), None)
     if leader is None or leader.all_passed:
         return ()
@@ -84,7 +84,7 @@ def _repairs_in_a_row(attempts: tuple[Attempt, ...]) -> int:
 
 
 def _stuck(attempts: tuple[Attempt, ...]) -> bool:
-    """Whether the last attempt was one that had been there, or failed just like the one before."""
+    """Whether the last attempt repeats earlier files, or fails like the one before."""
     if len(attempts) < _STUCK:
         return False
     before, last = attempts[-2:]

@@ -1,6 +1,6 @@
-"""Takes out of a module what a small model adds without being asked: demonstrations and tests.
+"""Remove demonstrations and tests that a small model adds to a module unasked.
 
-Done only to files that the tests import: there, code that runs on import is in the way at best.
+Only files that the tests import are changed: code that runs on import is not useful there.
 """
 
 import ast
@@ -20,7 +20,7 @@ _KEPT_AT_TOP = (
 def tidy_module(source: str) -> str:
     """Return the source without top-level prints, asserts, demonstrations and test functions.
 
-    What cannot be parsed, or would be empty afterwards, comes back as it is.
+    Source that cannot be parsed, or would be empty afterwards, is returned unchanged.
     """
     try:
         module = ast.parse(source)

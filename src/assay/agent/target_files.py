@@ -1,4 +1,4 @@
-"""Which files a goal is probably about: from its words, its tests and what may be changed."""
+"""Guess the files that a goal is about, from its text, its tests and the allowed globs."""
 
 import ast
 import re
@@ -30,7 +30,7 @@ def find_targets(
     protected: tuple[PurePosixPath, ...],
     allowed: tuple[str, ...],
 ) -> tuple[PurePosixPath, ...]:
-    """Return the files that will probably be written, the surest first; may be empty."""
+    """Return the files that the run will probably write, the most likely first; may be empty."""
     named = [PurePosixPath(glob) for glob in allowed if not _WILD & set(glob)]
     if named:
         return tuple(dict.fromkeys(named))
@@ -39,7 +39,7 @@ def find_targets(
         found.update(dict.fromkeys(_wanted_by(test, tree)))
     imported = bool(found)
     for path in _in_words(statement):
-        # Data that is there already is read; what the tests import is what is written.
+        # Existing text files are input; files that the tests import are output.
         if path.suffix in {".txt", ".md"} and (imported or path in tree.files):
             continue
         found.setdefault(path)
@@ -61,7 +61,7 @@ def only_imported(tests: tuple[PurePosixPath, ...], tree: Tree) -> frozenset[Pur
 def names_wanted(
     tests: tuple[PurePosixPath, ...], target: PurePosixPath, tree: Tree
 ) -> tuple[str, ...]:
-    """Return the names that Python tests import from a file: it has to define them all."""
+    """Return the names that Python tests import from a file, which it has to define."""
     names: dict[str, None] = {}
     for test in tests:
         text = tree.text(test)
@@ -78,7 +78,7 @@ def names_wanted(
 
 
 def named_in_words(statement: str) -> frozenset[PurePosixPath]:
-    """Return the files that a goal speaks of."""
+    """Return the files that a goal names."""
     return frozenset((*_in_words(statement), *map(PurePosixPath, _PACKAGE.findall(statement))))
 
 
@@ -121,7 +121,7 @@ def _parsed(text: str) -> ast.Module | None:
 
 
 def module_file(name: str, test: PurePosixPath, tree: Tree) -> PurePosixPath | None:
-    """Where the module of this name is, or should be; None if it is not the workspace's."""
+    """Return the path of a module, existing or not; None if it is not part of the workspace."""
     top = name.partition(".")[0]
     if top in sys.stdlib_module_names or top in _NOT_OURS:
         return None

@@ -1,4 +1,4 @@
-"""Tests over attempts: which attempt is the best, and what one gained or lost."""
+"""The results of tests by attempt: the best attempt, and gains and losses between attempts."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,14 +9,14 @@ from assay.contracts.verdict import CheckReport, TestMatrixRow, TestStatus
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gain:
-    """What one attempt did to the tests that another one passed."""
+    """The difference in passed tests between two attempts."""
 
     fixed: frozenset[str]
     broke: frozenset[str]
 
 
 def row_of(number: int, reports: tuple[CheckReport, ...]) -> TestMatrixRow:
-    """Build one column of the picture; a check without tests of its own counts as one test."""
+    """Build one row of the test matrix; a check without tests counts as one test."""
     statuses: dict[str, TestStatus] = {}
     checks = tuple(report.command for report in reports if not report.tests)
     for report in reports:
@@ -29,14 +29,14 @@ def row_of(number: int, reports: tuple[CheckReport, ...]) -> TestMatrixRow:
 
 
 def gain(before: Attempt, after: Attempt) -> Gain:
-    """Compare what two attempts passed."""
+    """Compare the passed tests of two attempts."""
     return Gain(fixed=after.passed - before.passed, broke=before.passed - after.passed)
 
 
 def better(one: Attempt, other: Attempt | None) -> bool:
-    """Whether an attempt is further than the best so far: more tests passed, fewer broken.
+    """Whether an attempt is better than the best so far: more tests passed, fewer failed.
 
-    One that could not be judged is not, nor is one with fewer failures because it ran no tests.
+    An attempt without results is not better. Fewer failures do not count if it ran no tests.
     """
     if not one.reports:
         return False
@@ -53,5 +53,5 @@ def _rank(attempt: Attempt) -> tuple[bool, bool, int, bool, int]:
 
 
 def statuses_of(attempt: Attempt | None) -> Mapping[str, TestStatus]:
-    """Return how the tests of an attempt ended; nothing if there was none."""
+    """Return the test results of an attempt; empty if there is none."""
     return row_of(attempt.number, attempt.reports).statuses if attempt else {}

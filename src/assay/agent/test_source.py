@@ -1,4 +1,4 @@
-"""The source of single tests, to be shown to a model that got them wrong."""
+"""Return the source of single tests, to show it to the model."""
 
 import ast
 from pathlib import PurePosixPath
@@ -7,7 +7,7 @@ from assay.contracts.workspace import Tree
 
 
 def source_of(test_id: str, tree: Tree) -> str:
-    """Return the function behind an id of pytest, or nothing if it cannot be found."""
+    """Return the function behind a pytest ID; empty if it cannot be found."""
     file, _, name = test_id.partition("[")[0].partition("::")
     text = tree.text(PurePosixPath(file))
     if text is None or not name:

@@ -1,4 +1,4 @@
-"""What the agent may change: told to the model at once, and enforced again by the verifier."""
+"""The rules for changes by the agent: stated in the prompt, and enforced by the verifier."""
 
 from pathlib import PurePosixPath
 
@@ -9,7 +9,7 @@ from assay.verify.judged_tree import matches
 
 
 def may_change(goal: Goal, protected: tuple[PurePosixPath, ...], pristine: Tree) -> MayChange:
-    """Build the function that says of a path why it must not be changed, or nothing."""
+    """Build the function that returns why a path may not be changed, or an empty text."""
 
     def reason(path: PurePosixPath) -> str:
         if path in protected or any(folder in protected for folder in path.parents):

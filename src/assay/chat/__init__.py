@@ -1,1 +1,1 @@
-"""Notebook chat: the session, its notebook, and what the model is shown."""
+"""Notebook chat: the session, its notebook and the prompts for the model."""

@@ -1,4 +1,4 @@
-"""Passes on what a running cell prints; the beginning of it is kept, and outlives a crash."""
+"""Pass on the output of a running cell as events; keep the beginning, which survives a crash."""
 
 import codecs
 from collections.abc import Callable
@@ -9,17 +9,17 @@ from assay.contracts.execution import OutputChunk
 
 _KEPT_CHARS: Final = 64_000
 _KEPT_PIECES: Final = 500
-"""A cell that flushes after each character must not fill the disk with events."""
+"""A cap, so that a cell that flushes after each character does not fill the disk with events."""
 
 
 class Printer:
-    """Called with each piece of output of one cell or tool."""
+    """Callback for each piece of output of one cell or tool."""
 
     def __init__(self, tell: Callable[[CellOutputDelta], None], *, keep: bool = True) -> None:
         self._tell = tell
         self._keep = keep
         self._pieces = 0
-        # A character may arrive in two pieces.
+        # The bytes of one character may arrive in two pieces.
         new = codecs.getincrementaldecoder("utf-8")
         self._decoders = {name: new(errors="replace") for name in ("stdout", "stderr")}
         self.printed = ""
@@ -28,7 +28,7 @@ class Printer:
         self._pass_on(self._decoders[chunk.stream].decode(chunk.data))
 
     def end(self) -> str:
-        """Pass on what is left of a character that was cut off; returns all that was printed."""
+        """Flush an incomplete character; returns the complete output."""
         for decoder in self._decoders.values():
             self._pass_on(decoder.decode(b"", final=True))
         return self.printed

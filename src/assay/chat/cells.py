@@ -1,4 +1,4 @@
-"""How a model asks for cells, and what is said about modules that they miss. Pure."""
+"""How a model requests cells, and the hint for missing modules. Pure."""
 
 import re
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ _MISSING: Final = re.compile(
 
 
 def screened(screen: Screen, code: str) -> tuple[ScreenFinding, ...]:
-    """Have a cell screened with the names that it finds imported, in a line before its own."""
+    """Screen a cell, with a first line that imports the names that cells find preloaded."""
     ahead = "; ".join(f"import {module} as {name}" for name, module in READY_NAMES)
     text = f"{ahead}\n{code}"
     found = screen(PurePosixPath("cell.py"), text.encode("utf-8", "replace"))
@@ -40,21 +40,21 @@ def screened(screen: Screen, code: str) -> tuple[ScreenFinding, ...]:
 
 
 def takes_calls(facts: ModelFacts, form: CellForm) -> bool:
-    """Whether a model runs cells by calling a tool; otherwise it writes them into its text."""
+    """Whether the model runs cells by tool calls; otherwise it writes them into its text."""
     if form != "auto":
         return form == "calls"
     return facts.tool_calls and not facts.local and not facts.cells_in_text
 
 
 def code_of(call: ToolCall) -> str:
-    """Return the code that a call wants to be run; empty if there is none."""
+    """Return the code of a call; empty if it has none."""
     arguments: Mapping[str, Any] = call.arguments or {}
     code = arguments.get("code")
     return code.strip("\n") if isinstance(code, str) and code.strip() else ""
 
 
 def import_hint(result: CellResult) -> str:
-    """Say how a package is installed that a cell could not import; empty if it missed none."""
+    """Return how to install the package that a cell failed to import; empty if none is missing."""
     if result.error is None or result.error.name not in {"ImportError", "ModuleNotFoundError"}:
         return ""
     found = _MISSING.search(result.error.message)

@@ -1,4 +1,4 @@
-"""How a conversation is led, and who is asked before a tool is used."""
+"""Settings of a chat session, and the callback that asks the user before a tool call."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -8,28 +8,28 @@ from assay.contracts.chat import ToolAsk
 
 Approval = Literal["allow", "ask", "deny"]
 CellForm = Literal["auto", "calls", "blocks"]
-"""`auto`: by calls where the model makes native ones and is not small."""
+"""`auto`: tool calls if the model makes native calls and does not run on this machine."""
 Approve = Callable[[ToolAsk], Awaitable[bool]]
-"""Asks a person; False keeps the tool from being used."""
+"""Asks the user; False blocks the tool call."""
 
 
 async def approve_nothing(ask: ToolAsk) -> bool:
-    """Be the person who is not there."""
+    """Reject every tool call, because there is no user to ask."""
     del ask
     return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manners:
-    """How a conversation is led."""
+    """The settings of a chat session."""
 
     steps: int = 8
-    """Cells and tools per turn."""
+    """Cells and tool calls per turn."""
     repairs: int = 3
-    """Cells that fail one after the other before the model has to say what is wrong."""
+    """Consecutive failed cells before the model must report the problem."""
     policy: Literal["off", "warn", "block"] = "warn"
-    """What is done about code that the screen has something against."""
+    """The action for code that screening flags."""
     cells: CellForm = "auto"
-    """How a model runs code: by calls of a tool, or in fenced blocks of its text."""
+    """How a model runs code: by tool calls, or in fenced blocks of its text."""
     approvals: Mapping[str, Approval] = field(default_factory=dict[str, Approval])
-    """By tool; a tool that is not named is asked for."""
+    """By tool; tools that are not listed need approval."""

@@ -1,4 +1,4 @@
-"""Why a turn ended without an answer: from an error to what is kept of it."""
+"""Convert the error that ended a turn into the record that a session keeps."""
 
 from assay.contracts.chat import FailureType, TurnError
 from assay.contracts.errors import (
@@ -13,7 +13,7 @@ from assay.contracts.errors import (
 
 
 def turn_error(error: AssayError) -> TurnError:
-    """Return what a session keeps of an error that ended a turn."""
+    """Return the stored form of an error that ended a turn."""
     retry_after_s = error.retry_after_s if isinstance(error, ModelUnavailableError) else None
     return TurnError(
         type=_type_of(error), detail=str(error), hint=error.hint, retry_after_s=retry_after_s

@@ -1,4 +1,4 @@
-"""What is in a file that a person loads, in a few lines: found out in the sandbox, never here."""
+"""Short previews of files that a user loads; the sandbox reads the file, never this process."""
 
 from pathlib import PurePosixPath
 from typing import Final
@@ -36,7 +36,7 @@ print(table.head(3).to_csv(index=False).rstrip())
 
 
 async def preview(sandbox: Sandbox, path: PurePosixPath, content: bytes) -> str:
-    """Describe a file: columns and first rows of a table, the beginning of a text."""
+    """Describe a file: columns and first rows of a table, or the beginning of a text."""
     kind = media_type_of(path, content)
     if path.suffix.lower() in _TABLES:
         program = PythonCode(source=_SUMMARY.encode(), args=(str(path),), timeout_s=_WITHIN_S)

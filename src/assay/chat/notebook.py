@@ -1,4 +1,4 @@
-"""The interpreter of a conversation and the sandbox it lives in; made anew when they are gone."""
+"""The interpreter of a session and its sandbox, which are rebuilt if they are gone."""
 
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import asynccontextmanager
@@ -26,27 +26,27 @@ del _assay_prelude
 
 
 OnCell = Callable[[int, int], None]
-"""Told the number of the cell that is about to run again, and how many there are."""
+"""Called before a cell runs again, with its number and the total number of cells."""
 
 
 def ignore_cell(number: int, cells: int) -> None:
-    """Be the listener where progress is of no interest."""
+    """Ignore progress."""
     del number, cells
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenNotebook:
-    """A sandbox with an interpreter in it."""
+    """A sandbox with a running interpreter."""
 
     sandbox: Sandbox
     interpreter: Interpreter
     results: tuple[CellResult, ...]
-    """How the cells went that it began with."""
+    """The results of the restored cells."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Notebook:
-    """Opened at the first need, closed with `close`, opened again after it."""
+    """The session's notebook: opened on first use, closed with `close`, and reopened as needed."""
 
     backend: SandboxBackend
     limits: Limits
@@ -65,11 +65,11 @@ class Notebook:
     async def open(
         self, files: Tree, cells: Iterable[str] = (), *, on_cell: OnCell = ignore_cell
     ) -> tuple[CellResult, ...]:
-        """Begin anew with these files, and run these cells; returns how they went.
+        """Start a new interpreter with these files and run these cells; returns their results.
 
         Raises:
             SandboxUnavailableError: If no sandbox can be opened.
-            PackageError: If a package of the equipment cannot be installed.
+            PackageError: If a package of the spec cannot be installed.
             WorkspaceError: If the files do not fit into it.
         """
         await self.close()
@@ -83,7 +83,7 @@ class Notebook:
         *,
         on_cell: OnCell = ignore_cell,
     ) -> tuple[CellResult, ...]:
-        """Begin anew with other equipment; if that fails, everything stays as it is.
+        """Start a new interpreter with another sandbox spec; on failure, the old one stays.
 
         Raises:
             SandboxUnavailableError: If no sandbox can be opened.
@@ -118,17 +118,17 @@ class Notebook:
         """Run a cell.
 
         Raises:
-            SandboxUnavailableError: If the interpreter is gone; it is not open any more then.
+            SandboxUnavailableError: If the interpreter is gone; the notebook is closed then.
         """
         async with self.in_use() as used:
             return await used.interpreter.run_cell(code, on_output=on_output)
 
     @asynccontextmanager
     async def in_use(self) -> AsyncGenerator[OpenNotebook]:
-        """Give what is open; whoever finds it gone leaves a closed notebook behind.
+        """Yield the open notebook; if its sandbox is gone, close it.
 
         Raises:
-            SandboxUnavailableError: If it is closed, or the sandbox was gone when it was used.
+            SandboxUnavailableError: If it is closed, or its sandbox is gone.
         """
         if self._open is None:
             raise SandboxUnavailableError("the notebook is closed", dispatch="never_started")
@@ -139,6 +139,6 @@ class Notebook:
             raise
 
     async def close(self) -> None:
-        """End the interpreter and everything in its sandbox."""
+        """End the interpreter and all processes in its sandbox."""
         self._open = None
         await self.seat.vacate()

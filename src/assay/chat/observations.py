@@ -1,4 +1,4 @@
-"""What came of a cell, in words for the model and in files for the person."""
+"""The results of a cell: text for the model, files for the user."""
 
 from base64 import b64encode
 from collections.abc import Sequence
@@ -21,9 +21,9 @@ from assay.text.truncate import trim
 _OBSERVATION_CHARS: Final = 6_000
 _LARGEST_FILE: Final = 32 << 20
 _MOST_FILES: Final = 20
-"""Per cell; a program that unpacks an archive is not a program with that many results."""
+"""Limit per cell; a cell that unpacks an archive does not produce that many artifacts."""
 _MOST_COMPARED: Final = 200
-"""Files whose content is compared; of more than that, only the sizes are."""
+"""Files that are compared by content; for files beyond this number, only the sizes are compared."""
 _PICTURES: Final = {
     "image/png": ".png",
     "image/svg+xml": ".svg",
@@ -31,12 +31,12 @@ _PICTURES: Final = {
     "image/gif": ".gif",
     "image/webp": ".webp",
 }
-"""What a figure may be given as, the best first, and how the name of such a file ends."""
+"""The media types of figures, best first, with their file suffixes."""
 _TABLE: Final = "text/html"
 _PNG: Final = b"\x89PNG\r\n\x1a\n"
 _LARGEST_PICTURE: Final = 1 << 20
 MOST_PICTURES: Final = 2
-"""That a model is shown at a time."""
+"""The most figures that a model receives in one message."""
 _ENDINGS: Final = {
     Reason.TIMED_OUT: "The cell was ended because its time was up.",
     Reason.CPU_TIME: "The cell was ended because it used up its processor time.",
@@ -50,11 +50,11 @@ _ENDINGS: Final = {
 _ROLLED_BACK: Final = "Variables are as they were before it."
 
 Seen = dict[PurePosixPath, tuple[int, str]]
-"""The size and the SHA-256 of each file; of a file that is not compared, the size alone."""
+"""Size and SHA-256 of each file; the hash is empty for files that are compared by size only."""
 
 
 async def look_around(sandbox: Sandbox) -> Seen:
-    """Return what is in the files of the workspace."""
+    """Return the size and hash of each file in the workspace."""
     found = await sandbox.list_files()
     built = build_folders(file.path for file in found)
     files = [file for file in found if file.kind == "file" and is_work(file.path, built)]
@@ -67,7 +67,7 @@ async def look_around(sandbox: Sandbox) -> Seen:
 
 
 async def keep_shown(outputs: tuple[RichOutput, ...], record: ChatLog) -> list[Exhibit]:
-    """Keep pictures and tables that a cell has shown."""
+    """Store the figures and tables that a cell displayed."""
     kept: list[Exhibit] = []
     for output in outputs:
         picture = next((form for form in _PICTURES if form in output.forms), None)
@@ -87,7 +87,7 @@ async def keep_shown(outputs: tuple[RichOutput, ...], record: ChatLog) -> list[E
 
 
 def pictures_in(outputs: tuple[RichOutput, ...]) -> tuple[Picture, ...]:
-    """Return the figures of a cell that a model can be shown: the newest, and none too large."""
+    """Return the newest figures of a cell that are small enough for a model."""
     found = [output.forms["image/png"] for output in outputs if "image/png" in output.forms]
     fit = [png for png in found if len(png) <= _LARGEST_PICTURE and png.startswith(_PNG)]
     return tuple(
@@ -97,7 +97,7 @@ def pictures_in(outputs: tuple[RichOutput, ...]) -> tuple[Picture, ...]:
 
 
 async def keep_written(sandbox: Sandbox, before: Seen, record: ChatLog) -> list[Exhibit]:
-    """Keep files that were not there before, or have changed; too many or too large: not."""
+    """Store new and changed files, except those that are too large or beyond the maximum number."""
     now = await look_around(sandbox)
     changed = [path for path, seen in sorted(now.items()) if before.get(path) != seen]
     kept: list[Exhibit] = []
@@ -119,7 +119,7 @@ async def keep_written(sandbox: Sandbox, before: Seen, record: ChatLog) -> list[
 
 
 def describe(result: CellResult, artifacts: list[Exhibit]) -> str:
-    """Say all of it in the order in which a person would look at it."""
+    """Return all results as text, in reading order."""
     execution = result.execution
     parts = [execution.stdout.rstrip(), execution.stderr.rstrip()]
     parts += [output.text for output in result.outputs if _is_worth_reading(output)]
@@ -135,7 +135,7 @@ def describe(result: CellResult, artifacts: list[Exhibit]) -> str:
 
 
 def lost(turn: int, step: int, code: str, observation: str) -> CellEnded:
-    """Tell of a cell that was not run, did not end, or took its interpreter with it."""
+    """Return the event for a cell that did not run, did not end, or crashed its interpreter."""
     return CellEnded(
         turn=turn,
         step=step,
@@ -149,18 +149,18 @@ def lost(turn: int, step: int, code: str, observation: str) -> CellEnded:
 
 
 def interrupted(printed: str) -> str:
-    """Say what a cell had printed when a person ended it."""
+    """Return the text for a cell that the user interrupted, with its output so far."""
     parts = (trim(printed.rstrip(), max_chars=_OBSERVATION_CHARS), _ENDINGS[Reason.CANCELLED])
     return "\n".join(part for part in parts if part)
 
 
 def listed(findings: Sequence[ScreenFinding]) -> str:
-    """Say what the screen has found in a cell, one line for each."""
+    """List the screening findings for a cell, one per line."""
     return "\n".join(f"- line {found.line}: {found.explanation}" for found in findings)
 
 
 def _is_worth_reading(output: RichOutput) -> bool:
-    """Whether the text says something that the mention of a picture does not."""
+    """Whether the text says more than the mention of a figure."""
     return output.kind == "value" or not any(form in output.forms for form in _PICTURES)
 
 
@@ -169,6 +169,6 @@ def _mention(artifact: Exhibit) -> str:
         case "figure":
             return "[figure shown]"
         case "table":
-            return ""  # its text is there already
+            return ""  # the output already has its text
         case "file":
             return f"[wrote {artifact.path}, {artifact.size_bytes} bytes]"

@@ -1,4 +1,4 @@
-"""Opens a conversation: joins a session on disk, a notebook, a model and tools."""
+"""Open a session: connect its files on disk, a notebook, a model and tools."""
 
 import stat
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -41,21 +41,21 @@ def _unseen() -> AbstractContextManager[OpenOptions]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatCallbacks:
-    """Who sits in front of a conversation."""
+    """The callbacks and the project folder of the client that opens a session."""
 
     listeners: tuple[DialogueListener, ...] = ()
     approve: Approve = approve_nothing
     preparing: Callable[[], AbstractContextManager[OpenOptions]] = _unseen
-    """Shows how a model is made ready, for as long as that takes."""
+    """Context that displays progress while a model is prepared."""
     project: Path | None = None
-    """The folder that is worked in, which may have tools of its own."""
+    """The project folder, which may define additional tools."""
     on_notice: Callable[[str], None] = lambda _: None
-    """Told in one line what had to be left out."""
+    """Receives one line for each part that had to be left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shared:
-    """Parts that somebody else has open and will close, for many conversations at once."""
+    """Resources that the caller opens and closes, shared by many sessions."""
 
     backend: SandboxBackend
     tools: tuple[RegisteredTool, ...]
@@ -64,7 +64,7 @@ class Shared:
 
 @dataclass(slots=True, kw_only=True)
 class Conversation:
-    """An open conversation, with what a person can do to it beside speaking."""
+    """An open session, with the operations that a user has in addition to sending messages."""
 
     session: Session
     dialogue: Dialogue
@@ -72,17 +72,17 @@ class Conversation:
     change_model: Callable[[str], Awaitable[Model]]
 
     async def load_file(self, source: Path, name: str = "") -> FileLoaded:
-        """Put a file of this machine into the workspace, by its own name or another one.
+        """Copy a file from this machine into the workspace, under its own name or another one.
 
         Raises:
-            UsageError: If it cannot be read, or is too large.
-            WorkspaceError: If it does not fit into the workspace.
+            UsageError: If the file cannot be read, or is too large.
+            WorkspaceError: If the file does not fit into the workspace.
         """
         content = await to_thread.run_sync(read_upload, source)
         return await self.dialogue.load(PurePosixPath(name or source.name), content)
 
     async def use_model(self, name: str) -> Model:
-        """Let another model answer from here on; raises like `open_model`, and changes nothing."""
+        """Switch to another model for later turns; if `open_model` raises, the old model stays."""
         model = await self.change_model(name)
         self.dialogue.choose(model)
         return model
@@ -98,18 +98,18 @@ async def open_conversation(
     equipment: SandboxSpec = DEFAULT_SPEC,
     shared: Shared | None = None,
 ) -> AsyncGenerator[Conversation]:
-    """Open a session to talk in; what it holds is rebuilt when it is first needed.
+    """Open a session for chat; the interpreter's state is rebuilt on first use.
 
-    It has parts of its own unless some are shared with it.
+    Without `shared`, the session opens a separate backend, tools and model.
 
     Raises:
-        UsageError: If it is open elsewhere, or a setting is wrong.
-        JournalError: If it cannot be read.
-        AssayError: If a part cannot be opened.
+        UsageError: If the session is open elsewhere, or a setting is invalid.
+        JournalError: If the session cannot be read.
+        AssayError: If a resource cannot be opened.
     """
     company = company or ChatCallbacks()
     listeners = (*company.listeners, note_dialogue(session.id))
-    # Where many talk at once, none of them waits for the disk of another.
+    # With shared resources, delayed syncs keep sessions from waiting for each other's disk writes.
     async with SessionRecord(
         session.folder, listeners=listeners, sync_later=shared is not None
     ) as record:
@@ -163,7 +163,7 @@ async def _open_parts(settings: Settings, company: ChatCallbacks) -> AsyncGenera
 
 
 def limits_of_chat(chat: ChatSettings) -> Limits:
-    """Return what one cell, and the interpreter around it, may use."""
+    """Return the limits of one cell and its interpreter."""
     return Limits(
         wall_s=chat.cell_s,
         cpu_s=2 * chat.cell_s,
@@ -174,7 +174,7 @@ def limits_of_chat(chat: ChatSettings) -> Limits:
 
 
 def manners_of(chat: ChatSettings, tools: tuple[RegisteredTool, ...] = ()) -> Manners:
-    """Return how a conversation is led, by the settings."""
+    """Return the session settings."""
     approvals: dict[str, Approval] = {each.tool.spec.name: each.approval for each in tools}
     return Manners(
         steps=chat.steps,
@@ -186,10 +186,10 @@ def manners_of(chat: ChatSettings, tools: tuple[RegisteredTool, ...] = ()) -> Ma
 
 
 def tools_for(model: Model, tools: tuple[RegisteredTool, ...]) -> tuple[Tool, ...]:
-    """Return what is offered besides cells, which do what the built-in tools do.
+    """Return the tools to offer in addition to cells, which replace the built-in workspace tools.
 
-    Models that are small enough to run here write better cells with less to read; they are offered
-    only what a person has chosen.
+    A model without native tool calls writes better cells with fewer tools in its prompt. It gets
+    only tools that the user has configured.
     """
     return tuple(
         each.tool
@@ -201,7 +201,7 @@ def tools_for(model: Model, tools: tuple[RegisteredTool, ...]) -> tuple[Tool, ..
 
 
 def read_upload(source: Path) -> bytes:
-    """Read a file that a person wants to load.
+    """Read a file that the user loads.
 
     Raises:
         UsageError: If it cannot be read, is not a file, or is too large.

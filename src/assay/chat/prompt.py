@@ -1,4 +1,4 @@
-"""What the model is shown of a conversation, as much of it as the model can read. Pure."""
+"""Build the model's messages from a session's history, within its context window. Pure."""
 
 from typing import Final
 
@@ -12,16 +12,16 @@ from assay.text.truncate import trim
 
 _CHARS_PER_TOKEN: Final = 3
 _SHARE: Final = 0.6
-"""Of what a model can read, for everything before the turn that is under way."""
+"""The share of the context window for everything before the current turn."""
 _ABOUT_CHARS: Final = 1_500
 _OBSERVATION_CHARS: Final = 2_000
-"""Of what a cell printed in an earlier turn."""
+"""The maximum for the output of one cell from an earlier turn."""
 _LINE_CHARS: Final = 240
 _NAMES: Final = 40
 _ANSWER: Final = "If this answers the question, say the answer in plain words without code."
 _MEND: Final = "The cell failed. Write all of it again, corrected, as one ```python block."
 _HOW: Final = "{how}"
-"""In the prompt: how code is run."""
+"""Placeholder in the prompt for the instructions on how to run code."""
 CELL_BEGINS: Final = "```python\n"
 _EXAMPLE: Final = (
     user("How many rows does planets.csv have?"),
@@ -39,16 +39,16 @@ _EXAMPLE: Final = (
     user("Output of the cell:\n[figure shown]"),
     Message(role="assistant", text="Here is the chart of the masses."),
 )
-"""A small model does what it has seen done rather than what it is told."""
+"""Small models follow examples better than instructions."""
 
 
 def opening(
     history: History, facts: ModelFacts, *, by_calls: bool = False, instructions: str = ""
 ) -> tuple[Message, ...]:
-    """Tell what the conversation is, what was said before, and what is asked in its last turn.
+    """Build the messages: system prompt, earlier turns, and the request of the current turn.
 
-    What the model sees done it does again, so earlier cells are told as calls where it makes some.
-    Instructions of the application go into the system message.
+    Models repeat the pattern that they see, so earlier cells appear as calls for models that use
+    calls. `instructions` of the client application go into the system message.
     """
     *turns, now = history.turns
     told_first = _system(history, small=facts.local, by_calls=by_calls)
@@ -72,7 +72,7 @@ def opening(
 
 
 def observed(observations: list[str], *, failed: bool, small: bool) -> Message:
-    """Tell what came of the cells of a reply, and to small models what is expected next."""
+    """Return the output of the cells of a reply; small models also get the next instruction."""
     following = (_MEND if failed else _ANSWER) if small else ""
     if len(observations) == 1:
         told = f"Output of the cell:\n{observations[0]}"
@@ -133,7 +133,7 @@ def _called(block: Block, output: str, call: str) -> tuple[Message, Message]:
 
 
 def _in_short(turns: list[Turn], *, max_chars: int) -> tuple[Message, ...]:
-    """Tell turns that no longer fit in a line each; the first is what it is all about."""
+    """Summarize turns that do not fit, one line each; keep the first, which gives the topic."""
     if not turns:
         return ()
     lines = [_line(turn) for turn in turns]

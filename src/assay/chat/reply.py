@@ -1,4 +1,4 @@
-"""What a reply amounts to: cells to run, and something to say. Pure."""
+"""Parse a chat reply into cells to run and text. Pure."""
 
 import re
 from collections.abc import Iterator
@@ -13,10 +13,10 @@ _FENCE: Final = "```"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """Code to be run."""
+    """Code to run."""
 
     before: str
-    """What was said since the block before it."""
+    """The text between the previous block and this one."""
     code: str
 
     @property
@@ -27,25 +27,25 @@ class Block:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
-    """One reply, its parts told apart."""
+    """One reply, split into text and code blocks."""
 
     text: str
-    """All of it."""
+    """The complete text."""
     blocks: tuple[Block, ...] = ()
     after: str = ""
-    """What comes after the last block; all of the text where there is none."""
+    """The text after the last block; the complete text if there is no block."""
 
     @property
     def prose(self) -> str:
-        """Return what is said in words, and code that is only shown."""
+        """Return the text, with code that is displayed but not run."""
         parts = (*(block.before for block in self.blocks), self.after)
         return "\n\n".join(part for part in parts if part)
 
     @property
     def as_written(self) -> str:
-        """Return what the model should remember to have said.
+        """Return the version of the reply that goes into the history.
 
-        What it writes after its last block is made up: it has not seen what came out.
+        Text after the last block is dropped: the model wrote it before it saw the output.
         """
         if not self.blocks:
             return self.text
@@ -53,12 +53,12 @@ class Said:
 
 
 def say_only(text: str) -> Said:
-    """Read a reply in which no code is to be run."""
+    """Read a reply whose code blocks do not run."""
     return Said(text=text.strip(), after=text.strip())
 
 
 def read_reply(text: str) -> Said:
-    """Tell the blocks of Python from what was said around them."""
+    """Separate the Python blocks from the text around them."""
     blocks: list[Block] = []
     words: list[str] = []
     lines = iter(text.splitlines())
@@ -78,7 +78,7 @@ def read_reply(text: str) -> Said:
 
 
 def _inside(lines: Iterator[str], fence: str, indent: int) -> tuple[list[str], str]:
-    """Return the lines of a block and the line that ends it; empty if it is cut off."""
+    """Return the lines of a block and its closing line, which is empty if the block is cut off."""
     inside: list[str] = []
     closes = re.compile(rf" {{0,3}}{re.escape(fence[0])}{{{len(fence)},}}[ \t]*")
     for line in lines:

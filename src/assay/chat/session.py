@@ -1,4 +1,4 @@
-"""The conversation itself: the model speaks or runs code, reads what came of it, and answers."""
+"""The turn loop of a chat session: the model runs cells, reads their results, and answers."""
 
 import json
 from contextlib import suppress
@@ -87,25 +87,25 @@ _AGAIN: Final = "That is the cell you ran before. Answer in plain words, without
 
 @dataclass(slots=True, kw_only=True)
 class _Sitting:
-    """One turn under way."""
+    """The state of the current turn."""
 
     turn: int
     messages: tuple[Message, ...]
     step: int = 0
     failures: int = 0
-    """In a row."""
+    """Consecutive failed cells."""
     mending: bool = False
-    """A small model says something made up rather than to try again, unless it is led to."""
+    """Start the next reply with a code fence; otherwise a small model makes up an answer."""
     last_code: str = ""
     failed_in: int = 0
     """The last step in which a cell failed."""
     pictures: tuple[Picture, ...] = ()
-    """The newest figures, which the model has not been shown yet."""
+    """The newest figures, which the model has not received yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatDeps:
-    """What a conversation is made of: chosen and joined elsewhere, used here."""
+    """The dependencies of a session, which `assay.chat.open_session` builds."""
 
     notebook: Notebook
     record: ChatLog
@@ -116,7 +116,7 @@ class ChatDeps:
 
 
 class Dialogue:
-    """One conversation: one history, one notebook, one model at a time. One turn at a time."""
+    """One session: one history, one notebook, one model at a time, and one turn at a time."""
 
     def __init__(self, parts: ChatDeps, model: Model, history: History) -> None:
         self.model = model
@@ -131,17 +131,17 @@ class Dialogue:
 
     @property
     def sandbox(self) -> Sandbox | None:
-        """Where the notebook lives, while it is open."""
+        """The sandbox of the notebook, while it is open."""
         return self._notebook.sandbox
 
     async def say(self, message: str, instructions: str = "") -> TurnEnded:
-        """Take one turn. What goes wrong in it is part of its end, and the conversation goes on.
+        """Run one turn. An error ends the turn and is recorded in it; the session continues.
 
-        Instructions go into the system message of this turn, and are not kept.
+        `instructions` go into the system message of this turn only.
 
         Raises:
-            UsageError: If there is nothing in the message.
-            JournalError: If the conversation can no longer be written down.
+            UsageError: If the message is empty.
+            JournalError: If the session can no longer be saved.
         """
         if not message.strip():
             raise UsageError("the message is empty", hint="say what you want to know")
@@ -161,17 +161,17 @@ class Dialogue:
         return self._end(turn, "interrupted", "The turn was interrupted.")
 
     def interrupt(self) -> None:
-        """End the turn that is under way, with the reply being written or the cell that runs."""
+        """Interrupt the current turn, including a reply in progress or a running cell."""
         if self._scope is not None:
             self._scope.cancel()
 
     async def load(self, path: PurePosixPath, content: bytes) -> FileLoaded:
-        """Put a file of a person's into the workspace, for this sitting and later ones.
+        """Write a user's file into the workspace, and store it for later interpreters.
 
         Raises:
-            JournalError: If it cannot be kept.
-            WorkspaceError: If it cannot be written into the workspace.
-            SandboxUnavailableError: If there is no workspace, and none can be had.
+            JournalError: If the file cannot be stored.
+            WorkspaceError: If the file cannot be written into the workspace.
+            SandboxUnavailableError: If no sandbox is open and none can be opened.
         """
         await self._look_around()
         async with self._notebook.in_use() as used:
@@ -183,7 +183,7 @@ class Dialogue:
         return loaded
 
     async def undo(self) -> TurnUndone:
-        """Take the last turn back; the interpreter is made anew without its cells.
+        """Remove the last turn; if it changed the state, rebuild the interpreter without its cells.
 
         Raises:
             UsageError: If there is no turn.
@@ -202,7 +202,7 @@ class Dialogue:
         """Install packages for cells, in a new interpreter that runs the session's cells again.
 
         Raises:
-            UsageError: If a package is not written as one.
+            UsageError: If a package name is malformed.
             PackageError: If one cannot be installed; everything stays as it was.
             SandboxUnavailableError: If no sandbox can be opened, or the backend installs nothing.
         """
@@ -220,13 +220,13 @@ class Dialogue:
         return added
 
     def choose(self, model: Model) -> None:
-        """Let another model answer from here on."""
+        """Use another model from the next reply on."""
         self.model = model
         if self.history.model != model.name:
             self._tell(ModelChosen(model=model.name))
 
     async def wake(self) -> None:
-        """Have the notebook ready before anybody needs it; raises like `Notebook.open`."""
+        """Open the notebook before its first use; raises like `Notebook.open`."""
         await self._ensure_open("the session was closed")
 
     def _tell(self, event: ChatEvent) -> None:
@@ -288,12 +288,12 @@ class Dialogue:
         return await self.model.reply(request, on_text=pass_on)
 
     async def _run_blocks(self, sitting: _Sitting, said: Said, usage: Usage) -> tuple[Message, ...]:
-        """Run the cells of a reply in order; returns what the model is told of them."""
+        """Run the cells of a reply in order; returns the messages with their results."""
         cells: list[CellEnded] = []
         for number, block in enumerate(said.blocks, 1):
             remark = said.after if number == len(said.blocks) else ""
             cells.append(await self._run(sitting, block, usage, remark=remark))
-            usage = Usage()  # told once, with the first
+            usage = Usage()  # reported only once, with the first
         failed = any(cell.failed for cell in cells)
         observations = [cell.observation for cell in cells]
         seen = observed(observations, failed=failed, small=self.model.facts.local)
@@ -303,7 +303,7 @@ class Dialogue:
     async def _run(
         self, sitting: _Sitting, block: Block, usage: Usage, *, remark: str = ""
     ) -> CellEnded:
-        """Run a cell, unless one of the same reply has failed."""
+        """Run a cell, unless an earlier cell of the same reply has failed."""
         turn, step, code = sitting.turn, sitting.step, block.code
         self._tell(
             CellStarted(
@@ -320,7 +320,7 @@ class Dialogue:
         return ended
 
     def _after_cells(self, sitting: _Sitting, cells: list[CellEnded]) -> tuple[Message, ...]:
-        """Return what else the model is told after the cells of one reply."""
+        """Return further instructions for the model after the cells of one reply."""
         failed = any(cell.failed for cell in cells)
         repeated = cells[-1].code == sitting.last_code and not sitting.failures
         sitting.last_code = cells[-1].code
@@ -341,7 +341,7 @@ class Dialogue:
     def _hear(self, sitting: _Sitting, *messages: Message) -> None:
         earlier = sitting.messages
         if any(message.pictures for message in messages):
-            # Only the newest figures are sent: each of them is paid for with every request.
+            # Only the newest figures are sent, because each one costs tokens in every request.
             earlier = tuple(replace(message, pictures=()) for message in earlier)
         sitting.messages = (*earlier, *messages)
 
@@ -369,7 +369,7 @@ class Dialogue:
             text = f"{printed.rstrip()}\n{gone}" if printed else gone
             return lost(sitting.turn, sitting.step, code, text)
         printer.end()
-        # It has happened, so it is written down, whoever has lost patience meanwhile.
+        # The cell has run, so its results are recorded even if the turn is cancelled.
         artifacts: list[Exhibit] = []
         with anyio.CancelScope(shield=True):
             artifacts += await self._made_by(result, before)
@@ -377,16 +377,16 @@ class Dialogue:
         return _ended(sitting, code, result, artifacts)
 
     async def _made_by(self, result: CellResult, before: Seen) -> list[Exhibit]:
-        """Keep what a cell has shown and written."""
+        """Store the figures, tables and files that a cell produced."""
         made = await keep_shown(result.outputs, self._record)
-        # A sandbox that is gone by now has taken only the files, which the next one gets.
+        # If the sandbox is gone, only the files are lost; the next sandbox gets the stored ones.
         with suppress(SandboxUnavailableError):
             async with self._notebook.in_use() as used:
                 made += await keep_written(used.sandbox, before, self._record)
         return made
 
     async def _look_around(self) -> Seen:
-        """See what is in the workspace; one that was lost since it was last used is made anew."""
+        """Return the state of the workspace; reopen a notebook whose sandbox is gone."""
         with suppress(SandboxUnavailableError):
             async with self._notebook.in_use() as used:
                 return await look_around(used.sandbox)
@@ -395,7 +395,7 @@ class Dialogue:
             return await look_around(used.sandbox)
 
     async def _ensure_open(self, why: str) -> None:
-        """Have a notebook; one that is new gets what the old one had."""
+        """Open the notebook if it is closed, and restore its files and cells."""
         if self._notebook.is_open:
             return
         cells = self.history.kept_cells
@@ -416,7 +416,7 @@ class Dialogue:
             self._tell(StateRebuilt(why=why, cells=len(cells), failed=failed))
 
     async def _use_tools(self, sitting: _Sitting, reply: Reply, said: Said) -> None:
-        """Carry out the calls of a reply in order; what it has in blocks comes first."""
+        """Carry out the tool calls of a reply in order, after its code blocks."""
         told: list[Message] = []
         thought, usage = said.text, reply.usage
         if said.blocks:
@@ -430,10 +430,10 @@ class Dialogue:
                 answer = cells[-1].observation
             else:
                 answer = await self._tool_answer(sitting, call, thought, usage)
-            thought, usage = "", Usage()  # told once, with the first
+            thought, usage = "", Usage()  # reported only once, with the first
             answers.append(Message(role="tool", answers=call.id, text=answer))
         if pictures := self._take_pictures(sitting):
-            # Not every format takes images in the answer of a tool.
+            # Not every API accepts images in a tool result.
             told.append(replace(user(_FIGURES), pictures=pictures))
         if cells:
             told += self._after_cells(sitting, cells)
@@ -460,7 +460,7 @@ class Dialogue:
         return answer
 
     async def _use(self, call: ToolCall) -> tuple[str, bool]:
-        """Return what a tool answers, and whether that is a failure."""
+        """Return the answer of a tool, and whether the call failed."""
         if self._by_calls and call.name == CELL_TOOL.name:
             return NO_CODE, True
         tool = self._tools.get(call.name)

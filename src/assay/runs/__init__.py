@@ -1,1 +1,1 @@
-"""Starts, resumes, replays and re-verifies runs."""
+"""Start, resume, replay and re-verify runs."""

@@ -1,4 +1,4 @@
-"""Under which keys a run's journal keeps what later sittings need."""
+"""The keys under which a run's journal stores values for a later resume."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -10,26 +10,26 @@ from assay.contracts.ports import Model
 from assay.contracts.workspace import Withheld
 
 PRISTINE: Final = "pristine"
-"""The workspace as it was when the run began."""
+"""The workspace at the start of the run."""
 MODEL: Final = "model"
-"""Who answers: the same model goes on, also if `auto` would choose another one by now."""
+"""The model: a resumed run keeps it, even if `auto` would select another one now."""
 HANDED_OVER: Final = "handed over"
-"""Where the certificate was put, once the files were: done once, however often it is resumed."""
+"""The path of the certificate, set after delivery: a resumed run does not deliver twice."""
 PACKAGES: Final = "packages"
-"""The exact versions that sandboxes of this run are given."""
+"""The exact package versions for the sandboxes of this run."""
 REPLIES: Final = "reply:"
-"""Everything that was paid for."""
+"""Prefix of the model's replies, which have been paid for."""
 
 _FACTS: Final = TypeAdapter(ModelFacts)
 WITHHELD: Final = TypeAdapter(tuple[Withheld, ...])
-"""What a run does not see of the workspace, as it is kept beside `PRISTINE`."""
+"""The files that the run cannot see, stored with `PRISTINE`."""
 
 
 def model_to_json(model: Model) -> dict[str, Any]:
-    """Write down who answers."""
+    """Convert the model's name and facts to JSON."""
     return {"name": model.name, "facts": _FACTS.dump_python(model.facts, mode="json")}
 
 
 def model_from_json(fields: Mapping[str, Any]) -> tuple[str, ModelFacts]:
-    """Read back who answered."""
+    """Read the model's name and facts from JSON."""
     return fields["name"], _FACTS.validate_python(fields["facts"])

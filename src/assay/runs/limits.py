@@ -1,11 +1,11 @@
-"""What one execution of a run may use, by the settings."""
+"""The limits of one execution in a run."""
 
 from assay.contracts.execution import Limits
 from assay.settings.load import AgentSettings
 
 
 def limits_of(agent: AgentSettings) -> Limits:
-    """Return what one execution of a run may use."""
+    """Return the limits of one execution in a run, from the settings."""
     return Limits(
         wall_s=agent.check_s,
         cpu_s=2 * agent.check_s,

@@ -1,4 +1,4 @@
-"""Does a run again without a model: what it said comes from the record, the rest is done anew."""
+"""Replay a run without a model: recorded replies, with everything else executed again."""
 
 import tempfile
 from collections.abc import Callable, Iterator
@@ -29,7 +29,7 @@ from assay.wiring import build_screen, open_backend
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """One thing that came out otherwise than it is written down."""
+    """One fact that differs between the record and the replay."""
 
     attempt: int
     what: str
@@ -39,12 +39,12 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """A run as it is written down, beside the same run done again."""
+    """The comparison of a recorded run with its replay."""
 
     run: str
     attempts: int
     executions: int
-    """Checks that were run again."""
+    """The number of checks that ran again."""
     differences: tuple[Difference, ...]
     outcome: RunResult
 
@@ -53,7 +53,7 @@ class Comparison:
         return not self.differences
 
     def fields(self) -> dict[str, Any]:
-        """Return it as JSON."""
+        """Return the comparison as JSON fields."""
         return {
             "run": self.run,
             "same": self.same,
@@ -68,7 +68,7 @@ class Comparison:
         }
 
     def lines(self) -> Iterator[str]:
-        """Return it in words."""
+        """Return the comparison as lines of text."""
         word = "the same as" if self.same else "not the same as"
         yield (
             f"{self.run}: {word} recorded: {self.attempts} attempts, "
@@ -82,7 +82,7 @@ class Comparison:
 
 
 class _RecordedModel:
-    """Stands where the model stood; all that it said is in the journal already."""
+    """A model that only rejects requests: all recorded replies are already in the journal."""
 
     def __init__(self, name: str, facts: ModelFacts) -> None:
         self.name = name
@@ -96,11 +96,11 @@ class _RecordedModel:
 async def replay_run(
     name: str, settings: Settings, watch: Callable[[RunEvent], None]
 ) -> Comparison:
-    """Do a run again in a scratch folder, and compare it with its record.
+    """Replay a run in a temporary folder and compare the events with the record.
 
     Raises:
-        UsageError: If there is no such run, or it was never begun.
-        AssayError: If a part of Assay fails.
+        UsageError: If there is no such run, or it has not started.
+        AssayError: If a component fails.
     """
     run = RunStore(settings.state_dir).open(name)
     recorded = [entry.event for entry in read_events(run.folder)]
@@ -142,7 +142,7 @@ async def replay_run(
 
 
 async def _sandbox_settings(source: DiskJournal, run: Run, settings: Settings) -> SandboxSettings:
-    """Return how code is isolated, with the packages and hosts that the run had."""
+    """Return the sandbox settings with the packages and hosts of the recorded run."""
     kept = await source.recall(PACKAGES) or {"pins": ()}
     hosts = commission_from_json(run.request.options).hosts
     update = {"packages": tuple(kept["pins"]), "hosts": hosts}
@@ -150,7 +150,7 @@ async def _sandbox_settings(source: DiskJournal, run: Run, settings: Settings) -
 
 
 async def _copied(source: DiskJournal, journal: DiskJournal) -> tuple[Any, _RecordedModel]:
-    """Bring over what the person gave and what the model said, and nothing else."""
+    """Copy the user's input and the model's replies, but nothing else."""
     begun, model = await source.recall(PRISTINE), await source.recall(MODEL)
     if begun is None or model is None:
         raise UsageError("this run stopped before it had begun", hint="`assay resume` takes it up")
@@ -180,7 +180,7 @@ def _compared(
 
 
 def _facts(events: list[RunEvent]) -> dict[tuple[int, str], str]:
-    """Return what must come out the same, by attempt and kind, in words."""
+    """Return the facts that must match, as text, by attempt and kind."""
     facts: dict[tuple[int, str], str] = {}
     for event in events:
         match event:

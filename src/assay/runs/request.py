@@ -1,4 +1,4 @@
-"""What a person asks for, as it is written down so that the run can be taken up again."""
+"""The user's request for a run, which is stored so that the run can be resumed."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -19,54 +19,54 @@ from assay.verify.commands import split_command
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commission:
-    """One goal with everything that was said about it."""
+    """One goal with all its options."""
 
     statement: str
     workspace: Path | None = None
     """None: a new folder, named after the run."""
     parent: Path = field(default_factory=Path.cwd)
-    """Where that new folder is made."""
+    """The parent of that new folder."""
     checks: tuple[str, ...] = ()
     tests: tuple[str, ...] = ()
-    """Files or folders, from the workspace."""
+    """Files or folders, relative to the workspace."""
     allowed: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
-    """Globs of what is left out of the workspace: neither read nor shown nor changed."""
+    """Globs of files that the run ignores: it does not read, show or change them."""
     include: tuple[str, ...] = ()
-    """Files or folders that are read although git ignores them or they look like secrets."""
+    """Files or folders to read although git ignores them or they look like secrets."""
     model: str = "auto"
     effort: RunLimits = field(default_factory=RunLimits)
     attempts_left_open: bool = False
-    """Nobody said how many: a small model, whose attempts cost nothing, gets more."""
+    """Whether the user left the number open: a local model then gets more attempts."""
     policy: Literal["off", "warn", "block"] = "warn"
     memory: MemoryUse = "all"
     budget_usd: float | None = None
     budget_tokens: int | None = None
     budget_calls: int | None = None
     packages: tuple[str, ...] = ()
-    """Python packages that the code may use."""
+    """Python packages for the sandboxes."""
     hosts: tuple[str, ...] = ()
-    """Hosts that it may reach."""
+    """Hosts that the sandboxes may reach."""
 
 
 _TEST: Final = re.compile(
     r"conftest\.py|test_.*\.py|.*_test\.(?:py|go|rb|cc|cpp)|.*[._](?:test|spec)\.[cm]?[jt]sx?"
     r"|.*Tests?\.java"
 )
-"""Names of files that runners take for tests: a run must not do without one of them in silence."""
+"""File names that runners treat as tests; no listed folder may have a withheld one."""
 _COMMISSION: Final = TypeAdapter(Commission)
 
 
 def commission_to_json(commission: Commission) -> Mapping[str, Any]:
-    """Turn a commission into what `run.json` keeps."""
+    """Convert a request into the stored form in `run.json`."""
     return _COMMISSION.dump_python(commission, mode="json")
 
 
 def commission_from_json(fields: Mapping[str, Any]) -> Commission:
-    """Read a commission back.
+    """Read a request from its stored form.
 
     Raises:
-        JournalError: If it is damaged.
+        JournalError: If the stored form is damaged.
     """
     try:
         return _COMMISSION.validate_python(fields)
@@ -75,11 +75,11 @@ def commission_from_json(fields: Mapping[str, Any]) -> Commission:
 
 
 def goal_of(commission: Commission, tree: Tree) -> Goal:
-    """Build the goal, with the test files named one by one.
+    """Build the goal, with each test file listed.
 
     Raises:
-        UsageError: If a test is not in the workspace, a check is no command, or nothing in the
-            workspace can match what may be changed.
+        UsageError: If the workspace lacks a test, a check is not a command, or an allowed glob
+            cannot match any path in the workspace.
     """
     for check in commission.checks:
         split_command(check)
@@ -136,19 +136,19 @@ def _files_at(name: str, workspace: Path | None, tree: Tree) -> tuple[PurePosixP
 
 @dataclass(slots=True, kw_only=True)
 class RunCallbacks:
-    """Who looks on while a run goes on, and what they are told besides the events."""
+    """Callbacks and options of the caller that watches a run; `start_run` fills in the results."""
 
     listeners: tuple[Callable[[RunEvent], None], ...] = ()
     confirm: Callable[[str], bool] = lambda _: True
-    """Asked, with the folder's name, before a folder that was there already is changed."""
+    """Asks, with the folder's name, before an existing folder is changed."""
     on_notice: Callable[[str], None] = lambda _: None
     on_progress: Callable[[int, int, str], None] = lambda _done, _all, _what: None
-    """Told of bytes fetched, if a model has to be fetched first."""
+    """Receives the bytes downloaded so far, if a model has to be downloaded."""
     wait: bool = False
-    """Wait for another run that works on the same folder, rather than be refused."""
+    """Wait for another run on the same folder instead of failing."""
     run: str = ""
     diff: str = ""
     folder: str = ""
-    """Where the run is kept."""
+    """The folder with the run's files."""
     local: bool = False
     """Whether the model ran on this machine."""

@@ -1,4 +1,4 @@
-"""Runs the proof of a certificate again, on files that are what was certified."""
+"""Run the checks of a certificate again, on the files that it certifies."""
 
 from contextlib import suppress
 from dataclasses import dataclass
@@ -26,15 +26,15 @@ _NOT_REPEATED: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReverifyResult:
-    """What came of a proof that was run once more."""
+    """The result of a repeated verification."""
 
     verdict: Verdict
     failed: tuple[str, ...]
-    """Tests of the certificate that did not pass this time."""
+    """Tests that passed for the certificate and did not pass this time."""
     trouble: str
-    """Why it does not hold, in one line; empty when it does."""
+    """Why the certificate is not confirmed, in one line; empty if it is."""
     not_repeated: str = ""
-    """What the certificate claims and this machine could not check again; empty: nothing."""
+    """Claims of the certificate that this machine could not check again; empty: none."""
 
     @property
     def holds(self) -> bool:
@@ -42,24 +42,24 @@ class ReverifyResult:
 
 
 async def reverify(certificate: Certificate, tree: Tree, settings: Settings) -> ReverifyResult:
-    """Judge the certified files of a tree once more, in fresh sandboxes.
+    """Verify the certified files of a tree again, in fresh sandboxes.
 
     Raises:
-        UsageError: If a certified file is missing or not what it was.
-        PackageError: If a package that took part cannot be had.
-        IsolationUnavailableError: If this machine cannot isolate as the settings ask.
-        SandboxUnavailableError: If no sandbox can be had.
+        UsageError: If a certified file is missing or changed.
+        PackageError: If a required package is not available.
+        IsolationUnavailableError: If this machine cannot isolate as the settings require.
+        SandboxUnavailableError: If no sandbox can be opened.
     """
     if compare_files(certificate, tree).any:
         raise UsageError("these are not the files that were certified")
-    # Whatever else lies in the folder took no part in the proof.
+    # Other files in the folder took no part in the verification.
     certified = Tree(
         files={path: tree.files[path] for path in map(PurePosixPath, certificate.files)}
     )
     before = await to_thread.run_sync(_pristine, certificate, settings.state_dir)
     tests = {path: certified.files[path] for path in certificate.protected}
     case = VerificationSpec(
-        # Without the files from before, the certificate says which files were changed.
+        # Without the original files, the certificate's list of changed files is used.
         pristine=certified if before is None else before.with_files(tests),
         checks=certificate.checks,
         protected=certificate.protected,
@@ -76,7 +76,7 @@ async def reverify(certificate: Certificate, tree: Tree, settings: Settings) -> 
 
 
 def _pristine(certificate: Certificate, state_dir: Path) -> Tree | None:
-    """Return the files from before the run, if it was made here and is still kept."""
+    """Return the original files, if the run was made here and its folder still exists."""
     store = RunStore(state_dir)
     with suppress(AssayError):
         if store.find(certificate.run) == certificate.run:

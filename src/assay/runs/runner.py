@@ -1,4 +1,4 @@
-"""Carries out a commission: makes the run, joins its parts, hands over what was accepted."""
+"""Carry out a run: create it, connect its dependencies and deliver accepted files."""
 
 import os
 from collections.abc import AsyncGenerator, Callable
@@ -68,24 +68,24 @@ _N = TypeVar("_N", int, float)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lent:
-    """Parts that somebody else has open and will close, for many runs one after the other."""
+    """Resources that the caller opens and closes, shared by many runs."""
 
     backend: SandboxBackend
     model: Model | None = None
-    """None: each run opens its own."""
+    """None: each run opens its own model."""
     most_tokens: int | None = None
-    """Of the whole run, besides its own cap: what a quota has left for it."""
+    """The quota's remaining tokens, a cap for the whole run in addition to its own cap."""
     most_usd: float | None = None
 
 
 async def start_run(
     commission: Commission, settings: Settings, watching: RunCallbacks, *, lent: Lent | None = None
 ) -> RunResult:
-    """Begin a run and see it through, with parts of its own unless some are lent.
+    """Start a run and carry it out; resources that are not in `lent` are opened for it.
 
     Raises:
-        UsageError: If the commission cannot be carried out as it is.
-        AssayError: If a part of Assay fails; what was reached is kept, and can be taken up again.
+        UsageError: If the request is invalid.
+        AssayError: If a component fails; completed work is kept, and the run can be resumed.
     """
     if lent is None:
         _check_extras(commission, settings)
@@ -97,7 +97,7 @@ async def start_run(
             return await _work_on(run, commission, settings, watching, tree=tree, lent=lent)
         except (UsageError, MissingExtraError, PackageError):
             if not await _was_answered(run):
-                # It was asked for wrongly, and nothing was paid for: there is nothing to resume.
+                # The request was invalid and no model was paid for, so there is nothing to resume.
                 store.delete(run.id)
                 watching.run = ""
             raise
@@ -127,11 +127,11 @@ async def _was_answered(run: Run) -> bool:
 
 
 async def create_run(commission: Commission, settings: Settings) -> Run:
-    """Write a run down without beginning it: `resume_run` does, now or in another process.
+    """Store a run without starting it; `resume_run` starts it, in this process or another one.
 
     Raises:
-        UsageError: If the commission cannot be carried out as it is.
-        JournalError: If it cannot be written.
+        UsageError: If the request is invalid.
+        JournalError: If the run cannot be written.
     """
     run, _ = await _entered(commission, RunStore(settings.state_dir))
     return run
@@ -139,7 +139,7 @@ async def create_run(commission: Commission, settings: Settings) -> Run:
 
 async def _entered(commission: Commission, store: RunStore) -> tuple[Run, Tree]:
     tree = await _untouched(commission)
-    # It may be taken up from another folder than this one.
+    # An absolute path, because a resume may start in another folder.
     place = commission.workspace.absolute() if commission.workspace else None
     request = RunRequest(
         goal=goal_of(commission, tree),
@@ -153,10 +153,10 @@ async def _entered(commission: Commission, store: RunStore) -> tuple[Run, Tree]:
 async def resume_run(
     name: str, settings: Settings, watching: RunCallbacks, *, lent: Lent | None = None
 ) -> RunResult:
-    """Go on with a run that stopped, whatever stopped it.
+    """Continue a stopped run, for any reason of the stop.
 
     Raises:
-        UsageError: If there is no such run, or somebody works on it.
+        UsageError: If there is no such run, or another process works on it.
         AssayError: As for `start_run`.
     """
     run = RunStore(settings.state_dir).open(name)
@@ -194,12 +194,12 @@ async def _work_on(
 
 
 async def _begun(journal: DiskJournal, commission: Commission, tree: Tree | None) -> Tree:
-    """Return the workspace as it was when the run began, for good."""
+    """Return the workspace at the start of the run, and store it on the first call."""
     kept = await journal.recall(PRISTINE)
     if kept is not None:
         withheld = WITHHELD.validate_python(kept.get("withheld", ()))
         return replace(await journal.load_tree(kept["tree"]), withheld=withheld)
-    # A run that stopped before it had begun finds the workspace as it is now.
+    # A run that stopped before it stored the workspace reads it now.
     tree = tree or await _untouched(commission)
     withheld = WITHHELD.dump_python(tree.withheld, mode="json")
     await journal.keep(PRISTINE, {"tree": await journal.store_tree(tree), "withheld": withheld})
@@ -224,7 +224,7 @@ async def _untouched(commission: Commission) -> Tree:
         )
     _check_destination(workspace)
     include = included_paths(workspace, commission.include)
-    # A file that is named as a test was named to be used.
+    # Files that are listed as tests are included even if git ignores them.
     tests = (path_within(workspace, name) for name in commission.tests)
     files = tuple(path for path in tests if path and (workspace / path).is_file())
     read = partial(
@@ -234,7 +234,7 @@ async def _untouched(commission: Commission) -> Tree:
 
 
 def _check_destination(workspace: Path) -> None:
-    """Find out before any work is done that its result could not be handed over."""
+    """Check before any work that the result can be delivered."""
     place = workspace / CERTIFICATES
     if place.is_symlink() or (place.exists() and not place.is_dir()):
         raise UsageError(
@@ -250,7 +250,7 @@ def _check_destination(workspace: Path) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ActiveRun:
-    """A run that is being worked on."""
+    """A run in progress."""
 
     run: Run
     journal: DiskJournal
@@ -322,7 +322,7 @@ class _ActiveRun:
             )
 
     async def _sandbox_settings(self) -> SandboxSettings:
-        """Return how code is isolated, with the packages of this run: the same in each sitting."""
+        """Return the sandbox settings with the run's packages, the same after a resume."""
         wanted = {"packages": self.commission.packages, "hosts": self.commission.hosts}
         sandbox = self.settings.sandbox.model_copy(update=wanted)
         kept = await self.journal.recall(PACKAGES)
@@ -335,21 +335,21 @@ class _ActiveRun:
 
     @property
     def _destination(self) -> Path:
-        """Where accepted files go."""
+        """The folder for accepted files."""
         return self.commission.workspace or self.commission.parent / self.run.id
 
     def _used(self) -> Usage:
-        """Return what earlier sittings took."""
+        """Return the usage before this start, from the stored replies."""
         used = Usage()
         for _, reply in self.journal.kept_under(REPLIES):
             used += REPLY.validate_python(reply).usage
         return used
 
     def _what_is_left(self, used: Usage) -> BudgetSettings:
-        """Return the caps without what was used: a cap is for the whole run.
+        """Return the remaining budget: a cap applies to the whole run, including resumes.
 
         Raises:
-            BudgetExceededError: If nothing is left.
+            BudgetExceededError: If nothing remains.
         """
         caps, lent = self.commission, self.lent
         usd = _lower(caps.budget_usd, lent.most_usd if lent else None)
@@ -361,7 +361,7 @@ class _ActiveRun:
         )
 
     async def _hand_over(self, parts: RunDeps, ended: Ended, tree: Tree) -> RunResult:
-        """Write the accepted files and their certificate: exactly what was judged."""
+        """Write the accepted files and their certificate: exactly the verified files."""
         done = await self.journal.recall(HANDED_OVER)
         if done is not None:
             return replace(ended.outcome, certificate=done["certificate"])
@@ -422,7 +422,7 @@ def _make_folder(folder: Path) -> None:
 
 
 def goal_for(goal: Goal, commission: Commission, facts: ModelFacts) -> Goal:
-    """Return the goal with as many attempts as suit the model, where nobody said how many."""
+    """Return the goal; a local model gets more attempts if the user left the number open."""
     if commission.attempts_left_open and facts.local:
         return replace(goal, effort=replace(goal.effort, attempts=_SMALL_ATTEMPTS))
     return goal

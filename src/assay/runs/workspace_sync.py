@@ -1,7 +1,7 @@
-"""Files of a person's folder into a sandbox and back: copied, compared, and applied on request.
+"""Copy files from a user's folder into a sandbox and back, and apply changes on request.
 
-What comes back is untrusted: links, devices and whatever is too large are named and left where they
-are, and nothing in the folder is changed but by `Changes.apply`.
+Files from the sandbox are untrusted. Links, devices and files that are too large are listed and
+stay in the sandbox. Only `Changes.apply` changes the user's folder.
 """
 
 import os
@@ -25,7 +25,7 @@ from assay.storage.read_workspace import Caps, included_paths, is_left_out, read
 from assay.text.diffs import unified_diff
 
 OnProgress = Callable[[int, int, str], None]
-"""Told bytes done, bytes in all, and what is being copied."""
+"""Receives the bytes done, the total bytes, and the name of the current item."""
 
 _FROM_SANDBOX: Final = Caps(total_bytes=256 << 20, file_bytes=64 << 20, files=20_000)
 _CACHE_MARKS: Final = frozenset({"CACHEDIR.TAG", "pyvenv.cfg"})
@@ -34,13 +34,13 @@ _NOT_DOWNLOADED: Final = "name another folder, or ask for files to be replaced"
 
 
 def ignore_progress(done_bytes: int, total_bytes: int, what: str) -> None:
-    """Be the listener of someone who only waits."""
+    """Ignore progress."""
     del done_bytes, total_bytes, what
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkippedFile:
-    """Something in the sandbox that does not come out of it."""
+    """An entry of the sandbox that is not copied out."""
 
     path: PurePosixPath
     why: str
@@ -48,13 +48,13 @@ class SkippedFile:
 
 @dataclass(frozen=True, kw_only=True)
 class Changes:
-    """What became of the files of an upload. Nothing of it is in the person's folder yet."""
+    """The changes to the uploaded files. None of them is in the user's folder yet."""
 
     folder: Path
     before: Tree
     after: Tree
     left_out: tuple[SkippedFile, ...]
-    """What was made and stays behind; a file of the upload that is named here counts as kept."""
+    """New entries that stay in the sandbox; an uploaded file in this list counts as unchanged."""
 
     @cached_property
     def files(self) -> tuple[FileChange, ...]:
@@ -62,7 +62,7 @@ class Changes:
 
     @cached_property
     def artifacts(self) -> tuple[Artifact, ...]:
-        """What was added or modified, with its type."""
+        """The added and modified files, with their media types."""
         return tuple(
             describe_file(change.path, self.after.files[change.path])
             for change in self.files
@@ -74,11 +74,11 @@ class Changes:
         return unified_diff(self.before, self.after)
 
     async def apply(self) -> tuple[FileChange, ...]:
-        """Make the changes in the person's folder, all of them or none; returns them.
+        """Apply all changes to the user's folder, or none; returns them.
 
         Raises:
-            UsageError: If a file to be changed is not as it was uploaded, a link or a folder is in
-                the way, or something cannot be written. Nothing was changed then.
+            UsageError: If a file differs from its uploaded version, a link or folder is in the way,
+                or a write fails. Nothing has changed then.
         """
         act = partial(write_changes, self.folder, self.before, self.after, hint=_NOT_APPLIED)
         return await anyio.to_thread.run_sync(act)
@@ -86,11 +86,11 @@ class Changes:
     async def save_artifacts(
         self, folder: str | PathLike[str], *, replace: bool = False
     ) -> tuple[Artifact, ...]:
-        """Write what was added or modified into another folder.
+        """Write the added and modified files into another folder.
 
         Raises:
-            UsageError: If a file is there already and `replace` is not asked for, a link is in the
-                way, or something cannot be written. Nothing was written then.
+            UsageError: If a file exists and `replace` is false, a link is in the way, or a write
+                fails. Nothing has been written then.
         """
         made = {one.path: self.after.files[one.path] for one in self.artifacts}
         await _write_out(Path(folder), Tree(files=made), replace=replace)
@@ -99,7 +99,7 @@ class Changes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upload:
-    """Files of the host that were copied into a sandbox, to be compared with later."""
+    """Files that were copied from the host into a sandbox, for a later comparison."""
 
     sandbox: Sandbox
     folder: Path
@@ -107,10 +107,10 @@ class Upload:
     exclude: tuple[str, ...]
 
     async def changes(self, *, on_progress: OnProgress = ignore_progress) -> Changes:
-        """Compare what is in the sandbox now with what was uploaded.
+        """Compare the current files of the sandbox with the upload.
 
         Raises:
-            UsageError: If there is far too much in it.
+            UsageError: If the sandbox holds far more files than a workspace may have.
             SandboxUnavailableError: If the sandbox is gone.
         """
         found, left_out = await _read_sandbox(self.sandbox, self.exclude, on_progress)
@@ -118,7 +118,7 @@ class Upload:
             del found[path]
             why = "your own was withheld and stays as it is (--include uses it)"
             left_out.append(SkippedFile(path=path, why=why))
-        # What became a link or too large, or was hidden behind one, was not deleted by anybody.
+        # A file that was replaced by a link, grew too large or lies behind a link was not deleted.
         behind = {one.path for one in left_out}
         hidden = {
             path: file
@@ -142,15 +142,15 @@ async def upload(
     include: Iterable[str] = (),
     on_progress: OnProgress = ignore_progress,
 ) -> Upload:
-    """Copy a folder, or one file, of the host into a sandbox.
+    """Copy a folder or one file from the host into a sandbox.
 
-    Left out are version control, caches, environments, whatever matches a glob of `exclude`, and
-    everything that is no regular file; no link is followed. Of a folder, what git ignores and what
-    looks like a secret is withheld unless `include` names it; `Upload.before` says which.
+    Version control, caches, environments, matches of `exclude` and non-regular files are left out;
+    links are not followed. In a folder, files that git ignores or that look like secrets are
+    withheld unless `include` names them. `Upload.before` lists them.
 
     Raises:
-        UsageError: If it cannot be read, or is larger than a workspace may be.
-        WorkspaceError: If it does not fit into the sandbox, or something there is in the way.
+        UsageError: If a file cannot be read, or the total exceeds the size of a workspace.
+        WorkspaceError: If the files do not fit into the sandbox, or an entry there is in the way.
         SandboxUnavailableError: If the sandbox is gone.
     """
     patterns = tuple(exclude)
@@ -173,13 +173,13 @@ async def download(
     replace: bool = False,
     on_progress: OnProgress = ignore_progress,
 ) -> tuple[Artifact, ...]:
-    """Copy the files of a sandbox into a folder of the host; returns what was copied.
+    """Copy the files of a sandbox into a folder of the host; returns the copied files.
 
-    Links, devices and what is too large stay behind, and so do caches and environments.
+    Links, devices and files that are too large stay behind, as do caches and environments.
 
     Raises:
-        UsageError: If a file is there already and `replace` is not asked for, a link is in the way,
-            or something cannot be written. Nothing was written then.
+        UsageError: If a file exists and `replace` is false, a link is in the way, or a write fails.
+            Nothing has been written then.
         SandboxUnavailableError: If the sandbox is gone.
     """
     files, _ = await _read_sandbox(sandbox, (), on_progress)
@@ -251,7 +251,7 @@ async def _read_sandbox(
 async def _read_one(
     sandbox: Sandbox, entry: FileInfo, files: dict[PurePosixPath, TreeFile], room: int
 ) -> bytes | str:
-    """Return a file's content, or why it stays behind."""
+    """Return a file's content, or the reason to leave it in the sandbox."""
     if len(files) >= _FROM_SANDBOX.files:
         return f"more than {_FROM_SANDBOX.files:,} files"
     if entry.size_bytes > room:
@@ -265,7 +265,7 @@ async def _read_one(
 
 
 def _of_interest(entries: Iterable[FileInfo], exclude: tuple[str, ...]) -> list[FileInfo]:
-    """Return what would be read of a folder of the host, too; both sides must agree on it."""
+    """Return the entries that a read of a host folder would include; both sides must agree."""
     entries = tuple(entries)
     marked = set(_marked_folders(entries))
 
@@ -277,7 +277,7 @@ def _of_interest(entries: Iterable[FileInfo], exclude: tuple[str, ...]) -> list[
 
 
 def _marked_folders(entries: Iterable[FileInfo]) -> list[PurePosixPath]:
-    """Return the folders that say of themselves that all in them can be made again."""
+    """Return the folders that a marker file declares as reproducible."""
     return sorted(
         {
             entry.path.parent

@@ -1,7 +1,7 @@
-"""Reads files that say how a project is built: what in them is also said to its tests.
+"""Read build files, which describe how to build a project and also configure its tests.
 
-A solution may need another dependency or one more source, so such files may be written. What they
-say about tests, and about code that runs before them, decides what a passing test is worth.
+A solution may need a new dependency or source file, so the agent may write build files. Settings
+for tests, and for code that runs before them, decide what a passed test is worth.
 """
 
 import re
@@ -100,11 +100,11 @@ _READERS: Final[tuple[tuple[str, Callable[[str], _Words]], ...]] = (
 
 
 def is_build_file(path: PurePosixPath) -> bool:
-    """Whether a file says how a project is built, and not only how it is tested."""
+    """Whether a file describes the build of a project, and not only its tests."""
     return any(fnmatchcase(path.name, glob) for glob, _ in _READERS)
 
 
 def steers_tests(path: PurePosixPath, before: str, after: str) -> bool:
-    """Whether a build file says something else about tests than it did."""
+    """Whether a build file changes what it says about tests."""
     read = next(read for glob, read in _READERS if fnmatchcase(path.name, glob))
     return read(before) != read(after)

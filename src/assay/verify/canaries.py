@@ -1,7 +1,7 @@
-"""Puts tests that must fail into the test files, for the length of one check.
+"""Plant canaries, which are tests that must fail, in the test files for one check.
 
-They stand in the same file as the person's own tests, so that whatever is done to those is done to
-them. Afterwards the files are as they were, and what happened to them meanwhile is told.
+Canaries are in the same files as the user's tests, so that tampering with those affects both.
+Afterwards the files are restored, and changes to them in between are reported.
 """
 
 import secrets
@@ -25,25 +25,25 @@ _WORDS: Final = (
 
 
 def new_canary_name() -> str:
-    """Return a name for a planted test that nobody could guess, and that looks like no other."""
-    # No common beginning: what could be recognised could be treated as an exception.
+    """Return a name for a canary that cannot be guessed and resembles no other."""
+    # No common prefix: code could treat recognizable names as an exception.
     return f"{secrets.choice(_WORDS)}_{secrets.token_hex(6)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What to write into which files."""
+    """The files to write and the names of the canaries in them."""
 
     files: Mapping[PurePosixPath, bytes] = field(default_factory=dict[PurePosixPath, bytes])
-    """Whole contents, by path."""
+    """Complete contents, by path."""
     names: frozenset[str] = frozenset()
-    """Of the planted tests."""
+    """The names of the canaries."""
 
 
 async def read_texts(
     sandbox: Sandbox, paths: tuple[PurePosixPath, ...]
 ) -> dict[PurePosixPath, str]:
-    """Return the files that are there and are text."""
+    """Return the existing text files among these paths."""
     texts: dict[PurePosixPath, str] = {}
     for path in paths:
         try:
@@ -55,7 +55,7 @@ async def read_texts(
 
 @asynccontextmanager
 async def planted(sandbox: Sandbox, plan: Plan) -> AsyncGenerator[list[Finding]]:
-    """Have these files in place inside the context. The list fills when it is left.
+    """Keep these files in place inside the context. On exit, the list receives the findings.
 
     Raises:
         SandboxUnavailableError: If the sandbox is gone.

@@ -1,8 +1,8 @@
-"""Turns checks as a person types them into argument lists, and finds who can run them best.
+"""Split check commands into argument lists, and select the runner with the most evidence.
 
-A command that needs a shell gets one, and is then known by its exit code alone; so what can be
-understood without a shell is: `cd FOLDER && …`, variables in front, globs, and the script behind
-`npm test`.
+A command that needs a shell is judged only by its exit code. Forms that can be read without a shell
+are therefore resolved: `cd FOLDER && …`, leading variables, globs, and the script behind `npm
+test`.
 """
 
 import fnmatch
@@ -56,18 +56,18 @@ _DEEPEST_SCRIPT: Final = 3
 
 
 def choose_runner(argv: tuple[str, ...]) -> Runner:
-    """Return who can run a command with the most evidence."""
+    """Return the runner that gives the most evidence for a command."""
     return next((runner for runner in RUNNERS if runner.understands(argv)), PlainRunner())
 
 
 def split_command(command: str, tree: Tree | None = None) -> tuple[str, ...]:
     """Return the argument list of a command.
 
-    With a tree, globs are matched in it and `npm test` is replaced by the script it runs; without
-    one, they are left to a shell and to npm.
+    With a tree, globs are expanded and `npm test` is replaced by its script; without one, the shell
+    and npm do this.
 
     Raises:
-        UsageError: If the command is empty, or its quotation marks do not match.
+        UsageError: If the command is empty, or its quotation marks are unbalanced.
     """
     return _split(command, tree, depth=0)
 
@@ -120,7 +120,7 @@ def _variables_of(words: tuple[str, ...]) -> tuple[dict[str, str], tuple[str, ..
 
 
 def _bare(command: str) -> Iterator[tuple[str, str, bool]]:
-    """Yield each character no backslash hides, with its quote, and whether it begins a word."""
+    """Yield each unescaped character, with its quote and whether it starts a word."""
     quote = ""
     begins = True
     hidden = False
@@ -151,7 +151,7 @@ def _has_wildcards(command: str) -> bool:
 
 
 def _expanded(words: tuple[str, ...], folder: PurePosixPath, tree: Tree) -> Iterator[str]:
-    """Yield the words as a shell would: each glob replaced by what it matches, if anything."""
+    """Yield the words as a shell does: globs are replaced by their matches, if there are any."""
     below = [path.relative_to(folder) for path in tree.files if path.is_relative_to(folder)]
     present = sorted(
         {"/".join(path.parts[: depth + 1]) for path in below for depth in range(len(path.parts))}
@@ -175,12 +175,12 @@ def _matches(name: str, pattern: str) -> bool:
 
 
 def _script_behind(argv: tuple[str, ...], tree: Tree, depth: int) -> tuple[str, ...]:
-    """Return what `npm test` runs, if that is one command; otherwise the command as it was."""
+    """Return the single command behind `npm test`; otherwise the command itself."""
     call = read_invocation(argv)
     match = _SCRIPTED.fullmatch(shlex.join(call.words))
     scripts = _scripts(tree, call.cwd) if match else {}
     script = scripts.get("test")
-    # What goes before and after a script is more than one command.
+    # Scripts that run before or after the main script make it more than one command.
     if (
         not match
         or not isinstance(script, str)

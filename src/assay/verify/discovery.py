@@ -1,6 +1,6 @@
-"""Finds the tests of a workspace, and the commands that run given test files.
+"""Find the tests of a workspace, and the commands that run given test files.
 
-By convention only: names, folders and the files that say how a project is built. Nothing is run.
+It uses only conventions: names, folders and build files. No code runs.
 """
 
 import json
@@ -46,7 +46,7 @@ _HINT: Final = "give the command that runs them as a check"
 
 
 def find_tests(tree: Tree) -> _Paths:
-    """Return the files that are tests by convention, and what lies beside them in their folders."""
+    """Return the files that are tests by convention, and the files next to them."""
     return tuple(sorted(path for path in tree.files if _is_of_tests(path)))
 
 
@@ -60,14 +60,14 @@ def _is_of_tests(path: PurePosixPath) -> bool:
 def checks_for(tests: _Paths, tree: Tree) -> tuple[str, ...]:
     """Return the commands that run these test files.
 
-    Data and support files among them need no command of their own.
+    Data and support files among them need no separate command.
 
     Raises:
-        UsageError: If there are files, but none that can be run as a test here.
+        UsageError: If there are files, but none of them can be run as a test here.
     """
     if not tests:
         return ()
-    # Where files are named as tests, the others are what those need.
+    # If some files have test names, the others are their support files.
     named = tuple(path for path in tests if _is_named(path))
     runnable = named or tuple(path for path in tests if path.name not in _SUPPORT)
     commands: list[str] = []
@@ -106,7 +106,7 @@ def _python(paths: _Paths, tree: Tree) -> tuple[str, ...]:
 def _by_project(
     paths: _Paths, tree: Tree, *, marks: tuple[str, ...]
 ) -> Mapping[PurePosixPath | None, _Paths]:
-    """Return the files by the innermost folder above them that has one of these files."""
+    """Return the files, grouped by the innermost parent folder that has one of these files."""
     grouped: dict[PurePosixPath | None, _Paths] = {}
     for path in paths:
         project = next(
@@ -124,7 +124,7 @@ def _by_project(
 def _project_command(
     *words: str, marks: tuple[str, ...]
 ) -> Callable[[_Paths, Tree], tuple[str, ...]]:
-    """Return how to run tests that one command runs for a whole project."""
+    """Return the command that runs all tests of a project."""
 
     def commands(paths: _Paths, tree: Tree) -> tuple[str, ...]:
         found: list[str] = []
@@ -200,7 +200,7 @@ def _wants_jest(
         "jest" in declared
         or "jest" in package
         or any(folder / name in tree.files for name in _JEST_CONFIGURATION)
-        # Nothing else has `expect` without an import.
+        # Only jest provides `expect` without an import.
         or (not package and any(_uses_jest_globals(tree.text(path) or "") for path in tests))
     )
 

@@ -1,4 +1,4 @@
-"""Sees whether the files of a sandbox are still what was written into it."""
+"""Check whether the files of a sandbox still match what was written into it."""
 
 from pathlib import PurePosixPath
 from typing import Final
@@ -20,7 +20,7 @@ _REPORT_BYTES: Final = 4096
 async def changed_files(
     case: VerificationSpec, sandbox: Sandbox, tree: Tree
 ) -> tuple[Finding, ...]:
-    """Compare a sandbox with what was written into it; new files of the tests are their own."""
+    """Compare a sandbox with the files written into it; tests may add new files."""
     now = {info.path: info for info in await sandbox.list_files()}
     findings: list[Finding] = []
     for path, file in tree.files.items():

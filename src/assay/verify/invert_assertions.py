@@ -1,7 +1,7 @@
-"""Turns what one assertion expects into something that honest code does not give.
+"""Invert one assertion, so that correct code fails it.
 
-A claim is not only negated: whatever says yes to every question would fail its opposite too. So the
-value that is asked for becomes another one of the same kind, wherever there is such a value.
+A negation alone is not enough: code that is equal to everything would fail its opposite too. The
+expected value is therefore replaced by another value of the same type, if possible.
 """
 
 import ast
@@ -20,36 +20,36 @@ _FAR: Final = 10**9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Words:
-    """Names that rewritten tests call; nobody can know them beforehand."""
+    """Unpredictable names of the functions that rewritten tests call."""
 
     tell: str = "_reached"
-    """Tells which assertion was come to."""
+    """Reports that an assertion was reached."""
     keep: str = "_kept"
-    """Returns what it is given."""
+    """Returns its argument."""
     other: str = "_other"
-    """Returns something of the same kind that is not equal to what it is given."""
+    """Returns a value of the same type that is not equal to its argument."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Expectation:
-    """One assertion, by its number; `turn` says whether its meaning changes."""
+    """One assertion, with its number; `turn` says whether to invert it."""
 
     words: Words
     turn: bool
     seed: int
     number: int
     scope: FUNCTION | None
-    """The function it stands in."""
+    """The function that contains it."""
     constants: set[str] = field(default_factory=set[str])
-    """Numbers of the assertions in which an expected constant was replaced."""
+    """Numbers of the assertions with a replaced constant."""
     unsure: set[str] = field(default_factory=set[str])
-    """Numbers of those that honest code could pass all the same, if hardly ever."""
+    """Numbers of the assertions that correct code might still pass, in rare cases."""
 
     def change(self, test: ast.expr) -> bool:
-        """Change a claim in place; False if all that can be done is to negate it."""
+        """Change a condition in place; False if it can only be negated."""
         match test:
             case ast.BoolOp(op=ast.And(), values=values):
-                # Each of them: a change to one alone would not be seen by who lies about another.
+                # All operands: forged values in one operand would not show in a change of another.
                 return True in [self.change(value) for value in values]
             case ast.Call(
                 func=ast.Name(id="all"), args=[ast.GeneratorExp() | ast.ListComp() as made]
@@ -79,7 +79,7 @@ class Expectation:
                 return False
 
     def change_equal(self, sides: list[ast.expr]) -> bool:
-        """Make what has to be equal another value; the sides are changed in the list."""
+        """Change an operand of an equality; the list is changed in place."""
         first, second = sides[-2:]
         side = _expected_side(first, second)
         if side is not None and self.change_constant((first, second)[side]):
@@ -98,13 +98,13 @@ class Expectation:
         return False
 
     def change_member(self, member: ast.expr, container: ast.expr) -> bool:
-        """Ask for a member that is not there."""
+        """Expect a member that is not in the container."""
         if is_written_down(container) or not is_written_down(member):
             return False
         return self._unsure(changed=self.change_constant(member, far=True))
 
     def change_order(self, less: ast.expr, more: ast.expr) -> bool:
-        """Ask for a number out of reach."""
+        """Expect a number that is out of range."""
         for side, sign in ((more, -1), (less, 1)):
             numbers = _values(side) if is_written_down(side) else []
             if len(numbers) != 1 or type(numbers[0].value) not in {int, float}:
@@ -117,7 +117,7 @@ class Expectation:
         return False
 
     def change_constant(self, node: ast.expr, *, far: bool = False) -> bool:
-        """Replace the first constant of a value by another of its kind."""
+        """Replace the first constant of a value by another one of the same type."""
         least = _FAR if far else 11
         for inner in _values(node):
             value = inner.value
@@ -143,22 +143,22 @@ class Expectation:
     def _change_each(self, call: ast.Call, made: ast.GeneratorExp | ast.ListComp) -> bool:
         if any(each.is_async for each in made.generators) or not self.change(made.elt):
             return False
-        # Of nothing, everything is true; that is no lie.
+        # `all` of an empty sequence is true, which is not a forgery.
         empty = ast.List(elts=[ast.Constant(value=not self.turn)], ctx=ast.Load())
         each = ast.ListComp(elt=made.elt, generators=made.generators)
         call.args = [ast.BoolOp(op=ast.Or(), values=[each, empty])]
         return True
 
     def _change_origin(self, side: ast.expr) -> bool:
-        """Change the constants that a name stands for, if it is there for this alone."""
+        """Change the constants behind a name, if the name has no other use."""
         if self.scope is None or not isinstance(side, ast.Name):
             return False
         origins = _origins(self.scope, side.id)
-        # Every one of them, since each may be a test of its own.
+        # All of them, because each may be a separate test case.
         return bool(origins) and False not in [self.change_constant(origin) for origin in origins]
 
     def _change_made(self, side: ast.expr) -> bool:
-        """Change what an expected object is made of: `Point(3, 4)`."""
+        """Change the arguments of an expected object: `Point(3, 4)`."""
         if not _is_made_here(side):
             return False
         return self._unsure(changed=any(self.change_constant(value) for value in side.args))
@@ -170,7 +170,7 @@ class Expectation:
 
 
 def called(call: ast.Call) -> str:
-    """The last part of the name of what is called."""
+    """The last part of the called name."""
     match call.func:
         case ast.Attribute(attr=name) | ast.Name(id=name):
             return name
@@ -195,21 +195,21 @@ def _is_made_here(node: ast.expr) -> TypeGuard[ast.Call]:
 
 
 def _expected_side(left: ast.expr, right: ast.expr) -> int | None:
-    """Which of two values is written down in the test."""
+    """Return which of two values is a literal in the test."""
     return next((at for at, side in ((1, right), (0, left)) if is_written_down(side)), None)
 
 
 def is_written_down(node: ast.expr) -> bool:
-    """Whether a value stands in the test itself, down to its last part."""
+    """Whether a value consists only of literals in the test."""
     if isinstance(node, ast.Call) and called(node) == "approx":
         return True
     return all(isinstance(inner, _WRITTEN) for inner in ast.walk(node))
 
 
 def _origins(function: FUNCTION, name: str) -> list[ast.expr]:
-    """Where the value of a name is written down: an assignment, or parameters of the test.
+    """Return the literals behind a name: an assignment, or parameters of the test.
 
-    A name that is used twice may be what the code is given as well; changing it proves nothing.
+    A name with a second use may also be an input of the code; changing it proves nothing.
     """
     uses = [n for n in ast.walk(function) if isinstance(n, ast.Name) and n.id == name]
     if sum(isinstance(use.ctx, ast.Load) for use in uses) != 1:
@@ -230,7 +230,7 @@ def _origins(function: FUNCTION, name: str) -> list[ast.expr]:
 
 
 def _parameters(decorator: ast.expr, name: str) -> list[ast.expr]:
-    """The values that `pytest.mark.parametrize` gives to a name, if they can be read."""
+    """Return the values that `pytest.mark.parametrize` gives to a name, if they can be read."""
     match decorator:
         case ast.Call(
             args=[names, ast.List(elts=rows) | ast.Tuple(elts=rows), *_], keywords=keywords
@@ -260,10 +260,10 @@ def _argument_names(node: ast.expr) -> list[str]:
 
 
 def _values(node: ast.expr) -> list[ast.Constant]:
-    """The constants that a value is made of, without those that only say how to compare."""
+    """Return the constants of a value, without those that only control the comparison."""
     if isinstance(node, ast.Call):
         return [value for argument in node.args[:1] for value in _values(argument)]
     if any(isinstance(inner, ast.BinOp | ast.JoinedStr) for inner in ast.walk(node)):
-        # A change in one place need not change what is computed.
+        # A change of one constant might not change the computed value.
         return []
     return [inner for inner in ast.walk(node) if isinstance(inner, ast.Constant)]

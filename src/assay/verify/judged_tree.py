@@ -1,7 +1,7 @@
-"""Builds the tree that is judged: the untouched one, with only the changes that count.
+"""Build the tree to verify: the original files, with only the changes that count.
 
-Tests and what steers their runner come from the goal. What a proposal does to them is left out and
-named, so that it cannot matter, and is known.
+Tests and runner configuration come from the goal. Changes to them are left out and reported, so
+they have no effect.
 """
 
 import importlib.machinery
@@ -36,7 +36,7 @@ _RUNNER_MODULES: Final = frozenset(
         "hypothesis",
     ]
 )
-# What the runner and the tests lean on; a file of this name beside them is in its way.
+# Modules that the runner and the tests need; a workspace file of this name shadows them.
 _LEANED_ON: Final = _RUNNER_MODULES | frozenset(
     [
         "abc",
@@ -129,7 +129,7 @@ _PROGRAMS: Final = frozenset(
         "env",
     ]
 )
-# Files with other tenants: without a word to the runner, they are only left out.
+# Files that other tools use too: without runner settings, changes are only left out.
 _SHARED: Final = {
     "pyproject.toml": ("[tool.pytest", "[tool.coverage"),
     "setup.cfg": ("[tool:pytest", "[coverage"),
@@ -145,7 +145,7 @@ def judged_tree(
     configuration: Iterable[str],
     folders: Iterable[PurePosixPath] = (),
 ) -> tuple[Tree, tuple[Finding, ...]]:
-    """Return the tree to judge, and what was left out of it; checks are run in `folders`."""
+    """Return the tree to verify and the omitted changes; checks run in `folders`."""
     sieve = _ChangeFilter(
         case=case,
         proposal=proposal,
@@ -173,18 +173,18 @@ def judged_tree(
 
 
 def is_protected(case: VerificationSpec, path: PurePosixPath) -> bool:
-    """Whether a file is one of those that judge, or lies in a folder of them."""
+    """Whether a file is protected, or lies in a protected folder."""
     return any(path == root or root in path.parents for root in case.protected)
 
 
 def matches(path: PurePosixPath, patterns: Iterable[str]) -> bool:
-    """Whether a glob names this path, as a whole or by its last part."""
+    """Whether a glob matches this path, as a whole or by its last part."""
     return any(
         fnmatchcase(str(path), pattern)
         or fnmatchcase(path.name, pattern)
         or str(path).startswith(f"{pattern.rstrip('/')}/")
         for given in patterns
-        # Any folders, or none.
+        # `**/` matches any folders, or none.
         for pattern in {given, given.removeprefix("**/")}
     )
 
@@ -204,7 +204,7 @@ class _ChangeFilter:
     built: frozenset[PurePosixPath]
 
     def links(self) -> Iterator[Finding]:
-        """Name what is neither file nor directory where a file has to be."""
+        """Report links and special files in place of regular files."""
         for link in self.proposal.links:
             if not is_work(link, self.built) or link in self.case.pristine.links:
                 continue
@@ -267,14 +267,14 @@ class _ChangeFilter:
         return _finding(TamperKind.RUNNER_CONFIG, severity, path, said)
 
     def _build(self, change: FileChange) -> Finding | None:
-        """How it is built may be part of a solution; what that says of tests is not."""
+        """Return why a build file change is left out; only its settings for tests matter."""
         path = change.path
         if not matches(path, self.configuration) or not is_build_file(path):
             return None
         before, after = (tree.text(path) or "" for tree in (self.case.pristine, self.proposal))
         if not steers_tests(path, before, after):
             return None
-        # By the reports of these tools alone, a test that is left out would not be missed.
+        # The reports of these tools alone do not show an omitted test.
         sure = change.kind != "added" and matches(path, _UNSEEN)
         said = f"was {change.kind}: it says something else about the tests"
         return _finding(TamperKind.RUNNER_CONFIG, "forgery" if sure else "doubt", path, said)
@@ -299,7 +299,7 @@ class _ChangeFilter:
     def _shadows_test(self, path: PurePosixPath) -> bool:
         tests = [test for test in self.case.protected if is_test_file(test)]
         if path.name == "__init__.py" and path.parent.name in _TEST_FOLDERS:
-            # Imported before the tests of its folder.
+            # It is imported before the tests of its folder.
             return any(test.parent == path.parent for test in tests)
         taken = {test.with_suffix("") for test in tests}
         same_name = path.suffix == ".py" and path.stem in {test.stem for test in tests}
@@ -322,7 +322,7 @@ class _ChangeFilter:
                     TamperKind.SHADOWED_RUNNER, "forgery", path, f"stands in for the module {name}"
                 )
             if name in sys.stdlib_module_names or _is_installed(name):
-                # It may well be what the goal asks for; then nobody else can tell either.
+                # The goal may ask for it, which cannot be decided here.
                 used = self._is_used_by_tests(name)
                 severity: Severity = "doubt" if used else "note"
                 said = f"has the name of the module {name}" + (
@@ -342,9 +342,9 @@ class _ChangeFilter:
         return any(imported.search(text) for text in texts)
 
     def _importable_as(self, path: PurePosixPath) -> Iterator[str]:
-        """Yield top-level names: below the root, any `src`, and every folder with tests in it."""
+        """Yield top-level import names: below the root, any `src`, and every folder with tests."""
         roots = {PurePosixPath(), PurePosixPath("src"), PurePosixPath("lib"), *self.folders}
-        # A folder that is a package is not searched itself.
+        # A folder that is a package is not an import path itself.
         folders = {test.parent for test in self.case.protected if is_test_file(test)}
         folders |= {folder for folder in path.parents if folder.name == "src"}
         roots |= {f for f in folders if f / "__init__.py" not in self.proposal.files}
@@ -371,10 +371,10 @@ class _ChangeFilter:
 
 
 def _is_installed(name: str) -> bool:
-    """Whether it is a package that sandboxes have as well, for all that is known here."""
+    """Whether sandboxes probably have a package of this name, judged by this installation."""
     places = [place for place in sys.path if place.endswith(("site-packages", "dist-packages"))]
     spec = importlib.machinery.PathFinder.find_spec(name, places)
-    # Many a package leaves its own tests behind.
+    # Many packages install their tests under these names.
     return spec is not None and spec.loader is not None and name not in _TEST_FOLDERS
 
 

@@ -1,8 +1,8 @@
-"""What has no business in a solution that is not written in Python, as patterns.
+"""Patterns of suspicious code in languages other than Python.
 
-There is no reading of such a file as thorough as that of Python, so all of it is a doubt. That goes
-for reading files too: planted tests stand in files that the tested code can open while it runs, and
-nobody sees which ones it does.
+These files are not analyzed as thoroughly as Python, so every match is only a doubt. This includes
+reading files: code can open the test files that hold canaries while it runs, and no audit hook
+shows which files it opens.
 """
 
 import re
@@ -122,7 +122,7 @@ _SIGNS: Final[dict[str, tuple[_Sign, ...]]] = {
 
 
 def signs_in(path: PurePosixPath, text: str) -> Iterator[tuple[TamperKind, str, int]]:
-    """Yield what a file does that no solution has to do, with the line."""
+    """Yield the suspicious operations of a file, with their lines."""
     for trick, said, pattern in _SIGNS.get(path.suffix, ()):
         for number, line in enumerate(text.splitlines(), start=1):
             if pattern.search(line):

@@ -1,4 +1,4 @@
-"""Reads an argument list: which program it really starts, in which folder, with which environment.
+"""Read an argument list: the program that it really starts, its folder and its environment.
 
 `env FOO=1 uv run pytest -x`, `python3 -m pytest -x` and `pytest -x` are the same check.
 """
@@ -15,7 +15,7 @@ _PYTHON: Final = re.compile(r"python(?:\d+(?:\.\d+)?)?", re.ASCII)
 _PYTHON_FLAGS: Final = frozenset({"-B", "-E", "-I", "-P", "-q", "-s", "-S", "-u"})
 _PYTHON_OPTIONS: Final = frozenset({"-W", "-X"})
 _LAUNCHERS: Final[Mapping[tuple[str, ...], frozenset[str]]] = {
-    # What starts the program named after it, with the flags that take no value.
+    # Launchers of the program named after them, with their flags that take no value.
     ("uv", "run"): frozenset({"--frozen", "--locked", "--offline", "--no-sync", "--no-project"}),
     ("poetry", "run"): frozenset(),
     ("pipenv", "run"): frozenset(),
@@ -31,14 +31,14 @@ _OTHER_NAMES: Final = {"py.test": "pytest"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invocation:
-    """A command without what only leads to it."""
+    """A command without its launchers."""
 
     words: tuple[str, ...]
-    """The program's own name and its arguments; for `python -m NAME` the name of the module."""
+    """The program's name and arguments; for `python -m NAME` the name of the module."""
     env: Mapping[str, str]
     cwd: PurePosixPath
     path: str = ""
-    """The program as it was written: `/opt/js/node_modules/.bin/jest` for `jest`."""
+    """The program as written: `/opt/js/node_modules/.bin/jest` for `jest`."""
 
     @property
     def program(self) -> str:
@@ -64,7 +64,7 @@ def read_invocation(argv: tuple[str, ...]) -> Invocation:
             env[name] = value
             words = words[1:]
         if words[:1] and words[0].startswith("-"):
-            # An option of `env` that is not known here: nothing can be said of what follows.
+            # An unknown option of `env`: the rest cannot be interpreted.
             return Invocation(words=argv, env={}, cwd=PurePosixPath())
     words = _without_python(_without_launcher(words))
     path = words[0] if words else ""
@@ -77,7 +77,7 @@ def read_invocation(argv: tuple[str, ...]) -> Invocation:
 def with_environment(
     argv: tuple[str, ...], *, env: Mapping[str, str], cwd: str = ""
 ) -> tuple[str, ...]:
-    """Return a command that can be run as it is, with these variables, in this folder."""
+    """Return a complete command with these variables, in this folder."""
     if not env and not cwd:
         return argv
     folder = (f"{_CHDIR}{cwd}",) if cwd else ()

@@ -1,8 +1,8 @@
-"""Finds the files of a workspace that decide when a command is run: they must stay as they are.
+"""Find the files of a workspace that decide a check command's result: they are protected.
 
-A command runs the program that is to be written as well as the script that judges it. What is run
-decides if nobody reads its output but the person; what it is compared with decides too, and so does
-whatever is called a check.
+A command runs the program to be written as well as the script that tests it. A script decides if no
+other command reads its output. Reference files for a comparison decide too, and so do files named
+as checks.
 """
 
 import json
@@ -42,9 +42,9 @@ _DEEPEST: Final = 3
 
 
 def find_deciders(command: str, tree: Tree, *, wanted: frozenset[PurePosixPath]) -> _Paths:
-    """Yield the files that a command lets decide; not those that are wanted of the agent.
+    """Yield the files that decide a command's result, except those that the agent must write.
 
-    A file that is called a check decides also when the goal speaks of it.
+    A file that is named as a check decides even if the goal mentions it.
     """
     here = PurePosixPath()
     for path in dict.fromkeys(_Reader(tree).read(command, here, depth=0)):
@@ -57,7 +57,7 @@ class _Reader:
     tree: Tree
 
     def read(self, command: str, folder: PurePosixPath, depth: int) -> _Paths:
-        """Yield the deciding files of a text for a shell, in whatever form it is."""
+        """Yield the protected files of a shell text, in any form."""
         for words, ending in _commands(command):
             if words[0] == "cd" and len(words) > 1:
                 folder = _joined(folder, words[1])
@@ -89,7 +89,7 @@ class _Reader:
                 yield from (p for p in (*files, parts / "__init__.py") if p in self.tree.files)
 
     def _within(self, words: list[str], folder: PurePosixPath, depth: int) -> _Paths:
-        """Yield what texts decide that this command hands to a shell, or npm does."""
+        """Yield the protected files of texts that this command passes to a shell or to npm."""
         for option, text in pairwise(words):
             if option in _TEXT_OPTIONS and not words[0].startswith("python"):
                 yield from self.read(text, folder, depth)
@@ -101,7 +101,7 @@ class _Reader:
 
 
 def _commands(text: str) -> Iterator[tuple[list[str], str]]:
-    """Yield each simple command of a text without what leads to it, and what stands after it."""
+    """Yield each simple command without its prefix words, and the separator after it."""
     words: list[str] = []
     for word in (*_words(text), ";"):
         if word not in _SEPARATORS:
@@ -120,7 +120,7 @@ def _words(text: str) -> Iterator[str]:
         try:
             yield from reader
         except ValueError:
-            # A quotation over several lines; what it holds are rather words than nothing.
+            # A quotation over several lines; splitting its words is better than skipping them.
             yield from line.split()
         yield "\n"
 
@@ -130,7 +130,7 @@ def _is_leading(word: str) -> bool:
 
 
 def _run_by(words: list[str], call: Invocation) -> list[str]:
-    """Return what a command runs: itself, and the first thing it gives to an interpreter."""
+    """Return what a command runs: itself, and the first argument of an interpreter."""
     if PurePosixPath(words[0]).name in _STARTERS:
         return words
     given = [word for word in call.arguments if not word.startswith("-")]

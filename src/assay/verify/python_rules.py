@@ -1,4 +1,4 @@
-"""What has no business in a solution, by name: calls, variables and attributes, as data."""
+"""Suspicious names in a solution, as data: calls, variables and attributes."""
 
 from typing import Final
 
@@ -44,7 +44,7 @@ CALLS: Final[dict[str, Say]] = {
     "pytest.exit": (TamperKind.EARLY_EXIT, "forgery", "ends the run of the tests"),
     "pytest.xfail": (TamperKind.TESTS_SKIPPED, "forgery", "excuses the test that calls it"),
     **dict.fromkeys(
-        # What those raise; raised by name, they need no call.
+        # The exceptions that those calls raise; raising them directly needs no call.
         (
             *("pytest.skip.Exception", "pytest.xfail.Exception"),
             *("_pytest.outcomes.skip", "_pytest.outcomes.skip.Exception"),
@@ -82,7 +82,7 @@ AT_IMPORT: Final[dict[str, Say]] = {
     "quit": (TamperKind.EARLY_EXIT, "forgery", "ends the process when imported"),
 }
 ACTS: Final[dict[str, tuple[TamperKind, str]]] = {
-    # What the interpreter tells of, whatever it was called in the source.
+    # Audit events of the interpreter, independent of the names in the source.
     **dict.fromkeys(
         ("exec", "compile", "marshal.loads", "marshal.load", "code.__new__", "function.__new__"),
         (TamperKind.HIDDEN_CODE, "makes code from what cannot be read"),
@@ -142,7 +142,7 @@ INNER: Final = frozenset(
         *("f_back", "tb_frame", "gi_frame", "cr_frame"),
     }
 )
-# Nobody has a good reason to put one of these together from pieces.
+# There is no good reason to assemble one of these names from pieces.
 SECRET: Final = INNER | frozenset(
     {
         *("modules", "meta_path", "settrace", "_getframe", "get_objects", "get_referrers", "_exit"),

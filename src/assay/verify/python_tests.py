@@ -1,4 +1,4 @@
-"""Finds tests by reading Python files, without running any of them."""
+"""Find tests in Python files without running them."""
 
 import ast
 from collections.abc import Iterator
@@ -13,23 +13,23 @@ TEST_FILES = ("test_*.py", "*_test.py")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TestDefinition:
-    """A function that a runner will call a test."""
+    """A function that a runner collects as a test."""
 
     __test__ = False
 
     scope: tuple[str, ...]
-    """Classes around it, the outermost first."""
+    """The enclosing classes, the outermost first."""
     name: str
     unittest: bool
 
 
 def is_test_file(path: PurePosixPath, patterns: tuple[str, ...] = TEST_FILES) -> bool:
-    """Whether a runner takes tests from it by its name."""
+    """Whether a runner collects tests from this file, by its name."""
     return any(fnmatchcase(path.name, pattern) for pattern in patterns)
 
 
 def tree_below(folder: PurePosixPath, tree: Tree) -> Tree:
-    """Return the files of a folder by their paths from there."""
+    """Return the files of a folder, by their paths relative to it."""
     if folder == PurePosixPath():
         return tree
     inside = {path: file for path, file in tree.files.items() if folder in path.parents}
@@ -37,7 +37,7 @@ def tree_below(folder: PurePosixPath, tree: Tree) -> Tree:
 
 
 def parse_module(tree: Tree, path: PurePosixPath) -> ast.Module | None:
-    """Return the syntax of a file; None if it is not Python, or not there."""
+    """Return the syntax tree of a file; None if it is missing or not Python."""
     file = tree.files.get(path)
     if file is None or path.suffix != ".py":
         return None
@@ -48,9 +48,9 @@ def parse_module(tree: Tree, path: PurePosixPath) -> ast.Module | None:
 
 
 def find_tests(module: ast.Module) -> Iterator[TestDefinition]:
-    """Yield what is certainly a test: defined at the top, in a class that is collected.
+    """Yield functions that are certainly tests: at the top level, or in a collected class.
 
-    What stands under a condition, or is inherited, may or may not be there when it runs.
+    Conditional and inherited tests are left out, because they may not exist at run time.
     """
     yield from _tests_in(module.body, (), unittest=False)
 

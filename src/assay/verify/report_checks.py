@@ -1,7 +1,7 @@
-"""From what a test runner reported and how its process ended to one observation.
+"""Combine a runner's report and the end of its process into one observation.
 
-A report is a claim until it fits the rest: the exit code, a number of tests above zero, and tests
-that were planted to fail and did.
+A report is only a claim until it is consistent with the exit code, a test count above zero, and the
+failures of the canaries.
 """
 
 import re
@@ -42,29 +42,29 @@ _ENDINGS: Final = {
 }
 
 HANGS: Final = frozenset({_ENDINGS[Reason.TIMED_OUT], _ENDINGS[Reason.CPU_TIME]})
-"""Explanations of checks that did not end by themselves."""
+"""Explanations of checks that hung."""
 _NOT_THERE: Final = re.compile(r"^assay: (.+): No such file or directory$", re.MULTILINE)
 _NOT_FOUND: Final = re.compile(r"(?:^|: )([^\s:]+): (?:command )?not found$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RawReport:
-    """What a runner made of a check, before anything of it is believed."""
+    """A runner's report of a check, before it is verified."""
 
     tests: tuple[TestResult, ...] = ()
     canaries: frozenset[str] = frozenset()
-    """Names that the planted tests have in their ids, each of them one that nobody could guess."""
+    """Unpredictable names that are part of the canaries' IDs."""
     problem: str = ""
     """Why there is no report, or why it cannot be read."""
     findings: tuple[Finding, ...] = ()
     report_stream: Literal["stdout", "stderr"] | None = None
-    """Where the report was printed, and nothing for people to read."""
+    """The stream with the report, which is not shown to users."""
     output: str = ""
-    """What people should read in place of what was printed."""
+    """The text for users in place of the printed output."""
 
 
 class ReportCapture:
-    """Passes output on, and keeps a stream that carries a report: all of it, not only a part."""
+    """Pass output on, and capture the complete stream that carries the report."""
 
     def __init__(self, stream: Literal["stdout", "stderr"], on_output: OnOutput) -> None:
         self._stream = stream
@@ -83,7 +83,7 @@ class ReportCapture:
 
 
 def a_test(name: str, status: TestStatus, *, detail: str = "", message: str = "") -> TestResult:
-    """Return a result whose texts are fit to be kept: short, and the id and message of one line."""
+    """Return a test result with short texts; its ID and message are single lines."""
     detail = detail[: 8 * _MAX_DETAIL_CHARS]
     if status in _BAD and not message:
         message = next((line.strip() for line in detail.splitlines() if line.strip()), "")
@@ -104,7 +104,7 @@ def _one_line(text: str) -> str:
 def conclude(
     order: CheckSpec, runner: str, result: ExecutionResult, account: RawReport
 ) -> Observation:
-    """Weigh a report against how the process ended."""
+    """Check a report against the end of its process."""
     merged = _worst_of_each(account.tests)
     planted = [test for test in merged if any(name in test.id for name in account.canaries)]
     planted_ids = frozenset(test.id for test in planted)
@@ -135,7 +135,7 @@ def conclude(
 
 
 def combine(order: CheckSpec, runner: str, parts: Sequence[Observation]) -> Observation:
-    """Make one observation of several processes that together were one check."""
+    """Combine the observations of several processes of one check."""
     reports = [part.report for part in parts]
     tests = _worst_of_each(test for report in reports for test in report.tests)
     bad = [report for report in reports if not report.passed]
@@ -161,7 +161,7 @@ def combine(order: CheckSpec, runner: str, parts: Sequence[Observation]) -> Obse
 
 
 def with_doubt(order: CheckSpec, observation: Observation) -> Observation:
-    """Add that forging would not have been seen, if nothing could be planted among the tests."""
+    """Add a doubt if no canary could be planted, since a forgery would then not show."""
     if not order.canaries or observation.report.canaries_planted or not observation.report.passed:
         return observation
     doubt = Finding(
@@ -175,7 +175,7 @@ def with_doubt(order: CheckSpec, observation: Observation) -> Observation:
 def printed_by(
     result: ExecutionResult, *, without: Literal["stdout", "stderr"] | None = None
 ) -> str:
-    """Return what was printed on both streams, or on one, trimmed."""
+    """Return the trimmed output of both streams, or of one."""
     streams = {"stdout": result.stdout, "stderr": result.stderr}
     parts = (
         trim(text, max_chars=MAX_OUTPUT_CHARS // 2)
@@ -187,7 +187,7 @@ def printed_by(
 
 
 def explain_ending(result: ExecutionResult) -> str:
-    """Say how a process ended that did not end well; empty if it did."""
+    """Return how a process failed; empty if it succeeded."""
     if result.reason is Reason.COMPLETED:
         if result.exit_code == 0:
             return ""
@@ -211,7 +211,7 @@ def _why_not_started(result: ExecutionResult) -> str:
 
 
 def _worst_of_each(tests: Iterable[TestResult]) -> tuple[TestResult, ...]:
-    """Return one result per id: a test reported twice is as bad as its worst report."""
+    """Return one result per ID: the worst of its reports counts."""
     kept: dict[str, TestResult] = {}
     for test in tests:
         known = kept.get(test.id)
@@ -228,7 +228,7 @@ def _is_caught(name: str, planted: Iterable[TestResult]) -> bool:
 
 
 def _explanation(result: ExecutionResult, tests: tuple[TestResult, ...], account: RawReport) -> str:
-    """Say why the check did not pass; empty if it did."""
+    """Return why the check did not pass; empty if it did."""
     if result.reason is not Reason.COMPLETED:
         return explain_ending(result)
     bad = [test for test in tests if test.status in _BAD]

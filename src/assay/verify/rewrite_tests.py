@@ -1,8 +1,8 @@
-"""Rewrites the person's tests so that code which passes them honestly must fail.
+"""Rewrite the user's tests so that correct code must fail them.
 
-The names stay, the expectations turn: an expected constant becomes another one, a claim its
-opposite. Whatever makes such a test pass is not the code being right. Tests are also written anew
-without a change of meaning, so that nobody can tell the two by their looks.
+Names stay and expectations are inverted: constants are replaced, conditions are negated. If such a
+test passes, the code is not the cause. A second version keeps the meaning but looks alike, so that
+code cannot tell the two apart.
 """
 
 import ast
@@ -42,38 +42,38 @@ _EQUALITIES: Final = frozenset(
     }
 )
 _RAISING: Final = frozenset({"raises", "assertRaises", "assertRaisesRegex"})
-# What hardly any program raises, so that waiting for it fails.
+# Exceptions that programs hardly ever raise, so that a test that expects one fails.
 _RARE: Final = ("BufferError", "StopAsyncIteration", "FloatingPointError")
-# By the place of what is less among the two that are compared.
+# The position of the lesser operand.
 _ORDERS: Final = {
     "assertLess": 0,
     "assertLessEqual": 0,
     "assertGreater": 1,
     "assertGreaterEqual": 1,
 }
-# What need not be come to.
+# Statements whose body may not be reached.
 _BRANCHES: Final = (ast.If, ast.Try, ast.TryStar, ast.Match)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewrittenTests:
-    """Test files in two versions that look alike."""
+    """The test files in two versions that look alike."""
 
     same: Mapping[PurePosixPath, TreeFile]
-    """They mean what they meant."""
+    """The files with their original meaning."""
     turned: Mapping[PurePosixPath, TreeFile]
-    """None of them can be passed honestly."""
+    """The files with inverted tests."""
     constants: frozenset[str]
-    """Numbers of the assertions in which an expected constant was replaced."""
+    """Numbers of the assertions with a replaced constant."""
     unsure: frozenset[str] = frozenset()
-    """Numbers of the assertions that honest code could pass in both versions, if hardly ever."""
+    """Numbers of the assertions that correct code might pass in both versions, in rare cases."""
     within: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
-    """By the name of a test: numbers of the assertions that it has to come to one of."""
+    """By test name: the numbers of the assertions of which it has to reach one."""
 
 
 @dataclass(slots=True)
 class _Turner:
-    """Walks through one file; `turn` says whether meanings change."""
+    """Rewrite one file; `turn` says whether to invert its assertions."""
 
     words: Words
     turn: bool
@@ -82,13 +82,13 @@ class _Turner:
     constants: set[str] = field(default_factory=set[str])
     unsure: set[str] = field(default_factory=set[str])
     helpers: frozenset[str] = frozenset()
-    """Assertions that the tests define themselves: turned where they are defined, not twice."""
+    """Assertion functions of the tests: inverted in their definition, not in their calls."""
     number: int = 0
     scope: FUNCTION | None = None
     """The function that is being rewritten."""
 
     def rewrite(self, module: ast.Module) -> int:
-        """Rewrite the file in place; returns the number after the last one used."""
+        """Rewrite the file in place; returns the last number used."""
         self.number = self.first
         for node in ast.walk(module):
             if isinstance(node, FUNCTION):
@@ -111,15 +111,15 @@ class _Turner:
             self._rewrite_body(case, only_raising=only_raising)
 
     def _rewritten(self, node: ast.stmt, *, only_raising: bool) -> list[ast.stmt]:
-        # Functions and classes within are walked to on their own.
+        # Nested functions and classes are visited separately.
         if isinstance(node, (*FUNCTION.__args__, ast.ClassDef)):
             return [node]
         if _is_assertion(node, self.helpers):
-            # Its number stands before it, so that reaching it is told even if it fails.
+            # The number comes first, so that a failing assertion is reported as reached too.
             return [self._tell(), *self._turned(node)]
         if _expects_raise(node):
             return [self._tell(), self._other_exception(node)] if only_raising else [node]
-        # What fails where a test catches it is the test's own business.
+        # The test catches failures in a `try` body itself, so these are not inverted.
         if not (isinstance(node, ast.Try | ast.TryStar) and node.handlers):
             self._rewrite_body(node, only_raising=only_raising)
         return [node]
@@ -178,7 +178,7 @@ class _Turner:
                 less, more = (second, first) if _ORDERS[name] else (first, second)
                 return expected.change_order(less, more)
             case [first, second, *_] if name not in _OPPOSITE:
-                # The other side is the one that the code under test gave.
+                # The other operand comes from the code under test.
                 return any(
                     expected.change_constant(side)
                     for side in (second, first)
@@ -199,7 +199,7 @@ class _Turner:
 
 def _is_assertion(node: ast.AST, helpers: frozenset[str] = frozenset()) -> bool:
     if isinstance(node, ast.Assert):
-        # `assert False` marks a place that is not to be come to.
+        # `assert False` marks code that must not be reached.
         return not isinstance(node.test, ast.Constant) or bool(node.test.value)
     if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)):
         return False
@@ -212,7 +212,7 @@ def _is_assertion(node: ast.AST, helpers: frozenset[str] = frozenset()) -> bool:
 
 
 def _own_helpers(modules: Iterable[ast.Module]) -> frozenset[str]:
-    """Names of functions that are called as assertions are, and consist of assertions."""
+    """Return the names of functions that are named as assertions and contain some."""
     return frozenset(
         node.name
         for module in modules
@@ -238,7 +238,7 @@ def _expects_raise(node: ast.stmt) -> bool:
 
 
 def _turned_around(node: ast.stmt) -> ast.stmt:
-    """An assertion without an opposite: it has to fail now."""
+    """Return an assertion without an opposite, wrapped so that it has to fail."""
     failure = ast.Raise(exc=ast.Name(id="AssertionError", ctx=ast.Load()))
     caught = ast.ExceptHandler(
         type=ast.Name(id="AssertionError", ctx=ast.Load()), body=[ast.Pass()]
@@ -247,7 +247,7 @@ def _turned_around(node: ast.stmt) -> ast.stmt:
 
 
 def _certain_numbers(node: ast.AST, words: Words) -> Iterator[str]:
-    """Numbers of assertions that do not stand in a branch."""
+    """Yield the numbers of assertions outside of branches."""
     for inner in ast.iter_child_nodes(node):
         match inner:
             case ast.Expr(
@@ -269,7 +269,7 @@ def _is_rewritten(path: PurePosixPath, protected: tuple[PurePosixPath, ...]) -> 
 def rewrite_tests(
     tree: Tree, protected: tuple[PurePosixPath, ...], *, words: Words, seed: int
 ) -> RewrittenTests:
-    """Rewrite every protected Python file; what cannot be read is left as it is."""
+    """Rewrite every protected Python file; files that cannot be parsed stay unchanged."""
     same: dict[PurePosixPath, TreeFile] = {}
     turned: dict[PurePosixPath, TreeFile] = {}
     constants: set[str] = set()

@@ -1,4 +1,4 @@
-"""What a test runner has to offer so that its word can be taken as evidence."""
+"""The protocol of a test runner whose report can serve as evidence."""
 
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -11,72 +11,72 @@ from assay.contracts.workspace import Tree
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckSpec:
-    """One check to carry out."""
+    """One check to run."""
 
     command: str
-    """As the person wrote it."""
+    """The command as the user wrote it."""
     argv: tuple[str, ...]
     protected: tuple[PurePosixPath, ...] = ()
     """The test files, all of them in the sandbox."""
     canaries: bool = False
-    """Whether to plant tests that must fail among the others."""
+    """Whether to plant canaries."""
     timeout_s: float = 180.0
     changed: tuple[PurePosixPath, ...] = ()
     """Changed Python files; a Python runner reports which of them were executed."""
     removed: tuple[PurePosixPath, ...] = ()
-    """Python files without code now; a Python runner reports modules that take their places."""
+    """Deleted or emptied Python files; a Python runner reports modules that replace them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Execution:
-    """Which of the changed files a check executed."""
+    """The changed files that a check executed."""
 
     files: tuple[PurePosixPath, ...]
     elsewhere: tuple[tuple[str, str], ...] = ()
-    """Modules named like a changed file that came from outside the judged tree, with their file."""
+    """Modules with a changed file's name from outside the verified tree, and their files."""
     replaced: tuple[PurePosixPath, ...] = ()
-    """Removed or executed files with such a module in their place."""
+    """Removed or executed files that such a module replaces."""
     has_children: bool = False
-    """Other processes were started, and what they import is not known."""
+    """Whether the tests started other processes, whose imports are not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """What came of a check, and what the runner itself noticed about it."""
+    """The result of a check, and the runner's own findings."""
 
     report: CheckReport
     findings: tuple[Finding, ...] = ()
     seen: tuple[Finding, ...] = ()
-    """What code of the workspace did meanwhile, which counts only if the proposal brought it."""
+    """Suspicious operations of workspace code, which count only for changed files."""
     execution: Execution | None = None
     """None if the runner cannot tell, or no Python file was changed."""
 
 
 class Runner(Protocol):
-    """A way of running tests that Assay understands."""
+    """A test framework that Assay supports."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def most(self) -> Grade:
-        """The best grade that its report can support."""
+        """The best grade that the runner's report can support."""
         ...
 
     @property
     def configuration(self) -> tuple[str, ...]:
-        """Globs of files that steer the runner: they come from the goal, never from the agent."""
+        """Globs of configuration files: they come from the goal, never from the agent."""
         ...
 
     def understands(self, argv: tuple[str, ...]) -> bool:
-        """Whether this command is one of this runner's."""
+        """Whether this command belongs to this runner."""
         ...
 
     def expected(self, order: CheckSpec, tree: Tree) -> frozenset[str]:
-        """Test ids that must be in the report, found by reading the files, without parameters.
+        """Return the test IDs that the report must have, without parameters.
 
-        A lower bound: tests that are made at run time cannot be read. A report has them if an id
-        in it, cut at its parameters, is the same.
+        They are found by reading the files, so tests that are created at run time are not included.
+        A report has one of them if it has this ID with any parameters.
         """
         ...
 
@@ -87,7 +87,7 @@ class Runner(Protocol):
         *,
         on_output: OnOutput = ignore_output,
     ) -> Observation:
-        """Run the check in a sandbox that holds the files. Canaries are not in the report's tests.
+        """Run the check in a sandbox that has the files. The returned report excludes canaries.
 
         Raises:
             SandboxUnavailableError: If the sandbox is gone.

@@ -1,7 +1,7 @@
-"""Reads XML that a tested program may have written: no document types, no entities, bounded.
+"""Parse XML from untrusted programs: no document types, no entities, limited size.
 
-The standard library's trees expand entities, so that a few bytes can become gigabytes. Here a
-document that declares anything of the kind is refused as a whole.
+The standard library's tree parsers expand entities, so a few bytes can become gigabytes. This
+parser rejects any document with such declarations.
 """
 
 import re
@@ -13,13 +13,13 @@ from xml.parsers import expat
 _MAX_DEPTH: Final = 64
 _MAX_ELEMENTS: Final = 2_000_000
 _MAX_TEXT_CHARS: Final = 64_000
-"""Of one element; the rest is left out."""
+"""The maximum for one element; the rest is left out."""
 _DECLARATION: Final = re.compile(r"^\s*<\?xml[^>]*\?>")
 _NOT_XML: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff\ud800-\udfff]")
 
 
 class UnreadableXmlError(ValueError):
-    """The document is not XML, or not of a kind that is read here."""
+    """The document is not XML, or has an unsupported form."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class Element:
     text: str = ""
 
     def find_all(self, tag: str) -> "Iterator[Element]":
-        """Yield all elements below this one with this tag, in order."""
+        """Yield all descendants with this tag, in order."""
         for child in self.children:
             if child.tag == tag:
                 yield child
@@ -45,7 +45,7 @@ def read_xml(document: bytes) -> Element:
     Raises:
         UnreadableXmlError: If it is malformed, too deep or too large, or has a document type.
     """
-    # Whatever it claims to be in: runners write UTF-8, and tests print what they like into it.
+    # The declared encoding is ignored: runners write UTF-8, and tests print arbitrary bytes.
     text = _NOT_XML.sub("\ufffd", document.decode("utf-8", errors="replace"))
     builder = _Builder()
     parser = expat.ParserCreate(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What is judged, and by what."""
+"""The specification of a verification: the original files and the checks."""
 
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -9,19 +9,19 @@ from assay.contracts.workspace import Tree
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerificationSpec:
-    """Everything the verifier needs besides the proposal itself."""
+    """The input of the verifier in addition to the attempt's files."""
 
     pristine: Tree
-    """The workspace as it was, with all tests in it."""
+    """The original workspace, including all tests."""
     checks: tuple[str, ...]
-    """Commands that decide, in order; at least one."""
+    """The check commands, in order; at least one."""
     protected: tuple[PurePosixPath, ...]
     allowed: tuple[str, ...] = ()
-    """Globs; empty: everything that is not protected."""
+    """Globs of files that may change; empty: everything that is not protected."""
     most: Grade = Grade.PROVEN
-    """No better than this: checks that the agent wrote prove nothing."""
+    """The highest possible grade: checks that the agent wrote prove nothing."""
     check_s: float = 180.0
     baseline_s: float = 60.0
-    """How long a check may take on the untouched files, where it may hang."""
+    """The time limit for a check on the original files, where it may hang."""
     changed: tuple[PurePosixPath, ...] | None = None
-    """What was changed, where the untouched files are not known; None: compare with `pristine`."""
+    """The changed files if the original ones are not known; None: compare with `pristine`."""

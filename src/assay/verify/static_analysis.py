@@ -1,7 +1,7 @@
-"""Reads what a proposal changed for things that have no business in a solution.
+"""Scan the changed files for suspicious code.
 
-Reading is no proof: what is certain is called forgery, the rest a doubt. What stood in the
-untouched file already is the person's own.
+A scan is no proof: certain cases are forgeries, all others doubts. Code that the original file
+already had belongs to the user.
 """
 
 import ast
@@ -22,8 +22,8 @@ from assay.verify.python_tests import is_test_file, parse_module
 def read_proposal(
     pristine: Tree, judged: Tree, protected: Iterable[PurePosixPath]
 ) -> tuple[Finding, ...]:
-    """Return what is suspicious in the files that a proposal changed."""
-    # What else is protected, code may well need.
+    """Return the suspicious code in changed files."""
+    # Code may need the other protected files, such as data.
     tests = [path for path in protected if is_test_file(path) or path.name == "conftest.py"]
     names = frozenset(name for path in tests for name in (path.name, path.stem))
     findings: list[Finding] = []
@@ -54,7 +54,7 @@ def _foreign(path: PurePosixPath, pristine: Tree, judged: Tree) -> Iterator[Find
 
 
 def attributable(pristine: Tree, judged: Tree, seen: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Return what was done by files that a proposal changed, and not by them before."""
+    """Return the findings that changed files caused and their original versions did not."""
     kept: list[Finding] = []
     for finding in seen:
         path = finding.path
@@ -75,7 +75,7 @@ def _unreadable(path: PurePosixPath, content: bytes) -> tuple[Finding, ...]:
         if path.suffix == ".py":
             ast.parse(content)
     except SyntaxError:
-        # Python cannot run it either, unless it is told how to decode it.
+        # Python cannot run the file either, unless it declares an encoding.
         if _decodes(content):
             return ()
     except (ValueError, RecursionError, MemoryError):
@@ -100,7 +100,7 @@ class _Reader:
 
     def read(self, module: ast.Module) -> Iterator[Finding]:
         names = _Names(module)
-        # `sys.modules[...]` and `.get(...)` are judged by what they look for.
+        # `sys.modules[...]` and `.get(...)` are checked by the name that they look up.
         narrow = {n.value for n in ast.walk(module) if isinstance(n, ast.Subscript | ast.Attribute)}
         narrow |= {c for n in ast.walk(module) if isinstance(n, ast.Compare) for c in n.comparators}
         top = frozenset(_run_on_import(module))
@@ -206,7 +206,7 @@ class _Reader:
 
 
 class _Names:
-    """What names of a module stand for, as far as its imports tell."""
+    """The objects that the names of a module refer to, as far as its imports show."""
 
     def __init__(self, module: ast.Module) -> None:
         self._known: dict[str, str] = {}
@@ -259,7 +259,7 @@ def _shape(node: ast.AST) -> Iterator[Say]:
 
 
 def _pieces(node: ast.AST) -> str:
-    """The text that constants add up to; empty if it takes more than that to know it."""
+    """The text that constants add up to; empty if it cannot be computed from constants."""
     match node:
         case ast.Constant(value=str(text)):
             return text
@@ -276,7 +276,7 @@ def _pieces(node: ast.AST) -> str:
 
 
 def _run_on_import(module: ast.Module) -> Iterator[ast.AST]:
-    """Yield what runs when the file is imported: not in functions, not below `__main__`."""
+    """Yield the nodes that run on import: not in functions, not below `__main__`."""
     waiting: list[ast.AST] = list(module.body)
     while waiting:
         node = waiting.pop()
@@ -327,7 +327,7 @@ def _is_constant(nodes: list[ast.expr]) -> bool:
 
 
 def _computed_attribute(node: ast.expr) -> Iterator[Say]:
-    """Names put together from pieces hide what is reached; a visible beginning does not."""
+    """Names assembled from pieces hide their target; a literal prefix does not."""
     match node:
         case ast.Constant() | ast.Name() | ast.Attribute() | ast.Subscript():
             return

@@ -1,4 +1,4 @@
-"""Decides by the evidence: pure functions from observations to findings and a verdict."""
+"""Pure functions from observations to findings and a verdict."""
 
 import re
 from collections import Counter
@@ -25,7 +25,7 @@ from assay.verify.spec import VerificationSpec
 
 _SHOWN = 3
 _BAD = frozenset({TestStatus.FAILED, TestStatus.ERROR})
-# How tests of several languages ask not to be run.
+# The markers with which tests of several languages request a skip.
 _EXCUSE = re.compile(
     r"skip|xfail|expectedfailure|[@\[]ignore|,\s*ignore\b|disabled"
     r"|\.todo\b|[{,]\s*todo\s*:|\bx(?:it|test|describe)\b",
@@ -35,16 +35,16 @@ _EXCUSE = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One check with the runner that understands it."""
+    """One check and its runner."""
 
     runner: Runner
     order: CheckSpec
 
 
 def missing_tests(check: Check, tree: Tree, report: CheckReport) -> tuple[Finding, ...]:
-    """Name tests that are in the files and not in the report."""
+    """Report tests that are in the files and not in the report."""
     if any(test.status in _BAD for test in report.tests):
-        # A file that cannot be imported, a fixture that fails: no one pretends that all is well.
+        # The report has an error, such as a failed import or fixture, so it does not claim success.
         return ()
     reported = {_bare(test.id) for test in report.tests}
     skipped = {test.id for test in report.tests if test.status is TestStatus.SKIPPED}
@@ -59,7 +59,7 @@ def missing_tests(check: Check, tree: Tree, report: CheckReport) -> tuple[Findin
 
 
 def skipped_tests(case: VerificationSpec, tree: Tree, report: CheckReport) -> tuple[Finding, ...]:
-    """Tell the skips a person wrote from those that came with the proposal."""
+    """Distinguish the user's skips from skips that the attempt caused."""
     skipped = [test for test in report.tests if test.status is TestStatus.SKIPPED]
     if not skipped:
         return ()
@@ -72,7 +72,7 @@ def skipped_tests(case: VerificationSpec, tree: Tree, report: CheckReport) -> tu
 
 
 def _is_excused(case: VerificationSpec, tree: Tree, test: TestResult) -> bool:
-    """Whether the file that the skip comes from is the person's, and asks for it."""
+    """Whether the file that caused the skip is the user's, and requests it."""
     place = test.message.partition(":")[0]
     path = PurePosixPath(place if place.endswith(".py") else test.id.partition("::")[0])
     own = case.pristine.text(path)
@@ -81,14 +81,14 @@ def _is_excused(case: VerificationSpec, tree: Tree, test: TestResult) -> bool:
             is_protected(case, path) or _asks_as_before(own, tree.text(path) or "", path)
         )
     if place.endswith(".py"):
-        # It comes from a file that is none of theirs.
+        # The skip comes from a file that the user did not write.
         return False
     texts = (case.pristine.text(file) or "" for file in _judging_files(case))
     return any(_EXCUSE.search(text) for text in texts)
 
 
 def _asks_as_before(before: str, now: str, path: PurePosixPath) -> bool:
-    """Whether a file that does not judge skips no more than it did; Python need not say that."""
+    """Whether an unprotected file has no more skips than before; Python must be unchanged."""
     if path.suffix == ".py":
         return now == before
     return len(_EXCUSE.findall(now)) <= len(_EXCUSE.findall(before))
@@ -115,12 +115,12 @@ def compare_repetition(
 def judge_turned_tests(
     first: CheckReport, same: PythonRun, turned: PythonRun, tests: RewrittenTests
 ) -> tuple[Finding, ...]:
-    """Decide what it means that tests passed which nobody passes honestly."""
+    """Evaluate inverted tests that passed, which correct code cannot achieve."""
     if not turned.complete:
         said = "tests that must fail could not be run to their end"
         return (Finding(trick=TamperKind.UNSTABLE, severity="doubt", explanation=said),)
-    # Counted without parameters, which are part of what was changed: a test that comes to none of
-    # its assertions passes either way.
+    # IDs are counted without parameters, because those are part of the inversion. A test that
+    # reaches none of its assertions passes in both versions.
     probed = [test.id for test in first.tests if test.passed and same.reached.get(test.id)]
     vacuous = Counter(_bare(t.id) for t in first.tests if t.passed and not same.reached.get(t.id))
     after = Counter(_bare(t.id) for t in turned.observation.report.tests if t.passed)
@@ -155,7 +155,7 @@ def _passed_turned(passed: list[str], same: PythonRun, tests: RewrittenTests) ->
 
 
 def _claims(name: str, tests: RewrittenTests) -> bool:
-    """Whether the test of this id has assertions that it cannot but come to."""
+    """Whether the test with this ID has assertions that it cannot avoid."""
     last = re.split(r"::|\.", name)[-1]
     return bool(tests.within.get(last))
 
@@ -171,7 +171,7 @@ def conclude(
     observations: Sequence[Observation],
     findings: Iterable[Finding],
 ) -> Verdict:
-    """Weigh everything. Accepted is only what nothing speaks against."""
+    """Combine all findings into a verdict; one finding against the attempt rejects it."""
     unique = tuple(dict.fromkeys(findings))
     reports = tuple(observation.report for observation in observations)
     reason = _reject_reason(reports, unique)
@@ -222,7 +222,7 @@ def _accept_reason(reports: Sequence[CheckReport], doubts: Sequence[Finding]) ->
     planted = sum(report.canaries_planted for report in reports)
     passed = all_of(tests, "test") if tests else all_of(len(reports), "check")
     caught = f", and {all_of(planted, 'test')} that must fail did" if planted else ""
-    # The doubt that lowers the grade most is the reason for it.
+    # The doubt that lowers the grade most comes first.
     said = sorted(doubts, key=lambda doubt: doubt.trick is not TamperKind.PASSED_BEFORE)
     doubt = f"; not proven: {said[0].explanation}" if said else ""
     return f"{passed} passed{caught}{doubt}"

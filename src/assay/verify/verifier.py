@@ -1,8 +1,8 @@
-"""The independent check of a proposal: fresh sandboxes, untouched tests, and tests that must fail.
+"""The independent check of an attempt: fresh sandboxes, original tests, and inverted tests.
 
-A first run decides whether there is anything to look at, so that what does not work is cheap. What
-passed is then run twice more, side by side: tests rewritten without a change of meaning, under
-other conditions and in another order, and tests turned into their opposite, which must fail.
+A first run rejects failing attempts at low cost. If it passes, two more runs follow concurrently.
+One has rewritten tests with the same meaning, under other conditions and in another order. The
+other has inverted tests, which must fail.
 """
 
 import random
@@ -50,16 +50,16 @@ from assay.verify.witness import (
 )
 
 _REPORT_BYTES: Final = 8 << 20
-"""A report of some ten thousand tests has to fit."""
+"""The space for a report of about ten thousand tests."""
 _NO_TESTS: Final = 5
-"""What pytest ends with when it found none, and our other driver too."""
+"""The exit code of pytest and of the unittest driver if they found no tests."""
 _ZONES: Final = ("Pacific/Auckland", "America/Caracas", "Asia/Kathmandu", "UTC-9", "UTC+7")
 
 _PythonRunner = PytestRunner | UnittestRunner
 
 
 def judged_tree(case: VerificationSpec, proposal: Tree) -> tuple[Tree, tuple[Finding, ...]]:
-    """Return exactly the files that are judged, and what was left out of the proposal."""
+    """Return the files to verify, and findings about changes that were left out."""
     checks = _checks_of(case)
     configuration = {glob for check in checks for glob in check.runner.configuration}
     folders = {read_invocation(check.order.argv).cwd for check in checks}
@@ -79,14 +79,14 @@ def _checks_of(case: VerificationSpec) -> tuple[Check, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Sitting:
-    """What one run in one fresh sandbox brought."""
+    """The results of one run in one fresh sandbox."""
 
     observations: tuple[Observation, ...]
     findings: tuple[Finding, ...]
 
 
 class Verifier:
-    """Says of a proposal whether it is right, and by what evidence."""
+    """Decide whether an attempt is accepted, and with which evidence."""
 
     def __init__(self, backend: SandboxBackend, limits: Limits) -> None:
         self._backend = backend
@@ -95,11 +95,11 @@ class Verifier:
     async def verify(
         self, case: VerificationSpec, proposal: Tree, *, on_output: OnOutput = ignore_output
     ) -> Verdict:
-        """Judge a proposal.
+        """Verify an attempt.
 
         Raises:
-            UsageError: If a check of the case is no command.
-            SandboxUnavailableError: If no sandbox can be had.
+            UsageError: If a check is not a valid command.
+            SandboxUnavailableError: If no sandbox can be opened.
         """
         checks = _checks_of(case)
         tree, findings = judged_tree(case, proposal)
@@ -131,7 +131,7 @@ class Verifier:
         """Run the checks on a tree as it is, without canaries, in a fresh sandbox.
 
         Raises:
-            SandboxUnavailableError: If no sandbox can be had.
+            SandboxUnavailableError: If no sandbox can be opened.
         """
         async with self._backend.open_sandbox(self._limits_for(case)) as sandbox:
             await write_tree(sandbox, tree)
@@ -216,11 +216,11 @@ class Verifier:
         verdict: Verdict,
         on_output: OnOutput,
     ) -> tuple[Finding, ...]:
-        """Run the checks on the untouched files: what passes there says nothing of the change."""
+        """Run the checks on the original files; a pass there says nothing about the change."""
         if case.changed is not None or case.most is Grade.RAN:
             return ()
         async with self._backend.open_sandbox(self._limits_for(case)) as sandbox:
-            # Tests that the proposal adds say something only if they fail without the rest of it.
+            # Added tests count only if they fail without the rest of the change.
             await write_tree(sandbox, case.pristine.with_files(added_tests(case, tree)))
             for check, after in zip(checks, verdict.reports, strict=True):
                 limit = min(case.check_s, max(case.baseline_s, 2 * after.duration_s))
@@ -243,6 +243,6 @@ def _test_files(case: VerificationSpec) -> tuple[PurePosixPath, ...]:
 
 def _other_conditions(words: Words) -> Conditions:
     pick = random.SystemRandom()
-    # Every start of the interpreter draws another seed for hashes by itself.
+    # The hash seed needs no entry: each interpreter start selects a new one.
     env = {"TZ": pick.choice(_ZONES), f"X_{secrets.token_hex(3).upper()}": secrets.token_hex(4)}
     return Conditions(env=env, reverse=True, brief=True, words=words)

@@ -1,4 +1,4 @@
-"""Decides whether the checks say anything about the change: was it run, and did it matter?"""
+"""Decide whether the checks exercise the change: whether it ran, and whether it mattered."""
 
 from collections.abc import Sequence
 from pathlib import PurePosixPath
@@ -16,14 +16,14 @@ _SHOWN: Final = 3
 
 
 def changed_paths(case: VerificationSpec, tree: Tree) -> tuple[PurePosixPath, ...]:
-    """Return the files that the proposal adds, modifies or deletes."""
+    """Return the files that the attempt adds, modifies or deletes."""
     if case.changed is not None:
         return case.changed
     return tuple(change.path for change in changes_between(case.pristine, tree))
 
 
 def changed_python(case: VerificationSpec, tree: Tree) -> tuple[PurePosixPath, ...]:
-    """Return the changed Python files with code in them, without tests."""
+    """Return the changed Python files that contain code, without tests."""
     return tuple(
         path
         for path in changed_paths(case, tree)
@@ -34,7 +34,7 @@ def changed_python(case: VerificationSpec, tree: Tree) -> tuple[PurePosixPath, .
 
 
 def removed_python(case: VerificationSpec, tree: Tree) -> tuple[PurePosixPath, ...]:
-    """Return the Python files that the proposal deletes or empties, without tests."""
+    """Return the Python files that the attempt deletes or empties, without tests."""
     return tuple(
         path
         for path in changed_paths(case, tree)
@@ -46,14 +46,14 @@ def removed_python(case: VerificationSpec, tree: Tree) -> tuple[PurePosixPath, .
 
 
 def added_tests(case: VerificationSpec, tree: Tree) -> dict[PurePosixPath, TreeFile]:
-    """Return the test files that the proposal adds to those that were given."""
+    """Return the test files that the attempt adds to the given ones."""
     if not case.protected:
         return {}
     return {path: tree.files[path] for path in find_tests(tree) if path not in case.pristine.files}
 
 
 def nothing_changed(case: VerificationSpec, tree: Tree) -> tuple[Finding, ...]:
-    """Reject a proposal that leaves every file as it was."""
+    """Reject an attempt that changes no file."""
     if changed_paths(case, tree):
         return ()
     return (_rejected(TamperKind.NO_CHANGE, "no file was changed"),)
@@ -64,10 +64,10 @@ def not_executed(
     removed: Sequence[PurePosixPath],
     observations: Sequence[Observation],
 ) -> tuple[Finding, ...]:
-    """Name the changed files that the tests did not run; reject if they ran none.
+    """Report changed files that the tests did not run; reject the attempt if they ran none.
 
-    A file whose module came from elsewhere in the end was not run by the tests, even if it was
-    executed or removed: they run another copy.
+    A file whose module finally came from elsewhere does not count, even if it was executed or
+    removed: the tests run another copy.
     """
     runs = [seen.execution for seen in observations if seen.execution is not None]
     replaced = {path for run in runs for path in run.replaced}
@@ -100,7 +100,7 @@ def _perhaps_replaced(removed: Sequence[PurePosixPath]) -> Finding:
 
 
 def says_nothing_new(before: CheckReport, after: CheckReport) -> bool:
-    """Whether a check that passes now passed on the untouched files as well."""
+    """Whether a check that passes now also passed on the original files."""
     if not after.tests:
         return before.passed
     passed = {test.id for test in before.tests if test.passed}
@@ -108,7 +108,7 @@ def says_nothing_new(before: CheckReport, after: CheckReport) -> bool:
 
 
 def passed_before() -> Finding:
-    """Return why the grade is `ran` when every check passed on the untouched files as well."""
+    """Return the doubt that lowers the grade to `ran`: checks passed on the original files."""
     said = "the checks passed on the untouched files as well, so they say nothing about the change"
     return Finding(trick=TamperKind.PASSED_BEFORE, severity="doubt", explanation=said)
 

@@ -1,1 +1,1 @@
-"""Edits that a model asks for: matched, applied, all of them or none."""
+"""Edits that a model requests: matched and applied, all or none."""

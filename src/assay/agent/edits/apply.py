@@ -1,4 +1,4 @@
-"""Changes that a model asks for, applied to a tree of files: all of them or none."""
+"""Apply the edits that a model requests to a file tree: all or none."""
 
 import difflib
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ _MOST_LINES_SHOWN = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteFile:
-    """A whole file, new or in place of what is there."""
+    """A complete file, which is created or replaced."""
 
     path: PurePosixPath
     text: str
@@ -30,7 +30,7 @@ class WriteFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplaceText:
-    """Lines of a file, and what comes in their place. Nothing to search for makes a new file."""
+    """Lines of a file and their replacement. An empty search text creates a file."""
 
     path: PurePosixPath
     search: str
@@ -39,7 +39,7 @@ class ReplaceText:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteFile:
-    """A file that is to go."""
+    """A file to delete."""
 
     path: PurePosixPath
 
@@ -47,45 +47,45 @@ class DeleteFile:
 Edit = WriteFile | ReplaceText | DeleteFile
 
 MayChange = Callable[[PurePosixPath], str]
-"""Says why a file may not be changed, in words for the model; empty if it may."""
+"""Returns why a file may not be changed, as text for the model; empty if it may."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Applied:
-    """All edits are in."""
+    """The result if all edits were applied."""
 
     tree: Tree
     changed: tuple[PurePosixPath, ...]
-    """Paths whose content differs now; an edit that was in already changes nothing."""
+    """Paths whose content changed; an edit that was already applied changes nothing."""
     notes: tuple[str, ...] = ()
-    """What the model should know: how a text was matched, what does not parse now."""
+    """Notes for the model: how a text was matched, and which file does not parse now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """Nothing was applied."""
+    """The result if no edit was applied."""
 
     feedback: str
-    """For the model: which edits failed and why, near misses, and which are fine."""
+    """For the model: the failed edits with reasons and near misses, and the valid edits."""
 
 
 class _RefusalError(Exception):
-    """One edit cannot be applied; the message is for the model."""
+    """An edit that cannot be applied; the message is for the model."""
 
 
 @dataclass(slots=True)
 class _Bench:
-    """The files while edits are being applied to them."""
+    """The files while edits are applied."""
 
     files: dict[PurePosixPath, TreeFile]
     links: frozenset[PurePosixPath]
     notes: list[str] = field(default_factory=list[str])
     guesses: dict[PurePosixPath, int] = field(default_factory=dict[PurePosixPath, int])
-    """Which edit of a file was applied to lines that were only similar."""
+    """By file: the number of the edit that was applied to merely similar lines."""
 
 
 def apply_edits(tree: Tree, edits: Sequence[Edit], *, may_change: MayChange) -> Applied | Refused:
-    """Apply edits in order, each to what the ones before it left; one that fails undoes all."""
+    """Apply edits in order, each to the result of the previous ones; a failed edit undoes all."""
     bench = _Bench(files=dict(tree.files), links=frozenset(tree.links))
     failures: dict[int, str] = {}
     for number, edit in enumerate(edits, start=1):
@@ -214,7 +214,7 @@ def _put(bench: _Bench, number: int, path: PurePosixPath, found: tuple[FileText,
 
 
 def _check_guesses(bench: _Bench) -> dict[int, str]:
-    """Refuse what was put where lines were only similar, if the file does not parse after it."""
+    """Reject an edit of merely similar lines if the file does not parse afterwards."""
     failures: dict[int, str] = {}
     for path, number in bench.guesses.items():
         file = bench.files.get(path)

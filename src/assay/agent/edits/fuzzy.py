@@ -1,8 +1,7 @@
-"""Which lines of a text are most like some others, without ever taking long about it.
+"""Find the lines of a text that are most similar to given lines, in bounded time.
 
-Comparing every place character by character would take minutes on a long file. So places are
-ranked by the three-letter pieces they share, which one pass over the file can count, and only the
-best are looked at closely.
+A comparison of each position character by character takes minutes on a long file. One pass
+therefore ranks all positions by shared trigrams, and only the best are compared in full.
 """
 
 from collections import Counter
@@ -18,7 +17,7 @@ _LONGEST_LINE_CHARS = 400
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Likeness:
-    """Lines `first` to before `after`, counted from 0, and how much they are alike, up to 1."""
+    """Lines `first` to before `after`, counted from 0, and their similarity, up to 1."""
 
     first: int
     after: int
@@ -28,7 +27,7 @@ class Likeness:
 def closest_spans(
     lines: Sequence[str], wanted: Sequence[str], *, at_least: float
 ) -> tuple[Likeness, ...]:
-    """Return the places most like the wanted lines, the best first; they do not overlap.
+    """Return the most similar positions, best first, without overlaps.
 
     Blank lines and whitespace around lines do not count.
     """
@@ -46,7 +45,7 @@ def closest_spans(
         )
         for first, after in _promising(there, search)
     ]
-    # Of equally good ones the first in the text, so that the same reply is always read the same.
+    # Of equal scores, the first position wins, so the result is deterministic.
     ranked = sorted(spans, key=lambda span: (-span.likeness, span.first, span.after))
     chosen: list[Likeness] = []
     for span in ranked:
@@ -57,7 +56,7 @@ def closest_spans(
 
 
 def _promising(there: list[str], search: list[str]) -> list[tuple[int, int]]:
-    """Return the windows that share most pieces with the search lines."""
+    """Return the windows that share most trigrams with the search lines."""
     pieces = [_pieces(line) for line in there]
     wanted = Counter(piece for line in search for piece in _pieces(line))
     slack = max(1, len(search) // 10)
@@ -77,7 +76,7 @@ def _pieces(line: str) -> list[str]:
 
 
 def _shares(pieces: list[list[str]], wanted: Counter[str], size: int) -> Iterable[float]:
-    """Yield for each window of this size which part of both sides' pieces is shared."""
+    """Yield, for each window of this size, the share of common trigrams."""
     here: Counter[str] = Counter()
     common = amount = 0
     total = wanted.total()
@@ -96,7 +95,7 @@ def _shares(pieces: list[list[str]], wanted: Counter[str], size: int) -> Iterabl
 
 
 def _likeness(there: list[str], search: list[str]) -> float:
-    """Return the share of characters that agree, line against line."""
+    """Return the share of equal characters, line by line."""
     same = 0.0
     matcher = SequenceMatcher(None, there, search, autojunk=False)
     for tag, first, after, other_first, other_after in matcher.get_opcodes():

@@ -1,8 +1,8 @@
-"""Where in a text the SEARCH lines of a model are meant to be, read ever more loosely.
+"""Find the position in a text that a model's SEARCH lines refer to, with ever looser matching.
 
-Exact, then without trailing whitespace, without blank lines around, at another indentation, with
-other blank lines in between, and at last nearly equal in one place only. Every layer stops the
-search if it finds something, also if it finds too much: a looser one would only find more.
+The first match is exact. Looser ones ignore trailing whitespace, outer blank lines, a shift of the
+indentation, or inner blank lines. The last one accepts a single similar position. A level that
+finds one or several positions ends the search, because a looser level would only find more.
 """
 
 import dataclasses
@@ -22,36 +22,36 @@ _MOST_PLACES = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """One place. `text[start:end]` is to become `replacement`."""
+    """One match: `text[start:end]` is replaced by `replacement`."""
 
     start: int
     end: int
     replacement: str
     how: str = ""
-    """What had to be overlooked; empty if nothing."""
+    """The ignored differences; empty if none."""
     guessed: bool = False
-    """Nearly equal is not equal: what comes out must at least parse."""
+    """Whether the lines are merely similar: the result must then parse."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlreadyThere:
-    """The text is what it would become."""
+    """The text already contains the replacement."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ambiguous:
-    """Several places fit."""
+    """Several positions match."""
 
     lines: tuple[int, ...]
-    """Where they begin, counted from 1."""
+    """The first lines of the matches, counted from 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Missed:
-    """No place fits."""
+    """No position matches."""
 
     near: Likeness | None
-    """The most similar lines; None if nothing is similar."""
+    """The most similar lines; None if there are none."""
 
 
 Place = Found | AlreadyThere | Ambiguous | Missed
@@ -59,7 +59,7 @@ Place = Found | AlreadyThere | Ambiguous | Missed
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """Whole lines of the text, and what they would become."""
+    """Whole lines of the text, and their replacement."""
 
     first: int
     after: int
@@ -69,7 +69,7 @@ class _Span:
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """What is searched, line by line."""
+    """The search and replacement texts, line by line."""
 
     search: tuple[str, ...]
     replace: tuple[str, ...]
@@ -79,10 +79,10 @@ _Layer = Callable[[list[str], _Wanted], list[_Span]]
 
 
 def locate(text: str, search: str, replace: str) -> Place:
-    """Say where `search` is meant to be. All three have LF line ends, and `text` ends with one.
+    """Find the position of `search`. All arguments have LF line ends, and `text` ends with LF.
 
     Raises:
-        ValueError: If `search` is blank: that is no place.
+        ValueError: If `search` is blank.
     """
     if not search.strip():
         raise ValueError("nothing to search for")
@@ -104,7 +104,7 @@ def _exactly(text: str, search: str, replace: str) -> Place | None:
     offsets = _offsets(text, search)
     whole = [at for at in offsets if _is_at_line_ends(text, at, at + len(search))]
     if search.endswith("\n"):
-        # Whole lines: the end of another line that happens to read the same is not meant.
+        # Whole lines win: the end of a longer line that reads the same is not meant.
         offsets = whole
         replace = replace if not replace or replace.endswith("\n") else replace + "\n"
     elif len(offsets) > 1:
@@ -130,7 +130,7 @@ def _is_at_word_ends(text: str, start: int, end: int) -> bool:
 
 
 def _is_in_place(text: str, start: int, search: str, replace: str) -> bool:
-    """Say whether the replacement, which contains the search text, surrounds it already."""
+    """Whether the replacement, which contains the search text, is already around it."""
     if search == replace:
         return True
     shifts = _offsets(replace, search)
@@ -138,7 +138,7 @@ def _is_in_place(text: str, start: int, search: str, replace: str) -> bool:
 
 
 def _offsets(text: str, part: str) -> list[int]:
-    """Return where a text has this part, also where two of them overlap; not endlessly many."""
+    """Return the offsets of a part of the text, including overlaps, up to a maximum."""
     offsets: list[int] = []
     at = text.find(part)
     while at >= 0 and len(offsets) < _MOST_PLACES:
@@ -153,7 +153,7 @@ def _lines_of(text: str) -> tuple[str, ...]:
 
 
 def _windows(lines: list[str], wanted: tuple[str, ...]) -> list[int]:
-    """Return where these lines are, both sides as they are compared."""
+    """Return the positions of these lines; both sides are already normalized."""
     size = len(wanted)
     if not size:
         return []
@@ -193,9 +193,9 @@ def _inner_blanks(lines: list[str], wanted: _Wanted) -> list[_Span]:
 
 
 def _shifted(lines: list[str], kept: list[int], wanted: _Wanted, how: str) -> list[_Span]:
-    """Find lines that are equal but for one shift of the indentation, and shift the replacement.
+    """Find lines that differ only by one shift of the indentation, and shift the replacement.
 
-    `kept` are the numbers of the lines that count.
+    `kept` has the numbers of the lines to compare.
     """
     search = _without_outer_blanks(wanted.search)
     replace = _without_outer_blanks(wanted.replace)
@@ -212,7 +212,7 @@ def _shifted(lines: list[str], kept: list[int], wanted: _Wanted, how: str) -> li
 def _follow_shift(
     there: list[str], search: tuple[str, ...], replace: tuple[str, ...]
 ) -> tuple[str, ...] | None:
-    """Return the replacement indented as the lines that are there; None if these differ by more."""
+    """Return the replacement with the indentation of the file; None if no single shift fits."""
     for width in (0, 4, 2, 8):
         known = {
             _retabbed(_indent(wanted), width): _indent(line)
@@ -234,7 +234,7 @@ def _follow_shift(
 
 
 def _shift_of(known: dict[str, str]) -> Callable[[str], str] | None:
-    """Return the one shift that explains every pair of (written, there); None if none does."""
+    """Return a shift for the pairs (written, there); None if there is none."""
     written, there = min(known.items(), key=lambda pair: len(pair[0]))
     if there.endswith(written):
         more = there.removesuffix(written)
@@ -246,7 +246,7 @@ def _shift_of(known: dict[str, str]) -> Callable[[str], str] | None:
 
 
 def _retabbed(indent: str, width: int) -> str:
-    """Write an indentation of spaces with tabs, or one of tabs with spaces; 0 leaves it alone."""
+    """Convert an indentation from spaces to tabs or back; with width 0, return it unchanged."""
     if not width:
         return indent
     return (
@@ -283,9 +283,9 @@ def _settle(text: str, lines: list[str], spans: list[_Span]) -> Place:
 
 
 def _is_known_again(text: str, lines: list[str], search: str, replace: str) -> bool:
-    """Say whether the replacement stands in the text already, whatever its indentation.
+    """Whether the text already contains the replacement, at any indentation.
 
-    Short ones stand in many texts by chance, and prove nothing.
+    Short replacements occur by chance, so they do not count.
     """
     wanted = _without_outer_blanks(_lines_of(replace))
     several = sum(bool(line.strip()) for line in wanted) > 1

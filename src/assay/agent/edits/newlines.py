@@ -1,4 +1,4 @@
-"""A text file as its lines read, with what must survive an edit: line ends, BOM, last newline."""
+"""Text files with LF line ends, and the line ends, BOM and last newline to restore."""
 
 from dataclasses import dataclass
 
@@ -7,11 +7,11 @@ _BOM = "\ufeff"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileText:
-    """A file's text with LF line ends, always with one at its end, and how to write it back."""
+    """A file's text with LF line ends and a final LF, and the data to write it back."""
 
     text: str
     ends: tuple[str, ...]
-    """The line end that stands in the file for each LF of `text`."""
+    """The file's line end for each LF of `text`."""
     bom: bool
     final_newline: bool
 
@@ -33,7 +33,7 @@ class FileText:
         return cls(text=text, ends=ends, bom=bom, final_newline=final_newline)
 
     def with_part(self, start: int, end: int, replacement: str) -> "FileText":
-        """Return it with one part replaced; lines outside of that part keep their ends."""
+        """Return a copy with one part replaced; lines outside that part keep their line ends."""
         before = self.text.count("\n", 0, start)
         inside = self.text.count("\n", start, end)
         kept, gone, rest = (
@@ -50,7 +50,7 @@ class FileText:
         )
 
     def with_text(self, text: str) -> "FileText":
-        """Return a file written anew, with the line ends and BOM that this one has."""
+        """Return a rewritten file with the line ends and BOM of this one."""
         plain = plain_ends(text.removeprefix(_BOM))
         final_newline = plain.endswith("\n") or not plain
         plain = plain if final_newline else plain + "\n"
@@ -61,7 +61,7 @@ class FileText:
         """Return the file's content.
 
         Raises:
-            UnicodeEncodeError: If the text has halves of characters in it.
+            UnicodeEncodeError: If the text has lone surrogates.
         """
         lines = self.text.split("\n")
         whole = "".join(line + end for line, end in zip(lines, (*self.ends, ""), strict=True))

@@ -1,4 +1,4 @@
-"""Places where a model left code out and meant the reader to fill it in."""
+"""Detect placeholders such as `...` that a model wrote in place of code."""
 
 import re
 from pathlib import PurePosixPath
@@ -20,12 +20,12 @@ _SAYS_SO_WITH_DOTS = re.compile(
 )
 _LONGEST_LINE_CHARS = 300
 _FEW_WORDS = 8
-"""A longer sentence in a comment tells something about the code that is there."""
+"""A longer comment describes existing code and is no placeholder."""
 _DOTS_MEAN_SOMETHING = frozenset({".py", ".pyi", ".md", ".rst", ".txt", ".yaml", ".yml", ".html"})
 
 
 def left_out_of_search(search: str) -> str:
-    """Return the line of a search text that stands for others; empty if there is none."""
+    """Return the placeholder line in a search text; empty if there is none."""
     for line in search.splitlines():
         if _DOTS.match(line.strip()) or _is_comment_for_left_out(line):
             return line.strip()
@@ -33,7 +33,7 @@ def left_out_of_search(search: str) -> str:
 
 
 def left_out_of_replacement(path: PurePosixPath, search: str, replace: str) -> str:
-    """Return the line of a replacement that stands for others and was not there before."""
+    """Return the new placeholder line in a replacement; empty if there is none."""
     before = {line.strip() for line in search.splitlines()}
     for line in replace.splitlines():
         if line.strip() not in before and _stands_for_others(path, line):
@@ -42,14 +42,14 @@ def left_out_of_replacement(path: PurePosixPath, search: str, replace: str) -> s
 
 
 def left_out_of_file(path: PurePosixPath, before: str, after: str) -> str:
-    """Return the line of a shorter new version that stands for what it lacks of the old one."""
+    """Return the placeholder line in a new version that has fewer lines; empty if there is none."""
     if len(after.splitlines()) >= len(before.splitlines()):
         return ""
     known = {line.strip() for line in before.splitlines()}
     for line in after.splitlines():
         if line.strip() in known:
             continue
-        # In Python a bare `...` is a body, but never one at the margin.
+        # In Python, `...` may be a body, but not without indentation.
         at_margin = bool(_DOTS.match(line.rstrip())) and path.suffix in {".py", ".pyi"}
         if at_margin or _stands_for_others(path, line):
             return line.strip()

@@ -1,4 +1,4 @@
-"""Whether a file parses, for the few languages that can be read here without running anything."""
+"""Syntax checks that run no code, for a few languages."""
 
 import ast
 import json
@@ -13,12 +13,12 @@ _JSON_WITH_COMMENTS = re.compile(r"[tj]sconfig.*\.json|\.eslintrc\.json|devconta
 
 
 def is_readable(path: PurePosixPath) -> bool:
-    """Say whether `syntax_error` knows the language of this file."""
+    """Whether `syntax_error` knows the language of this file."""
     return _parser_for(path) is not None
 
 
 def syntax_error(path: PurePosixPath, text: str) -> str:
-    """Return `line 3: what is wrong`; empty if it parses, or if nobody here can tell."""
+    """Return `line 3: the error`; empty if the file parses or its language is not known."""
     parse = _parser_for(path)
     if parse is None or len(text) > _LARGEST_CHARS:
         return ""
@@ -36,7 +36,7 @@ def syntax_error(path: PurePosixPath, text: str) -> str:
 
 
 def parse_python(text: str) -> ast.Module | None:
-    """Return the syntax tree; None if there is none."""
+    """Return the syntax tree; None if the source does not parse."""
     try:
         return _parse_python(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -45,7 +45,7 @@ def parse_python(text: str) -> ast.Module | None:
 
 def _parse_python(text: str) -> ast.Module:
     with warnings.catch_warnings():
-        # An invalid escape is the program's business, and no error.
+        # An invalid escape is only a warning, not an error.
         warnings.simplefilter("ignore")
         return ast.parse(text)
 

@@ -1,1 +1,1 @@
-"""What a reply of a model asks for."""
+"""Parse model replies into actions."""

@@ -1,4 +1,4 @@
-"""Which file a block of code is for, from the words around it."""
+"""Find the file that a code block belongs to, from the text around it."""
 
 import re
 from pathlib import PurePosixPath
@@ -60,7 +60,7 @@ _COMMENT = re.compile(
     r"[`'\"]?(?P<path>[^\s`'\"]+)[`'\"]?\s*(?:\*/|-->|\"\"\"|''')?\s*$",
     re.IGNORECASE,
 )
-# A part of a file, or what a program says: taken for the whole file, it would destroy it.
+# The block shows part of a file or program output. Taken as the file, it would destroy it.
 _SHOWS_SOMETHING_ELSE = re.compile(
     r"\b(?:currently|existing|original|before|was|snippet|example|usage|output|prints?|running?"
     r"|tests? with|you have|looks like|instead of|given|contains the|error|traceback"
@@ -72,7 +72,7 @@ _LONGEST_LINE_CHARS = 300
 
 
 def looks_like_path(token: str) -> bool:
-    """Say whether a word is the name of a file, by its suffix or because everyone knows it."""
+    """Whether a word is a file name, by its suffix or as a well-known name."""
     if "://" in token or token.lower() in _NOT_FILES or not _PATH.fullmatch(token):
         return False
     name = re.split(r"[/\\]", token)[-1]
@@ -81,7 +81,7 @@ def looks_like_path(token: str) -> bool:
 
 
 def path_in_directive(rest: str) -> PurePosixPath | None:
-    """Return the path that stands after `FILE:` and its kin; None if nothing there can be one."""
+    """Return the path after a directive such as `FILE:`; None if there is none."""
     text = rest.strip().rstrip("*_").strip()
     quoted = _QUOTED.match(text)
     if quoted:
@@ -95,7 +95,7 @@ def path_in_directive(rest: str) -> PurePosixPath | None:
 
 
 def path_in_info(info: str) -> PurePosixPath | None:
-    """Return the path in what stands after the opening of a fence."""
+    """Return the path in the info string of a fence."""
     keyed = _KEYED.search(info)
     if keyed:
         return usable(keyed[1])
@@ -108,7 +108,7 @@ def path_in_info(info: str) -> PurePosixPath | None:
 
 
 def path_above(line: str) -> PurePosixPath | None:
-    """Return the path that the line above a block is about; None if it is about something else."""
+    """Return the path in the line above a block; None if the line is about something else."""
     text = line.strip()
     if len(text) > _LONGEST_LINE_CHARS:
         return None
@@ -127,7 +127,7 @@ def path_above(line: str) -> PurePosixPath | None:
 
 
 def path_in_comment(line: str) -> PurePosixPath | None:
-    """Return the path that the first line of a block names in a comment and nothing else."""
+    """Return the path in a block's first line, if that line is a comment with only a path."""
     comment = _COMMENT.match(line) if len(line) <= _LONGEST_LINE_CHARS else None
     if comment is None or not (comment["label"] or looks_like_path(comment["path"])):
         return None
@@ -135,18 +135,18 @@ def path_in_comment(line: str) -> PurePosixPath | None:
 
 
 def usable(text: str) -> PurePosixPath | None:
-    """Return a path as it is meant; None if no file can have it."""
+    """Return a normalized path; None if no file can have it."""
     path = tidy_path(text)
     return None if why_unusable(path) else path
 
 
 def language_of(info: str) -> str:
-    """Return the family of the language that a fence names; empty if it names none we know."""
+    """Return the language family that a fence names; empty if it is not known."""
     word = re.split(r"[\s:{,]", info.strip().strip("{.").lower())[0]
     return _FAMILY.get(word, "")
 
 
 def fits_language(info: str, path: PurePosixPath) -> bool:
-    """Say whether a block in this language can be this file; what is not known fits."""
+    """Whether a block in this language can be this file; unknown languages match."""
     language, suffix = language_of(info), _FAMILY.get(path.suffix.lstrip(".").lower(), "")
     return not language or not suffix or language == suffix or {language, suffix} == {"js", "ts"}

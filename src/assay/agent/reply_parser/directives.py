@@ -1,4 +1,4 @@
-"""Lines of a reply that ask for something by name: `FILE:`, `RUN:`, `READ:` and their kin."""
+"""Directives in a reply: lines such as `FILE:`, `RUN:` and `READ:`."""
 
 import re
 from collections.abc import Mapping
@@ -36,14 +36,14 @@ _QUOTED_IN = re.compile(r"^(?P<mark>[`'\"])(?P<pattern>.+)(?P=mark)\s+in\s+(?P<p
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Directive:
-    """One such line."""
+    """One directive line."""
 
     verb: Verb
     rest: str
 
 
 def read_directive(line: str) -> Directive | None:
-    """Return what this line asks for; None if it is no such line."""
+    """Return the directive of a line; None if it has none."""
     if _DONE.match(line):
         return Directive(verb="DONE", rest="")
     match = _LINE.match(line)
@@ -54,7 +54,7 @@ def read_directive(line: str) -> Directive | None:
 
 
 def tool_arguments(verb: str, rest: str) -> tuple[Mapping[str, Any], ...]:
-    """Return the arguments of the calls that a line asks for: one, or one for each file to read."""
+    """Return the arguments of the requested calls: one call, or one for each file to read."""
     if verb not in {"RUN", "PYTHON"}:
         rest = rest[:_LONGEST_REQUEST_CHARS]
     match verb:
@@ -101,7 +101,7 @@ def _search_arguments(rest: str) -> dict[str, Any]:
 
 
 def _trimmed(rest: str) -> str:
-    """Take off the bold or code marks that were opened before the verb."""
+    """Remove the bold or code marks that open before the verb."""
     for mark in ("**", "__", "`"):
         if rest.count(mark) % 2 and rest.endswith(mark):
             rest = rest.removesuffix(mark).rstrip()

@@ -1,4 +1,4 @@
-"""Fenced blocks in a reply: where they open, and which of several closing fences is meant."""
+"""Fenced blocks in a reply: their start, and the matching end among several candidates."""
 
 import re
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ _SHORTEST_MARKS = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:
-    """The line that opens a fenced block."""
+    """The opening line of a fenced block."""
 
     indent: str
     marks: str
@@ -35,7 +35,7 @@ class Fence:
     body: tuple[str, ...]
     closed: bool
     after: int
-    """Number of the line that follows it."""
+    """The number of the line after it."""
 
     @property
     def text(self) -> str:
@@ -43,7 +43,7 @@ class Fence:
 
 
 def read_opening(line: str) -> Opening | None:
-    """Return what opens here; None if this is no opening fence."""
+    """Return the opening fence in a line; None if there is none."""
     match = _OPEN.match(line)
     if match is None or (match["marks"][0] == "`" and "`" in match["info"]):
         return None
@@ -51,7 +51,7 @@ def read_opening(line: str) -> Opening | None:
 
 
 def read_fence(lines: Sequence[str], at: int, *, path: PurePosixPath | None) -> Fence:
-    """Read the block that opens at this line and is meant for this file, if for any."""
+    """Read the block that opens at this line; `path` is its file, if known."""
     opening = read_opening(lines[at])
     if opening is None:
         raise ValueError("no fence opens here")
@@ -77,10 +77,10 @@ def _is_markdown(opening: Opening, path: PurePosixPath | None) -> bool:
 def _find_closers(
     lines: Sequence[str], at: int, opening: Opening, many: int
 ) -> tuple[list[int], int]:
-    """Return the first lines that could close it, and where the search for them ended.
+    """Return the candidate closing lines, and the line at which the search ended.
 
-    One inside a hunk closes nothing, unless that hunk has no end either. Where the next file
-    begins, this one is over; but a long fence was made to have such lines in it.
+    A fence inside a hunk counts only if there is no other. The start of the next file ends the
+    block, unless the block has a longer fence, which exists to contain such lines.
     """
     closers: list[int] = []
     inside_hunks: list[int] = []
@@ -115,7 +115,7 @@ def _without_closer(lines: Sequence[str], at: int, opening: Opening, limit: int)
     closed = limit < len(lines)
     filled = [i for i, line in enumerate(body) if line.strip()]
     if filled and _DONE.match(body[filled[-1]]) and not closed:
-        # It went on to say that it is finished: only the fence was forgotten.
+        # The text after it says that the model is finished, so only the closing fence is missing.
         return Fence(
             info=opening.info,
             body=body[: filled[-1]],
@@ -131,7 +131,7 @@ def _close_code(
     fence: tuple[Opening, list[int]],
     path: PurePosixPath | None,
 ) -> int:
-    """Return the first end after which the file parses; a docstring may have fences in it."""
+    """Return the first closing line with which the file parses; docstrings may contain fences."""
     opening, closers = fence
     if path is not None and len(closers) > 1:
         for closer in closers:
@@ -142,7 +142,7 @@ def _close_code(
 
 
 def _close_markdown(lines: Sequence[str], at: int, opening: Opening, closers: Sequence[int]) -> int:
-    """Return the end of a Markdown file, which has fenced blocks of its own."""
+    """Return the end of a Markdown file, which may contain fenced blocks."""
     depth = 0
     bare: list[int] = []
     ends = frozenset(closers)
@@ -156,7 +156,7 @@ def _close_markdown(lines: Sequence[str], at: int, opening: Opening, closers: Se
             depth += inner is not None and inner.marks[0] == opening.marks[0]
     if not bare:
         return closers[-1]
-    # An odd number: blocks without a language inside, each with two, and the end.
+    # An odd number: pairs around inner blocks without a language, plus the end.
     return bare[-1] if len(bare) % 2 else bare[0]
 
 

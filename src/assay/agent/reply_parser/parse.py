@@ -1,7 +1,7 @@
-"""What a reply asks for: edits, tools, or a check of the finished work.
+"""Parse a reply into edits, tool calls, or the statement that the work is finished.
 
-Models with native tool calls ask by `understand_calls`, all others by the plain-text forms of
-`describe_protocol`, which `understand_text` reads as leniently as it can.
+Models with native tool calls use `understand_calls`. All others use the plain-text forms of
+`describe_protocol`, which `understand_text` parses leniently.
 """
 
 import json
@@ -46,14 +46,14 @@ def understand_text(
     tools: frozenset[str],
     ended: bool = False,
 ) -> ParsedReply:
-    """Read a reply in plain text.
+    """Parse a plain-text reply.
 
     Args:
-        text: The reply, with its prefill.
-        sole_target: The only file that is wanted, if so: a block without a path is it.
-        tools: Names of the tools that may be asked for.
-        ended: The model stopped by itself, maybe at the closing fence as its stop word. A fence
-            that is left open is not a sign of a reply that was cut off, then.
+        text: The reply, including its prefill.
+        sole_target: The only requested file; a block without a path is this file.
+        tools: Names of the available tools.
+        ended: Whether the model stopped by itself, maybe at the closing fence as its stop word. An
+            open fence then does not mean that the reply was cut off.
     """
     words = _without_thoughts(text[:_MOST_CHARS].replace("\r\n", "\n").removeprefix("\ufeff"))
     calls = _calls_in_json(words, tools)
@@ -80,7 +80,7 @@ def _without_thoughts(text: str) -> str:
 
 
 def _calls_in_json(text: str, tools: frozenset[str]) -> tuple[ToolCall, ...]:
-    """Return the calls that some models write into their text, tagged or as all there is of it."""
+    """Return the calls that a model wrote as text, in tags or as the complete reply."""
     tagged: list[str] = _TAGGED_CALL.findall(text)
     if tagged:
         return tuple(_call_from_json(each, f"text-{at}") for at, each in enumerate(tagged, start=1))
@@ -105,7 +105,7 @@ def _call_from_json(written: str, call: str) -> ToolCall:
 
 
 def _use_bare_blocks(reading: Reading) -> None:
-    """Find out what blocks without a path are for, if nothing else in the reply was asked for."""
+    """Find the purpose of blocks without a path, if the reply has no other edit."""
     edits = any(not isinstance(ask, ToolCall | Finish) for ask in reading.asks)
     if not reading.bare or edits:
         return
@@ -131,7 +131,7 @@ def _is_one_command(fences: Sequence[Fence]) -> bool:
 
 
 def understand_calls(calls: tuple[ToolCall, ...], *, tools: frozenset[str]) -> ParsedReply:
-    """Read native tool calls. What is wrong with one does not spoil the others."""
+    """Parse native tool calls. An invalid call does not affect the others."""
     asks: list[tuple[Action, str]] = []
     problems: list[tuple[str, str]] = []
     for call in calls:
@@ -149,7 +149,7 @@ def understand_calls(calls: tuple[ToolCall, ...], *, tools: frozenset[str]) -> P
 
 
 def _understand_call(call: ToolCall, tools: frozenset[str]) -> Action | str:
-    """Return what is asked for, or what is wrong with it."""
+    """Return the requested action, or a description of the error."""
     specs = {spec.name: spec for spec in edit_specs()}
     if call.name not in specs and call.name not in tools:
         return f"there is no tool {call.name!r}; there are {', '.join([*specs, *sorted(tools)])}"
@@ -181,7 +181,7 @@ def _build_edit(name: str, arguments: Mapping[str, Any]) -> Action | str:
 
 
 def edit_specs() -> tuple[ToolSpec, ...]:
-    """Return the edits as tools, for models that make native calls."""
+    """Return the edits as tool specs, for models with native tool calls."""
     return (
         _spec(
             "write_file",
@@ -242,7 +242,7 @@ _DONE_FORM = "When the work is finished:\nDONE"
 
 
 def describe_protocol(tools: tuple[ToolSpec, ...]) -> str:
-    """Return how to ask for things, for the prompt of a model without native calls."""
+    """Return the prompt section that explains the protocol to models without native tool calls."""
     offered = {spec.name for spec in tools}
     forms = [_TOOL_FORMS[name] for name in TOOL_OF.values() if name in offered]
     head = "Ask for things in exactly these forms. Never leave code out with `...`."

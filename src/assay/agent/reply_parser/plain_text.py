@@ -1,4 +1,4 @@
-"""The plain-text protocol as models really write it: one pass over the lines of a reply."""
+"""Parse the plain-text protocol leniently, in one pass over the lines of a reply."""
 
 import dataclasses
 import re
@@ -40,17 +40,17 @@ _WRAPPED_TEXT = frozenset({"", "text", "plaintext", "txt", "protocol"})
 
 @dataclass(slots=True)
 class _Waiting:
-    """A directive whose block has not come yet."""
+    """A directive that waits for its block."""
 
     verb: str
     path: PurePosixPath | None
     since: list[str] = field(default_factory=list[str])
-    """Lines that came after it."""
+    """The lines after it."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Reading:
-    """Reads a reply. What it found is in its fields afterwards."""
+    """Parser of one reply. Its fields hold the results."""
 
     lines: list[str]
     tools: frozenset[str]
@@ -60,16 +60,16 @@ class Reading:
     problems: list[str] = field(default_factory=list[str])
     prose: list[str] = field(default_factory=list[str])
     bare: list[Fence] = field(default_factory=list[Fence])
-    """Blocks of which nothing says what they are for."""
+    """Blocks without a known purpose."""
     _waiting: _Waiting | None = None
     _editing: PurePosixPath | None = None
-    """What the last `EDIT:` was for: more blocks of hunks may follow."""
+    """The file of the last `EDIT:`; more blocks of hunks may follow."""
     _at: int = 0
     _fences: int = 0
     _depth: int = 0
 
     def read(self) -> None:
-        """Read every line."""
+        """Read all lines."""
         while self._at < len(self.lines):
             line = self.lines[self._at]
             directive = read_directive(line)
@@ -85,7 +85,7 @@ class Reading:
         self._give_up_waiting()
 
     def _without_fence(self, directive: Directive) -> Directive:
-        """Go on to the next line, which is the fence that was opened on this one, if one was."""
+        """Move to the next line if the fence was opened on this one."""
         opened = _FENCE_ON_SAME_LINE.match(directive.rest)
         if opened is None:
             self._at += 1
@@ -217,7 +217,7 @@ class Reading:
         self.bare += inner.bare
 
     def _take_hunks(self, fence: Fence, path: PurePosixPath | None) -> bool:
-        """Take a block that changes lines; says whether it is one."""
+        """Read a block of hunks; returns whether it is one."""
         cut_off = self._is_cut_off(fence)
         if any(opens_hunk(line) for line in fence.body):
             inside = path_above(next((line for line in fence.body if line.strip()), ""))
@@ -229,7 +229,7 @@ class Reading:
         return False
 
     def _read_open_hunks(self) -> None:
-        """Read hunks that stand in no fence."""
+        """Read hunks outside of a fence."""
         start = self._at
         end = start
         while end < len(self.lines):
@@ -269,7 +269,7 @@ class Reading:
         return not fence.closed and not self.ended
 
     def _give_up_waiting(self) -> None:
-        """Make the best of a directive that no block came after."""
+        """Resolve a directive that has no block."""
         waiting, self._waiting = self._waiting, None
         if waiting is None:
             return
@@ -293,7 +293,7 @@ class Reading:
 
 
 def _may_have_block(waiting: _Waiting) -> bool:
-    """Say whether the next block can belong to this directive: a command must stand close."""
+    """Whether the next block can belong to this directive; a command must be close to it."""
     if waiting.verb in {"RUN", "PYTHON"}:
         return not any(line.strip() for line in waiting.since)
     return True

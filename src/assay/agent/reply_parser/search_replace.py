@@ -1,4 +1,4 @@
-"""Hunks of SEARCH and REPLACE lines, and unified diffs, as pairs of texts."""
+"""Parse SEARCH/REPLACE hunks and unified diffs into pairs of texts."""
 
 import re
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ _DIFF_FILE = re.compile(r"^\+\+\+\s+(?:b/)?(?P<path>\S+)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hunk:
-    """One replacement. `path` only if the hunk itself names its file."""
+    """One replacement. `path` is set only if the hunk names its file."""
 
     search: str
     replace: str
@@ -29,24 +29,24 @@ class Hunk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hunks:
-    """What was read of a block."""
+    """The hunks of a block."""
 
     hunks: tuple[Hunk, ...] = ()
     problems: tuple[str, ...] = ()
 
 
 def opens_hunk(line: str) -> bool:
-    """Say whether a hunk begins here."""
+    """Whether a hunk starts at this line."""
     return bool(_OPEN.match(line))
 
 
 def closes_hunk(line: str) -> bool:
-    """Say whether a hunk ends here."""
+    """Whether a hunk ends at this line."""
     return bool(_CLOSE.match(line))
 
 
 def is_diff(lines: Sequence[str]) -> bool:
-    """Say whether these lines are a unified diff."""
+    """Whether these lines are a unified diff."""
     headed = any(line.startswith("--- ") for line in lines) and any(
         line.startswith("+++ ") for line in lines
     )
@@ -56,7 +56,7 @@ def is_diff(lines: Sequence[str]) -> bool:
 
 
 def read_hunks(lines: Sequence[str], *, complete: bool = True) -> Hunks:
-    """Read all hunks of a block; `complete` is false for one whose end is missing."""
+    """Read all hunks of a block; `complete` is false for a block without an end."""
     hunks: list[Hunk] = []
     problems: list[str] = []
     at = 0
@@ -91,13 +91,13 @@ def _split(body: Sequence[str]) -> Hunk | None:
     dividers = [at for at, line in enumerate(body) if _DIVIDE.match(line)]
     if len(dividers) % 2 == 0:
         return None
-    # Text with such lines of its own, underlined headings say, has as many before as after.
+    # Content may contain such lines, such as underlined headings: equally many on both sides.
     middle = dividers[len(dividers) // 2]
     return Hunk(search=_text(body[:middle]), replace=_text(body[middle + 1 :]))
 
 
 def read_diff(lines: Sequence[str]) -> Hunks:
-    """Read a unified diff as replacements; its line numbers are not believed."""
+    """Read a unified diff as replacements; its line numbers are ignored."""
     hunks: list[Hunk] = []
     path: PurePosixPath | None = None
     old: list[str] = []
@@ -111,7 +111,7 @@ def read_diff(lines: Sequence[str]) -> Hunks:
 
     inside = False
     for before, line, following in zip(["", *lines], lines, [*lines[1:], ""], strict=False):
-        # A deleted line that began with `--` looks like a header, but no `+++` follows it.
+        # A deleted line that starts with `--` looks like a header, but no `+++` follows it.
         named = _DIFF_FILE.match(line) if before.startswith("--- ") else None
         heads = line.startswith("--- ") and following.startswith("+++ ")
         if named or heads or line.startswith(("@@", "diff ", "index ")):

@@ -1,4 +1,4 @@
-"""The one file that is wanted, found in a reply that does not say which block is the file."""
+"""Find the one requested file in a reply that does not name it."""
 
 import ast
 import re
@@ -14,7 +14,7 @@ _MOST_TRIES = 30
 
 
 def choose_block(fences: Sequence[Fence], target: PurePosixPath) -> Fence | None:
-    """Return the block that is most probably the whole file; None if none can be it."""
+    """Return the block that is most likely the complete file; None if none can be it."""
     fitting = [
         fence for fence in fences if fits_language(fence.info, target) and fence.text.strip()
     ]
@@ -22,7 +22,7 @@ def choose_block(fences: Sequence[Fence], target: PurePosixPath) -> Fence | None
 
 
 def text_without_fences(text: str, target: PurePosixPath) -> str | None:
-    """Return the file that a reply without any fence consists of; None if it is no such file."""
+    """Return the file in a reply without fences; None if the reply is not that file."""
     if not is_readable(target):
         return None
     if _is_file(text, target):
@@ -39,7 +39,7 @@ def _worth(fence: Fence, target: PurePosixPath) -> tuple[bool, bool, int, int]:
 
 
 def _uses(tree: ast.Module, module: str) -> bool:
-    """Say whether a block imports the file that is wanted: an example or a test, then."""
+    """Whether a block imports the requested file: it is then an example or a test."""
     for node in ast.walk(tree):
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         if isinstance(node, ast.ImportFrom) and not node.level:
@@ -50,7 +50,7 @@ def _uses(tree: ast.Module, module: str) -> bool:
 
 
 def _definitions(tree: ast.Module) -> int:
-    """Count what a block defines, its tests apart."""
+    """Count the definitions in a block, without its tests."""
     named = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
     return sum(
         not node.name.lower().startswith("test")
@@ -65,13 +65,13 @@ def _is_file(text: str, target: PurePosixPath) -> bool:
         return False
     if target.suffix in {".py", ".pyi"}:
         tree = parse_python(text)
-        # One word of prose is an expression, too.
+        # A single word of text also parses, as an expression.
         return tree is not None and any(not isinstance(node, ast.Expr) for node in tree.body)
     return text.strip()[:1] in {"{", "["} if target.suffix == ".json" else "=" in text
 
 
 def _code_among_prose(lines: list[str], target: PurePosixPath) -> str | None:
-    """Return the code of a reply that has sentences before and after it."""
+    """Return the code of a reply with text before and after it."""
     first = next((at for at, line in enumerate(lines) if _CODE_BEGINS.match(line)), None)
     if first is None:
         return None

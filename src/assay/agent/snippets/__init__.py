@@ -1,1 +1,1 @@
-"""Functions of accepted files that can serve other goals: found, cut out, tested."""
+"""Snippets: reusable functions from accepted files, extracted and tested."""

@@ -1,7 +1,7 @@
-"""Cuts out of a Python module the definitions of some names, with all that they need. Pure.
+"""Extract definitions from a Python module, with all definitions that they need. Pure.
 
-Names are followed, not values: what a module does besides defining things is left out. Whoever uses
-a slice runs its test, which fails where that mattered.
+Only names are followed: other statements of the module are left out. The snippet's test fails if
+they mattered.
 """
 
 import ast
@@ -15,14 +15,14 @@ _IMPORTS = ast.Import | ast.ImportFrom
 
 @dataclass(frozen=True)
 class Module:
-    """The source of a module, and which of its statements binds what."""
+    """The source of a module, and the names that each statement binds."""
 
     source: str
     tree: ast.Module
 
     @cached_property
     def binders(self) -> Mapping[str, tuple[ast.stmt, ...]]:
-        """The statements at the top of the module that bind each name."""
+        """The top-level statements that bind each name."""
         found: dict[str, tuple[ast.stmt, ...]] = {}
         for statement in self.tree.body:
             for name in _bound_by(statement):
@@ -31,7 +31,7 @@ class Module:
 
     @cached_property
     def tests(self) -> tuple[str, ...]:
-        """The names of test functions and classes at the top of the module."""
+        """The names of top-level test functions and classes."""
         return tuple(
             node.name
             for node in self.tree.body
@@ -39,7 +39,7 @@ class Module:
         )
 
     def reach(self, names: Iterable[str]) -> frozenset[str]:
-        """Return these names of the module, and all that they need of it, however indirectly."""
+        """Return these names of the module, with all that they need directly or indirectly."""
         reached: set[str] = set()
         waiting = [name for name in names if name in self.binders]
         while waiting:
@@ -53,7 +53,7 @@ class Module:
         return frozenset(reached)
 
     def taken_from(self, name: str, is_wanted: Callable[[str], bool]) -> frozenset[str]:
-        """Return what one definition takes, however indirectly, from modules of wanted names."""
+        """Return the names that a definition takes, however indirectly, from wanted modules."""
         reached = self.reach((name,))
         found: set[str] = set()
         for node in self.tree.body:
@@ -76,7 +76,7 @@ class Module:
         }
 
     def cut(self, names: Iterable[str]) -> str:
-        """Return a module that has these names and what they need, in the order of the original."""
+        """Return a module with these names and their dependencies, in the original order."""
         needed = self.reach(names)
         imports: list[str] = []
         rest: list[str] = []
@@ -98,7 +98,7 @@ class Module:
 
 
 def read_module(source: str) -> Module | None:
-    """Read a module; None if it is no Python, or takes over all names of another one."""
+    """Parse a module; None if it is not Python or has a star import."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError):
@@ -109,7 +109,7 @@ def read_module(source: str) -> Module | None:
 
 
 def imports_of(source: str) -> frozenset[str]:
-    """Return the dotted names of all that a module imports, anywhere; `.` for one next to it."""
+    """Return the dotted names of all imports of a module; `.` for a relative import."""
     found: set[str] = set()
     for node in _imports_in(ast.parse(source)):
         if isinstance(node, ast.Import):
@@ -120,7 +120,7 @@ def imports_of(source: str) -> frozenset[str]:
 
 
 def definition_of(source: str, name: str) -> str:
-    """Return one definition without comments and layout; empty if there is none of this name."""
+    """Return one definition without comments and layout; empty if there is none."""
     module = read_module(source)
     for statement in module.binders.get(name, ()) if module else ():
         if isinstance(statement, _DEFINITIONS):
@@ -139,7 +139,7 @@ def _bound_by(statement: ast.stmt) -> Iterator[str]:
         for alias in statement.names:
             yield _local_name(alias)
     elif not isinstance(statement, ast.Expr):
-        # Also what is bound below: `try: import x`, `for`, `with`.
+        # This includes names that nested statements bind: `try: import x`, `for`, `with`.
         for node in ast.walk(statement):
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
                 yield node.id
@@ -152,14 +152,14 @@ def _local_name(alias: ast.alias) -> str:
 
 
 def _names_in(statement: ast.stmt) -> set[str]:
-    # More than the interpreter would look up: a local of the same name counts too.
+    # This is a superset: a local variable of the same name counts too.
     return {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)} | {
         argument.arg for node in ast.walk(statement) for argument in _arguments(node)
     }
 
 
 def _arguments(node: ast.AST) -> Sequence[ast.arg]:
-    # A test asks for a fixture by naming a parameter after it.
+    # A test requests a fixture by a parameter's name.
     if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
         return ()
     return (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)

@@ -1,4 +1,4 @@
-"""Finds in accepted files what could serve another goal: helpers that stand alone. Pure."""
+"""Find reusable functions in accepted files: those that need no other file. Pure."""
 
 import sys
 from collections.abc import Iterator
@@ -12,10 +12,10 @@ from assay.contracts.lessons import Snippet
 from assay.contracts.workspace import Tree, changes_between
 
 _ANYWHERE: Final = sys.stdlib_module_names | {"matplotlib", "numpy", "pandas", "scipy", "sklearn"}
-"""What a sandbox has by itself."""
+"""Packages that every sandbox has."""
 _FOR_TESTS: Final = frozenset({"pytest"})
 _MAX_CHARS: Final = 4_000
-"""Of code: more is a program, not a helper."""
+"""The maximum for the code: more is a program, not a snippet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +25,10 @@ class _File:
 
 
 def skills_in(before: Tree, after: Tree, tests: tuple[PurePosixPath, ...]) -> Iterator[Snippet]:
-    """Yield what changed Python files have that stands alone, each with the tests that are its own.
+    """Yield the snippets of changed Python files, each with its own tests.
 
-    Names that are tested together stay together. What needs another file of the project, a library
-    that a sandbox does not have by itself, or a test that does, is none.
+    Names that are tested together stay together. Code is excluded if it or its test needs another
+    project file, or a library that sandboxes do not have.
     """
     changed = [one.path for one in changes_between(before, after) if one.kind != "deleted"]
     for file in _python_files((path for path in changed if path not in tests), after):
@@ -71,7 +71,7 @@ def _skills_of(file: _File, test: _File, tree: Tree) -> Iterator[Snippet]:
 
 
 def _joined(sets: list[frozenset[str]]) -> list[frozenset[str]]:
-    """Join sets that have something in common until none have."""
+    """Merge sets that overlap until all are disjoint."""
     groups: list[frozenset[str]] = []
     for one in filter(None, sets):
         touching = [group for group in groups if group & one]

@@ -1,7 +1,7 @@
-"""Helpers that outlive a run: taken from what was accepted, tested alone, and tested again.
+"""Tests snippets: before they are stored, and again before a later run uses them.
 
-One is kept only if its test passes with it and fails without it, judged like any proposal; it is
-offered to a later goal only after the same has been seen again, there and then.
+A snippet is stored only if its test passes with it and fails without it. A later goal gets it only
+after the same test in that run.
 """
 
 import difflib
@@ -28,16 +28,16 @@ from assay.contracts.workspace import Tree, TreeFile, changes_between
 from assay.verify.spec import VerificationSpec
 
 _MOST_KEPT: Final = 2
-"""Looked at in one run: each is judged in sandboxes of its own, while a person waits."""
+"""Snippets per run: the user waits while fresh sandboxes verify each one."""
 _TEST_S: Final = 60.0
 _MOST_S: Final = 90.0
-"""For all tests of helpers at one moment; a quarter of the time that is left, if that is less."""
+"""For all snippet tests of one step; a quarter of the remaining time, if that is less."""
 _ALIKE: Final = 0.8
 _SKILLS: Final = TypeAdapter(tuple[Snippet, ...])
 
 
 async def proven_skills(sitting: StepContext, plan: Plan) -> tuple[Snippet, ...]:
-    """Recall helpers of earlier runs that may serve the goal, and return those that still hold."""
+    """Recall snippets that may serve the goal, and return those whose tests pass again."""
     parts = sitting.parts
     tree = await parts.journal.load_tree(plan.pristine)
     wanted = [name for path in plan.targets for name in names_wanted(plan.protected, path, tree)]
@@ -61,7 +61,7 @@ async def proven_skills(sitting: StepContext, plan: Plan) -> tuple[Snippet, ...]
 
 
 async def keep_skills(sitting: StepContext, accepted: Attempt) -> None:
-    """Take helpers out of accepted files, and keep those that stand alone."""
+    """Extract snippets from accepted files, and store those whose tests hold."""
     parts, verdict = sitting.parts, accepted.verdict
     if verdict is None or verdict.grade is None or verdict.findings:
         return
@@ -70,7 +70,7 @@ async def keep_skills(sitting: StepContext, accepted: Attempt) -> None:
     tree = await parts.journal.load_tree(verdict.tree or accepted.tree)
     found = skills_in(parts.pristine, tree, sitting.state.plan.protected)
     about = {"purpose": parts.goal.statement, "run": parts.run, "grade": verdict.grade.value}
-    # The files are accepted by now: neither want of time nor of a sandbox may undo that.
+    # The files are accepted by now, so a timeout or a missing sandbox must not undo that.
     with _limited(sitting), suppress(SandboxUnavailableError):
         for skill in islice(found, _MOST_KEPT):
             whole = replace(skill, **about)
@@ -79,9 +79,9 @@ async def keep_skills(sitting: StepContext, accepted: Attempt) -> None:
 
 
 async def judge_skills(sitting: StepContext, state: RunState, accepted: Attempt | None) -> None:
-    """Say of helpers that were offered whether they are in what was accepted, or only in the rest.
+    """Record for offered snippets whether the accepted attempt uses them, or only others do.
 
-    One that no attempt made use of is not judged.
+    A snippet that no attempt uses gets no record.
     """
     parts = sitting.parts
     for skill in state.plan.skills:
@@ -95,13 +95,13 @@ async def judge_skills(sitting: StepContext, state: RunState, accepted: Attempt 
 
 
 def _limited(sitting: StepContext) -> anyio.CancelScope:
-    """Stop early enough that the run has time left for what it is about."""
+    """Return a scope that leaves most of the remaining time to the run."""
     left_s = max(0.0, sitting.parts.goal.effort.wall_s - sitting.wall_s)
     return anyio.move_on_after(min(_MOST_S, left_s / 4))
 
 
 def _is_there(skill: Snippet, tree: Tree) -> bool:
-    """Whether the workspace has it already: the model sees what is there."""
+    """Whether the workspace already has the snippet, where the model sees it."""
     texts = [tree.text(path) or "" for path in tree.files if path.suffix == ".py"]
     return any(
         definition and definition in {definition_of(text, name) for text in texts if name in text}
@@ -116,7 +116,7 @@ def _is_screened_out(sitting: StepContext, skill: Snippet) -> bool:
 
 
 async def _holds(sitting: StepContext, skill: Snippet) -> bool:
-    """Run the test of a helper without it and with it, in fresh sandboxes with nothing else."""
+    """Run the test of a snippet without it and with it, in otherwise empty sandboxes."""
     test = Tree(files={skill.test_path: TreeFile(skill.test.encode())})
     whole = test.with_files({skill.path: TreeFile(skill.source.encode())})
     case = VerificationSpec(
@@ -134,7 +134,7 @@ async def _holds(sitting: StepContext, skill: Snippet) -> bool:
 
 
 async def _uses(sitting: StepContext, attempt: Attempt, skill: Snippet) -> bool:
-    """Whether an attempt has the code of a helper, as it is or little changed."""
+    """Whether an attempt contains the code of a snippet, unchanged or slightly changed."""
     tree = await sitting.parts.journal.load_tree(attempt.tree)
     changed = changes_between(sitting.parts.pristine, tree)
     texts = [tree.text(one.path) or "" for one in changed if one.path.suffix == ".py"]

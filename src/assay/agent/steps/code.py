@@ -1,4 +1,4 @@
-"""The second step: the model proposes, once or several times side by side."""
+"""The second step: the model makes one attempt, or several concurrently."""
 
 from dataclasses import replace
 
@@ -26,7 +26,7 @@ _REPAIR = "Find the cause, and correct it. The tests are right."
 
 
 async def propose(sitting: StepContext) -> RunState:
-    """Make one attempt, or as many as are wanted at once."""
+    """Make one attempt, or the requested number of concurrent attempts."""
     state = sitting.state
     step = state.step
     assert step is not None  # noqa: S101 - for the type checker: planning and reflecting set it
@@ -51,7 +51,7 @@ async def propose(sitting: StepContext) -> RunState:
 
 
 def _highest(state: RunState) -> int:
-    """Return the highest number so far: what was kept under a number is not for another attempt."""
+    """Return the highest number so far: attempts must not share a number's stored values."""
     return max((state.numbered, *(attempt.number for attempt in state.attempts)))
 
 
@@ -67,7 +67,7 @@ async def _attempt(sitting: StepContext, number: int, step: NextAction) -> Attem
         attempt = await _made(sitting, number, step, base)
     except ModelRefusedError as error:
         if not sitting.state.usage.calls and not sitting.spent.calls:
-            # It never answered at all: nothing about the work, and a person has to look.
+            # The model rejected the first request, so the user has to fix its setup.
             raise
         digest = await sitting.parts.journal.store_tree(base)
         attempt = Attempt(number=number, move=step.move, tree=digest, complaint=str(error))
@@ -95,7 +95,7 @@ async def _made(sitting: StepContext, number: int, step: NextAction, base: Tree)
 
 
 async def _base(sitting: StepContext, step: NextAction) -> Tree:
-    """Return the files to start from: the untouched ones, or those of an earlier attempt."""
+    """Return the files to start from: the original files, or those of an earlier attempt."""
     independent = step.move in {"sample", "hinted"}
     earlier = None if independent else sitting.state.attempt(step.base)
     digest = earlier.tree if earlier else sitting.state.plan.pristine
@@ -103,7 +103,7 @@ async def _base(sitting: StepContext, step: NextAction) -> Tree:
 
 
 async def feedback_on(sitting: StepContext, step: NextAction, number: int) -> str:
-    """Say what the check had to say of the attempt that is worked on."""
+    """Return the feedback for the attempt to improve."""
     state = sitting.state
     earlier = state.attempt(step.base)
     if earlier is None or step.move == "sample":
@@ -127,7 +127,7 @@ async def feedback_on(sitting: StepContext, step: NextAction, number: int) -> st
 
 
 def hint_of(best: Attempt, tree: Tree) -> str:
-    """Show the tests that even the best attempt fails, without showing how it fails them."""
+    """Show the tests that the best attempt fails, without its failures."""
     failing = [test for report in best.reports for test in report.tests if not test.passed]
     sources = dict.fromkeys(source_of(test.id, tree) for test in failing)
     shown = [source for source in sources if source][:_HARD_TESTS]

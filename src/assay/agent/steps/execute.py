@@ -1,4 +1,4 @@
-"""The fourth step: the checks are run on each proposal, for quick feedback; this proves nothing."""
+"""The fourth step: run the checks on each attempt, for quick feedback but no verdict."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -19,7 +19,7 @@ from assay.verify.verifier import judged_tree
 
 
 async def execute(sitting: StepContext) -> RunState:
-    """Run the checks on every proposal of the round, side by side."""
+    """Run the checks on all attempts of the round concurrently."""
     state = sitting.state
     done: dict[int, Attempt] = {}
 
@@ -46,14 +46,14 @@ async def execute(sitting: StepContext) -> RunState:
 async def _run(sitting: StepContext, attempt: Attempt) -> Attempt:
     earlier = sitting.state.attempt(attempt.repeats) if attempt.repeats else None
     if earlier is not None and earlier.reports:
-        # The same files were run before; they would only say the same again.
+        # Identical files ran before, so their results are reused.
         return replace(
             attempt, reports=earlier.reports, found=earlier.found, signatures=earlier.signatures
         )
     parts, plan = sitting.parts, sitting.state.plan
     pristine = await parts.journal.load_tree(plan.pristine)
     case = case_of(sitting, plan, pristine)
-    # What may not be changed is as it was, so that feedback is about what counts.
+    # Protected files are restored first, so that the feedback is about what counts.
     tree, findings = judged_tree(case, await parts.journal.load_tree(attempt.tree))
     findings += read_proposal(pristine, tree, plan.protected)
 
@@ -83,7 +83,7 @@ def _extended(lattice: TestMatrix, attempts: list[Attempt]) -> TestMatrix:
 
 
 def _best_first(attempts: list[Attempt]) -> tuple[Attempt, ...]:
-    """Order the round so that the most promising is verified first."""
+    """Order the round so that the most promising attempt is verified first."""
     ordered: list[Attempt] = []
     for attempt in attempts:
         place = sum(not better(attempt, other) for other in ordered)

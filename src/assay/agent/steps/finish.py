@@ -1,4 +1,4 @@
-"""How a run ends: what is handed over, and why it is enough or not."""
+"""Build the outcome of a run."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,7 +19,7 @@ _NO_CHECK = (
 async def end(
     sitting: StepContext, state: RunState, accepted: Attempt | None, *, stopped: str = ""
 ) -> RunState:
-    """Build the outcome: what is handed over, or the best there was and why it is not enough."""
+    """Build the outcome: the accepted files, or the best attempt and why it is not enough."""
     chosen = accepted or state.attempt(state.best)
     journal = sitting.parts.journal
     pristine = sitting.parts.pristine
@@ -90,7 +90,7 @@ def _how_far(state: RunState) -> str:
 
 
 def _first_error(tests: Sequence[TestResult]) -> str:
-    """Say why a test could not be carried out: a failed import is the cause of all the rest."""
+    """Return the error of a test that could not run: a failed import causes all others."""
     for test in tests:
         if test.status is TestStatus.ERROR and test.message:
             hint = (

@@ -1,4 +1,4 @@
-"""The first step: what decides, what is probably written, and in which order."""
+"""The first step: the checks, the target files and the order of the work."""
 
 import hashlib
 import re
@@ -48,9 +48,9 @@ _HANGS: Final = (
 
 
 async def make_plan(sitting: StepContext) -> RunState:
-    """Settle what decides; where nothing does, checks are written that fail now.
+    """Determine the checks; if there are none, ask the model for tests that fail now.
 
-    Without any check the run ends here: nothing that the model could propose would be accepted.
+    Without any check the run ends here, because no attempt could be accepted.
     """
     plan = await _decided(sitting)
     if not plan.checks:
@@ -74,7 +74,7 @@ async def make_plan(sitting: StepContext) -> RunState:
 
 
 def case_of(sitting: StepContext, plan: Plan, pristine: Tree) -> VerificationSpec:
-    """Say what is judged by what."""
+    """Return the verification spec of a plan."""
     goal = sitting.parts.goal
     return VerificationSpec(
         pristine=pristine,
@@ -107,7 +107,7 @@ async def _decided(sitting: StepContext) -> Plan:
         return plan
     if found and await _fails_now(sitting, replace(plan, checks=checks_for(found, tree))):
         return replace(plan, checks=checks_for(found, tree))
-    # What passes already guards against damage, and says nothing about the goal.
+    # Existing passing tests protect against damage, but do not test the goal.
     guards = checks_for(found, tree) if found else ()
     return await write_checks(sitting, plan, guards)
 
@@ -118,24 +118,24 @@ def _decides(sitting: StepContext) -> bool:
 
 
 def _named_in(goal: Goal, tree: Tree) -> tuple[PurePosixPath, ...]:
-    """Return the files that check commands name: a check must not be rewritten by the agent."""
+    """Return the files in check commands, which the agent must not change."""
     named: dict[PurePosixPath, None] = {}
     wanted = named_in_words(goal.statement).union(map(PurePosixPath, goal.allowed))
     for check in goal.acceptance.checks:
         words = (PurePosixPath(word.partition("::")[0]) for word in split_command(check))
         named.update(dict.fromkeys(path for path in words if path in tree.files))
         deciding = find_deciders(check, tree, wanted=wanted)
-        # Runners that are known leave it out of a proposal themselves.
+        # Known test runners protect their files themselves.
         known = choose_runner(split_command(check, tree)).name != "command"
         named.update({p: None for p in deciding if not (known and p.name == "package.json")})
     return tuple(named)
 
 
 async def _on_untouched(sitting: StepContext, plan: Plan) -> tuple[CheckReport, ...]:
-    """Run the checks on the untouched files, within the time that this may take.
+    """Run the checks on the original files, within the time limit for this.
 
     Raises:
-        UsageError: If the environment keeps a check from ever passing.
+        UsageError: If the environment prevents a check from ever passing.
     """
     parts = sitting.parts
     effort = parts.goal.effort
@@ -167,9 +167,9 @@ async def _fails_now(sitting: StepContext, plan: Plan) -> bool:
 
 
 async def _with_baseline(sitting: StepContext, plan: Plan) -> Plan:
-    """Add what the checks say of the untouched files: the first attempt then knows the trouble."""
+    """Add the check results of the original files to the plan, for the first attempt."""
     parts = sitting.parts
-    # Checks of the agent's own were run when they were written.
+    # Generated tests ran when they were written.
     own = plan.pristine != parts.pristine.digest
     if plan.judged_by_model or own or not parts.goal.effort.baseline_s:
         return plan
@@ -202,7 +202,7 @@ async def _lessons(sitting: StepContext) -> tuple[str, ...]:
 
 
 async def _steps(sitting: StepContext, plan: Plan) -> tuple[str, ...]:
-    """Ask for a plan; a small model is better off without one of its own."""
+    """Ask for a plan; small models work better without one."""
     parts = sitting.parts
     if parts.small:
         names = ", ".join(str(path) for path in plan.targets) or "the files of the goal"

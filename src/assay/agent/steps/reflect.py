@@ -1,4 +1,4 @@
-"""The last step of a round: keep the best, learn from the rest, choose what comes next or end."""
+"""The last step of a round: keep the best attempt, store lessons, and continue or end."""
 
 from dataclasses import replace
 
@@ -18,7 +18,7 @@ _ACTION_CHARS = 4_000
 
 
 async def reflect(sitting: StepContext) -> RunState:
-    """Close the round; the state that comes back either has a next step or an ending."""
+    """Close the round; the returned state has either a next action or an outcome."""
     state = sitting.state
     for attempt in sorted(state.round, key=lambda attempt: attempt.number):
         await _judge_lessons(sitting, state, attempt)
@@ -54,7 +54,7 @@ async def reflect(sitting: StepContext) -> RunState:
 
 
 async def _partners(sitting: StepContext, state: RunState) -> tuple[int, ...]:
-    """Return the attempts that have functions which the best one lacks."""
+    """Return the attempts with functions that the best one lacks."""
     best = state.attempt(state.best)
     if best is None or not sitting.parts.small:
         return ()
@@ -70,14 +70,14 @@ async def _partners(sitting: StepContext, state: RunState) -> tuple[int, ...]:
 
 
 async def _judge_lessons(sitting: StepContext, state: RunState, attempt: Attempt) -> None:
-    """Say of the lessons that were shown whether the attempt got further with them."""
+    """Record for each lesson in the prompt whether the attempt improved with it."""
     if attempt.lesson_ids and attempt.reports and not attempt.tampered:
         helped = attempt.all_passed or better(attempt, state.attempt(state.best))
         await sitting.parts.memory.judge(attempt.lesson_ids, helped=helped)
 
 
 def _ratcheted(sitting: StepContext, state: RunState, attempt: Attempt) -> RunState:
-    """Add a judged attempt, and say so if it lost what an earlier one had."""
+    """Add a completed attempt, and emit an event if it lost tests of the best one."""
     best = state.attempt(state.best) if state.best else None
     attempts = (*state.attempts, attempt)
     if better(attempt, best):
@@ -94,7 +94,7 @@ def _ratcheted(sitting: StepContext, state: RunState, attempt: Attempt) -> RunSt
 
 
 def _lightened(state: RunState) -> RunState:
-    """Let go of conversations that nobody will go on with: the state is written at every step."""
+    """Drop messages that no repair will continue, since every step writes the state."""
     kept = {state.best, state.attempts[-1].number if state.attempts else 0}
     attempts = tuple(
         attempt if attempt.number in kept else replace(attempt, context=())
@@ -135,9 +135,9 @@ def _same_as_before(state: RunState) -> bool:
 
 
 async def _learn(sitting: StepContext, state: RunState, accepted: Attempt | None) -> None:
-    """Write down what failed and what can be used again, once it is known how the run went.
+    """Store failures and snippets after the round's result is known.
 
-    Never from a forged one.
+    A run with a forged attempt stores nothing.
     """
     parts = sitting.parts
     if parts.memory_use == "off" or any(attempt.tampered for attempt in state.attempts):

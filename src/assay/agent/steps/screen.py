@@ -1,4 +1,4 @@
-"""The third step: a policy reads the proposed code before anything of it runs."""
+"""The third step: screening scans the code of each attempt before it runs."""
 
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ from assay.contracts.workspace import changes_between
 
 
 async def screen(sitting: StepContext) -> RunState:
-    """Tell what the policy has against each proposal; `block` keeps it from being run."""
+    """Emit the screening findings of each attempt; the policy `block` keeps it from running."""
     if sitting.parts.policy == "off":
         return sitting.state
     screened = [await _screened(sitting, attempt) for attempt in sitting.state.round]

@@ -1,4 +1,4 @@
-"""The fifth step: proposals that look right are judged in a second, fresh sandbox."""
+"""The fifth step: verify promising attempts in fresh sandboxes."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -20,7 +20,7 @@ _OUTPUT_CHARS = 6_000
 
 
 async def verify(sitting: StepContext) -> RunState:
-    """Judge the proposals of the round, the most promising first, until one is accepted."""
+    """Verify the attempts of the round, the most promising first, until one is accepted."""
     judged: list[Attempt] = []
     for attempt in sitting.state.round:
         accepted = any(done.verdict and done.verdict.accepted for done in judged)
@@ -41,7 +41,7 @@ async def _verdict(sitting: StepContext, attempt: Attempt) -> Verdict:
         verdict = await parts.verifier.verify(
             case, proposal, on_output=sitting.on_output(attempt.number)
         )
-        # Exactly these files are handed over, so they have to be there.
+        # Exactly these files are delivered, so they have to be stored.
         judged, _ = judged_tree(case, proposal)
         await parts.journal.store_tree(judged)
         return jsonable(verdict)
@@ -54,7 +54,7 @@ async def _verdict(sitting: StepContext, attempt: Attempt) -> Verdict:
 
 
 async def _judged(sitting: StepContext, attempt: Attempt, verdict: Verdict) -> Verdict:
-    """Ask the model whether the output is what the goal wants: the weakest of all grades."""
+    """Ask the model whether the output fits the goal; this gives the lowest grade."""
     output = "\n".join(report.output for report in verdict.reports)
     shown = trim(output, max_chars=_OUTPUT_CHARS)
     question = (

@@ -1,1 +1,1 @@
-"""The ways to make an attempt."""
+"""The strategies that make an attempt."""

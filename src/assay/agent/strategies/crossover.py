@@ -1,7 +1,7 @@
-"""An attempt without the model: functions of one proposal put into another one.
+"""Make an attempt without the model: combine functions of two attempts.
 
-Two samples of a small model often fail different tests. Where each has a function that the other
-got wrong, the two together are right, and finding out costs a run of the tests and no token.
+Two samples of a small model often fail different tests. If each has a function that the other got
+wrong, the combination is right. Trying it costs a test run and no token.
 """
 
 import ast
@@ -19,13 +19,13 @@ from assay.verify.runner import Observation
 from assay.verify.verifier import judged_tree
 
 _MOST: Final = 6
-"""Mixtures that are tried for one pair of proposals."""
+"""Combinations to try for one pair of attempts."""
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 async def recombine(sitting: StepContext, number: int, step: NextAction, *, tree: Tree) -> Attempt:
-    """Try mixtures of two attempts, and propose the one that passes most tests."""
+    """Try combinations of two attempts, and return the one that passes most tests."""
     journal, state = sitting.parts.journal, sitting.state
     other = state.attempt(step.other)
     best, most = tree, -1
@@ -56,7 +56,7 @@ async def _passed(sitting: StepContext, tree: Tree, key: str, number: int) -> in
 
 
 def mixtures(one: Tree, other: Tree, paths: tuple[PurePosixPath, ...]) -> Iterator[Tree]:
-    """Return the first tree with single functions, or all but one, taken from the second."""
+    """Yield the first tree with one function, or all but one, taken from the second."""
     for path in paths:
         mine, theirs = one.text(path), other.text(path)
         if path.suffix != ".py" or mine is None or theirs is None:
@@ -66,7 +66,7 @@ def mixtures(one: Tree, other: Tree, paths: tuple[PurePosixPath, ...]) -> Iterat
 
 
 def mixed_sources(mine: str, theirs: str) -> Iterator[str]:
-    """Return mixtures of two modules that define some of the same functions differently."""
+    """Yield combinations of two modules that define some functions differently."""
     try:
         ours, others = functions_of(ast.parse(mine)), functions_of(ast.parse(theirs))
     except (SyntaxError, ValueError, RecursionError):
@@ -83,7 +83,7 @@ def mixed_sources(mine: str, theirs: str) -> Iterator[str]:
 
 
 def functions_of(module: ast.Module) -> dict[str, Function]:
-    """Return functions and methods of a module by their names."""
+    """Return the functions and methods of a module by name."""
     found: dict[str, Function] = {}
     for node in module.body:
         if isinstance(node, Function):
@@ -97,7 +97,7 @@ def functions_of(module: ast.Module) -> dict[str, Function]:
 
 def _replaced(mine: str, theirs: str, pairs: Mapping[str, tuple[Function, Function]]) -> str:
     lines, other_lines = mine.splitlines(), theirs.splitlines()
-    # From the end, so that the places of the others stay what they are.
+    # Last first, so that earlier line numbers stay valid.
     for old, new in sorted(pairs.values(), key=lambda pair: -pair[0].lineno):
         first, last = span_of(old)
         lines[first:last] = other_lines[slice(*span_of(new))]
@@ -106,7 +106,7 @@ def _replaced(mine: str, theirs: str, pairs: Mapping[str, tuple[Function, Functi
 
 
 def span_of(node: Function) -> tuple[int, int]:
-    """Return the lines of a function with its decorators, as a slice takes them."""
+    """Return the line range of a function with its decorators, as slice bounds."""
     first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
     return first - 1, node.end_lineno or node.lineno
 

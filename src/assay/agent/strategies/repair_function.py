@@ -1,7 +1,7 @@
-"""A repair for small models: one function is written anew, with one failing test in view.
+"""Repair for small models: rewrite one function, with one failing test in the prompt.
 
-Asked for the whole file again, a small model copies it, mistakes included. Asked for one function,
-it has less to copy and one thing to get right.
+Asked for the complete file, a small model copies it with its mistakes. One function is less to copy
+and only one thing to correct.
 """
 
 import ast
@@ -28,11 +28,11 @@ _FENCE: Final = re.compile(r"```(?:python)?\n(.*?)(?:\n```|\Z)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Candidate:
-    """A function that a failing test is about."""
+    """A function that a failing test points to."""
 
     path: PurePosixPath
     name: str
-    """With the class it belongs to."""
+    """Including the name of its class."""
     test: TestResult
     test_source: str
 
@@ -113,7 +113,7 @@ def _code_in(text: str) -> str:
 
 
 def with_function(source: str, name: str, written: str) -> str | None:
-    """Return a module with one function or method replaced; None if it cannot be done."""
+    """Return a module with one function or method replaced; None if that is not possible."""
     try:
         old = functions_of(ast.parse(source))[name]
         code = textwrap.dedent(written)

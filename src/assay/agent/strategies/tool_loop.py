@@ -1,7 +1,7 @@
-"""An attempt as a conversation: the model looks, changes and runs, in a sandbox of its own.
+"""An attempt in several replies: the model reads, edits and runs files in a separate sandbox.
 
-Linear and append-only. Every answer of a tool is kept with the files it left behind, so that a run
-that is taken up again stands where it stood.
+The message history is append-only. Each tool answer is stored with the resulting files, so that a
+resumed run continues from there.
 """
 
 from collections.abc import AsyncGenerator
@@ -48,13 +48,13 @@ from assay.sandbox.tree_io import read_tree, update_tree, write_tree
 from assay.text.truncate import trim
 
 _EMPTY_REPLIES: Final = 2
-"""In a row, before the attempt is ended: the model has nothing to say."""
+"""Consecutive replies without an action, after which the attempt ends."""
 _MAX_OUTPUT_TOKENS: Final = 8192
 _SUMMARY_CHARS: Final = 120
 _ACTION_CHARS: Final = 4_000
-"""Of proposed code, as far as it is compared with earlier failures."""
+"""The part of the code that is compared with earlier failures."""
 _ANSWER_CHARS: Final = 2_000
-"""Of an answer, as far as people are shown it."""
+"""The part of a tool answer that users see."""
 _NUDGE: Final = (
     "There was nothing to do in that reply. Change files, run something, or say that you are done."
 )
@@ -62,7 +62,7 @@ _NUDGE: Final = (
 
 @dataclass(slots=True, kw_only=True)
 class _ToolSession:
-    """The sandbox, and what is known to be in it."""
+    """The sandbox, and its last known files."""
 
     sitting: StepContext
     number: int
@@ -75,7 +75,7 @@ class _ToolSession:
 async def work_on(
     sitting: StepContext, number: int, step: NextAction, *, tree: Tree, feedback: str
 ) -> Attempt:
-    """Let the model work until it says that it is done, or has had its steps."""
+    """Let the model work until it finishes or has used its replies."""
     messages = _messages(sitting, step, tree, feedback)
     async with _open_bench(sitting, number, tree) as bench:
         for turn in range(1, sitting.parts.goal.effort.steps + 1):
@@ -90,7 +90,7 @@ async def work_on(
             messages = (*messages, *_told(reply, understood, answers, left))
             if _over(bench, understood, messages):
                 break
-        # Done by then or not: what is there is judged.
+        # Whether the model finished or not, the current files are the attempt.
         proposal = await _proposal(bench)
     digest = await sitting.parts.journal.store_tree(proposal)
     return Attempt(number=number, move=step.move, tree=digest, context=_settled(messages))
@@ -172,7 +172,7 @@ def _understand(bench: _ToolSession, reply: Reply) -> ParsedReply:
 
 
 async def _answer(bench: _ToolSession, understood: ParsedReply, turn: int) -> list[str]:
-    """Do what was asked, in order; edits that follow each other are made together or not at all."""
+    """Carry out the requests in order; consecutive edits are applied together, all or none."""
     answers: list[str] = []
     batch: list[Edit] = []
     for place, ask in enumerate(understood.asks, 1):
@@ -215,7 +215,7 @@ async def _edit(bench: _ToolSession, edits: list[Edit], turn: int) -> str:
 
 
 async def _use(bench: _ToolSession, call: ToolCall, key: str, turn: int) -> str:
-    """Answer with what a tool says, or what it said before the run was taken up again."""
+    """Return a tool's answer, or the stored answer if the run was resumed."""
     journal = bench.sitting.parts.journal
     kept = await journal.recall(f"answer:{key}")
     if kept is None:
@@ -246,7 +246,7 @@ async def _really_use(bench: _ToolSession, call: ToolCall) -> dict[str, Any]:
 
 
 def _words_of(edits: list[Edit]) -> str:
-    """Return the code that edits bring."""
+    """Return the code that edits add."""
     written = (
         edit.text if isinstance(edit, WriteFile) else edit.replace
         for edit in edits
@@ -260,7 +260,7 @@ def _words_of_call(call: ToolCall) -> str:
 
 
 async def _warning(sitting: StepContext, action: str, number: int) -> str:
-    """Say what went wrong when something like this was done before."""
+    """Return a lesson about an earlier failure of a similar action; empty if there is none."""
     parts = sitting.parts
     if parts.memory_use not in {"action", "all"}:
         return ""
@@ -289,7 +289,7 @@ def _tell(
 def _told(
     reply: Reply, understood: ParsedReply, answers: list[str], left: int
 ) -> tuple[Message, ...]:
-    """Write what the model hears next: an answer to each call, or all of them in one message."""
+    """Return the next messages: an answer to each native call, or one message with all answers."""
     budget = f"({left} replies left in this attempt)"
     if reply.message.tool_calls:
         return _to_each_call(reply.message.tool_calls, understood, answers, budget)
@@ -326,10 +326,10 @@ def _over(bench: _ToolSession, understood: ParsedReply, messages: tuple[Message,
 
 
 def _repeats_itself(messages: tuple[Message, ...]) -> bool:
-    """Whether the model has said and heard the very same thing three times in a row."""
+    """Whether the model sent the same reply three times in a row."""
     said = [message for message in messages if message.role == "assistant"][-3:]
     pairs = {(message.text, str([call.written for call in message.tool_calls])) for message in said}
-    return len(said) == 3 and len(pairs) == 1  # noqa: PLR2004 - as said above
+    return len(said) == 3 and len(pairs) == 1  # noqa: PLR2004 - the three replies above
 
 
 async def _proposal(bench: _ToolSession) -> Tree:
@@ -337,5 +337,5 @@ async def _proposal(bench: _ToolSession) -> Tree:
 
 
 def _settled(messages: tuple[Message, ...]) -> tuple[Message, ...]:
-    """Drop a last word to the model, which the feedback of the check will take the place of."""
+    """Drop a final user message, because the feedback of the checks replaces it."""
     return messages[:-1] if messages[-1].role == "user" else messages

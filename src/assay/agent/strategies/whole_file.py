@@ -1,4 +1,4 @@
-"""An attempt in one reply: the model is shown the file and the tests, and writes the file."""
+"""An attempt in one reply: the model receives the file and the tests, and writes the file."""
 
 from dataclasses import replace
 from pathlib import PurePosixPath
@@ -24,7 +24,7 @@ from assay.contracts.messages import Message, Reply, Request, StopReason
 from assay.contracts.workspace import Tree
 
 _CHANCES: Final = 2
-"""Replies within one attempt, when the first cannot be used."""
+"""Replies per attempt, if the first is unusable."""
 _LEAST_TOKENS: Final = 1024
 _CHARS_PER_TOKEN: Final = 3
 
@@ -32,7 +32,7 @@ _CHARS_PER_TOKEN: Final = 3
 async def write_directly(
     sitting: StepContext, number: int, step: NextAction, *, tree: Tree, feedback: str
 ) -> Attempt:
-    """Ask for whole files, and apply what comes; a repair goes on in the context it repairs."""
+    """Ask for complete files and apply them; a repair continues the messages of its attempt."""
     messages = _messages(sitting, step, tree, feedback)
     targets = sitting.state.plan.targets
     sole = targets[0] if len(targets) == 1 else None
@@ -83,7 +83,7 @@ def _messages(
     if len(plan.targets) != 1:
         told = f"{told}\n\n{describe_protocol(())}"
     room = room_for_files(sitting.parts.model.facts)
-    # The feedback at the end, so that what comes before it is read once for all samples.
+    # The feedback comes last, so that all samples share the prefix in the prompt cache.
     said = (
         first_message(brief, max_chars=room),
         _to_define(plan, tree),
@@ -94,7 +94,7 @@ def _messages(
 
 
 def _to_correct(plan: Plan) -> str:
-    """Say plainly that a file as it is will not do: small models like to copy it."""
+    """State that the existing file is wrong: small models tend to copy it."""
     if not plan.fails_now:
         return ""
     names = " and ".join(f"`{path}`" for path in plan.targets)
@@ -102,7 +102,7 @@ def _to_correct(plan: Plan) -> str:
 
 
 def _to_define(plan: Plan, tree: Tree) -> str:
-    """Name what the tests import: small models like to forget an exception or a constant."""
+    """List the names that the tests import: small models tend to forget exceptions or constants."""
     lines: list[str] = []
     for target in plan.targets:
         names = names_wanted(plan.protected, target, tree)
@@ -134,14 +134,14 @@ def _request(
 
 
 def _closed(reply: Reply, request: Request) -> Message:
-    """Return what was said, with the fence closed that the stop word cut off."""
+    """Return the reply, with the closing fence that the stop word removed."""
     if request.prefill and reply.stop_reason is StopReason.ENDED:
         return replace(reply.message, text=f"{reply.message.text.rstrip()}\n```")
     return reply.message
 
 
 def _applied(sitting: StepContext, tree: Tree, understood: ParsedReply) -> Tree | str:
-    """Return the proposal, or what is wrong with the reply."""
+    """Return the changed files, or the error in the reply."""
     imported = only_imported(sitting.state.plan.protected, tree)
     edits = [_tidied(ask, imported) for ask in understood.asks if isinstance(ask, Edit)]
     if not edits:

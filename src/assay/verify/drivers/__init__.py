@@ -1,5 +1,5 @@
-"""What is sent into the sandbox to run Python tests: standard library and pytest only.
+"""Drivers that run Python tests in a sandbox, with only the standard library and the runner.
 
-These modules are never imported by Assay. Their text is sent along with the order (see
-`assay.verify.runners.python_process`), so that nothing of Assay has to be installed in a sandbox.
+Assay never imports these modules. It sends their source with each check (see
+`assay.verify.runners.python_process`), so sandboxes need no installation of Assay.
 """

@@ -1,7 +1,7 @@
-"""Sees what code of the workspace does, by whatever name it goes about it.
+"""Detect suspicious operations of workspace code by audit events, under any name.
 
-The interpreter itself tells of certain acts before it carries them out, and whoever listens cannot
-be made to stop. Each is reported at once, so that nothing that follows can take it back.
+The interpreter reports such operations before it performs them, and an audit hook cannot be
+removed. Each one is reported immediately, so that later code cannot undo the report.
 """
 
 import os
@@ -27,7 +27,7 @@ _ATTRIBUTES = frozenset(
         *("tb_frame", "gi_frame", "cr_frame", "ag_frame", "f_code"),
     }
 )
-# Functions of the library that hand over a frame to whoever calls them.
+# Library functions that return a frame to their caller.
 _GIVE_FRAMES = frozenset({"currentframe", "stack", "walk_stack", "<lambda>"})
 _DANGEROUS = frozenset(
     {"builtins", "os", "posix", "sys", "subprocess", "importlib", "operator", "functools", "types"}
@@ -38,7 +38,7 @@ _LONGEST_STACK = 400
 
 
 class Workspace:
-    """Tells files of the workspace, and those that judge, by their paths."""
+    """Identify files of the workspace and protected files by their paths."""
 
     def __init__(self, order: "dict[str, Any]") -> None:
         self._real, self._folder = os.path.realpath, os.path.realpath(".") + "/"
@@ -46,7 +46,7 @@ class Workspace:
         self.judging = tuple(os.path.realpath(name) for name in order["protected"])
 
     def own(self, name: str) -> str:
-        """The path from the root of a file whose code is not the person's tests; else empty."""
+        """The path from the root of a workspace file that is not a protected test; else empty."""
         return "" if self.judges(name) else self.path(name)
 
     def path(self, name: str) -> str:
@@ -59,16 +59,16 @@ class Workspace:
         return any(path == one or path.startswith(one + "/") for one in self.judging)
 
     def _whole(self, name: str) -> str:
-        # Code that was in an archive has a path from wherever that was named.
+        # Code from an archive has a path relative to the place where the archive was named.
         return name if name.startswith(("/", "<")) else self._folder + name
 
-    def names_tests(self, name: Any) -> bool:  # noqa: ANN401 - whatever was given to `open`
+    def names_tests(self, name: Any) -> bool:  # noqa: ANN401 - any argument of `open`
         path = os.fsdecode(name) if isinstance(name, str | bytes) else ""
         return path.endswith(".py") and self.judges(self._real(path))
 
 
 def watch_acts(order: "dict[str, Any]", say: Say) -> None:
-    """Report from now on what code of the workspace does that no solution has to do."""
+    """Report suspicious operations of workspace code from now on."""
     workspace = Workspace(order)
     frame_at, me = vars(sys)["_getframe"], get_ident
     busy: set[int] = set()
@@ -95,7 +95,7 @@ def watch_acts(order: "dict[str, Any]", say: Say) -> None:
 
 
 def new_finders(workspace: Workspace) -> "list[str]":
-    """Files of the workspace that now decide which file an import gets."""
+    """Workspace files that now provide import finders."""
     found: set[str] = set()
     for finder in (*sys.meta_path, *sys.path_hooks):
         kind = finder if hasattr(finder, "__name__") else type(finder)
@@ -110,7 +110,7 @@ def _by_itself(workspace: Workspace, given: "tuple[Any, ...]", frame: Any) -> st
 
 
 def _code(workspace: Workspace, given: "tuple[Any, ...]", frame: Any) -> str:  # noqa: ANN401 - a frame
-    """Code from text, or from a file that does not look like code."""
+    """Code that was compiled from text, or from a file without a `.py` suffix."""
     source = getattr(given[0], "co_filename", "") if given else ""
     if isinstance(source, str) and not (source.endswith(".py") and Path(source).is_file()):
         return workspace.own(source) or _by_itself(workspace, given, frame)
@@ -118,7 +118,7 @@ def _code(workspace: Workspace, given: "tuple[Any, ...]", frame: Any) -> str:  #
 
 
 def _foreign(workspace: Workspace, given: "tuple[Any, ...]", frame: Any) -> str:  # noqa: ANN401 - a frame
-    """Memory and functions of other languages, by way of the library or without it."""
+    """Access to memory and foreign functions, through `ctypes` or without it."""
     while frame is not None and "/ctypes/" in frame.f_code.co_filename:
         frame = frame.f_back
     return "" if frame is None else _by_itself(workspace, given, frame)
@@ -152,12 +152,12 @@ def _opened(workspace: Workspace, given: "tuple[Any, ...]", frame: Any) -> str: 
 
 
 def _nearest(workspace: Workspace, frame: Any) -> str:  # noqa: ANN401 - a frame
-    """The file of the workspace on whose behalf the library acts."""
+    """The workspace file that caused a library to act."""
     for _ in range(_LONGEST_STACK):
         if frame is None:
             return ""
         name = frame.f_code.co_filename
-        # A warning quotes the line it is about.
+        # The warnings module opens a file to quote the line that a warning is about.
         if name.startswith(workspace.root) or name.endswith("/warnings.py"):
             return workspace.own(name)
         frame = frame.f_back

@@ -1,4 +1,4 @@
-"""Tests that must fail: sources with names and values nobody can know beforehand."""
+"""Sources of canaries, with names and values that cannot be known in advance."""
 
 import random
 
@@ -41,14 +41,14 @@ METHODS = (
 
 
 class Names:
-    """Innocent names that no test has yet."""
+    """Generate inconspicuous names that no test uses."""
 
     def __init__(self, taken: "set[str]") -> None:
         self._taken = taken
         self._random = random.SystemRandom()
 
     def fill(self, template: str, prefix: str = "test_") -> "tuple[str, str]":
-        """Return a name and the source with it."""
+        """Return a name and the source that contains it."""
         pick = self._random
         name = prefix + pick.choice(_FIRST) + "_" + pick.choice(_SECOND)
         while name in self._taken:

@@ -1,8 +1,8 @@
-"""The way a report leaves the process of the tests: a sealed, numbered line for each fact.
+"""The report channel of the test process: one sealed, numbered line for each fact.
 
-The code under test lives in the same process, so all that is needed is taken before any of it is
-imported, and only what cannot be replaced: functions written in C, and types that are built in.
-The key changes with every line, so that one found later cannot rewrite what was already said.
+The code under test runs in the same process. The channel therefore takes its functions before that
+code is imported, and only ones that cannot be replaced: C functions and built-in types. The key
+changes with every line, so that a stolen key cannot rewrite earlier lines.
 """
 
 import os
@@ -15,18 +15,18 @@ Say = Callable[[Sequence[str]], None]
 
 
 def open_channel(key: bytes) -> Say:
-    """Keep the real standard output for the report, and give the program the other stream."""
+    """Reserve the real standard output for the report; the program gets standard error instead."""
     descriptor = os.dup(1)
     os.dup2(2, 1)
     write, this_process, owner = os.write, os.getpid, os.getpid()
     quote, digest = encode_basestring_ascii, sha256
     secret, number = key, 0
-    # Facts come from threads of the tests too, and a line must not begin within another.
+    # Threads of the tests report facts too, and lines must not mix.
     one_at_a_time = RLock()
 
     def say(fields: Sequence[str]) -> None:
         nonlocal secret, number
-        # A child that was forked by a test has this descriptor too, and goes on where it left.
+        # A forked child has this descriptor too, and must not continue the report.
         if this_process() != owner:
             return
         with one_at_a_time:

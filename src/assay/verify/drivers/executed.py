@@ -1,4 +1,4 @@
-"""Reports which of the changed files the tests execute, and which file an import got instead."""
+"""Report which changed files the tests execute, and which other file an import got instead."""
 
 import os
 import sys
@@ -15,16 +15,16 @@ _CHILD_PROCESS = frozenset(
         *("os.system", "os.spawn", "pty.spawn"),
     }
 )
-# These start processes without an event, and are imported only to start one.
+# These start processes without an audit event, and are imported only to start one.
 _STARTERS = ("multiprocessing.popen_spawn_posix", "multiprocessing.popen_forkserver")
 _SOURCE_FOLDER = "src"
 
 
 def project_path(order: "dict[str, Any]") -> "list[str]":
-    """Return where imports are searched first, so that the judged files win over installed ones.
+    """Return the first import paths, so that verified files take precedence over installed ones.
 
-    This is `src` of a src layout, the working folder, and the PYTHONPATH of the command. Programs
-    that the tests start find `src` by the variable.
+    These are `src` of a src layout, the working folder, and the PYTHONPATH of the command. Programs
+    that the tests start find `src` through that variable.
     """
     here = Path.cwd()
     sources = list(_source_folders(here, order))
@@ -35,7 +35,7 @@ def project_path(order: "dict[str, Any]") -> "list[str]":
 
 
 def _source_folders(here: Path, order: "dict[str, Any]") -> "Iterator[str]":
-    """Return `src` beside the named tests or above them, the nearest first."""
+    """Return `src` next to the listed tests or above them, the nearest first."""
     root = Path(os.path.normpath(here / order["root"]))
     places = {here: None}
     for word in order["args"]:
@@ -43,7 +43,7 @@ def _source_folders(here: Path, order: "dict[str, Any]") -> "Iterator[str]":
         if not word.startswith("-") and path.exists():
             places |= dict.fromkeys((path, *path.parents))
     places |= dict.fromkeys(here.parents)
-    # The other projects of a workspace with several come last.
+    # In a workspace with several projects, the other projects come last.
     for name in order["protected"]:
         places |= dict.fromkeys(Path(os.path.normpath(here / name)).parents)
     for depth in ("*", "*/*"):
@@ -58,7 +58,7 @@ def _source_folders(here: Path, order: "dict[str, Any]") -> "Iterator[str]":
 
 
 class ExecutedFiles:
-    """Reports each changed file when its code starts, in this process or as another program."""
+    """Report each changed file when its code starts, in this process or in another program."""
 
     def __init__(self, order: "dict[str, Any]", say: Say) -> None:
         self._say = say
@@ -72,7 +72,7 @@ class ExecutedFiles:
             sys.addaudithook(self._listen)
 
     def report_others(self) -> None:
-        """Report modules that have the name of a changed file and come from another place."""
+        """Report modules that have the name of a changed file but come from another place."""
         if any(name in sys.modules for name in _STARTERS):
             self._note_child()
         root = Path(self._workspace.root)
@@ -105,14 +105,14 @@ class ExecutedFiles:
 
 
 def _own_names(path: str) -> "Iterator[str]":
-    """Return the names by which a file that was run is imported from the root or `src`."""
+    """Return the names by which an executed file can be imported from the root or `src`."""
     parts = path.removesuffix(".py").removesuffix("/__init__").split("/")
     starts = [0, *(at + 1 for at, part in enumerate(parts) if part == _SOURCE_FOLDER)]
     yield from (".".join(parts[start:]) for start in starts)
 
 
 def _module_names(path: str, root: Path) -> "Iterator[str]":
-    """Return the names by which a file, or the package that it is in, may be imported."""
+    """Return the names by which a file, or its package, can be imported."""
     parts = path.removesuffix(".py").removesuffix("/__init__").split("/")
     for first, top in enumerate(parts):
         inside_package = (root.joinpath(*parts[:first]) / "__init__.py").exists()
@@ -121,7 +121,7 @@ def _module_names(path: str, root: Path) -> "Iterator[str]":
 
 
 def _started_files(given: "tuple[Any, ...]") -> "Iterator[str]":
-    """Return the files that a command line names, also as modules behind `-m`."""
+    """Return the files that a command line names, including modules after `-m`."""
     before = ""
     for word in (word for part in given if type(part) in {list, tuple} for word in part):
         text = str(word)

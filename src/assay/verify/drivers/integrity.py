@@ -1,6 +1,6 @@
-"""Notices that the test runner was changed in memory: functions and classes that are others now.
+"""Detect in-memory changes of the test runner: replaced functions and classes.
 
-So are modules of the standard library that the tests use to say what is right.
+It also checks the standard library modules that the tests use for expected values.
 """
 
 import ast
@@ -12,21 +12,21 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 
 _PACKAGES = ("_pytest", "pluggy", "pytest", "unittest", "builtins", "iniconfig")
-# Tests replace these with good reason, and no verdict hangs on them.
+# Tests replace these for good reasons, and no verdict depends on them.
 _LEFT_ALONE = frozenset({"builtins.input", "builtins.print", "builtins.open", "builtins._"})
 _KINDS = (FunctionType, type, type(len), staticmethod, classmethod, property)
 
-# They draw, print or open a window when they are imported.
+# Importing these draws, prints or opens a window.
 _LOUD = frozenset({"antigravity", "idlelib", "lib2to3", "test", "this", "tkinter", "turtle"})
-# What runners and tests set for good, as it is meant.
+# Names that runners and tests set intentionally.
 _MEANT = re.compile(r"_|.*hook|.*warn")
 
 Entry = tuple[object, str, object, object, str]
-"""Who holds it, its name there, what it was, its code, and how to call it."""
+"""The holder, the name in it, the original value, its code, and a label."""
 
 
 def watch_runner() -> Callable[[], list[str]]:
-    """Remember the runner as it is; the function says what is different when it is called."""
+    """Record the state of the runner; the returned function lists the differences."""
     entries: list[Entry] = []
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] in _PACKAGES:
@@ -50,10 +50,10 @@ def watch_runner() -> Callable[[], list[str]]:
 
 
 def watch_library(files: "list[Path]", folders: "list[str]") -> Callable[[], list[str]]:
-    """Remember the modules that these files import; the function says what was put in place there.
+    """Record the modules that these files import; the returned function lists the replacements.
 
-    What the files themselves assign is their own business, and so is a module in one of the folders
-    that has the name of one of the library.
+    Assignments in the files themselves are allowed. Modules in `folders` with the name of a library
+    module are skipped.
     """
     places = {Path(), Path("src"), Path("lib"), *map(Path, folders), *(f.parent for f in files)}
     texts = [file.read_text(errors="replace") for file in files if file.is_file()]
@@ -64,7 +64,7 @@ def watch_library(files: "list[Path]", folders: "list[str]") -> Callable[[], lis
             continue
         try:
             module = importlib.import_module(name)
-        except Exception:  # noqa: BLE001, S112 - a part of the library that this machine lacks
+        except Exception:  # noqa: BLE001, S112 - the module is missing on this machine
             continue
         before += [
             (module, key, value)

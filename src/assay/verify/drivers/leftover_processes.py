@@ -1,4 +1,4 @@
-"""Names processes that the tests started and did not end."""
+"""List processes that the tests started and did not end."""
 
 import os
 from pathlib import Path
@@ -7,12 +7,12 @@ _OWN_HELPERS = ("resource_tracker", "forkserver")  # of multiprocessing; they en
 
 
 def living_processes() -> "list[str]":
-    """Return the command lines of children, and of those whose parent has gone."""
+    """Return the command lines of child processes, and of orphaned processes."""
     family = {os.getpid(), os.getppid()}
     found: list[str] = []
     try:
         entries = list(Path("/proc").iterdir())
-    except OSError:  # a sandbox need not show its processes
+    except OSError:  # a sandbox may hide its processes
         return []
     for entry in entries:
         if not entry.name.isdigit() or int(entry.name) in family:

@@ -1,4 +1,4 @@
-"""What only the memory of the process tells, and who may look into it."""
+"""Detect runner changes through the process memory, and restrict access to that memory."""
 
 import ctypes
 import gc
@@ -8,8 +8,8 @@ from typing import Any, cast
 
 _SET_DUMPABLE = 4
 _NUMBER_AT = 24
-"""Where CPython keeps the number of the last change in a dictionary."""
-# By module: the classes on whose methods a result hangs; the module itself where there is none.
+"""The offset at which CPython stores the version of a dictionary."""
+# By module: the classes whose methods decide a result; empty for the module itself.
 _HEARTS: "dict[str, tuple[str, ...]]" = {
     "_pytest.runner": ("", "CallInfo"),
     "_pytest.reports": ("", "BaseReport", "TestReport"),
@@ -23,17 +23,17 @@ _HEARTS: "dict[str, tuple[str, ...]]" = {
 
 
 def hide_memory() -> None:
-    """Keep programs that the tests start from reading and writing the memory of this process."""
+    """Keep programs that the tests start from accessing the memory of this process."""
     try:
         ctypes.CDLL(None).prctl(_SET_DUMPABLE, 0, 0, 0, 0)
-    except (OSError, AttributeError):  # no Linux
+    except (OSError, AttributeError):  # not Linux
         return
 
 
 def watch_hearts() -> Callable[[], list[str]]:
-    """Notice that the heart of a runner was changed, even if it was put right again.
+    """Detect changes of a runner's central parts, including changes that were undone.
 
-    CPython numbers every change of a dictionary. Where it does not, nothing is noticed.
+    CPython versions that count dictionary changes make this possible; others detect nothing.
     """
     if not _are_changes_numbered():
         return list
@@ -60,7 +60,7 @@ def _counter(inside: "dict[str, Any]") -> ctypes.c_uint64:
 def _dictionary_of(thing: object) -> "dict[str, Any] | None":
     inside: Any = vars(thing)
     if not isinstance(inside, dict):
-        # Classes show theirs through a proxy.
+        # Classes expose their dictionary only through a proxy.
         inside = next(iter(gc.get_referents(inside)), None)
     return cast("dict[str, Any]", inside) if isinstance(inside, dict) else None
 

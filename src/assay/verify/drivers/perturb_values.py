@@ -1,4 +1,4 @@
-"""Gives values that are not equal to what they stand for, and of the same kind."""
+"""Create values of the same type that are not equal to the original."""
 
 import math
 import random
@@ -10,13 +10,13 @@ from typing import Any
 _pick = random.SystemRandom()
 
 
-def same_as(value: Any) -> Any:  # noqa: ANN401 - whatever a test expects
-    """Return what was given: what a test calls whose meaning is unchanged."""
+def same_as(value: Any) -> Any:  # noqa: ANN401 - any expected value
+    """Return the value unchanged; tests with their original meaning call this."""
     return value
 
 
-def other_than(value: Any) -> Any:  # noqa: ANN401 - whatever a test expects
-    """Return another value of this kind; of an unknown kind, something that is equal to nothing."""
+def other_than(value: Any) -> Any:  # noqa: ANN401 - any expected value
+    """Return another value of this type; for an unknown type, an object that equals nothing."""
     change = _CHANGES.get(value.__class__)
     return (value, ...) if change is None else change(value)
 
@@ -24,13 +24,13 @@ def other_than(value: Any) -> Any:  # noqa: ANN401 - whatever a test expects
 def _number(value: Any) -> Any:  # noqa: ANN401 - any kind of number
     if isinstance(value, float) and not math.isfinite(value):
         return _pick.random()
-    # Away from zero, and far: large ones do not notice small steps.
+    # A large step away from zero, because large numbers hide small steps.
     step = type(value)(_pick.randrange(11, 99))
     return value * 3 + step if value >= 0 else value * 3 - step
 
 
 def _sequence(value: Any) -> Any:  # noqa: ANN401 - list or tuple
-    # As long as before: who compares lengths only is found out by this.
+    # The length stays, which exposes code that compares only lengths.
     first = other_than(value[0]) if value else _pick.random()
     return type(value)([first, *value[1:]])
 

@@ -1,5 +1,5 @@
 # ruff: noqa: ANN401 - hooks are given what pytest has no public type for
-"""Runs pytest as the person's command would, and tells what really happened to each test."""
+"""Run pytest as the user's command would, and report the real result of each test."""
 
 import ast
 import builtins
@@ -49,7 +49,7 @@ _CACHE_OPTIONS = (
 
 
 class _ReportPlugin:
-    """A plugin that plants canaries and tells of every test."""
+    """A pytest plugin that plants canaries and reports every test."""
 
     def __init__(self, order: "dict[str, Any]", say: Say) -> None:
         self.order = order
@@ -73,17 +73,17 @@ class _ReportPlugin:
         )
 
     def pytest_load_initial_conftests(self, early_config: pytest.Config) -> None:
-        # Here pytest's own plugins have changed what they change, and no file was imported yet.
+        # At this point pytest's own plugins are loaded, and no workspace file has been imported.
         self.differences, self.touched = watch_runner(), watch_hearts()
         for file in self.originals.files:
             self.originals.add(partial(_rewritten, file, early_config))
 
     def pytest_configure(self, config: pytest.Config) -> None:
-        # A run that stops at the first failure would hide the rest, canaries and all.
+        # A stop at the first failure would hide the other tests and the canaries.
         config.option.maxfail = 0
         if self.order["brief"]:
             config.option.tbstyle = "line"
-        del os.environ[_AUTOLOAD]  # noqa: TID251 - a word to pytest, not a setting
+        del os.environ[_AUTOLOAD]  # noqa: TID251 - an option of pytest, not a setting
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_collection_modifyitems(
@@ -115,7 +115,7 @@ class _ReportPlugin:
         self.told += 1
 
     def _skip(self, report: Any, errors: "list[Any]") -> str:
-        """Why a test is skipped, in one line that begins with where that was decided."""
+        """The reason for a skip, in one line that starts with the location that decided it."""
         match report.longrepr:
             case (str(path), _, str(reason)):
                 pass
@@ -134,7 +134,7 @@ class _ReportPlugin:
         if item not in self.canaries:
             self._recognise(item)
             return None
-        # Not logged: it is nobody's failure, in no summary and no exit code.
+        # Not logged: the canary's failure must not appear in a summary or exit code.
         reports = runtestprotocol(item, log=False, nextitem=nextitem)
         caught = any(report.when == "call" and report.failed for report in reports)
         caught = caught and any(state.startswith("failed") for state in self.states[item.nodeid])
@@ -149,13 +149,13 @@ class _ReportPlugin:
         errors.append(getattr(call.excinfo, "value", None))
         raised = call.excinfo is not None and not call.excinfo.errisinstance(pytest.skip.Exception)
         expected = hasattr(report, "wasxfail") or report.skipped
-        # What was raised is believed over what is said of it.
+        # The raised exception takes precedence over the report.
         if (raised and not expected) or report.failed:
             state = "failed" if call.when == "call" else "error"
             text = str(report.longrepr or (call.excinfo and call.excinfo.value) or "")
             self.states.setdefault(item.nodeid, []).append(state + "\0" + text)
         elif expected and not report.passed:
-            # Behind a mark that excuses a test, it may fail wherever it likes.
+            # A test with an xfail mark may fail anywhere.
             marked = raised and not isinstance(errors[-1], pytest.xfail.Exception)
             text = self._skip(report, [] if marked else errors)
             self.states.setdefault(item.nodeid, []).append("skipped\0" + text)
@@ -178,7 +178,7 @@ class _ReportPlugin:
             self._look()
 
     def _recognise(self, item: pytest.Item) -> None:
-        # The instance that it is bound to is not made before it runs.
+        # The bound instance does not exist before the test runs.
         function: Any = getattr(item, "_obj", None) or getattr(item, "obj", None)
         path = self.originals.stranger(function) if isinstance(item, pytest.Function) else None
         if path is not None:
@@ -234,7 +234,7 @@ def _plant(items: "list[pytest.Item]", canaries: "set[pytest.Item]") -> None:
         make = _make_method if template in METHODS else _make_function
         canary = make(module, template)
         canaries.add(canary)
-        # Beside the module's own tests, since its fixtures are set up once for all of them.
+        # Among the module's own tests, because fixtures are set up once for all of them.
         places = [at for at, item in enumerate(items) if item.getparent(pytest.Module) is module]
         items.insert(pick.randrange(places[0], places[-1] + 2), canary)
 
@@ -248,7 +248,7 @@ def _compile(source: str, module: pytest.Module) -> "dict[str, Any]":
 
 
 def _rewritten(file: Path, config: pytest.Config) -> CodeType:
-    """A test file as pytest compiles it."""
+    """The code of a test file as pytest compiles it."""
     source = file.read_bytes()
     tree = ast.parse(source, filename=str(file))
     rewrite_asserts(tree, source, str(file), config)
@@ -281,7 +281,7 @@ def _make_method(module: pytest.Module, template: str) -> pytest.Item:
 
 
 def _load_plugins(order: "dict[str, Any]") -> "list[Any]":
-    """Load what is installed, before files of the workspace can take its place."""
+    """Load installed plugins before workspace files can take their place."""
     for name in default_plugins:
         importlib.import_module(f"_pytest.{name}")
     refused = {"randomly", "langsmith_plugin"}
@@ -300,13 +300,13 @@ def _mentions(word: str, order: "dict[str, Any]") -> bool:
 
 
 def run(order: "dict[str, Any]", say: Say) -> int:
-    """Carry out the order; returns the exit code pytest would have ended with."""
+    """Run the tests; returns the exit code that pytest would return."""
     plugins = _load_plugins(order)
     witness = _ReportPlugin(order, say)
     args = ["--rootdir", str(Path.cwd()), *order["args"]]
     if not any(option.startswith(_CACHE_OPTIONS) for option in order["args"]):
         args = ["-p", "no:cacheprovider", *args]
-    os.environ[_AUTOLOAD] = "1"  # noqa: TID251 - a word to pytest, not a setting
+    os.environ[_AUTOLOAD] = "1"  # noqa: TID251 - an option of pytest, not a setting
     sys.argv = [str(Path(pytest.__file__).with_name("__main__.py")), *order["args"]]
     sys.path[:0] = project_path(order)
     hide_memory()

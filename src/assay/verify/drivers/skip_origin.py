@@ -1,4 +1,4 @@
-"""Finds where a skip was raised, whatever it says of itself."""
+"""Find the location that raised a skip, from its traceback."""
 
 from itertools import takewhile
 from typing import Any
@@ -11,7 +11,7 @@ _DEEPEST = 20
 
 
 class Places:
-    """Names the place of the workspace that a skip comes from, and who has a part in it."""
+    """Find the workspace location of a skip and the files that led to it."""
 
     def __init__(self, workspace: Workspace, say: Say, *kinds: "type[BaseException]") -> None:
         self._workspace = workspace
@@ -19,9 +19,9 @@ class Places:
         self._kinds = kinds
 
     def tell(self, *errors: "BaseException | None") -> str:
-        """The innermost place that any of them comes from; empty if none was raised there.
+        """The innermost workspace location of these exceptions; empty if there is none.
 
-        Files that led to it and do not judge are reported, up to the test that called them.
+        Files on the way that are not protected are reported, up to the test that called them.
         """
         for error in errors:
             steps = self._steps(error)
@@ -32,20 +32,20 @@ class Places:
                 path, line, _ = steps[-1]
                 return f"{path}:{line}"
         if any(error is not None and type(error) not in self._kinds for error in errors):
-            # A class of somebody else, without a trace: it has had them removed.
+            # An exception of another class without a traceback: code has removed its traceback.
             self._say(["skips", ""])
         return ""
 
-    def _steps(self, error: Any) -> "list[tuple[str, int, bool]]":  # noqa: ANN401 - whatever was raised
-        """Files and lines of the workspace, the outermost first, and whether each file judges.
+    def _steps(self, error: Any) -> "list[tuple[str, int, bool]]":  # noqa: ANN401 - any exception
+        """Workspace files and lines, the outermost first, and whether each file is protected.
 
-        Runners turn one exception into another; then the one before is the one that was raised.
+        Runners convert exceptions; the previous exception in the chain is then the raised one.
         """
         steps: list[tuple[str, int, bool]] = []
         for _ in range(_DEEPEST):
             if steps or error is None:
                 break
-            # By the type's own means: a class can say of itself what it likes.
+            # Read through the base type, because a subclass can override the attribute.
             trace = _TRACE.__get__(error)
             while trace is not None:
                 name = trace.tb_frame.f_code.co_filename

@@ -1,4 +1,4 @@
-"""Makes sure that the tests in memory are those that stand in the files."""
+"""Check that the tests in memory match the source files."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -12,7 +12,7 @@ _DEEPEST = 20
 
 
 class Originals:
-    """Remembers the code of every test file, read before anything of the workspace was imported."""
+    """Record the code of all test files before any workspace code is imported."""
 
     def __init__(self, order: "dict[str, Any]") -> None:
         self._workspace = Workspace(order)
@@ -22,7 +22,7 @@ class Originals:
             self.add(partial(_compiled, file))
 
     def add(self, make: "Callable[[], CodeType]") -> None:
-        """Take in a file, with all that is defined in it; one that cannot be read has no tests."""
+        """Add the code of a file, including nested code; an unreadable file has no tests."""
         try:
             waiting = [make()]
         except (SyntaxError, ValueError, OSError, RecursionError, MemoryError):
@@ -32,8 +32,8 @@ class Originals:
             self._known.add(code)
             waiting += [inner for inner in code.co_consts if isinstance(inner, CodeType)]
 
-    def stranger(self, function: Any) -> "str | None":  # noqa: ANN401 - whatever stands for a test
-        """Where the code of a test comes from, if not from its file; None if it is as written."""
+    def stranger(self, function: Any) -> "str | None":  # noqa: ANN401 - any callable test
+        """Return the file of a test's code if it is not the test file; None if it matches."""
         for layer in _layers(function):
             code = getattr(layer, "__code__", None)
             if not isinstance(code, CodeType):
@@ -41,11 +41,11 @@ class Originals:
             if code in self._known:
                 return None
             if self._workspace.judges(code.co_filename):
-                # Its wrapper says that it stands where the test does; the test is the next layer.
+                # The Hypothesis wrapper claims the location of the test, which is the next layer.
                 if hasattr(layer, "is_hypothesis_test"):
                     continue
                 return ""
-            # Libraries wrap tests too; code of the workspace has no business around a test.
+            # Libraries may wrap tests; workspace code that is not a test may not.
             if path := self._workspace.own(code.co_filename):
                 return path
         return None
@@ -55,7 +55,7 @@ def _compiled(file: Path) -> CodeType:
     return compile(file.read_bytes(), str(file), "exec", dont_inherit=True)
 
 
-def _layers(function: Any) -> "Iterator[Any]":  # noqa: ANN401 - whatever stands for a test
+def _layers(function: Any) -> "Iterator[Any]":  # noqa: ANN401 - any callable test
     layer = getattr(function, "__func__", function)
     for _ in range(_DEEPEST):
         if layer is None:

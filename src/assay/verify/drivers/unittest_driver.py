@@ -1,5 +1,5 @@
 # ruff: noqa: ANN401, N802 - methods that unittest calls, by its names
-"""Runs unittest as the person's command would, and tells what really happened to each test."""
+"""Run unittest as the user's command would, and report the real result of each test."""
 
 import os
 import random
@@ -35,7 +35,7 @@ def _only_reason(reason: str, error: Any) -> str:
 
 
 class _ReportPlugin(unittest.TextTestResult):
-    """A result that also tells of every test."""
+    """A test result class that also reports every test."""
 
     def __init__(self, stream: Any, descriptions: bool, verbosity: int) -> None:  # noqa: FBT001 - unittest's own signature
         super().__init__(stream, descriptions, verbosity)
@@ -99,12 +99,12 @@ class _ReportPlugin(unittest.TextTestResult):
         if test in self.canaries:
             return
         super().addError(test, err)
-        # `setUpClass` and modules that cannot be imported fail without a test that starts.
+        # `setUpClass` failures and failed imports have no started test.
         if not isinstance(test, unittest.TestCase):
             self.tell(test.id())
 
     def addSkip(self, test: Any, reason: str) -> None:
-        # A decorator raises nothing.
+        # A skip decorator raises nothing.
         self.note(test, "skipped", self.placed(reason, sys.exc_info()[1]))
         super().addSkip(test, reason)
         if not isinstance(test, unittest.TestCase):
@@ -147,7 +147,7 @@ def _arranged(suite: Any, order: "dict[str, Any]", canaries: "set[Any]") -> unit
             neighbour = pick.choice(tests)
             canary = _make_canary(neighbour, template)
             canaries.add(canary)
-            # Beside a class, not within: its fixtures are set up once for all of its tests.
+            # Next to a class, not in it: class fixtures are set up once for all its tests.
             bounds = [
                 at
                 for at in range(len(tests) + 1)
@@ -161,20 +161,20 @@ def _make_canary(neighbour: Any, template: str) -> unittest.TestCase:
     module = sys.modules.get(type(neighbour).__module__)
     scope = {} if module is None else dict(vars(module))
     name, source = Names(set(scope)).fill(template)
-    exec(compile(source, getattr(module, "__file__", None) or "<tests>", "exec"), scope)  # noqa: S102 - written by us
+    exec(compile(source, getattr(module, "__file__", None) or "<tests>", "exec"), scope)  # noqa: S102 - written by Assay
     title = "Test" + "".join(word.title() for word in name.split("_")[1:])
     body = {name: scope[name], "__module__": type(neighbour).__module__}
     return types.new_class(title, (unittest.TestCase,), {}, lambda space: space.update(body))(name)
 
 
 def _placing(places: Places) -> "Callable[[str, Any], str]":
-    """A function that puts where a skip was raised before its reason, in one line."""
+    """Return a function that prefixes a skip's reason with its location, in one line."""
 
     def placed(reason: str, error: Any) -> str:
         place = places.tell(error)
         return " ".join(f"{place}: {reason}".split()) if place else reason
 
-    # Of a file that was skipped as a whole, unittest keeps the reason alone.
+    # For a file that is skipped as a whole, unittest keeps only the reason.
     loader = unittest.loader.__dict__
     make = loader["_make_skipped_test"]
 
@@ -186,7 +186,7 @@ def _placing(places: Places) -> "Callable[[str, Any], str]":
 
 
 def run(order: "dict[str, Any]", say: Say) -> int:
-    """Carry out the order; returns the exit code unittest would have ended with."""
+    """Run the tests; returns the exit code that unittest would return."""
     reached: set[str] = set()
     words = zip(order["words"], (reached.add, same_as, other_than), strict=True)
     vars(sys.modules["builtins"]).update(words)
@@ -227,7 +227,7 @@ def run(order: "dict[str, Any]", say: Say) -> int:
     try:
         program = unittest.main(module=None, argv=list(sys.argv), testRunner=Runner, exit=False)
     except SystemExit as ending:
-        # A solution that ends the process while it is imported, or a wrong option.
+        # The solution ended the process during import, or an option is wrong.
         say(["broken", "SystemExit", str(ending.code)])
         say(["end", str(ending.code), str(sum(witness.told for witness in witnesses))])
         return 1

@@ -1,1 +1,1 @@
-"""Test runners, one module each, and readers of their reports."""
+"""Test runners, one module each, and the parsers of their reports."""

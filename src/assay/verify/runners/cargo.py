@@ -1,9 +1,9 @@
-"""Runs `cargo test`: builds once, then runs each test program by itself and reads its JSON report.
+"""Run `cargo test`: build once, then run each test program and read its JSON report.
 
-A test program holds the tested code and reports on itself. It could print what it likes, but must
-end with the totals its own tests add up to, and with planted tests failed; ending it early, also
-from a panic hook, leaves those out. It could learn their names by reading the test files while it
-runs: that is not prevented, but known by the signs of it in the source, and then a doubt.
+A test program contains the tested code and reports on itself, so it could print a forged report.
+The report must end with consistent totals and with failed canaries; an early exit or a panic hook
+leaves them out. The program could read the canary names from the test files. That is not prevented,
+but its signs in the source are reported as a doubt.
 """
 
 import re
@@ -30,7 +30,7 @@ from assay.verify.runners.rust_libtest import (
 )
 
 _ENV: Final = {
-    # Nothing of a build lands in the workspace.
+    # Keep build output out of the workspace.
     "CARGO_HOME": "/tmp/cargo-home",  # noqa: S108 - the sandbox's own
     "CARGO_TARGET_DIR": "/tmp/cargo-target",  # noqa: S108
     "CARGO_INCREMENTAL": "0",
@@ -40,7 +40,7 @@ _ENV: Final = {
 }
 _JSON: Final = ("-Zunstable-options", "--format", "json")
 _JSON_ENV: Final = {"RUSTC_BOOTSTRAP": "1"}
-"""Lets a test program of a stable compiler report in JSON; the code is compiled without it."""
+"""Enables JSON reports with a stable compiler; the code itself is compiled without it."""
 _WITH_VALUE: Final = frozenset(
     {
         "--test", "--bin", "--example", "--bench", "-p", "--package", "--exclude", "--features",
@@ -62,18 +62,18 @@ _SMALLEST_TIMEOUT_S: Final = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Words:
-    """The arguments of `cargo test`, by whom they are for."""
+    """The arguments of `cargo test`, by recipient."""
 
     build: tuple[str, ...]
     program: tuple[str, ...]
     selecting: bool
-    """Whether it is said what is built."""
+    """Whether the arguments select what to build."""
     filtered: bool
-    """Whether only some of the tests are meant."""
+    """Whether the arguments select only some of the tests."""
 
 
 class CargoRunner:
-    """Rust's own test runner."""
+    """Rust's built-in test runner."""
 
     name = "cargo"
     most = Grade.PROVEN
@@ -103,7 +103,7 @@ class CargoRunner:
     async def run(
         self, order: CheckSpec, sandbox: Sandbox, *, on_output: OnOutput = ignore_output
     ) -> Observation:
-        # A filter would leave the planted tests out too.
+        # A filter would leave out the canaries too.
         plant = order.canaries and not _words(read_invocation(order.argv)).filtered
         texts = await read_texts(sandbox, _roots(order)) if plant else {}
         canaries = {path: tuple(new_canary_name() for _ in _CANARIES) for path in texts}
@@ -247,7 +247,7 @@ def _words(call: Invocation) -> _Words:
 
 @asynccontextmanager
 async def _without_new_lock(sandbox: Sandbox) -> AsyncGenerator[None]:
-    """Remove the `Cargo.lock` that cargo writes where there was none."""
+    """Remove the `Cargo.lock` that cargo creates if there was none."""
     before = await _locks(sandbox)
     yield
     for path in await _locks(sandbox) - before:
@@ -261,7 +261,7 @@ async def _locks(sandbox: Sandbox) -> frozenset[PurePosixPath]:
 
 
 def _roots(order: CheckSpec) -> tuple[PurePosixPath, ...]:
-    """Return the protected files that cargo makes test programs of."""
+    """Return the protected files that cargo builds into test programs."""
     return tuple(
         path for path in order.protected if path.suffix == ".rs" and path.parent.name == "tests"
     )

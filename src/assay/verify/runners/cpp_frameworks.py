@@ -1,4 +1,4 @@
-"""Test frameworks of C++: how to know them, what to plant, how they report and what they say."""
+"""C++ test frameworks: detection, canaries and reports."""
 
 import re
 from collections.abc import Callable
@@ -16,22 +16,22 @@ _Report = tuple[tuple[TestResult, ...], str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Framework:
-    """One way of writing tests."""
+    """One test framework."""
 
     name: str
     include: re.Pattern[str]
     test: re.Pattern[str]
-    """A test that stands at the beginning of a line, with its name."""
+    """A test at the start of a line, with its name."""
     canary: str
-    """A test to plant, with places for its name and for what it does."""
+    """The source of a canary, with placeholders for its name and its action."""
     failures: tuple[str, ...]
     arguments: tuple[str, ...]
-    """What makes a test program write a report to `{report}`."""
+    """The arguments that write a report to `{report}`."""
     read: Callable[[bytes], _Report]
 
 
 def _read_cases(document: bytes) -> _Report:
-    """Read the XML of Catch2 and of doctest, which say for each test case how it ended."""
+    """Read the XML of Catch2 and doctest, which have a result for each test case."""
     try:
         root = read_xml(document)
     except UnreadableXmlError as error:
@@ -65,7 +65,7 @@ _ACCOUNTS: Final = ("Expression", "Exception", "Failure", "FatalErrorCondition",
 
 
 def _account(element: Element) -> str:
-    """Return what went wrong in one place, the gist first."""
+    """Return the failure at one location, the essential part first."""
     place = f"{element.attributes.get('filename', '')}:{element.attributes.get('line', '')}"
     parts = {child.tag: " ".join(child.text.split()) for child in element.children}
     told = " ".join(element.text.split())
@@ -116,7 +116,7 @@ def framework_of(text: str) -> Framework | None:
 
 
 def named_tests(text: str, framework: Framework) -> tuple[str, ...]:
-    """Return the names, as reported, of tests that no `#if` can leave out."""
+    """Return the reported names of tests that no `#if` can exclude."""
     names: list[str] = []
     for match in framework.test.finditer(_unconditional(_COMMENT.sub("", text))):
         group = match.groupdict().get("group")
@@ -138,7 +138,7 @@ def _unconditional(text: str) -> str:
 
 
 def with_canaries(text: str, framework: Framework) -> tuple[bytes, frozenset[str]]:
-    """Return a file with tests added that must fail, and their names."""
+    """Return a file with added canaries, and their names."""
     own = {new_canary_name().replace("_", "x"): act for act in framework.failures}
     added = "".join(framework.canary.format(name=name, act=act) for name, act in own.items())
     return f"{text}\n{added}".encode(), frozenset(own)

@@ -1,8 +1,8 @@
-"""Builds a CMake project and runs its tests, by the reports of their frameworks and by CTest's.
+"""Build a CMake project and run its tests, with reports of their frameworks and of CTest.
 
-CTest knows of a test program how it ended, no more. Where the person's test files use a framework
-that is known, their programs are therefore run by themselves, report test by test, and carry tests
-that must fail. Otherwise CTest's word is all there is, and no planted test supports it.
+CTest knows only how a test program ended. If the user's test files use a known framework, their
+programs therefore run directly, report each test and contain canaries. Otherwise CTest's result is
+the only evidence, without canaries.
 """
 
 import json
@@ -48,7 +48,7 @@ _SMALLEST_TIMEOUT_S: Final = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Project:
-    """What a command says about the project."""
+    """The project settings from a command."""
 
     folder: PurePosixPath
     definitions: tuple[str, ...]
@@ -61,9 +61,9 @@ class _Target:
 
     name: str
     artifact: str
-    """From the build folder."""
+    """The path from the build folder."""
     sources: frozenset[PurePosixPath]
-    """From the workspace root."""
+    """Paths from the workspace root."""
 
 
 class CTestRunner:
@@ -90,7 +90,7 @@ class CTestRunner:
             text = tree.text(path) or ""
             framework = framework_of(text)
             found.update(named_tests(text, framework) if framework else ())
-        # Reports are compared up to the first bracket, where other runners have parameters.
+        # IDs are compared up to the first bracket, which starts parameters for other runners.
         return frozenset(name for name in found if "[" not in name)
 
     async def run(
@@ -111,7 +111,7 @@ class CTestRunner:
 
 
 class _Check:
-    """One check, from configuring to the last report."""
+    """One check, from the configuration to the last report."""
 
     def __init__(self, order: CheckSpec, sandbox: Sandbox, on_output: OnOutput) -> None:
         self._order = order
@@ -141,7 +141,7 @@ class _Check:
             for target in read_targets(described.text, self._project.folder)
             if target.sources & known.keys()
         ]
-        # A target that runs the tests while it is built would run them without a report.
+        # A target that runs the tests during the build would run them without a report.
         registered = bool(await self._registered())
         only = () if registered or not targets else ("--target", *(one.name for one in targets))
         built = await self._start(
@@ -152,13 +152,13 @@ class _Check:
         own = {f"{_BUILD}/{target.artifact}" for target in targets}
         others = [program for program in await self._registered() if program not in own]
         parts = [await self._run_program(target, known, canaries) for target in targets]
-        # Planted tests would make CTest's tests fail, of which each may be a whole program.
+        # Canaries would make CTest's tests fail, and one of those may be a complete program.
         if (others or not targets) and not canaries:
             parts.append(await self._run_ctest())
         return combine(self._order, CTestRunner.name, parts)
 
     async def _registered(self) -> tuple[str, ...]:
-        """Return the program of each test that CTest knows, empty if it is not built yet."""
+        """Return the program of each test in CTest; empty for a program that is not built yet."""
         listener = ReportCapture("stdout", ignore_output)
         await self._start(
             ("ctest", "--show-only=json-v1", "--test-dir", _BUILD), on_output=listener
@@ -240,7 +240,7 @@ def _test_files(order: CheckSpec) -> tuple[PurePosixPath, ...]:
 
 
 def _project(argv: tuple[str, ...]) -> _Project | None:
-    """Return what a command says, if it is `ctest` or a chain of cmake, make and ctest."""
+    """Return the settings of a command if it is `ctest` or a chain of cmake, make and ctest."""
     call = read_invocation(argv)
     if call.program == "ctest":
         return _Project(folder=call.cwd, definitions=(), env=call.env)
@@ -251,7 +251,7 @@ def _project(argv: tuple[str, ...]) -> _Project | None:
     except ValueError:
         return None
     programs = [step[0] for step in steps if step]
-    # What only builds is known by its exit code.
+    # A command that only builds is judged by its exit code.
     if not _PART_OF_CHAIN.issuperset(programs) or not {"cmake", "ctest"}.issubset(programs):
         return None
     return _read_chain(steps)
@@ -274,7 +274,7 @@ def _read_chain(steps: list[list[str]]) -> _Project:
 
 def _inside(folder: str) -> PurePosixPath:
     path = PurePosixPath(folder)
-    # `mkdir build && cd build && cmake ..` is about the folder above.
+    # `mkdir build && cd build && cmake ..` is about the parent folder.
     outside = (
         path.is_absolute() or ".." in path.parts or path.name.startswith(("build", "cmake-build"))
     )
@@ -282,7 +282,7 @@ def _inside(folder: str) -> PurePosixPath:
 
 
 def read_targets(text: str, folder: PurePosixPath) -> tuple[_Target, ...]:
-    """Return the programs that CMake's file API describes, one JSON document after the other."""
+    """Return the programs in a sequence of JSON documents of CMake's file API."""
     decoder = json.JSONDecoder()
     targets: list[_Target] = []
     position = _after_space(text, 0)

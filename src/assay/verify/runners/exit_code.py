@@ -1,4 +1,4 @@
-"""Runs a command that is known by its exit code alone: less evidence, and never the best grade."""
+"""Run a command that is judged only by its exit code, which never gives the best grade."""
 
 from typing import Final
 
@@ -14,7 +14,7 @@ _SHELL: Final = ("bash", "-c")
 
 
 class PlainRunner:
-    """Any command that is not a test runner Assay understands."""
+    """Any command that belongs to no supported test runner."""
 
     name = "command"
     most = Grade.CHECKED

@@ -1,9 +1,9 @@
-"""Runs `go test` by its JSON events, with a file of tests that must fail in each tested package.
+"""Run `go test` with JSON events, and with a file of canaries in each tested package.
 
-The events come from the go command, which reads them from what a test program prints. A program
-can therefore print results of its own, and end in `init` before there are others. It would have to
-print the planted tests too, whose names it can only learn by reading their files while it runs.
-That is not prevented, but known by the signs of it in the source, and then a doubt.
+The go command derives the events from the output of a test program. A program can therefore print
+forged results and exit in `init` before real ones exist. It would have to print the canaries too,
+whose names it can only learn by reading their files. That is not prevented, but its signs in the
+source are reported as a doubt.
 """
 
 import json
@@ -110,7 +110,7 @@ def _runs_everything(call: Invocation) -> bool:
 
 
 def _test_files(order: CheckSpec, call: Invocation) -> tuple[PurePosixPath, ...]:
-    """Return the protected test files, without those that the go command leaves out."""
+    """Return the protected test files, without those that the go command ignores."""
     return tuple(
         path
         for path in order.protected
@@ -126,7 +126,7 @@ def _tests_in(text: str) -> tuple[str, ...]:
 
 
 def _plan(texts: dict[PurePosixPath, str]) -> Plan:
-    """Plan one more test file for each package: of its tests, each must fail."""
+    """Plan one more test file of canaries for each package."""
     files: dict[PurePosixPath, bytes] = {}
     names: set[str] = set()
     packages: dict[tuple[PurePosixPath, str], None] = {}
@@ -144,9 +144,9 @@ def _plan(texts: dict[PurePosixPath, str]) -> Plan:
 
 
 def read_events(text: str) -> tuple[tuple[TestResult, ...], str]:
-    """Return the tests of a stream of events, and what was printed outside of any test.
+    """Return the tests in a stream of events, and the output outside of any test.
 
-    A test that was begun and not ended is an error; so is a package that failed by itself.
+    An unfinished test is an error, and so is a package that failed without a failed test.
     """
     statuses: dict[str, TestStatus] = {}
     lines: dict[str, list[str]] = {}
@@ -210,7 +210,7 @@ def _result(name: str, status: TestStatus, lines: list[str]) -> TestResult:
 
 
 def _first_error(stderr: str) -> str:
-    """Return the first line of a compiler that names a place, or its first line at all."""
+    """Return the first compiler message with a location, or else the first line."""
     lines = [line.strip() for line in stderr.splitlines() if line.strip()]
     named = [line for line in lines if re.match(r"\S+\.go:\d+", line)]
     return (named or lines or ["go could not run the tests"])[0]

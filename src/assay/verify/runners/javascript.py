@@ -1,4 +1,4 @@
-"""What can be read in a JavaScript test file without running it, and what can be added to it."""
+"""Read JavaScript test files without running them, and add canaries to them."""
 
 import base64
 import re
@@ -17,7 +17,7 @@ _MODULE: Final = re.compile(r"^(?:import\s*[\w{*'\"]|export\s)", re.MULTILINE)
 _COMMENT: Final = re.compile(r"/\*.*?\*/", re.DOTALL)
 
 _ASSERTIONS: Final = {
-    # Each of these must throw, however it is called.
+    # Each of these must throw, in every form of call.
     "ok": "ok(false)",
     "equal": "equal(1, 2)",
     "notEqual": "notEqual(1, 1)",
@@ -63,9 +63,9 @@ _MATCHERS: Final = {
 def titles_in(text: str) -> frozenset[tuple[str, ...]]:
     """Return the titles of tests that are certainly registered, with those of their groups.
 
-    Only literal titles, only at the top or directly within groups that are: a test in a loop or
-    behind a condition is not certain. Nesting is read from indentation, so code that is not laid
-    out as usual yields fewer titles, never wrong ones.
+    Only literal titles at the top level or directly in such groups count. A test in a loop or
+    condition is not certain. Nesting is read from the indentation, so unusual layouts yield fewer
+    titles, never wrong ones.
     """
     found: set[tuple[str, ...]] = set()
     groups: list[tuple[int, str | None]] = []
@@ -93,10 +93,10 @@ def _blank(match: re.Match[str]) -> str:
 
 
 def expected_ids(path: PurePosixPath, text: str) -> Iterator[str]:
-    """Yield ids that a report on this file must have."""
+    """Yield the IDs that a report on this file must have."""
     for titles in titles_in(text):
         test = SEPARATOR.join((str(path), *titles))
-        # Reports are compared up to the first bracket, where other runners have parameters.
+        # IDs are compared up to the first bracket, which starts parameters for other runners.
         if "[" not in test:
             yield test
 
@@ -110,8 +110,7 @@ def is_module(path: PurePosixPath, text: str, *, package_is_module: bool) -> boo
     return package_is_module or bool(_MODULE.search(_COMMENT.sub("", text)))
 
 
-# What a test asks with stays what it is, and who tries to replace it is remembered. What is added
-# to it is nobody's harm.
+# Locks the assertion functions and records attempts to replace them. Additions are allowed.
 _LOCK: Final = (
     "for (const held of [assert, strict, test]) "
     "for (const name of Object.getOwnPropertyNames(held)) { "
@@ -123,7 +122,7 @@ _ASKS: Final = ("node:test", "node:assert", "node:assert/strict")
 
 
 def _locked(text: str, lock: str, *, module: bool) -> str:
-    """Put the lock before everything else in a test file, without another line."""
+    """Put the lock at the start of a test file, without adding a line."""
     if module:
         source = (
             "import test from 'node:test'; import assert from 'node:assert'; "
@@ -145,13 +144,13 @@ def _locked(text: str, lock: str, *, module: bool) -> str:
 
 
 def plan_for_node(texts: dict[PurePosixPath, str], *, package_is_module: bool) -> Plan:
-    """Plan tests that must fail for files that use `node:test`."""
+    """Plan canaries for files that use `node:test`."""
     files: dict[PurePosixPath, bytes] = {}
     names: set[str] = set()
     for path, text in texts.items():
         lock, *imported = (f"_{new_canary_name()}" for _ in range(4))
         acts = ["throw new Error('planted')", "assert.strictEqual(1, 2)", "strict.equal(1, 2)"]
-        # It passes, and so is found, if somebody tried to replace what tests ask with.
+        # This canary passes, and is therefore detected, if code tried to replace an assertion.
         acts.append(f"if (!{lock}.touched) throw new Error('planted')")
         used = [call for name, call in _ASSERTIONS.items() if re.search(rf"\b{name}\(", text)]
         acts.extend(f"assert.{call}" for call in used)
@@ -175,7 +174,7 @@ def plan_for_node(texts: dict[PurePosixPath, str], *, package_is_module: bool) -
 
 
 def plan_for_jest(texts: dict[PurePosixPath, str]) -> Plan:
-    """Plan tests that must fail for files that use the globals of jest."""
+    """Plan canaries for files that use the globals of jest."""
     files: dict[PurePosixPath, bytes] = {}
     names: set[str] = set()
     for path, text in texts.items():

@@ -1,8 +1,8 @@
-"""Runs jest by its JSON report, with tests planted that must fail.
+"""Run jest with its JSON report and with canaries.
 
-Jest runs tests in the process that reports them, so a tested program could print a report of its
-own and end. It would have to contain the planted tests, which can be read in the test files while
-they run: that is not prevented, but known by the signs of it in the source, and then a doubt.
+Jest runs tests in the process that reports them, so a tested program could print a forged report
+and exit. The report would need the canaries, whose names it can read from the test files. That is
+not prevented, but its signs in the source are reported as a doubt.
 """
 
 import json
@@ -54,7 +54,7 @@ _HINT: Final = (
 
 
 class JestRunner:
-    """Jest, found in `node_modules` or by `NODE_PATH`."""
+    """Jest, found in `node_modules` or through `NODE_PATH`."""
 
     name = "jest"
     most = Grade.PROVEN
@@ -120,7 +120,7 @@ class JestRunner:
 
 
 def _test_files(order: CheckSpec, call: Invocation) -> tuple[PurePosixPath, ...]:
-    """Return those of the protected files that the command runs, as far as that can be told."""
+    """Return the protected files that the command runs, as far as this is known."""
     if any(word.startswith(_FILTERS) for word in call.arguments):
         return ()
     patterns = [word for word in call.arguments if not word.startswith("-")]
@@ -135,7 +135,7 @@ def _test_files(order: CheckSpec, call: Invocation) -> tuple[PurePosixPath, ...]
 
 
 def _is_meant(path: PurePosixPath, pattern: str) -> bool:
-    """Whether jest runs a file when it is given this word."""
+    """Whether jest runs a file for this pattern."""
     pattern = pattern.removeprefix("./")
     try:
         return re.search(pattern, str(WORKSPACE / path), re.IGNORECASE) is not None
@@ -144,7 +144,7 @@ def _is_meant(path: PurePosixPath, pattern: str) -> bool:
 
 
 def read_report(text: str) -> RawReport:
-    """Return what the last report in an output says, and a finding if it has more than one."""
+    """Return the content of the last report in an output, and a finding if there are several."""
     lines = [line for line in text.splitlines() if line.startswith(_FIRST_KEY)]
     if not lines:
         return RawReport(problem="jest ended without a report")
@@ -177,9 +177,9 @@ def _tests_of(result: dict[str, Any]) -> list[TestResult]:
         tests.append(
             a_test(
                 SEPARATOR.join((file, *map(str, titles))),
-                # A status that is not known is no pass.
+                # An unknown status does not count as a pass.
                 _STATUSES.get(str(entry["status"]), TestStatus.ERROR),
-                # All that stands before the stack: what was expected, and what came.
+                # The text before the stack trace has the expected and actual values.
                 message=" ".join(detail.partition("\n    at ")[0].split()),
                 detail=detail,
             )

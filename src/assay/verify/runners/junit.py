@@ -1,4 +1,4 @@
-"""Reads reports in JUnit's XML, the format that most test runners can write."""
+"""Read reports in JUnit's XML, the format that most test runners can write."""
 
 from assay.contracts.verdict import TestResult, TestStatus
 from assay.verify.report_checks import a_test
@@ -6,7 +6,7 @@ from assay.verify.safe_xml import Element, UnreadableXmlError, read_xml
 
 
 def read_junit(document: bytes) -> tuple[tuple[TestResult, ...], str]:
-    """Return the tests of a report; the second part says why it cannot be read."""
+    """Return the tests of a report; the second value says why it cannot be read."""
     try:
         root = read_xml(document)
     except UnreadableXmlError as error:
@@ -38,7 +38,7 @@ def _status(case: Element) -> tuple[TestStatus, Element | None]:
         account = next((child for child in case.children if child.tag == tag), None)
         if account:
             return status, account
-    # CTest and GoogleTest say here what they did not run.
+    # CTest and GoogleTest mark tests here that they did not run.
     if case.attributes.get("status", "run").lower() in {"notrun", "disabled"}:
         return TestStatus.SKIPPED, None
     if case.attributes.get("status", "").lower() == "fail":

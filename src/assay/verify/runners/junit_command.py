@@ -1,7 +1,7 @@
-"""Runs Gradle and Maven, which leave reports in JUnit's XML behind.
+"""Run Gradle and Maven, which write reports in JUnit's XML.
 
-The reports are files that tested code can write too, and nothing is planted among the tests, so
-they are never worth the best grade.
+Tested code can write these report files too, and there are no canaries, so the best grade is not
+possible.
 """
 
 from pathlib import PurePosixPath
@@ -26,7 +26,7 @@ _MAX_REPORT_BYTES: Final = 16 << 20
 
 
 class JUnitRunner:
-    """Build tools of the Java world."""
+    """The build tools Gradle and Maven."""
 
     name = "junit"
     most = Grade.CHECKED
@@ -54,7 +54,7 @@ class JUnitRunner:
         self, order: CheckSpec, sandbox: Sandbox, *, on_output: OnOutput = ignore_output
     ) -> Observation:
         call = read_invocation(order.argv)
-        # A report from before says nothing about now; nor will this one about later.
+        # Remove old reports, so that each report belongs to this run only.
         for path in await _reports(sandbox, call.cwd):
             await sandbox.remove_path(path)
         result = await sandbox.run(

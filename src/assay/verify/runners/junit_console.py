@@ -1,9 +1,9 @@
-"""Compiles Java and runs its tests by JUnit's console launcher, with tests that must fail.
+"""Compile Java and run its tests with JUnit's console launcher and with canaries.
 
-The chain is the person's: `javac … && java … ConsoleLauncher …`. The launcher writes its reports at
-the end, in the process that also runs the tested code. That code could write reports of its own,
-which would have to contain the planted tests. It could find those by reading test files while it
-runs: that is not prevented, but known by the signs of it in the source, and then a doubt.
+The user gives the chain: `javac … && java … ConsoleLauncher …`. The launcher writes its reports at
+the end, in the process that also runs the tested code. That code could write forged reports, which
+would need the canaries; it could find those by reading test files. That is not prevented, but its
+signs in the source are reported as a doubt.
 """
 
 import re
@@ -76,7 +76,7 @@ class JUnitConsoleRunner:
                 ),
                 on_output=on_output,
             )
-        # Compiled, they would be found again by the next run.
+        # The next run would find compiled canaries.
         classes = " -o ".join(f"-name '{path.stem}*.class'" for path in plan.files)
         if classes:
             remove = f"find {WORKSPACE} /tmp \\( {classes} \\) -delete"
@@ -119,7 +119,7 @@ def _test_files(order: CheckSpec) -> tuple[PurePosixPath, ...]:
 
 
 def _tests_in(text: str) -> frozenset[str]:
-    """Return the ids of tests that a file certainly has; none if it is written in unusual ways."""
+    """Return the IDs of tests that a file certainly has; none for unusual layouts."""
     classes = _CLASS.findall(text)
     if len(classes) != 1 or _UNSURE.search(text):
         return frozenset()
@@ -129,7 +129,7 @@ def _tests_in(text: str) -> frozenset[str]:
 
 
 def _plan(order: CheckSpec, texts: dict[PurePosixPath, str]) -> Plan:
-    """Plan a class of tests that must fail beside those that the command compiles by a glob."""
+    """Plan a class of canaries next to the tests that the command compiles by a glob."""
     files: dict[PurePosixPath, bytes] = {}
     names: set[str] = set()
     beside = {path.parent: text for path, text in texts.items() if "@Test" in text}

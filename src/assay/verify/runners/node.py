@@ -1,8 +1,8 @@
-"""Runs `node --test` with a reporter of our own, and with tests planted that must fail.
+"""Run `node --test` with Assay's reporter and with canaries.
 
-Each test file runs in a process of its own, and the reporter in their parent; so nothing a test
-prints is taken for a result. A file that ends its process early passes as a whole, as far as Node
-is concerned: that is seen by the tests that are missing, planted ones among them.
+Each test file runs in a separate process and the reporter in their parent, so test output is never
+taken for a result. A file that ends its process early passes as a whole for Node. The missing tests
+and canaries reveal it.
 """
 
 import base64
@@ -58,7 +58,7 @@ class NodeRunner:
         listener = ReportCapture("stderr", on_output)
         texts = await read_texts(sandbox, (_PACKAGE, *_test_files(order)))
         is_module = _is_module(texts.pop(_PACKAGE, "{}"))
-        # A filter would leave the planted tests out too.
+        # A filter would leave out the canaries too.
         plant = order.canaries and not _is_filtered(order)
         plan = plan_for_node(texts, package_is_module=is_module) if plant else Plan()
         async with planted(sandbox, plan) as findings:
@@ -89,7 +89,7 @@ class NodeRunner:
 
 
 def _test_files(order: CheckSpec) -> tuple[PurePosixPath, ...]:
-    """Return those of the protected files that the command runs, as far as that can be told."""
+    """Return the protected files that the command runs, as far as this is known."""
     call = read_invocation(order.argv)
     words = [word for word in call.arguments if not word.startswith("-")]
     named = [call.cwd / word for word in words]
@@ -102,7 +102,7 @@ def _test_files(order: CheckSpec) -> tuple[PurePosixPath, ...]:
 
 
 def _is_found(path: PurePosixPath) -> bool:
-    """Whether Node runs a file when it is told none."""
+    """Whether Node runs a file by default."""
     return bool(_FOUND_BY_NAME.fullmatch(path.name)) or "test" in path.parts[:-1]
 
 
@@ -121,13 +121,13 @@ def _is_module(package: str) -> bool:
 def _empty_passes(
     tests: tuple[TestResult, ...], texts: dict[PurePosixPath, str]
 ) -> tuple[str, ...]:
-    """Return the files that passed as a whole, although there are tests in them."""
+    """Return the files that passed as a whole although they contain tests."""
     with_tests = {str(path) for path, text in texts.items() if "node:test" in text}
     return tuple(test.id for test in tests if test.passed and test.id in with_tests)
 
 
 def _reporting(arguments: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the arguments with our reporter in place of any other."""
+    """Return the arguments with Assay's reporter in place of any other."""
     kept: list[str] = []
     skip = False
     for word in arguments:
@@ -144,7 +144,7 @@ def _reporting(arguments: tuple[str, ...]) -> tuple[str, ...]:
     return (
         "--test-reporter=spec",
         "--test-reporter-destination=stdout",
-        # As a URL: a file could be rewritten.
+        # A URL, because tested code could rewrite a file.
         f"--test-reporter=data:text/javascript;base64,{encoded}",
         "--test-reporter-destination=stderr",
         *kept,
@@ -152,7 +152,7 @@ def _reporting(arguments: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def read_report(text: str) -> tuple[tuple[TestResult, ...], str]:
-    """Return the tests of a report, and what is wrong with it."""
+    """Return the tests of a report, and the errors in it."""
     tests: list[TestResult] = []
     ended = False
     for line in text.splitlines():
@@ -171,12 +171,12 @@ def read_report(text: str) -> tuple[tuple[TestResult, ...], str]:
 
 
 def _result(fields: dict[str, Any]) -> tuple[TestResult, ...]:
-    # A group is as good as the tests in it, unless it broke by itself.
+    # A group has the result of its tests, unless it failed by itself.
     if fields.get("group") and (fields.get("passed") or fields.get("kind") == "subtestsFailed"):
         return ()
     file = str(fields.get("file", "")).removeprefix(f"{WORKSPACE}/")
     titles = [str(title).removeprefix(f"{WORKSPACE}/") for title in fields["titles"]]
-    # A file without tests in it is itself the test.
+    # A file without tests counts as one test.
     name = SEPARATOR.join(titles if titles[:1] == [file] else [file, *titles])
     if fields.get("skipped") or fields.get("todo"):
         status = TestStatus.SKIPPED

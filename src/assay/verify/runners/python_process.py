@@ -1,8 +1,8 @@
-"""Runs Python tests in a sandbox by a driver of our own, and reads its sealed report.
+"""Run Python tests in a sandbox with Assay's driver, and read its sealed report.
 
-The driver takes what it needs before any file of the workspace can be imported. Its report goes
-through the real standard output, which the program under test does not get; what that prints is on
-the other stream.
+The driver takes its functions before it imports any workspace file. Its report uses the real
+standard output, which the program under test does not get. Output of that program goes to standard
+error.
 """
 
 import json
@@ -40,7 +40,7 @@ _COMMON: Final = (
     "skip_origin",
     "executed",
 )
-# Modules of the drivers are known by name only while they import each other.
+# The driver modules are in `sys.modules` only while they import each other.
 _BOOT: Final = """
 def boot():
     import json, os, sys, types
@@ -70,31 +70,31 @@ _NO_TESTS: Final = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conditions:
-    """What an honest program does not notice."""
+    """Run conditions that correct code does not depend on."""
 
     env: Mapping[str, str] = field(default_factory=dict[str, str])
     reverse: bool = False
-    """The last test first."""
+    """Run the tests in reverse order."""
     brief: bool = False
-    """Nobody will read why a test failed."""
+    """Leave out failure details, which are not shown for this run."""
     words: Words = field(default_factory=Words)
-    """What tests that were rewritten call."""
+    """The names of the functions that rewritten tests call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PythonRun:
-    """An observation, and what only rewritten tests tell."""
+    """An observation, and the data that only rewritten tests report."""
 
     observation: Observation
     reached: Mapping[str, frozenset[str]]
-    """By test: numbers of the assertions that were come to."""
+    """By test: the numbers of the assertions that were reached."""
     complete: bool
-    """The driver got to its end."""
+    """Whether the driver ran to its end."""
 
 
 @dataclass(slots=True)
 class _Account:
-    """What a report says, as it is read."""
+    """The content of a report while it is read."""
 
     tests: list[TestResult] = field(default_factory=list[TestResult])
     reached: dict[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
@@ -111,7 +111,7 @@ class _Account:
     has_children: bool = False
     broken: tuple[str, str] | None = None
     ended: int | None = None
-    """The exit code the driver meant to end with; None if it never said so."""
+    """The exit code that the driver reported; None if it reported none."""
     forged: bool = False
 
 
@@ -148,7 +148,7 @@ async def run_python(
     }
 
     def show(chunk: OutputChunk) -> None:
-        # The report is for us; what the tests print comes on the other stream.
+        # The report is internal; the output of the tests comes on the other stream.
         if chunk.stream == "stderr":
             on_output(OutputChunk(stream="stdout", data=chunk.data))
 
@@ -188,7 +188,7 @@ def _read_report(report: bytes, key: bytes) -> _Account:
         place, _, text = body.partition(b" ")
         genuine = secrets.compare_digest(seal, expected.encode()) and place == b"%d" % number
         if not genuine or account.ended is not None:
-            # A line cut short by the end of the process is nobody's forgery.
+            # A line that was cut off by the end of the process is not a forgery.
             account.forged = account.ended is not None or number + 1 < len(lines)
             break
         _take(account, json.loads(text))
@@ -200,7 +200,7 @@ def _take(account: _Account, fields: list[str]) -> None:
     match fields:
         case ["test", name, status, message, detail, reached]:
             test = TestResult(id=name, status=TestStatus(status), message=message, detail=detail)
-            # pytest reports a file that cannot be imported once for each way to it.
+            # pytest reports a file with a failed import once for each way to it.
             if test.status is not TestStatus.ERROR or test not in account.tests:
                 account.tests.append(test)
             account.reached[name] = frozenset(reached.split(",")) - {""}
@@ -373,7 +373,7 @@ def _replaced(name: str, path: str) -> Finding:
 
 
 def _is_exit(test: TestResult) -> bool:
-    """Whether a file ended the process while it was imported; unittest goes on after that."""
+    """Whether a file ended the process during its import; unittest continues after that."""
     return "_FailedTest" in test.id and test.message.partition(":")[0] == "SystemExit"
 
 
@@ -384,7 +384,7 @@ def _early_exit(order: CheckSpec, result: ExecutionResult, account: _Account) ->
     ending = f"signal {result.signal}" if result.signal else f"exit code {code}"
     done = f"{len(account.tests)} tests had been reported" if account.tests else "no test had run"
     said = f"`{order.command}` was ended from within, with {ending}, when {done}"
-    # Who ends with an error claims no success.
+    # An exit with an error does not claim success.
     claims = not result.signal and str(code) in {"0", "None", ""}
     return Finding(
         trick=TamperKind.EARLY_EXIT, severity="forgery" if claims else "doubt", explanation=said

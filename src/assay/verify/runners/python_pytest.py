@@ -1,4 +1,4 @@
-"""pytest: the person's command, run by a driver that reports what really happened."""
+"""Run the user's pytest command with a driver that reports the real results."""
 
 import tomllib
 from collections.abc import Iterator
@@ -43,7 +43,7 @@ _WITH_VALUE: Final = frozenset(
         "--cov-report",
     ]
 )
-# Options by which a person leaves tests out; which ones remain cannot be read from the files.
+# Options that deselect tests; the files do not show which tests remain.
 _SELECTING: Final = (
     "-k", "-m", "--deselect", "--ignore", "--lf", "--last-failed", "--ff", "--sw", "--stepwise",
     "--nf", "--co", "--collect-only", "--pyargs", "--import-mode", "-c", "-o", "--override-ini",
@@ -55,7 +55,7 @@ _SKIPPED_FOLDERS: Final = frozenset({"build", "dist", "node_modules", "venv", "C
 
 
 class PytestRunner:
-    """See `assay.verify.runner.Runner`."""
+    """Runner for pytest; see `assay.verify.runner.Runner`."""
 
     name = "pytest"
     most = Grade.PROVEN
@@ -81,8 +81,8 @@ class PytestRunner:
         if any(word.split("=")[0] in _SELECTING or word[:2] in {"-k", "-m"} for word in args):
             return frozenset()
         chosen = tuple(_paths(args))
-        # Which tests a configuration selects is its own business; the report still has to be
-        # the same each time.
+        # The tests that a configuration selects are not known here; only repeated reports must
+        # agree.
         if _STEERING & _settings(tree).keys():
             chosen = tuple(word for word in chosen if word.endswith(".py"))
             if not chosen:
@@ -104,7 +104,7 @@ class PytestRunner:
         *,
         on_output: OnOutput = ignore_output,
     ) -> PythonRun:
-        """Run the check under other conditions than the usual ones."""
+        """Run the check under other conditions."""
         return await run_python(
             self.name, order, sandbox, conditions=conditions, on_output=on_output
         )
@@ -149,7 +149,7 @@ def _is_in_skipped_folder(path: PurePosixPath) -> bool:
 
 
 def _settings(tree: Tree) -> dict[str, Any]:
-    """Return what files at the root say to pytest; the first that speaks to it counts alone."""
+    """Return the pytest settings of the root files; only the first file with settings counts."""
     for name in ("pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini"):
         text = tree.text(PurePosixPath(name))
         if text is not None:

@@ -1,4 +1,4 @@
-"""unittest: the person's command, run by a driver that reports what really happened."""
+"""Run the user's unittest command with a driver that reports the real results."""
 
 from pathlib import PurePosixPath
 from typing import Final
@@ -21,7 +21,7 @@ _SHORT_OPTIONS: Final = ("-v", "-q", "-f", "-b", "-c", "--verbose", "--quiet", "
 
 
 class UnittestRunner:
-    """See `assay.verify.runner.Runner`."""
+    """Runner for unittest; see `assay.verify.runner.Runner`."""
 
     name = "unittest"
     most = Grade.PROVEN
@@ -34,7 +34,7 @@ class UnittestRunner:
         invocation = read_invocation(order.argv)
         tree = tree_below(invocation.cwd, tree)
         words = [word for word in invocation.arguments if word not in _SHORT_OPTIONS]
-        # A chosen folder, pattern or name filter: what remains cannot be read from the files.
+        # A folder, pattern or name filter: the files do not show which tests remain.
         if any(word.startswith("-") for word in words):
             return frozenset()
         if words in ([], ["discover"]):
@@ -57,14 +57,14 @@ class UnittestRunner:
         *,
         on_output: OnOutput = ignore_output,
     ) -> PythonRun:
-        """Run the check under other conditions than the usual ones."""
+        """Run the check under other conditions."""
         return await run_python(
             self.name, order, sandbox, conditions=conditions, on_output=on_output
         )
 
 
 def _is_reached(tree: Tree, path: PurePosixPath) -> bool:
-    """Discovery goes into packages only."""
+    """Whether discovery finds a file: it enters only packages."""
     folders = list(path.parents)[:-1]
     return all(folder / "__init__.py" in tree.files for folder in folders)
 
@@ -80,7 +80,7 @@ def _ids(tree: Tree, path: PurePosixPath) -> frozenset[str]:
 
 
 def _ids_named(tree: Tree, word: str) -> frozenset[str]:
-    """A module, a class or a method, by its dotted name; a file by its path."""
+    """Return the IDs of a module, class or method by its dotted name, or of a file by its path."""
     if word.endswith(".py"):
         return _ids(tree, PurePosixPath(word))
     parts = word.split(".")

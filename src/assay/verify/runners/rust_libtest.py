@@ -1,4 +1,4 @@
-"""Reads what cargo and the test programs of Rust print."""
+"""Read the output of cargo and of Rust test programs."""
 
 import json
 import re
@@ -37,25 +37,25 @@ class TestProgram:
 
     executable: str
     source: PurePosixPath
-    """From the workspace root; names its tests."""
+    """The path from the workspace root, which prefixes the test IDs."""
     folder: PurePosixPath
-    """Of its package, from the workspace root."""
+    """The package folder, from the workspace root."""
     separate: bool
-    """Whether it was made from a file of tests, not from the tests within the code."""
+    """Whether it was built from a test file and not from tests within the code."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Build:
-    """What cargo built, or why it could not."""
+    """The programs that cargo built, or the reason for its failure."""
 
     programs: tuple[TestProgram, ...]
     has_documentation: bool
-    """Whether there is a library whose examples can be tested."""
+    """Whether there is a library whose documentation examples can be tested."""
     errors: tuple[str, ...]
 
 
 def named_tests(text: str) -> tuple[str, ...]:
-    """Return the names of the tests that stand outside of any module or macro."""
+    """Return the names of the tests outside of modules and macros."""
     text = _RAW_STRING.sub('""', _BLOCK_COMMENT.sub("", text))
     return tuple(match["name"] for match in _TOP_LEVEL_TEST.finditer(text))
 
@@ -103,7 +103,7 @@ def read_build(text: str) -> Build:
                 has_documentation = True
             case _:
                 pass
-    # What was made from the person's tests alone goes first, before anything could touch it.
+    # Programs of the user's test files run first, before other code could tamper with them.
     programs.sort(key=lambda program: not program.separate)
     return Build(
         programs=tuple(programs), has_documentation=has_documentation, errors=tuple(errors)
@@ -116,7 +116,7 @@ def _inside(path: str) -> PurePosixPath:
 
 
 def read_suite(text: str, source: PurePosixPath) -> tuple[tuple[TestResult, ...], str]:
-    """Read the JSON report of one test program; the second part says what is wrong with it."""
+    """Read the JSON report of one test program; the second value describes its errors."""
     tests: list[TestResult] = []
     announced = 0
     totals: dict[str, Any] | None = None
@@ -155,7 +155,7 @@ def _result(name: str, event: str, record: dict[str, Any]) -> TestResult:
 
 
 def read_doc_tests(text: str) -> tuple[TestResult, ...]:
-    """Read the lines that `cargo test --doc` prints."""
+    """Read the output lines of `cargo test --doc`."""
     return tuple(
         a_test(match["name"], _STATUSES[match["status"].lower()])
         for match in _DOC_TEST.finditer(text)
