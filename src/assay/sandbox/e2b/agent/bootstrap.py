@@ -1,5 +1,4 @@
-"""Runs Python source as a program in the virtual machine. Standard library only.
-"""
+"""Runs Python source as a program in the virtual machine. Standard library only."""
 
 import builtins
 import importlib.util
