@@ -23,8 +23,7 @@ _DAMAGED: Final = ".damaged-"
 _BESIDES: Final = ("", "-wal", "-shm")
 _LOCK: Final = ".lock"
 _SUSPECT: Final = ".suspect"
-"""The suffix of a marker for a file that was damaged in use; the next opening checks it completely.
-"""
+"""Suffix of the marker for a file damaged in use; the next opening checks it completely."""
 _QUICKLY_CHECKED: Final = 16 << 20
 """The size up to which every opening checks the whole file; larger files would take too long."""
 

@@ -64,9 +64,7 @@ def _is_secret(content: bytes, found: re.Match[bytes]) -> bool:
 
 
 def _is_password(value: bytes) -> bool:
-    """Return whether a value has letters of both cases and digits, as words and placeholders do
-    not.
-    """
+    """Return whether a value has letters of both cases and digits; most words have not."""
     return len(value) >= _LEAST_PASSWORD and _is_mixed(value)
 
 
