@@ -57,11 +57,7 @@ class Comparison:
         }
 
     def as_markdown(self) -> str:
-        """Return the comparison as Markdown.
-
-        Raises:
-            UsageError: If their suites differ, or they have no exercise in common.
-        """
+        """Return the comparison as Markdown."""
         rates = self.rates
         rows: list[Sequence[str]] = [
             (name, *_words(summary), *rate_cells(rate))
@@ -100,7 +96,7 @@ def compare(before: Summary, after: Summary) -> Comparison:
     """Compare two runs, result by result.
 
     Raises:
-        UsageError: If they are of different suites, or have nothing in common.
+        UsageError: If their suites differ, or they have no exercise in common.
     """
     if before.asked["suite"] != after.asked["suite"]:
         raise UsageError(

@@ -53,7 +53,7 @@ def load_polyglot(folder: Path, *, strict: bool = False) -> Suite:
 
     Args:
         folder: Where the clone is; it may lack languages and exercises.
-        strict: Run tests that the original harness leaves skipped, too.
+        strict: Also run tests that the original harness skips.
 
     Raises:
         UsageError: If there is no exercise, or one of them is damaged.

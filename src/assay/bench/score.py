@@ -74,8 +74,14 @@ class Judge:
     ) -> Judgement:
         """Score a solution; files outside of the writable ones do not count.
 
+        Args:
+            exercise: The exercise to solve.
+            commands: The commands for its tests.
+            proposal: The files of the solution.
+            provable: False for an exercise without tests: its exit code decides.
+
         Raises:
-            SandboxUnavailableError: If no sandbox can be had.
+            SandboxUnavailableError: If no sandbox is available.
         """
         async with self.turns:
             bare = await self._run_bare(exercise, commands, proposal)

@@ -21,7 +21,7 @@ class Rate:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Return 0 to 1 if there were no trials."""
+        """Return the interval; 0 to 1 if there were no trials."""
         if not self.trials:
             return 0.0, 1.0
         rate, n = self.value, self.trials

@@ -59,7 +59,7 @@ def read_results(folder: Path) -> tuple[Result, ...]:
     """Read every result of a run, sorted by exercise and repeat, the last for each.
 
     Raises:
-        UsageError: If the folder holds no run.
+        UsageError: If the folder has no run.
         JournalError: If a line is damaged.
     """
     if not (folder / RUN).is_file():

@@ -93,7 +93,7 @@ class RustToolchain:
 
 
 def _in_registry(name: str) -> str:
-    """Return the crate of a Debian package, which has a changed name."""
+    """Return the crate name for a Debian package name."""
     return _UNDERSCORED.get(name, name)
 
 
