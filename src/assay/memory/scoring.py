@@ -9,8 +9,7 @@ _ENOUGH: Final = 4
 """Judgements before a lesson counts as harmful: fewer prove nothing."""
 _UNJUDGED: Final = 0.2
 """The score of a lesson without judgements: about that of one that helped once. With zero, it would
-never be shown and so never be judged.
-"""
+never be shown and so never be judged."""
 
 
 def wilson_bounds(successes: int, trials: int) -> tuple[float, float]:

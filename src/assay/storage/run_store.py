@@ -39,8 +39,7 @@ RunStatus = Literal[
     "failed",
 ]
 """How it ended; `running` while a process works on it, `stopped` if that process died, `damaged` if
-the record cannot be read.
-"""
+the record cannot be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

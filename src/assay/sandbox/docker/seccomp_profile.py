@@ -15,15 +15,13 @@ _ENGINE: Final = """
     socketpair setsockopt
     """
 """The calls that create a jail. Capabilities still apply: outside of its own namespaces the engine
-has none, and a program inside one is filtered again.
-"""
+has none, and a program inside one is filtered again."""
 _FAMILIES: Final = (1, 2, 10)
 """AF_UNIX, AF_INET, AF_INET6; no netlink, packet, vsock, bluetooth, …"""
 _NETLINK: Final = 16
 _NETLINK_ROUTE: Final = 0
-"""The engine assigns every address to a program's network, which needs a route; packet filters,
-audit and all other netlink families stay blocked.
-"""
+"""The engine makes every address local in a program's network, which needs a route; packet
+filters, audit and all other netlink families stay blocked."""
 _PERSONALITIES: Final = (0, 0x0008, 0x20000, 0x20008, 0x0040000, 0xFFFFFFFF)
 _ARCHITECTURES: Final = {"x86_64": "SCMP_ARCH_X86_64", "aarch64": "SCMP_ARCH_AARCH64"}
 _ENOSYS: Final = 38

@@ -27,8 +27,7 @@ _GVISOR_THREADS: Final = 4096
 """gVisor exits if the host refuses it a thread, and uses some for each process of a program."""
 _GVISOR_CAPABILITIES: Final = ("SETUID", "SETGID")
 """In gVisor, these apply to gVisor's kernel and not to the host's. The service is root there,
-without any other capability, so that programs can run as a different user.
-"""
+without any other capability, so that programs can run as a different user."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,8 +26,7 @@ MOST_REMEMBERED: Final = 512
 MOST_REMEMBERED_BYTES: Final = 64 << 20
 UNREAD_S: Final = 1.5
 """How long an execution runs or stays queued after its last reader has left: enough to reconnect
-after the connection broke.
-"""
+after the connection broke."""
 
 
 EVENTS_EVERY_S: Final = 0.004

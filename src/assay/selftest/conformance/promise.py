@@ -23,8 +23,7 @@ class Requirement:
     """The lowest isolation level at which this requirement applies."""
     needs_branch: bool = False
     """Whether the requirement is about branches, which not every backend supports: one without them
-    sets `branches = False`.
-    """
+    sets `branches = False`."""
 
     def excuse(self, backend: SandboxBackend) -> str:
         """Return why the requirement does not apply to a backend; empty if it does."""

@@ -33,8 +33,7 @@ def ask():
 judge(ask)
 """
 """Fires when data comes back over the connection from CONNECT: the egress proxy accepts any
-connection, and decides afterwards.
-"""
+connection, and decides afterwards."""
 
 _ANSWERED_CONTROL = """
 import socket

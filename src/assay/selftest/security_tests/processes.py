@@ -104,8 +104,7 @@ MEMORY = probing(
 
 _TOLD_BY_GVISOR = frozenset({"environ", "maps", "fd", "fdinfo", "auxv"})
 """All processes may read these in gVisor; the first process is a container's init, without a
-secret.
-"""
+secret."""
 _PRIVATE = ("environ", "maps", "fd", "fdinfo", "cwd", "root", "exe", "auxv", "stack", "syscall")
 
 PRIVATE_FILES = tuple(
