@@ -1,4 +1,4 @@
-"""Sandbox in a container; this side labels the results, whatever the container reports."""
+"""Sandbox in a container; this side labels the results, not the container."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager

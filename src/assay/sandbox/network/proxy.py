@@ -90,7 +90,7 @@ class EgressProxy:
         try:
             await self._egress.dialer.addresses(host)
         except DeniedError as error:
-            # Programs ask for addresses in passing, and nothing depends on the answers.
+            # Programs make reverse lookups in passing, and nothing depends on the answers.
             if not host.endswith(".arpa"):
                 self.deny(host, None, str(error))
             return build_answer(question, Outcome.NO_SUCH_NAME)
@@ -171,7 +171,7 @@ class EgressProxy:
         return self._egress.host_at(address), port
 
     async def carry_connection(self, client: socket.socket) -> None:
-        """Connect a program to its host until either side ends the connection."""
+        """Connect a program to its host and forward until both sides have finished."""
         host, port = self._meant(client)
         try:
             there = await self._egress.dialer.dial(host, port)

@@ -1,4 +1,7 @@
-"""Runs Python source as a program in the virtual machine. Standard library only."""
+"""Runs Python source as a program in the virtual machine. Standard library only.
+
+The interpreter does the rest as for any script: threads, exit functions, exit codes.
+"""
 
 import builtins
 import importlib.util
