@@ -1,7 +1,7 @@
 """Result cache for programs that run first in their sandbox.
 
 The cache is only right for programs whose result depends on nothing but their code, input and
-files; users who enable it must know this. It never answers for a sandbox with hosts, an interpreter,
+files, so it is off by default. It never answers for a sandbox with hosts, an interpreter,
 or a program after the first. After a cached answer, the program runs before the next operation on
 its sandbox, so that its files exist.
 """
