@@ -1,1 +1,1 @@
-"""Suites of exercises: how many of them a model, or Assay with that model, really solves."""
+"""Benchmarks: how many exercises of a suite a model solves, alone or with Assay."""

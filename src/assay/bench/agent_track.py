@@ -1,9 +1,8 @@
-"""Assay at work on an exercise: with its tests in sight, or without them and told what they said.
+"""Agent tracks: Assay works on an exercise, with its tests or with their output only.
 
-`agentic`: the tests are part of the workspace and decide, until they are passed or the budget is
-out. `blind+exec`: the tests are hidden; Assay may run what it writes and checks of its own, hands
-over, and is told once what the tests printed. Either way the harness judges the result as it judges
-everybody's.
+`agentic`: the tests are part of the workspace and decide, until they pass or the budget is used up.
+`blind+exec`: the tests are hidden. Assay can run its own programs and checks, submits a solution,
+and receives the tests' output once. The harness scores both like any other result.
 """
 
 import shutil
@@ -30,11 +29,11 @@ from assay.storage.journal import DiskJournal
 from assay.storage.run_store import RunStore
 
 _MOST_OUTPUT_CHARS: Final = 24_000
-"""Of what hidden tests printed, in a statement that the agent reads again and again."""
+"""Limit of the hidden tests' output, in a statement that the agent reads repeatedly."""
 
 
 class TimedModel:
-    """A model that is timed."""
+    """A model with a measured duration of its calls."""
 
     def __init__(self, model: Model) -> None:
         self._model = model
@@ -58,7 +57,7 @@ class TimedModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSitting:
-    """One exercise that Assay works on."""
+    """Assay's work on one exercise."""
 
     exercise: Exercise
     commands: Commands
@@ -68,21 +67,21 @@ class AgentSitting:
     settings: Settings
     effort: RunLimits
     place: Path
-    """A folder of its own, which holds the run and the workspace. Taken up again if it is there."""
+    """A separate folder with the run and the workspace. An existing one is resumed."""
     provable: bool = True
 
     async def with_tests(self) -> Account:
-        """Let Assay see the tests, and work until it has passed them or may not go on.
+        """Let Assay see the tests, and work until they pass or a limit is reached.
 
         Raises:
-            ModelUnavailableError: If there was no answer.
-            ModelRefusedError: If there will be none.
-            SandboxUnavailableError: If no sandbox can be had.
+            ModelUnavailableError: If the model does not answer.
+            ModelRefusedError: If the model refuses the request.
+            SandboxUnavailableError: If no sandbox is available.
             JournalError: If the run cannot be written.
         """
         exercise, account = self.exercise, Account()
         if not self.provable:
-            # There is nothing that could prove it: what is left is what the exit code says.
+            # Nothing can verify it: only the exit code remains.
             return await self._without_proof(account)
         commission = self._commission(
             f"{exercise.docs}\n\n{self._task}",
@@ -102,10 +101,10 @@ class AgentSitting:
         return account
 
     async def without_tests(self, tries: int) -> Account:
-        """Let Assay work without the tests, and tell it what they printed after each try.
+        """Let Assay work without the tests, and show it their output after each try.
 
         Raises:
-            AssayError: As for `with_tests`.
+            AssayError: The errors of `with_tests`.
         """
         exercise, account = self.exercise, Account()
         statement = f"{exercise.docs}\n\n{self._task}"
@@ -146,14 +145,14 @@ class AgentSitting:
             model=self.model.name,
             effort=self.effort,
             policy=self.settings.agent.policy,
-            # Slugs repeat across languages, and what was learnt in one would show in the next.
+            # Slugs repeat across languages, and lessons of one would affect the next.
             memory="off",
         )
 
     async def _pursue(
         self, number: int, tree: Tree, commission: Commission, account: Account
     ) -> Tree:
-        """Carry out a commission, or go on with it; returns the solution, or the best there was."""
+        """Start or resume a run; returns the solution, or the best attempt."""
         place = self.place / f"try-{number}"
         commission = replace(commission, workspace=place / "workspace")
         settings = self.settings.model_copy(update={"state_dir": place / "state"})
@@ -189,7 +188,7 @@ async def _tree_of(outcome: RunResult, folder: Path, untouched: Tree) -> Tree:
 
 
 def _lay_out(folder: Path, tree: Tree) -> None:
-    # Left half-written by somebody who was killed, before there was a run to take up.
+    # The incomplete folder of a process that was killed before its run existed.
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     write_changes(folder, Tree(), tree)

@@ -1,4 +1,4 @@
-"""One run of a benchmark, from what a person asks to a folder of results."""
+"""One benchmark run, from the user's request to a folder of results."""
 
 import json
 import os
@@ -36,12 +36,12 @@ ENVIRONMENT = "environment.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchOrder:
-    """What is to be measured, and how."""
+    """The request of a benchmark run."""
 
     suite: str
     dataset: Path | None = None
     strict: bool = False
-    """Run tests, too, that the original harness leaves skipped."""
+    """Also run tests that the original harness skips."""
     selection: Selection = field(default_factory=Selection)
     track: Track = "blind"
     model: str = "auto"
@@ -50,7 +50,7 @@ class BenchOrder:
     repeat: int = 1
     jobs: int = 1
     test_jobs: int = 0
-    """Test suites at once; 0: as many as there are processors."""
+    """Concurrent test suites; 0: the number of processors."""
     timeout_s: float = TEST_TIMEOUT_S
     proof: bool = True
     gate: bool = True
@@ -63,11 +63,11 @@ class BenchOrder:
 
 @dataclass(slots=True, kw_only=True)
 class BenchCallbacks:
-    """Who is told what happens."""
+    """Callbacks for the progress of a run."""
 
     opening: OpenOptions = field(default_factory=OpenOptions)
     on_plan: Callable[[int, int], None] = lambda _all, _done: None
-    """How many there are to do, and how many of them are done already."""
+    """Receives the number of exercises, and how many of them are complete already."""
     on_gate: Callable[[GateResult], None] = lambda _: None
     on_gate_plan: Callable[[int], None] = lambda _: None
     on_start: Callable[[Task], None] = lambda _: None
@@ -77,12 +77,12 @@ class BenchCallbacks:
 async def run_bench(
     order: BenchOrder, settings: Settings, out: Path, watching: BenchCallbacks
 ) -> None:
-    """Do all exercises that the order is about, or those that are left.
+    """Run all requested exercises, or the remaining ones.
 
     Raises:
-        UsageError: If the order cannot be carried out as it is.
-        BudgetExceededError: If a cap is reached; what is done is kept.
-        AssayError: If a part of Assay fails.
+        UsageError: If the request is invalid.
+        BudgetExceededError: If a cap is reached; completed results are stored.
+        AssayError: If a component of Assay fails.
     """
     model = "" if plays_by_itself(order.model) else order.model
     check_extras("a benchmark", settings, "agent", "bench", model=model)
@@ -130,7 +130,7 @@ async def run_bench(
 
 
 def load(order: BenchOrder, settings: Settings) -> Suite:
-    """Read the suite that an order is about."""
+    """Load the requested suite."""
     return load_suite(
         order.suite,
         dataset=order.dataset,
@@ -146,10 +146,10 @@ async def ask_gate(
     answers: list[GateResult],
     not_run: dict[str, str],
 ) -> None:
-    """Ask the tests of every exercise; fills in the answers, and why some cannot be asked.
+    """Validate every exercise; fills in the results, and why some cannot be validated.
 
     Raises:
-        AssayError: As for `run_bench`.
+        AssayError: The errors of `run_bench`.
     """
     exercises = order.selection.of(load(order, settings))
     async with open_bench(order, settings, exercises) as bench:
@@ -160,7 +160,7 @@ async def ask_gate(
 
 
 def order_of(folder: Path, *, dataset: Path | None, jobs: int) -> BenchOrder:
-    """Return the order that does a run again from what was said in it.
+    """Return the request that repeats a stored run.
 
     Raises:
         UsageError: If the folder holds no run.
@@ -191,7 +191,7 @@ def order_of(folder: Path, *, dataset: Path | None, jobs: int) -> BenchOrder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bench:
-    """What exercises are judged with."""
+    """The components that score exercises."""
 
     judge: Judge
     kits: Toolchains
@@ -201,7 +201,7 @@ class Bench:
     async def ask_gate(
         self, exercises: tuple[Exercise, ...], watching: BenchCallbacks
     ) -> dict[str, GateResult]:
-        """Ask the tests of every exercise that can be run here."""
+        """Validate every exercise that can run here."""
         runnable = tuple(one for one in exercises if not self.kits.why_not(one))
         gate = Gate(judge=self.judge, kits=self.kits, folder=self.folder, versions=self.versions)
         watching.on_gate_plan(len(runnable))
@@ -212,10 +212,10 @@ class Bench:
 async def open_bench(
     order: BenchOrder, settings: Settings, exercises: tuple[Exercise, ...]
 ) -> AsyncGenerator[Bench]:
-    """Open sandboxes in which the languages of these exercises run.
+    """Open sandboxes with the toolchains of these exercises.
 
     Raises:
-        IsolationUnavailableError: If this machine cannot isolate as asked.
+        IsolationUnavailableError: If this machine cannot provide the requested isolation.
     """
     kits = find_kits(place_of(settings), (exercise.language for exercise in exercises))
     async with open_backend(kits.sandbox_settings(settings.sandbox)) as backend:
@@ -237,7 +237,7 @@ async def open_bench(
 def _asked(
     order: BenchOrder, suite: Suite, exercises: tuple[Exercise, ...], model: str
 ) -> dict[str, Any]:
-    """Return what must be the same for a run to go on."""
+    """Return the values that must be equal to resume a run."""
     return {
         "suite": suite.name,
         "source": suite.source,
@@ -270,7 +270,7 @@ def _ordered(order: BenchOrder) -> dict[str, Any]:
 
 
 def _note(store: ResultStore, bench: Bench, gate: dict[str, GateResult]) -> None:
-    """Write down, for the report, where it was run and what the gate said."""
+    """Store the environment and the validation results for the report."""
     backend = bench.judge.backend
     environment = asdict(
         describe_environment(backend=backend.name, isolation=backend.isolation.value)

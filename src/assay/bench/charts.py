@@ -1,4 +1,4 @@
-"""Pictures of a run as SVG: small enough to draw by hand, and they need nobody's library."""
+"""SVG charts of a run, drawn without a library."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ _PLOT: Final = _WIDTH - _LEFT - 110
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bar:
-    """One row of a picture."""
+    """One row of a chart."""
 
     label: str
     value: float
@@ -78,7 +78,7 @@ def _bars(bars: Sequence[Bar], title: str, *, scale: tuple[str, str, str]) -> st
 
 
 def curve(shares: Sequence[float], title: str, axis: str) -> str:
-    """Draw how a share grows from step to step."""
+    """Draw the growth of a rate from step to step."""
     height, top, bottom = 230, 34, 190
     steps = max(len(shares), 1)
     parts: list[str] = []

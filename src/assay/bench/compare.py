@@ -1,4 +1,4 @@
-"""Lays two runs on the same exercises side by side: what flipped, and could that be chance?"""
+"""Comparison of two runs on the same exercises: changed results, and their significance."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,18 +13,18 @@ from assay.contracts.errors import UsageError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Two runs, on what both of them have."""
+    """Two runs on their common exercises."""
 
     before: Summary
     after: Summary
     gained: tuple[str, ...]
-    """Solved by the second only."""
+    """Solved by the second run only."""
     lost: tuple[str, ...]
-    """Solved by the first only."""
+    """Solved by the first run only."""
     both: int
     neither: int
     left_out: int
-    """Results that only one of them has, or that count in one of them only."""
+    """Results that only one run has, or that count in one run only."""
 
     @property
     def pairs(self) -> int:
@@ -41,7 +41,7 @@ class Comparison:
         return first, second
 
     def fields(self) -> dict[str, Any]:
-        """Return everything for machines."""
+        """Return all values for JSON output."""
         first, second = self.rates
         return {
             "a": {**_asked(self.before), "solved": first.successes, "interval": first.interval},
@@ -57,7 +57,7 @@ class Comparison:
         }
 
     def as_markdown(self) -> str:
-        """Write it for people."""
+        """Return the comparison as Markdown."""
         rates = self.rates
         rows: list[Sequence[str]] = [
             (name, *_words(summary), *rate_cells(rate))
@@ -96,7 +96,7 @@ def compare(before: Summary, after: Summary) -> Comparison:
     """Compare two runs, result by result.
 
     Raises:
-        UsageError: If they are of different suites, or have nothing in common.
+        UsageError: If their suites differ, or they have no exercise in common.
     """
     if before.asked["suite"] != after.asked["suite"]:
         raise UsageError(

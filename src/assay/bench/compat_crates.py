@@ -1,6 +1,6 @@
-"""Crates so old that nobody packages them, as far as reference solutions need them.
+"""Old crates without a Debian package, as far as reference solutions need them.
 
-Only the gate uses these, to prove that the tests of an exercise accept its reference.
+Only suite validation uses these, to show that the tests of an exercise accept its reference.
 """
 
 import re
@@ -40,9 +40,9 @@ impl Rng for ThreadRng {
 
 
 def relaxed(manifest: str) -> dict[PurePosixPath, str]:
-    """Return the files of a manifest that takes any version of its crates, or a stand-in.
+    """Return the files of a manifest that accepts any version of its crates, or a replacement.
 
-    Which version a reference was written with does not matter, if it compiles.
+    The exact version does not matter if the reference compiles.
     """
     head, mark, dependencies = manifest.partition("[dependencies]")
     files: dict[PurePosixPath, str] = {}

@@ -1,4 +1,4 @@
-"""Clones of suites: which commit one is at, and getting one at a pinned commit."""
+"""Git clones of suites: their commit, and downloads at a pinned commit."""
 
 import re
 import shutil
@@ -14,7 +14,7 @@ _HASH: Final = re.compile(r"[0-9a-f]{40}")
 
 
 def commit_of(folder: Path) -> str | None:
-    """Return the commit a clone is at; None if the folder is no clone."""
+    """Return the commit of a clone; None if the folder is not a clone."""
     git = folder / ".git"
     try:
         head = (git / "HEAD").read_text().strip()
@@ -40,13 +40,13 @@ def _packed(git: Path, name: str) -> str | None:
 async def pull(
     url: str, commit: str, folder: Path, on_notice: Callable[[str], None] = lambda _: None
 ) -> bool:
-    """Have a clone at exactly this commit; returns whether anything had to be fetched.
+    """Ensure a clone at exactly this commit; returns whether a download was needed.
 
-    Only that commit is fetched. What arrives is put in place when it is whole and is the commit
-    that was asked for: git names it by its content.
+    Downloads only that commit, and renames the result into place when it is complete and has the
+    requested commit: git names commits by content.
 
     Raises:
-        UsageError: If the folder holds something else, or the commit is not there.
+        UsageError: If the folder has other content, or the commit does not exist.
         AssayError: If git is not installed, or fails.
     """
     if _is_there(folder, commit):
@@ -82,7 +82,7 @@ def _is_there(folder: Path, commit: str) -> bool:
 
 
 async def _git(*words: str) -> None:
-    # No hooks, no prompts: what a repository brings along is not run here.
+    # No hooks, no prompts: nothing from the repository runs here.
     command = ["git", "-c", "core.hooksPath=/dev/null", *words]
     result = await anyio.run_process(command, check=False, stdin=None)
     if result.returncode != 0:

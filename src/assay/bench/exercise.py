@@ -1,4 +1,4 @@
-"""One exercise of a suite: what is shown, what decides, and what nobody who solves it may see."""
+"""One exercise of a suite: its visible files, its tests and its hidden reference."""
 
 import hashlib
 from dataclasses import dataclass, field, replace
@@ -15,34 +15,34 @@ Track = Literal["blind", "blind+exec", "agentic"]
 TRACKS: Final[tuple[Track, ...]] = ("blind", "blind+exec", "agentic")
 
 TEST_TIMEOUT_S: Final = 180.0
-"""For one run of an exercise's tests, as the original harness has it."""
+"""For one run of an exercise's tests, as in the original harness."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Exercise:
-    """An exercise as it was read from its suite; which commands run its tests is not part of it."""
+    """An exercise as read from its suite, without the commands for its tests."""
 
     id: str
     """Unique in its suite: `python/wordy`, `HumanEval/12`."""
     language: Language
     docs: str
-    """What a person would be told."""
+    """The task description."""
     workspace: Tree
-    """What whoever solves it starts from, without tests."""
+    """The solver's initial files, without tests."""
     solution: tuple[PurePosixPath, ...]
     """The files to write. All of them are in the workspace, as stubs."""
     tests: Tree
-    """What decides. In sight only where the track says so."""
+    """The tests. Visible only on tracks that allow it."""
     reference: Tree = field(default_factory=Tree)
-    """A solution that is right. Goes into a sandbox only to prove that the tests accept it."""
+    """A correct solution. Enters a sandbox only to show that the tests accept it."""
     reference_setup: Tree = field(default_factory=Tree)
-    """What the reference needs besides and a solution need not have: a manifest with crates."""
+    """Files that only the reference needs: a manifest with crates."""
     folder: PurePosixPath = PurePosixPath()
-    """Where in the workspace the tests are run."""
+    """The folder of the workspace in which the tests run."""
     command: str = ""
-    """What runs the tests, if the suite says it; empty: whatever is usual for the language."""
+    """The suite's test command; empty: the default of the language."""
     allowed: tuple[str, ...] = ()
-    """Globs of what may be written; empty: the files of `solution`."""
+    """Globs of writable files; empty: the files of `solution`."""
 
     @property
     def writable(self) -> tuple[str, ...]:
@@ -50,27 +50,27 @@ class Exercise:
 
     @property
     def pristine(self) -> Tree:
-        """The workspace with its tests, as it is judged."""
+        """Return the workspace with its tests, as the harness scores it."""
         return self.workspace.with_files(self.tests.files)
 
     def prepared_for_reference(self) -> "Exercise":
-        """Return the exercise with what its reference needs besides: a manifest with crates."""
+        """Return the exercise with the files that its reference needs: a manifest with crates."""
         given = self.workspace.with_files(self.reference_setup.files)
         return replace(self, workspace=given)
 
     @property
     def stub(self) -> Tree:
-        """The solution files as they are given."""
+        """Return the initial solution files."""
         return Tree(files={path: self.workspace.files[path] for path in self.solution})
 
     @property
     def file_name(self) -> str:
-        """The id as one component of a path."""
+        """Return the id as one component of a path."""
         return self.id.replace("/", "--")
 
     @cached_property
     def digest(self) -> str:
-        """What tells two versions of an exercise apart, its reference included."""
+        """Return the digest of this version of the exercise, its reference included."""
         parts = (
             self.id,
             self.docs,
@@ -85,11 +85,11 @@ class Exercise:
 
 @dataclass(frozen=True, kw_only=True)
 class Suite:
-    """Exercises that belong together, and where they come from."""
+    """A set of exercises and its source."""
 
     name: str
     source: str
-    """What a person calls the place they were read from: a commit, or the digest of a file."""
+    """The version of the source for a report: a commit, or the digest of a file."""
     exercises: tuple[Exercise, ...]
 
     @cached_property

@@ -1,10 +1,10 @@
-"""Suites that anybody can write: a folder of exercises, each of them a few folders and two files.
+"""Folder suite: the simple format for a user's own exercises, one folder each.
 
-exercise.toml   language, solution, and what differs from the usual
-docs.md         what is to be done
-workspace/      what is given, the stubs of the solution among it
-tests/          what decides, laid over the workspace
-reference/      a right solution; never shown to whoever solves it
+exercise.toml   language, solution, and settings that differ from the defaults
+docs.md         the task description
+workspace/      the initial files with the stubs of the solution
+tests/          the tests, copied over the workspace
+reference/      a correct solution; the solver never sees it
 """
 
 import tomllib
@@ -32,10 +32,10 @@ class _Description(BaseModel):
 
 
 def load_folder(folder: Path) -> Suite:
-    """Read a suite; it is called as its folder is.
+    """Read a suite; its name is the name of its folder.
 
     Raises:
-        UsageError: If there is no exercise, or one of them is not complete.
+        UsageError: If there is no exercise, or one is incomplete.
     """
     places = sorted(path.parent for path in folder.glob(f"*/{MARK}"))
     if not places:

@@ -1,4 +1,4 @@
-"""A run as one HTML page that needs nothing else: its tables, and pictures drawn into it."""
+"""HTML report of a run: one self-contained page with tables and charts."""
 
 import re
 from html import escape
@@ -23,7 +23,7 @@ _BOLD: Final = re.compile(r"\*\*(.+?)\*\*")
 
 
 def as_html(summary: Summary) -> str:
-    """Write the page."""
+    """Return the page."""
     title = f"{summary.asked['suite']}: {summary.asked['model']}, {summary.asked['track']}"
     head, _, rest = as_markdown(summary).partition("\n\n## Rates")
     body = "\n".join((_blocks(head), *_pictures(summary), _blocks(f"## Rates{rest}")))
@@ -57,7 +57,7 @@ def _pictures(summary: Summary) -> list[str]:
 
 
 def _blocks(markdown: str) -> str:
-    """Turn the few forms that reports are written in into HTML; everything else is text."""
+    """Convert the few Markdown forms of reports to HTML; all other text stays text."""
     return "\n".join(_block(block) for block in markdown.strip().split("\n\n") if block.strip())
 
 

@@ -1,4 +1,4 @@
-"""HumanEval: one JSON object a line, a function to complete and one that checks it."""
+"""HumanEval: one JSON object per line, with a function to complete and its test."""
 
 import gzip
 import hashlib
@@ -32,7 +32,7 @@ def load_humaneval(path: Path) -> Suite:
     """Read the file, plain or compressed.
 
     Raises:
-        UsageError: If there is no such file, or it is something else.
+        UsageError: If the file does not exist, or has another format.
     """
     try:
         content = path.read_bytes()

@@ -1,4 +1,4 @@
-"""A run in the words of the public leaderboard, so that the two can be laid side by side."""
+"""Result of a run in the format of the public leaderboard, for comparison."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -10,7 +10,7 @@ from assay.contracts.errors import MissingExtraError
 
 
 def leaderboard_entry(summary: Summary, command: str) -> dict[str, Any]:
-    """Return the entry. Of tracks other than `blind` it must not be compared with the others."""
+    """Return the entry. Only results of the track `blind` are comparable with the leaderboard."""
     counted = summary.counted
     usage = summary.usage
     n = len(counted) or 1
@@ -51,7 +51,7 @@ def leaderboard_entry(summary: Summary, command: str) -> dict[str, Any]:
 
 
 def as_yaml(entry: dict[str, Any]) -> str:
-    """Write the entry as the leaderboard's file has it: a list of one.
+    """Return the entry in the format of the leaderboard's file: a list of one.
 
     Raises:
         MissingExtraError: If PyYAML is not installed.

@@ -1,4 +1,4 @@
-"""A run for people: tables, what failed and why, and what the numbers do not say."""
+"""Markdown report of a run: tables, failures with reasons, and caveats."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -26,7 +26,7 @@ def rate_cells(rate: Rate) -> tuple[str, str, str]:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Write a table; what would end a cell is hidden."""
+    """Return a table; escapes characters that would end a cell."""
     lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
     lines.extend(f"| {' | '.join(_cell(cell) for cell in row)} |" for row in rows)
     return "\n".join(lines)
@@ -37,7 +37,7 @@ def _cell(text: str) -> str:
 
 
 def as_markdown(summary: Summary) -> str:
-    """Write the report."""
+    """Return the report."""
     asked = summary.asked
     parts = [
         f"# {asked['suite']}: {asked['model']}, track {asked['track']}",

@@ -1,7 +1,7 @@
-"""The Polyglot benchmark: 225 exercises of Exercism in six languages, from a clone of it.
+"""The Polyglot benchmark: 225 Exercism exercises in six languages, from a clone.
 
-Each exercise folder names its own files in `.meta/config.json`. Solutions lie in `.meta` and, for
-some, in `.approaches` and `.articles`: none of these is ever part of a workspace.
+Each exercise folder lists its files in `.meta/config.json`. Solutions are in `.meta` and, for some,
+in `.approaches` and `.articles`: none of these is ever part of a workspace.
 """
 
 import json
@@ -20,7 +20,7 @@ from assay.contracts.errors import UsageError
 from assay.contracts.workspace import Tree, TreeFile
 
 COMMIT: Final = "7e0611e77b54e2dea774cdc0aa00cf9f7ed6144f"
-"""The state of the benchmark that the public leaderboard was made with."""
+"""The benchmark's commit that the public leaderboard uses."""
 _HIDDEN: Final = frozenset({".meta", ".docs", ".approaches", ".articles", ".git"})
 _NOT_NEEDED: Final = frozenset({"gradle", "gradlew", "gradlew.bat", ".gradle", "node_modules"})
 _DOCS: Final = ("introduction.md", "instructions.md", "instructions.append.md")
@@ -53,7 +53,7 @@ def load_polyglot(folder: Path, *, strict: bool = False) -> Suite:
 
     Args:
         folder: Where the clone is; it may lack languages and exercises.
-        strict: Run tests that the original harness leaves skipped, too.
+        strict: Also run tests that the original harness skips.
 
     Raises:
         UsageError: If there is no exercise, or one of them is damaged.
@@ -78,7 +78,7 @@ def _source(folder: Path) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Folder:
-    """An exercise as it lies on the disk."""
+    """An exercise folder on the disk."""
 
     place: Path
     language: Language
@@ -122,9 +122,9 @@ def _exercise(folder: _Folder, *, strict: bool) -> Exercise:
         for name in folder.names.solution
         if PurePosixPath(name).name not in _NEVER_SOLUTION
     )
-    # All of them must be there, or it is no exercise.
+    # Without all of them, the exercise is incomplete.
     folder.named(str(path) for path in solution)
-    # Cases of Go's tests come as files of their own, which hold the answers.
+    # Go tests have their cases in separate files, which contain the answers.
     cases = [name for name in folder.names.editor if name.endswith("_test.go")]
     judging = folder.named([*folder.names.test, *cases])
     tests = {path: _unskipped(path, file, strict=strict) for path, file in judging.items()}
@@ -134,7 +134,7 @@ def _exercise(folder: _Folder, *, strict: bool) -> Exercise:
         if path.parts[0] not in _HIDDEN | _NOT_NEEDED and path not in tests
     }
     reference, setup = _reference(folder, solution)
-    # CMake names everything after the folder, so the exercise needs one of its name.
+    # CMake derives names from the folder, so the exercise needs a folder with its name.
     root = PurePosixPath(folder.slug) if folder.language == "cpp" else PurePosixPath()
     return Exercise(
         id=f"{folder.language}/{folder.slug}",
@@ -146,7 +146,7 @@ def _exercise(folder: _Folder, *, strict: bool) -> Exercise:
         reference=_below(root, reference),
         reference_setup=_below(root, setup),
         folder=root,
-        # One file per class: a solution may need more of them than there are stubs.
+        # One file per class: a solution may need more files than there are stubs.
         allowed=("src/main/java/*.java",) if folder.language == "java" else (),
     )
 
@@ -161,7 +161,7 @@ def _docs(folder: _Folder) -> str:
 
 
 def _unskipped(path: PurePosixPath, file: TreeFile, *, strict: bool) -> TreeFile:
-    """Return a test file with the tests switched on that the harness switches on."""
+    """Return a test file with the tests enabled that the harness enables."""
     text = file.content.decode()
     if path.suffix == ".java":
         text = (_DISABLED_IN_ANY_WAY if strict else _DISABLED).sub("", text)
@@ -174,7 +174,7 @@ _Answer = tuple[dict[PurePosixPath, TreeFile], dict[PurePosixPath, TreeFile]]
 
 
 def _reference(folder: _Folder, solution: tuple[PurePosixPath, ...]) -> _Answer:
-    """Return the reference under the names of the solution, and what it needs besides."""
+    """Return the reference under the solution's file names, and the files that only it needs."""
     examples = folder.named(folder.names.example)
     reference: dict[PurePosixPath, TreeFile] = {}
     setup: dict[PurePosixPath, TreeFile] = {}

@@ -1,4 +1,4 @@
-"""Writes the reports of a run beside its results."""
+"""Writes the reports of a run next to its results."""
 
 from pathlib import Path
 from typing import Final
@@ -12,7 +12,7 @@ REPORTS: Final = ("report.md", "report.html", "report.yaml")
 
 
 def write_reports(summary: Summary, folder: Path, command: str) -> tuple[Path, ...]:
-    """Write all reports; results themselves are in `results.jsonl`.
+    """Write all reports; the results themselves are in `results.jsonl`.
 
     Raises:
         MissingExtraError: If PyYAML is not installed.

@@ -1,4 +1,4 @@
-"""What came of one exercise, as it is written down."""
+"""Stored result of one exercise."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -11,35 +11,35 @@ from assay.contracts.messages import Usage
 
 
 class Status(StrEnum):
-    """How one exercise ended."""
+    """The final state of one exercise."""
 
     PASSED = "passed"
     FAILED = "failed"
     TIMED_OUT = "timed_out"
-    """Not solved, and the last tests did not end in time."""
+    """Not solved; the last tests timed out."""
     MALFORMED = "malformed"
-    """Not solved, and the last reply could not be used."""
+    """Not solved; the last reply was invalid."""
     EXHAUSTED_CONTEXT = "exhausted_context"
-    """Not solved, and the model could not read more."""
+    """Not solved; the context of the model was full."""
     BUDGET = "budget"
-    """Not solved when time, tokens or money for it were used up."""
+    """Not solved; time, tokens or money were used up."""
     TAMPERED = "tampered"
-    """Looked solved, and was forged."""
+    """Solved by appearance only: a forgery."""
     REFUSED = "refused"
-    """The model or its provider would not answer."""
+    """The model or its provider refused."""
     NOT_RUN = "not_run"
-    """What it needs is not on this machine: no word about the model."""
+    """A requirement is missing on this machine: no statement about the model."""
     INFRASTRUCTURE = "infrastructure"
-    """A part of Assay or the model's provider failed, also when tried again: no word either."""
+    """Assay or the model's provider failed, also after retries: no statement about the model."""
 
 
 COUNTED: Final = frozenset(Status) - {Status.NOT_RUN, Status.INFRASTRUCTURE}
-"""What rates are made of."""
+"""The states that count in rates."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Try:
-    """One proposal and what the tests said of it."""
+    """One proposal and its test result."""
 
     passed: bool
     by_exit_code: bool
@@ -56,7 +56,7 @@ class Try:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """One exercise, done once."""
+    """One repetition of one exercise."""
 
     exercise: str
     language: Language
@@ -65,19 +65,19 @@ class Result:
     track: Track
     status: Status
     reason: str = ""
-    """One line for a person."""
+    """One line for the user."""
     tries: tuple[Try, ...] = ()
-    """Each time that hidden or final tests were run by the harness."""
+    """Each run of hidden or final tests by the harness."""
     attempts: int = 0
-    """Proposals that were made, also within a try."""
+    """Number of proposals, including those within a try."""
     usage: Usage = field(default_factory=Usage)
     malformed: int = 0
-    """Replies that could not be used."""
+    """Number of invalid replies."""
     lazy_comments: int = 0
     model_s: float = 0.0
     wall_s: float = 0.0
     retries: int = 0
-    """How often it was begun again because a part of Assay or the provider failed."""
+    """Number of restarts because Assay or the provider failed."""
 
     @property
     def key(self) -> str:
@@ -92,7 +92,7 @@ class Result:
         return self.status in COUNTED
 
     def passed_by(self, number: int) -> bool:
-        """Whether it was solved at this try or before."""
+        """Return whether it was solved at or before this try."""
         return any(one.passed for one in self.tries[:number])
 
 

@@ -1,4 +1,4 @@
-"""Does the exercises of a run: several at once, each in sandboxes of its own, resumable."""
+"""Runs the exercises concurrently, each in separate sandboxes, with resume."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -26,14 +26,14 @@ from assay.contracts.goal import RunLimits
 from assay.settings.load import Settings
 
 _RETRIES: Final = 2
-"""How often an exercise is begun again if something other than the work fails."""
+"""Restarts of an exercise after a failure that is not the model's."""
 _PAUSE_S: Final = 2.0
 _OURS: Final = (SandboxUnavailableError, ModelUnavailableError, JournalError, OSError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """One exercise, to be done once."""
+    """One repetition of one exercise."""
 
     exercise: Exercise
     repeat: int
@@ -45,13 +45,13 @@ class Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """How exercises are done in this run."""
+    """The rules of this run for all exercises."""
 
     track: Track
     tries: int
     effort: RunLimits
     jobs: int
-    """Exercises at once."""
+    """Concurrent exercises."""
 
 
 OnResult = Callable[[Result], None]
@@ -59,7 +59,7 @@ OnResult = Callable[[Result], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runner:
-    """Everything that a run is made of."""
+    """All components of a run."""
 
     rules: Rules
     store: ResultStore
@@ -73,10 +73,10 @@ class Runner:
     pause_s: float = _PAUSE_S
 
     async def run(self, tasks: tuple[Task, ...]) -> None:
-        """Do what is not done yet.
+        """Run the remaining exercises.
 
         Raises:
-            BudgetExceededError: If a cap on the whole run is reached; what is done is kept.
+            BudgetExceededError: If a cap on the whole run is reached; completed results are stored.
             JournalError: If a result cannot be written.
         """
         done = self.store.read()

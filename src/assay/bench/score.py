@@ -1,8 +1,8 @@
-"""Says whether an exercise is solved: the tests as the original harness runs them, then the proof.
+"""Score of an exercise: its tests as in the original harness, then the independent check.
 
-First the bare command in a fresh sandbox: its exit code is what the public leaderboard goes by, and
-its whole output is what a second try is told. What passed is then handed to Assay's verifier, which
-believes no exit code. Both answers are kept.
+The bare command runs first in a fresh sandbox: the public leaderboard uses its exit code, and a
+second try receives its whole output. A passing solution then goes to Assay's verifier, which trusts
+no exit code. Both results are stored.
 """
 
 import re
@@ -36,52 +36,52 @@ _NO_TEST: Final = "no test was carried out"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """What came of one proposal."""
+    """The score of one proposal."""
 
     passed: bool
     by_exit_code: bool
-    """What the original harness would have said."""
+    """The result of the original harness."""
     proven: bool
-    """The verifier found nothing against it."""
+    """Whether the verifier accepted it."""
     reason: str
     output: str
-    """All that the tests printed, both streams in the order of arrival."""
+    """The output of the tests, both streams in the order of arrival."""
     timed_out: bool = False
     tampered: bool = False
     tests_passed: int = 0
     tests_total: int = 0
-    """Both as far as the verifier was asked."""
+    """Both as far as the verifier ran."""
     tests_s: float = 0.0
     """Wall time of the bare run."""
     cpu_s: float = 0.0
-    """Its processor time: a time-out with little of it says that the machine was busy."""
+    """Its processor time: a timeout with little of it indicates a busy machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judge:
-    """Judges proposals, as many at once as the machine has room for."""
+    """Scores proposals, as many concurrently as the machine allows."""
 
     backend: SandboxBackend
     limits: Limits
     turns: anyio.CapacityLimiter
-    """Suites that run at once: more than there are processors, and time-outs lie."""
+    """Concurrent test suites: with more than processors, timeouts become wrong."""
     timeout_s: float = TEST_TIMEOUT_S
     proof: bool = True
-    """Whether what passes is handed to the verifier."""
+    """Whether passing solutions go to the verifier."""
 
     async def judge(
         self, exercise: Exercise, commands: Commands, proposal: Tree, *, provable: bool = True
     ) -> Judgement:
-        """Judge files of a solution; others than those that may be written do not count.
+        """Score a solution; files outside of the writable ones do not count.
 
         Args:
-            exercise: What they are a solution of.
-            commands: How its tests are run here.
-            proposal: The files.
-            provable: Not so for an exercise that has no tests of its own: its exit code decides.
+            exercise: The exercise to solve.
+            commands: The commands for its tests.
+            proposal: The files of the solution.
+            provable: False for an exercise without tests: its exit code decides.
 
         Raises:
-            SandboxUnavailableError: If no sandbox can be had.
+            SandboxUnavailableError: If no sandbox is available.
         """
         async with self.turns:
             bare = await self._run_bare(exercise, commands, proposal)
@@ -159,13 +159,13 @@ def _weighed(bare: Judgement, verdict: Verdict, *, provable: bool) -> Judgement:
 
 
 def telling_line(output: str) -> str:
-    """Return the line of a test's output that says most about why it failed."""
+    """Return the line of test output that best explains the failure."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     telling = next((line for line in lines if _TELLING.match(line)), lines[-1] if lines else "")
     return telling[:_MOST_LINE] or "nothing was printed"
 
 
 def _cleaned(output: bytes, exercise: Exercise) -> str:
-    """Take out what differs from run to run, as the original harness does."""
+    """Remove text that differs between runs, as the original harness does."""
     text = _DURATION.sub("", output.decode("utf-8", "replace"))
     return text.replace("/app", exercise.folder.name or exercise.id.rpartition("/")[2])

@@ -1,4 +1,4 @@
-"""Which exercises of a suite a run is about."""
+"""Selection of a suite's exercises for a run."""
 
 import hashlib
 from dataclasses import dataclass
@@ -10,10 +10,10 @@ from assay.contracts.errors import UsageError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """What a person leaves of a suite.
+    """The user's filters of a suite.
 
     Raises:
-        UsageError: If a number makes no sense.
+        UsageError: If a number is out of range.
     """
 
     languages: tuple[Language, ...] = ()
@@ -22,7 +22,7 @@ class Selection:
     """Globs of ids or their last parts; empty: all."""
     limit: int | None = None
     shard: tuple[int, int] = (1, 1)
-    """This one, from 1, of so many."""
+    """The number of this shard, from 1, and the number of shards."""
 
     def __post_init__(self) -> None:
         number, count = self.shard
@@ -34,9 +34,9 @@ class Selection:
             raise UsageError(f"--limit must be a positive number, not {self.limit}")
 
     def of(self, suite: Suite) -> tuple[Exercise, ...]:
-        """Return the exercises that are meant, in the suite's order.
+        """Return the selected exercises, in the suite's order.
 
-        A limit takes them by a digest of their ids: always the same, and of all languages.
+        A limit selects them by a digest of their ids: always the same ones, from all languages.
 
         Raises:
             UsageError: If none is left.
@@ -65,10 +65,10 @@ class Selection:
 
 
 def read_shard(text: str) -> tuple[int, int]:
-    """Understand `2/5`.
+    """Parse `2/5`.
 
     Raises:
-        UsageError: If it is something else.
+        UsageError: If the text has another form.
     """
     number, _, count = text.partition("/")
     if not (number.isdecimal() and count.isdecimal()):

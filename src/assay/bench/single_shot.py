@@ -1,7 +1,7 @@
 """The blind track: docs and stubs in, files out, tests hidden, their whole output after each try.
 
-This is the protocol of the public leaderboard. The words of the prompts are those of its harness;
-the form in which files come back is Assay's own.
+This is the protocol of the public leaderboard. The prompts use the wording of its harness; the file
+format of replies is Assay's.
 """
 
 import re
@@ -38,22 +38,22 @@ The tests are correct, don't try and change them.
 Fix the code in {file_list} to resolve the errors.
 """
 _REPAIRS: Final = 3
-"""Replies that may be asked for again within a try because they cannot be used."""
+"""Repeated requests within a try after invalid replies."""
 _LOCAL_OUTPUT_TOKENS: Final = 2048
-"""A small model that goes round in circles would fill any room it is given."""
+"""Limit for small models, which could otherwise repeat themselves without end."""
 _LAZY: Final = re.compile(r"^[+]? *[#].* [.][.][.] ", re.MULTILINE)
 
 
 @dataclass(slots=True, kw_only=True)
 class Account:
-    """What happened to one exercise."""
+    """The log of one exercise."""
 
     judgements: list[Judgement] = field(default_factory=list[Judgement])
     attempts: int = 0
     usage: Usage = field(default_factory=Usage)
     malformed: int = 0
     unusable: bool = False
-    """The last reply could not be used, also when asked for again."""
+    """The last reply was invalid, also after repeated requests."""
     exhausted: bool = False
     out_of_budget: bool = False
     lazy_comments: int = 0
@@ -63,7 +63,7 @@ class Account:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlindSitting:
-    """One exercise and everybody who has to do with it."""
+    """One exercise with the model and the scorer."""
 
     exercise: Exercise
     commands: Commands
@@ -73,13 +73,13 @@ class BlindSitting:
     tries: int = 2
 
     async def carry_out(self) -> Account:
-        """Ask, test, tell, and ask again, as often as there are tries.
+        """Ask, test, show the output, and ask again, up to the number of tries.
 
         Raises:
-            ModelUnavailableError: If there was no answer.
-            ModelRefusedError: If there will be none.
+            ModelUnavailableError: If the model does not answer.
+            ModelRefusedError: If the model refuses the request.
             BudgetExceededError: If a cap does not allow the call.
-            SandboxUnavailableError: If no sandbox can be had.
+            SandboxUnavailableError: If no sandbox is available.
         """
         account = Account()
         tree = self.exercise.stub
@@ -133,7 +133,7 @@ class BlindSitting:
         )
 
     def _applied(self, tree: Tree, reply: Reply) -> Tree | str:
-        """Return the solution with what the reply asks for, or why it cannot be used."""
+        """Return the solution with the reply's edits, or why they are invalid."""
         solution = self.exercise.solution
         understood: ParsedReply = understand_text(
             reply.message.text,
@@ -154,7 +154,7 @@ class BlindSitting:
 
 
 def names_of(exercise: Exercise) -> str:
-    """Return the base names of the files to write, as prompts name them."""
+    """Return the base names of the files to write, as in prompts."""
     return " ".join(path.name for path in exercise.solution)
 
 
@@ -170,7 +170,7 @@ def _opening(exercise: Exercise) -> tuple[Message, ...]:
 
 
 def _closed(reply: Reply, request: Request) -> Message:
-    """Return what was said, with the fence closed that the stop word cut off."""
+    """Return the reply, with the fence closed that the stop word cut off."""
     if request.prefill and reply.stop_reason is StopReason.ENDED:
         return Message(role="assistant", text=f"{reply.message.text.rstrip()}\n```")
     return reply.message

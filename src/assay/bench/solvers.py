@@ -1,7 +1,7 @@
-"""Who answers: a real model, or one that proves the harness without any key.
+"""Solvers: a real model, or a stand-in that tests the harness without a key.
 
-`oracle` writes the reference solution and must pass, `stub` hands back what was given and must
-fail, `recorded:FOLDER` says again what was said in another run.
+`oracle` writes the reference solution and must pass, `stub` returns the initial files and must
+fail, `recorded:FOLDER` repeats the replies of another run.
 """
 
 from collections.abc import AsyncGenerator, Callable
@@ -35,18 +35,18 @@ _FACTS: Final = ModelFacts(
 )
 
 Solver = Callable[[Exercise, Path], AbstractAsyncContextManager[Model]]
-"""Opens the model for one exercise; what it says is kept at the path, and not asked for twice."""
+"""Opens the model for one exercise; stores its replies at the path and reuses them."""
 
 
 @asynccontextmanager
 async def open_player(
     name: str, settings: ModelSettings, opening: OpenOptions, *, matching: Matching = "strict"
 ) -> AsyncGenerator[tuple[str, Solver]]:
-    """Open whoever has this name; gives the full name, and what opens them for an exercise.
+    """Open the solver of this name; yields its full name and how to open it for an exercise.
 
     Raises:
-        UsageError: If the name is not known, or a recording is not there.
-        AssayError: As for `assay.wiring.open_model`.
+        UsageError: If the name is unknown, or a recording does not exist.
+        AssayError: The errors of `assay.wiring.open_model`.
     """
     if name in {ORACLE, STUB}:
         yield name, _scripted(ORACLE if name == ORACLE else STUB)
@@ -58,7 +58,7 @@ async def open_player(
 
 
 def plays_by_itself(name: str) -> bool:
-    """Whether this name needs no model."""
+    """Return whether this solver needs no model."""
     return name in {ORACLE, STUB} or name.startswith(RECORDED)
 
 
@@ -75,7 +75,7 @@ def _scripted(kind: Literal["oracle", "stub"]) -> Solver:
 
 
 def as_reply(files: Tree) -> str:
-    """Write files as a model would that has been told the forms."""
+    """Return files in the format that prompts request from a model."""
     return "\n".join(
         f"FILE: {path}\n{fenced(path, file.content.decode())}"
         for path, file in sorted(files.files.items())
@@ -83,7 +83,7 @@ def as_reply(files: Tree) -> str:
 
 
 def _recorded(folder: Path, matching: Matching) -> Solver:
-    # A shell leaves a tilde alone that stands behind a colon.
+    # Shells do not expand a tilde after a colon.
     place = expand_home(folder) / "replies"
     if not place.is_dir():
         raise UsageError(
@@ -107,7 +107,7 @@ def _remembering(model: Model) -> Solver:
         async with open_recording(replies, model=model.name, facts=model.facts) as file:
             live = RecordingModel(model, file)
             before = read_recording(replies)
-            # That nobody answered then is no reason not to ask now.
+            # A recorded outage is no reason not to ask now.
             kept = tuple(one for one in before.answers if _stands(one.outcome))
             if kept:
                 yield ReplayingModel(replace(before, answers=kept), fallback=live)

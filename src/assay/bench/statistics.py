@@ -1,4 +1,4 @@
-"""How sure a rate is, and whether two runs on the same exercises really differ."""
+"""Statistics: the confidence of a rate, and the significance of a difference."""
 
 import math
 from dataclasses import dataclass
@@ -21,14 +21,14 @@ class Rate:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """All there could be, if nothing was tried."""
+        """Return the interval; 0 to 1 if there were no trials."""
         if not self.trials:
             return 0.0, 1.0
         rate, n = self.value, self.trials
         centre = rate + _Z**2 / (2 * n)
         spread = _Z * math.sqrt(rate * (1 - rate) / n + _Z**2 / (4 * n**2))
         scale = 1 + _Z**2 / n
-        # At the ends the bound is exact, and rounding must not take it away.
+        # At the ends the bound is exact, despite rounding.
         low = 0.0 if self.successes == 0 else (centre - spread) / scale
         high = 1.0 if self.successes == n else (centre + spread) / scale
         return low, high
@@ -44,8 +44,8 @@ class Rate:
 def mcnemar(gained: int, lost: int) -> float:
     """Return the exact two-sided p-value of McNemar's test.
 
-    Of the exercises that one run solved and the other did not, as many should go either way if the
-    runs were equally good: the chance of a split as uneven as this one, or more.
+    Of the exercises that only one run solved, equally good runs should each have half: the p-value
+    is the probability of a split at least as uneven as this one.
     """
     n = gained + lost
     if n == 0:

@@ -1,7 +1,7 @@
-"""The folder of a run: what was asked for, and a line for each exercise that is done.
+"""The folder of a run: its request, and one line for each completed exercise.
 
-A line is written whole and made durable when its exercise has ended. A crash can cut only the last
-line, and one that is cut is left out: that exercise is done again, from replies that were kept.
+A line is written and made durable when its exercise ends. A crash can truncate only the last line,
+and such a line is dropped: that exercise runs again, from stored replies.
 """
 
 import json
@@ -25,14 +25,14 @@ _LOCK: Final = ".lock"
 
 
 class ResultStore:
-    """Results of one run, on disk."""
+    """The results of one run on disk."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._writing = anyio.Lock()
 
     def replies_of(self, exercise: Exercise, repeat: int) -> Path:
-        """Return where what a model said about an exercise is kept."""
+        """Return the path of a model's stored replies for an exercise."""
         return self.folder / "replies" / f"{exercise.file_name}.{repeat}.jsonl"
 
     def work_of(self, exercise: Exercise, repeat: int) -> Path:
@@ -40,7 +40,7 @@ class ResultStore:
         return self.folder / "work" / f"{exercise.file_name}.{repeat}"
 
     async def append(self, result: Result) -> None:
-        """Write one result down for good.
+        """Write one result durably.
 
         Raises:
             JournalError: If it cannot be written.
@@ -51,7 +51,7 @@ class ResultStore:
                 await anyio.to_thread.run_sync(_append, self.folder / RESULTS, line)
 
     def read(self) -> dict[str, Result]:
-        """Return what is done, by key; of several lines for one exercise the last counts."""
+        """Return the results by key; of several lines for one exercise the last counts."""
         return {result.key: result for result in read_results(self.folder)}
 
 
@@ -59,7 +59,7 @@ def read_results(folder: Path) -> tuple[Result, ...]:
     """Read every result of a run, sorted by exercise and repeat, the last for each.
 
     Raises:
-        UsageError: If the folder holds no run.
+        UsageError: If the folder has no run.
         JournalError: If a line is damaged.
     """
     if not (folder / RUN).is_file():
@@ -80,7 +80,7 @@ def read_results(folder: Path) -> tuple[Result, ...]:
 
 
 def read_run(folder: Path) -> dict[str, Any]:
-    """Return what was asked for in a run.
+    """Return the request of a run.
 
     Raises:
         UsageError: If the folder holds no run.
@@ -96,10 +96,10 @@ def read_run(folder: Path) -> dict[str, Any]:
 
 @asynccontextmanager
 async def open_store(folder: Path, asked: Mapping[str, Any]) -> AsyncGenerator[ResultStore]:
-    """Begin a run, or go on with it; nobody else can meanwhile.
+    """Start or resume a run, with exclusive access.
 
     Raises:
-        UsageError: If the folder holds a run of something else, or somebody works on it.
+        UsageError: If the folder has a run with another request, or is in use.
     """
     lock = _open_lock(folder)
     try:
@@ -170,5 +170,5 @@ def _append(path: Path, line: bytes) -> None:
 
 
 def is_final(result: Result) -> bool:
-    """Whether a result stands; what failed for reasons of its own is done again when resumed."""
+    """Return whether a result is final; a resume repeats external failures."""
     return result.status not in {Status.INFRASTRUCTURE, Status.NOT_RUN}

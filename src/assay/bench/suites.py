@@ -1,4 +1,4 @@
-"""Finds the suite that a person means."""
+"""Lookup of suites by name or folder."""
 
 from pathlib import Path
 from typing import Final
@@ -16,15 +16,15 @@ POLYGLOT_COMMIT: Final = COMMIT
 
 
 def pulled_to(name: str, cache_dir: Path) -> Path:
-    """Return where `assay bench pull` puts a suite."""
+    """Return the folder that `assay bench pull` uses for a suite."""
     return cache_dir / "suites" / name
 
 
 def load_suite(name: str, *, dataset: Path | None, cache_dir: Path, strict: bool = False) -> Suite:
-    """Read a suite by its name, or one in the simple format by the path of its folder.
+    """Read a suite by name, or one in the folder format by its path.
 
     Raises:
-        UsageError: If it is not known, not there, or damaged.
+        UsageError: If it is unknown, missing or damaged.
     """
     if name == POLYGLOT:
         place = dataset or pulled_to(name, cache_dir)

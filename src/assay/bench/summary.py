@@ -1,4 +1,4 @@
-"""Adds up a run: rates with their intervals, what went into them, and what did not."""
+"""Summary of a run: rates with their intervals, counted and excluded results."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping
@@ -17,7 +17,7 @@ from assay.contracts.messages import Usage
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """One run, as reports are made of it."""
+    """One run with the values for reports."""
 
     folder: Path
     asked: Mapping[str, Any]
@@ -31,7 +31,7 @@ class Summary:
 
     @property
     def tasks(self) -> int:
-        """How many results there are when the run is complete."""
+        """Return the number of results of a complete run."""
         return self.asked["exercises"] * self.asked["repeat"]
 
     @property
@@ -40,12 +40,12 @@ class Summary:
 
     @property
     def rate(self) -> Rate:
-        """Solved of all that were run."""
+        """Return the rate over all results that ran."""
         return _rate(self.counted)
 
     @property
     def clean_rate(self) -> Rate:
-        """The same without exercises whose tests reject the reference or accept the stub."""
+        """Return the rate without exercises whose tests reject the reference or accept the stub."""
         return _rate(result for result in self.counted if self.is_clean(result.exercise))
 
     def is_clean(self, exercise: str) -> bool:
@@ -58,7 +58,7 @@ class Summary:
 
     @property
     def rate_by_exit_code(self) -> Rate:
-        """What there would be if exit codes were believed."""
+        """Return the rate according to exit codes alone."""
         believed = sum(
             any(one.by_exit_code for one in result.tries) or result.passed
             for result in self.counted
@@ -75,7 +75,7 @@ class Summary:
 
     @property
     def curve(self) -> list[float]:
-        """The share that was solved after one attempt, two, and so on; attempts are proposals."""
+        """Return the rate after one attempt, two, and so on; attempts are proposals."""
         needed = [result.attempts for result in self.counted if result.passed]
         most = max((result.attempts for result in self.counted), default=0)
         total = len(self.counted) or 1
@@ -87,7 +87,7 @@ class Summary:
 
     @property
     def disagreements(self) -> tuple[Result, ...]:
-        """Where the tests ended well and the verifier said no, or the reverse."""
+        """Return the results in which tests passed and the verifier rejected, or the reverse."""
         return tuple(
             result
             for result in self.counted
@@ -96,7 +96,7 @@ class Summary:
 
     @property
     def unsteady(self) -> tuple[str, ...]:
-        """Exercises that were solved in some repeats and not in others."""
+        """Return the exercises that were solved in some repeats and not in others."""
         seen: dict[str, set[bool]] = {}
         for result in self.counted:
             seen.setdefault(result.exercise, set()).add(result.passed)
@@ -115,7 +115,7 @@ def _rate(results: Iterable[Result]) -> Rate:
 
 
 def rate_of(results: Iterable[Result]) -> Rate:
-    """Solved of those that were run."""
+    """Return the rate over those results that ran."""
     return _rate(result for result in results if result.counted)
 
 
@@ -123,7 +123,7 @@ def read_summary(folder: Path) -> Summary:
     """Read the folder of a run.
 
     Raises:
-        UsageError: If it holds none.
+        UsageError: If it has none.
         JournalError: If a line of it is damaged.
     """
     return Summary(

@@ -1,8 +1,8 @@
-"""Before a run: do the tests of each exercise accept what is right, and reject what is given?
+"""Suite validation: the tests must accept the reference and reject the stub.
 
-The answer depends on the exercise, on the commands and on what is installed, so it is kept under a
-digest of all three. An exercise that fails the gate is still run, since the public rates have it in
-them too, and is left out of the clean rate.
+The result depends on the exercise, the commands and the installed programs, so it is cached under a
+digest of all three. An exercise that fails validation still runs, because the public rates include
+it, but the clean rate excludes it.
 """
 
 import hashlib
@@ -21,21 +21,21 @@ from assay.bench.toolchains.all import TOOLCHAINS, Toolchains
 from assay.bench.toolchains.toolchain import Commands
 
 _FORMAT: Final = "1"
-"""Raised when the judge changes in a way that could change an answer."""
+"""Increased when a change of the scorer could change a result."""
 _NO_TEST: Final = "no test was carried out"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateResult:
-    """What the tests of one exercise are worth here."""
+    """The validation result of one exercise on this machine."""
 
     exercise: str
     oracle_accepted: bool
     stub_rejected: bool
     provable: bool = True
-    """Not so if the exercise has no tests: its exit code is all there is."""
+    """False if the exercise has no tests: only its exit code exists."""
     reason: str = ""
-    """Why the oracle was not accepted."""
+    """Why the oracle was rejected."""
     tests: int = 0
     oracle_s: float = 0.0
     stub_s: float = 0.0
@@ -50,19 +50,19 @@ _RESULT: Final = TypeAdapter(GateResult)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
-    """Asks the tests of exercises, once for each state of things."""
+    """Validates exercises and caches the results."""
 
     judge: Judge
     kits: Toolchains
     folder: Path
-    """Where answers are kept."""
+    """The folder of cached results."""
     versions: Mapping[Language, str]
 
     async def ask(self, exercise: Exercise) -> GateResult:
-        """Judge the reference and the stub, or return what came of it before.
+        """Score the reference and the stub, or return the cached result.
 
         Raises:
-            SandboxUnavailableError: If no sandbox can be had.
+            SandboxUnavailableError: If no sandbox is available.
         """
         commands = self.kits.commands(exercise)
         path = self.folder / f"{self._key(exercise, commands)}.json"
@@ -119,13 +119,13 @@ def _keep(path: Path, result: GateResult) -> None:
 async def ask_all(
     gate: Gate, exercises: tuple[Exercise, ...], on_result: Callable[[GateResult], None]
 ) -> dict[str, GateResult]:
-    """Ask about many exercises side by side.
+    """Validate many exercises concurrently.
 
     Raises:
-        SandboxUnavailableError: If no sandbox can be had.
+        SandboxUnavailableError: If no sandbox is available.
     """
     answers: dict[str, GateResult] = {}
-    # The judge itself lets only as many tests run as there is room for.
+    # The scorer itself limits concurrent tests.
     waiting = anyio.CapacityLimiter(2 * gate.judge.turns.total_tokens)
 
     async def ask(exercise: Exercise) -> None:

@@ -1,1 +1,1 @@
-"""What earlier failures taught, kept for later runs."""
+"""Failure memory: stores failures with their fixes and provides lessons to later runs."""

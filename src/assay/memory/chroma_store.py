@@ -1,8 +1,8 @@
-"""Failure records in Chroma: embedded in a folder, or on a server that several machines share.
+"""Chroma store of failure records: embedded in a folder, or on a server for several machines.
 
-Embedded, a folder is for one process at a time; that is Chroma's own rule. On a server, judgements
-of one lesson that arrive at the same instant may count as one: it has no transactions. The SQLite
-file has neither limit.
+Only one process at a time can use an embedded folder; that is Chroma's rule. A server has no
+transactions, so judgements of one lesson at the same instant may count as one. The SQLite store has
+neither limit.
 """
 
 import hashlib
@@ -39,9 +39,9 @@ _RECORDS: Final = "assay-failures"
 _OCCURRENCES: Final = "assay-occurrences"
 _SKILLS: Final = "assay-skills"
 _PREFIX: Final = "assay-vectors-"
-"""Of the collections with vectors, one for each way of embedding."""
+"""The prefix of collections with vectors, one for each embedder."""
 _NO_VECTOR: Final = [1.0]
-"""Chroma wants one for everything it keeps."""
+"""Chroma requires a vector for every entry."""
 _RECORD: Final = TypeAdapter(FailureRecord)
 _SKILL: Final = TypeAdapter(SkillRecord)
 _FILTERED: Final = (
@@ -93,7 +93,7 @@ def _open_store(place: Place, folder: Path | None, url: str) -> "ChromaStore":
 
 
 def _translated(method: Callable[_P, _T]) -> Callable[_P, _T]:
-    """Turn whatever Chroma raises into what a store may raise."""
+    """Translate Chroma's exceptions into those that a store may raise."""
 
     @wraps(method)
     def call(*args: _P.args, **kwargs: _P.kwargs) -> _T:
@@ -106,7 +106,7 @@ def _translated(method: Callable[_P, _T]) -> Callable[_P, _T]:
 
 
 class ChromaStore:
-    """The records of one place, in four collections: records, occurrences, vectors, skills."""
+    """The records of one scope, in four collections: records, occurrences, vectors, skills."""
 
     def __init__(self, client: Any, place: Place) -> None:  # noqa: ANN401 - an optional library
         self._client = client
@@ -116,7 +116,7 @@ class ChromaStore:
         self._skills = self._collection(_SKILLS)
 
     def close(self) -> None:
-        """Do nothing: everything is written when it is said to be."""
+        """Do nothing: every write is already complete."""
 
     @_translated
     def matching(self, signature: str, limit: int) -> tuple[FailureRecord, ...]:
@@ -289,7 +289,7 @@ def _about(record: FailureRecord) -> dict[str, Any]:
 
 
 def _floats(vector: bytes) -> list[float]:
-    # Nothing lies in no direction, and the cosine of that is undefined.
+    # A zero vector has no direction, and its cosine is undefined.
     numbers = [float(number) for number in array("b", vector)]
     return numbers if any(numbers) else [1e-6] * len(numbers)
 

@@ -1,7 +1,6 @@
-"""Opens the file of the memory: many processes at once, no half-written record, no silent loss.
+"""SQLite file of the memory: safe for many processes, with atomic writes and damage detection.
 
-A file that is damaged is set aside under another name, and said so; one that was written by a newer
-version is left alone.
+A damaged file is renamed and reported. A file that a newer version wrote is left unchanged.
 """
 
 import fcntl
@@ -16,7 +15,7 @@ from typing import Final
 from assay.contracts.errors import JournalError, UsageError
 
 MEMORY: Final = "memory.sqlite"
-"""The name of the file in the folder of state."""
+"""The name of the file in the state directory."""
 SCHEMA_VERSION: Final = 2
 BUSY_S: Final = 20.0
 _APPLICATION: Final = 0x41535359  # "ASSY"
@@ -24,9 +23,9 @@ _DAMAGED: Final = ".damaged-"
 _BESIDES: Final = ("", "-wal", "-shm")
 _LOCK: Final = ".lock"
 _SUSPECT: Final = ".suspect"
-"""Beside a file that was found damaged in use: it is checked as a whole when it is opened next."""
+"""Suffix of the marker for a file damaged in use; the next opening checks it completely."""
 _QUICKLY_CHECKED: Final = 16 << 20
-"""Bytes up to which the whole file is checked when it is opened; more would take too long."""
+"""The size up to which every opening checks the whole file; larger files would take too long."""
 
 _SCHEMA: Final = """
 CREATE TABLE records (
@@ -71,16 +70,16 @@ Notice = Callable[[str], None]
 
 
 def ignore_notice(text: str) -> None:
-    """Be the listener of someone who does not want to know."""
+    """Ignore a notice."""
     del text
 
 
 def open_database(path: Path, on_notice: Notice = ignore_notice) -> sqlite3.Connection:
-    """Open the file, made if there is none; whoever opens closes.
+    """Open the file, or create it; the caller closes it.
 
     Raises:
-        UsageError: If a newer version has written it.
-        JournalError: If it cannot be opened or made.
+        UsageError: If a newer version wrote it.
+        JournalError: If it cannot be opened or created.
     """
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -99,7 +98,7 @@ def open_database(path: Path, on_notice: Notice = ignore_notice) -> sqlite3.Conn
 
 
 def set_aside(path: Path) -> Path:
-    """Give a damaged file, with what belongs to it, a name under which nobody opens it."""
+    """Rename a damaged file and its companions, so that no process opens them."""
     moment = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
     target = path.with_name(f"{path.name}{_DAMAGED}{moment}-{os.getpid()}")
     for ending in _BESIDES:
@@ -109,14 +108,14 @@ def set_aside(path: Path) -> Path:
 
 
 def damaged_files(path: Path) -> tuple[Path, ...]:
-    """Return what was set aside, the oldest first."""
+    """Return the renamed damaged files, the oldest first."""
     found = path.parent.glob(f"{path.name}{_DAMAGED}*")
     return tuple(sorted(file for file in found if not file.name.endswith(_BESIDES[1:])))
 
 
 @contextmanager
 def _alone(path: Path) -> Generator[None]:
-    """Keep others from opening it meanwhile: the change to write-ahead logging waits for nobody."""
+    """Exclude other processes: the change to write-ahead logging does not wait for locks."""
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(path.with_name(path.name + _LOCK), flags, 0o600)
     try:
@@ -146,21 +145,21 @@ def _is_sound(path: Path) -> bool:
 
 
 def suspect_damage(path: Path) -> None:
-    """Have the whole file checked when it is opened next."""
+    """Request a check of the whole file at the next opening."""
     with suppress(OSError):
         path.with_name(path.name + _SUSPECT).touch(mode=0o600)
 
 
 def is_damage(error: sqlite3.Error) -> bool:
-    """Whether an error says that the file is no longer a database, not that it is busy or full."""
+    """Return whether an error means a damaged database, not a busy file or a full disk."""
     code = getattr(error, "sqlite_errorcode", 0) or 0
     return code & 0xFF in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
 
 def _connected(path: Path) -> sqlite3.Connection:
-    # Made here, so that nobody else may read it, not even for a moment.
+    # Created here, so that no other user can read it at any moment.
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-    # Transactions are begun and ended in so many words. One thread at a time uses it.
+    # Transactions begin and end explicitly. One thread at a time uses the connection.
     return sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
 
 
@@ -168,7 +167,7 @@ def _opened(path: Path) -> sqlite3.Connection:
     database = _connected(path)
     try:
         database.execute("PRAGMA journal_mode = WAL")
-        # What was written is there after a power cut too; a lesson is rare enough to wait for it.
+        # Writes survive a power failure; lessons are rare enough to wait for the disk.
         database.execute("PRAGMA synchronous = FULL")
         database.execute("PRAGMA foreign_keys = ON")
         _adopt_schema(database, path)
@@ -188,7 +187,7 @@ def _adopt_schema(database: sqlite3.Connection, path: Path) -> None:
         )
     if version == SCHEMA_VERSION:
         return
-    # The first version had a table for helpers in which nothing was ever kept.
+    # The first version had a table for helpers that was always empty.
     steps = f"DROP TABLE skills; {_SKILLS}" if version == 1 else f"{_SCHEMA} {_SKILLS}"
     database.executescript(
         f"BEGIN IMMEDIATE; {steps} PRAGMA application_id = {_APPLICATION};"

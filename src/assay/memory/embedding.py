@@ -1,7 +1,7 @@
-"""Turns text into vectors without any download: words and their pieces, hashed.
+"""Embeddings without a download: hashed words and parts of words.
 
-Texts with many words or pieces of words in common lie close together. Nothing is understood: `car`
-and `automobile` are strangers. For failures, which repeat the words of programs, that goes far.
+Texts that share words or parts of words are close together. The hashes have no meaning: `car` and
+`automobile` are unrelated. This is enough for failures, which repeat the words of programs.
 """
 
 import math
@@ -18,12 +18,12 @@ from typing import Final, Protocol
 DIMENSIONS: Final = 256
 _MAX_CHARS: Final = 4_000
 _SPREAD: Final = 4
-"""Coordinates that one feature adds to: so many that short texts leave few of them at zero."""
+"""Coordinates per feature: enough that even short texts leave few of them at zero."""
 _PIECE: Final = 3
 _WORDS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+|[^\W\d_a-zA-Z]+")
 _LEAST: Final = 0.2
 _NAME: Final = re.compile(r"[A-Za-z]\w*(?:[._]\w+)+")
-"""A name of more than one word, of a function or a file: texts that share one are alike."""
+"""An identifier or file name of more than one word: texts that share one are similar."""
 _NAME_WEIGHT: Final = 1.5
 _FREQUENT: Final = frozenset(
     re.findall(
@@ -43,7 +43,7 @@ Vector = Sequence[float]
 
 
 class Embedder(Protocol):
-    """A way of turning text into vectors; those of different names cannot be compared."""
+    """A way to turn text into vectors; only vectors of the same embedder name are comparable."""
 
     @property
     def name(self) -> str: ...
@@ -52,13 +52,13 @@ class Embedder(Protocol):
         """Return a packed vector for each text.
 
         Raises:
-            ModelUnavailableError: If there is no answer.
+            ModelUnavailableError: If the model does not answer.
         """
         ...
 
 
 class HashedEmbedder:
-    """Words, pairs of words and pieces of words, each hashed to a few coordinates."""
+    """Hashes words, pairs of words and parts of words to a few coordinates each."""
 
     name = f"hashed-{DIMENSIONS}"
 
@@ -67,7 +67,7 @@ class HashedEmbedder:
 
 
 class ModelEmbedder:
-    """The vectors of a model, whoever runs it, in the form in which they are kept."""
+    """The vectors of a model in the stored format."""
 
     def __init__(
         self, name: str, vectors: Callable[[Sequence[str]], Awaitable[Sequence[Vector]]]
@@ -99,14 +99,14 @@ def hashed(text: str) -> Vector:
 
 
 def similarity(one: str, other: str) -> float:
-    """Return how alike two texts are: 1 for the same, about 0 for strangers."""
+    """Return how similar two texts are: 1 for equal ones, about 0 for unrelated ones."""
     a, b = hashed(one), hashed(other)
     lengths = math.hypot(*a) * math.hypot(*b)
     return sum(map(mul, a, b)) / lengths if lengths else 0.0
 
 
 def pack(vector: Vector) -> bytes:
-    """Return a vector as one signed byte per coordinate: its direction is what counts."""
+    """Return a vector as one signed byte per coordinate: only its direction matters."""
     largest = max((abs(number) for number in vector), default=0.0)
     if not largest or not all(map(math.isfinite, vector)):
         return bytes(len(vector))
@@ -115,12 +115,12 @@ def pack(vector: Vector) -> bytes:
 
 @lru_cache(maxsize=50_000)
 def _features_of_word(word: str) -> tuple[tuple[int, float], ...]:
-    """Return what a word adds: itself, and less for each piece of it."""
+    """Return the features of a word: the word itself, and with less weight each part of it."""
     padded = f"<{word}>"
     pieces = {padded[at : at + _PIECE] for at in range(len(padded) - _PIECE + 1)} - {padded}
     share = 1 / math.sqrt(len(pieces)) if pieces else 0.0
     found = list(_places(padded))
-    # Sorted, because a set of strings has another order in every process.
+    # Sorted, because the order of a set of strings differs between processes.
     for piece in sorted(pieces):
         found.extend((place, sign * share) for place, sign in _places(piece))
     return tuple(found)
@@ -131,7 +131,7 @@ def _places(feature: str) -> tuple[tuple[int, float], ...]:
     found: list[tuple[int, float]] = []
     for turn in range(_SPREAD):
         number = zlib.crc32(encoded, turn * 0x9E3779B1 & 0xFFFFFFFF)
-        # CRC is linear: without stirring, the places of one feature would depend on each other.
+        # CRC is linear: without mixing, the coordinates of one feature would depend on each other.
         number = (number ^ number >> 16) * 0x45D9F3B & 0xFFFFFFFF
         number ^= number >> 16
         found.append((number % DIMENSIONS, 1.0 if number >> 31 else -1.0))

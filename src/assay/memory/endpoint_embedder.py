@@ -1,4 +1,4 @@
-"""Embeddings from an OpenAI-compatible endpoint: a provider's, or a server on this machine."""
+"""Embeddings from an OpenAI-compatible endpoint: a provider, or a server on this machine."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
@@ -23,7 +23,7 @@ _NO_KEY: Final = "none"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """Where to ask for vectors, and which model makes them."""
+    """The address and the model of an embedding endpoint."""
 
     base_url: str
     model: str
@@ -43,7 +43,7 @@ async def open_endpoint_embedder(endpoint: Endpoint) -> AsyncGenerator["Endpoint
     except ImportError as error:
         raise MissingExtraError("asking for embeddings", extra="openai") from error
 
-    # As for models: no key goes to whom it was not given for, and no proxy for this machine.
+    # As for models: a key goes only to its own provider, and local servers need no proxy.
     client = httpx2.AsyncClient(
         timeout=_TIMEOUT_S,
         follow_redirects=False,
@@ -60,7 +60,7 @@ async def open_endpoint_embedder(endpoint: Endpoint) -> AsyncGenerator["Endpoint
 
 
 class EndpointEmbedder:
-    """Asks for vectors in batches."""
+    """Requests vectors in batches."""
 
     def __init__(self, client: "AsyncOpenAI", endpoint: Endpoint) -> None:
         self._client = client

@@ -1,4 +1,4 @@
-"""How failures and repeats develop over time, in numbers. Pure."""
+"""Statistics of failures and repeats over time. Pure functions."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -16,17 +16,17 @@ _MOST_FREQUENT: Final = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Period:
-    """A stretch of time, and what failed in it."""
+    """A time span with its failures."""
 
     begins_at: float
     failures: int
     repeats: int
-    """Those of them that an earlier run had had already."""
+    """The failures that an earlier run already had."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """What a memory holds, and what came of it."""
+    """The contents of a memory and its effect."""
 
     records: int
     with_lesson: int
@@ -41,7 +41,7 @@ class History:
     period_s: float
     periods: tuple[Period, ...]
     frequent: tuple[tuple[str, int], ...]
-    """The failures that happened most, by type and message."""
+    """The most frequent failures, by type and message."""
     skills: int
     skills_retired: int
     skills_used: int
@@ -54,7 +54,7 @@ def history_of(
     occurrences: Sequence[Occurrence],
     skills: Sequence[SkillRecord] = (),
 ) -> History:
-    """Count what there is, and divide the time from first to last into a few periods."""
+    """Count the records, and divide the time from first to last into a few periods."""
     width = _width(occurrences)
     kinds: Counter[str] = Counter()
     for record in records:
@@ -90,7 +90,7 @@ def _width(occurrences: Sequence[Occurrence]) -> float:
 
 
 def _periods(occurrences: Sequence[Occurrence], width: float) -> tuple[Period, ...]:
-    """Return every period from the first to the last, also those in which nothing failed."""
+    """Return every period from the first to the last, including those without failures."""
     failures: Counter[int] = Counter()
     repeats: Counter[int] = Counter()
     for one in occurrences:

@@ -1,4 +1,4 @@
-"""Writes records as lines of JSON and reads them back, trusting nothing that comes from outside."""
+"""Export of records as JSON lines, and import with checks of all values."""
 
 import json
 import math
@@ -16,17 +16,17 @@ from assay.memory.types import FailureRecord, Place, record_of
 
 _FORMAT: Final = "assay-memory"
 _VERSION: Final = 2
-"""The first had no helpers, and is read too."""
+"""Version 1 had no helpers; import reads it too."""
 _RECORD: Final = TypeAdapter(FailureRecord)
 _SKILL: Final = TypeAdapter(SkillRecord)
 _MAX_NAME: Final = 100
 _MAX_LINE: Final = 100_000
 _MOST: Final = 1_000_000_000
-"""Of anything counted: more is no number of failures."""
+"""The upper limit of any count."""
 
 
 def export_lines(records: Iterable[FailureRecord | SkillRecord]) -> Iterator[str]:
-    """Write a line that says what this is, then one for each record."""
+    """Write a header line, then one line for each record."""
     yield json.dumps({"format": _FORMAT, "version": _VERSION})
     for record in records:
         fields = asdict(record)
@@ -34,13 +34,13 @@ def export_lines(records: Iterable[FailureRecord | SkillRecord]) -> Iterator[str
 
 
 def import_lines(lines: Iterable[str], *, shared: bool) -> Iterator[FailureRecord | SkillRecord]:
-    """Read records that were exported; with `shared` every project here will see them.
+    """Read exported records; with `shared`, every project on this machine sees them.
 
-    Texts are cut, cleaned of secrets and named anew, as if they had been learnt here. A helper
-    that would not be kept here is left out; its test is run here before it is ever used.
+    Import truncates texts, removes secrets and assigns new names, as for records of this machine.
+    It skips helpers that this version would not store; their tests run here before any use.
 
     Raises:
-        UsageError: If a line is not what was exported.
+        UsageError: If a line is not an exported record.
     """
     numbered = enumerate(lines, 1)
     for number, line in numbered:
@@ -139,5 +139,5 @@ def _count(number: int) -> int:
 
 
 def _moment(seconds: float) -> float:
-    """Return a moment that has passed: one to come would keep a record from ever growing old."""
+    """Return a past time: a record from the future would never expire."""
     return min(max(seconds, 0.0), time.time()) if math.isfinite(seconds) else 0.0

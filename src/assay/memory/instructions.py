@@ -1,6 +1,6 @@
-"""Takes instructions out of remembered text: a lesson is data, and a model must not obey it.
+"""Removal of instructions from stored text: a lesson is data, and a model must not obey it.
 
-Lessons come from error messages, diffs and imported files, which anybody may have written.
+Lessons come from error messages, diffs and imported files, which may have any author.
 """
 
 import re
@@ -26,12 +26,12 @@ _SENTENCE: Final = re.compile(r"(?<=[.!?;])\s+|\n+")
 
 
 def without_instructions(text: str) -> str:
-    """Return the text with each sentence replaced that tells its reader what to do."""
+    """Return the text with every sentence replaced that gives instructions to its reader."""
     if not _INSTRUCTION.search(text):
         return text
     parts = _SENTENCE.split(text)
     breaks = [*_SENTENCE.findall(text), ""]
     kept = [LEFT_OUT if _INSTRUCTION.search(part) else part for part in parts]
     whole = "".join(part + gap for part, gap in zip(kept, breaks, strict=True))
-    # What is spread over several sentences is left out as a whole.
+    # Instructions that span several sentences are removed as a whole.
     return LEFT_OUT if _INSTRUCTION.search(whole) else whole

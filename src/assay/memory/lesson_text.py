@@ -1,7 +1,7 @@
-"""Makes one line of a diff: what ended a failure, in words that fit into a prompt.
+"""Lesson text: one line from the diff that fixed a failure, short enough for a prompt.
 
-No model is asked. Of all lines that changed, those are taken that have most to do with the error:
-they name what the error names, or are imports, or change least.
+No model is involved. Of all changed lines, this module takes those closest to the error: they
+contain names from the error, or are imports, or change least.
 """
 
 import difflib
@@ -13,10 +13,10 @@ _MAX_LINE: Final = 320
 _MAX_CODE: Final = 80
 _MAX_CAUSE: Final = 90
 _MOST_CHANGES: Final = 2
-"""An import and the line that needs it, for example."""
+"""For example an import and the line that needs it."""
 _MOST_LINES: Final = 400
 _ALIKE: Final = 0.5
-"""How similar two lines are of which one became the other."""
+"""The similarity from which a line counts as a changed version of another."""
 _WORD: Final = re.compile(r"[A-Za-z_]\w+")
 _IMPORT: Final = re.compile(
     r"\s*(?:from\s+\S+\s+import\b|import\b|use\b|#include\b|const\s.*require\()"
@@ -36,13 +36,13 @@ class _Change:
 
 
 def one_line(text: str, limit: int = _MAX_LINE) -> str:
-    """Return the text as one line without anything a terminal or a prompt could trip over."""
+    """Return the text as one line without characters that could break a terminal or a prompt."""
     line = " ".join(_UNSEEN.sub(" ", text).split())
     return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"
 
 
 def lesson_of(signature: str, message: str, fix: str) -> str:
-    """Return what to do about a failure, judging by what ended it; empty if that is unknown."""
+    """Return how to fix a failure, derived from the diff that fixed it; empty if unknown."""
     changes = _changes(fix)
     if not changes:
         return ""
@@ -77,7 +77,7 @@ def _is_second_header(lines: list[str], number: int) -> bool:
 
 
 def _paired(path: str, old: list[str], new: list[str]) -> list[_Change]:
-    """Find for each new line the old one it came from, if there is one."""
+    """Find for each new line the old line that it replaces, if there is one."""
     left = [line for line in old if not _SAYS_NOTHING.fullmatch(line)]
     changes: list[_Change] = []
     for line in new:
@@ -98,7 +98,7 @@ def _likeness(one: str, other: str) -> float:
 
 
 def _relevance(change: _Change, about: frozenset[str]) -> float:
-    # What stands on both sides is not what made the difference.
+    # Text on both sides did not fix the failure.
     words = set(_WORD.findall(change.old)) ^ set(_WORD.findall(change.new))
     named = len(words & about) / (1 + len(words)) * 4
     imports = 0.5 if _IMPORT.match(change.new) else 0.0

@@ -1,10 +1,10 @@
-"""The absent memory, so that nobody has to ask whether there is one."""
+"""Null memory, for runs without a memory."""
 
 from assay.contracts.lessons import Failure, Lesson, RecallQuery, Snippet
 
 
 class NoMemory:
-    """Remembers nothing."""
+    """Stores nothing and returns no lessons."""
 
     async def recall(self, cue: RecallQuery) -> tuple[Lesson, ...]:
         del cue

@@ -1,4 +1,4 @@
-"""Chooses, of the records that came up, the few lessons worth showing at one moment. Pure."""
+"""Ranking: chooses the few lessons to show at one moment. Pure functions."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from assay.text.redaction import redact
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """What is looked at, how alike it must be, and how much is shown."""
+    """The facet to compare, the least similarity, and the number of lessons."""
 
     facet: Facet
     least_likeness: float
@@ -27,11 +27,11 @@ RULES: Final[dict[RecallPoint, Rule]] = {
     "failure": Rule(facet="failure", least_likeness=0.6, most=1),
 }
 CANDIDATES: Final = 24
-"""Records looked at in full: enough that those without a lesson do not crowd out others."""
+"""Number of records to examine: enough that records without lessons do not displace others."""
 
 
 def looked_for(cue: RecallQuery) -> str:
-    """Return the text that records are compared with; empty if likeness would mean nothing."""
+    """Return the text to compare records with; empty if a comparison means nothing."""
     match cue.moment:
         case "plan":
             return f"{cue.goal} {cue.text}".strip()
@@ -46,9 +46,9 @@ def looked_for(cue: RecallQuery) -> str:
 def choose(
     cue: RecallQuery, exact: Iterable[FailureRecord], similar: Iterable[Similar]
 ) -> tuple[FailureRecord, ...]:
-    """Return the records to show, the best first: the very same failure before all that are alike.
+    """Return the records to show, the best first: the same failure before similar ones.
 
-    Among equals that which has proven its worth comes first, and no lesson is shown twice.
+    Among equals, the lesson with the higher score comes first. No lesson appears twice.
     """
     rule = RULES[cue.moment]
     ranked = [(2 + record.worth, record) for record in exact if _is_about_the_same(cue, record)]
@@ -67,28 +67,28 @@ def choose(
 
 
 def _is_about_the_same(cue: RecallQuery, record: FailureRecord) -> bool:
-    """Whether an equal signature means an equal failure: a failed assertion says too little."""
+    """Return whether equal signatures mean equal failures: a failed assertion says too little."""
     return is_transferable(record.essence) or (
         similarity(cue.goal, record.goal) >= RULES["plan"].least_likeness
     )
 
 
 def to_lesson(record: FailureRecord, moment: RecallPoint) -> Lesson:
-    """Say what a record teaches, and by what evidence."""
+    """Build the lesson of a record with its evidence."""
     judged = record.helped + record.harmed
     told = f"; helped {record.helped} of {judged} times" if judged else ""
     times = "once" if record.seen == 1 else f"{record.seen} times"
     where = f", last in run {record.run}" if record.run else ""
     return Lesson(
         id=record.id,
-        # Records of earlier versions were kept with less care.
+        # Earlier versions stored records with fewer checks.
         text=without_instructions(redact(saying(record, moment))),
         evidence=f"seen {times}{where}{told}",
     )
 
 
 def saying(record: FailureRecord, moment: RecallPoint) -> str:
-    """Return the line to show; empty if there is nothing to say at this moment."""
+    """Return the line to show; empty if there is none for this moment."""
     if record.lesson:
         return record.lesson
     if moment == "action":

@@ -1,4 +1,4 @@
-"""A memory whose troubles do not end a run: it goes on without lessons, and says so once."""
+"""Resilient memory: after a store error, a run continues without lessons and reports it once."""
 
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
@@ -11,7 +11,7 @@ _T = TypeVar("_T")
 
 
 class ForgivingMemory:
-    """Passes everything on to another memory, and does without it when it fails."""
+    """Forwards calls to another memory, and works without it after an error."""
 
     def __init__(self, memory: LessonStore, on_notice: Callable[[str], None]) -> None:
         self._memory = memory

@@ -1,4 +1,4 @@
-"""Says where a run takes place, for memory: which project, and with which interpreter."""
+"""Scope of a run for the memory: its project and its interpreter."""
 
 import hashlib
 import json
@@ -17,20 +17,20 @@ _RELEASE_PARTS: Final = 2
 
 
 def current_place(folder: str = "") -> Place:
-    """Return the place of a run in this folder; of a run without one, a place without project."""
+    """Return the scope of a run in this folder; without a folder, a scope without project."""
     return Place(project=project_of(folder) if folder else "", environment=environment_digest())
 
 
 def project_of(folder: str) -> str:
-    """Name a project after its folder: told apart by where it is, without saying so."""
+    """Return the name of a project: its folder name and a digest of the path."""
     path = Path(os.path.expanduser(folder)).resolve()  # noqa: PTH111 - leaves unknown accounts alone
     return f"{path.name}-{_digest(str(path))}"
 
 
 def environment_digest() -> str:
-    """Return what tells interpreters apart: their release and that of the usual libraries.
+    """Return what distinguishes interpreters: their release and that of common libraries.
 
-    Without patch releases: a lesson would hardly ever be old enough to be of use.
+    Patch releases do not count: otherwise lessons would almost never match.
     """
     about = {"python": _release(platform.python_version())}
     for name in _MATTER:

@@ -1,4 +1,4 @@
-"""Finds records for a person: by the words themselves first, then by likeness."""
+"""Search in the memory for a person: exact text first, then similarity."""
 
 from collections.abc import Iterable
 
@@ -12,7 +12,7 @@ _BATCH = 500
 
 
 def search(store: SqliteStore, text: str, limit: int) -> tuple[Similar, ...]:
-    """Return the records that hold the text, or are most like it, the best first."""
+    """Return the records that contain the text or are similar to it, the best first."""
     embed_all(store)
     found: dict[str, Similar] = {
         record.id: Similar(record=record, likeness=1.0) for record in store.holding(text, limit)
@@ -32,7 +32,7 @@ def search(store: SqliteStore, text: str, limit: int) -> tuple[Similar, ...]:
 def search_skills(
     known: Iterable[SkillRecord], text: str, limit: int
 ) -> tuple[tuple[SkillRecord, float], ...]:
-    """Return the helpers that hold the text, or are most like it, with how much they are."""
+    """Return the helpers that contain the text or are similar to it, with their similarity."""
     ranked: list[tuple[SkillRecord, float]] = []
     for record in known:
         whole = f"{text_of(record)}\n{record.source}"
@@ -43,7 +43,7 @@ def search_skills(
 
 
 def embed_all(store: SqliteStore) -> None:
-    """Give every record that lacks one a vector of the kind that needs no model."""
+    """Add a vector of the embedder without a model to every record that lacks one."""
     while records := store.unembedded(HashedEmbedder.name, _BATCH):
         store.embed(HashedEmbedder.name, {record.id: _vectors(record) for record in records})
 

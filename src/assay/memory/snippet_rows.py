@@ -1,4 +1,4 @@
-"""Helpers in the SQLite file of the memory: few, so each is one row that is read as a whole."""
+"""Rows of helpers in the memory's SQLite file; each row is read as a whole."""
 
 import sqlite3
 from collections.abc import Callable
@@ -12,7 +12,7 @@ SKILL: Final = TypeAdapter(SkillRecord)
 
 
 def read_skills(database: sqlite3.Connection) -> tuple[SkillRecord, ...]:
-    """Return all helpers, the newest first; a row that cannot be understood is passed over."""
+    """Return all helpers, the newest first; skips rows that cannot be decoded."""
     found: list[SkillRecord] = []
     for (body,) in database.execute("SELECT body FROM skills").fetchall():
         try:
@@ -23,7 +23,7 @@ def read_skills(database: sqlite3.Connection) -> tuple[SkillRecord, ...]:
 
 
 def add_skill(database: sqlite3.Connection, record: SkillRecord) -> bool:
-    """Add a helper unless it is there; returns whether it was not."""
+    """Add a helper if it is new; returns whether it was."""
     body = SKILL.dump_json(record).decode()
     added = database.execute("INSERT OR IGNORE INTO skills VALUES (?, ?)", (record.id, body))
     return bool(added.rowcount)
@@ -34,7 +34,7 @@ def change_skill(
     id_: str,
     change: Callable[[SkillRecord | None], SkillRecord | None],
 ) -> None:
-    """Replace one row by what the change makes of it, within the caller's transaction."""
+    """Replace one row by the result of a function, within the caller's transaction."""
     row = database.execute("SELECT body FROM skills WHERE id = ?", (id_,)).fetchone()
     changed = change(SKILL.validate_json(row[0]) if row else None)
     if changed is not None:
@@ -43,7 +43,7 @@ def change_skill(
 
 
 def remove_surplus_skills(database: sqlite3.Connection) -> None:
-    """Drop those that are worth least when there are too many: retired, useless, old."""
+    """Remove the lowest-ranked helpers when there are too many: retired, useless, old."""
     count = database.execute("SELECT count(*) FROM skills").fetchone()[0]
     if count <= MOST_SKILLS:
         return

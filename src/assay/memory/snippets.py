@@ -1,4 +1,4 @@
-"""Helpers that runs have proven: what is kept of one, and which of them may serve a goal. Pure."""
+"""Helpers from accepted runs: their records, and the choice for a goal. Pure functions."""
 
 import ast
 import hashlib
@@ -14,7 +14,7 @@ from assay.memory.types import Place
 from assay.text.redaction import redact
 
 MOST_SKILLS: Final = 500
-"""Kept at all: they are compared one by one, once in a run."""
+"""The limit of stored helpers: every run compares all of them once."""
 _OFFERED: Final = 2
 _LEAST_LIKENESS: Final = 0.35
 _MAX_CHARS: Final = 6_000
@@ -24,7 +24,7 @@ _MAX_NAME: Final = 100
 _ID_CHARS: Final = 16
 
 SkillRetired = Literal["", "harmful", "rotten", "stale"]
-"""Why a helper is not offered any more. `rotten`: its test failed when it was run again."""
+"""Why a helper is no longer offered. `rotten`: its test failed when it ran again."""
 
 
 _Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
@@ -32,7 +32,7 @@ _Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkillRecord:
-    """One helper, with everything that is known of it."""
+    """One helper with all its data."""
 
     id: str
     names: tuple[str, ...]
@@ -47,14 +47,14 @@ class SkillRecord:
     project: str = ""
     shared: bool = False
     passed: int = 1
-    """How often its test has passed: at least once, before it was kept."""
+    """How often its test has passed: at least once, before it was stored."""
     used: int = 0
     """How often it was offered."""
     helped: int = 0
     harmed: int = 0
     first_seen: float = 0.0
     last_seen: float = 0.0
-    """When its test passed last."""
+    """When its test last passed."""
     retired: SkillRetired = ""
 
     @property
@@ -76,16 +76,16 @@ class SkillRecord:
         )
 
     def visible_in(self, place: Place) -> bool:
-        """Whether a run in this place may be offered it."""
+        """Return whether a run in this scope may see it."""
         here = self.shared or self.project == place.project
         same = not place.environment or self.environment in {"", place.environment}
         return here and same and not self.retired
 
 
 def skill_record_of(skill: Snippet, place: Place, now: float) -> SkillRecord | None:
-    """Build the record of a helper; None if it may not be kept.
+    """Build the record of a helper; None if it must not be stored.
 
-    A secret is no reason to keep it without: taking it out would change what the code does.
+    A helper with a secret is not stored: removing the secret would change the code.
     """
     texts = (skill.source, skill.test, " ".join(skill.names), str(skill.path), str(skill.test_path))
     if any(redact(text) != text for text in texts) or not skill.names:
@@ -118,8 +118,8 @@ def skill_record_of(skill: Snippet, place: Place, now: float) -> SkillRecord | N
 
 
 def kept_again(known: SkillRecord, new: SkillRecord) -> SkillRecord:
-    """Return what is known of a helper that another run has proven too: it is right again."""
-    # The first test goes with the purpose that is kept; only one that fails now gives way.
+    """Merge a helper that another run has proven again; it is valid again."""
+    # The first test belongs to the stored purpose; only a failing one is replaced.
     tested = new if known.retired == "rotten" else known
     return replace(
         known,
@@ -137,25 +137,25 @@ def kept_again(known: SkillRecord, new: SkillRecord) -> SkillRecord:
 
 
 def retested(known: SkillRecord, *, passed: bool, now: float) -> SkillRecord:
-    """Return a helper after its test was run again; one that fails is not offered any more."""
+    """Return a helper after its test ran again; a failed one is retired."""
     if passed:
         return replace(known, passed=known.passed + 1, used=known.used + 1, last_seen=now)
     return retired(known, "rotten")
 
 
 def retired(known: SkillRecord, why: SkillRetired) -> SkillRecord:
-    """Return a helper that is not offered any more; the same helper proven again comes back."""
+    """Return a retired helper; a new proof makes it valid again."""
     return replace(known, retired=why)
 
 
 def judged_skill(known: SkillRecord, *, helped: bool) -> SkillRecord:
-    """Return a helper with one more judgement; one that proves harmful retires."""
+    """Return a helper with one more judgement; a harmful one is retired."""
     record = replace(known, helped=known.helped + helped, harmed=known.harmed + (not helped))
     return retired(record, "harmful") if is_harmful(record.helped, record.harmed) else record
 
 
 def choose_skills(cue: RecallQuery, known: Iterable[SkillRecord]) -> tuple[SkillRecord, ...]:
-    """Return the helpers to offer: alike in goal or signature; the proven ones first."""
+    """Return the helpers to offer: similar in goal or signature; the proven ones first."""
     looked_for = f"{cue.goal} {cue.text}"
     ranked: list[tuple[float, SkillRecord]] = []
     for record in known:
@@ -171,12 +171,12 @@ def choose_skills(cue: RecallQuery, known: Iterable[SkillRecord]) -> tuple[Skill
 
 
 def text_of(record: SkillRecord) -> str:
-    """Return what a helper is found by: the goal it served, and how it is called."""
+    """Return the search text of a helper: its goal and its signatures."""
     return f"{record.purpose} {' '.join(signatures_of(record))}"
 
 
 def signatures_of(record: SkillRecord) -> tuple[str, ...]:
-    """Return how the functions and classes that it is for are called."""
+    """Return the signatures of its public functions and classes."""
     try:
         module = ast.parse(record.source)
     except (SyntaxError, ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""Failure records in one SQLite file, and the vectors they are found by. Synchronous."""
+"""SQLite store of failure records and their vectors. Synchronous."""
 
 import hashlib
 import sqlite3
@@ -41,13 +41,13 @@ _VISIBLE: Final = (
     "AND (:environment = '' OR environment IN ('', :environment)))"
 )
 _Kind = tuple[str, Facet, int]
-"""Vectors that can be compared: how they were made, of what, and of which length."""
+"""Comparable vectors: their embedder, facet and length."""
 _MOST_RECORDS: Final = 200_000
 _BATCH: Final = 500
 
 
 class SqliteStore:
-    """The records that one place may see; without a place all of them, also those retired."""
+    """The records that one scope can see; without a scope all records, including retired ones."""
 
     def __init__(self, path: Path, place: Place | None, on_notice: Notice = ignore_notice) -> None:
         self._path = path
@@ -67,7 +67,7 @@ class SqliteStore:
     def matching(self, signature: str, limit: int) -> tuple[FailureRecord, ...]:
         """Return visible records of this failure, those with a lesson first.
 
-        A failure that is about more than its own test is the same wherever it arises.
+        A failure that is not specific to its own test is the same in every project.
         """
         essence, _ = parts_of(signature)
         anywhere = essence if is_transferable(essence) else ""
@@ -84,7 +84,7 @@ class SqliteStore:
     def nearest(
         self, embedder: str, facet: Facet, vector: bytes, limit: int
     ) -> tuple[Similar, ...]:
-        """Return the visible records that are closest by one facet, the closest first."""
+        """Return the visible records that are closest in one facet, the closest first."""
         with self._explained():
             index = self._index(embedder, facet, len(vector))
             near = dict(index.nearest(vector, limit))
@@ -96,9 +96,9 @@ class SqliteStore:
         return tuple(sorted(found, key=lambda similar: -similar.likeness))
 
     def learn(self, record: FailureRecord, embedder: str, vectors: Vectors) -> FailureRecord:
-        """Write one occurrence down, and join it with what is known of the same failure."""
+        """Store one occurrence and merge it with the record of the same failure."""
         with self._writing() as database:
-            # A run that is taken up again tells of the same failure again.
+            # A resumed run reports the same failure again.
             told = f"{record.run}\0{record.id}\0{record.action}".encode("utf-8", "replace")
             occurrence = hashlib.sha256(told).hexdigest()
             if database.execute("SELECT 1 FROM occurrences WHERE id = ?", (occurrence,)).fetchone():
@@ -122,13 +122,13 @@ class SqliteStore:
         return record
 
     def judge(self, ids: Iterable[str], *, helped: bool, now: float) -> None:
-        """Count one judgement for each of these; ids nobody knows are passed over."""
+        """Count one judgement for each of these records; skips unknown ids."""
         with self._writing():
             for record in self._of_ids(tuple(dict.fromkeys(ids))):
                 self._put(judged(record, helped=helped, now=now))
 
     def count_uses(self, uses: dict[str, int]) -> None:
-        """Add to how often records were shown."""
+        """Add to the number of times that records were shown."""
         with self._writing() as database:
             database.executemany(
                 "UPDATE records SET used = used + ? WHERE id = ?",
@@ -136,7 +136,7 @@ class SqliteStore:
             )
 
     def retire_stale(self, before: float) -> int:
-        """Retire what neither happened nor helped since then, and drop the oldest of too many."""
+        """Retire records that neither occurred nor helped since then, and delete old surplus."""
         with self._explained():
             count = self._database.execute("SELECT count(*) FROM records").fetchone()[0]
             stale = self._database.execute(
@@ -146,7 +146,7 @@ class SqliteStore:
             ).fetchone()[0]
         surplus = max(0, count - _MOST_RECORDS)
         if not stale and not surplus:
-            # Nearly always, and then nobody has to wait for a disk.
+            # The usual case, which needs no write to the disk.
             return 0
         with self._writing() as database:
             database.execute(
@@ -163,7 +163,7 @@ class SqliteStore:
         return stale + surplus
 
     def unembedded(self, embedder: str, limit: int) -> tuple[FailureRecord, ...]:
-        """Return records that this way of embedding has not seen, the newest first."""
+        """Return records without a vector of this embedder, the newest first."""
         with self._explained():
             rows = self._database.execute(
                 f"SELECT {_NAMES} FROM records WHERE NOT EXISTS "  # noqa: S608 - as above
@@ -180,7 +180,7 @@ class SqliteStore:
                 self._put_vectors(self._put(record), embedder, vectors[record.id])
 
     def import_(self, records: Iterable[FailureRecord | SkillRecord]) -> tuple[int, int]:
-        """Add records from elsewhere; returns how many are new, and how many were known."""
+        """Add imported records; returns the number of new and of known ones."""
         new = known = 0
         with self._writing() as database:
             for record in records:
@@ -193,7 +193,7 @@ class SqliteStore:
         return new, known
 
     def find(self, beginning: str) -> tuple[FailureRecord, ...]:
-        """Return the records whose id begins like this."""
+        """Return the records whose id starts with this prefix."""
         with self._explained():
             rows = self._database.execute(
                 f"SELECT {_NAMES} FROM records WHERE id >= ? AND id < ? ORDER BY id",  # noqa: S608 - as above
@@ -202,7 +202,7 @@ class SqliteStore:
         return tuple(_record(row) for row in rows)
 
     def holding(self, text: str, limit: int) -> tuple[FailureRecord, ...]:
-        """Return records in whose words the text occurs, the newest first."""
+        """Return records whose text contains the query, the newest first."""
         with self._explained():
             rows = self._database.execute(
                 f"SELECT {_NAMES} FROM records WHERE instr(lower(signature || char(10) || message "  # noqa: S608 - as above
@@ -222,7 +222,7 @@ class SqliteStore:
         return tuple(_record(row) for row in rows)
 
     def occurrences(self) -> tuple[Occurrence, ...]:
-        """Return every time that something failed, in order."""
+        """Return every occurrence of a failure, in order."""
         with self._explained():
             rows = self._database.execute(
                 "SELECT at, run, again FROM occurrences ORDER BY at, id"
@@ -230,20 +230,20 @@ class SqliteStore:
         return tuple(Occurrence(at=at, run=run, again=bool(again)) for at, run, again in rows)
 
     def skills(self) -> tuple[SkillRecord, ...]:
-        """Return all helpers, the newest first, also those of other places."""
+        """Return the helpers of all scopes, the newest first."""
         with self._explained():
             return read_skills(self._database)
 
     def change_skill(
         self, id_: str, change: Callable[[SkillRecord | None], SkillRecord | None]
     ) -> None:
-        """Replace what is known of one helper by what comes back; nothing for nothing."""
+        """Replace a helper by the result of a function; None changes nothing."""
         with self._writing() as database:
             change_skill(database, id_, change)
             remove_surplus_skills(database)
 
     def forget(self, ids: Sequence[str]) -> int:
-        """Remove records and helpers with all that belongs to them; returns how many there were."""
+        """Delete records and helpers with all their data; returns the number of deleted ones."""
         removed = 0
         with self._writing() as database:
             for id_ in ids:
@@ -251,14 +251,14 @@ class SqliteStore:
                     statement = f"DELETE FROM {table} WHERE id = ?"  # noqa: S608 - our own tables
                     removed += database.execute(statement, (id_,)).rowcount
             self._count("forgotten")
-        # What was forgotten must not be readable in the file either.
+        # Deleted text must not remain readable in the file.
         with self._explained():
             self._database.execute("VACUUM")
             self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         return removed
 
     def _index(self, embedder: str, facet: Facet, dimensions: int) -> VectorIndex:
-        """Return an index that knows everything that is in the file now, whoever wrote it."""
+        """Return an index of everything in the file now, including writes of other processes."""
         revision, forgotten = self._counters()
         if forgotten != self._seen[1]:
             self._indexes.clear()
@@ -289,7 +289,7 @@ class SqliteStore:
         self, kind: _Kind, keys: set[int], *, all_of_them: bool
     ) -> list[tuple[int, bytes]]:
         if all_of_them:
-            # They lie one after the other in the file.
+            # The rows are consecutive in the file.
             rows = self._database.execute(
                 "SELECT record, vector FROM vectors "
                 "WHERE embedder = ? AND facet = ? AND length(vector) = ?",
@@ -328,7 +328,7 @@ class SqliteStore:
         )
 
     def _shared_if_elsewhere(self, record: FailureRecord) -> FailureRecord:
-        """Let other projects see a failure that two of them have had."""
+        """Share a failure that two projects have had with all projects."""
         if record.shared or not is_transferable(record.essence):
             return record
         elsewhere = self._database.execute(
@@ -354,7 +354,7 @@ class SqliteStore:
 
     @contextmanager
     def _writing(self) -> Generator[sqlite3.Connection]:
-        """Change everything that belongs together, or nothing of it."""
+        """Run all writes in one transaction."""
         with self._explained():
             self._database.execute("BEGIN IMMEDIATE")
             try:

@@ -1,4 +1,4 @@
-"""The memory of failures over any store of records: embeds, asks, chooses, writes down."""
+"""Failure memory over any record store: embeds, searches, ranks and stores."""
 
 import time
 from collections import Counter
@@ -47,9 +47,9 @@ _T = TypeVar("_T")
 
 
 class RecordStore(Protocol):
-    """Records as one place sees them. Blocks; used by one thread at a time.
+    """Records as one scope sees them. Blocks; used by one thread at a time.
 
-    Everything may raise `JournalError`.
+    Every method may raise `JournalError`.
     """
 
     def matching(self, signature: str, limit: int) -> tuple[FailureRecord, ...]: ...
@@ -71,20 +71,20 @@ class RecordStore(Protocol):
     def retire_stale(self, before: float) -> int: ...
 
     def skills(self) -> tuple[SkillRecord, ...]:
-        """Return the helpers of all places, the newest first."""
+        """Return the helpers of all scopes, the newest first."""
         ...
 
     def change_skill(
         self, id_: str, change: Callable[[SkillRecord | None], SkillRecord | None]
     ) -> None:
-        """Replace what is known of one helper by what comes back; nothing for nothing."""
+        """Replace a helper by the result of a function; None changes nothing."""
         ...
 
     def close(self) -> None: ...
 
 
 class StoredMemory:
-    """Keeps the port `LessonStore`; opened with `open_stored_memory`."""
+    """Implements `LessonStore`; opened with `open_stored_memory`."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class StoredMemory:
         self._now = now
         self._uses: Counter[str] = Counter()
         self._caught_up = False
-        # Waited for in order; the store is not made for two threads at once.
+        # Calls wait in order; the store does not support two threads at the same time.
         self._turn = anyio.Lock()
 
     async def recall(self, cue: RecallQuery) -> tuple[Lesson, ...]:
@@ -152,13 +152,13 @@ class StoredMemory:
         await self._do(self._store.change_skill, id_, change)
 
     async def settle(self) -> None:
-        """Write down what only counts: how often which lesson was shown."""
+        """Write the counts of shown lessons."""
         uses, self._uses = self._uses, Counter()
         if uses:
             await self._do(self._store.count_uses, dict(uses))
 
     async def retire_stale(self) -> None:
-        """Retire what has neither happened nor helped for half a year."""
+        """Retire records that have neither occurred nor helped for half a year."""
         before = self._now() - _STALE_S
         await self._do(self._store.retire_stale, before)
         for skill in await self._do(self._store.skills):
@@ -169,12 +169,12 @@ class StoredMemory:
         try:
             (vector,) = await self._embedder.embed((text,))
         except ModelUnavailableError:
-            # The exact half of the memory works without.
+            # Exact search works without vectors.
             return ()
         return await self._do(self._store.nearest, self._embedder.name, facet, vector, CANDIDATES)
 
     async def _catch_up(self) -> None:
-        """Embed what was written with another way of embedding, or brought from elsewhere."""
+        """Embed records that were imported or embedded with another embedder."""
         for _ in range(_MOST_BATCHES):
             name = self._embedder.name
             records = await self._do(self._store.unembedded, name, _CATCH_UP)
@@ -191,7 +191,7 @@ class StoredMemory:
         try:
             packed = iter(await self._embedder.embed(texts))
         except ModelUnavailableError:
-            # Made good when the memory is opened next.
+            # The next opening of the memory repeats it.
             return {}
         return {record.id: {facet: next(packed) for facet in FACETS} for record in records}
 
@@ -204,13 +204,13 @@ class StoredMemory:
 async def open_stored_memory(
     open_store: Callable[[], RecordStore], place: Place, *, embedder: Embedder | None = None
 ) -> AsyncGenerator[StoredMemory]:
-    """Open a memory over a store, retire what is stale, and close it with all counts written."""
+    """Open a memory over a store, retire stale records, and write all counts at the end."""
     store = await anyio.to_thread.run_sync(open_store)
     try:
         memory = StoredMemory(store, place, embedder=embedder)
         await memory.retire_stale()
         yield memory
-        # How often a lesson was shown is not worth the outcome of a run.
+        # A failed write of counts must not fail the run.
         with suppress(JournalError):
             await memory.settle()
     finally:
@@ -225,11 +225,11 @@ def open_sqlite_memory(
     embedder: Embedder | None = None,
     on_notice: Notice = ignore_notice,
 ) -> AbstractAsyncContextManager[StoredMemory]:
-    """Open the memory that is kept in one file.
+    """Open the memory in one SQLite file.
 
     Raises:
-        UsageError: If a newer version has written it.
-        JournalError: If it cannot be opened or made.
+        UsageError: If a newer version wrote it.
+        JournalError: If it cannot be opened or created.
     """
     return open_stored_memory(
         partial(SqliteStore, path, place, on_notice), place, embedder=embedder

@@ -1,4 +1,4 @@
-"""What is kept of a failure: where it arose, what led to it, what ended it, what that was worth."""
+"""Types of the failure memory: records, occurrences and scopes."""
 
 import hashlib
 import re
@@ -13,9 +13,9 @@ from assay.memory.scoring import is_harmful, score
 from assay.text.redaction import redact
 
 Retired = Literal["", "harmful", "stale"]
-"""Why a record is not shown any more; empty while it is."""
+"""Why a record is no longer shown; empty while it is."""
 Facet = Literal["goal", "action", "failure"]
-"""What a record is compared by: one for each moment at which it may be remembered."""
+"""The part of a record to compare, for the moment at which it may help."""
 FACETS: Final[tuple[Facet, ...]] = ("goal", "action", "failure")
 
 _MAX_GOAL: Final = 2_000
@@ -26,7 +26,7 @@ _MAX_FIX: Final = 4_000
 _MAX_NAME: Final = 100
 _ID_CHARS: Final = 16
 _TRUSTED: Final = 0.2
-"""A lesson that has proven more than this is not replaced by a newer one."""
+"""A lesson with a higher score than this is not replaced by a newer one."""
 
 _PLACE: Final = re.compile(r" \(in (?P<place>[^()]*)\)$")
 _LIBRARY: Final = re.compile(
@@ -40,26 +40,26 @@ _OF_ITS_OWN_TEST: Final = frozenset({"AssertionError", "failed", "error", "Faile
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a run takes place: what it may see of the memory, and what it adds to."""
+    """The scope of a run: the part of the memory that it reads and writes."""
 
     project: str = ""
-    """Empty: no project, so what is learnt is for all."""
+    """Empty: no project, so that its lessons apply to all."""
     environment: str = ""
-    """Digest of interpreter and packages; empty: unknown, and nothing is kept apart by it."""
+    """Digest of interpreter and packages; empty: unknown, and separates nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureRecord:
-    """One kind of failure at one goal, with everything that is known of it."""
+    """One kind of failure for one goal, with all its data."""
 
     id: str
     signature: str
     kind: str = ""
     """The type of the error."""
     essence: str = ""
-    """Type and normalised message, without the place."""
+    """Type and normalized message, without the location."""
     frame: str = ""
-    """The innermost place in the person's own code."""
+    """The innermost location in the user's own code."""
     library: str = ""
     language: str = ""
     tool: str = ""
@@ -68,15 +68,15 @@ class FailureRecord:
     message: str = ""
     action: str = ""
     fix: str = ""
-    """The diff that ended it; empty while unknown."""
+    """The diff that fixed it; empty while unknown."""
     lesson: str = ""
     """One line; empty while unknown."""
     run: str = ""
-    """The last run it was seen in."""
+    """The last run with this failure."""
     environment: str = ""
     project: str = ""
     shared: bool = False
-    """Whether other projects may see it."""
+    """Whether other projects can see it."""
     seen: int = 1
     used: int = 0
     helped: int = 0
@@ -91,7 +91,7 @@ class FailureRecord:
         return score(self.helped, self.harmed)
 
     def text(self, facet: Facet) -> str:
-        """Return what this record is found by."""
+        """Return the search text of this record."""
         match facet:
             case "goal":
                 return self.goal
@@ -107,24 +107,24 @@ Vectors = Mapping[Facet, bytes]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Occurrence:
-    """One time that a failure happened."""
+    """One occurrence of a failure."""
 
     at: float
     run: str
     again: bool
-    """Whether an earlier run had left the same failure behind."""
+    """Whether an earlier run had the same failure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Similar:
-    """A record, and how close it is to what was looked for: 1 is the same."""
+    """A record and its similarity to the query; 1 means equal."""
 
     record: FailureRecord
     likeness: float
 
 
 def record_of(failure: Failure, place: Place, now: float) -> FailureRecord:
-    """Build the record of a failure: cut to size, without secrets, in one place."""
+    """Build the record of a failure: truncated, without secrets, in one scope."""
     signature = normal_signature(failure.signature)
     goal = _kept(failure.goal.strip(), _MAX_GOAL)
     essence, frame = parts_of(signature)
@@ -160,19 +160,20 @@ def record_of(failure: Failure, place: Place, now: float) -> FailureRecord:
 
 
 def normal_signature(signature: str) -> str:
-    """Return a signature as it is kept, and so as it must be looked for."""
+    """Return a signature in the stored form, which lookups must use too."""
     return one_line(_kept(signature, _MAX_SIGNATURE), _MAX_SIGNATURE)
 
 
 def _kept(text: str, limit: int) -> str:
-    """Return what is kept of a text: cut, without secrets, and such as any file can hold."""
-    # Cut before as well, so that megabytes are not searched; by less, so that no secret is halved.
+    """Return the stored form of a text: truncated, without secrets, valid in any file."""
+    # Truncated first too, so that megabytes are not searched; at a larger size, so that no secret
+    # is cut.
     text = text[: 4 * limit].encode("utf-8", "replace").decode().replace("\0", "")
     return redact(text)[:limit]
 
 
 def parts_of(signature: str) -> tuple[str, str]:
-    """Divide a signature into what happened and where."""
+    """Split a signature into the error and its location."""
     match = _PLACE.search(signature)
     return (signature[: match.start()], match["place"]) if match else (signature, "")
 
@@ -187,19 +188,19 @@ def library_of(text: str) -> str:
 
 
 def fingerprint(goal: str) -> str:
-    """Return what two ways of writing the same goal have in common."""
+    """Return a fingerprint that is equal for different wordings of one goal."""
     words = " ".join(re.findall(r"\w+", goal.lower()))
     return hashlib.sha256(words.encode("utf-8", "replace")).hexdigest()[:_ID_CHARS]
 
 
 def is_transferable(essence: str) -> bool:
-    """Whether the same failure in two places says more than that both have tests."""
+    """Return whether equal failures in two projects mean more than that both have tests."""
     kind = essence.partition(": ")[0]
     return bool(kind) and kind.rpartition(".")[2] not in _OF_ITS_OWN_TEST
 
 
 def seen_again(known: FailureRecord, new: FailureRecord) -> FailureRecord:
-    """Return what is known once a failure has come back, perhaps with a way to end it."""
+    """Return the record of a repeated failure, perhaps with a fix."""
     relearnt = bool(new.lesson) and new.lesson != known.lesson and known.worth <= _TRUSTED
     lesson = new if relearnt else known
     tally = FailureRecord(id="", signature="") if relearnt else known
@@ -224,7 +225,7 @@ def seen_again(known: FailureRecord, new: FailureRecord) -> FailureRecord:
 
 
 def judged(record: FailureRecord, *, helped: bool, now: float) -> FailureRecord:
-    """Return a record with one more judgement; one that proves harmful retires."""
+    """Return a record with one more judgement; a harmful one is retired."""
     record = replace(
         record,
         helped=record.helped + helped,

@@ -1,7 +1,7 @@
-"""Finds the vectors nearest to one: first by the signs of their coordinates, then exactly.
+"""Nearest vectors: first by the signs of their coordinates, then exactly.
 
 The signs of a vector fit into a few machine words, so that hundreds of thousands are compared in
-milliseconds; only the best of those are looked at in full. Up to a few thousand vectors, all are.
+milliseconds; only the best ones are compared exactly. Up to a few thousand vectors, all are.
 """
 
 import heapq
@@ -13,11 +13,11 @@ from operator import itemgetter, mul
 from typing import Any, Final, Protocol
 
 _LOOKED_AT: Final = 1024
-"""How many are compared exactly."""
+"""The number of vectors to compare exactly."""
 _WORD_BITS: Final = 64
 
 Near = tuple[int, float]
-"""A key, and the cosine of the angle between its vector and the one looked for."""
+"""A key, and the cosine of the angle between its vector and the query."""
 
 
 class VectorIndex(Protocol):
@@ -33,7 +33,7 @@ class VectorIndex(Protocol):
 
 
 def build_index(dimensions: int) -> VectorIndex:
-    """Build the quickest index that this interpreter has the libraries for."""
+    """Build the fastest index for the installed libraries."""
     try:
         numpy = import_module("numpy")
     except ImportError:
@@ -42,7 +42,7 @@ def build_index(dimensions: int) -> VectorIndex:
 
 
 class PlainIndex:
-    """Signs as long integers; needs the standard library only."""
+    """Index of signs as long integers; needs the standard library only."""
 
     def __init__(self) -> None:
         self._slots: dict[int, int] = {}
@@ -101,7 +101,7 @@ def _cosine(row: bytes, wanted: Sequence[int], length: float) -> float:
 
 
 class NumpyIndex:
-    """Signs in rows of machine words, one row for each 64 coordinates."""
+    """Index of signs in rows of machine words, one row for each 64 coordinates."""
 
     def __init__(self, dimensions: int, numpy: Any) -> None:  # noqa: ANN401 - an optional library
         self._np = numpy
@@ -160,7 +160,7 @@ class NumpyIndex:
         distances = np.zeros(self._count, np.uint16)
         for word in range(self._words):
             distances += np.bitwise_count(self._signs[word, : self._count] ^ signs[word])
-        # Distances are few, so that counting them is far quicker than putting them in order.
+        # There are few distances, so that counting is far faster than sorting.
         up_to = np.bincount(distances).cumsum()
         last = int(np.searchsorted(up_to, _LOOKED_AT))
         closer = np.flatnonzero(distances < last)

@@ -1,1 +1,1 @@
-"""Ways of getting an answer from a model, and of choosing one."""
+"""Model providers, the embedded model, and the choice between them."""

@@ -1,7 +1,7 @@
-"""Keeps caps on money, tokens and calls: what a call could cost is set aside before it is sent.
+"""Budget: caps on cost, tokens and calls; reserves the maximum of a call before it is sent.
 
-Any number of models and concurrent calls may share one `Budget`. Reserving and settling do not
-await, so no other call comes between looking at a cap and taking from it.
+Any number of models and concurrent calls can share one `Budget`. Reserving and settling do not
+await, so no other call comes between the check of a cap and the reservation.
 """
 
 import json
@@ -21,28 +21,28 @@ from assay.contracts.messages import ModelFacts, Price, Reply, Request, Usage
 from assay.contracts.ports import Model, OnText, ignore_text
 
 _BYTES_PER_TOKEN: Final = 3
-"""Of UTF-8. Text and code have about four a token, so a guess is rather too high."""
+"""UTF-8 bytes. Text and code have about four per token, so the estimate is rather too high."""
 _LEAST_OUTPUT_TOKENS: Final = 1024
-"""A reply that may not be even this long is rather not asked for: it would break off."""
+"""A reply with a lower limit would break off, so the call is not made."""
 _TOKENS_PER_PICTURE: Final = 2_000
-"""More than a figure of the usual size takes at any provider."""
+"""More than a figure of the usual size needs at any provider."""
 _TOKENS_PER_PART: Final = 16
-"""What the marks around a message, a tool or a call take, in the widest format known."""
+"""The tokens around a message, a tool or a call, in the widest known format."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caps:
-    """How much may be used in all. None is no cap."""
+    """The caps of a budget. None means no cap."""
 
     usd: float | None = None
     tokens: int | None = None
-    """Read and written, together."""
+    """Input and output together."""
     calls: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reservation:
-    """The most that one call is expected to take."""
+    """The maximum usage of one call."""
 
     input_tokens: int
     output_tokens: int
@@ -54,13 +54,13 @@ class Reservation:
 
     @property
     def usage(self) -> Usage:
-        """All of it, as if the call had taken it."""
+        """Return the usage of a call that takes the whole reservation."""
         used = Usage(input_tokens=self.input_tokens, output_tokens=self.output_tokens, calls=1)
         return replace(used, cost_usd=None if self.price is None else _cost_usd(used, self.price))
 
 
 class Budget:
-    """What was used, what is set aside for calls under way, and what is left."""
+    """The used amounts, the reservations of running calls, and the remaining amounts."""
 
     def __init__(self, caps: Caps | None = None) -> None:
         self.caps: Final = caps or Caps()
@@ -74,13 +74,13 @@ class Budget:
 
     @property
     def spent(self) -> Usage:
-        """What the calls that ended took; the cost is None once a price was not known."""
+        """Return the usage of completed calls; the cost is None once a price was unknown."""
         usd = self._spent_usd
         return replace(self._spent, cost_usd=None if usd is None else float(usd))
 
     @property
     def remaining(self) -> Caps:
-        """What the next call may take: less what was spent, less what calls under way may take."""
+        """Return the limits of the next call: the caps less used and reserved amounts."""
         return Caps(
             usd=None if (usd := self._usd_left()) is None else max(float(usd), 0.0),
             tokens=_at_least_nothing(self._tokens_left()),
@@ -88,10 +88,10 @@ class Budget:
         )
 
     def reserve(self, name: str, facts: ModelFacts, request: Request) -> Reservation:
-        """Set aside what this request could take at most.
+        """Reserve the maximum that this request can use.
 
         Raises:
-            BudgetExceededError: If a cap does not allow it, or cannot be kept for this model.
+            BudgetExceededError: If a cap does not allow it, or cannot be enforced for this model.
         """
         input_tokens = estimate_input_tokens(request)
         reservation = Reservation(
@@ -108,7 +108,7 @@ class Budget:
         return reservation
 
     def settle(self, reservation: Reservation, used: Usage) -> None:
-        """Give back what was set aside, and write down what was used instead."""
+        """Replace a reservation by the actual usage."""
         self._reserved_calls -= 1
         self._reserved_tokens -= reservation.tokens
         self._reserved_usd -= _exact(reservation.usage.cost_usd) or 0
@@ -118,7 +118,7 @@ class Budget:
             self._spent_usd = None if usd is None else self._spent_usd + usd
 
     def _output_tokens(self, request: Request, facts: ModelFacts, input_tokens: int) -> int:
-        """Return how long the reply may be. Where nobody said, what is left decides with."""
+        """Return the limit of the reply; without a requested one, the remaining budget counts."""
         limit = facts.output_limit(request)
         if request.max_output_tokens is not None:
             return limit
@@ -128,7 +128,7 @@ class Budget:
         if (usd := self._usd_left()) is not None and facts.price and facts.price.output_usd:
             read = Fraction(str(facts.price.input_usd)) * input_tokens
             left = (usd * 10**6 - read) / Fraction(str(facts.price.output_usd))
-            affordable.append(math.floor(left) - 1)  # what it costs is reckoned with floats
+            affordable.append(math.floor(left) - 1)  # costs are computed with floats
         return max(min(affordable), min(limit, _LEAST_OUTPUT_TOKENS))
 
     def _calls_left(self) -> int | None:
@@ -181,11 +181,11 @@ class Budget:
 
 
 class MeteredModel:
-    """A model whose every call goes through a meter.
+    """A model whose calls all use a budget.
 
-    Put a retrying model around this one, not inside: each attempt is then a call of its own. The
-    request goes on with the length that was set aside for its reply, or `as_asked`, which is for
-    replays: they know a request by what it says.
+    Put a retrying model around this one, not inside: each attempt is then a separate call. The
+    request is sent with the reserved reply length, or unchanged with `as_asked`, for replays: they
+    find a request by its content.
     """
 
     def __init__(self, model: Model, meter: Budget, *, as_asked: bool = False) -> None:
@@ -221,13 +221,13 @@ class MeteredModel:
                 used = Usage(calls=0 if isinstance(error, BudgetExceededError) else 1)
             raise
         finally:
-            # Cancelled, or an error nobody promised: it may have been answered all the same.
+            # Cancelled, or an undocumented error: the provider may have answered.
             self._meter.settle(reservation, used)
         return replace(reply, usage=used)
 
 
 def estimate_input_tokens(request: Request) -> int:
-    """Guess how much a model will read, rather too high than too low."""
+    """Estimate how many tokens a model will read, rather too high than too low."""
     parts = tuple(_parts(request))
     written = sum(len(part.encode(errors="surrogatepass")) for part in parts)
     pictures = sum(len(message.pictures) for message in request.messages)
@@ -253,7 +253,7 @@ def _tokens_of(size_bytes: int) -> int:
 
 
 def _settled(reply: Reply, reservation: Reservation) -> Usage:
-    """What a reply took. Where the provider did not say, our guess stands."""
+    """Return the usage of a reply. The estimate is used where the provider reports nothing."""
     told = reply.usage
     used = replace(
         told,
@@ -261,7 +261,7 @@ def _settled(reply: Reply, reservation: Reservation) -> Usage:
         input_tokens=told.input_tokens or reservation.input_tokens,
         output_tokens=told.output_tokens or _written_tokens(reply),
     )
-    # A cost of nothing is what a wire format says that does not reckon costs.
+    # A cost of zero comes from APIs that do not compute costs.
     if not told.cost_usd and reservation.price is not None:
         used = replace(used, cost_usd=_cost_usd(used, reservation.price))
     elif not told.cost_usd:
@@ -278,9 +278,9 @@ def _written_tokens(reply: Reply) -> int:
 def _was_turned_away(
     error: BudgetExceededError | ModelRefusedError | ModelUnavailableError,
 ) -> bool:
-    """Whether nothing can have been read or written for a call that failed, and so nothing charged.
+    """Return whether a failed call cannot have read or written anything, and so costs nothing.
 
-    A provider that answered with an error, or names a time to come back, did not begin. One that
+    A provider that answered with an error, or with a retry time, did not start. A provider that
     fell silent may have.
     """
     if not isinstance(error, ModelUnavailableError):
@@ -300,7 +300,7 @@ def _cost_usd(used: Usage, price: Price) -> float:
 
 
 def _exact(usd: float | None) -> Fraction | None:
-    """Money as it is written down: sums of floats drift, and a cap must not."""
+    """Round an amount of money: sums of floats drift, and a cap must not."""
     return None if usd is None else Fraction(str(usd))
 
 

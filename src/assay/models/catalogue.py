@@ -1,7 +1,7 @@
-"""What is known of providers and models: where they are, what they can do, what they cost.
+"""Catalogue of providers and models: addresses, capabilities and prices.
 
-The facts stand in `catalogue.toml`; prices, and the context sizes of models that have one, come
-from genai-prices, which is kept up by others.
+The facts are in `catalogue.toml`; prices, and the context sizes of models that have one, come from
+the package genai-prices, which other people maintain.
 """
 
 import tomllib
@@ -24,7 +24,7 @@ Wire = Literal["openai", "anthropic", "gemini"]
 MaxTokensName = Literal["max_tokens", "max_completion_tokens"]
 
 _FREE_MODEL: Final = ":free"
-"""How OpenRouter names models, and others after it, that cost nothing."""
+"""The suffix of free models at OpenRouter and similar providers."""
 FREE = Price(input_usd=0.0, output_usd=0.0)
 NO_OVERRIDES: Mapping[str, Price] = MappingProxyType({})
 
@@ -34,33 +34,33 @@ class _Strict(BaseModel):
 
 
 class Provider(_Strict):
-    """Somebody who answers for models."""
+    """A provider of models."""
 
     name: str
     title: str
     wire: Wire
-    """The format it speaks; also the name of the extra that is needed to speak it."""
+    """The wire format; also the name of the extra that it needs."""
     base_url: str
     key_variable: str = ""
-    """Where people keep the key; empty when it needs none."""
+    """The usual environment variable of the key; empty if the provider needs none."""
     default_model: str = ""
-    """Empty: whichever its server has loaded."""
+    """Empty: the model that its server has loaded."""
     local: bool = False
     """Runs on this machine, and so costs nothing."""
     prices: str = ""
-    """Its name in genai-prices; empty when nothing is known there."""
+    """Its name in genai-prices; empty if that has no prices."""
     supports_prefill: bool | None = None
     supports_json_schema: bool | None = None
-    """What the engine makes of any model; unset: as the model is."""
+    """What the engine supports for every model; None: depends on the model."""
     max_tokens_name: MaxTokensName = "max_tokens"
     supports_seed: bool = False
-    """Whether it knows the word; some refuse a request for a word they do not know."""
+    """Whether it accepts a seed; some providers reject unknown parameters."""
     streams_usage: bool = True
-    """Whether it can be asked to count tokens at the end of a stream."""
+    """Whether it can report token counts at the end of a stream."""
     prefill_parameters: Mapping[str, Any] = Field(default_factory=dict)
-    """What else to send when the answer has to go on from a beginning."""
+    """Additional parameters of a request whose answer continues a prefill."""
     tool_call_parameters: Mapping[str, Any] = Field(default_factory=dict)
-    """What else each tool call of the past has to carry."""
+    """Additional fields of each past tool call."""
 
     @property
     def extra(self) -> str:
@@ -68,7 +68,7 @@ class Provider(_Strict):
 
 
 class Quirks(_Strict):
-    """What a model wants to be asked differently than others."""
+    """Differences in how a model must be requested."""
 
     takes_temperature: bool = True
     takes_stop: bool = True
@@ -104,12 +104,12 @@ def _catalogue() -> _Catalogue:
 
 
 def providers() -> tuple[Provider, ...]:
-    """Return all that are known, in the order in which they are tried."""
+    """Return all known providers, in the order in which they are tried."""
     return tuple(_catalogue().providers.values())
 
 
 def provider(name: str) -> Provider:
-    """Return one by its name.
+    """Return a provider by name.
 
     Raises:
         UsageError: If there is none of that name.
@@ -121,7 +121,7 @@ def provider(name: str) -> Provider:
 
 
 def quirks_for(model: str) -> Quirks:
-    """Tell how a model wants to be asked."""
+    """Return the request differences of a model."""
     family = _family_of(model)
     return Quirks(
         takes_temperature=family is None or family.takes_temperature,
@@ -132,26 +132,26 @@ def quirks_for(model: str) -> Quirks:
 def facts_for(
     provider: Provider, model: str, *, price_overrides: Mapping[str, Price] = NO_OVERRIDES
 ) -> ModelFacts:
-    """Gather what is known of a model at a provider.
+    """Collect the facts about a model at a provider.
 
-    `price_overrides` has prices by `provider:model` or by `model`, and wins over what is known.
+    `price_overrides` has prices by `provider:model` or by `model`, and takes precedence.
     """
     unknown = _catalogue().unknown.local if provider.local else _catalogue().unknown.hosted
     family = _family_of(model) or unknown
     listed = _listed(provider.prices, model) if provider.prices else None
     price, flat_until = _price_of(provider, model, price_overrides, listed)
-    # Whoever keeps the prices keeps the sizes too, model by model; a family's is for the others.
+    # The price list has sizes too, per model; the size of a family is for all others.
     context_tokens = (listed and listed.context_window) or family.context_tokens
     prefill, schema = provider.supports_prefill, provider.supports_json_schema
     return ModelFacts(
-        # A longer request costs more per token at some providers, and a price here is one number.
+        # Some providers charge more per token for longer requests, and a price here is one number.
         context_tokens=min(context_tokens, flat_until or context_tokens),
         max_output_tokens=min(family.max_output_tokens, context_tokens),
         tool_calls=family.tool_calls,
         price=price,
         supports_prefill=family.supports_prefill if prefill is None else prefill,
         supports_json_schema=family.supports_json_schema if schema is None else schema,
-        # Who does not let the temperature be chosen does not let the draw be chosen either.
+        # Models without a choice of temperature do not accept a seed either.
         supports_seed=provider.supports_seed and family.takes_temperature,
         local=provider.local,
         sees_pictures=family.sees_pictures,
@@ -176,7 +176,7 @@ def _comparable(model: str) -> str:
 def _price_of(
     provider: Provider, model: str, overrides: Mapping[str, Price], listed: "ModelInfo | None"
 ) -> tuple[Price | None, int | None]:
-    """Return the price, and up to how many tokens it holds if it does not always."""
+    """Return the price, and up to how many tokens it applies if limited."""
     for name in (f"{provider.name}:{model}", model):
         if name in overrides:
             return overrides[name], None
@@ -208,8 +208,8 @@ def _to_price(listed: "ModelPrice") -> Price | None:
     )
     if read is None or output is None:
         return None
-    # What a provider writes to its cache, it charges for as input and more. Which tokens those
-    # are is not ours to choose, so all are taken to be: a cap must not be passed.
+    # Providers charge more than the input price for tokens that they write to a cache. Assay cannot
+    # choose them, so all input tokens count: a cap must not be exceeded.
     dearest = max(read, written or 0.0)
     return Price(
         input_usd=dearest, output_usd=output, cached_input_usd=_base(listed.cache_read_mtok)

@@ -1,4 +1,4 @@
-"""How to reach a provider: address, key and patience, and the client that all SDKs share."""
+"""Connection to a provider: address, key, timeouts, and the HTTP client of all SDKs."""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeouts:
-    """How long to wait for a provider. A long answer is not a slow one: only silence counts."""
+    """Timeouts for a provider. A long answer is not slow: only silence counts."""
 
     connect_s: float = 10.0
     silence_s: float = 180.0
@@ -25,13 +25,13 @@ class Timeouts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connection:
-    """Where to ask, and with which key."""
+    """The address and the key of a provider."""
 
     base_url: str
     api_key: SecretStr = field(default_factory=lambda: SecretStr(""))
-    """Empty for servers that want none."""
+    """Empty for servers that need no key."""
     key_variable: str = ""
-    """Where the person keeps the key, for advice."""
+    """The environment variable of the key, for hints."""
     timeouts: Timeouts = field(default_factory=Timeouts)
 
     def asked(self, name: str) -> Asked:
@@ -39,14 +39,14 @@ class Connection:
 
 
 def build_http_client(connection: Connection) -> "httpx2.AsyncClient":
-    """Build the client that an SDK sends through; whoever builds it closes it."""
+    """Build the HTTP client of an SDK; the caller closes it."""
     import httpx2
 
     timeouts = connection.timeouts
     return httpx2.AsyncClient(
         timeout=httpx2.Timeout(timeouts.silence_s, connect=timeouts.connect_s),
-        # Nobody who was given a key may send it on to somebody else.
+        # A redirect must not pass the key on to another host.
         follow_redirects=False,
-        # A proxy cannot reach what listens on this machine only, and people forget NO_PROXY.
+        # Local servers are not reachable through a proxy, and users forget NO_PROXY.
         trust_env=urlsplit(connection.base_url).hostname not in _LOOPBACK,
     )

@@ -1,4 +1,4 @@
-"""Asks an OpenAI-compatible server which models it has, and does not wait long for the answer."""
+"""Discovery of models on an OpenAI-compatible server, with a short timeout."""
 
 from dataclasses import dataclass
 from typing import Final, cast
@@ -11,15 +11,15 @@ from assay.models.connection import Connection, build_http_client
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedModel:
-    """A model that a server has."""
+    """A model of a server."""
 
     name: str
     context_tokens: int | None = None
-    """What the server gives it, which may be less than it was made for; None if it does not say."""
+    """The server's context size, which may be below the model's; None if unknown."""
 
 
 SURVEY_HEADER: Final = "X-Assay-Survey"
-"""Says to a service of ours, should one be asked, that it must not ask others in turn."""
+"""Tells another Assay service not to query further servers."""
 _OURSELVES: Final = "assay"
 
 
@@ -28,7 +28,7 @@ class _Listed(BaseModel):
 
     id: str
     owned_by: object = None
-    # Sizes of contexts, as vLLM and llama.cpp tell them. Others may mean other things by the names.
+    # Names of context sizes in vLLM and llama.cpp. Other servers may use these names differently.
     max_model_len: object = None
     meta: object = None
 
@@ -49,10 +49,10 @@ class _Listing(BaseModel):
 async def list_models(
     connection: Connection, *, patience_s: float
 ) -> tuple[ServedModel, ...] | None:
-    """Return the models that write text; None if no such server answers.
+    """Return the text models; None if no such server answers.
 
-    Something else may listen on the port: only an answer in the right form counts, and not that of
-    a service of ours, which would ask a model itself.
+    Another program may use the port: only an answer in the right format counts. An answer of an
+    Assay service does not count, because it would query a model itself.
     """
     import httpx2
 

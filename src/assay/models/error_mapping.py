@@ -1,7 +1,7 @@
-"""From what went wrong on the wire to the errors that the model port promises: the one place.
+"""Mapping of all provider and network failures to the errors of the model port.
 
-Keys are kept out of it. A provider may quote the key in its answer, and the errors of an SDK carry
-the whole request, so what is raised here has neither a cause nor a context, only words.
+Keys are removed. A provider may quote the key in its answer, and SDK errors contain the whole
+request, so the raised errors have neither a cause nor a context, only a message.
 """
 
 import math
@@ -50,7 +50,7 @@ _ADVICE = {
     **dict.fromkeys((301, 302, 303, 307, 308), "check the base URL: the server is elsewhere"),
     404: "check the name of the model and the base URL",
 }
-# What a stream says in place of a status, once the status has been sent.
+# Error types in a stream, where a status was already sent.
 _STATUS_OF = {
     "overloaded_error": 529,
     "api_error": 500,
@@ -80,48 +80,48 @@ def _now() -> datetime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a provider said instead of a reply."""
+    """A provider's error response."""
 
     status: int
-    """200 when it broke off with an error in mid-stream."""
+    """200 if an error ended the stream."""
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Found without regard to upper and lower case."""
+    """Lookups ignore case."""
     body: object = None
-    """As it was parsed, or text that could not be."""
+    """Parsed JSON, or text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """Who was asked and with which key, so that failures can name the one and hide the other."""
+    """The provider and the key of a request, so that errors name the one and hide the other."""
 
     name: str
     secret: SecretStr
     key_variable: str = ""
 
     def unavailable(self, what: str, *, hint: str = "") -> ModelUnavailableError:
-        """Build the error for an answer that did not come, or not to its end."""
+        """Build the error for a missing or incomplete answer."""
         return ModelUnavailableError(f"{self.name} {self._clean(what)}", hint=hint)
 
     def silent(self, connect_s: float, silence_s: float) -> ModelUnavailableError:
-        """Build the error for a wait that was too long."""
+        """Build the error for a timeout."""
         return self.unavailable(
             f"could not be reached within {connect_s:g} s, or was silent for {silence_s:g} s",
             hint="try again, or give it more time with `models.timeout_s`",
         )
 
     def unreachable(self, why: BaseException | None) -> ModelUnavailableError:
-        """Build the error for a connection that was not made, or did not hold."""
+        """Build the error for a failed or lost connection."""
         return self.unavailable(
             f"cannot be reached, or broke off: {why or 'no reason known'}",
             hint="check the network and the base URL, and that the server runs",
         )
 
     def garbled(self, why: Exception) -> ModelUnavailableError:
-        """Build the error for an answer that cannot be read."""
+        """Build the error for an answer that cannot be parsed."""
         return self.unavailable(f"sent what cannot be read: {why}")
 
     def failure(self, answer: Answer, *, now: Callable[[], datetime] = _now) -> AssayError:
-        """Build the error that fits what the provider said."""
+        """Build the error for a provider's error response."""
         said = _said(answer.body)
         status = _status(answer.status, said)
         words = f"{self.name} answered {status}: {self._clean(said.message) or 'no reason given'}"
@@ -157,13 +157,13 @@ class Asked:
 class _Said:
     message: str
     codes: frozenset[str]
-    """Whatever it calls the error, in lower case."""
+    """The error codes in lower case."""
     status: int | None
     retry_after_s: float | None
 
 
 def _said(body: object) -> _Said:
-    """Read an error's body; every provider wraps it a little differently."""
+    """Parse an error's body; every provider wraps it differently."""
     items = cast("list[object]", body) if isinstance(body, list) else [body]
     outer = items[0] if items else ""
     inner = _table(outer)
@@ -189,7 +189,7 @@ def _table(value: object) -> Mapping[str, Any]:
 
 
 def _delay_in(details: object) -> float | None:
-    """Find the wait that Google's APIs ask for in the body, such as "34.07s"."""
+    """Return the delay that Google's APIs put into the body, such as "34.07s"."""
     for detail in cast("list[object]", details) if isinstance(details, list) else ():
         delay = str(_table(detail).get("retryDelay", ""))
         if found := re.fullmatch(r"(\d+(?:\.\d+)?)s", delay):
@@ -201,7 +201,7 @@ def _status(status: int, said: _Said) -> int:
     if status >= _REDIRECTS:
         return status
     known = (_STATUS_OF[code] for code in said.codes if code in _STATUS_OF)
-    # An error of no known kind in mid-stream: it broke off, and that may end.
+    # An unknown error in mid-stream: the stream broke off, and a retry may succeed.
     return said.status or next(known, _SERVER_ERRORS)
 
 
@@ -216,7 +216,7 @@ def _is_overflow(status: int, said: _Said) -> bool:
 def retry_after_s(
     headers: Mapping[str, str], *, now: Callable[[], datetime] = _now
 ) -> float | None:
-    """Read how long a provider wants to be left alone: milliseconds, seconds or a date."""
+    """Return the delay that a provider requests: milliseconds, seconds or a date."""
     by_name = {name.lower(): value for name, value in headers.items()}
     for name, unit_s in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         try:

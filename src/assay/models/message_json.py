@@ -1,4 +1,4 @@
-"""Requests, replies and failures as JSON: for recordings, scripts and the keys of both."""
+"""JSON encoding of requests, replies and failures, for recordings, scripts and keys."""
 
 import hashlib
 import json
@@ -20,7 +20,7 @@ FailureKind = Literal["unavailable", "refused", "overflow", "budget"]
 FAILURE_KINDS: Final[tuple[FailureKind, ...]] = get_args(FailureKind)
 
 ModelFailure = ModelUnavailableError | ModelRefusedError | BudgetExceededError
-"""What the port of models promises to raise, and nothing else."""
+"""All errors that the model port may raise."""
 
 
 @cache
@@ -39,21 +39,21 @@ def _facts() -> TypeAdapter[ModelFacts]:
 
 
 def request_to_json(request: Request) -> dict[str, Any]:
-    """What was asked. Defaults are left out, so that a new field does not change old requests."""
+    """Return the JSON of a request, without defaults, so that new fields do not change old ones."""
     fields = _as_json(_requests().dump_python(request, exclude_defaults=True, warnings=False))
     if "temperature" in fields:
-        fields["temperature"] = float(fields["temperature"])  # `0` asks for the same as `0.0`
+        fields["temperature"] = float(fields["temperature"])  # `0` requests the same as `0.0`
     return fields
 
 
 def reply_to_json(reply: Reply) -> dict[str, Any]:
-    """What was answered, without what is as always."""
+    """Return the JSON of a reply, without defaults."""
     return _as_json(_replies().dump_python(reply, exclude_defaults=True, warnings=False))
 
 
 def _as_json(fields: dict[str, Any]) -> dict[str, Any]:
-    # Not by pydantic: it puts something else in place of half a surrogate pair in a name, and
-    # complains of arguments and schemas that are mappings of another kind than `dict`.
+    # Not with pydantic: it replaces lone surrogates in names, and rejects arguments and schemas
+    # that are mappings other than `dict`.
     return json.loads(json.dumps(fields, default=_plain))
 
 
@@ -64,37 +64,37 @@ def _plain(value: object) -> dict[Any, Any]:
 
 
 def reply_from_json(fields: Mapping[str, Any]) -> Reply:
-    """Read a reply back; pydantic's `ValidationError` if it is none."""
+    """Parse a reply; raises pydantic's `ValidationError` for invalid data."""
     return _replies().validate_python(fields)
 
 
 def facts_to_json(facts: ModelFacts) -> dict[str, Any]:
-    """All that is known of a model, defaults too: they may change, and the model did not."""
+    """Return the JSON of model facts with defaults: they may change, and the model did not."""
     return _facts().dump_python(facts, mode="json")
 
 
 def facts_from_json(fields: Mapping[str, Any]) -> ModelFacts:
-    """Read facts back; pydantic's `ValidationError` if they are none."""
+    """Parse model facts; raises pydantic's `ValidationError` for invalid data."""
     return _facts().validate_python(fields)
 
 
 def key_of(request: Mapping[str, Any]) -> str:
-    """The same for requests that say the same: SHA-256 of their JSON with sorted names."""
+    """Return the SHA-256 of a request's JSON with sorted names; equal for equal requests."""
     canonical = json.dumps(request, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
 def line_of(fields: Mapping[str, Any]) -> bytes:
-    """One line of JSON, as readable as it can be."""
+    """Return one line of JSON, as readable as possible."""
     try:
         return json.dumps(fields, ensure_ascii=False).encode() + b"\n"
     except UnicodeEncodeError:
-        # Half of a surrogate pair, which models do write, has no UTF-8; JSON has an escape for it.
+        # Lone surrogates, which models do write, have no UTF-8 encoding; JSON can escape them.
         return json.dumps(fields).encode() + b"\n"
 
 
 def failure_to_json(error: ModelFailure) -> dict[str, Any]:
-    """A failure as a name from a closed set, and its words."""
+    """Return the JSON of a failure: a name from a closed set, and its message."""
     fields: dict[str, Any] = {"kind": _kind_of(error), "message": str(error)}
     if error.hint:
         fields["hint"] = error.hint
@@ -125,7 +125,7 @@ def build_failure(
     retry_after_s: float | None = None,
     turned_away: bool = False,
 ) -> ModelFailure:
-    """Make the failure that a name stands for."""
+    """Build the failure of a name."""
     match kind:
         case "overflow":
             return ContextOverflowError(message, hint=hint)

@@ -1,4 +1,4 @@
-"""Opens the model that a name stands for, wrapped so that it retries, is metered and recorded."""
+"""Opens a model by name, with retries, budget and recording."""
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
@@ -35,34 +35,34 @@ from assay.models.scripted import ScriptedModel, load_script
 from assay.settings.load import BudgetSettings, ModelSettings, expand_home
 
 _PATIENCE_S = 10.0
-"""For a server that somebody named to say what it has."""
+"""Timeout for the model list of a server that the user named."""
 
 OnNotice = Callable[[str], None]
-"""Told, in a sentence, what a person should know before it happens."""
+"""Receives a sentence that the user should read before the step."""
 
 
 def ignore_notice(sentence: str) -> None:
-    """Be the listener of someone whom nobody watches."""
+    """Ignore a notice."""
     del sentence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenOptions:
-    """What goes around a model, and who is told while it is made ready."""
+    """The wrappers of a model, and the listener for its preparation."""
 
     meter: Budget | None = None
-    """None: one of its own, with the caps of the settings."""
+    """None: a new one with the caps of the settings."""
     record_to: Path | None = None
-    """A file or folder to record the run to."""
+    """A file or folder for a recording of the run."""
     answered: int = 0
-    """Requests that were answered in earlier sittings: a script goes on after them."""
+    """Requests answered before a resume: a script continues after them."""
     on_notice: OnNotice = ignore_notice
-    """Told which model `auto` took, and what is about to be fetched and how large it is."""
+    """Receives the choice of `auto`, and the size of a download before it starts."""
     on_progress: OnProgress = ignore_progress
 
 
 def build_meter(budget: BudgetSettings) -> Budget:
-    """Build a meter with the caps of the settings."""
+    """Build a budget with the caps of the settings."""
     return Budget(Caps(usd=budget.usd, tokens=budget.tokens, calls=budget.calls))
 
 
@@ -70,12 +70,12 @@ def build_meter(budget: BudgetSettings) -> Budget:
 async def open_model(
     name: str, settings: ModelSettings, opening: OpenOptions | None = None
 ) -> AsyncGenerator[Model]:
-    """Open the model that a name stands for; leaving the context closes it.
+    """Open the model with this name; leaving the context closes it.
 
     Raises:
-        UsageError: If the name is not known, or a key or a file for it is missing.
-        MissingExtraError: If something it needs is not installed.
-        ModelUnavailableError: If a server does not answer, or weights cannot be fetched.
+        UsageError: If the name is unknown, or a key or a file for it is missing.
+        MissingExtraError: If it needs a package that is not installed.
+        ModelUnavailableError: If a server does not answer, or weights cannot be downloaded.
     """
     opening = opening or OpenOptions()
     chosen = parse_name(name, settings)
@@ -93,7 +93,7 @@ async def open_model(
         if not replayed and not model.facts.tool_calls:
             model = PlainTextToolsModel(model)
         if not replayed:
-            # A recorded failure is one that was retried already.
+            # A recorded failure was already retried.
             model = RetryingModel(model)
         if opening.record_to is not None:
             file = await stack.enter_async_context(
@@ -127,7 +127,7 @@ async def _open(
 
 
 def _scripted(path: str, answered: int) -> ScriptedModel:
-    # A shell leaves a tilde alone that stands behind a colon.
+    # Shells do not expand a tilde after a colon.
     script = load_script(expand_home(Path(path)))
     return ScriptedModel(script, name=f"scripted:{path}", answered=answered)
 
@@ -165,10 +165,10 @@ async def _open_provider(
 
 
 async def _served(provider: Provider, connection: Connection, name: str) -> ServedModel:
-    """Ask a server what it says of a model; without a name, of the first one it has."""
+    """Return the server's data on a model; without a name, on its first model."""
     models = await list_models(connection, patience_s=_PATIENCE_S)
     if name:
-        # It may know more names than it lists, and will say so if it does not know this one.
+        # The server may know more names than it lists, and rejects unknown ones itself.
         same = (model for model in models or () if model.name == name)
         return next(same, ServedModel(name=name))
     if models is None:
@@ -205,10 +205,10 @@ async def _open_embedded(
 
 
 async def pull(weights: Weights, store: WeightsStore, opening: OpenOptions) -> Path:
-    """Return the file of weights; if they have to be fetched, what and how much is said first.
+    """Return the weights file; announces a download and its size first.
 
     Raises:
-        ModelUnavailableError: If no source has them, or there is no room.
+        ModelUnavailableError: If no source has it, or the disk has no room.
     """
     if path := await store.find(weights):
         return path

@@ -1,8 +1,8 @@
-"""Tools for models that make no native calls: the calls are written as text, and read from it.
+"""Plain-text tools for models without native tool calls: calls are written and parsed as text.
 
-The model is told of its tools in the system message. One that can be held to a schema answers with
-an object that says something and names a tool or none; every other one ends its reply with a block.
-Past calls and their answers are told in the same words.
+The system message describes the tools. Models with schema support answer with an object that has a
+text and an optional tool call; all others end their reply with a block. Past calls and their
+results are shown in the same format.
 """
 
 import json
@@ -42,7 +42,7 @@ when none is needed, "arguments" are its arguments. You are then told its result
 
 
 class PlainTextToolsModel:
-    """A model that calls tools in words. Native calls, should some come, are left as they are."""
+    """A model with tool calls as text. Native calls in a reply stay unchanged."""
 
     def __init__(self, model: Model) -> None:
         self._model = model
@@ -70,7 +70,7 @@ class PlainTextToolsModel:
         return _with_calls(reply, text[: _first_call(text)], calls, request)
 
     async def _by_schema(self, request: Request, on_text: OnText) -> Reply:
-        """Ask for an object. What it says is told when it is complete: until then it is JSON."""
+        """Request an object. Its text is passed on when it is complete: until then it is JSON."""
         asked = replace(_in_words(request, _BY_SCHEMA), json_schema=_schema(request.tools))
         reply = await self._model.reply(asked)
         said, calls = _read_object(reply.message.text)
@@ -85,7 +85,7 @@ def _is_about_tools(request: Request) -> bool:
 
 
 def _fits_schema(request: Request, facts: ModelFacts) -> bool:
-    """Whether the form of the reply is ours to choose."""
+    """Return whether Assay may choose the format of the reply."""
     return facts.supports_json_schema and request.json_schema is None and not request.prefill
 
 
@@ -106,19 +106,19 @@ def _form(tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _arguments_schema(tool: ToolSpec) -> Mapping[str, Any]:
-    # A reference points from the root, which is somewhere else now.
+    # A reference starts at the root, which is elsewhere now.
     if '"$ref"' in json.dumps(dict(tool.parameters)):
         return {"type": "object"}
     return tool.parameters
 
 
 def _in_words(request: Request, how: str) -> Request:
-    """Tell of tools, past calls and their answers in the text of the conversation."""
+    """Convert tools, past calls and their results to text in the messages."""
     names = {call.id: call.name for message in request.messages for call in message.tool_calls}
     told: list[Message] = []
     for message in request.messages:
         words = _message_in_words(message, names, how)
-        # Many chat templates want the two sides to take turns, and an answer is ours.
+        # Many chat templates require alternating sides, and a tool result becomes a user message.
         if told and told[-1].role == words.role == "user":
             told[-1] = replace(
                 told[-1],
@@ -141,7 +141,7 @@ def _instructions(tools: tuple[ToolSpec, ...], how: str) -> str:
 
 
 def _with_instructions(messages: list[Message], instructions: str) -> list[Message]:
-    """Put them where the beginning of the conversation, which is read once, stays as it is."""
+    """Add the instructions to the system message, so that the first message stays constant."""
     if messages and messages[0].role == "system":
         first = replace(messages[0], text=f"{messages[0].text}\n\n{instructions}")
         return [first, *messages[1:]]
@@ -182,7 +182,7 @@ def _with_calls(reply: Reply, text: str, calls: list[ToolCall], request: Request
 
 
 def _read_object(text: str) -> tuple[str, list[ToolCall]]:
-    """Return what an object says and calls; a text that is none, such as half of one, is said."""
+    """Return the text and the call of an object; text that is not an object is the reply."""
     fields = _object_in(text)
     if fields is None or not isinstance(fields.get("tool"), str):
         return text, []
@@ -221,14 +221,14 @@ def _first_call(text: str) -> int:
 
 
 class _UntilCall:
-    """Passes on text up to the first block; what may become one is held back until it is clear."""
+    """Passes text on up to the first block; holds back text that may start one."""
 
     def __init__(self, on_text: OnText) -> None:
         self._on_text = on_text
         self._line = ""
-        """The last one, as far as it came."""
+        """The current line so far."""
         self._told = 0
-        """How much of the line was told."""
+        """How much of the line was passed on."""
         self._in_block = False
 
     def __call__(self, text: str) -> None:
@@ -244,7 +244,7 @@ class _UntilCall:
             self._line, self._told = "", 0
 
     def end(self) -> None:
-        """Tell what was held back and became nothing."""
+        """Pass on the held text that did not become a block."""
         self._tell()
 
     def _tell(self) -> None:

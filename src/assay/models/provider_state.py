@@ -1,7 +1,7 @@
-"""What a provider wants to see again with a past turn, as a text that others carry unread.
+"""Provider state: the text that a provider needs back with a past turn, opaque for others.
 
-Signatures and thoughts are worth something only to whoever made them, so the text says who that
-was, and nobody else is sent it.
+Only the provider that created signatures and thoughts can use them, so the text names that
+provider, and no other one receives it.
 """
 
 import json
@@ -14,13 +14,13 @@ _BY = "by"
 
 
 def seal(by: str, fields: Mapping[str, Any]) -> str:
-    """Write down what `by` wants to see again; empty when that is nothing."""
+    """Encode the state of `by`; empty if there is none."""
     kept = {name: value for name, value in fields.items() if value}
     return json.dumps({_BY: by, **kept}, ensure_ascii=False) if kept else ""
 
 
 def unseal(message: Message, by: str) -> Mapping[str, Any]:
-    """Return what `by` wrote down with this message; nothing if it was somebody else."""
+    """Return the state that `by` stored with this message; empty if another provider stored it."""
     try:
         found: object = json.loads(message.provider_state) if message.provider_state else None
     except ValueError:

@@ -1,4 +1,4 @@
-"""Whole runs, recorded to disk and played back: the same requests get the same answers."""
+"""Recording and replay of whole runs: equal requests get equal answers."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -17,16 +17,16 @@ from assay.models.message_json import (
 from assay.models.recording import Answer, Recording, RecordingFile
 
 Matching = Literal["strict", "lenient"]
-"""Strict: only what was recorded for this very request. Lenient: whatever was said next."""
+"""Strict: only answers recorded for this exact request. Lenient: the next recorded answer."""
 
 _SHOWN: Final = 40
 _MISSING: Final = object()
 
 
 class RecordingModel:
-    """A model whose answers and failures are written down as they come.
+    """A model whose answers and failures are recorded as they come.
 
-    Put it around all the others, so that playing it back gives what its caller saw.
+    Use it as the outermost wrapper, so that a replay returns what its caller saw.
     """
 
     def __init__(self, model: Model, file: RecordingFile) -> None:
@@ -57,9 +57,9 @@ class RecordingModel:
 
 
 class ReplayingModel:
-    """Gives the answers of a recording, under the name and with the facts of who gave them.
+    """Returns the answers of a recording, with the name and facts of the recorded model.
 
-    What is not in the recording is refused, or asked of the fallback.
+    Requests outside of the recording raise, or go to the fallback.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class ReplayingModel:
             raise self._refusal(request_to_json(request))
         self._left.remove(answer)
         if not isinstance(answer.outcome, Reply):
-            # A new one each time, so that no traceback grows on the one we keep.
+            # A new exception each time, so that tracebacks do not accumulate.
             raise build_failure(**failure_to_json(answer.outcome)) from answer.outcome
         for piece in answer.outcome.message.text.splitlines(keepends=True):
             on_text(piece)
@@ -125,7 +125,7 @@ def _times(fields: Mapping[str, Any], recorded: tuple[Answer, ...]) -> str:
 def _nearest_difference(fields: Mapping[str, Any], recorded: tuple[Answer, ...]) -> str:
     now = dict(_leaves(fields))
     found = (_difference(now, answer) for answer in recorded)
-    # Of those that differ in as few places, the one that is the same for longest.
+    # Of those with equally few differences, the one with the longest common part.
     nearest = min(found, key=lambda one: (one.count, -one.same_until))
     return nearest.told
 

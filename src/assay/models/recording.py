@@ -1,7 +1,7 @@
-"""The file that a recording is: one line of JSON for the model, then one for each answer.
+"""File format of a recording: one line of JSON for the model, then one for each answer.
 
-A line is written whole and made durable before the answer goes on to whoever asked. A crash can cut
-only the last line, and one that is cut is left out.
+A line is written and made durable before the caller receives the answer. A crash can truncate only
+the last line, which is then dropped.
 """
 
 import json
@@ -29,7 +29,7 @@ from assay.models.message_json import (
 )
 
 FORMAT: Final = 1
-"""Raised when older readers would misunderstand; names that are only added do not raise it."""
+"""Increased when older readers would misunderstand; new names alone do not increase it."""
 _FILE_NAME: Final = "recording.jsonl"
 
 
@@ -63,12 +63,12 @@ class _Line(_Lenient):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """One request and what came of it."""
+    """One request and its result."""
 
     asked: int
-    """Its place among all requests of the recording, from 1."""
+    """Its position among all requests of the recording, from 1."""
     occurrence: int
-    """How often this very request had been made by then, from 1."""
+    """The number of this request among equal ones so far, from 1."""
     key: str
     request: dict[str, Any]
     outcome: Reply | ModelFailure
@@ -76,7 +76,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
-    """What a file holds, in the order in which it was asked."""
+    """The contents of a file in the order of the requests."""
 
     model: str
     facts: ModelFacts
@@ -84,7 +84,7 @@ class Recording:
 
 
 class RecordingFile:
-    """An open recording that answers are added to."""
+    """An open recording that accepts answers."""
 
     def __init__(self, descriptor: int, so_far: tuple[Answer, ...]) -> None:
         self._descriptor = descriptor
@@ -97,14 +97,14 @@ class RecordingFile:
             )
 
     def number(self, key: str) -> tuple[int, int]:
-        """Count a request: its place among all, and among those that are the same."""
+        """Count a request: its position among all, and among equal ones."""
         self._asked += 1
         self._occurrences[key] = self._occurrences.get(key, 0) + 1
         return self._asked, self._occurrences[key]
 
     async def append(self, fields: dict[str, Any]) -> None:
-        """Add one line; it is on the disk when this returns."""
-        # Half a line would be worse than waiting a moment for a disk.
+        """Append one line; it is durable when this returns."""
+        # A partial line would be worse than a short wait for the disk.
         with anyio.CancelScope(shield=True):
             async with self._writing:
                 try:
@@ -117,7 +117,7 @@ class RecordingFile:
 
 
 def file_of(path: Path) -> Path:
-    """Where the recording is that a person means by a file or a folder."""
+    """Return the path of the recording in a file or folder argument."""
     return path if path.suffix == ".jsonl" or path.is_file() else path / _FILE_NAME
 
 
@@ -125,16 +125,16 @@ def file_of(path: Path) -> Path:
 async def open_recording(
     path: Path, *, model: str, facts: ModelFacts
 ) -> AsyncGenerator[RecordingFile]:
-    """Begin a recording of one model, or go on with it.
+    """Start or continue a recording of one model.
 
     Raises:
-        UsageError: If what is there is no recording, or is one of another model.
+        UsageError: If the file is not a recording, or belongs to another model.
     """
     file = file_of(path)
     header = {"assay_recording": FORMAT, "model": model, "facts": facts_to_json(facts)}
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        # Prompts may hold private code, so others may not read it.
+        # Prompts may contain private code, so other users must not read it.
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise UsageError(f"cannot record to {str(file)!r}: {error.strerror}") from error
@@ -154,13 +154,13 @@ async def open_recording(
 
 
 def _recover(descriptor: int, file: Path, header: bytes) -> Recording | None:
-    """Read what is there, and drop a line that a crash cut off; None if nothing was recorded."""
+    """Read the file and drop an incomplete last line; None if nothing was recorded."""
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         raise UsageError(f"{str(file)!r} is not a file")
     content = file.read_bytes()
     whole = content[: content.rfind(b"\n") + 1]
     if not whole and not header.startswith(content):
-        # Somebody else's, and not ours to cut.
+        # The file is not a recording, so it must not be truncated.
         raise UsageError(f"{str(file)!r} is not a recording of a model")
     recording = _parse(whole, file) if whole else None
     os.truncate(descriptor, len(whole))
@@ -171,7 +171,7 @@ def read_recording(path: Path) -> Recording:
     """Read a whole recording.
 
     Raises:
-        UsageError: If there is none, or it cannot be understood.
+        UsageError: If it does not exist, or is invalid.
     """
     file = file_of(path)
     if not file.is_file():

@@ -1,4 +1,4 @@
-"""Which models can be used here, why the others cannot, and which one `auto` takes."""
+"""Resolution of model names: available models, reasons for unavailable ones, and `auto`."""
 
 import difflib
 from collections.abc import Mapping, Sequence
@@ -24,48 +24,48 @@ from assay.settings.load import KeyVariable, ModelSettings, credentials_file, ex
 Kind = Literal["auto", "local", "scripted", "replay", "replay-lenient", "provider"]
 
 CUSTOM: Final = "custom"
-"""The name of the endpoint that `models.base_url` gives."""
+"""The name of the endpoint in `models.base_url`."""
 AUTO_KEYS: Final = ("openai", "openrouter", "gemini", "anthropic", CUSTOM)
-"""Providers that `auto` takes if their key is set, in this order."""
+"""The providers that `auto` takes if their key is set, in this order."""
 _PATIENCE_S: Final = 0.3
-"""For servers on this machine, which answer at once or are not there."""
+"""For local servers, which answer immediately or do not exist."""
 _LOCAL: Final = "local"
-"""The extra that has the engine of the embedded model."""
+"""The extra with the engine of the embedded model."""
 _OTHER_NAMES: Final[Mapping[str, KeyVariable]] = {"GEMINI_API_KEY": "GOOGLE_API_KEY"}
 _USUAL_PORTS: Final = {"http": ":80", "https": ":443"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedModel:
-    """A name, taken apart."""
+    """A parsed model name."""
 
     kind: Kind
     rest: str = ""
-    """What stands behind the colon."""
+    """The part after the colon."""
     provider: Provider | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Availability:
-    """A model or a provider of models, and whether it can be used here."""
+    """A model or a provider, and whether it is available here."""
 
     name: str
-    """What to write behind `--model`."""
+    """The value for `--model`."""
     title: str
     usable: bool
     reason: str
-    """Why it is usable, or why not."""
+    """Why it is available, or why not."""
     fix: str = ""
-    """What would make it so."""
+    """How to make it available."""
     by_auto: bool = False
-    """Whether it is the one that `auto` takes."""
+    """Whether `auto` takes it."""
 
 
 def parse_name(name: str, settings: ModelSettings) -> ResolvedModel:
-    """Take a name apart.
+    """Parse a model name.
 
     Raises:
-        UsageError: If it names nothing that is known.
+        UsageError: If it is unknown.
     """
     head, colon, rest = name.partition(":")
     known = {provider.name: provider for provider in known_providers(settings)}
@@ -120,17 +120,17 @@ def _unknown(name: str, head: str, known: Sequence[str]) -> UsageError:
 
 
 def _maker_of(model: str) -> str:
-    """Name the provider whose own models are called so, for those who forget to write it."""
+    """Return the provider with such model names, for users who omit the provider."""
     for provider in providers():
         maker, _, name = provider.default_model.rpartition("/")
-        # Who writes a maker before the name is not the maker.
+        # A provider whose default model has a maker's prefix is not the maker.
         if not maker and name and model.lower().startswith(f"{name.partition('-')[0]}-"):
             return provider.name
     return ""
 
 
 def known_providers(settings: ModelSettings) -> tuple[Provider, ...]:
-    """Return those of the catalogue, at the addresses the settings give, and one's own endpoint."""
+    """Return the catalogue's providers with configured addresses, and the custom one."""
     known = {provider.name: provider for provider in providers()}
     for name, address in settings.base_urls.items():
         if name not in known:
@@ -155,7 +155,7 @@ def connection_to(provider: Provider, settings: ModelSettings) -> Connection:
     """Return how to reach a provider.
 
     Raises:
-        UsageError: If it wants a key and there is none.
+        UsageError: If it needs a key and none is set.
     """
     key = _key_of(provider, settings)
     if key is None and _needs_key(provider):
@@ -169,8 +169,8 @@ def connection_to(provider: Provider, settings: ModelSettings) -> Connection:
 
 
 def key_for(address: str, settings: ModelSettings) -> SecretStr:
-    """Return the key that was given for whoever answers at an address; an empty one if none was."""
-    # One's own endpoint stands last, and comes first: its key was meant for that very address.
+    """Return the configured key for an address; an empty one if there is none."""
+    # The custom endpoint is last in the list, and first here: its key is for that exact address.
     for provider in reversed(known_providers(settings)):
         key = _key_of(provider, settings)
         if key is not None and _origin(provider.base_url) == _origin(address):
@@ -208,10 +208,10 @@ def _key_hint(provider: Provider) -> str:
 def extras_of(name: str, settings: ModelSettings) -> tuple[str, ...]:
     """Return the extras that the model of this name needs.
 
-    For `auto`, none if a model could answer as it is, otherwise that of the embedded model.
+    For `auto`, none if a model is available now, otherwise that of the embedded model.
 
     Raises:
-        UsageError: If the name is not known.
+        UsageError: If the name is unknown.
     """
     chosen = parse_name(name, settings)
     if chosen.provider is not None:
@@ -224,13 +224,13 @@ def extras_of(name: str, settings: ModelSettings) -> tuple[str, ...]:
     hosted = (known[each] for each in AUTO_KEYS if each in known)
     if any(_look_at_key(each, settings).usable for each in hosted):
         return ()
-    # Servers on this machine, which may answer, need one too.
+    # Local servers need an extra too.
     servers = {each.extra for each in known.values() if each.local}
     return () if len(missing_extras(servers)) < len(servers) else (_LOCAL,)
 
 
 def check_installed(provider: Provider) -> None:
-    """Raise `MissingExtraError` if what speaks to this provider is not installed."""
+    """Raise `MissingExtraError` if the SDK of this provider is not installed."""
     if missing_extras((provider.extra,)):
         raise MissingExtraError(f"asking {provider.title}", extra=provider.extra)
 
@@ -242,7 +242,7 @@ def check_engine() -> None:
 
 
 def price_overrides(settings: ModelSettings) -> dict[str, Price]:
-    """Return the prices that the settings give."""
+    """Return the prices in the settings."""
     return {
         name: Price(
             input_usd=price.input_usd,
@@ -254,7 +254,7 @@ def price_overrides(settings: ModelSettings) -> dict[str, Price]:
 
 
 def weights_store(settings: ModelSettings) -> WeightsStore:
-    """Return where fetched weights are kept."""
+    """Return the store of downloaded weights."""
     pip = PipSurroundings(
         search_path=settings.search_path, environment=dict(settings.pip_environment)
     )
@@ -264,7 +264,7 @@ def weights_store(settings: ModelSettings) -> WeightsStore:
 async def list_available(
     settings: ModelSettings, *, patience_s: float = _PATIENCE_S
 ) -> tuple[Availability, ...]:
-    """Look at everything that could answer here; the one that `auto` takes is marked."""
+    """Check every model that could answer here; marks the choice of `auto`."""
     known = known_providers(settings)
     found = [_look_at_key(provider, settings) for provider in known if not provider.local]
     found += await _look_at_servers([one for one in known if one.local], settings, patience_s)
@@ -282,10 +282,10 @@ def _in_order(found: Sequence[Availability]) -> list[Availability]:
 
 
 async def choose(settings: ModelSettings, *, patience_s: float = _PATIENCE_S) -> Availability:
-    """Return what `auto` means here, looking no further than needed.
+    """Return the model that `auto` takes, with as few checks as possible.
 
     Raises:
-        MissingExtraError: If nothing is usable; the embedded model would be with its engine.
+        MissingExtraError: If no model is available; the embedded one needs its engine.
     """
     known = {provider.name: provider for provider in known_providers(settings)}
     for name in AUTO_KEYS:

@@ -1,7 +1,7 @@
-"""Asks again when a model was not there, as long as that is honest and not too long.
+"""Retries of an unavailable model, within limits of count and time.
 
 Put it around a metered model, not inside one: `RetryingModel(MeteredModel(model, meter))`. Each
-attempt is then a call of its own, set aside and counted before it is made.
+attempt is then a separate call with its own reservation.
 """
 
 import random
@@ -19,24 +19,24 @@ Sleep = Callable[[float], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """How often to ask, and how long to wait in between."""
+    """The number of attempts and the waits between them."""
 
     attempts: int = 5
-    """In all, the first one included."""
+    """Including the first one."""
     first_wait_s: float = 0.5
-    """Doubled each time, and shortened by chance, so that many who wait do not come at once."""
+    """Doubled each time, and randomly shortened, so that clients do not retry simultaneously."""
     longest_wait_s: float = 30.0
-    """Of one's own choosing; a provider may ask for more."""
+    """For waits that Assay chooses; a provider may request more."""
     total_wait_s: float = 120.0
-    """Between all attempts. A wait that would go over it is not begun."""
+    """The sum over all attempts. A wait beyond it is not started."""
 
 
 class RetryingModel:
-    """A model that is asked again when it is unavailable; every other failure passes at once.
+    """A model that retries when it is unavailable; all other failures pass immediately.
 
-    Text that was told to a listener cannot be taken back, and a second answer would not begin with
-    the same words. So what breaks off after that is not asked again: the failure passes, and
-    whoever listens decides. Where nobody listens, it is asked again.
+    Text that a listener received cannot be revoked, and a second answer would start with different
+    words. So a failure after such text is not retried: it passes, and the listener decides. Without
+    a listener, it is retried.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class _Listener:
     def __init__(self, on_text: OnText) -> None:
         self._on_text = on_text
         self.heard = False
-        """Whether somebody was told something."""
+        """Whether a listener received text."""
 
     def __call__(self, text: str) -> None:
         self.heard = self.heard or self._on_text is not ignore_text

@@ -1,4 +1,4 @@
-"""A model that says what a file tells it to: for demonstrations, and to try a run without a model.
+"""Scripted model: replies from a file, for demonstrations and tests without a model.
 
 The format, JSON lines, is described in docs/reference/scripted-model.md.
 """
@@ -38,7 +38,7 @@ _FACTS: Final = ModelFacts(
     max_output_tokens=100_000,
     tool_calls=True,
     price=Price(input_usd=0.0, output_usd=0.0),
-    cells_in_text=True,  # a script is text, written by a person
+    cells_in_text=True,  # scripts are text that people write
 )
 
 Tokens = Annotated[int, Field(ge=0)]
@@ -52,7 +52,7 @@ class _Line(BaseModel):
 class _Call(_Line):
     name: Annotated[str, Field(min_length=1)]
     arguments: dict[str, Any] | str = Field(default_factory=dict[str, Any])
-    """A string is what the model wrote instead of an object."""
+    """A string is the model's text in place of an object."""
     id: str = ""
 
 
@@ -72,11 +72,11 @@ class Said(_Line):
     usage: _Usage | None = None
     error: FailureKind | None = None
     message: str = ""
-    """The words of the error."""
+    """The message of the error."""
     retry_after_s: Annotated[float, Field(ge=0)] | None = None
     delay_s: Annotated[float, Field(ge=0, le=_LONGEST_DELAY_S)] = 0.0
     repeat: bool = False
-    """Say this again and again; only the last line may."""
+    """Repeat this line without end; only the last line may."""
 
     @model_validator(mode="after")
     def _says_one_thing(self) -> "Said":
@@ -92,14 +92,14 @@ class Said(_Line):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Script:
-    """What a script holds."""
+    """The lines of a script."""
 
     said: tuple[Said, ...]
     facts: ModelFacts = _FACTS
 
 
 class ScriptedModel:
-    """Says the lines of a script one after the other, and keeps what it was asked."""
+    """Returns the lines of a script in order, and stores the requests."""
 
     def __init__(self, script: Script, *, name: str = "scripted", answered: int = 0) -> None:
         self._script = script
@@ -171,7 +171,7 @@ def load_script(path: Path) -> Script:
     """Read a script.
 
     Raises:
-        UsageError: If there is no such file, or a line of it cannot be understood.
+        UsageError: If the file does not exist, or a line is invalid.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -180,7 +180,7 @@ def load_script(path: Path) -> Script:
         raise UsageError(f"cannot read the script {str(path)!r}: {reason}", hint=_HINT) from error
     facts = _FACTS
     said: list[Said] = []
-    # Not `splitlines`: JSON may hold line ends of other kinds as they are.
+    # Not `splitlines`: JSON may contain other kinds of line ends.
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue

@@ -1,4 +1,4 @@
-"""A reply while it arrives: pieces of text and of tool calls in, one `Reply` out."""
+"""Stream builder: collects pieces of text and of tool calls into one `Reply`."""
 
 import json
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from assay.contracts.ports import OnText
 from assay.models.provider_state import seal
 
 CALLS = "calls"
-"""Where the states of the calls are in a message's state, in their order."""
+"""Where a message's state has the states of its calls, in their order."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -29,7 +29,7 @@ class _CallDraft:
 
 
 class ReplyDraft:
-    """What has come so far. Text is told to the listener at once."""
+    """The reply so far. The listener receives text immediately."""
 
     def __init__(
         self, request: Request, on_text: OnText, *, prefill: str = "", unsent: str = ""
@@ -38,20 +38,20 @@ class ReplyDraft:
         self._on_text = on_text
         self._beginning = prefill
         self._repeatable = unsent
-        """The end of the prefill, if it was not sent: the model may write it by itself."""
+        """The end of the prefill if it was not sent: the model may repeat it."""
         self._text: list[str] = []
         self._calls: dict[object, _CallDraft] = {}
         self.stop_reason: StopReason | None = None
-        """None until the provider said why it stopped: a reply without that broke off."""
+        """None until the provider sends a stop reason: a reply without one broke off."""
         self.model = ""
         self.state: dict[str, Any] = {}
-        """What the provider wants to see again with the whole turn, by the wire's own names."""
+        """The provider's state for the whole turn, by the names of the wire format."""
         self.input_tokens = 0
         self.cached_input_tokens = 0
         self.output_tokens = 0
 
     def add_text(self, text: str) -> None:
-        """Take the next piece. What the reply was to begin with is told before the first."""
+        """Add the next piece of text. The prefill is passed on before the first one."""
         while text and self._repeatable and text[0] == self._repeatable[0]:
             text, self._repeatable = text[1:], self._repeatable[1:]
         if text:
@@ -71,13 +71,13 @@ class ReplyDraft:
         written: str = "",
         state: object = None,
     ) -> None:
-        """Take the next piece of the tool call that the wire knows by this key.
+        """Add the next piece of the tool call with this key.
 
-        `state` is what the provider wants to see again with this call, as JSON can hold it.
+        `state` is the provider's state for this call, as JSON.
         """
         call = self._calls.setdefault(key, _CallDraft())
         if id and call.id and id != call.id:
-            # Some servers count all calls as the first; a new id is a new call all the same.
+            # Some servers number all calls as the first; a new id still means a new call.
             self._calls[(key, len(self._calls))] = self._calls.pop(key)
             call = self._calls.setdefault(key, _CallDraft())
         call.id = id or call.id
@@ -86,7 +86,7 @@ class ReplyDraft:
         call.state = state or call.state
 
     def finish(self, model: str, stop_reason: StopReason, *, by: str) -> Reply:
-        """Make the reply of what came, now that nothing more will; `by` may read its state."""
+        """Return the complete reply; `by` can read its state."""
         self.add_text("")
         calls = tuple(
             self._finished(call, place) for place, call in enumerate(self._calls.values())
@@ -111,14 +111,14 @@ class ReplyDraft:
         )
 
     def _sealed(self, by: str) -> str:
-        # Without a call the turn is over, and nobody insists on what was thought in it.
+        # Without a call the turn is over, and the provider does not need its thoughts.
         if not self._calls:
             return ""
         states = [call.state for call in self._calls.values()]
         return seal(by, {**self.state, CALLS: states if any(states) else None})
 
     def _finished(self, call: _CallDraft, place: int) -> ToolCall:
-        # Not every server gives ids. Turns only grow, so this one is new to the conversation.
+        # Not every server sends ids. Turns only grow, so this one is unique.
         made_up = f"call-{self._turn}-{place}"
         return ToolCall(
             id=call.id or made_up,
@@ -129,7 +129,7 @@ class ReplyDraft:
 
 
 def arguments_in(written: str) -> Mapping[str, Any] | None:
-    """Read what a model wrote as arguments: a JSON object, nothing at all, or something broken."""
+    """Parse the arguments that a model wrote: a JSON object, nothing, or invalid text."""
     if not written.strip():
         return {}
     try:
@@ -140,19 +140,19 @@ def arguments_in(written: str) -> Mapping[str, Any] | None:
 
 
 def arguments_to_send(call: ToolCall) -> dict[str, Any]:
-    """Return the arguments of a past call as an object, because servers refuse anything else."""
+    """Return the arguments of a past call as an object, because servers reject anything else."""
     if call.arguments is None:
         return {"not_valid_json": call.written}
     return dict(call.arguments)
 
 
 def call_states(state: Mapping[str, Any], count: int) -> list[Any]:
-    """Return the states of a message's calls, as many as it has calls."""
+    """Return the states of a message's calls, one per call."""
     known = state.get(CALLS)
     states = cast("list[Any]", known) if isinstance(known, list) else []
     return (states + [None] * count)[:count]
 
 
 def system_text(request: Request) -> str:
-    """Return all system messages as one text, for formats that keep it apart."""
+    """Return all system messages as one text, for formats with a separate field."""
     return "\n\n".join(message.text for message in request.messages if message.role == "system")

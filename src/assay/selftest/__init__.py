@@ -1,1 +1,1 @@
-"""Conformance and attack suites for sandbox backends, run by `assay sandbox selftest`."""
+"""Conformance and security suites for sandbox backends, run by `assay sandbox selftest`."""

@@ -1,4 +1,4 @@
-"""Short ways to speak with an interpreter; both suites speak through them."""
+"""Shortcuts for interpreters in both suites."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -14,13 +14,13 @@ from assay.selftest.programs import ORDINARY, describe
 async def open_session(
     backend: SandboxBackend, limits: Limits = ORDINARY
 ) -> AsyncGenerator[Interpreter]:
-    """Open an interpreter in a sandbox of its own."""
+    """Open an interpreter in a separate sandbox."""
     async with backend.open_sandbox(limits) as sandbox, sandbox.open_interpreter() as interpreter:
         yield interpreter
 
 
 async def run_in(interpreter: Interpreter, source: str) -> CellResult:
-    """Run a cell, indented as it may be, that has to succeed and to be kept."""
+    """Run an indented cell that must succeed and keep its state."""
     result = await interpreter.run_cell(dedent(source))
     assert result.succeeded, describe_cell(result)
     assert result.state == "kept", describe_cell(result)
@@ -36,7 +36,7 @@ async def value_in(interpreter: Interpreter, source: str) -> str:
 
 
 def describe_cell(result: CellResult) -> str:
-    """Say in one message how a cell went, for a failed assertion."""
+    """Describe the result of a cell, for a failed assertion."""
     error = "" if result.error is None else f"{result.error.name}: {result.error.message:.200}; "
     shown = "; ".join(f"{output.kind} {sorted(output.forms)}" for output in result.outputs)
     return (

@@ -1,4 +1,4 @@
-"""What a backend does not promise although its isolation would have it so, and why."""
+"""Known gaps: requirements that a backend does not meet despite its isolation level."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -72,9 +72,9 @@ EXCUSES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
         ),
     }
 )
-"""By backend and by the name of the promise. Everything here is in the backend's documentation."""
+"""By backend and by the name of the requirement. The backend's documentation lists all of them."""
 
 
 def excuse_of(backend: str, promise: str) -> str:
-    """Return why a backend does not promise this; empty if it does."""
+    """Return why a backend does not meet this requirement; empty if it must."""
     return EXCUSES.get(backend, {}).get(promise, "")

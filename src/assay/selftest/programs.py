@@ -1,4 +1,4 @@
-"""Short ways to say what to run and what came of it; both suites speak through them."""
+"""Shortcuts for programs and their results in both suites."""
 
 from collections.abc import AsyncGenerator, Awaitable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -21,7 +21,7 @@ from assay.contracts.execution import (
 from assay.contracts.ports import OnOutput, Sandbox, SandboxBackend, ignore_output
 
 ORDINARY = Limits(wall_s=30.0, cpu_s=20.0, memory_mb=256, disk_mb=32)
-"""Enough for any program that is not about a limit, and an end for one that hangs."""
+"""Enough for any program without a limit test, and an end for one that hangs."""
 
 TEN_THAT_WAIT = """
 import os, time
@@ -32,7 +32,7 @@ for _ in range(10):
 for _ in range(10):
     os.wait()
 """
-"""Processes that begin with what the program has, and take nothing themselves."""
+"""Child processes that share the program's resources and use none of their own."""
 
 _SHOWN_CHARACTERS = 600
 
@@ -40,7 +40,7 @@ Refusal = TypeVar("Refusal", bound=AssayError)
 
 
 def python(source: str) -> PythonCode:
-    """Return Python source, indented as it may be, as a program."""
+    """Return indented Python source as a program."""
     return PythonCode(source=dedent(source).encode())
 
 
@@ -56,23 +56,23 @@ async def run_alone(
     equipment: SandboxSpec = DEFAULT_SPEC,
     on_output: OnOutput = ignore_output,
 ) -> ExecutionResult:
-    """Run a program in a sandbox of its own."""
+    """Run a program in a separate sandbox."""
     async with open_equipped(backend, limits, equipment) as sandbox:
         return await sandbox.run(program, on_output=on_output)
 
 
 class KnownGapError(Exception):
-    """What a check is about cannot be had on this machine; the message says why."""
+    """This machine lacks the subject of a check; the message has the reason."""
 
 
 @asynccontextmanager
 async def open_equipped(
     backend: SandboxBackend, limits: Limits, equipment: SandboxSpec
 ) -> AsyncGenerator[Sandbox]:
-    """Open a sandbox with equipment, or tell that this machine cannot give it.
+    """Open a sandbox with equipment, or report that this machine cannot provide it.
 
     Raises:
-        ExcusedError: If the backend gives no such equipment, or there is no package index.
+        KnownGapError: If the backend provides no such equipment, or there is no package index.
     """
     async with AsyncExitStack() as held:
         try:
@@ -89,14 +89,14 @@ async def open_equipped(
 
 
 async def run_well(sandbox: Sandbox, source: str) -> str:
-    """Run Python that has to succeed, and return what it printed."""
+    """Run Python that must succeed, and return its output."""
     result = await sandbox.run(python(source))
     assert result.succeeded, describe(result)
     return result.stdout
 
 
 async def refused(kind: type[Refusal], call: Awaitable[object]) -> Refusal:
-    """Return the error with which a call is refused; it must be of this kind."""
+    """Return the error of a rejected call; it must have this type."""
     try:
         value = await call
     except kind as error:
@@ -105,7 +105,7 @@ async def refused(kind: type[Refusal], call: Awaitable[object]) -> Refusal:
 
 
 def describe(result: ExecutionResult) -> str:
-    """Say in one message how an execution went, for a failed assertion."""
+    """Describe the result of an execution, for a failed assertion."""
     ending = f"exit code {result.exit_code}" if result.signal is None else f"signal {result.signal}"
     return (
         f"it ended with reason {result.reason.value!r}, {ending}, after {result.duration_s:.2f} s; "
@@ -131,7 +131,7 @@ def await_a_beat():
     while not (os.path.exists("beats") and os.path.getsize("beats")):
         time.sleep(0.01)
 """
-"""Defines what a process does that wants to be noticed as long as it lives, and how to notice."""
+"""Defines a process that gives a sign of life until it ends, and how to wait for the first one."""
 
 BEAT_AND_SAY_SO = (
     HEARTBEAT
@@ -148,9 +148,10 @@ _BETWEEN_LOOKS_S = 0.1
 
 
 async def beats_go_on(sandbox: Sandbox, *, within_s: float = 0.3) -> bool:
-    """Tell whether something in the sandbox is still beating; something must have been.
+    """Return whether a process in the sandbox still writes heartbeats; one must have started.
 
-    Silence takes that long to be believed. Who expects a beat waits longer, for busy machines.
+    The absence of heartbeats counts after this time. Callers that expect one wait longer, for busy
+    machines.
     """
     before = len(await sandbox.read_file(_BEATS))
     assert before, "nothing was ever beating"

@@ -1,4 +1,4 @@
-"""Runs the shipped suites against a backend and tells what held; presentation is the caller's."""
+"""Runs the shipped suites against a backend and returns the results; the caller presents them."""
 
 import time
 import traceback
@@ -22,14 +22,14 @@ SUITES: tuple[Suite, ...] = ("conformance", "hostile")
 Status = Literal["passed", "failed", "not_promised"]
 
 NOT_HERE = "this machine cannot give it: "
-"""How the detail of a check begins that was excused only once it was tried."""
+"""The prefix of the detail of a check that turned out as a known gap only in its run."""
 CHECK_DEADLINE_S = 60.0
 CHECKS_AT_ONCE = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckResult:
-    """How one promise or one hostile case went."""
+    """The result of one requirement or one attack."""
 
     suite: Suite
     group: str
@@ -37,12 +37,12 @@ class CheckResult:
     status: Status
     seconds: float
     detail: str
-    """Why it failed, or why it is not promised; empty when it passed."""
+    """Why it failed, or why it does not apply; empty if it passed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """How all of them went, in the order of the suites."""
+    """All results, in the order of the suites."""
 
     backend: str
     isolation: Isolation
@@ -62,7 +62,7 @@ class _Check:
     group: str
     name: str
     excuse: str
-    """Why this backend does not promise it; empty when it does."""
+    """Why it does not apply to this backend; empty if it does."""
     run: Callable[[], Awaitable[None]]
 
 
@@ -77,10 +77,10 @@ async def run_suites(
     checks_at_once: int = CHECKS_AT_ONCE,
     names: Container[str] | None = None,
 ) -> Report:
-    """Run every check of the suites, or those with these names; report each result as it comes.
+    """Run every check, or those with these names; reports each result as it comes.
 
     Raises:
-        UsageError: If Python runs without assertions, of which the suites are made.
+        UsageError: If Python runs without assertions, which the suites need.
     """
     if not __debug__:
         raise UsageError(
@@ -150,16 +150,16 @@ async def _outcome_of(check: _Check) -> tuple[Status, str]:
             await check.run()
         except KnownGapError as error:
             return "not_promised", f"{NOT_HERE}{error}"
-        except Exception as error:  # noqa: BLE001 - whatever a check raises is its result
+        except Exception as error:  # noqa: BLE001 - an exception of a check is its result
             return "failed", _explain(error)
         return "passed", ""
     return "failed", f"it was not over after {CHECK_DEADLINE_S:g} s"
 
 
 def _explain(error: BaseException) -> str:
-    """Say what an error means for the person who reads the report."""
+    """Explain an error for the reader of the report."""
     if isinstance(error, BaseExceptionGroup):
-        # Narrowing forgets what the members are, and there is nothing else they could be.
+        # Type narrowing loses the member types, and exceptions are the only possibility.
         return _explain(cast("BaseExceptionGroup[BaseException]", error).exceptions[0])
     message = str(error)
     if isinstance(error, AssertionError) and message:

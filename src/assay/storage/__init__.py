@@ -1,1 +1,1 @@
-"""Runs, chats, certificates and keys on disk."""
+"""Storage of runs, sessions, certificates and keys on disk."""

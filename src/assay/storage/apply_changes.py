@@ -1,7 +1,7 @@
-"""Brings the changes of a run back into a person's folder, all of them or none.
+"""Applies the changes of a run to the user's folder, all of them or none.
 
-First everything is looked at, then every new content is laid beside its place, and only then are
-names changed: what can go wrong goes wrong before anything of the person's is touched.
+Three steps: check everything, write each new content beside its target, then rename. Errors occur
+before any file of the user changes.
 """
 
 import errno
@@ -30,15 +30,15 @@ _EXECUTE: Final = 0o111
 def write_changes(
     folder: Path, before: Tree, after: Tree, *, replace: bool = False, hint: str = _ELSEWHERE
 ) -> tuple[FileChange, ...]:
-    """Make in a folder the changes that lead from one tree to another; returns them.
+    """Apply the difference of two trees to a folder; returns the changes.
 
-    A file that is already as it shall be is left as it is, so that this can be done again after a
-    crash. Folders that become empty are removed. With `replace`, files that are not as they were
-    in `before` are written over; links and folders never are.
+    A file with the new content already is left unchanged, so that a repeat after a crash works.
+    Empty folders are removed. `replace` overwrites files that differ from `before`; links and
+    folders are never overwritten.
 
     Raises:
-        UsageError: If a file to be changed is not as it was in `before`, a link or a folder is in
-            the way, or something cannot be written. Nothing was changed then.
+        UsageError: If a file to change differs from `before`, a link or a folder is in the way, or
+            a write fails. Nothing was changed then.
     """
     changes = changes_between(before, after)
     try:
@@ -65,7 +65,7 @@ def write_changes(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Found:
-    """A regular file as it is on the disk."""
+    """A regular file on the disk."""
 
     file: TreeFile
     mode: int
@@ -88,7 +88,7 @@ class _Writing:
     hint: str
 
     def check(self, changes: tuple[FileChange, ...]) -> None:
-        """Refuse if the folder is not as it was, before anything is written."""
+        """Raise before any write if the folder is not in the expected state."""
         deleted = {change.path for change in changes if change.kind == "deleted"}
         troubles = [
             f"{quoted_name(change.path)}: {trouble}"
@@ -114,11 +114,11 @@ class _Writing:
         except FileNotFoundError:
             found = None
         except NotADirectoryError:
-            # A file that goes away may stand where a folder is needed, and the reverse.
+            # A deleted file may make room for a folder, and the reverse.
             in_place = self.after.files.keys() if change.kind == "deleted" else deleted
             return "" if in_place & set(path.parents) else "a file or a link is in the way"
         except IsADirectoryError:
-            # Where nothing shall be, a folder is nothing.
+            # Where no file is expected, a folder counts as none.
             free = change.kind == "deleted" or self._holds_only(path, deleted)
             return "" if free else "a folder is in the way"
         except OSError as error:
@@ -132,7 +132,7 @@ class _Writing:
         return "is gone" if file is None else "is there already" if as_it_was is None else "differs"
 
     def _holds_only(self, path: PurePosixPath, deleted: set[PurePosixPath]) -> bool:
-        """Whether a folder will be empty once these are deleted."""
+        """Return whether a folder is empty once these paths are deleted."""
         with self._folder(path) as folder, os.scandir(folder) as entries:
             for entry in entries:
                 inner = path / entry.name
@@ -145,10 +145,10 @@ class _Writing:
 
     @contextmanager
     def staged(self, changes: tuple[FileChange, ...]) -> Generator[list[_Staged]]:
-        """Lay new contents beside their places; those that get no name are removed again."""
+        """Write new contents beside their targets; the end removes those that were not renamed."""
         staged: list[_Staged] = []
         try:
-            # One by one, so that those that were laid out are known when the next one fails.
+            # One by one, so that the earlier ones are known when a later one fails.
             staged.extend(
                 self._stage(change.path) for change in changes if change.kind != "deleted"
             )
@@ -168,7 +168,7 @@ class _Writing:
                     folder = stack.enter_context(self._folder(place))
                     break
                 except (FileNotFoundError, NotADirectoryError):
-                    # Not made yet: the nearest folder above will do, on the same disk.
+                    # The folder does not exist yet: the nearest parent is on the same disk.
                     place = place.parent
             found = None
             with suppress(OSError):
@@ -189,7 +189,7 @@ class _Writing:
         return _Staged(path=path, folder=place, name=name)
 
     def delete(self, changes: tuple[FileChange, ...]) -> None:
-        """Remove what is gone, and the folders that are empty without it."""
+        """Delete removed files, and folders that become empty."""
         for change in changes:
             if change.kind != "deleted":
                 continue
@@ -206,13 +206,13 @@ class _Writing:
                     break
 
     def place(self, staged: list[_Staged]) -> None:
-        """Give every new content its name."""
+        """Rename every new content to its target."""
         for one in staged:
             for parent in reversed(one.path.parents[:-1]):
                 with suppress(FileExistsError), self._folder(parent.parent) as folder:
                     os.mkdir(parent.name, dir_fd=folder)
             with self._folder(one.folder) as source, self._folder(one.path.parent) as target:
-                # A folder that is empty now may still stand here.
+                # A folder that is now empty may still exist here.
                 with suppress(OSError):
                     os.rmdir(one.path.name, dir_fd=target)
                 os.rename(one.name, one.path.name, src_dir_fd=source, dst_dir_fd=target)
@@ -233,7 +233,7 @@ class _Writing:
 
 
 def _look(folder: int, name: str) -> _Found | None:
-    """Read what has this name; None if nothing has."""
+    """Read the file with this name; None if there is none."""
     try:
         descriptor = os.open(name, _OF_FILE, dir_fd=folder)
     except FileNotFoundError:
@@ -259,11 +259,11 @@ def _take_after(descriptor: int, found: _Found, *, executable: bool) -> None:
     """Give a new content the owner and the mode of the old one."""
     mode = found.mode
     if executable and not found.file.executable:
-        # Whoever may read it may run it.
+        # Users with read permission get execute permission.
         mode |= (mode & 0o444) >> 2
     elif not executable:
         mode &= ~_EXECUTE
-    # Only root can give a file away, and then its group matters too.
+    # Only root can change the owner; then the group matters too.
     with suppress(PermissionError):
         os.fchown(descriptor, *found.owner)
     os.fchmod(descriptor, mode)

@@ -1,10 +1,10 @@
-"""The files of states: each content kept once under its SHA-256, and lists of which go together.
+"""Blob store of trees: each content is stored once under its SHA-256.
 
-    blobs/DIGEST.pack   the contents that came with one state: a line that says where each is, then
-                        all of them in a row; one file, because making a thousand durable takes long
-    trees/DIGEST.json   the paths of one state, each with the SHA-256 of its content
+    blobs/DIGEST.pack   the new contents of one tree: an index line, then all contents; one file,
+                        because making a thousand files durable takes long
+    trees/DIGEST.json   the paths of one tree, each with the SHA-256 of its content
 
-A file gets its name only when it is durable, so what has a name is whole.
+A file gets its name only when it is durable, so every named file is complete.
 """
 
 import hashlib
@@ -43,7 +43,7 @@ class _Listing(_Lenient):
 
 class _Index(_Lenient):
     holds: Mapping[str, tuple[int, int]]
-    """By SHA-256: where the content begins, counted from the end of the line, and its length."""
+    """By SHA-256: where the content starts, counted from the end of the line, and its length."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ class _Place:
 
 
 class BlobStore:
-    """The states kept below one folder. Blocking: called from threads."""
+    """The trees stored in one folder. Blocking: called from threads."""
 
     def __init__(self, folder: Path) -> None:
         self._packs = folder / "blobs"
@@ -62,14 +62,14 @@ class BlobStore:
         self._places: dict[str, _Place] | None = None
 
     def prepare(self) -> None:
-        """Make the folders, and remove what a crash left half written."""
+        """Create the folders, and remove incomplete files of a crash."""
         for folder in (self._packs, self._trees):
             make_folder(folder)
             for draft in folder.glob(f"{DRAFT}*"):
                 draft.unlink(missing_ok=True)
 
     def store(self, tree: Tree) -> str:
-        """Keep a tree; may raise `OSError`."""
+        """Store a tree; may raise `OSError`."""
         places = self._known_places()
         fresh: dict[str, bytes] = {}
         listing: dict[str, Any] = {}
@@ -87,10 +87,10 @@ class BlobStore:
         return tree.digest
 
     def load(self, digest: str) -> Tree:
-        """Return a tree, every byte of which is what was kept.
+        """Return a tree after a check of every file.
 
         Raises:
-            JournalError: If it is not there, or not what it was.
+            JournalError: If it is missing or damaged.
         """
         if not _DIGEST.fullmatch(digest):
             raise JournalError(f"{digest!r} is not the digest of a tree")
@@ -122,7 +122,7 @@ class BlobStore:
             holds[sha256] = (end, len(content))
             end += len(content)
         line = line_of({"holds": holds})
-        # Not the name of an earlier one: if that is damaged, the rest of it may still be good.
+        # A new name: the rest of a damaged earlier pack may still be usable.
         number = sum(1 for _ in self._packs.glob(f"{digest}*"))
         pack = self._packs / f"{digest}-{number}{_PACK}"
         write_file(pack, line, *contents.values())
@@ -174,7 +174,7 @@ def _read_content(descriptor: int, sha256: str, place: _Place) -> bytes:
 
 
 def _read_index(pack: Path) -> dict[str, _Place]:
-    """Say what a pack holds. From one that is damaged nothing can be had, so it holds nothing."""
+    """Return the index of a pack; a damaged pack counts as empty."""
     try:
         with pack.open("rb") as file:
             line = file.readline()

@@ -1,6 +1,6 @@
-"""Certificates: what was accepted, by which proof, and where, signed so that a change shows.
+"""Certificates: accepted files, their checks and the environment, with a signature.
 
-docs/reference/certificate.md describes the format, and how to check one by hand.
+docs/reference/certificate.md describes the format and a manual check.
 """
 
 import json
@@ -33,7 +33,7 @@ _MODE: Final = 0o644
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CertifiedFile:
-    """One file of the tree that was judged."""
+    """One file of the verified tree."""
 
     sha256: str
     executable: bool
@@ -41,17 +41,17 @@ class CertifiedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CertifiedTest:
-    """How one test ended."""
+    """The result of one test."""
 
     check: str
-    """The command it belongs to."""
+    """The command that ran it."""
     id: str
     status: TestStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Canaries:
-    """Tests that had to fail."""
+    """Planted tests that had to fail."""
 
     planted: int
     caught: int
@@ -59,28 +59,28 @@ class Canaries:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certificate:
-    """What anybody needs to check the files, and to run the proof again."""
+    """All data needed to check the files and to run the checks again."""
 
     format: Literal["assay-certificate/1"]
     run: str
     issued_at: str
     """RFC 3339, UTC."""
     assay: str
-    """The version that judged."""
+    """The version of Assay that verified."""
     goal: str
     grade: Grade
     reason: str
     checks: tuple[str, ...]
     check_s: float
-    """How long each may take."""
+    """The timeout of each check."""
     files: Mapping[str, CertifiedFile]
-    """By their paths from the root."""
+    """By path from the root."""
     protected: tuple[PurePosixPath, ...]
-    """Those of the files that judge: the agent could not change them."""
+    """The files that decide; the agent could not change them."""
     changes: tuple[FileChange, ...]
-    """What the agent did to the workspace."""
+    """The changes of the agent in the workspace."""
     tree: str
-    """Digest of the files; of what was judged."""
+    """Digest of the verified files."""
     pristine: str
     """Digest of the files before the run."""
     tests: tuple[CertifiedTest, ...]
@@ -90,24 +90,24 @@ class Certificate:
     model: str
     usage: Usage
     key: str
-    """Public key of Ed25519, hexadecimal."""
+    """Ed25519 public key, hexadecimal."""
     signature: str = ""
-    """Over the canonical JSON of everything else, hexadecimal."""
+    """Over the canonical JSON of all other fields, hexadecimal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """What a certificate is made from."""
+    """The inputs of a certificate."""
 
     run: str
     goal: Goal
     checks: tuple[str, ...]
-    """Those that decided, also if the agent found or wrote them."""
+    """The checks that decided, including those that the agent found or wrote."""
     protected: tuple[PurePosixPath, ...]
     """Files, and folders of files, that the agent could not change."""
     pristine: Tree
     tree: Tree
-    """What was judged."""
+    """The verified tree."""
     verdict: Verdict
     environment: Environment
     model: str
@@ -122,10 +122,10 @@ def _adapter() -> TypeAdapter[Certificate]:
 def build_certificate(
     proof: Proof, key: SigningKey, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)
 ) -> Certificate:
-    """Write down and sign what was accepted.
+    """Build and sign a certificate.
 
     Raises:
-        UsageError: If the verdict is not about these files, or accepts nothing.
+        UsageError: If the verdict is about other files, or rejects.
     """
     verdict = proof.verdict
     if not verdict.accepted or verdict.grade is None:
@@ -165,7 +165,7 @@ def build_certificate(
         usage=proof.usage,
         key=key.public,
     )
-    # Read back first: a whole number where a fraction is meant would be written otherwise then.
+    # Decoded first: otherwise an integer in a float field would be encoded differently then.
     fields = certificate_to_json(_adapter().validate_python(certificate_to_json(unsigned)))
     fields["signature"] = key.sign(canonical(fields))
     return _adapter().validate_python(fields)
@@ -181,20 +181,20 @@ def _protected(proof: Proof) -> tuple[PurePosixPath, ...]:
 
 
 def certificate_to_json(certificate: Certificate) -> dict[str, Any]:
-    """Return the certificate as it stands in its file."""
+    """Return the text of the certificate file."""
     return jsonable(certificate)
 
 
 def canonical(fields: Mapping[str, Any]) -> bytes:
-    """Return the bytes that are signed: sorted names, no spaces, UTF-8, no signature."""
+    """Return the signed bytes: sorted names, no spaces, UTF-8, no signature."""
     signed = {name: value for name, value in fields.items() if name != "signature"}
     text = json.dumps(signed, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    # Names of files need not be text; half a pair is written as it is, in three bytes.
+    # File names need not be text; a lone surrogate is encoded in three bytes.
     return text.encode("utf-8", "surrogatepass")
 
 
 def write_certificate(path: Path, certificate: Certificate) -> None:
-    """Put a certificate in its place, whole, for everybody to read.
+    """Write a certificate atomically, readable for all users.
 
     Raises:
         UsageError: If it cannot be written there.
@@ -219,11 +219,11 @@ def write_certificate(path: Path, certificate: Certificate) -> None:
 
 
 def read_certificate(path: Path) -> Certificate:
-    """Read a certificate that is what it was when it was signed.
+    """Read a certificate and check its signature.
 
     Raises:
-        UsageError: If there is none, or one of a format that is not known.
-        JournalError: If it was changed after it was signed.
+        UsageError: If there is none, or its format is unknown.
+        JournalError: If it was changed after the signature.
         MissingExtraError: If the library for signatures is not installed.
     """
     try:
@@ -235,7 +235,7 @@ def read_certificate(path: Path) -> Certificate:
 
 
 def certificate_of(content: bytes, name: str) -> Certificate:
-    """Return the certificate that these bytes are; raises as `read_certificate` does."""
+    """Parse and check the bytes of a certificate; raises the errors of `read_certificate`."""
     fields = _fields(content, name)
     kind = fields.get("format")
     if not isinstance(kind, str) or not kind.startswith(_KIND):
@@ -273,7 +273,7 @@ def _fields(content: bytes, name: str) -> dict[str, Any]:
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     fields = dict(pairs)
-    # Readers differ in which one they take, so that one signature could cover two meanings.
+    # Readers differ in which duplicate they use, so that one signature could cover two meanings.
     if len(fields) != len(pairs):
         raise ValueError("a name is there twice")
     return fields
@@ -292,16 +292,16 @@ def _tampered(name: str) -> JournalError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Differences:
-    """What is not as it was certified."""
+    """The differences from a certificate."""
 
     changed: tuple[PurePosixPath, ...]
     missing: tuple[PurePosixPath, ...]
     extra: tuple[PurePosixPath, ...]
-    """Files that the certificate says nothing of. They take no part in its proof."""
+    """Files that the certificate does not list. They take no part in its checks."""
 
     @property
     def any(self) -> bool:
-        """Whether a certified file is not what it was."""
+        """Whether a certified file differs."""
         return bool(self.changed or self.missing)
 
 

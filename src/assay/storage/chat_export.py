@@ -1,4 +1,4 @@
-"""A conversation as a Jupyter notebook, and as Markdown. Pure: the files are given."""
+"""Export of a session as a Jupyter notebook or Markdown. Pure functions on given files."""
 
 import base64
 import json
@@ -12,21 +12,21 @@ from assay.contracts.chat import READY_NAMES, CellEnded, Exhibit
 from assay.contracts.chat_history import History, Turn
 
 Load = Callable[[Exhibit], bytes]
-"""Returns the content of what came out of a conversation."""
+"""Returns the content of an artifact of a session."""
 
 _SHOWN: Final = ("image/png", "image/jpeg", "image/gif")
 _TABLE: Final = "text/html"
 _MENTIONS: Final = frozenset({"[figure shown]", "[table shown]"})
-"""Lines of an observation that stand for what a notebook shows itself."""
+"""Lines of an observation that stand for output that a notebook contains itself."""
 
 
 def is_picture(artifact: Exhibit) -> bool:
-    """Whether a notebook or Markdown shows it."""
+    """Return whether a notebook or Markdown shows it as a picture."""
     return artifact.media_type in _SHOWN
 
 
 def to_notebook(history: History, load: Load) -> str:
-    """Return the text of an `.ipynb` file: questions and answers as text, cells as cells."""
+    """Return the text of an `.ipynb` file: messages as text, cells as cells."""
     cells: list[dict[str, Any]] = []
     if history.files:
         names = "\n".join(f"- `{file.path}`" for file in history.files)
@@ -55,7 +55,7 @@ def to_notebook(history: History, load: Load) -> str:
 
 
 def to_markdown(history: History, *, artifacts: PurePosixPath | None = None) -> str:
-    """Return the conversation as Markdown; pictures are linked in the folder `artifacts`."""
+    """Return the session as Markdown; pictures are links into the folder `artifacts`."""
     parts: list[str] = []
     for turn in history.turns:
         parts.append(f"## {' '.join(turn.message.split())}")
@@ -103,7 +103,7 @@ def _words(text: str) -> dict[str, Any]:
 
 
 def _imports(history: History) -> str:
-    """Return the imports that the cells rely on without having them."""
+    """Return the imports that the cells need but do not contain."""
     code = "\n".join(cell.code for turn in history.turns for cell in turn.cells)
     used = (pair for pair in READY_NAMES if re.search(rf"\b{pair[0]}\b", code))
     return "\n".join(f"import {module} as {name}" for name, module in used)
@@ -112,7 +112,7 @@ def _imports(history: History) -> str:
 def _cell(cell: CellEnded, load: Load) -> dict[str, Any]:
     """Return a cell that runs as it did; one without effect on later cells is text.
 
-    Such a cell was not run, never came to an end or crashed, and would do so again.
+    Such a cell did not run, did not end or crashed, and would do so again.
     """
     if not cell.kept:
         output = _fenced("text", cell.observation)
@@ -121,7 +121,7 @@ def _cell(cell: CellEnded, load: Load) -> dict[str, Any]:
         )
     made = _code(cell.code, _outputs(cell, load))
     if cell.failed:
-        # Jupyter then continues with the next cell.
+        # With this tag, Jupyter continues with the next cell after an error.
         made["metadata"] = {"tags": ["raises-exception"]}
     return made
 

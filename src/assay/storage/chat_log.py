@@ -1,9 +1,9 @@
-"""One conversation on disk, in a folder of its own, that survives a crash at any byte.
+"""Chat log: one session in a separate folder on disk, safe against a crash at any byte.
 
-events.jsonl   what was said and done, one line each
-files          what the person put into the workspace, by path
-artifacts      figures, tables and files that came out
-lock           held by whoever has the conversation open
+events.jsonl   messages and actions, one line each
+files          files that the user put into the workspace, by path
+artifacts      figures, tables and files that the session produced
+lock           locked by the process that has the session open
 """
 
 import hashlib
@@ -36,7 +36,7 @@ FILES: Final = "files"
 ARTIFACTS: Final = "artifacts"
 
 DialogueListener = Callable[[ChatEvent], None]
-"""Called in the event loop with each event, after it was written. Must not block."""
+"""Receives each event in the event loop, after the write. Must not block."""
 
 _NOT_IN_A_NAME: Final = re.compile(r"[^A-Za-z0-9._-]+")
 _LONGEST_NAME: Final = 80
@@ -44,10 +44,10 @@ _TRIES: Final = 10_000
 
 
 class SessionRecord:
-    """Keeps the `ChatLog` port. Open while its `async with` lasts, by one process at a time.
+    """Implements `ChatLog`. Open during its `async with`, in one process at a time.
 
     Raises:
-        UsageError: On entering, if another process has the conversation open.
+        UsageError: On entering, if another process has the session open.
         JournalError: On entering, if the record cannot be read.
     """
 
@@ -61,11 +61,11 @@ class SessionRecord:
     ) -> None:
         self.folder = folder
         self.events: tuple[ChatEvent, ...] = ()
-        """What had happened when it was opened."""
+        """The events at opening."""
         self._listeners = listeners
         self._clock = clock
         self._sync_later = sync_later
-        """Whether `emit` leaves it to `settle`, beside the event loop, to make events durable."""
+        """Whether `settle` makes events durable outside of the event loop, instead of `emit`."""
         self._life = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -96,17 +96,17 @@ class SessionRecord:
         self.events = tuple(_events(self.folder / EVENTS, self._lines.found))
 
     def emit(self, event: ChatEvent) -> None:
-        """Write an event down for good unless it only passes by, then tell everyone who listens."""
+        """Write an event unless it is transient, then pass it to every listener."""
         if not is_passing(event):
             fields = {"at": self._clock(), "event": event_to_json(event)}
             if not (self.folder / EVENTS).exists():
-                # What is written into a file that has no name any more is lost.
+                # A write to a deleted file would be lost.
                 raise JournalError(
                     f"the session's folder {str(self.folder)!r} was removed while it was open",
                     hint="`assay chat` begins another session",
                 )
             try:
-                # What a cell prints is not worth waiting for the disk: its end is.
+                # Cell output need not wait for the disk: the end of the cell does.
                 if self._sync_later or isinstance(event, CellOutputDelta):
                     self._lines.append_at_once(line_of(fields))
                 else:
@@ -134,19 +134,19 @@ class SessionRecord:
         )
 
     async def keep_file(self, path: PurePosixPath, content: bytes) -> None:
-        """Keep a file that a person put into the workspace."""
+        """Store a file that the user put into the workspace."""
         if path.is_absolute() or ".." in path.parts or not path.name:
             raise UsageError(f"{str(path)!r} is not a name in the workspace")
         await to_thread.run_sync(self._write, self.folder / FILES / path, content)
 
     async def files(self) -> Tree:
-        """Return all files that were put into the workspace."""
+        """Return all files that the user put into the workspace."""
         return await to_thread.run_sync(self._read_files)
 
     async def keep_exhibit(
         self, name: str, content: bytes, *, media_type: str, source: ExhibitSource, path: str = ""
     ) -> Exhibit:
-        """Keep something that came out, under a name that is harmless and still free."""
+        """Store an artifact under a safe, unused name."""
         place = self._free_place(name)
         await to_thread.run_sync(self._write, place, content)
         return Exhibit(
@@ -186,7 +186,7 @@ class SessionRecord:
 
 
 def read_session_events(folder: Path) -> tuple[ChatEvent, ...]:
-    """Read a conversation, also while somebody has it open. A line that is cut off is left out.
+    """Read a session, also while a process has it open. Skips an incomplete last line.
 
     Raises:
         JournalError: If a line is damaged, or of a later version.

@@ -1,4 +1,4 @@
-"""All conversations of a person: a folder each, found by name or by how that begins."""
+"""Store of all sessions of a user: one folder each, found by name or prefix."""
 
 import json
 import re
@@ -24,12 +24,12 @@ _TRIES: Final = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """One conversation in a list."""
+    """One session in a list."""
 
     id: str
     folder: Path
     title: str
-    """What a person called it, else how it began."""
+    """The user's title, or the first message."""
     created_at: float
     """Seconds since the epoch."""
     changed_at: float
@@ -40,14 +40,14 @@ class Session:
 
 
 class SessionStore:
-    """The conversations below `STATE_DIR/sessions`. Blocking: small files, read by commands."""
+    """The sessions below `STATE_DIR/sessions`. Blocking: commands read small files."""
 
     def __init__(self, state_dir: Path, *, clock: Callable[[], float] = time.time) -> None:
         self.folder = state_dir / "sessions"
         self._clock = clock
 
     def create(self, title: str = "") -> Session:
-        """Make a new conversation under a name of its own.
+        """Create a session with a new name.
 
         Raises:
             JournalError: If it cannot be written.
@@ -69,17 +69,17 @@ class SessionStore:
         raise JournalError(f"no name is free below {str(self.folder)!r}")
 
     def list(self) -> tuple[Session, ...]:
-        """Return all, the one used last first."""
+        """Return all sessions, the most recently used first."""
         if not self.folder.is_dir():
             return ()
         found = [self._read(place) for place in self.folder.iterdir() if _is_session(place)]
         return tuple(sorted(found, key=lambda session: session.changed_at, reverse=True))
 
     def open(self, name: str = "") -> Session:
-        """Find one by its name or by how that begins; without one, the one used last.
+        """Find a session by name or prefix; without one, the most recently used.
 
         Raises:
-            UsageError: If there is none, or more than one.
+            UsageError: If no session matches, or several do.
             JournalError: If it cannot be read.
         """
         if _NAME.fullmatch(name) and _is_session(self.folder / name):
@@ -100,7 +100,7 @@ class SessionStore:
         return _readable(chosen[0])
 
     def rename(self, name: str, title: str) -> Session:
-        """Give one another title; raises like `open`."""
+        """Change the title of a session; raises the errors of `open`."""
         session = self.open(name)
         try:
             self._write_about(session.folder, title=title, created_at=session.created_at)
@@ -109,10 +109,10 @@ class SessionStore:
         return self._read(session.folder)
 
     def delete(self, name: str) -> Session:
-        """Remove one with all its files; raises like `open`.
+        """Delete a session with all its files; raises the errors of `open`.
 
         Raises:
-            UsageError: Besides, if somebody has it open.
+            UsageError: If it is open in another process.
         """
         session = self.open(name)
         if session.in_use:

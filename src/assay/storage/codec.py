@@ -1,4 +1,4 @@
-"""Events and goals as JSON, and back again without loss."""
+"""Lossless JSON encoding of events and goals."""
 
 import json
 from collections.abc import Mapping
@@ -14,12 +14,12 @@ from assay.contracts.goal import Goal
 from assay.contracts.jsonable import jsonable
 
 FORMAT: Final = 1
-"""Raised when older readers would misunderstand; names that are only added do not raise it."""
+"""Increased when older readers would misunderstand; new names alone do not increase it."""
 
 _T = TypeVar("_T")
 
 
-# Built on first use: most commands read no run, and building these takes a while.
+# Built on first use: most commands read no run, and building takes a while.
 @cache
 def _events() -> TypeAdapter[RunEvent]:
     return TypeAdapter(Annotated[RunEvent, Field(discriminator="kind")])
@@ -36,38 +36,38 @@ def _goals() -> TypeAdapter[Goal]:
 
 
 def event_to_json(event: RunEvent | ChatEvent) -> dict[str, Any]:
-    """All that an event says, defaults too: they may change, and the event did not."""
+    """Return the JSON of an event with default values: they may change, and the event must not."""
     return jsonable(event)
 
 
 def event_from_json(fields: object) -> RunEvent:
-    """Read an event back; what a later version has added to it is left out.
+    """Parse an event; ignores fields of later versions.
 
     Raises:
-        JournalError: If it is none that this version knows.
+        JournalError: If this version does not know the event.
     """
     return _read(_events(), fields, "an event")
 
 
 def dialogue_from_json(fields: object) -> ChatEvent:
-    """Read an event of a conversation back.
+    """Parse a session event.
 
     Raises:
-        JournalError: If it is none that this version knows.
+        JournalError: If this version does not know the event.
     """
     return _read(_dialogues(), fields, "an event of a conversation")
 
 
 def goal_to_json(goal: Goal) -> dict[str, Any]:
-    """A goal, defaults too."""
+    """Return the JSON of a goal with default values."""
     return jsonable(goal)
 
 
 def goal_from_json(fields: object) -> Goal:
-    """Read a goal back.
+    """Parse a goal.
 
     Raises:
-        JournalError: If it is none.
+        JournalError: If it is not a goal.
     """
     return _read(_goals(), fields, "a goal")
 
@@ -80,25 +80,25 @@ def _read(adapter: TypeAdapter[_T], fields: object, what: str) -> _T:
         place = ".".join(str(part) for part in first["loc"])
         raise JournalError(f"this is not {what}: {place}: {first['msg']}") from error
     except UsageError as error:
-        # The values check themselves; one that was written down once was right.
+        # The values check themselves; a stored one was valid.
         raise JournalError(f"this is not {what}: {error}") from error
 
 
 def line_of(fields: Mapping[str, Any]) -> bytes:
-    """One line of JSON in the format of now, as readable as it can be."""
+    """Return one line of JSON in the current format, as readable as possible."""
     versioned = {"v": FORMAT, **fields}
     try:
         return json.dumps(versioned, ensure_ascii=False).encode() + b"\n"
     except UnicodeEncodeError:
-        # Half of a surrogate pair, from a model or a file's name, has no UTF-8; JSON can escape it.
+        # A lone surrogate from a model or a file name has no UTF-8 encoding; JSON can escape it.
         return json.dumps(versioned).encode() + b"\n"
 
 
 def fields_of(line: bytes | str) -> dict[str, Any]:
-    """Read one line back.
+    """Parse one line.
 
     Raises:
-        JournalError: If it is no line of ours, or one of a later format.
+        JournalError: If it is not a line of Assay, or has a later format.
     """
     try:
         found = json.loads(line)

@@ -1,6 +1,6 @@
-"""Finds secrets that configuration and data files assign to a name: passwords, tokens, logins.
+"""Secrets that configuration and data files assign to a name: passwords, tokens, logins.
 
-Source code is not searched: it has names like these with values of any kind.
+Source code is not searched: it has such names with values of any kind.
 """
 
 import re
@@ -44,7 +44,7 @@ _LEAST_DISTINCT: Final = 8
 
 
 def assigned_secret(path: PurePosixPath, content: bytes) -> bool:
-    """Whether a configuration or data file assigns what looks like a secret to a name like one."""
+    """Return whether a configuration or data file assigns a likely secret to a secret's name."""
     if path.suffix.lower() not in _SUFFIXES or b"\0" in content:
         return False
     lowered = content.lower()
@@ -64,7 +64,7 @@ def _is_secret(content: bytes, found: re.Match[bytes]) -> bool:
 
 
 def _is_password(value: bytes) -> bool:
-    """Whether a value has letters of both cases and digits, as a word or a placeholder has not."""
+    """Return whether a value has letters of both cases and digits; most words have not."""
     return len(value) >= _LEAST_PASSWORD and _is_mixed(value)
 
 

@@ -1,4 +1,4 @@
-"""Where a proof was made: interpreter, machine, sandbox, and the packages that took part."""
+"""Environment of a verification: interpreter, machine, sandbox and packages."""
 
 import hashlib
 import json
@@ -14,12 +14,12 @@ _NAMED: Final = frozenset(
         *("numpy", "pandas", "scipy", "scikit-learn", "matplotlib"),
     }
 )
-"""Those whose versions are written out; the digest is over all."""
+"""Packages whose versions are listed; the digest covers all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """What else a result may depend on besides the files."""
+    """The facts besides the files on which a result may depend."""
 
     python: str
     """Implementation and version."""
@@ -30,17 +30,17 @@ class Environment:
     isolation: str
     packages: Mapping[str, str]
     digest: str
-    """SHA-256 over the interpreter, the machine and every installed package."""
+    """SHA-256 of the interpreter, the machine and every installed package."""
     given: tuple[str, ...] = ()
-    """Packages that the sandboxes were given on top, `name==version`."""
+    """Packages that the sandboxes received in addition, `name==version`."""
     hosts: tuple[str, ...] = ()
-    """Hosts that they could reach."""
+    """Hosts that the sandboxes could reach."""
 
 
 def describe_environment(
     *, backend: str, isolation: str, given: tuple[str, ...] = (), hosts: tuple[str, ...] = ()
 ) -> Environment:
-    """Look at the interpreter that sandboxed Python is run with."""
+    """Describe the interpreter that runs sandboxed Python."""
     python = f"{platform.python_implementation()} {platform.python_version()}"
     installed = {
         name.lower(): distribution.version

@@ -1,6 +1,6 @@
-"""Decides like git which paths `.gitignore` files exclude, without starting git.
+"""Evaluation of `.gitignore` files with git's rules, without running git.
 
-Git itself is not asked: the configuration of a repository can name programs that git starts.
+Running git is unsafe: the configuration of a repository can name programs that git starts.
 """
 
 import re
@@ -24,10 +24,10 @@ class Rule:
     """One line of an ignore file."""
 
     base: str
-    """The folder of the file, from the root of the repository, with a slash at its end."""
+    """The folder of the file, from the repository root, with a final slash."""
     pattern: re.Pattern[str]
     by_name: bool
-    """Compared with the last part of a path alone."""
+    """Whether the pattern applies to the last path component only."""
     folders_only: bool
     negated: bool
 
@@ -39,7 +39,7 @@ class Rule:
 
 
 def is_ignored(rules: Sequence[Rule], path: str, *, folder: bool) -> bool:
-    """Whether the last rule that matches excludes this path; folders above are not looked at."""
+    """Return whether the last matching rule excludes this path; ignores parent folders."""
     for rule in reversed(rules):
         if rule.matches(path, folder=folder):
             return not rule.negated
@@ -47,7 +47,7 @@ def is_ignored(rules: Sequence[Rule], path: str, *, folder: bool) -> bool:
 
 
 def parse_rules(content: bytes, base: str) -> tuple[Rule, ...]:
-    """Read the rules of an ignore file that is in the folder `base`."""
+    """Parse the rules of an ignore file in the folder `base`."""
     text = content.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape")
     rules = (_rule(line.removesuffix("\r"), base) for line in text.split("\n"))
     return tuple(rule for rule in rules if rule)
@@ -96,7 +96,7 @@ _CLASSES: Final = {
 
 
 def _translated(glob: str) -> str | None:
-    """Return a glob as a regular expression; None if git lets it match nothing."""
+    """Return a glob as a regular expression; None if it matches nothing in git."""
     made: list[str] = []
     place = 0
     while place < len(glob):
@@ -109,7 +109,7 @@ def _translated(glob: str) -> str | None:
 
 
 def _piece(glob: str, place: int) -> tuple[str, int]:
-    """Translate what begins at a place, and say how long it is; 0 if it is not complete."""
+    """Translate the token at a position, and return its length; 0 if it is incomplete."""
     letter = glob[place]
     if stars := _STARS.match(glob, place):
         return _crossing(stars), len(stars[0])
@@ -128,7 +128,7 @@ def _piece(glob: str, place: int) -> tuple[str, int]:
 
 
 def _crossing(stars: re.Match[str]) -> str:
-    """Translate `**` between slashes: any number of folders, also none."""
+    """Translate `**` between slashes: any number of folders, including none."""
     if stars["after"]:
         return f"{stars['before']}(?:.*/)?"
     return f"{stars['before']}.+" if stars["before"] else ".*"
@@ -154,20 +154,20 @@ def _bracket(text: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repository:
-    """What git knows of a folder: where in a repository it is, and which files it tracks there."""
+    """Git's data on a folder: its position in the repository and its tracked files."""
 
     prefix: str = ""
-    """From the root of the repository to the folder: empty, or with a slash at its end."""
+    """From the repository root to the folder: empty, or with a final slash."""
     rules: tuple[Rule, ...] = ()
-    """Of the folders above, and of the repository itself."""
+    """Rules of the parent folders and of the repository itself."""
     tracked: frozenset[str] = frozenset()
-    """Files that git tracks, and their folders, from the root of the repository."""
+    """Tracked files and their folders, from the repository root."""
 
 
 def look_up_repository(folder: Path) -> Repository:
-    """Find the repository that a folder is in.
+    """Find the repository of a folder.
 
-    A folder that is itself ignored was named although it is: the rules above it do not apply.
+    Rules of parent folders do not apply to a folder that is itself ignored: the user chose it.
     """
     folder = folder.resolve()
     root = next((place for place in (folder, *folder.parents) if (place / ".git").exists()), None)
@@ -188,7 +188,7 @@ def look_up_repository(folder: Path) -> Repository:
 
 
 def _git_folder(place: Path) -> Path:
-    """Return where a repository keeps its index; for worktrees and submodules a file says it."""
+    """Return the folder with the repository's index; worktrees and submodules name it in a file."""
     if place.is_dir():
         return place
     named = _read(place).decode("utf-8", "surrogateescape").removeprefix("gitdir:").strip()
@@ -196,7 +196,7 @@ def _git_folder(place: Path) -> Path:
 
 
 def _shared_folder(git: Path) -> Path:
-    """Return where a repository keeps what all its worktrees share."""
+    """Return the folder that all worktrees of a repository share."""
     named = _read(git / "commondir").decode("utf-8", "surrogateescape").strip()
     return git / named.split("\0")[0]
 
@@ -220,7 +220,7 @@ def _with_folders(paths: Iterable[str]) -> Iterator[str]:
 
 
 def _tracked(git: Path) -> Iterator[str]:
-    """Read the names in git's index; one that cannot be read tracks nothing."""
+    """Read the names in git's index; an unreadable index tracks nothing."""
     try:
         content = (git / "index").read_bytes()
     except OSError:
@@ -241,12 +241,12 @@ def _tracked(git: Path) -> Iterator[str]:
             return
         name = kept + content[begin:end]
         yield name.decode("utf-8", "surrogateescape")
-        # Entries of the older versions are filled up to a multiple of eight bytes.
+        # Entries of older versions are padded to a multiple of eight bytes.
         place = end + 1 if version == _COMPRESSED else place + ((end - place) // 8 + 1) * 8
 
 
 def _number(content: bytes, place: int) -> tuple[int, int]:
-    """Read a number of variable length, as version 4 of the index has it."""
+    """Read a variable-length number, as in version 4 of the index."""
     number = content[place] & 0x7F
     while place + 1 < len(content) and content[place] & 0x80:
         place += 1

@@ -1,9 +1,9 @@
-"""The journal of one run, in a folder of its own, that survives a crash at any byte.
+"""Journal of one run in a separate folder, safe against a crash at any byte.
 
-events.jsonl   what happened, one line each
-kept.jsonl     what was paid for, one line each, durable before anyone relies on it
-blobs, trees   the files of each state
-lock           held by whoever works on the run
+events.jsonl   events, one line each
+kept.jsonl     paid results, one line each, durable before Assay uses them
+blobs, trees   the files of each tree
+lock           locked by the process that works on the run
 """
 
 import time
@@ -30,16 +30,16 @@ EVENTS: Final = "events.jsonl"
 KEPT: Final = "kept.jsonl"
 
 Listener = Callable[[RunEvent], None]
-"""Called in the event loop with each event, after it was written. Must not block."""
+"""Receives each event in the event loop, after the write. Must not block."""
 
 _PASSING: Final = get_args(Passing)
 
 
 class DiskJournal:
-    """Keeps the `Journal` port. Open while its `async with` lasts, by one process at a time.
+    """Implements `Journal`. Open during its `async with`, in one process at a time.
 
-    An event that a full disk did not take is held, and the next `keep` or `store_tree` writes it
-    or says that it cannot.
+    If the disk is full, an event stays in memory, and the next `keep` or `store_tree` writes it or
+    raises.
 
     Raises:
         UsageError: On entering, if another process works on the run.
@@ -87,7 +87,7 @@ class DiskJournal:
             await self._life.__aexit__(kind, error, traceback)
 
     def emit(self, event: RunEvent, *, key: str = "") -> None:
-        """Write an event down unless it only passes by, then tell everyone who listens."""
+        """Write an event unless it is transient, then pass it to every listener."""
         if key in self._keys:
             return
         if not isinstance(event, _PASSING):
@@ -99,23 +99,23 @@ class DiskJournal:
             listener(event)
 
     async def recall(self, key: str) -> Mapping[str, Any] | None:
-        """Return what was kept under this key; None if nothing was."""
+        """Return the value under this key; None if there is none."""
         line = self._values.get(key)
-        # Read anew each time, so that nobody can change it for others.
+        # Parsed for each call, so that callers cannot change each other's value.
         return None if line is None else fields_of(line)["value"]
 
     def kept_under(self, prefix: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """Return everything that was kept under keys that begin so, with the rest of each key."""
+        """Return all values under keys with this prefix, by the rest of the key."""
         for key, line in self._values.items():
             if key.startswith(prefix):
                 yield key.removeprefix(prefix), fields_of(line)["value"]
 
     async def keep(self, key: str, value: Mapping[str, Any]) -> None:
-        """Write JSON down for good, in place of what was kept under this key."""
+        """Store JSON durably under this key, in place of an earlier value."""
         line = line_of({"key": key, "value": dict(value)})
 
         def write() -> None:
-            # First what led to it: a record of what was paid for says nothing without it.
+            # Events first: a paid result without them says nothing.
             self._events.sync()
             self._kept.append_durably(line)
 
@@ -123,7 +123,7 @@ class DiskJournal:
         self._values[key] = line
 
     async def store_tree(self, tree: Tree) -> str:
-        """Keep the files of a state for good; returns their digest."""
+        """Store the files of a tree durably; returns their digest."""
 
         def write() -> None:
             self._events.sync()
@@ -133,7 +133,7 @@ class DiskJournal:
         return tree.digest
 
     async def load_tree(self, digest: str) -> Tree:
-        """Return a state that was kept, each file checked by its digest."""
+        """Load a stored tree and check each file by its digest."""
         return await to_thread.run_sync(self._blobs.load, digest)
 
     def _open(self, stack: AsyncExitStack) -> None:
@@ -153,11 +153,11 @@ class DiskJournal:
             self._values[str(fields.get("key", ""))] = lines[number - 1]
 
     async def _durably(self, write: Callable[[], None]) -> None:
-        # Half a line would be worse than waiting a moment for a disk.
+        # A partial line would be worse than a short wait for the disk.
         with anyio.CancelScope(shield=True):
             async with self._writing:
                 try:
-                    # Here, where events are added, so that no two write at once.
+                    # In the thread that adds events, so that no two write at the same time.
                     self._events.flush()
                     await to_thread.run_sync(write)
                 except OSError as error:
@@ -169,7 +169,7 @@ class DiskJournal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedEvent:
-    """One event as it was written down."""
+    """One stored event."""
 
     at: float
     """Seconds since the epoch."""
@@ -178,7 +178,7 @@ class RecordedEvent:
 
 
 def read_events(folder: Path) -> Iterator[RecordedEvent]:
-    """Read what happened in a run, also while it goes on. A line that is cut off is left out.
+    """Read the events of a run, also while it runs. Skips an incomplete last line.
 
     Raises:
         JournalError: If a line is damaged, or of a later version.

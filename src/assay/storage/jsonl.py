@@ -1,4 +1,4 @@
-"""A file of lines that only grows. A crash can cut the last line; one that is cut is dropped."""
+"""Append-only JSONL file. A crash can truncate the last line; reading drops such a line."""
 
 import os
 from contextlib import suppress
@@ -12,14 +12,14 @@ _ENDS_OF_A_LINE: Final = 2
 
 
 class JsonlFile:
-    """An open file of lines."""
+    """An open JSONL file."""
 
     def __init__(self, path: Path) -> None:
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
         self._descriptor = os.open(path, flags, 0o600)
         try:
             self.found = whole_lines(path)
-            """What was there before."""
+            """The lines at opening."""
             self._size = sum(len(line) + 1 for line in self.found)
             os.truncate(self._descriptor, self._size)
         except BaseException:
@@ -29,13 +29,13 @@ class JsonlFile:
         self._unsynced = False
 
     def append(self, line: bytes) -> None:
-        """Add a line, soon to be durable. What cannot be written now is held for `flush`."""
+        """Append a line that becomes durable soon; `flush` writes a failed one."""
         self._pending += line
         with suppress(OSError):
             self.flush()
 
     def flush(self) -> None:
-        """Write what `append` could not, or raise `OSError`."""
+        """Write the lines that `append` could not, or raise `OSError`."""
         while self._pending:
             written = os.write(self._descriptor, self._pending)
             self._size += written
@@ -43,10 +43,10 @@ class JsonlFile:
             del self._pending[:written]
 
     def sync(self) -> None:
-        """Make what was written durable, or raise `OSError`. May be called in a thread."""
+        """Make all written lines durable, or raise `OSError`. Can run in a thread."""
         if not self._unsynced:
             return
-        # Lowered first: what is appended meanwhile raises it again.
+        # Cleared first: a concurrent append sets it again.
         self._unsynced = False
         try:
             os.fdatasync(self._descriptor)
@@ -55,11 +55,11 @@ class JsonlFile:
             raise
 
     def append_durably(self, line: bytes) -> None:
-        """Add a line that is durable when this returns; after an `OSError` it is not there."""
+        """Append a line durably; after an `OSError` the line is not in the file."""
         self._append(line, sync=True)
 
     def append_at_once(self, line: bytes) -> None:
-        """Add a line that a crash of ours does not lose, and that `sync` makes durable."""
+        """Append a line that survives a crash of this process; `sync` makes it durable."""
         self._append(line, sync=False)
         self._unsynced = True
 
@@ -78,7 +78,7 @@ class JsonlFile:
 
 
 def whole_lines(path: Path) -> list[bytes]:
-    """Return the lines of a file without one that was cut off; none if there is no file."""
+    """Return the complete lines of a file; none if there is no file."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:
@@ -87,12 +87,12 @@ def whole_lines(path: Path) -> list[bytes]:
 
 
 def last_line(path: Path) -> bytes | None:
-    """Return the last line that is whole, without reading the others; None if there is none."""
+    """Return the last complete line without reading the others; None if there is none."""
     try:
         with path.open("rb") as file:
             place = file.seek(0, os.SEEK_END)
             tail = b""
-            # A line is between two ends of lines, or between the beginning and one.
+            # A line starts after a line end or at the start of the file.
             while place and tail.count(b"\n") < _ENDS_OF_A_LINE:
                 step = min(place, max(_BLOCK, len(tail)))
                 place -= step

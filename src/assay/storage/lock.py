@@ -1,4 +1,4 @@
-"""Who works on a run or a session: one process at a time."""
+"""Lock of a run or a session: one process at a time."""
 
 import fcntl
 import os
@@ -18,10 +18,10 @@ _BETWEEN_TRIES_S: Final = 0.02
 
 @asynccontextmanager
 async def hold(folder: Path, *, what: str = "run") -> AsyncGenerator[None]:
-    """Be the only one who works on what is in this folder. The kernel lets go if we die.
+    """Hold the exclusive lock of this folder. The kernel releases it when the process ends.
 
     Raises:
-        UsageError: If somebody else works on it.
+        UsageError: If another process holds it.
     """
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(folder / _NAME, flags, 0o600)
@@ -35,7 +35,7 @@ async def hold(folder: Path, *, what: str = "run") -> AsyncGenerator[None]:
 
 
 async def _take(descriptor: int, what: str) -> None:
-    # `is_held` has it for a moment when it looks, which must not turn anybody away.
+    # `is_held` takes the lock for a moment, which must not reject another process.
     for _ in range(_TRIES):
         with suppress(BlockingIOError):
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -49,7 +49,7 @@ async def _take(descriptor: int, what: str) -> None:
 
 
 def is_held(folder: Path) -> bool:
-    """Whether somebody works on what is in this folder now."""
+    """Return whether a process holds the lock of this folder."""
     try:
         descriptor = os.open(folder / _NAME, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:

@@ -1,4 +1,4 @@
-"""Reads a folder of the host into a tree: regular files only, and no link is ever followed."""
+"""Reads a host folder into a tree: regular files only, without following links."""
 
 import os
 import re
@@ -25,14 +25,14 @@ from assay.storage.withheld_files import (
 )
 
 STAGED: Final = ".assay-staged-"
-"""How the name of a file begins that is being written into a folder."""
+"""The prefix of files that Assay is writing into a folder."""
 
 _CACHE_TAG: Final = "CACHEDIR.TAG"
 _CACHE_SIGNATURE: Final = b"Signature: 8a477f597d28d172789f06886806bc55"
 _ENVIRONMENT_MARK: Final = "pyvenv.cfg"
 
 _IN_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# Without waiting: somebody may put a FIFO where a file was a moment ago.
+# Non-blocking: a FIFO may have replaced the file a moment ago.
 _OF_FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _MEGABYTE: Final = 1 << 20
 _LARGEST_NAMED: Final = 5
@@ -40,7 +40,7 @@ _LARGEST_NAMED: Final = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caps:
-    """How much a workspace may hold."""
+    """The limits of a workspace."""
 
     total_bytes: int = 64 * _MEGABYTE
     file_bytes: int = 16 * _MEGABYTE
@@ -66,18 +66,18 @@ def read_workspace(
     include: Iterable[PurePosixPath] = (),
     caps: Caps | None = None,
 ) -> Tree:
-    """Read all files below a folder but version control, caches, environments and `exclude`.
+    """Read all files in a folder except version control, caches, environments and `exclude`.
 
-    A pattern of `exclude` with a slash is for whole paths, another one for names at any depth;
-    what is left out with a folder is all that is in it. What git ignores and what looks like a
-    secret is withheld, and named in the tree, unless it is one of `include` or inside one.
+    A pattern of `exclude` with a slash applies to whole paths, others apply to names at any depth;
+    an excluded folder excludes its contents. Files that git ignores and likely secrets are withheld
+    and listed in the tree, unless `include` contains them or their folder.
 
     Raises:
-        UsageError: If it is no folder, cannot be read, or holds more than `caps` allow.
+        UsageError: If it is not a folder, cannot be read, or exceeds `caps`.
     """
     guard = build_guard(folder, include)
     reading = _Reading(root=folder, exclude=exclude, caps=caps or Caps(), guard=guard)
-    # The folder itself may be reached through a link: the person named it.
+    # The folder itself may be a link: the user named it.
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
     try:
         descriptor = os.open(folder, flags)
@@ -90,7 +90,7 @@ def read_workspace(
     try:
         _read_folder(reading, descriptor, guard.start())
     except OSError as error:
-        # It was taken away meanwhile, or is a folder of the system that only looks like one.
+        # The file was removed meanwhile, or belongs to a special file system.
         raise UsageError(
             f"the workspace {str(folder)!r} cannot be read to its end: {error.strerror}"
         ) from error
@@ -134,7 +134,7 @@ def _read_folder(reading: _Reading, descriptor: int, place: Place) -> None:
 
 
 def _guarded(reading: _Reading, folder: int, place: Place, path: PurePosixPath) -> None:
-    """Read a file, unless its name or its content says that it is not for others."""
+    """Read a file, unless its name or its content marks it as a secret."""
     why = reading.guard.of_file(place, path)
     if why == BY_NAME and is_public(path, _beginning(folder, path.name, _MEGABYTE)):
         why = ""
@@ -146,7 +146,7 @@ def _guarded(reading: _Reading, folder: int, place: Place, path: PurePosixPath) 
 
 
 def _beginning(folder: int, name: str, most: int) -> bytes:
-    """Return how a regular file begins; nothing if there is none."""
+    """Return the start of a regular file; empty if there is none."""
     with suppress(OSError):
         descriptor = os.open(name, _OF_FILE, dir_fd=folder)
         try:
@@ -207,7 +207,7 @@ def _read_up_to(descriptor: int, most: int) -> bytes:
 
 
 def _holds_what_can_be_made_again(folder: int, names: set[str]) -> bool:
-    """Whether a folder says of itself that it is a cache or an installed environment."""
+    """Return whether a folder is marked as a cache or an installed environment."""
     if _ENVIRONMENT_MARK in names:
         return True
     if _CACHE_TAG not in names:
@@ -216,9 +216,9 @@ def _holds_what_can_be_made_again(folder: int, names: set[str]) -> bool:
 
 
 def path_within(folder: Path, name: str) -> PurePosixPath | None:
-    """Return the path in a folder that a person means; None if nothing has that name there.
+    """Return the path in the folder that a user means; None if it does not exist there.
 
-    A shell completes names from where the person is, so that is tried too.
+    Shells complete names relative to the current directory, so that is tried too.
     """
     root = folder.resolve()
     for candidate in (folder / name, Path(name)):
@@ -230,10 +230,10 @@ def path_within(folder: Path, name: str) -> PurePosixPath | None:
 
 
 def included_paths(folder: Path, names: Iterable[str]) -> tuple[PurePosixPath, ...]:
-    """Return the paths that are read although they would be withheld.
+    """Return the paths to read although the rules would withhold them.
 
     Raises:
-        UsageError: If a name is of nothing in the folder.
+        UsageError: If a name does not exist in the folder.
     """
     paths: list[PurePosixPath] = []
     for name in names:
@@ -248,7 +248,7 @@ def included_paths(folder: Path, names: Iterable[str]) -> tuple[PurePosixPath, .
 
 
 def is_left_out(path: PurePosixPath, exclude: tuple[str, ...]) -> bool:
-    """Whether a path is not read, by its own name or by a pattern; folders above do not count."""
+    """Return whether its own name or a pattern excludes a path; ignores parent folders."""
     name = path.name
     if name in LEFTOVER_NAMES or name.endswith(LEFTOVER_SUFFIXES) or name.startswith(STAGED):
         return True
@@ -288,10 +288,10 @@ def _in_words(size: int) -> str:
 
 
 def write_tree(folder: Path, tree: Tree) -> None:
-    """Write all files of a tree into a folder that is new or empty.
+    """Write all files of a tree into a new or empty folder.
 
     Raises:
-        UsageError: If there is something in the folder, or it cannot be written.
+        UsageError: If the folder is not empty, or a write fails.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Names of runs: easy to read out, to type and to tell apart."""
+"""Names of runs: easy to pronounce, type and distinguish."""
 
 import secrets
 from typing import Final
@@ -24,6 +24,6 @@ _CREATURES: Final = (
 
 
 def new_name() -> str:
-    """Return a name like `brisk-otter-4f2a`; one of some 260 million."""
+    """Return a name like `brisk-otter-4f2a`, one of about 260 million."""
     quality, creature = secrets.choice(_QUALITIES), secrets.choice(_CREATURES)
     return f"{quality}-{creature}-{secrets.token_hex(2)}"

@@ -1,4 +1,4 @@
-"""All runs of a person: a folder each, found by name, and what became of each."""
+"""Store of all runs of a user: one folder each, found by name or prefix, with their status."""
 
 import errno
 import os
@@ -38,21 +38,21 @@ RunStatus = Literal[
     "interrupted",
     "failed",
 ]
-"""How it ended; `running` while a process works on it, `stopped` if that died, `damaged` if what
-was written cannot be read."""
+"""How it ended; `running` while a process works on it, `stopped` if that process died, `damaged` if
+the record cannot be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRequest:
-    """What a run was asked to do: all that is needed to take it up again."""
+    """The request of a run: all data needed to resume it."""
 
     goal: Goal
     workspace: str
     """The folder on the host; empty if there was none."""
     model: str
-    """As it was asked for."""
+    """The requested model name."""
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Whatever else the entry point wants back; JSON."""
+    """Additional JSON values of the entry point."""
 
 
 class _Written(BaseModel):
@@ -68,7 +68,7 @@ class _Written(BaseModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One run, as it was asked for."""
+    """One run with its request."""
 
     id: str
     folder: Path
@@ -100,14 +100,14 @@ class RunSummary:
 
 
 class RunStore:
-    """The runs below `STATE_DIR/runs`. Blocking: small files, read by commands."""
+    """The runs below `STATE_DIR/runs`. Blocking: commands read small files."""
 
     def __init__(self, state_dir: Path, *, clock: Callable[[], float] = time.time) -> None:
         self.folder = state_dir / "runs"
         self._clock = clock
 
     def create(self, request: RunRequest) -> Run:
-        """Write a new run down under a name of its own.
+        """Store a new run under a new name.
 
         Raises:
             JournalError: If it cannot be written.
@@ -131,19 +131,19 @@ class RunStore:
         return Run(id=run_id, folder=folder, created_at=created_at, request=request)
 
     def open(self, name: str = "") -> Run:
-        """Find a run by its name or by how that begins; without one, the newest.
+        """Find a run by name or prefix; without one, the newest.
 
         Raises:
-            UsageError: If there is none, or more than one.
+            UsageError: If no run matches, or several do.
             JournalError: If it cannot be read.
         """
         return self._read(self.find(name))
 
     def find(self, name: str = "") -> str:
-        """Return the whole name of a run, also of one that cannot be read.
+        """Return the full name of a run, including unreadable runs.
 
         Raises:
-            UsageError: If there is none, or more than one.
+            UsageError: If no run matches, or several do.
         """
         names = self._names()
         if not names:
@@ -152,7 +152,7 @@ class RunStore:
             return max(names, key=lambda one: (self._created_at(one), one))
         if name in names:
             return name
-        # Only what is in the list is ever used as a path.
+        # Only listed names are ever used as paths.
         meant = sorted(one for one in names if one.startswith(name.lower()))
         if not meant:
             raise UsageError(f"there is no run {name!r}", hint="`assay runs` lists them")
@@ -164,12 +164,12 @@ class RunStore:
         return meant[0]
 
     def list(self, limit: int | None = None) -> tuple[RunSummary, ...]:
-        """Return the runs, the newest first. One that cannot be read is in the list as such."""
+        """Return the runs, the newest first, including unreadable ones."""
         names = sorted(self._names(), key=lambda one: (self._created_at(one), one), reverse=True)
         return tuple(self.summary(name) for name in names[:limit])
 
     def summary(self, run_id: str) -> RunSummary:
-        """Say what became of a run."""
+        """Return the summary of a run."""
         try:
             run = self._read(run_id)
             outcome, attempts, usage = _progress(run.folder)
@@ -198,16 +198,16 @@ class RunStore:
         )
 
     def delete(self, run_id: str) -> None:
-        """Remove a run and all that was kept of it.
+        """Delete a run with all its data.
 
         Raises:
             UsageError: If a process works on it.
-            JournalError: If it cannot be removed.
+            JournalError: If it cannot be deleted.
         """
         folder = self.folder / run_id
         if lock.is_held(folder):
             raise UsageError(f"a process works on the run {run_id!r}", hint="end it first")
-        # Renamed first: what is half removed is not a run any more.
+        # Renamed first: a partially deleted folder is no longer a run.
         gone = self.folder / f"{DRAFT}{run_id}"
         try:
             folder.rename(gone)
@@ -216,7 +216,7 @@ class RunStore:
             raise JournalError(f"the run {run_id!r} cannot be removed: {error.strerror}") from error
 
     def delete_older_than(self, age_s: float) -> tuple[str, ...]:
-        """Remove the runs that were begun longer ago, and return their names."""
+        """Delete runs older than this, and return their names."""
         oldest = self._clock() - age_s
         old = [
             name
@@ -244,7 +244,7 @@ class RunStore:
             ) from error
 
     def _created_at(self, run_id: str) -> float:
-        """Tell the age of a run without reading it: its request is written once."""
+        """Return the creation time of a run from its request file, which is written once."""
         for path in (self.folder / run_id / _REQUEST, self.folder / run_id):
             try:
                 return path.stat().st_mtime
@@ -260,7 +260,7 @@ class RunStore:
             try:
                 draft.mkdir(mode=0o700)
                 write_file(draft / _REQUEST, content)
-                # Fails if there is a run of this name, since no run's folder is empty.
+                # Fails if a run of this name exists, because no run folder is empty.
                 draft.rename(self.folder / name)
             except FileExistsError:
                 shutil.rmtree(draft, ignore_errors=True)
@@ -297,7 +297,7 @@ class RunStore:
 
 
 def _progress(folder: Path) -> tuple[RunResult | None, int, Usage]:
-    """How far a run came: its outcome if it has one, attempts, usage."""
+    """Return the progress of a run: its outcome if any, attempts and usage."""
     newest = _last_event(folder)
     if isinstance(newest, RunEnded):
         return newest.outcome, newest.outcome.attempts, newest.outcome.usage
@@ -314,7 +314,7 @@ def _progress(folder: Path) -> tuple[RunResult | None, int, Usage]:
 
 
 def _last_event(folder: Path) -> RunEvent | None:
-    """Read the last event alone, so that a list of a thousand ended runs is read at once."""
+    """Read only the last event, so that a list of a thousand ended runs is fast."""
     try:
         line = last_line(folder / EVENTS)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Folders and files that nobody else may read, written so that a crash leaves no half of one."""
+"""Private folders and files, written so that a crash leaves no partial file."""
 
 import os
 import secrets
@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Final
 
 DRAFT: Final = ".draft-"
-"""How the name of a file begins that is not whole yet."""
+"""The prefix of incomplete files."""
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder and those above it; all that are new are for their owner alone."""
+    """Create a folder and its parents; new ones are accessible to their owner only."""
     if folder.is_dir():
         return
     make_folder(folder.parent)
@@ -20,7 +20,7 @@ def make_folder(folder: Path) -> None:
 
 
 def write_file(path: Path, *contents: bytes) -> None:
-    """Put a whole file in place: when this returns, a crash does not lose it."""
+    """Write a whole file atomically; when this returns, it survives a crash."""
     draft = write_draft(path.parent, *contents)
     try:
         draft.replace(path)
@@ -31,7 +31,7 @@ def write_file(path: Path, *contents: bytes) -> None:
 
 
 def write_draft(folder: Path, *contents: bytes) -> Path:
-    """Write a file that is durable but has no name yet."""
+    """Write a durable file under a temporary name."""
     draft = folder / f"{DRAFT}{secrets.token_hex(8)}"
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
@@ -47,7 +47,7 @@ def write_draft(folder: Path, *contents: bytes) -> Path:
 
 
 def write_all(descriptor: int, content: bytes) -> None:
-    """Write every byte, however many calls it takes."""
+    """Write every byte, in as many calls as needed."""
     rest = memoryview(content)
     while rest:
         rest = rest[os.write(descriptor, rest) :]

@@ -1,4 +1,4 @@
-"""The key that signs certificates: made on first use, kept where only its owner can read it."""
+"""Signing key of certificates: created on first use, readable for its owner only."""
 
 import os
 import stat
@@ -18,14 +18,14 @@ _EXTRA: Final = "agent"
 
 
 class SigningKey:
-    """A private key of Ed25519."""
+    """An Ed25519 private key."""
 
     def __init__(self, key: "Ed25519PrivateKey") -> None:
         self._key = key
 
     @property
     def public(self) -> str:
-        """The public half, 32 bytes in hexadecimal."""
+        """Return the public key, 32 bytes in hexadecimal."""
         return self._key.public_key().public_bytes_raw().hex()
 
     def sign(self, content: bytes) -> str:
@@ -34,7 +34,7 @@ class SigningKey:
 
 
 def is_signed_by(public: str, signature: str, content: bytes) -> bool:
-    """Whether this key signed this content.
+    """Return whether this key signed the content.
 
     Raises:
         MissingExtraError: If the library for it is not installed.
@@ -55,11 +55,11 @@ def is_signed_by(public: str, signature: str, content: bytes) -> bool:
 
 
 def signing_key(state_dir: Path) -> SigningKey:
-    """Return the key of this person on this machine; the first who asks makes it.
+    """Return this user's key on this machine; the first call creates it.
 
     Raises:
         MissingExtraError: If the library for it is not installed.
-        UsageError: If others could have read the key.
+        UsageError: If other users could have read the key.
         JournalError: If it cannot be read or written.
     """
     path = _path(state_dir)
@@ -73,7 +73,7 @@ def signing_key(state_dir: Path) -> SigningKey:
 
 
 def public_key(state_dir: Path) -> str | None:
-    """Return the public half of this person's key, without making one; None if there is none."""
+    """Return this user's public key, without creating one; None if there is none."""
     try:
         return _load(_path(state_dir)).public
     except OSError:
@@ -99,7 +99,7 @@ def _make(path: Path) -> None:
     )
     draft = write_draft(path.parent, content)
     try:
-        # Unlike a rename, this leaves alone what another process made at the same moment.
+        # Unlike a rename, this keeps the key of a concurrent process.
         with suppress(FileExistsError):
             os.link(draft, path)
         sync_folder(path.parent)
@@ -108,7 +108,7 @@ def _make(path: Path) -> None:
 
 
 def _load(path: Path) -> SigningKey:
-    # Opened once, so that what was checked is what is read.
+    # Opened once, so that the checked file is the one that is read.
     with path.open("rb") as file:
         status = os.fstat(file.fileno())
         content = file.read()

@@ -1,4 +1,4 @@
-"""Decides which files of a workspace reach neither prompt nor sandbox: ignored ones and secrets."""
+"""Decides which workspace files no prompt and no sandbox receives: ignored files and secrets."""
 
 import codecs
 import re
@@ -62,7 +62,7 @@ _CONFIGURED: Final = re.compile(
     rb"|\"auths\"\s*:[^\0]{0,400}?\"auth\"\s*:\s*\"(?P<docker>[A-Za-z0-9+/]{20,}={0,2})\"",
     re.IGNORECASE | re.MULTILINE,
 )
-"""Secrets that are known by the name before them: cloud, cluster, registry, login."""
+"""Secrets with a known name in front: cloud, cluster, registry, login."""
 _BEFORE: Final = (
     (b"aws_secret_access_key",),
     (b"client-key-data",),
@@ -74,13 +74,13 @@ _BEFORE: Final = (
     (b"machine", b"login", b"password"),
     (b'"auths"', b'"auth"'),
 )
-"""Words of these names: most files have none, and need not be searched."""
+"""Words of these names: most files have none of them, and skip the search."""
 _MADE_UP: Final = re.compile(rb"example|dummy|fake|abcdef|123456|xxxx", re.IGNORECASE)
 _LEAST_DISTINCT: Final = 9
 
 
 def secret_by_name(path: PurePosixPath, *, folder: bool) -> str:
-    """Return why a path is taken for a secret by its name; empty if it is not."""
+    """Return why the name of a path marks a secret; empty if it does not."""
     text = str(path)
     if folder:
         return BY_NAME if _SECRET_FOLDERS.fullmatch(text) else ""
@@ -89,9 +89,9 @@ def secret_by_name(path: PurePosixPath, *, folder: bool) -> str:
 
 
 def secret_by_content(content: bytes, path: PurePosixPath | None = None) -> str:
-    """Return which secret a file holds; empty if there is none, or only one that is made up.
+    """Return which secret a file contains; empty if there is none, or only a placeholder.
 
-    A file that is configuration by its path is searched for assigned passwords and tokens too.
+    Files with a configuration path are also searched for assigned passwords and tokens.
     """
     content = _as_utf_8(content)
     if b"PRIVATE KEY" in content and _KEY_BLOCK.search(content):
@@ -107,7 +107,7 @@ def secret_by_content(content: bytes, path: PurePosixPath | None = None) -> str:
 
 
 def _as_utf_8(content: bytes) -> bytes:
-    """Return text as patterns know it; some editors write UTF-16."""
+    """Return the text as UTF-8; some editors write UTF-16."""
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return content.decode("utf-16", "replace").encode("utf-8", "replace")
     return content
@@ -118,7 +118,7 @@ def _is_real(secret: bytes) -> bool:
 
 
 def is_public(path: PurePosixPath, content: bytes) -> bool:
-    """Whether a file that is named like a key has only what everybody may see."""
+    """Return whether a file with the name of a key contains only public data."""
     return (
         path.suffix.lower() == ".pem"
         and b"PRIVATE KEY" not in content
@@ -128,23 +128,23 @@ def is_public(path: PurePosixPath, content: bytes) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """A folder that is being read, with what holds for everything in it."""
+    """A folder that is being read, with the rules for its contents."""
 
     path: PurePosixPath
     rules: tuple[Rule, ...]
     why: str = ""
-    """Why all in it is withheld that is not an exception."""
+    """Why everything in it is withheld, apart from exceptions."""
     included: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guard:
-    """Says of the paths of one workspace what is withheld."""
+    """Decides for the paths of one workspace what is withheld."""
 
     repository: Repository
     include: frozenset[PurePosixPath]
     above: frozenset[PurePosixPath]
-    """The folders that lead to what is included."""
+    """The parent folders of included paths."""
 
     def start(self) -> Place:
         root = PurePosixPath()
@@ -157,18 +157,18 @@ class Guard:
         return Place(path=place.path, rules=rules, why=place.why, included=place.included)
 
     def enter(self, place: Place, path: PurePosixPath) -> Place:
-        """Go down one folder."""
+        """Return the rules of a subfolder."""
         included = place.included or path in self.include
         why = "" if included else place.why or self._of_folder(place, path)
         return Place(path=path, rules=place.rules, why=why, included=included)
 
     def is_closed(self, place: Place) -> bool:
-        """Whether nothing in a folder is to be read."""
+        """Return whether no file in a folder may be read."""
         tracked = place.why == IGNORED and self._name(place.path) in self.repository.tracked
         return bool(place.why) and place.path not in self.above and not tracked
 
     def of_file(self, place: Place, path: PurePosixPath) -> str:
-        """Return why a file is withheld, whatever it holds; empty if it is not."""
+        """Return why the path of a file is withheld; empty if it is not. Ignores the content."""
         if self.is_included(place, path):
             return ""
         name = self._name(path)
@@ -190,7 +190,7 @@ class Guard:
 
 
 def build_guard(folder: Path, include: Iterable[PurePosixPath]) -> Guard:
-    """Look at a folder and at the repository around it."""
+    """Read the rules of a folder and its repository."""
     named = frozenset(include)
     return Guard(
         repository=look_up_repository(folder),

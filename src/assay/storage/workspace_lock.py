@@ -1,4 +1,4 @@
-"""One run at a time works on a folder: two would overwrite each other's files."""
+"""Workspace lock: one run at a time works on a folder, because two would overwrite each other."""
 
 import fcntl
 import hashlib
@@ -31,10 +31,10 @@ async def hold_workspace(
     wait: bool = False,
     on_notice: Callable[[str], None] = _no_name,
 ) -> AsyncGenerator[Callable[[str], None]]:
-    """Be the only run that works on a folder; gives a function that notes the name of the run.
+    """Hold the lock of a folder; yields a function that records the name of the run.
 
-    The kernel releases the lock of a process that dies. A folder that cannot be locked, on some
-    network file systems, is worked on without.
+    The kernel releases the lock of a process that dies. A folder on a file system without locks is
+    used without one.
 
     Raises:
         UsageError: If another run works on it, unless `wait` is set.
@@ -53,7 +53,7 @@ async def hold_workspace(
                     hint="add --wait to start when it has ended, or stop it",
                 )
             on_notice(f"waiting: {told}")
-            while not _is_taken(descriptor):  # noqa: ASYNC110 - another process does not set events
+            while not _is_taken(descriptor):  # noqa: ASYNC110 - processes share no events
                 await anyio.sleep(_BETWEEN_TRIES_S)
 
         def note(run: str) -> None:
@@ -77,7 +77,7 @@ def _opened(workspace: Path | None) -> int | None:
 
 
 def _is_taken(descriptor: int) -> bool:
-    """Try to take the lock; a file system that has none counts as taken."""
+    """Try to take the lock; a file system without locks counts as success."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -1,1 +1,1 @@
-"""What a model may ask for besides edits: reading, searching and running, all in a sandbox."""
+"""Tools that Assay offers to models: files, search and programs, all in a sandbox."""

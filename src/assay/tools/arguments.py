@@ -1,4 +1,4 @@
-"""Arguments of tools: what a model wrote, checked, with words it can correct itself by."""
+"""Tool arguments of a model: validation with error messages that let the model correct itself."""
 
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ from assay.contracts.messages import ToolSpec
 
 
 class Arguments(BaseModel):
-    """What one tool takes. A misspelt name is refused, not ignored."""
+    """The arguments of one tool. A misspelled name is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -22,12 +22,12 @@ ArgumentsT = TypeVar("ArgumentsT", bound=Arguments)
 
 
 def build_spec(name: str, description: str, arguments: type[Arguments]) -> ToolSpec:
-    """Describe a tool by the model of its arguments."""
+    """Build the specification of a tool from the model of its arguments."""
     return ToolSpec(name=name, description=description, parameters=plain_schema(arguments))
 
 
 def plain_schema(model: type[BaseModel]) -> dict[str, Any]:
-    """Return the JSON Schema of values, without what is only for those who read the code."""
+    """Return the JSON Schema of values, without texts for developers."""
     schema = _without_titles(model.model_json_schema())
     schema.pop("description", None)
     return schema
@@ -46,10 +46,10 @@ def _without_titles(schema: Mapping[str, Any]) -> dict[str, Any]:
 def read_arguments(
     spec: ToolSpec, kind: type[ArgumentsT], arguments: Mapping[str, Any]
 ) -> ArgumentsT:
-    """Return the arguments as values.
+    """Validate and return the arguments.
 
     Raises:
-        ToolError: If something is missing, too much or of the wrong kind.
+        ToolError: If an argument is missing, unknown or has the wrong type.
     """
     try:
         return kind.model_validate(dict(arguments))
@@ -63,7 +63,7 @@ def read_arguments(
 
 
 def workspace_path(written: str) -> PurePosixPath:
-    """Return the path that is meant, from the workspace root.
+    """Return a path relative to the workspace root.
 
     Raises:
         ToolError: If it leads out of the workspace.
@@ -80,7 +80,7 @@ def workspace_path(written: str) -> PurePosixPath:
 
 @contextmanager
 def told_to_the_model() -> Generator[None]:
-    """Turn what a sandbox has against a request into words for the model."""
+    """Turn the errors of a sandbox into messages for the model."""
     try:
         yield
     except (WorkspaceError, UsageError) as error:

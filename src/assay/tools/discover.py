@@ -1,4 +1,4 @@
-"""Finds tools that are declared in files: Assay's, the person's, the project's."""
+"""Discovery of tools in YAML files: Assay's, the user's and the project's."""
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -15,7 +15,7 @@ PROJECT_FOLDER: Final = Path(".assay") / "tools"
 _MOST_FILES: Final = 200
 
 OnNotice = Callable[[str], None]
-"""Told about what had to be left out, in one line for a person."""
+"""Receives one line about each skipped file."""
 
 
 def collect(
@@ -24,9 +24,9 @@ def collect(
     approvals: Mapping[str, Approval],
     on_notice: OnNotice,
 ) -> tuple[RegisteredTool, ...]:
-    """Return the built-in tools and those of all files; a file that is wrong is told and left out.
+    """Return the built-in tools and those of all files; skips and reports invalid files.
 
-    A name that is taken stays with who has it: built-in, then shipped, the person's, the project's.
+    The first tool of a name wins: built-in, then shipped, the user's, the project's.
     """
     found = {
         tool.spec.name: RegisteredTool(tool=tool, origin="assay", approval="allow")
@@ -51,7 +51,7 @@ def collect(
 
 
 def tool_files(folder: Path) -> tuple[Path, ...]:
-    """Return the files of a folder that could be tools, in order; none if there is no folder."""
+    """Return the possible tool files of a folder in order; none if there is no folder."""
     try:
         found = sorted(path for path in folder.iterdir() if path.suffix in {".yaml", ".yml"})
     except OSError:
@@ -62,7 +62,7 @@ def tool_files(folder: Path) -> tuple[Path, ...]:
 def with_policy(
     tools: Iterable[RegisteredTool], approvals: Mapping[str, Approval]
 ) -> tuple[RegisteredTool, ...]:
-    """Return the tools as the person's own settings will have them."""
+    """Return the tools with the policy of the user's own settings."""
     return tuple(
         RegisteredTool(
             tool=each.tool,
@@ -74,7 +74,7 @@ def with_policy(
 
 
 def _said(tool: DeclaredTool, *, trusted: bool) -> Approval:
-    # A project is often somebody else's: its files cannot agree in the person's name.
+    # Projects often have other authors: their files cannot approve a tool for the user.
     return "ask" if tool.approval == "allow" and not trusted else tool.approval
 
 

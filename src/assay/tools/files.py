@@ -1,4 +1,4 @@
-"""Tools that look at files: reading one, and listing them."""
+"""Tools that read and list files."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ QUIET_DIRECTORIES = frozenset(
         *(".ruff_cache", ".tox", "node_modules", "target", ".gradle", ".idea"),
     }
 )
-"""Directories in which there is much that nobody wrote."""
+"""Directories with many generated files."""
 
 _MOST_FILE_BYTES = 8 << 20
 _MOST_LINES = 500
@@ -51,7 +51,7 @@ _LIST_FILES = build_spec("list_files", "List all files below a directory.", _Lis
 
 @dataclass(frozen=True, slots=True)
 class ReadFile:
-    """Shows a file as it is: lines are not numbered, so that they can be copied into an edit."""
+    """Shows a file as it is: without line numbers, so that a model can copy lines into an edit."""
 
     @property
     def spec(self) -> ToolSpec:
@@ -109,7 +109,7 @@ async def _suggest(path: PurePosixPath, sandbox: Sandbox) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ListFiles:
-    """Names files with their sizes; directories full of what nobody wrote only by their number."""
+    """Lists files with their sizes; directories of generated files only with a count."""
 
     @property
     def spec(self) -> ToolSpec:
@@ -152,7 +152,7 @@ def _describe(root: PurePosixPath, found: tuple[FileInfo, ...]) -> str:
 
 
 def _quiet_directory(root: PurePosixPath, path: PurePosixPath) -> PurePosixPath | None:
-    """Return the first quiet directory on the way; one that was asked for by name is not quiet."""
+    """Return the first such directory in a path below the requested one."""
     known = len(root.parts)
     for depth in range(known, len(path.parts)):
         if path.parts[depth] in QUIET_DIRECTORIES:

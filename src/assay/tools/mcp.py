@@ -1,9 +1,8 @@
-"""Tools of foreign MCP servers, as tools of ours.
+"""Tools of other MCP servers, as tools of Assay.
 
-Such a server is a program the person has chosen. One that is started here runs on this machine,
-outside of any sandbox; it gets a clean environment and ends with the session. What it says is not
-trusted: answers are words, cut where they are long, and one that hangs, floods or dies costs that
-one call.
+The user chooses such a server. A local one runs on this machine, outside of any sandbox; it gets a
+clean environment and ends with the session. Its output is untrusted text and is truncated. A server
+that hangs, floods or crashes fails only the current call.
 """
 
 import logging
@@ -40,12 +39,12 @@ OnNotice = Callable[[str], None]
 
 
 class ServerGoneError(ToolError):
-    """The server cannot be reached, or went away during a call."""
+    """The server cannot be reached, or its connection was lost during a call."""
 
 
 @dataclass(slots=True)
 class ForeignServer:
-    """One server, connected to when it is needed, and again after it went away."""
+    """One server; connects on demand, and reconnects after a loss."""
 
     name: str
     settings: ForeignServerSettings
@@ -55,10 +54,10 @@ class ForeignServer:
     _connecting: anyio.Lock = field(default_factory=anyio.Lock)
 
     async def list_tools(self) -> list["types.Tool"]:
-        """Return what the server offers.
+        """Return the tools of the server.
 
         Raises:
-            ServerGoneError: If it cannot be asked.
+            ServerGoneError: If it does not answer.
         """
         found: list[types.Tool] = []
         cursor: str | None = None
@@ -71,14 +70,14 @@ class ForeignServer:
         return found[:_MOST_TOOLS]
 
     async def call(self, tool: str, arguments: Mapping[str, Any]) -> "types.CallToolResult":
-        """Have a tool called.
+        """Call a tool.
 
         Raises:
-            ToolError: If the server refuses, does not answer in time, or is gone.
+            ToolError: If the server rejects the call, times out or is lost.
         """
         return await self._ask(lambda client: client.call_tool(tool, dict(arguments)))
 
-    async def _ask(self, ask: Callable[["Client"], Any]) -> Any:  # noqa: ANN401 - whatever is asked
+    async def _ask(self, ask: Callable[["Client"], Any]) -> Any:  # noqa: ANN401 - any request
         from mcp.shared.exceptions import MCPError
         from mcp_types import CONNECTION_CLOSED
 
@@ -87,7 +86,7 @@ class ForeignServer:
             with anyio.fail_after(self.settings.timeout_s):
                 return await ask(client)
         except TimeoutError:
-            self.leave()  # Whatever it does instead, it shall not go on with it.
+            self.leave()  # Closing the connection stops the server's work on this call.
             raise ToolError(
                 f"the MCP server {self.name!r} did not answer in {self.settings.timeout_s:g} s"
             ) from None
@@ -120,10 +119,10 @@ class ForeignServer:
             ) from None
 
     async def _keep(self, *, task_status: TaskStatus["Client"]) -> None:
-        """Live as long as one connection: whoever enters it also has to leave it."""
+        """Run one connection: the task that opens it also has to close it."""
         left = self._left = anyio.Event()
         begun = False
-        # A file and not a pipe: nobody has to read it for the server to go on.
+        # A file and not a pipe: the server must not wait for a reader.
         with tempfile.TemporaryFile("w+", errors="replace") as complaints:
             try:
                 async with self._open(complaints) as client:
@@ -139,7 +138,7 @@ class ForeignServer:
                     f"the MCP server {self.name!r} cannot be started: {said or _short(error)}"
                 ) from error
             finally:
-                if self._left is left:  # Otherwise there is a newer connection already.
+                if self._left is left:  # Otherwise a newer connection exists already.
                     self.leave()
 
     def _open(self, complaints: Any) -> AbstractAsyncContextManager["Client"]:  # noqa: ANN401 - a text file
@@ -148,7 +147,7 @@ class ForeignServer:
         return _open_address(self.settings)
 
     def leave(self) -> None:
-        """End the connection; the next call makes a new one."""
+        """Close the connection; the next call opens a new one."""
         self._client = None
         self._left.set()
 
@@ -185,13 +184,13 @@ async def _open_address(settings: ForeignServerSettings) -> AsyncGenerator["Clie
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeignTool:
-    """One tool of a foreign server. The sandbox has no part in it."""
+    """One tool of another MCP server. It does not use the sandbox."""
 
     spec: ToolSpec
     server: ForeignServer
     remote_name: str
     checked: Mapping[str, Any]
-    """What of its schema is applied here."""
+    """The part of its schema that Assay checks."""
 
     async def call(
         self,
@@ -228,10 +227,10 @@ def _in_words(result: "types.CallToolResult") -> str:
 async def open_foreign_tools(
     servers: Mapping[str, ForeignServerSettings], on_notice: OnNotice
 ) -> AsyncGenerator[tuple[RegisteredTool, ...]]:
-    """Start and reach the servers, and offer their tools; one that fails is told and left out.
+    """Connect to the servers and yield their tools; skips and reports servers that fail.
 
     Raises:
-        MissingExtraError: If what speaks the protocol is not installed.
+        MissingExtraError: If the MCP library is not installed.
     """
     if not servers:
         yield ()
@@ -288,7 +287,7 @@ def _as_ours(
 
 
 def _short(error: BaseException) -> str:
-    """Say what went wrong in one line, also of errors that came in a group."""
+    """Describe an error in one line, including errors in a group."""
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

@@ -1,4 +1,4 @@
-"""A tool with where it comes from, and whether it may be used."""
+"""A tool with its origin and its approval."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Tools that run programs: shell commands, and Python in the interpreter that is ready for it."""
+"""Tools that run programs: shell commands, and Python in a preloaded interpreter."""
 
 import hashlib
 import signal
@@ -18,11 +18,11 @@ from assay.tools.arguments import Arguments, build_spec, read_arguments, told_to
 
 _MOST_CHARS = 12_000
 _LEAST_CHARS = 4000
-"""Each stream may have this much, however much the other one says."""
+"""The minimum for each stream, regardless of the other one's length."""
 _LONGEST_TIMEOUT_S = 3600.0
 
-# By a program, and not by the sandbox's own files: those are the workspace, and what is there is
-# part of the work.
+# Through a program, not the file interface of the sandbox: that one writes to the workspace, whose
+# files are part of the work.
 _SAVE = """
 import os, sys, tempfile
 path = os.path.join(tempfile.gettempdir(), "assay-output", sys.argv[1])
@@ -113,7 +113,7 @@ class RunPython:
 
 
 async def run_program(program: Program, sandbox: Sandbox, on_output: OnOutput) -> str:
-    """Run a program, and tell how it went in words for a model; what is long is kept in a file."""
+    """Run a program and describe the result for a model; long output is saved to a file."""
     result = await sandbox.run(program, on_output=on_output)
     stdout, stderr = readable(result.stdout).rstrip(), readable(result.stderr).rstrip()
     room = max(_LEAST_CHARS, _MOST_CHARS - len(stderr))
@@ -133,7 +133,7 @@ async def run_program(program: Program, sandbox: Sandbox, on_output: OnOutput) -
 
 
 def describe_end(result: ExecutionResult) -> str:
-    """Say in a few words how an execution ended."""
+    """Describe the end of an execution in a few words."""
     took = f"after {result.duration_s:.1f} s"
     if result.reason is Reason.COMPLETED:
         return f"exit code {result.exit_code} {took}"
@@ -150,7 +150,7 @@ def _signal_name(number: int | None) -> str:
 
 
 async def _save(stdout: str, stderr: str, sandbox: Sandbox) -> str:
-    """Keep the full output where programs can read it, and say where that is."""
+    """Save the full output where programs can read it, and return where that is."""
     streams = (("stdout", stdout), ("stderr", stderr))
     whole = "".join(f"{name}:\n{text}\n" for name, text in streams if text).encode()
     name = f"{hashlib.sha256(whole).hexdigest()[:12]}.txt"

@@ -1,8 +1,7 @@
-"""JSON Schemas of arguments that others wrote, and arguments that a model wrote, held to them.
+"""JSON Schemas of tools from other authors, and validation of a model's arguments.
 
-A schema can hang whoever applies it (`pattern`) or have something fetched (`$ref`). So tools that
-are declared in files may use only plain keywords, and of a foreign server's schema only those are
-applied.
+A schema can block its validator (`pattern`) or load other documents (`$ref`). So tools declared in
+files may use only plain keywords, and for other servers only those are applied.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,7 +25,7 @@ _ONE: Final = frozenset({"items", "additionalProperties"})
 
 
 def keywords(schema: object, path: Path = ()) -> Iterator[tuple[Path, str]]:
-    """Name every keyword of a schema with the place where it stands."""
+    """Yield every keyword of a schema with its location."""
     if not isinstance(schema, Mapping):
         return
     for key, value in cast("Mapping[str, Any]", schema).items():
@@ -43,7 +42,7 @@ def keywords(schema: object, path: Path = ()) -> Iterator[tuple[Path, str]]:
 
 
 def find_fault(schema: Mapping[str, Any]) -> tuple[Path, str] | None:
-    """Say where and why a schema cannot be that of a tool declared in a file; None if it can."""
+    """Return where and why a schema is invalid for a declared tool; None if it is valid."""
     validator = _validator()
     if schema.get("type") != "object":
         return ("type",), "must be `object`"
@@ -56,16 +55,16 @@ def find_fault(schema: Mapping[str, Any]) -> tuple[Path, str] | None:
 
 
 def strict(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a schema that refuses names which it does not know, unless it says otherwise."""
+    """Return a schema that rejects unknown names, unless it sets this itself."""
     return {"additionalProperties": False, "properties": {}, **schema, "type": "object"}
 
 
 def applicable(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what of a foreign schema can be applied here; the rest is left to its author."""
+    """Return the part of a schema that Assay applies; its author checks the rest."""
     plain = strict(_reduced(schema))
     if find_fault(plain) is not None:
         return {"type": "object"}
-    # Names may be allowed by what was left out.
+    # A removed keyword may have allowed more names.
     if not schema.keys() <= _PLAIN | {"$schema", "$defs"}:
         plain["additionalProperties"] = schema.get("additionalProperties", True) is not False
     return plain
@@ -80,7 +79,7 @@ def _reduced(schema: object) -> Any:  # noqa: ANN401 - JSON
             inner = cast("Mapping[str, Any]", value)
             plain[key] = {name: _reduced(each) for name, each in inner.items()}
         elif key in _IN_A_LIST and isinstance(value, list):
-            # Two of them may look alike with something left out, and then both would fit.
+            # Without the removed keywords, two alternatives may be equal and both match.
             plain["anyOf"] = [_reduced(each) for each in cast("list[Any]", value)]
         elif key in _ONE:
             plain[key] = _reduced(value)
@@ -90,10 +89,10 @@ def _reduced(schema: object) -> Any:  # noqa: ANN401 - JSON
 
 
 def check_arguments(name: str, schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
-    """Hold arguments to a schema.
+    """Validate arguments against a schema.
 
     Raises:
-        ToolError: If something is missing, too much or of the wrong kind; all of it is named.
+        ToolError: If arguments are missing, unknown or have the wrong type; lists all errors.
     """
     errors = sorted(_validator().of(schema).iter_errors(dict(arguments)), key=str)
     if not errors:
@@ -108,7 +107,7 @@ def _place(error: Any) -> str:  # noqa: ANN401 - untyped library
 
 
 class _Validators:
-    """The library, with nothing that could fetch what a schema refers to."""
+    """Validators without access to other documents."""
 
     def __init__(self) -> None:
         from jsonschema import Draft202012Validator

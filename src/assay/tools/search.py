@@ -1,4 +1,4 @@
-"""The tool that searches files. The pattern is the model's: only the sandbox ever tries it."""
+"""The tool that searches files. The model's pattern runs only in the sandbox."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,10 +22,10 @@ from assay.tools.files import QUIET_DIRECTORIES
 _TIMEOUT_S = 20.0
 _MOST_MATCHES = 100
 _REFUSED = 3
-"""Exit code of the program for a request that is wrong; no other way of ending has it."""
+"""The program's exit code for an invalid request; no other end has it."""
 
-# A pattern can take for ever or eat all memory. So the program runs in the sandbox, and the limits
-# of the sandbox end it.
+# A pattern can run without end or use all memory. So the program runs in the sandbox, whose limits
+# end it.
 _PROGRAM = f"""
 import os, re, sys
 pattern, root, quiet = sys.argv[1], sys.argv[2], set(sys.argv[3].split(","))

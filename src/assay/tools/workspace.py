@@ -1,4 +1,4 @@
-"""All tools for work on the files of a sandbox."""
+"""All tools for the files of a sandbox."""
 
 from assay.contracts.ports import Tool
 from assay.tools.files import ListFiles, ReadFile

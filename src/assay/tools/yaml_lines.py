@@ -1,4 +1,4 @@
-"""YAML with the line of every key, and without what makes YAML dangerous or surprising."""
+"""YAML reader with the line of every key, for a safe subset of YAML."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ _DEEPEST: Final = 20
 
 
 class YamlError(ValueError):
-    """The text is not what we read, and here is where."""
+    """The text is not valid for this reader; has the line."""
 
     def __init__(self, message: str, *, line: int) -> None:
         super().__init__(message)
@@ -21,29 +21,29 @@ class YamlError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """What was read, and where it stands."""
+    """The parsed data and its lines."""
 
     value: Any
     lines: dict[Path, int]
 
     def line_of(self, path: Path) -> int:
-        """Return the line of a place, or of what it would be in if it were there."""
+        """Return the line of a path, or of its nearest parent."""
         while path and path not in self.lines:
             path = path[:-1]
         return self.lines.get(path, 1)
 
 
 def read_yaml(text: str) -> Read:
-    """Read plain data: no aliases, no tags of programming languages, no key twice.
+    """Read plain data: no aliases, no language tags, no duplicate keys.
 
     Raises:
         YamlError: If it is anything else.
-        MissingExtraError: If the reader is not installed.
+        MissingExtraError: If the YAML library is not installed.
     """
     yaml = _library()
     try:
         for event in yaml.parse(text, yaml.SafeLoader):
-            # A few lines of aliases can stand for more than fits into memory.
+            # A few lines of aliases can expand beyond the available memory.
             if isinstance(event, yaml.AliasEvent):
                 raise YamlError("aliases cannot be used here", line=event.start_mark.line + 1)
         node = yaml.compose(text, yaml.SafeLoader)

@@ -1,7 +1,7 @@
-"""Tools declared in YAML files: what a file says, checked, with the line of what is wrong.
+"""Tools declared in YAML files: validation with the line of each error.
 
-What a tool runs, it runs in the sandbox. Its arguments reach it as JSON on standard input, and as
-whole words of a command line; they never go through a shell.
+A tool runs only in the sandbox. Its arguments are JSON on standard input, or whole words of a
+command line; they never pass through a shell.
 """
 
 import json
@@ -66,7 +66,7 @@ class _Declaration(_Part):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclaredTool:
-    """A tool that a file describes."""
+    """A tool declared in a file."""
 
     spec: ToolSpec
     argv: tuple[str, ...]
@@ -74,7 +74,7 @@ class DeclaredTool:
     source: bytes
     timeout_s: float
     approval: Approval
-    """What its file says; whoever loads it decides whether that counts."""
+    """The approval in its file; the loader decides whether it counts."""
 
     async def call(
         self,
@@ -105,12 +105,12 @@ class DeclaredTool:
 
 
 def _fill(template: tuple[str, ...], arguments: Mapping[str, Any]) -> tuple[str, ...]:
-    """Put arguments into a command line, each as one word, whatever is in it.
+    """Put arguments into a command line, each as one word.
 
-    A word whose argument was left out is left out too; a list as a whole word becomes many words.
+    A word whose argument is missing is omitted; a list as a whole word becomes several words.
 
     Raises:
-        ToolError: If an argument would be taken for an option.
+        ToolError: If a program would take an argument for an option.
     """
     words: list[str] = []
     for word in template:
@@ -144,8 +144,8 @@ def load_tool(path: Path) -> DeclaredTool:
     """Read one file.
 
     Raises:
-        UsageError: If it is not a tool; names the file, the line and the key.
-        MissingExtraError: If what reads YAML is not installed.
+        UsageError: If it is not a tool; has the file, the line and the key.
+        MissingExtraError: If the YAML library is not installed.
     """
     try:
         with path.open("rb") as file:

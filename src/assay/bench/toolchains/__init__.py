@@ -1,1 +1,1 @@
-"""What each language needs here to run its tests in a sandbox without network."""
+"""Toolchains: the programs that run each language's tests in a sandbox without network."""

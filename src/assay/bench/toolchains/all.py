@@ -1,4 +1,4 @@
-"""All toolchains, by language; and what of them is ready here."""
+"""All toolchains by language, and their state on this machine."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -32,7 +32,7 @@ TOOLCHAINS: Final[Mapping[Language, Toolchain]] = {
 
 
 def place_of(settings: Settings) -> Place:
-    """Return where this machine's parts are looked for and kept."""
+    """Return where toolchain files are searched and stored."""
     return Place(
         cache_dir=settings.bench_dir,
         search_path=settings.sandbox.search_path,
@@ -42,12 +42,12 @@ def place_of(settings: Settings) -> Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Toolchains:
-    """What is there for each language."""
+    """The toolchains of each language."""
 
     found: Mapping[Language, Kit]
 
     def why_not(self, exercise: Exercise) -> str:
-        """Say why an exercise cannot be run here; empty if it can."""
+        """Return why an exercise cannot run here; empty if it can."""
         kit = self.found.get(exercise.language)
         if kit is None:
             return f"nothing is known about running {exercise.language}"
@@ -56,7 +56,7 @@ class Toolchains:
         return TOOLCHAINS[exercise.language].lacks(exercise, kit)
 
     def commands(self, exercise: Exercise) -> Commands:
-        """Return how the tests of an exercise are run here."""
+        """Return the commands for the tests of an exercise."""
         if exercise.command:
             check = in_folder(exercise.folder, exercise.command)
             return Commands(bare=exercise.command, check=check)
@@ -64,7 +64,7 @@ class Toolchains:
         return TOOLCHAINS[language].commands(exercise, self.found[language])
 
     def sandbox_settings(self, settings: SandboxSettings) -> SandboxSettings:
-        """Return settings of a sandbox in which these languages run."""
+        """Return the settings of a sandbox with these languages."""
         ready = [kit for kit in self.found.values() if kit.ready]
         first = [folder for kit in ready for folder in kit.search_path]
         return settings.model_copy(
@@ -74,14 +74,14 @@ class Toolchains:
                     *(path for kit in ready for path in kit.read_only),
                 ),
                 "search_path": (*first, *settings.search_path),
-                # Tests are processes of their own, and none of these has them loaded.
+                # Tests are separate processes, and preloading does not help them.
                 "preload": (),
             }
         )
 
 
 def find_kits(place: Place, languages: Iterable[Language]) -> Toolchains:
-    """Look what is there for these languages."""
+    """Find the toolchains of these languages."""
     return Toolchains(
         found={
             language: _in_sight(TOOLCHAINS[language].find(place))
@@ -92,7 +92,7 @@ def find_kits(place: Place, languages: Iterable[Language]) -> Toolchains:
 
 
 def _in_sight(kit: Kit) -> Kit:
-    """Return the kit; as missing if its parts are in a folder that sandboxes have themselves."""
+    """Return the toolchain; as missing if its files are in a folder that sandboxes replace."""
     parts = (*kit.read_only, *map(Path, kit.search_path))
     hidden = [folder for folder in OWN_FOLDERS if any(one.is_relative_to(folder) for one in parts)]
     if not hidden:
@@ -105,7 +105,7 @@ def _in_sight(kit: Kit) -> Kit:
 
 
 async def versions_of(backend: SandboxBackend, kits: Toolchains) -> dict[Language, str]:
-    """Say what is installed for each language that is ready, as a sandbox finds it."""
+    """Return the installed versions of each ready language, as a sandbox sees them."""
     found: dict[Language, str] = {}
     async with backend.open_sandbox(Limits(memory_mb=2048, processes=256)) as sandbox:
         for language, kit in kits.found.items():

@@ -1,4 +1,4 @@
-"""Debian packages: which are there, and installing more of them."""
+"""Debian packages: query and installation."""
 
 import os
 import shutil
@@ -12,7 +12,7 @@ from assay.contracts.errors import AssayError
 
 
 def package(what: str, name: str) -> Missing:
-    """Name something that a Debian package has."""
+    """Describe a missing Debian package."""
     return Missing(what=what, fix=f"apt-get install {name}")
 
 
@@ -20,7 +20,7 @@ async def install_packages(names: Sequence[str], on_notice: OnNotice) -> None:
     """Install Debian packages.
 
     Raises:
-        AssayError: If this is not Debian, not root, or it fails.
+        AssayError: If this is not Debian, the user is not root, or the installation fails.
     """
     said = f"apt-get install {' '.join(names)}"
     if shutil.which("apt-get") is None or os.geteuid() != 0:
@@ -29,7 +29,7 @@ async def install_packages(names: Sequence[str], on_notice: OnNotice) -> None:
     env = {"DEBIAN_FRONTEND": "noninteractive", "PATH": os.defpath, "LANG": "C.UTF-8"}
     base = ["apt-get", "-y", "-qq", "--no-install-recommends"]
     if await run_quietly([*base, "install", *names], env=env):
-        # The lists of packages may be missing or old.
+        # The package lists may be missing or old.
         await run_quietly(["apt-get", "-qq", "update"], env=env)
         if problem := await run_quietly([*base, "install", *names], env=env):
             raise AssayError(f"{said}: {problem}", hint="install them by hand")
@@ -38,7 +38,7 @@ async def install_packages(names: Sequence[str], on_notice: OnNotice) -> None:
 async def run_quietly(
     command: Sequence[str], *, env: dict[str, str] | None = None, cwd: Path | None = None
 ) -> str:
-    """Run a program of this machine to its end; returns what is wrong, empty if nothing is."""
+    """Run a program to its end; returns the error, or an empty string."""
     try:
         result = await anyio.run_process(command, check=False, env=env, cwd=cwd)
     except OSError as error:
@@ -50,6 +50,6 @@ async def run_quietly(
 
 
 def first_on(search_path: Sequence[str], program: str) -> Path | None:
-    """Return where a program is."""
+    """Return the path of a program."""
     found = shutil.which(program, path=os.pathsep.join(search_path))
     return Path(found) if found else None

@@ -1,8 +1,8 @@
-"""C++: g++, CMake and make; Catch comes with the exercises, and is compiled once.
+"""C++: g++, CMake and make; the exercises include Catch, which is compiled once.
 
-Compiling the `main` of Catch takes most of the time of each build, and is the same each time. A
-small program stands before the compiler and hands out the object that was made before, if the
-compiler, its options and every byte of the two files are those it was made from.
+Compiling the `main` of Catch takes most of the time of each build, and gives the same result each
+time. A compiler wrapper returns the stored object if the compiler, its options and every byte of
+the two files are the same.
 """
 
 import shlex
@@ -110,7 +110,7 @@ class CppToolchain:
         )
 
     async def warm(self, exercise: Exercise, kit: Kit, backend: SandboxBackend) -> None:
-        """Compile the `main` of Catch in a sandbox, and keep what comes of it."""
+        """Compile the `main` of Catch in a sandbox and store the object."""
         if exercise.folder / _MAIN not in exercise.workspace.files:
             return
         limits = Limits(wall_s=180, cpu_s=180, memory_mb=2048, processes=256, disk_mb=1024)
@@ -118,7 +118,7 @@ class CppToolchain:
         async with backend.open_sandbox(limits) as sandbox:
             await write_tree(sandbox, exercise.pristine)
             await sandbox.make_directory(_OBJECTS)
-            # Only this object: nothing of a solution takes part.
+            # Only this object: no file of a solution is involved.
             build = f"{bare} && make -C {_BUILD} {_MAIN}.o"
             await sandbox.run(Command(argv=("bash", "-c", build), cwd=exercise.folder))
             for info in await sandbox.list_files(_OBJECTS):

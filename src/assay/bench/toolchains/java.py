@@ -1,8 +1,8 @@
-"""Java: javac and the JUnit launcher of Debian, without Gradle, which would fetch from a network.
+"""Java: javac and Debian's JUnit launcher, without Gradle, which would need a network.
 
-Debian 12 has an AssertJ that some exercises find too old, so a newer one is taken from the archive
-of the next release: architecture-independent, by its digest. Jars that are in no archive can be put
-into the folder by hand; exercises that need them are not run without.
+Some exercises need a newer AssertJ than Debian 12 has, so it comes from the archive of the next
+release: architecture-independent, checked by its digest. Jars outside of any archive can be put
+into the folder by hand; exercises that need them do not run otherwise.
 """
 
 import re
@@ -46,7 +46,7 @@ _DEPENDENCY: Final = re.compile(
 )
 _CLASSES: Final = "/tmp/classes"  # noqa: S108 - the sandbox's own
 _QUICK: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
-"""Starting takes most of the time of such short programs."""
+"""Startup takes most of the time of such short programs."""
 
 
 class JavaToolchain:
@@ -124,7 +124,7 @@ async def _fetch_assertj(folder: Path) -> None:
     try:
         for archive in archives:
             file = scratch / "assertj.deb"
-            # apt's own, which knows of proxies and checks the digest.
+            # apt's downloader, which knows proxies and checks the digest.
             command = ["/usr/lib/apt/apt-helper", "download-file"]
             address = f"{archive.rstrip('/')}/{_PACKAGE}"
             problem = await run_quietly([*command, address, str(file), f"SHA256:{_SHA256}"])

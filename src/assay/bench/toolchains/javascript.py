@@ -63,7 +63,7 @@ class JavaScriptToolchain:
         (partial / "package.json").write_text(json.dumps(manifest))
         on_notice("fetching jest and Babel from npm, about 110 MB unpacked")
         npm = first_on(place.search_path, "npm") or Path("npm")
-        # Nothing that a package brings along is run here.
+        # Install scripts of packages do not run here.
         command = [str(npm), "install", "--ignore-scripts", "--no-audit", "--no-fund"]
         if problem := await run_quietly([*command, "--loglevel=error"], cwd=partial):
             raise AssayError(f"npm failed: {problem}", hint="check the network and try again")

@@ -10,7 +10,7 @@ from assay.contracts.errors import MissingExtraError
 from assay.contracts.ports import SandboxBackend
 
 _PYTEST: Final = "PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 pytest -p no:cacheprovider"
-"""Plain pytest: plugins of whoever installed Assay would add their time, and may shuffle."""
+"""Plain pytest: plugins of this installation would take time, and may reorder tests."""
 
 
 class PythonToolchain:

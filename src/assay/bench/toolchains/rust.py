@@ -1,4 +1,4 @@
-"""Rust: cargo, and Debian's packages of crates as the only place that crates come from."""
+"""Rust: cargo, with Debian's crate packages as the only source of crates."""
 
 import json
 import re
@@ -21,11 +21,11 @@ from assay.bench.toolchains.toolchain import (
 from assay.contracts.ports import SandboxBackend
 
 _CRATES: Final = ("time", "anyhow", "rand")
-"""What exercises themselves ask for."""
+"""The crates of the exercises themselves."""
 _REFERENCES: Final = (
     "itertools", "lazy-static", "num-bigint", "num-traits", "once-cell", "permutohedron", "regex",
 )  # fmt: skip
-"""What only some reference solutions ask for: without them the gate cannot vouch for those."""
+"""The crates of reference solutions only: validation needs them."""
 _UNDERSCORED: Final = {"lazy-static": "lazy_static", "once-cell": "once_cell"}
 _REGISTRY: Final = Path("/usr/share/cargo/registry")
 _CONFIG: Final = "config.toml"
@@ -93,7 +93,7 @@ class RustToolchain:
 
 
 def _in_registry(name: str) -> str:
-    """Return the name of a crate, of which Debian has made that of a package."""
+    """Return the crate name for a Debian package name."""
     return _UNDERSCORED.get(name, name)
 
 

@@ -1,4 +1,4 @@
-"""For which languages tests can be run here, found out by asking in a sandbox."""
+"""Survey: for which languages tests can run here, checked in a sandbox."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class Found:
     kit: Kit
     version: str
     problem: str = ""
-    """Why it could not be installed; empty if that was not tried, or worked."""
+    """Why the installation failed; empty if it succeeded or was not tried."""
 
     @property
     def ready(self) -> bool:
@@ -39,7 +39,7 @@ class Found:
         return tuple(dict.fromkeys(f"         {line}" for line in (*tried, *fixes)))
 
     def fields(self) -> dict[str, Any]:
-        """Return everything for machines."""
+        """Return all values for JSON output."""
         missing = [{"what": one.what, "fix": one.fix} for one in self.kit.missing]
         return {
             "ready": self.ready,
@@ -52,9 +52,9 @@ class Found:
 async def survey(
     settings: Settings, languages: Iterable[Language], *, install: bool, on_notice: OnNotice
 ) -> tuple[Found, ...]:
-    """Look what is there, install what is not if that is wanted, and ask for versions.
+    """Find toolchains, install missing ones on request, and query versions.
 
-    What cannot be installed is told with its language; the others are installed nevertheless.
+    An installation error is reported with its language; the other languages are still installed.
 
     Raises:
         AssayError: If no sandbox can be opened.

@@ -1,4 +1,4 @@
-"""What a language needs on this machine, whether it is there, and how its tests are run with it."""
+"""Interface of a toolchain: what it needs, whether it is installed, and how tests run with it."""
 
 import shlex
 from collections.abc import Awaitable, Callable, Mapping
@@ -14,10 +14,10 @@ OnNotice = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where parts are looked for and kept."""
+    """Where toolchain files are searched and stored."""
 
     cache_dir: Path
-    """Fetched parts; each language has a folder of its own, which sandboxes can read."""
+    """Downloaded files; each language has a separate folder that sandboxes can read."""
     search_path: tuple[str, ...]
     pip_environment: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
 
@@ -27,25 +27,25 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Missing:
-    """Something that is needed and not there."""
+    """A missing requirement."""
 
     what: str
     fix: str
-    """What a person would do about it."""
+    """What the user can do about it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kit:
-    """What was found for one language."""
+    """The found toolchain of one language."""
 
     language: Language
     folder: Path
-    """Where fetched parts are."""
+    """The folder of downloaded files."""
     missing: tuple[Missing, ...] = ()
     read_only: tuple[Path, ...] = ()
-    """What sandboxes have to see of this machine for it."""
+    """Paths of this machine that sandboxes need."""
     search_path: tuple[str, ...] = ()
-    """Folders with programs that go before those of the machine."""
+    """Program folders that precede those of the machine."""
 
     @property
     def ready(self) -> bool:
@@ -54,12 +54,12 @@ class Kit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commands:
-    """How the tests of one exercise are run."""
+    """The commands for the tests of one exercise."""
 
     bare: str
     """For a shell in the exercise's folder; its exit code decides, as in the original harness."""
     check: str
-    """The same from the root of the workspace, as the verifier understands it best."""
+    """The same from the workspace root, in the form that the verifier supports best."""
 
 
 class Toolchain(Protocol):
@@ -70,31 +70,31 @@ class Toolchain(Protocol):
 
     @property
     def versions(self) -> tuple[tuple[str, ...], ...]:
-        """Commands that say in a sandbox what is there; the first line of each is shown."""
+        """Return commands that print versions in a sandbox; the first line of each is shown."""
         ...
 
     def find(self, place: Place) -> Kit:
-        """Look what is there. Nothing is run."""
+        """Find the toolchain. Runs nothing."""
         ...
 
     async def install(self, place: Place, on_notice: OnNotice) -> None:
-        """Fetch what can be fetched of what is missing.
+        """Download the missing parts that are available.
 
         Raises:
-            AssayError: If it cannot be had; the hint says what a person can do.
+            AssayError: If a part is not available; the hint says what the user can do.
         """
         ...
 
     def lacks(self, exercise: Exercise, kit: Kit) -> str:
-        """Say what this one exercise needs that the kit has not; empty if it has all."""
+        """Return what this exercise needs that is missing; empty if nothing is."""
         ...
 
     def commands(self, exercise: Exercise, kit: Kit) -> Commands:
-        """Return how the tests of an exercise are run."""
+        """Return the commands for the tests of an exercise."""
         ...
 
     def warm(self, exercise: Exercise, kit: Kit, backend: SandboxBackend) -> Awaitable[None]:
-        """Make ready, once, what would otherwise be built anew for each run."""
+        """Build the parts once that every run would otherwise build."""
         ...
 
 
@@ -105,5 +105,5 @@ def with_variables(variables: Mapping[str, str], command: str) -> str:
 
 
 def in_folder(folder: PurePosixPath, command: str) -> str:
-    """Return a command for the root of the workspace that runs in a folder of it."""
+    """Return a command for the workspace root that runs in one of its folders."""
     return f"cd {shlex.quote(str(folder))} && {command}" if folder.parts else command

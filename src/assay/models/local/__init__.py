@@ -1,1 +1,1 @@
-"""The embedded model: a small real code model that runs on this machine, with no key."""
+"""The embedded model: a small code model that runs on this machine, without a key."""

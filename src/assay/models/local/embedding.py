@@ -1,8 +1,8 @@
-"""Vectors of texts from a GGUF file on this machine, made in a process of its own.
+"""Local embeddings from a GGUF file, computed in a separate process.
 
-Any model will do; one that was made for embeddings is smaller, faster and better. What all texts
-have in common is taken off: the vectors of a model that was made for something else point nearly
-the same way otherwise, and everything would be like everything.
+Any model works; embedding models are smaller, faster and better. The mean of ordinary texts is
+subtracted: otherwise the vectors of a text model point in nearly the same direction, and every text
+would be similar to every other.
 """
 
 import itertools
@@ -21,7 +21,7 @@ from assay.models.local.model import check_weights_file
 from assay.models.local.processors import worthwhile_threads
 
 _CONTEXT_TOKENS: Final = 512
-"""What most models for embeddings have read at once when they were trained."""
+"""The context of most embedding models in training."""
 _MAX_CHARS: Final = 1_500
 _LEAST_CHARS: Final = 200
 _SILENCE_S: Final = 120.0
@@ -35,18 +35,18 @@ _ORDINARY: Final = (
     "Make a page that shows the weather of today",
     "A class with a method that opens a file",
 )
-"""Whose middle is what all texts have in common."""
+"""Texts whose mean vector is the common part of all texts."""
 
 Vector = tuple[float, ...]
 
 
 @asynccontextmanager
 async def open_local_embedding(path: Path) -> AsyncGenerator["LocalEmbedding"]:
-    """Offer the vectors of a model; its process starts with the first text, ends with the context.
+    """Open an embedding model; its process starts with the first text and ends with the context.
 
     Raises:
         MissingExtraError: If the engine is not installed.
-        UsageError: If the file is not one that the engine reads.
+        UsageError: If the engine cannot read the file.
     """
     find_engine()
     check_weights_file(path)
@@ -58,12 +58,12 @@ async def open_local_embedding(path: Path) -> AsyncGenerator["LocalEmbedding"]:
 
 
 class LocalEmbedding:
-    """A model in a child process that makes vectors."""
+    """An embedding model in a child process."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self.name = f"local:{path.name}:{path.stat().st_size}"
-        """What tells its vectors from those of others."""
+        """Distinguishes its vectors from those of other models."""
         self._engine: Engine | None = None
         self._middle: Vector = ()
         self._turn = anyio.Lock()
@@ -73,7 +73,7 @@ class LocalEmbedding:
         """Return a vector for each text.
 
         Raises:
-            ModelUnavailableError: If the model does not start, breaks off, or makes none.
+            ModelUnavailableError: If the model does not start, breaks off, or returns no vectors.
         """
         async with self._turn:
             try:
@@ -86,7 +86,7 @@ class LocalEmbedding:
                 await self.close()
                 raise ModelUnavailableError(f"no embeddings from {self.name}: {error}") from error
             except BaseException:
-                # Half an answer may be on its way: nothing sensible can follow it.
+                # The stream may contain half an answer, so the process cannot be used again.
                 await self.close()
                 raise
         return [
@@ -96,11 +96,11 @@ class LocalEmbedding:
 
     @property
     def engine_pid(self) -> int | None:
-        """Return who holds the model now; None while nobody does."""
+        """Return the pid of the model process; None if it is not running."""
         return self._engine.pid if self._engine else None
 
     async def close(self) -> None:
-        """End the process, if there is one."""
+        """End the process if it is running."""
         engine, self._engine = self._engine, None
         if engine is not None:
             await engine.close()
@@ -116,7 +116,7 @@ class LocalEmbedding:
         )
 
     async def _vector(self, engine: Engine, text: str) -> Vector:
-        """Return the vector of a text, or of as much of its beginning as can be read at once."""
+        """Return the vector of a text, truncated to the context size."""
         text = text[:_MAX_CHARS].strip() or "-"
         while True:
             answer = await self._ask(engine, text)

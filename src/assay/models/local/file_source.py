@@ -1,4 +1,4 @@
-"""Fetching one file by HTTP, from where an earlier attempt broke off."""
+"""HTTP download of one file, continued where an earlier attempt broke off."""
 
 import re
 from collections.abc import Callable
@@ -18,16 +18,16 @@ from assay.models.local.weights import FileSource
 
 _CHUNK_BYTES = 1 << 18
 _RESUMES = 20
-"""How often a line may break; each time it must have brought something first."""
+"""How often a connection may break; each one must have transferred something."""
 _OK = 200
 _PARTIAL_CONTENT = 206
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-\d+/(\d+)")
 
 
 class _CarefulRedirects(HTTPRedirectHandler):
-    """Follows to any host, because bytes are judged by their digest, but not out of HTTPS.
+    """Follows redirects to any host, because the digest is verified, but never from HTTPS to HTTP.
 
-    A hub answers with the address of a server near by. Nothing secret is sent to either of them.
+    A hub redirects to a nearby server. The requests contain no secrets.
     """
 
     def redirect_request(
@@ -49,11 +49,11 @@ class _CarefulRedirects(HTTPRedirectHandler):
 async def fetch_file(
     source: FileSource, file: PartialFile, on_bytes: Callable[[], None], *, silence_s: float
 ) -> None:
-    """Complete the file, or say why not.
+    """Complete the file.
 
     Raises:
-        SourceError: If nothing came for `silence_s`, or it is not the file that was meant.
-        StorageError: If what came cannot be written.
+        SourceError: If nothing arrives for `silence_s`, or the server has another file.
+        StorageError: If the data cannot be written.
     """
     for _ in range(_RESUMES):
         begun = file.length
@@ -81,26 +81,26 @@ async def _read_on(
             await to_thread.run_sync(file.append, chunk)
             on_bytes()
     finally:
-        # A read that was abandoned still holds the response, and closing it waits for that.
+        # An abandoned read still uses the response, and closing waits for it.
         Thread(target=response.close, daemon=True).start()
 
 
 async def _open(url: str, start: int, silence_s: float) -> HTTPResponse:
-    request = Request(url, headers={"User-Agent": "assay"})  # noqa: S310 - from our own table
+    request = Request(url, headers={"User-Agent": "assay"})  # noqa: S310 - the URL comes from Assay's table
     if start:
         request.add_header("Range", f"bytes={start}-")
-    # The socket's own limit does not cover looking up the name.
+    # The socket's timeout does not include name resolution.
     with anyio.fail_after(silence_s):
         opened = await to_thread.run_sync(
             bind(build_opener(_CarefulRedirects).open, request, timeout=silence_s),
             abandon_on_cancel=True,
         )
-    # An opener is typed for every kind of address; these are HTTP.
+    # The opener is typed for all URL schemes; these are HTTP.
     return cast("HTTPResponse", opened)
 
 
 def _agree_where_to_start(response: HTTPResponse, file: PartialFile) -> None:
-    """Make the file as long as where the server begins, if it is the same file at all."""
+    """Cut the file to the server's start position, if it is the same file."""
     if response.status == _PARTIAL_CONTENT:
         found = _CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", ""))
         if found is None or int(found[1]) != file.length or int(found[2]) != file.size_bytes:

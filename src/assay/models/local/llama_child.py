@@ -1,12 +1,12 @@
-"""The process that holds the model: llama.cpp on one end, lines of JSON on the other.
+"""Child process of the embedded model: runs llama.cpp and speaks JSON lines.
 
-Started by path with `python -I`, so it imports the standard library and the engine only. It is told
-everything on its standard input and dies when that ends. First comes a line with the plan, then
-requests: `{"ask": 1, "body": {…}}` in the form of a chat completion, and `{"drop": 1}`.
-It answers `{"ready": true}` or `{"failed": "why"}`, and for each request `{"taken": 1}`, then any
-number of `{"of": 1, "text": "…"}` and `{"of": 1}` (still reading), and in the end
-`{"of": 1, "end": {…}}` or `{"of": 1, "error": {…}}`. If the plan is for embeddings, a body has the
-form of a request for those, and the end has the vectors.
+Started by path with `python -I`, so it imports only the standard library and the engine. It
+receives all data on standard input and exits when that ends. The first line is the plan, then
+requests follow: `{"ask": 1, "body": {…}}` in the form of a chat completion, and `{"drop": 1}`. It
+answers `{"ready": true}` or `{"failed": "why"}`, and for each request `{"taken": 1}`, then any
+number of `{"of": 1, "text": "…"}` and `{"of": 1}` (still reading), and in the end `{"of": 1, "end":
+{…}}` or `{"of": 1, "error": {…}}`. If the plan is for embeddings, a body is an embeddings request,
+and the end has the vectors.
 """
 
 import ctypes
@@ -26,9 +26,9 @@ from typing import Any
 _PR_SET_PDEATHSIG = 1
 _SOCKET = "engine.sock"
 _BATCH_TOKENS = 128
-"""How much is read between two chances to stop; larger batches are hardly faster."""
+"""Tokens between two chances to stop; larger batches are hardly faster."""
 _PROMPT_CACHE_MIB = 256
-"""For conversations that take turns; the one that goes on needs none of it."""
+"""For alternating conversations; a continued one needs no cache."""
 _LOG_BYTES = 1 << 20
 _OOM_SCORE = "500"
 
@@ -37,13 +37,13 @@ Answer = Callable[[Any, int, dict[str, Any], set[int], Say], None]
 
 
 def main() -> None:
-    """Serve until nobody listens."""
+    """Serve until standard input ends."""
     say = _take_over_stdout()
     plan = json.loads(sys.stdin.buffer.readline())
     _be_modest(plan)
     try:
         server = _load(plan)
-    except Exception as error:  # noqa: BLE001 - whatever it was, the other side wants to know
+    except Exception as error:  # noqa: BLE001 - the parent receives every error
         say({"failed": f"{type(error).__name__}: {error}"})
         return
     say({"ready": True})
@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def _take_over_stdout() -> Say:
-    # The engine may print; what it prints must not end up among the answers.
+    # The engine may print; its output must not mix with the answers.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     lock = threading.Lock()
@@ -68,14 +68,14 @@ def _take_over_stdout() -> Say:
 
 
 def _be_modest(plan: dict[str, Any]) -> None:
-    """Die with the parent, leave no core, take no more memory than planned, be the first to go."""
+    """Limit this process: it exits with its parent, writes no core and has a memory cap."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != plan["parent_pid"]:
         os._exit(0)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    # Of files it writes only its log, which is one that has no name.
+    # It writes only its log, an unnamed file.
     resource.setrlimit(resource.RLIMIT_FSIZE, (_LOG_BYTES, _LOG_BYTES))
-    with suppress(ValueError, OSError):  # a lower limit may hold already
+    with suppress(ValueError, OSError):  # a lower limit may already apply
         resource.setrlimit(resource.RLIMIT_DATA, (plan["memory_bytes"], plan["memory_bytes"]))
     with suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:  # noqa: PTH123 - small
         score.write(_OOM_SCORE)
@@ -83,7 +83,7 @@ def _be_modest(plan: dict[str, Any]) -> None:
 
 def _load(plan: dict[str, Any]) -> Any:  # noqa: ANN401 - the engine has no types
     sys.path.append(plan["engine_path"])
-    # By name at run time: it is an extra, has no types, and only now is it known where it is.
+    # Imported by name at run time: it is an extra without types, and its folder is known only now.
     xllamacpp: Any = importlib.import_module("xllamacpp")
     params = xllamacpp.CommonParams()
     params.model.path = plan["model_path"]
@@ -93,15 +93,15 @@ def _load(plan: dict[str, Any]) -> Any:  # noqa: ANN401 - the engine has no type
     if plan["embeddings"]:
         params.embedding = True
         params.pooling_type = xllamacpp.llama_pooling_type.LLAMA_POOLING_TYPE_MEAN
-        # A text is read as a whole, or not at all.
+        # The engine embeds a text as a whole, or not at all.
         params.n_batch = params.n_ubatch = plan["context_tokens"]
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = plan["threads"]
     params.cache_ram_mib = _PROMPT_CACHE_MIB
     params.fit_params = False
     params.offline = True
     params.verbosity = 1
-    # The engine insists on a listener. It gets one that nobody can find: a socket in a private
-    # folder, gone before anything is served, with a key that nobody knows.
+    # The engine requires a listener. It gets one that nothing can reach: a socket in a private
+    # folder, removed before any request, with a secret key.
     params.hostnames = [_SOCKET]
     params.api_keys = [secrets.token_urlsafe()]
     params.n_threads_http = 1
@@ -129,7 +129,7 @@ def _serve(server: Any, answer: Answer, say: Say) -> None:  # noqa: ANN401 - the
             say({"taken": message["ask"]})
         else:
             dropped.add(message["drop"])
-    # Nobody listens any more; unloading would take longer than dying.
+    # The parent is gone; exiting is faster than unloading.
     os._exit(0)
 
 
@@ -143,7 +143,7 @@ def _answer(
     end: dict[str, Any] = {}
 
     def hear(chunk: dict[str, Any]) -> bool:
-        """Pass on one piece; True stops the engine."""
+        """Forward one piece of text; True stops the engine."""
         if number in dropped:
             return True
         if "error" in chunk:
@@ -163,7 +163,7 @@ def _answer(
     if number not in dropped:
         try:
             server.handle_chat_completions(body, hear)
-        except Exception as error:  # noqa: BLE001 - else nobody would ever be answered again
+        except Exception as error:  # noqa: BLE001 - otherwise later requests would get no answer
             end["error"] = {"type": "invalid_request_error", "message": str(error)}
     dropped.discard(number)
     if "error" in end:
@@ -183,7 +183,7 @@ def _embed(
     try:
         if number not in dropped:
             answer = server.handle_embeddings(body)
-    except Exception as error:  # noqa: BLE001 - else nobody would ever be answered again
+    except Exception as error:  # noqa: BLE001 - otherwise later requests would get no answer
         answer = {"error": {"type": "invalid_request_error", "message": str(error)}}
     dropped.discard(number)
     if "error" in answer:

@@ -1,4 +1,4 @@
-"""The near end of the process that holds the model: start it, talk to it, end it."""
+"""Parent side of the embedded model's process: starts it, exchanges messages, ends it."""
 
 import importlib.util
 import json
@@ -20,11 +20,11 @@ from assay.models.local.messages import EngineMessage
 
 _CHILD = Path(__file__).with_name("llama_child.py")
 _LOAD_PATIENCE_S = 300.0
-"""A gigabyte from a slow disk takes its time."""
+"""A gigabyte from a slow disk takes long."""
 _LINE_BYTES = 1 << 22
 _LOG_TAIL_BYTES = 2000
 
-# With threads that spin while they wait, generation collapses as soon as anything else, such as a
+# With threads that spin while they wait, generation collapses as soon as another process, such as a
 # test, uses one of the cores.
 _ENVIRONMENT = {
     "OMP_WAIT_POLICY": "passive",
@@ -35,7 +35,7 @@ _ENVIRONMENT = {
 
 
 class EngineLostError(Exception):
-    """The process is gone, or says things that make no sense."""
+    """The process has exited, or sent invalid messages."""
 
 
 class EngineStartError(EngineLostError):
@@ -44,21 +44,21 @@ class EngineStartError(EngineLostError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnginePlan:
-    """What the process loads, and how much it may take."""
+    """The model to load and its limits."""
 
     model_path: Path
     context_tokens: int
     threads: int
     embeddings: bool = False
-    """Whether it makes vectors of texts, and no text."""
+    """Whether it computes embeddings instead of text."""
 
     def memory_bytes(self) -> int:
-        """Return a limit that only a runaway meets: a second copy of the weights and much more."""
+        """Return a memory limit that only a faulty process reaches."""
         return self.model_path.stat().st_size * 3 // 2 + (3 << 30)
 
 
 def find_engine() -> str:
-    """Return the folder to import the engine from.
+    """Return the folder from which to import the engine.
 
     Raises:
         MissingExtraError: If it is not installed.
@@ -70,7 +70,7 @@ def find_engine() -> str:
 
 
 class Engine:
-    """One running process with the model in it."""
+    """One running process with a loaded model."""
 
     def __init__(self, process: Process, log: int) -> None:
         self._process = process
@@ -120,7 +120,7 @@ class Engine:
                 stderr=log,
                 cwd=folder,
                 env=_ENVIRONMENT,
-                # An interrupt from the keyboard is for us; we decide what becomes of the child.
+                # Ctrl-C is for the parent, which decides how the child ends.
                 start_new_session=True,
             )
         except OSError as error:
@@ -132,10 +132,10 @@ class Engine:
         return cls(process, log)
 
     async def wait_until_loaded(self) -> None:
-        """Hear whether the model could be loaded.
+        """Wait until the model is loaded.
 
         Raises:
-            EngineStartError: If not.
+            EngineStartError: If it cannot be loaded.
         """
         try:
             answer = await self.receive(patience_s=_LOAD_PATIENCE_S)
@@ -145,10 +145,10 @@ class Engine:
             raise EngineStartError(f"it cannot load the model: {answer.failed}{self._last_words()}")
 
     async def send(self, message: Mapping[str, Any]) -> None:
-        """Say one thing.
+        """Send one message.
 
         Raises:
-            EngineLostError: If nobody is there to hear it.
+            EngineLostError: If the process has exited.
         """
         assert self._process.stdin is not None  # noqa: S101 - it was asked for
         try:
@@ -157,10 +157,10 @@ class Engine:
             raise EngineLostError(await self._how_it_ended()) from error
 
     async def receive(self, *, patience_s: float) -> EngineMessage:
-        """Hear one thing.
+        """Receive one message.
 
         Raises:
-            EngineLostError: If nothing sensible comes in time.
+            EngineLostError: If no valid message arrives in time.
         """
         assert self._process.stdout is not None  # noqa: S101 - it was asked for
         try:
@@ -191,7 +191,7 @@ class Engine:
         os.close(self._log)
 
     def _last_words(self) -> str:
-        """Return the end of what the process complained about."""
+        """Return the end of the process's stderr."""
         if self._closed:
             return ""
         size = os.fstat(self._log).st_size

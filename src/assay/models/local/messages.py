@@ -1,4 +1,4 @@
-"""What the process that holds the model may say, checked word by word as it comes in."""
+"""Messages of the model's process, validated on arrival."""
 
 from typing import Annotated
 
@@ -8,18 +8,18 @@ Count = Annotated[int, Field(ge=0)]
 
 
 class _Heard(BaseModel):
-    # The engine may learn to say more; what it says of these things must have this form.
+    # The engine may add fields; these ones must have this form.
     model_config = ConfigDict(extra="ignore", frozen=True)
 
 
 class CachedTokens(_Heard):
-    """Which part of the prompt had been read before."""
+    """The part of the prompt that came from the cache."""
 
     cached_tokens: Count = 0
 
 
 class EngineUsage(_Heard):
-    """What a reply took."""
+    """The token counts of a reply."""
 
     prompt_tokens: Count
     completion_tokens: Count
@@ -27,16 +27,16 @@ class EngineUsage(_Heard):
 
 
 class EngineEnd(_Heard):
-    """How a reply ended; both are missing when it was given up."""
+    """The end of a reply; both fields are missing for a cancelled one."""
 
     finish: str | None = None
     usage: EngineUsage | None = None
     vectors: tuple[tuple[Annotated[float, Field(allow_inf_nan=False)], ...], ...] = ()
-    """Of the texts of a request for embeddings, in order."""
+    """The vectors of an embeddings request, in the order of its texts."""
 
 
 class EngineFault(_Heard):
-    """Why there is no reply, though the engine is well."""
+    """Why there is no reply although the engine still works."""
 
     type: str = ""
     message: str = "it did not say why"
@@ -45,13 +45,13 @@ class EngineFault(_Heard):
 
 
 class EngineMessage(_Heard):
-    """One line. Which fields it has says what it is; `llama_child.py` has the list."""
+    """One line. Its fields define its type; `llama_child.py` has the list."""
 
     ready: bool = False
     failed: str | None = None
     taken: int | None = None
     of: int | None = None
-    """The number of the request that the rest is about."""
+    """The number of the request that the rest belongs to."""
     text: str = ""
     end: EngineEnd | None = None
     error: EngineFault | None = None

@@ -1,4 +1,4 @@
-"""The embedded model as a `Model`: one request at a time, in a process that comes and goes."""
+"""The embedded model as a `Model`: one request at a time, in a process that starts on demand."""
 
 import itertools
 from collections.abc import AsyncGenerator, Mapping
@@ -25,35 +25,35 @@ from assay.models.local.reply import Answer
 from assay.models.local.weights import Sampling
 
 _SILENCE_S = 300.0
-"""While it reads, a word comes after every batch, and while it writes, with every token."""
+"""While it reads, a message comes after every batch, and while it writes, with every token."""
 _FAREWELL_S = 2.0
 _MAGIC = b"GGUF"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalModelOptions:
-    """Which model, and how it is run."""
+    """The model to run and its settings."""
 
     path: Path
     name: str
-    """Without `local:`."""
+    """Without the prefix `local:`."""
     context_tokens: int = 8192
-    """What it can read and write together; memory is set aside for all of it."""
+    """Input and output together; memory for all of it is allocated."""
     sampling: Sampling = field(default_factory=Sampling)
-    """How tokens are drawn when a request names no temperature."""
+    """How tokens are sampled when a request has no temperature."""
     threads: int | None = None
-    """None: the number of cores that are worth it."""
+    """None: the number of useful cores."""
     idle_s: float = 300.0
-    """After this long without a request the process is ended and its memory freed."""
+    """After this time without a request the process ends and its memory is freed."""
 
 
 @asynccontextmanager
 async def open_local_model(options: LocalModelOptions) -> AsyncGenerator["LocalModel"]:
-    """Offer the model; its process starts with the first request and ends with the context.
+    """Open the model; its process starts with the first request and ends with the context.
 
     Raises:
         MissingExtraError: If the engine is not installed.
-        UsageError: If the file is not one that the engine reads.
+        UsageError: If the engine cannot read the file.
     """
     find_engine()
     check_weights_file(options.path)
@@ -73,10 +73,10 @@ async def open_local_model(options: LocalModelOptions) -> AsyncGenerator["LocalM
 
 
 def check_weights_file(path: Path) -> None:
-    """Look whether a file is of the kind that the engine reads.
+    """Check that the engine can read this type of file.
 
     Raises:
-        UsageError: If it is not.
+        UsageError: If it cannot.
     """
     try:
         with path.open("rb") as file:
@@ -121,11 +121,11 @@ class LocalModel:
 
     @property
     def engine_pid(self) -> int | None:
-        """Return who holds the model now; None while nobody does."""
+        """Return the pid of the model process; None if it is not running."""
         return self._engine.pid if self._engine else None
 
     async def reply(self, request: Request, *, on_text: OnText = ignore_text) -> Reply:
-        """Answer once; others wait their turn."""
+        """Answer one request; others wait for their turn."""
         if request.tools:
             raise ModelRefusedError(
                 f"{self.name} makes no native tool calls", hint="use the plain-text protocol"
@@ -156,22 +156,22 @@ class LocalModel:
         try:
             while not ended:
                 message = await engine.receive(patience_s=_SILENCE_S)
-                # What is left of a request that was given up is of no interest.
+                # Skip the remaining messages of a cancelled request.
                 if message.of == number:
                     ended = answer.hear(message)
         except (EngineLostError, ModelRefusedError, ModelUnavailableError):
-            ended = True  # the engine said so, or is gone
+            ended = True  # the engine reported it, or has exited
             raise
         finally:
             if not ended:
                 await self._give_up(engine, number)
 
     async def _hand_over(self, number: int, body: Mapping[str, Any]) -> Engine:
-        """Have the request taken by an engine; one that died since the last time is replaced."""
+        """Send the request to an engine; replaces one that has exited since the last request."""
         for engine in (self._engine, None):
             fresh = engine is None
             try:
-                engine = engine or await self._start_engine()  # noqa: PLW2901 - the one that is used
+                engine = engine or await self._start_engine()  # noqa: PLW2901 - the engine in use
                 await engine.send({"ask": number, "body": body})
                 while (await engine.receive(patience_s=_SILENCE_S)).taken != number:
                     pass
@@ -180,7 +180,7 @@ class LocalModel:
                 if fresh:
                     raise
             except BaseException:
-                # Half a request may have been sent: nothing sensible can follow it.
+                # The request may be half sent, so the process cannot be used again.
                 await self._end_engine()
                 raise
             else:
@@ -188,7 +188,7 @@ class LocalModel:
         raise AssertionError("a fresh engine takes the request or is lost")
 
     async def _give_up(self, engine: Engine, number: int) -> None:
-        """Stop a reply that nobody waits for any more."""
+        """Cancel a reply that no caller waits for."""
         with anyio.CancelScope(shield=True):
             try:
                 with anyio.fail_after(_FAREWELL_S):
@@ -213,7 +213,7 @@ class LocalModel:
             await engine.close()
 
     async def end_when_idle(self) -> None:
-        """Free the memory whenever nothing was asked for long enough."""
+        """End the process after the idle time."""
         while True:
             await self._begun.wait()
             await anyio.sleep_until(self._last_used + self._options.idle_s)
@@ -223,5 +223,5 @@ class LocalModel:
                     self._begun = anyio.Event()
 
     async def close(self) -> None:
-        """End the process at once, whatever it is doing."""
+        """End the process immediately, in any state."""
         await self._end_engine()

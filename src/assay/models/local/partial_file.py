@@ -1,6 +1,6 @@
-"""A file on its way: grown from the front by whatever source works, digested as it grows.
+"""Partial download: grows from the front, from any source, with a running digest.
 
-All sources give the same bytes, so what one of them began another can finish.
+All sources provide the same bytes, so one can continue another's download.
 """
 
 import errno
@@ -12,22 +12,22 @@ from types import TracebackType
 from typing import Self
 
 OnProgress = Callable[[int, int, str], None]
-"""Told how many bytes are here, how many there will be, and what is being done."""
+"""Receives the current size, the final size, and a description of the step."""
 
 _CHUNK_BYTES = 1 << 20
 
 
 def ignore_progress(done_bytes: int, total_bytes: int, what: str) -> None:
-    """Be the listener of someone who only wants the file."""
+    """Ignore progress."""
     del done_bytes, total_bytes, what
 
 
 class SourceError(Exception):
-    """A source does not have the file, or not all of it. Another one may."""
+    """A source does not have the complete file. Another one may."""
 
 
 class StorageError(Exception):
-    """What was fetched cannot be written here, from whichever source it comes."""
+    """The data cannot be written here, from any source."""
 
 
 class PartialFile:
@@ -37,7 +37,7 @@ class PartialFile:
         self.path = path
         self.size_bytes = size_bytes
         try:
-            # Unbuffered, so that what has been counted has been written.
+            # Unbuffered, so that counted bytes are written bytes.
             self._file = path.open("r+b" if path.exists() else "w+b", buffering=0)
         except OSError as error:
             raise _explained(error, path) from error
@@ -68,14 +68,14 @@ class PartialFile:
         return self._digest.hexdigest()
 
     def take_stock(self) -> None:
-        """Count and digest what an earlier attempt left."""
+        """Count and digest the data of an earlier attempt."""
         self.cut(min(os.fstat(self._file.fileno()).st_size, self.size_bytes))
 
     def cut(self, length: int) -> None:
-        """Keep the first bytes only, and digest them anew.
+        """Keep only the first bytes, and compute their digest again.
 
         Raises:
-            StorageError: If it cannot be done.
+            StorageError: If the file cannot be changed.
         """
         self._digest = hashlib.sha256()
         self._length = 0
@@ -89,10 +89,10 @@ class PartialFile:
             raise _explained(error, self.path) from error
 
     def append(self, data: bytes) -> None:
-        """Add the next bytes.
+        """Append the next bytes.
 
         Raises:
-            SourceError: If that would be more than the file has.
+            SourceError: If the file would become too large.
             StorageError: If they cannot be written.
         """
         if self._length + len(data) > self.size_bytes:
@@ -107,10 +107,10 @@ class PartialFile:
         self._length += len(data)
 
     def move_to(self, destination: Path) -> None:
-        """Give the finished file its name, in one step and for good.
+        """Rename the complete file to its final name.
 
         Raises:
-            StorageError: If it cannot be done.
+            StorageError: If it cannot be renamed.
         """
         try:
             os.fsync(self._file.fileno())

@@ -1,4 +1,4 @@
-"""How many threads are worth starting: more than the real cores only makes them wait."""
+"""Number of useful threads: more than the physical cores only makes them wait."""
 
 import math
 import os
@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 _MOST = 8
-"""Generating is bound by memory; beyond this, cores are better left to the tests."""
+"""Memory limits generation; cores beyond this are better left to the tests."""
 
 
 def worthwhile_threads(system: Path = Path("/sys")) -> int:
@@ -24,7 +24,7 @@ def _core_of(system: Path, processor: int) -> str:
 
 
 def _quota(system: Path) -> int:
-    """Return how many processors a container's control group grants."""
+    """Return the number of processors that a container's control group allows."""
     try:
         text = (system / "fs/cgroup/cpu.max").read_text()
     except OSError:

@@ -1,7 +1,6 @@
-"""From a request to what the engine is asked, in its form of a chat completion.
+"""Converts a request into the engine's form of a chat completion.
 
-The chat template is the one inside the weights, applied by the engine, which also knows the tokens
-that end a turn.
+The engine applies the chat template of the weights and knows the tokens that end a turn.
 """
 
 import re
@@ -11,20 +10,20 @@ from assay.contracts.messages import Message, ModelFacts, Request
 from assay.models.local.weights import Sampling
 
 _SEEDS = 2**32 - 1
-"""The engine counts with 32 bits, and takes the largest of those numbers for none at all."""
+"""The engine uses 32 bits, and takes the largest number for no seed."""
 _CONTROL_TOKEN = re.compile(r"<\|(?=[a-z_]+\|>)")
 
 
 def chat_body(request: Request, sampling: Sampling, *, facts: ModelFacts) -> dict[str, Any]:
-    """Return the request as the engine reads it."""
+    """Return the request in the engine's form."""
     messages = [_turn(message) for message in request.messages]
     if request.prefill:
-        # The engine goes on where a last turn of the assistant ends.
+        # The engine continues a final assistant turn.
         messages.append({"role": "assistant", "content": request.prefill})
     body: dict[str, Any] = {
         "messages": messages,
         "max_tokens": facts.output_limit(request),
-        "stop": [word for word in request.stop if word],  # an empty one would stop at once
+        "stop": [word for word in request.stop if word],  # an empty one would stop immediately
         "stream": True,
         "stream_options": {"include_usage": True},
         "return_progress": True,
@@ -41,8 +40,8 @@ def chat_body(request: Request, sampling: Sampling, *, facts: ModelFacts) -> dic
 def _drawing(request: Request, sampling: Sampling) -> dict[str, float]:
     if request.temperature is None:
         return sampling.model_dump()
-    # Whoever names a temperature gets that much variety and not less: no penalty, which would bend
-    # even temperature zero away from the likeliest code, and the engine's own wide choice.
+    # A requested temperature gives exactly that variety: no penalty, which would distort even
+    # temperature zero, and the engine's own wide selection.
     return Sampling(temperature=request.temperature).model_dump()
 
 
@@ -51,9 +50,9 @@ def _turn(message: Message) -> dict[str, str]:
 
 
 def without_control_tokens(text: str) -> str:
-    """Break up what the engine would read as the end of a turn or the beginning of another.
+    """Break up text that the engine would read as the end or the start of a turn.
 
-    The engine looks for control tokens in the finished prompt, where it cannot tell ours from those
-    in a file or in the output of a program, which could then speak as the system.
+    The engine searches the finished prompt for control tokens. It cannot distinguish Assay's own
+    from those in a file or in program output, which could then act as the system.
     """
     return _CONTROL_TOKEN.sub("< |", text)

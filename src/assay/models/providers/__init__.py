@@ -1,1 +1,1 @@
-"""Providers of models, one module for each wire format."""
+"""Model providers, one module per wire format."""

@@ -1,4 +1,4 @@
-"""Asks models over Anthropic's messages API, with its prompt cache."""
+"""Anthropic provider: the messages API with its prompt cache."""
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, asynccontextmanager
@@ -33,7 +33,7 @@ _STOP_REASONS: Final[Mapping[str, StopReason]] = {
 _CACHED: Final = {"type": "ephemeral"}
 _HIGHEST_TEMPERATURE: Final = 1.0
 _THOUGHTS: Final = "thoughts"
-"""Signed or hidden; a turn that calls tools has to come back with them."""
+"""Signed or hidden thoughts; a turn with tool calls must be sent back with them."""
 
 
 @asynccontextmanager
@@ -51,10 +51,10 @@ async def open_anthropic(
         raise MissingExtraError(f"asking {provider.title}", extra=provider.extra) from error
 
     async with AsyncAnthropic(
-        # The SDK would look for one in the environment, and on disk, if this were empty.
+        # If this were empty, the SDK would search the environment and the disk.
         api_key=connection.api_key.get_secret_value() or "none",
         base_url=connection.base_url,
-        max_retries=0,  # retrying is a model of its own, around this one
+        max_retries=0,  # a separate model around this one retries
         http_client=build_http_client(connection),
     ) as client:
         yield AnthropicModel(
@@ -103,7 +103,7 @@ class AnthropicModel:
         return draft.finish(self._model, draft.stop_reason, by=self.name)
 
     async def _events(self, request: Request) -> AsyncGenerator["RawMessageStreamEvent"]:
-        """Yield what arrives. Only what the SDK raises is translated, not what listeners do."""
+        """Yield the events. Translates only exceptions of the SDK, not those of listeners."""
         import httpx2
         from anthropic import AnthropicError
 
@@ -121,7 +121,7 @@ class AnthropicModel:
                     yield event
         except (AnthropicError, httpx2.HTTPError, ValueError) as error:
             failure = self._translated(error)
-        # Out here, so that the SDK's error, which holds the whole request, is not its context.
+        # Outside of the handler, so that the SDK's error with the whole request is not the context.
         if failure is not None:
             raise failure
 
@@ -164,7 +164,7 @@ def _take(event: "RawMessageStreamEvent", draft: ReplyDraft) -> None:
             if reason := event.delta.stop_reason:
                 draft.stop_reason = _STOP_REASONS.get(reason, StopReason.ENDED)
         case _:
-            pass  # the ends of blocks and of the message; kinds that came after this was written
+            pass  # the ends of blocks and of the message, and newer kinds
 
 
 def _take_delta(event: "RawContentBlockDeltaEvent", draft: ReplyDraft) -> None:
@@ -179,35 +179,35 @@ def _take_delta(event: "RawContentBlockDeltaEvent", draft: ReplyDraft) -> None:
         case "signature_delta":
             _grow_thought(draft, "signature", delta.signature)
         case _:
-            pass  # citations, and kinds that came after this was written
+            pass  # citations, and newer kinds
 
 
 def _grow_thought(draft: ReplyDraft, name: str, text: str) -> None:
-    # Blocks come one after the other, so it is the last one that grows.
+    # Blocks are sequential, so the last one grows.
     thoughts: list[dict[str, Any]] = draft.state.get(_THOUGHTS, [{}])
     thoughts[-1][name] = (thoughts[-1].get(name) or "") + text
 
 
-def _count_input(usage: Any, draft: ReplyDraft) -> None:  # noqa: ANN401 - of two kinds of events
+def _count_input(usage: Any, draft: ReplyDraft) -> None:  # noqa: ANN401 - one of two event types
     cached = usage.cache_read_input_tokens or 0
     draft.cached_input_tokens = cached
-    # The API counts apart what it read from its cache and what it wrote to it.
+    # The API counts cache reads and cache writes separately.
     draft.input_tokens = usage.input_tokens + cached + (usage.cache_creation_input_tokens or 0)
 
 
 def _unsent(prefill: str) -> str:
-    """Return the white space at the end, which the API refuses in a beginning."""
+    """Return the final white space, which the API rejects in a prefill."""
     return prefill[len(prefill.rstrip()) :]
 
 
 def to_messages(request: Request, *, facts: ModelFacts, quirks: Quirks, by: str) -> dict[str, Any]:
-    """Write a request as the body for the messages API, without model, length and stream."""
+    """Return a request as the body for the messages API, without model, length and stream."""
     fields: dict[str, Any] = {
         "messages": _to_turns(request.messages, by),
-        "cache_control": _CACHED,  # up to the last message: the next turn begins with all of it
+        "cache_control": _CACHED,  # up to the last message: the next turn starts with all of it
     }
     if system := system_text(request):
-        # Marked as well: other conversations begin with it too, and with the tools before it.
+        # A second cache mark: other conversations start with it too, after the tools.
         fields["system"] = [{"type": "text", "text": system, "cache_control": _CACHED}]
     if request.tools:
         fields["tools"] = [
@@ -220,7 +220,7 @@ def to_messages(request: Request, *, facts: ModelFacts, quirks: Quirks, by: str)
         ]
     if request.temperature is not None and quirks.takes_temperature:
         fields["temperature"] = min(request.temperature, _HIGHEST_TEMPERATURE)
-    # Stop words of white space only are refused.
+    # The API rejects stop sequences that are only white space.
     if stop := [word for word in request.stop if word.strip()]:
         fields["stop_sequences"] = stop
     if request.json_schema is not None and facts.supports_json_schema:
@@ -232,7 +232,7 @@ def to_messages(request: Request, *, facts: ModelFacts, quirks: Quirks, by: str)
 
 
 def _to_turns(messages: tuple[Message, ...], by: str) -> list[dict[str, Any]]:
-    """Write turns that alternate: what comes from one side in a row is one turn."""
+    """Convert messages to alternating turns; consecutive messages of one side are one turn."""
     turns: list[dict[str, Any]] = []
     for message in messages:
         if message.role == "system" or not (blocks := _to_blocks(message, by)):
@@ -248,7 +248,7 @@ def _to_turns(messages: tuple[Message, ...], by: str) -> list[dict[str, Any]]:
 def _to_blocks(message: Message, by: str) -> list[dict[str, Any]]:
     if message.role == "tool":
         return [{"type": "tool_result", "tool_use_id": message.answers, "content": message.text}]
-    # An empty text is refused.
+    # The API rejects an empty text.
     said: list[dict[str, Any]] = []
     if message.text.strip():
         said.append({"type": "text", "text": message.text})

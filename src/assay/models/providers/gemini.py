@@ -1,4 +1,4 @@
-"""Asks models over Gemini's own API: contents, parts and function declarations."""
+"""Gemini provider: Google's native API with contents, parts and function declarations."""
 
 import base64
 import binascii
@@ -35,14 +35,14 @@ _STOP_REASONS: Final[Mapping[str, StopReason]] = {
     "CONTINUATION": StopReason.LENGTH,
     "MALFORMED_FUNCTION_CALL": StopReason.TOOL_CALLS,
 }
-"""Any other is a kind of filter."""
+"""All other reasons are content filters."""
 _BROKE_OFF: Final = frozenset({"OTHER", "MALFORMED_RESPONSE", "FINISH_REASON_UNSPECIFIED"})
 
 _ANY_SIGNATURE: Final = b"skip_thought_signature_validator"
-"""What the API takes for the signature of a call that somebody else made."""
+"""The value that the API accepts as the signature of another provider's call."""
 _UNREADABLE: Final = "unreadable_call"
 _SEEDS: Final = 2**31
-"""The API counts with 32 bits, one of them for the sign."""
+"""The API uses signed 32-bit integers."""
 
 
 @asynccontextmanager
@@ -63,7 +63,7 @@ async def open_gemini(
     async with build_http_client(connection) as http_client:
         _keep_timeouts(http_client)
         client = genai.Client(
-            # The SDK would look for one in the environment if this were empty.
+            # If this were empty, the SDK would search the environment.
             api_key=connection.api_key.get_secret_value() or "none",
             vertexai=False,
             http_options=HttpOptions(
@@ -77,11 +77,11 @@ async def open_gemini(
                 client.aio, provider=provider, model=model, facts=facts, connection=connection
             )
         finally:
-            client.close()  # the blocking half of it, which is made in any case
+            client.close()  # the synchronous client, which the SDK always creates
 
 
 def _keep_timeouts(http_client: "httpx2.AsyncClient") -> None:
-    """Undo what the SDK does to a request: it has one number for all waits, or none at all."""
+    """Restore the timeouts of a request: the SDK has one number for all of them, or none."""
     timeout = http_client.timeout.as_dict()
 
     async def set_timeout(request: "httpx2.Request") -> None:
@@ -127,7 +127,7 @@ class GeminiModel:
         return draft.finish(self._model, draft.stop_reason, by=self.name)
 
     async def _responses(self, request: Request) -> AsyncGenerator["GenerateContentResponse"]:
-        """Yield what arrives. Only what the SDK raises is translated, not what listeners do."""
+        """Yield the responses. Translates only exceptions of the SDK, not those of listeners."""
         import httpx2
         from google.genai.errors import APIError
 
@@ -142,7 +142,7 @@ class GeminiModel:
                 yield response
         except (APIError, httpx2.HTTPError, ValueError) as error:
             failure = self._translated(error)
-        # Out here, so that the SDK's error, which holds the whole request, is not its context.
+        # Outside of the handler, so that the SDK's error with the whole request is not the context.
         if failure is not None:
             raise failure
 
@@ -180,7 +180,7 @@ class GeminiModel:
         if reason in _BROKE_OFF:
             raise self._asked.unavailable(f"could not go on: {reason}")
         if reason == "MALFORMED_FUNCTION_CALL":
-            # The API parses arguments itself, and the SDK leaves out what it says of broken ones.
+            # The API parses arguments itself, and the SDK omits its report on broken ones.
             draft.add_call(_UNREADABLE, name=_tool_meant(request), written="(not valid JSON)")
         draft.stop_reason = _STOP_REASONS.get(reason, StopReason.FILTERED)
 
@@ -198,7 +198,7 @@ def _take_parts(candidate: "Candidate", draft: ReplyDraft) -> None:
         if call := part.function_call:
             signature = part.thought_signature
             draft.add_call(
-                object(),  # each comes whole
+                object(),  # each arrives whole
                 id=call.id or "",
                 name=call.name or "",
                 written=_arguments(call),
@@ -211,16 +211,16 @@ def _arguments(call: "FunctionCall") -> str:
 
 
 def _tool_meant(request: Request) -> str:
-    """Name the tool of a call that the API could not read, and does not show."""
+    """Return the tool of a call that the API could not parse and does not return."""
     names = [tool.name for tool in request.tools]
     return names[0] if len(names) == 1 else _UNREADABLE
 
 
 def to_config(request: Request, *, facts: ModelFacts) -> dict[str, Any]:
-    """Write all of a request but its messages."""
+    """Return all of a request except its messages."""
     config: dict[str, Any] = {
         "max_output_tokens": facts.output_limit(request),
-        # Calls are ours to make and to count.
+        # Assay runs and counts the calls.
         "automatic_function_calling": {"disable": True},
         "automatic_continuation": False,
     }
@@ -249,7 +249,7 @@ def to_config(request: Request, *, facts: ModelFacts) -> dict[str, Any]:
 
 
 def to_contents(request: Request, *, by: str) -> list[dict[str, Any]]:
-    """Write the messages: what comes from one side in a row is one content."""
+    """Return the messages as contents; consecutive messages of one side are one content."""
     names = {call.id: call.name for message in request.messages for call in message.tool_calls}
     contents: list[dict[str, Any]] = []
     for message in request.messages:
@@ -290,7 +290,7 @@ def _to_parts(message: Message, names: Mapping[str, str], by: str) -> list[dict[
 def _signatures_of(message: Message, by: str) -> list[bytes | None]:
     states = call_states(unseal(message, by), len(message.tool_calls))
     signatures = [_signature_in(state) for state in states]
-    # Of several calls at once the API signs, and wants to see signed, only the first.
+    # Of several parallel calls the API signs only the first, and expects only that signature.
     if signatures and not any(signatures):
         signatures[0] = _ANY_SIGNATURE
     return signatures

@@ -1,4 +1,4 @@
-"""Asks models over OpenAI's chat completions, the format that most servers speak."""
+"""OpenAI-compatible provider: chat completions, the format of most servers."""
 
 import json
 from collections.abc import AsyncGenerator, Mapping
@@ -36,20 +36,20 @@ _STOP_REASONS: Final[Mapping[str, StopReason]] = {
     "content_filter": StopReason.FILTERED,
 }
 _BROKE_OFF: Final = frozenset({"abort", "error", "insufficient_system_resource"})
-"""Reasons for stopping that say the server could not go on."""
+"""Stop reasons that mean that the server could not continue."""
 
 _REASONING_TEXT: Final = "reasoning_content"
-"""DeepSeek's name for it, and of those after it."""
+"""The name that DeepSeek and similar providers use."""
 _REASONING_PARTS: Final = "reasoning_details"
-"""OpenRouter's name for the same in parts, some of them signed or encrypted."""
+"""OpenRouter's list form, with signed or encrypted parts."""
 _REASONING: Final = (_REASONING_TEXT, _REASONING_PARTS)
 _GROWING: Final = frozenset({"text", "summary", "data"})
-"""What of a part comes in pieces."""
+"""The fields of a part that arrive in pieces."""
 _CALL_STATE: Final = "extra_content"
-"""Where Gemini's compatible endpoint keeps the signature of a call."""
+"""Where Gemini's compatible endpoint stores the signature of a call."""
 
 _NO_KEY = "none"
-"""The SDK insists on a key, and would otherwise take one from the environment."""
+"""The SDK requires a key, and would otherwise take one from the environment."""
 
 
 @asynccontextmanager
@@ -66,12 +66,12 @@ async def open_openai_compatible(
     except ImportError as error:
         raise MissingExtraError(f"asking {provider.title}", extra=provider.extra) from error
 
-    # The SDK would send these from the environment to whoever is asked.
+    # The SDK would send these values from the environment to every server.
     organisation = {"OpenAI-Organization": Omit(), "OpenAI-Project": Omit()}
     async with AsyncOpenAI(
         api_key=connection.api_key.get_secret_value() or _NO_KEY,
         base_url=connection.base_url,
-        max_retries=0,  # retrying is a model of its own, around this one
+        max_retries=0,  # a separate model around this one retries
         default_headers={} if provider.name == "openai" else organisation,  # pyright: ignore[reportArgumentType] - documented
         http_client=build_http_client(connection),
     ) as client:
@@ -119,7 +119,7 @@ class OpenAICompatibleModel:
         return draft.finish(self._model, draft.stop_reason, by=self.name)
 
     async def _chunks(self, request: Request) -> AsyncGenerator["ChatCompletionChunk"]:
-        """Yield what arrives. Only what the SDK raises is translated, not what listeners do."""
+        """Yield the chunks. Translates only exceptions of the SDK, not those of listeners."""
         from openai import OpenAIError
 
         failure: AssayError | None = None
@@ -141,7 +141,7 @@ class OpenAICompatibleModel:
                     yield chunk
         except (OpenAIError, ValueError) as error:
             failure = self._translated(error)
-        # Out here, so that the SDK's error, which holds the whole request, is not its context.
+        # Outside of the handler, so that the SDK's error with the whole request is not the context.
         if failure is not None:
             raise failure
 
@@ -166,7 +166,7 @@ class OpenAICompatibleModel:
         draft.model = chunk.model or draft.model
         if chunk.usage:
             _count(chunk.usage, draft)
-        # Servers leave out what the types promise, hence the `or` here and below.
+        # Servers omit required fields, hence the `or` here and below.
         for choice in chunk.choices or ():
             _take_choice(choice, draft)
             if choice.finish_reason in _BROKE_OFF:
@@ -195,7 +195,7 @@ def _take_choice(choice: "Choice", draft: ReplyDraft) -> None:
 
 
 def _keep_reasoning(fields: Mapping[str, Any], draft: ReplyDraft) -> None:
-    """Keep what was thought: who sends it under these names wants it back with the calls."""
+    """Store the reasoning: servers with these fields need it back with the calls."""
     if text := fields.get(_REASONING_TEXT):
         draft.state[_REASONING_TEXT] = draft.state.get(_REASONING_TEXT, "") + text
     kept: list[dict[str, Any]] = draft.state.setdefault(_REASONING_PARTS, [])
@@ -218,7 +218,7 @@ def _is_same_part(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 def _count(usage: "CompletionUsage", draft: ReplyDraft) -> None:
     details = usage.prompt_tokens_details
-    # DeepSeek has its own name for it.
+    # DeepSeek uses a different name.
     cached = (details and details.cached_tokens) or getattr(usage, "prompt_cache_hit_tokens", 0)
     draft.input_tokens = usage.prompt_tokens or 0
     draft.cached_input_tokens = cached or 0
@@ -228,7 +228,7 @@ def _count(usage: "CompletionUsage", draft: ReplyDraft) -> None:
 def to_chat_completion(
     request: Request, *, facts: ModelFacts, provider: Provider, quirks: Quirks, by: str
 ) -> dict[str, Any]:
-    """Write a request as the body of a chat completion, without model and stream."""
+    """Return a request as the body of a chat completion, without model and stream."""
     fields: dict[str, Any] = {
         "messages": [_to_message(message, provider, by) for message in request.messages],
         provider.max_tokens_name: facts.output_limit(request),
@@ -287,7 +287,7 @@ def _to_message(message: Message, provider: Provider, by: str) -> dict[str, Any]
 
 
 def _to_tool_call(call: ToolCall, provider: Provider, state: object) -> dict[str, Any]:
-    # Not as it was written: servers put past calls into templates, and fail on broken JSON.
+    # Not the original text: servers put past calls into templates, and fail on broken JSON.
     arguments = json.dumps(arguments_to_send(call))
     function = {"name": call.name, "arguments": arguments}
     more = {_CALL_STATE: state} if state else dict(provider.tool_call_parameters)

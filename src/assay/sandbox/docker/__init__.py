@@ -1,1 +1,1 @@
-"""The Docker backend: a container for each sandbox, and in it the native engine."""
+"""The Docker backend: one container per sandbox, each with the native engine."""

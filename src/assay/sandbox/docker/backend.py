@@ -1,4 +1,4 @@
-"""The Docker backend: every sandbox is a container of its own, with our engine inside."""
+"""Docker backend: every sandbox is a separate container with the native engine inside."""
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
@@ -35,26 +35,26 @@ GVISOR: Final = "runsc"
 _SEARCH_PATH: Final = ("/usr/local/bin", "/usr/bin", "/bin")
 
 OnNotice = Callable[[str], None]
-"""Told, in a few words, what takes long just now."""
+"""Receives a short message about a slow step that is in progress."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DockerOptions:
-    """How one Docker backend is set up."""
+    """The configuration of a Docker backend."""
 
     socket: str
     runtime: str
-    """Empty: the engine's own; `runsc`: gVisor."""
+    """Empty: the Docker engine's default; `runsc`: gVisor."""
     image: ImageOptions
     open_layer: OpenLayer
-    """Has the packages that a sandbox asks for."""
+    """Provides the packages that a sandbox requests."""
     outside: DialerFactory = field(default_factory=DirectDialer)
-    """How hosts are reached that a sandbox may reach."""
+    """How this process connects to the hosts that a sandbox may reach."""
     preload: tuple[tuple[str, ...], ...]
     pool_size: int
-    """How many processes wait ready in each container, per stage."""
+    """How many processes wait in each container, per preload stage."""
     spares: int
-    """How many containers wait ready."""
+    """How many containers wait in the pool."""
     cpus: float
     max_concurrent: int
 
@@ -71,7 +71,7 @@ class DockerBackend:
     ) -> None:
         self._options = options
         self.image = image
-        """By its digest."""
+        """The digest of the image."""
         self._cpus = min(options.cpus, float(facts.processors))
         self._spares = ContainerPool(lobby, options.spares)
         self._tasks = lobby.tasks
@@ -81,13 +81,13 @@ class DockerBackend:
         self._seal = ResultLabel(backend=self.name, isolation=self.isolation)
 
     async def start(self) -> None:
-        """Have a container ready, or hear why there will be none.
+        """Start the first container, to find out whether containers start.
 
         Raises:
-            IsolationUnavailableError: If there will be none.
+            IsolationUnavailableError: If none starts.
         """
         if self._options.spares == 0:
-            return  # nobody asked for one ahead of need
+            return  # The pool keeps no warm containers.
         guest = self._spares.prepare(self._plan(Limits(), self.image))
         try:
             await guest.serving()
@@ -112,7 +112,7 @@ class DockerBackend:
                 try:
                     yield DockerSandbox(sandbox, self._seal)
                 finally:
-                    # Before the far side is asked to close it: this is quicker, and cannot hang.
+                    # Before the request to close the sandbox: this is faster, and cannot hang.
                     with anyio.CancelScope(shield=True):
                         await guest.end()
         finally:
@@ -153,10 +153,10 @@ class DockerBackend:
 
 
 async def check_engine(engine: Engine, options: DockerOptions) -> EngineFacts:
-    """See that an engine has what is needed.
+    """Check that a Docker engine has the required features.
 
     Raises:
-        EngineError: If it has not, with what to do about it.
+        EngineError: If it lacks one; the hint names the fix.
     """
     facts = await engine.facts()
     if options.runtime and options.runtime not in facts.runtimes:
@@ -172,7 +172,7 @@ async def check_engine(engine: Engine, options: DockerOptions) -> EngineFacts:
 async def open_docker(
     options: DockerOptions, on_notice: OnNotice = lambda _: None
 ) -> AsyncGenerator[DockerBackend]:
-    """Start the Docker backend; leaving the context ends everything it has started.
+    """Start the Docker backend; leaving the context ends everything that it started.
 
     Raises:
         MissingExtraError: If the SDK is not installed.

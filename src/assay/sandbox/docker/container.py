@@ -1,4 +1,4 @@
-"""One container from its making to its end, and the streams to what runs in it."""
+"""Life of one container: creation, attached streams, end and removal."""
 
 import secrets
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -18,7 +18,7 @@ _LONGEST_ANSWER: Final = 1 << 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Container:
-    """A container that runs, and our hold on it."""
+    """A running container with its attached stream."""
 
     id: str
     name: str
@@ -26,15 +26,16 @@ class Container:
 
 
 async def start_container(engine: Engine, config: Mapping[str, Any]) -> Container:
-    """Make a container, take hold of its streams, start it. Nothing is left if that fails.
+    """Create a container, attach its streams and start it. Removes it if a step fails.
 
     Raises:
-        EngineError: If the engine refuses.
+        EngineError: If the Docker engine refuses.
     """
     name = f"assay-{secrets.token_hex(6)}"
     made = await engine.create(name, config)
     try:
-        # Before it starts: nothing that it says can be missed, and it never runs unheld.
+        # Attached before the start, so that no output is lost and the container never runs
+        # unattached.
         stream = ContainerStream(await engine.attach(made))
         try:
             await engine.start(made)
@@ -49,7 +50,7 @@ async def start_container(engine: Engine, config: Mapping[str, Any]) -> Containe
 
 
 async def end_container(engine: Engine, container: Container) -> None:
-    """Kill a container and wait until nothing of it is left."""
+    """Kill a container and wait until it is removed."""
     with anyio.CancelScope(shield=True):
         await container.stream.aclose()
         await engine.remove(container.id)
@@ -57,7 +58,7 @@ async def end_container(engine: Engine, container: Container) -> None:
 
 @asynccontextmanager
 async def open_container(engine: Engine, config: Mapping[str, Any]) -> AsyncGenerator[Container]:
-    """Start a container and end it on the way out."""
+    """Start a container and end it with the context."""
     container = await start_container(engine, config)
     try:
         yield container
@@ -66,10 +67,10 @@ async def open_container(engine: Engine, config: Mapping[str, Any]) -> AsyncGene
 
 
 async def ask_image(engine: Engine, image: str, argv: Sequence[str]) -> str:
-    """Run one short program of an image and return what it prints.
+    """Run one short program in an image and return its output.
 
     Raises:
-        EngineError: If there is no such program, or it does not come to an end.
+        EngineError: If the program does not exist or does not end.
     """
     heard = b""
     try:

@@ -1,4 +1,4 @@
-"""What `assay doctor` says of Docker: each part tried, with the cause and what to do about it."""
+"""Docker section of `assay doctor`: checks each part and reports cause and fix."""
 
 from assay.contracts.errors import AssayError
 from assay.sandbox.docker.backend import GVISOR, DockerOptions
@@ -14,7 +14,7 @@ CONTAINERS = "docker containers"
 
 
 async def examine_docker(options: DockerOptions, *, needed: bool) -> tuple[Finding, ...]:
-    """Look at an engine. One that is not there is only remarkable if the settings need it."""
+    """Check a Docker engine. A missing engine is a problem only if the settings need it."""
     try:
         async with open_engine(options.socket) as engine:
             facts = await engine.facts()

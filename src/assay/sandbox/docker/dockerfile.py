@@ -1,7 +1,7 @@
-"""What the image `assay-python` is made of: Dockerfiles, their contexts, and names that fit.
+"""Contents of the image `assay-python`: Dockerfiles, build contexts and tags.
 
-Packages and service are images of their own, one on the other, so that a new version of Assay does
-not mean another half gigabyte of libraries.
+Libraries and service are separate image layers, so that a new version of Assay does not need
+another half gigabyte of libraries.
 """
 
 import hashlib
@@ -31,7 +31,7 @@ PACKAGES: Final = (
     "uv>=0.13",
     "xlrd>=2.0.1",
 )
-"""What programs find installed, and what the service needs."""
+"""The packages that programs find installed and that the service needs."""
 _VENV: Final = "/opt/assay/venv"
 _SERVICE: Final = "/opt/assay/service"
 _PYTHON: Final = f"{_VENV}/bin/python3"
@@ -40,7 +40,7 @@ _FORMAT: Final = 1
 _LONGEST_KEY: Final = 16
 
 _SERVICE_PARTS: Final = ("__init__.py", "asyncx", "contracts", "sandbox")
-"""Of the package `assay`, what runs in the container."""
+"""The parts of the package `assay` that run in the container."""
 
 ABOUT_TARGET: Final = (
     "import json; from dataclasses import asdict; "
@@ -64,13 +64,13 @@ class ImagePython:
 
     @property
     def platform(self) -> str:
-        """As uv calls it."""
+        """The platform name that uv uses."""
         libc = "gnu" if self.libc == "glibc" else "musl"
         return f"{self.machine}-unknown-linux-{libc}"
 
 
 def packages_dockerfile(base: str, python: ImagePython) -> str:
-    """Put the libraries on a base, compile them, and see that they can be imported."""
+    """Install the libraries on a base image, compile them and check that they can be imported."""
     site = f"{_VENV}/lib/python{python.version}/site-packages"
     return f"""FROM {base}
 LABEL {IMAGE_LABEL}=packages
@@ -85,7 +85,7 @@ RUN {_PYTHON} -I -c "import anyio, google.protobuf, openpyxl, pandas, pyarrow, s
 
 
 def service_dockerfile(packages_image: str) -> str:
-    """Put the service on the libraries."""
+    """Add the service to the image with the libraries."""
     return f"""FROM {packages_image}
 LABEL {IMAGE_LABEL}=service
 COPY service {_SERVICE}
@@ -99,7 +99,7 @@ CMD ["python3"]
 
 
 def layer_dockerfile(image: str) -> str:
-    """Put the packages that a sandbox asked for on the whole."""
+    """Add the packages that a sandbox requested to the complete image."""
     return f"""FROM {image}
 LABEL {IMAGE_LABEL}=layer
 COPY layer {SHIPPED_LAYERS}/{SHIPPED_LAYER}
@@ -107,25 +107,25 @@ COPY layer {SHIPPED_LAYERS}/{SHIPPED_LAYER}
 
 
 def layer_tag(image: str, key: str) -> str:
-    """Name an image with packages by what it is made of."""
+    """Return the tag of an image with packages: a digest of its contents."""
     content = f"{layer_dockerfile(image)}{key}"
     return f"{REPOSITORY}:with-{_key(content.encode())}"
 
 
 def ask_service(source: str, *arguments: str) -> tuple[str, ...]:
-    """Return the command for a few lines of Python that may import what the service does."""
+    """Return the command for a few lines of Python that may import the service's modules."""
     find = f"import sys; sys.path.insert(0, {_SERVICE!r}); "
     return (_PYTHON, "-I", "-c", find + source, *arguments)
 
 
 def packages_tag(base_id: str, packages: Sequence[str]) -> str:
-    """Name the image of the libraries by all that is known of it before they are fetched."""
+    """Return the tag of the library image: a digest of everything known before the download."""
     words = [_FORMAT, base_id, sorted(packages), packages_dockerfile("", _ANY_PYTHON)]
     return f"{REPOSITORY}:packages-{_key(json.dumps(words).encode())}"
 
 
 def service_tag(packages_image_tag: str, package: Path) -> str:
-    """Name the whole image by all that decides what is in it."""
+    """Return the tag of the complete image: a digest of everything that determines its contents."""
     digest = hashlib.sha256(f"{packages_image_tag}\n{service_dockerfile('')}".encode())
     for name, path in service_files(package):
         digest.update(f"{name}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
@@ -140,7 +140,7 @@ def _key(content: bytes) -> str:
 
 
 def service_files(package: Path) -> Iterator[tuple[str, Path]]:
-    """Yield the sources that run in the container, with their paths in the package's folder."""
+    """Yield the sources that run in the container, with their paths in the package folder."""
     for part in _SERVICE_PARTS:
         found = package / part
         paths = [found] if found.is_file() else sorted(found.rglob("*"))
@@ -150,7 +150,7 @@ def service_files(package: Path) -> Iterator[tuple[str, Path]]:
 
 
 def write_packages_context(dockerfile: str, layer: Path, into: BinaryIO) -> None:
-    """Write the context of the first image: libraries, their commands, and uv."""
+    """Write the context of the first image: libraries, build commands and uv."""
     with tarfile.open(fileobj=into, mode="w") as archive:
         _add_text(archive, "Dockerfile", dockerfile)
         for folder in ("site", "scripts", "bin"):
@@ -177,7 +177,7 @@ def write_service_context(dockerfile: str, package: Path, into: BinaryIO) -> Non
 
 
 def write_layer_context(dockerfile: str, layer: Path, into: BinaryIO) -> None:
-    """Write the context of an image with packages: a layer as the store has it."""
+    """Write the context of an image with packages: a layer of the package store."""
     with tarfile.open(fileobj=into, mode="w") as archive:
         _add_text(archive, "Dockerfile", dockerfile)
         for path in sorted(layer.rglob("*")):
@@ -186,7 +186,7 @@ def write_layer_context(dockerfile: str, layer: Path, into: BinaryIO) -> None:
 
 
 def _entry(name: str, size: int, mode: int) -> tarfile.TarInfo:
-    """Neither times nor owners of this machine: the same content gives the same image."""
+    """No times and owners of this machine: the same content gives the same image."""
     entry = tarfile.TarInfo(name)
     entry.size, entry.mode = size, mode
     return entry
@@ -210,5 +210,5 @@ def _add_file(archive: tarfile.TarFile, name: str, path: Path) -> None:
         archive.addfile(_entry(name, status.st_size, mode), content)
 
 
-# `-I`: nothing that a program writes is ever imported by the service.
+# `-I`: the service never imports a file that a program wrote.
 SERVICE_COMMAND: Final = ask_service("from assay.sandbox.docker.entrypoint import main; main()")

@@ -1,6 +1,6 @@
-"""The Docker engine through its official SDK: blocking calls in threads, errors in our words.
+"""Client of the Docker engine through its official SDK: threads for blocking calls, own errors.
 
-The SDK has no types, so what comes out of it is looked at here and goes on as plain values.
+The SDK has no types, so this module checks its values and returns plain ones.
 """
 
 import errno
@@ -34,7 +34,7 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineFacts:
-    """What an engine says of itself."""
+    """The properties that a Docker engine reports."""
 
     version: str
     api_version: str
@@ -42,26 +42,26 @@ class EngineFacts:
     processors: int
     memory_bytes: int
     security: tuple[str, ...]
-    """What it confines containers with: `seccomp`, `apparmor`, `userns`, …"""
+    """The security features for containers: `seccomp`, `apparmor`, `userns`, …"""
     kernel: str
 
 
 class EngineError(IsolationUnavailableError):
-    """The engine is not there, or will not do what it was asked to."""
+    """The Docker engine does not answer, or refuses a request."""
 
     def __init__(self, message: str, *, hint: str = "", status: int = 0) -> None:
         super().__init__(message, hint=hint)
         self.status = status
-        """As in HTTP; 0 when there was no answer."""
+        """The HTTP status; 0 when there was no answer."""
 
     @property
     def missing(self) -> bool:
-        """Whether what was asked for is not there."""
+        """Whether the requested object does not exist."""
         return self.status == _NOT_FOUND
 
     @property
     def in_the_way(self) -> bool:
-        """Whether something else is being done with it at the same time."""
+        """Whether another operation on the object is in progress."""
         return self.status == _CONFLICT
 
 
@@ -74,7 +74,7 @@ class Engine:
         self._limiter = anyio.CapacityLimiter(_CALLS_AT_ONCE)
 
     async def _call(self, act: Callable[..., T], *arguments: object, **named: object) -> T:
-        """Call the SDK in a thread. A call that is under way is waited for, also when cancelled."""
+        """Call the SDK in a thread. A running call is awaited even after cancellation."""
         call = partial(self._translated, act, *arguments, **named)
         with anyio.CancelScope(shield=True):
             return await anyio.to_thread.run_sync(call, limiter=self._limiter)
@@ -98,7 +98,7 @@ class Engine:
         )
 
     async def image_id(self, name: str) -> str | None:
-        """Return the digest of an image that the engine has; None if it has none of that name."""
+        """Return the digest of a local image; None if no image has that name."""
         try:
             found: Json = await self._call(self._client.inspect_image, name)
         except EngineError as error:
@@ -118,9 +118,9 @@ class Engine:
         await self._call(self._client.remove_image, name, force=True)
 
     async def build(self, context: BinaryIO, tag: str, on_line: Callable[[str], None]) -> None:
-        """Build an image from a context; each line the engine says is told as it comes.
+        """Build an image from a context; the listener receives each line of output as it comes.
 
-        Containers that the build has made on the way are removed, also if it fails.
+        Intermediate containers of the build are removed, also if it fails.
         """
         await self._call(self._build, context, tag, on_line)
 
@@ -137,7 +137,7 @@ class Engine:
             use_config_proxy=False,
         )
         failure = ""
-        # To its end also after an error: a stream that is left halfway keeps its connection open.
+        # Read to the end also after an error: an unread stream keeps its connection open.
         for part in told:
             failure = failure or str(part.get("error", ""))
             for line in str(part.get("stream", "")).splitlines():
@@ -147,7 +147,7 @@ class Engine:
             raise refusal(failure, 0)
 
     async def remove_dangling_images(self, label: str) -> None:
-        """Remove what a failed build has left without a name."""
+        """Remove the untagged images of a failed build."""
         filters = {"dangling": True, "label": [label]}
         await self._call(self._client.prune_images, filters=filters)
 
@@ -156,7 +156,7 @@ class Engine:
         return str(made["Id"])
 
     async def attach(self, container: str) -> socket.socket:
-        """Take hold of the streams of a container that has not started yet."""
+        """Attach the streams of a container that has not started yet."""
         wanted = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
         return plain_socket(await self._call(self._client.attach_socket, container, wanted))
 
@@ -167,7 +167,7 @@ class Engine:
         await self._call(self._client.kill, container)
 
     async def remove(self, container: str) -> None:
-        """Kill and remove a container with its volumes; one that is gone already is fine."""
+        """Kill and remove a container with its volumes; a missing one is not an error."""
         try:
             await self._call(self._client.remove_container, container, force=True, v=True)
         except EngineError as error:
@@ -191,11 +191,11 @@ class Engine:
 
 @asynccontextmanager
 async def open_engine(address: str) -> AsyncGenerator[Engine]:
-    """Connect to an engine: a path of a socket, or an address as in DOCKER_HOST.
+    """Connect to a Docker engine: a socket path, or an address as in DOCKER_HOST.
 
     Raises:
         MissingExtraError: If the SDK is not installed.
-        EngineError: If nobody answers there.
+        EngineError: If no Docker engine answers there.
     """
     try:
         import docker
@@ -221,7 +221,7 @@ async def open_engine(address: str) -> AsyncGenerator[Engine]:
 
 
 def _knock(url: str, address: str) -> None:
-    """See whether somebody is there; the SDK would leave a socket open if not."""
+    """Test whether a process listens there; otherwise the SDK would leave a socket open."""
     path = url.removeprefix("unix://")
     if path == url:
         return
@@ -233,15 +233,15 @@ def _knock(url: str, address: str) -> None:
         raise _no_answer(address, error) from error
 
 
-def plain_socket(held: Any) -> socket.socket:  # noqa: ANN401 - what the SDK has inside
-    """Return the socket behind what the SDK hands out, ready for an event loop."""
+def plain_socket(held: Any) -> socket.socket:  # noqa: ANN401 - an internal type of the SDK
+    """Return the socket inside the SDK's object, ready for an event loop."""
     found = getattr(held, "_sock", held)
     if isinstance(found, ssl.SSLSocket):
         found.setblocking(False)  # noqa: FBT003 - the standard library's signature
         return found
     if not isinstance(found, socket.socket):
         raise EngineError("this kind of connection to the engine is not supported")
-    # A copy: the SDK closes its own when it throws the answer away, or never.
+    # A copy: the SDK closes its own when it discards the response, or never.
     copy = found.dup()
     held.close()
     found.close()
@@ -251,7 +251,7 @@ def plain_socket(held: Any) -> socket.socket:  # noqa: ANN401 - what the SDK has
 
 @contextmanager
 def explained(address: str) -> Generator[None]:
-    """Say in one line what went wrong with an engine, and what to do about it."""
+    """Describe a Docker engine failure in one line, with the fix."""
     import docker.errors
     import requests.exceptions
 
@@ -261,12 +261,12 @@ def explained(address: str) -> Generator[None]:
         raise refusal(str(error.explanation or error), int(error.status_code or 0)) from error
     except (docker.errors.DockerException, requests.exceptions.RequestException) as error:
         raise _no_answer(address, error) from error
-    except ValueError as error:  # an address that the SDK cannot even take apart
+    except ValueError as error:  # an address that the SDK cannot parse
         raise _no_answer(address, error) from error
 
 
 def refusal(told: str, status: int) -> EngineError:
-    """Say what an engine says, and what to do about it where that is known."""
+    """Return the message of a Docker engine, with the fix if one is known."""
     text = " ".join(told.split())[:_LONGEST_CAUSE]
     if _FULL_DISK.search(told):
         return EngineError(
@@ -308,7 +308,7 @@ def _no_answer(address: str, error: BaseException) -> EngineError:
 
 
 def _number_of(error: BaseException | None) -> int:
-    """Find what the kernel said, however deep the SDK has wrapped it."""
+    """Find the errno of the kernel, at any depth of the SDK's wrapping."""
     seen: set[int] = set()
     waiting: list[object] = [error]
     while waiting:

@@ -1,6 +1,6 @@
-"""Runs in the container: serves its one sandbox to whoever holds the container's streams.
+"""Entry point of the container: serves one sandbox over the container's streams.
 
-When those end, in whatever way, this ends, and the container with it.
+When the streams end, this process exits, and the container ends with it.
 """
 
 import ctypes
@@ -28,30 +28,30 @@ SHIPPED_LAYERS: Final = "/opt/assay/layers"
 SHIPPED_LAYER: Final = "packages"
 COULD_NOT_SERVE: Final = 3
 _READ_LOG: Final = 3
-"""Of syslog(2): everything the kernel has said."""
+"""Of syslog(2): read all kernel messages."""
 _CHUNK: Final = 1 << 18
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntrypointConfig:
-    """What the service is told on its command line."""
+    """The configuration of the service, passed on its command line."""
 
     preload: tuple[tuple[str, ...], ...]
     pool_size: int
     max_concurrent: int
     programs_as: int
-    """The uid of programs, where ours is another."""
+    """The uid of programs if it differs from that of the service."""
     runtime_dir: str
     search_path: tuple[str, ...]
     gvisor: bool
-    """Whether this has to be gVisor's kernel, and not one that goes by its name."""
+    """Whether the kernel must be gVisor's, and not a runtime of the same name."""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
 
 
 def options_from_json(text: str) -> EntrypointConfig:
-    """Read what `to_json` has written."""
+    """Read the output of `to_json`."""
     fields = json.loads(text)
     return EntrypointConfig(
         preload=tuple(tuple(stage) for stage in fields["preload"]),
@@ -65,7 +65,7 @@ def options_from_json(text: str) -> EntrypointConfig:
 
 
 class DescriptorStream(anyio.abc.ByteStream):
-    """Two descriptors, one to read from and one to write to."""
+    """A pair of descriptors, one for reading and one for writing."""
 
     def __init__(self, reading: int, writing: int) -> None:
         os.set_blocking(reading, False)
@@ -100,20 +100,20 @@ class DescriptorStream(anyio.abc.ByteStream):
         os.close(self._writing)
 
     async def aclose(self) -> None:
-        """They stay open until the process ends, which is when nobody uses them any more."""
+        """Do nothing; the descriptors stay open until the process ends."""
 
 
 class ShippedLayers:
-    """See `assay.sandbox.native.host.provision.Layers`: packages of the image, or none."""
+    """Packages that the image contains; see `assay.sandbox.native.host.provision.Layers`."""
 
     layers_folder = Path(SHIPPED_LAYERS)
 
     def make_folders(self) -> None:
-        """It is there, and nobody may write to it."""
+        """Do nothing: the folder exists and is read-only."""
 
     @asynccontextmanager
     async def open_layer(self, packages: Sequence[str], target: Target) -> AsyncGenerator[Layer]:
-        del packages, target  # what was asked for decided which image this is
+        del packages, target  # the requested packages determined the image
         layer = read_layer(self.layers_folder / SHIPPED_LAYER)
         if layer is None:
             raise PackageError("this container was started without packages")
@@ -121,7 +121,7 @@ class ShippedLayers:
 
 
 def in_gvisor() -> bool:
-    """Whether the kernel says that it is gVisor."""
+    """Return whether the kernel identifies itself as gVisor."""
     log = ctypes.create_string_buffer(1 << 16)
     length = ctypes.CDLL(None).klogctl(_READ_LOG, log, len(log))
     return length > 0 and b"gVisor" in log.raw[:length]
@@ -144,7 +144,7 @@ async def _serve(options: EntrypointConfig, stream: anyio.abc.ByteStream) -> Non
     )
     async with open_native(native) as backend:
         why = await serve_relay(backend, stream, on_caller=near_side.attach)
-    # Heard by whoever finds the connection ended, and does not know why.
+    # Readable on stderr when the connection has ended without a known cause.
     _complain(why)
 
 
@@ -153,7 +153,7 @@ def main() -> NoReturn:
     options = options_from_json(sys.argv[1])
     if options.gvisor and not in_gvisor():
         _give_up("this is not gVisor's kernel, whatever the runtime is called")
-    # Nothing else in this process may come to read or write the two streams by accident.
+    # Nothing else in this process may read or write the two streams by accident.
     stream = DescriptorStream(os.dup(0), os.dup(1))
     nowhere = os.open("/dev/null", os.O_RDWR)
     os.dup2(nowhere, 0)

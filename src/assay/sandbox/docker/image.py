@@ -1,4 +1,4 @@
-"""Has the image `assay-python` at hand: finds it, or builds it once, one process at a time."""
+"""Provision of the image `assay-python`: finds it, or builds it once, one process at a time."""
 
 import fcntl
 import json
@@ -26,25 +26,25 @@ _LOOK_AGAIN_S: Final = 0.2
 _LAST_LINES: Final = 8
 
 OpenPackages = Callable[[ImagePython], AbstractAsyncContextManager[Path]]
-"""Has the libraries of the image in a folder, for an interpreter that is not this one."""
+"""Provides the image's libraries in a folder, for an interpreter other than this one."""
 OnNotice = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageOptions:
-    """What the image is made from, and where."""
+    """The inputs of the image and the folders for its build."""
 
     base: str
     packages: tuple[str, ...]
-    """More than what every image has."""
+    """Packages beyond those that every image has."""
     open_packages: OpenPackages
     locks: Path
-    """A folder for the lock that keeps two processes from building at once."""
+    """A folder for the lock that prevents concurrent builds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageFacts:
-    """An image that could be used, and whether it is there."""
+    """The image to use, and whether it exists."""
 
     tag: str
     id: str | None
@@ -52,7 +52,7 @@ class ImageFacts:
 
 
 async def find_image(engine: Engine, options: ImageOptions) -> ImageFacts:
-    """See which image would be used. Builds and fetches nothing."""
+    """Return the image to use, without building or downloading anything."""
     base_id = await engine.image_id(options.base)
     if base_id is None:
         return ImageFacts(tag="", id=None)
@@ -61,11 +61,11 @@ async def find_image(engine: Engine, options: ImageOptions) -> ImageFacts:
 
 
 async def ensure_image(engine: Engine, options: ImageOptions, on_notice: OnNotice) -> str:
-    """Return the digest of the image, building what is not there yet.
+    """Return the digest of the image; build missing parts first.
 
     Raises:
-        EngineError: If it cannot be built, with the end of what was said about it.
-        PackageError: If a package cannot be had.
+        EngineError: If it cannot be built, with the end of the build output.
+        PackageError: If a package is not available.
     """
     facts = await find_image(engine, options)
     if facts.id is not None:
@@ -109,10 +109,10 @@ async def _ensure_base(engine: Engine, base: str, on_notice: OnNotice) -> str:
 
 
 async def base_python(engine: Engine, base: str) -> ImagePython:
-    """Ask a base image for its interpreter.
+    """Return the interpreter of a base image.
 
     Raises:
-        EngineError: If it has none that is new enough.
+        EngineError: If it has none that is recent enough.
     """
     hint = (
         "set sandbox.docker.base_image to an image with Python 3.11 or newer, as python:3.12-slim"
@@ -126,7 +126,7 @@ async def base_python(engine: Engine, base: str) -> ImagePython:
         )
     except (EngineError, ValueError, KeyError, TypeError) as error:
         if isinstance(error, EngineError) and error.hint:
-            raise  # It is not the image: the disk is full, or the engine gone.
+            raise  # Not the fault of the image: the disk is full, or the Docker engine is gone.
         raise EngineError(f"the base image {base!r} has no Python: {error}", hint=hint) from error
     if (major, minor) < _OLDEST:
         raise EngineError(f"the base image {base!r} has Python {found.version}", hint=hint)
@@ -171,10 +171,10 @@ async def _build(
 
 
 async def build_image(engine: Engine, tag: str, context: BinaryIO, on_notice: OnNotice) -> None:
-    """Build one image; what a failed build leaves behind is removed.
+    """Build one image and remove the leftovers of a failed build.
 
     Raises:
-        EngineError: If it cannot be built, with the end of what was said about it.
+        EngineError: If it cannot be built, with the end of the build output.
     """
     lines: list[str] = []
 

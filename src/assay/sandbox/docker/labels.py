@@ -1,7 +1,7 @@
-"""Whose a container is, written on it as labels, so that forgotten ones are found and removed.
+"""Ownership labels of containers, which let Assay find and remove orphaned ones.
 
-A process is told by its number only within its pid namespace, so the namespace is part of the
-mark: whoever runs in a container with the host's socket must not judge owners it cannot see.
+A pid identifies a process only within its pid namespace, so the labels include the namespace. An
+Assay process in a container with the host's socket must not judge owners that it cannot see.
 """
 
 import os
@@ -21,20 +21,20 @@ _PID: Final = "dev.assay.owner.pid"
 _STARTED: Final = "dev.assay.owner.started"
 _SINCE: Final = "dev.assay.since"
 _SETTLING_S: Final = 600.0
-"""A container that somebody else has made and not started after this long was forgotten."""
+"""A container of an invisible owner that has not started after this time counts as orphaned."""
 
 State = Literal["owned", "orphaned", "elsewhere"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerRecord:
-    """A container of Assay's, by whoever."""
+    """A container that some Assay process created."""
 
     id: str
     name: str
     image: str
     runtime_state: str
-    """As the engine calls it: created, running, exited, dead."""
+    """The name that Docker uses: created, running, exited, dead."""
     owner: ProcessMark
     since: float
     """Seconds since the epoch."""
@@ -42,13 +42,13 @@ class ContainerRecord:
 
 
 def place() -> str:
-    """The pid namespace that this process lives in, as no other has it."""
+    """Return a unique name of this process's pid namespace."""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return f"{boot}/{Path('/proc/self/ns/pid').readlink()}"
 
 
 def owner_labels() -> dict[str, str]:
-    """What is written on a container of this process."""
+    """Return the labels of a container of this process."""
     own = mark(os.getpid())
     return {
         LABEL: "1",
@@ -60,7 +60,7 @@ def owner_labels() -> dict[str, str]:
 
 
 def read_record(found: Mapping[str, Any], *, here: str, now: float) -> ContainerRecord:
-    """Understand what the engine lists. Labels are anybody's words: nothing is assumed of them."""
+    """Parse an entry of the Docker engine's list. Labels are untrusted: any value may occur."""
     labels: Mapping[str, str] = found.get("Labels") or {}
     owner = ProcessMark(pid=_number(labels, _PID), started=_number(labels, _STARTED))
     try:
@@ -85,7 +85,7 @@ def read_record(found: Mapping[str, Any], *, here: str, now: float) -> Container
 
 
 async def list_containers(engine: Engine) -> tuple[ContainerRecord, ...]:
-    """Return all containers of Assay's, the oldest first."""
+    """Return all containers of Assay, the oldest first."""
     here, now = place(), time.time()
     found = [read_record(one, here=here, now=now) for one in await engine.containers(LABEL)]
     return tuple(sorted(found, key=lambda record: record.since))
@@ -94,9 +94,9 @@ async def list_containers(engine: Engine) -> tuple[ContainerRecord, ...]:
 async def remove_orphans(
     engine: Engine, names: frozenset[str] | None = None
 ) -> tuple[ContainerRecord, ...]:
-    """Remove the containers whose owner is gone, of these names if some are given.
+    """Remove the containers whose owner has exited, limited to these names if given.
 
-    Returns those that were removed.
+    Returns the removed ones.
     """
     removed: list[ContainerRecord] = []
     for record in await list_containers(engine):
@@ -104,7 +104,7 @@ async def remove_orphans(
             try:
                 await engine.remove(record.id)
             except EngineError:
-                continue  # what cannot be removed now is found again next time
+                continue  # the next call finds a container that cannot be removed now
             removed.append(record)
     return tuple(removed)
 

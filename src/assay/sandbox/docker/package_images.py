@@ -1,7 +1,7 @@
-"""Packages for containers: a layer of unpacked wheels becomes a layer of an image, made once.
+"""Images with packages: turns a layer of unpacked wheels into an image layer, once.
 
-Nothing of the host is ever mounted, so what a sandbox is given has to be in its image. The engine
-keeps such an image like any other, and the second sandbox with the same packages starts at once.
+Containers mount nothing of the host, so the image must contain the packages of a sandbox. The
+Docker engine keeps such an image, and the next sandbox with the same packages starts immediately.
 """
 
 import json
@@ -25,7 +25,7 @@ OpenLayer = Callable[[Sequence[str], Target], AbstractAsyncContextManager[Layer]
 
 
 class PackageImages:
-    """Makes images with packages on top of the one that all have."""
+    """Builds images with packages on top of the common image."""
 
     def __init__(
         self, engine: Engine, image: str, preload: Sequence[Sequence[str]], open_layer: OpenLayer
@@ -38,12 +38,12 @@ class PackageImages:
         self._turn = anyio.Lock()
 
     async def image_with(self, packages: Sequence[str]) -> str:
-        """Return the digest of an image that has these.
+        """Return the digest of an image with these packages.
 
         Raises:
-            PackageError: If a package cannot be had.
+            PackageError: If a package is not available.
             MissingExtraError: If uv is needed and not installed.
-            SandboxUnavailableError: If the engine does not make it.
+            SandboxUnavailableError: If the Docker engine does not build the image.
         """
         try:
             async with (
@@ -57,7 +57,7 @@ class PackageImages:
             ) from error
 
     async def _ask_target(self) -> Target:
-        """Learn which interpreter the image has, and what it has loaded before a program starts."""
+        """Return the interpreter of the image and the modules that it preloads."""
         if self._target is None:
             modules = [module for stage in self._preload for module in stage]
             command = recipe.ask_service(recipe.ABOUT_TARGET, json.dumps(modules))

@@ -1,4 +1,4 @@
-"""Containers that serve: each has a task for its life, and a few wait ready ahead of need."""
+"""Pool of containers: a task runs each container, and a few wait in advance."""
 
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -21,12 +21,12 @@ _HOLD_BACK_S: Final = 0.05
 
 
 class WarmContainer:
-    """One container and the connection to its service, from the start to the end."""
+    """One container and the connection to its service, from start to end."""
 
     def __init__(self, plan: ContainerPlan) -> None:
         self.plan = plan
         self.outlet = Outlet()
-        """The way to hosts, which is closed at first."""
+        """The egress server of the sandbox; closed at first."""
         self._ready = anyio.Event()
         self._released = anyio.Event()
         self._dead = anyio.Event()
@@ -35,11 +35,11 @@ class WarmContainer:
 
     @property
     def well(self) -> bool:
-        """Whether it serves or is about to, as far as is known."""
+        """Whether the container serves or starts, as far as is known."""
         return self._failure is None and not self._dead.is_set()
 
     async def live(self, engine: Engine, turns: anyio.CapacityLimiter) -> None:
-        """Run for the life of the container; raises nothing of its own."""
+        """Run the container until its end; never raises."""
         try:
             async with turns:
                 container = await start_container(engine, container_config(self.plan))
@@ -68,10 +68,10 @@ class WarmContainer:
             )
 
     async def serving(self) -> FarBackend:
-        """Wait until the service in it answers.
+        """Wait until the service in the container answers.
 
         Raises:
-            SandboxUnavailableError: If it never will.
+            SandboxUnavailableError: If it never answers.
         """
         await self._ready.wait()
         if isinstance(self._failure, SandboxUnavailableError):
@@ -85,7 +85,7 @@ class WarmContainer:
         return self._far
 
     async def end(self) -> None:
-        """Have the container killed; when this returns, nothing in it runs."""
+        """Kill the container; when this returns, nothing in it runs."""
         self._released.set()
         await self._dead.wait()
 
@@ -99,7 +99,7 @@ async def _end(engine: Engine, container: Container) -> None:
     try:
         await engine.kill(container.id)
     except EngineError:
-        # Most likely it has ended by itself; if not, removing it ends it too.
+        # It has probably ended on its own; otherwise its removal ends it.
         await _remove(engine, container.id)
 
 
@@ -107,12 +107,12 @@ async def _remove(engine: Engine, container: str) -> None:
     try:
         await engine.remove(container)
     except EngineError:
-        return  # an engine that is gone has taken its containers along
+        return  # a Docker engine that is gone has ended its containers too
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerFactory:
-    """What guests are made with."""
+    """The Docker engine, task group and start limit that warm containers share."""
 
     engine: Engine
     tasks: anyio.abc.TaskGroup
@@ -120,14 +120,14 @@ class ContainerFactory:
 
 
 def build_lobby(engine: Engine, tasks: anyio.abc.TaskGroup) -> ContainerFactory:
-    """Bring together what guests are made with."""
+    """Create the factory with its limit of concurrent starts."""
     return ContainerFactory(
         engine=engine, tasks=tasks, turns=anyio.CapacityLimiter(_STARTS_AT_ONCE)
     )
 
 
 class ContainerPool:
-    """Guests that wait. They are of the kind asked for last: more of the same tend to follow."""
+    """Warm containers for the last requested configuration, because similar requests follow."""
 
     def __init__(self, lobby: ContainerFactory, count: int) -> None:
         self._lobby = lobby
@@ -142,7 +142,7 @@ class ContainerPool:
         return guest
 
     def take(self, plan: ContainerPlan) -> WarmContainer:
-        """Return a guest, waiting already or just on its way."""
+        """Return a warm container, or one that starts."""
         self._kind = plan
         fitting = [guest for guest in self._waiting if guest.plan == plan and guest.well]
         guest = fitting[0] if fitting else self.invite(plan)
@@ -151,18 +151,18 @@ class ContainerPool:
         return guest
 
     def prepare(self, plan: ContainerPlan) -> WarmContainer:
-        """Have the first one on its way, to see whether there can be any."""
+        """Start the first container, to find out whether containers start."""
         self._kind = plan
         guest = self.invite(plan)
         self._waiting.append(guest)
         return guest
 
     async def keep_filled(self) -> None:
-        """Run for the life of the backend."""
+        """Keep the pool filled for the life of the backend."""
         while True:
             self._wanted = anyio.Event()
             await self._wanted.wait()
-            # Whoever asked has a program to run; starting a container now would slow it down.
+            # The last caller has a program to run; starting a container now would slow it down.
             await anyio.sleep(_HOLD_BACK_S)
             await self._fill()
 

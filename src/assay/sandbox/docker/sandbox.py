@@ -1,4 +1,4 @@
-"""One sandbox in a container: results go by the names that we give, not by what it says."""
+"""Sandbox in a container; this side labels the results, not the container."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -12,7 +12,7 @@ from assay.contracts.ports import Interpreter, OnOutput, Sandbox, ignore_output
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultLabel:
-    """What is true of every result, whatever the container says of itself."""
+    """The backend facts of every result, which the container cannot change."""
 
     backend: str
     isolation: Isolation

@@ -1,7 +1,7 @@
-"""The seccomp profile of a container: what programs in it may call, and what our engine needs more.
+"""Seccomp profile of a container: the calls of programs, and those that the native engine needs.
 
-Programs have a filter of their own inside, narrower than this one. This is the wall behind it: it
-must let the engine make namespaces and mounts, and nobody reach what no one in here needs.
+Programs run under a narrower filter inside. This profile is the second layer of defense: it allows
+the engine to create namespaces and mounts, and blocks every call that no process inside needs.
 """
 
 import platform
@@ -14,14 +14,14 @@ _ENGINE: Final = """
     chmod fchmod fchmodat fchmodat2 mknod mknodat open openat creat ioctl fcntl prctl personality
     socketpair setsockopt
     """
-"""What makes and keeps a jail. Rights still decide: outside of a namespace of its own the engine
-has none, and a program in one is filtered again."""
+"""The calls that create a jail. Capabilities still apply: outside of its own namespaces the engine
+has none, and a program inside one is filtered again."""
 _FAMILIES: Final = (1, 2, 10)
-"""AF_UNIX, AF_INET, AF_INET6: not netlink, packet, vsock, bluetooth, …"""
+"""AF_UNIX, AF_INET, AF_INET6; no netlink, packet, vsock, bluetooth, …"""
 _NETLINK: Final = 16
 _NETLINK_ROUTE: Final = 0
-"""The engine makes every address of a program's network its own, which takes a route; packet
-filters, audit and whatever else is behind netlink stay out of reach."""
+"""The engine makes every address local in a program's network, which needs a route; packet
+filters, audit and all other netlink families stay blocked."""
 _PERSONALITIES: Final = (0, 0x0008, 0x20000, 0x20008, 0x0040000, 0xFFFFFFFF)
 _ARCHITECTURES: Final = {"x86_64": "SCMP_ARCH_X86_64", "aarch64": "SCMP_ARCH_AARCH64"}
 _ENOSYS: Final = 38
@@ -29,7 +29,7 @@ _EPERM: Final = 1
 
 
 def build_profile(machine: str = platform.machine(), *, routes: bool = False) -> dict[str, Any]:
-    """Return the profile as Docker reads it; with `routes`, the engine inside may set some."""
+    """Return the profile in Docker's format; with `routes`, the engine inside may set routes."""
     policy = build_policy()
     hidden = policy.hidden - set(_ENGINE.split())
     engine = set(_ENGINE.split()) - {"personality"}

@@ -1,4 +1,4 @@
-"""What a container is allowed: next to nothing. From limits to the engine's own words."""
+"""Security configuration of a container: from limits to the options of the Docker API."""
 
 import json
 from collections.abc import Sequence
@@ -10,41 +10,41 @@ from assay.sandbox.docker.labels import owner_labels
 from assay.sandbox.docker.seccomp_profile import build_profile
 
 USER_ID: Final = 65532
-"""Nobody on any system, and not the `nobody` that others use too."""
+"""A uid without an account, different from the common `nobody`."""
 RUNTIME: Final = "/run/assay"
 
 _MEGABYTE: Final = 1 << 20
 _ENGINE_MB: Final = 640
-"""For our own processes and the libraries they have loaded."""
+"""For the service processes and their loaded libraries."""
 _ENGINE_PROCESSES: Final = 160
 _AT_ONCE: Final = 4
-"""So many executions may use all they are allowed at the same time."""
+"""The number of executions that may use their full limits at the same time."""
 _MEMORY_STEP_MB: Final = 1024
 _PROCESSES_STEP: Final = 256
 _RUNTIME_MB: Final = 16
 _OPEN_FILES: Final = 8192
 _GVISOR_THREADS: Final = 4096
-"""gVisor dies when the host refuses it a thread, and has some for each process of a program."""
+"""gVisor exits if the host refuses it a thread, and uses some for each process of a program."""
 _GVISOR_CAPABILITIES: Final = ("SETUID", "SETGID")
-"""In gVisor, whose kernel this is about and not the host's: our service is its root, without any
-other right, so that programs can be somebody else than the service."""
+"""In gVisor, these apply to gVisor's kernel and not to the host's. The service is root there,
+without any other capability, so that programs can run as a different user."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceCaps:
-    """What a whole container may use: an outer wall, around the limits kept inside."""
+    """The limits of a whole container: an outer layer around the limits inside."""
 
     memory_mb: int
     processes: int
     disk_mb: int
-    """0 where the engine inside makes the file system of its sandbox."""
+    """0 if the engine inside mounts the file system of its sandbox."""
 
 
 def walls_around(limits: Limits, *, files: bool = True) -> ResourceCaps:
-    """Draw them so wide that the limits inside are what programs meet.
+    """Return caps wide enough that programs meet the limits inside first.
 
-    In round numbers, so that a container that waits ready suits sandboxes of many sizes. `files`:
-    whether those of the sandbox are in a file system that comes with the container.
+    The caps are rounded, so that a warm container fits sandboxes of many sizes. `files`: whether
+    the container provides the sandbox's file system.
     """
     memory_mb = _ENGINE_MB + limits.disk_mb + _AT_ONCE * limits.memory_mb
     return ResourceCaps(
@@ -60,21 +60,21 @@ def _round_up(number: int, step: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerPlan:
-    """Everything that one container is made from."""
+    """All inputs of one container's configuration."""
 
     image: str
     argv: tuple[str, ...]
     walls: ResourceCaps
     cpus: float
     runtime: str
-    """Empty: the engine's own default."""
+    """Empty: the Docker engine's default."""
     gvisor: bool = False
     hosts: bool = False
-    """Whether programs may reach some hosts: not from here, but through a gate inside."""
+    """Whether programs may reach hosts, through a proxy inside and not directly."""
 
 
 def container_config(plan: ContainerPlan) -> dict[str, Any]:
-    """Describe a container in the words of the engine's interface."""
+    """Return the configuration of a container for the Docker API."""
     return {
         "Image": plan.image,
         "Entrypoint": [],
@@ -84,10 +84,11 @@ def container_config(plan: ContainerPlan) -> dict[str, Any]:
         "Hostname": "sandbox",
         "Env": [],
         "Labels": owner_labels(),
-        # On gVisor programs see the container's own /etc/hosts, which is left empty with this set.
+        # On gVisor programs see the container's own /etc/hosts, which stays empty with this
+        # setting.
         "NetworkDisabled": not plan.gvisor,
         "OpenStdin": True,
-        "StdinOnce": True,  # when whoever attached goes, in whatever way, stdin ends
+        "StdinOnce": True,  # stdin ends when the attached client disconnects
         "AttachStdin": True,
         "AttachStdout": True,
         "AttachStderr": True,
@@ -105,7 +106,7 @@ def _host_config(plan: ContainerPlan) -> dict[str, Any]:
         "AutoRemove": True,
         "Runtime": plan.runtime,
         "NetworkMode": "none",
-        "IpcMode": "none",  # and so no /dev/shm that nobody would count
+        "IpcMode": "none",  # so there is no unlimited /dev/shm
         "ReadonlyRootfs": True,
         "CapDrop": ["ALL"],
         "CapAdd": list(_GVISOR_CAPABILITIES) if plan.gvisor else [],
@@ -113,8 +114,8 @@ def _host_config(plan: ContainerPlan) -> dict[str, Any]:
             "no-new-privileges:true",
             f"seccomp={json.dumps(build_profile(routes=plan.hosts))}",
         ],
-        # The engine inside mounts a /proc of its own for each execution, which the kernel allows
-        # only to those who see all of theirs. Nobody in here is root, which is what guards it.
+        # The engine inside mounts a separate /proc for each execution. The kernel allows this only
+        # to processes that see the whole /proc. The container runs without root, which protects it.
         "MaskedPaths": [],
         "ReadonlyPaths": [],
         "Init": True,
@@ -133,12 +134,12 @@ def _host_config(plan: ContainerPlan) -> dict[str, Any]:
 
 
 def _tmpfs() -> dict[str, str]:
-    """The engine inside mounts the files of its sandbox itself."""
+    """Return mounts for an engine that mounts the files of its sandbox itself."""
     return {RUNTIME: _mount(_RUNTIME_MB, USER_ID), "/tmp": _mount(_RUNTIME_MB, USER_ID)}  # noqa: S108
 
 
 def _gvisor_tmpfs(walls: ResourceCaps) -> dict[str, str]:
-    """The engine inside cannot mount: the files of its sandbox are here."""
+    """Return mounts for an engine that cannot mount: the files of its sandbox are here."""
     files = _mount(walls.disk_mb, USER_ID, mode="0755")
     temporary = dict.fromkeys(("/tmp", "/dev/shm"), files)  # noqa: S108 - of the container
     return {RUNTIME: _mount(_RUNTIME_MB, 0), str(WORKSPACE): files, **temporary}
@@ -149,7 +150,7 @@ def _mount(size_mb: int, owner: int, mode: str = "0700") -> str:
 
 
 def question_config(image: str, argv: Sequence[str]) -> dict[str, Any]:
-    """Describe a container that answers one question about an image and goes."""
+    """Return the configuration of a container that runs one query on an image and exits."""
     walls = ResourceCaps(memory_mb=256, processes=32, disk_mb=1)
     plan = ContainerPlan(image=image, argv=tuple(argv), walls=walls, cpus=1.0, runtime="")
     return container_config(plan)

@@ -1,7 +1,7 @@
-"""The attached streams of a container as one stream of bytes: what it says comes in frames.
+"""Attached streams of a container as one byte stream, extracted from Docker's frames.
 
-The engine puts eight bytes before each piece: 1 for stdout or 2 for stderr, three zeros, and the
-length. What comes on stderr is kept apart, a little of it, for when the container dies.
+The Docker engine puts eight bytes before each piece: 1 for stdout or 2 for stderr, three zeros, and
+the length. The end of stderr is stored separately, to explain why a container ended.
 """
 
 import socket
@@ -22,7 +22,7 @@ _Wait = Callable[[socket.socket], Awaitable[None]]
 
 
 class Demultiplexer:
-    """Takes the engine's framing apart; what is not framed so is not believed."""
+    """Splits the Docker engine's frames; rejects data without a valid header."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
@@ -30,10 +30,10 @@ class Demultiplexer:
         self.complaints = b""
 
     def feed(self, data: bytes) -> None:
-        """Take what came.
+        """Process received bytes.
 
         Raises:
-            anyio.BrokenResourceError: If it is not what an engine sends.
+            anyio.BrokenResourceError: If they are not a valid frame of the Docker engine.
         """
         self._buffer += data
         while len(self._buffer) >= _HEADER:
@@ -61,7 +61,7 @@ class ContainerStream(anyio.abc.ByteStream):
 
     @property
     def complaints(self) -> str:
-        """The end of what came on stderr so far."""
+        """Return the end of stderr so far."""
         return self._frames.complaints.decode(errors="replace").strip()
 
     async def receive(self, max_bytes: int = 65536) -> bytes:
@@ -115,7 +115,7 @@ class ContainerStream(anyio.abc.ByteStream):
     async def aclose(self) -> None:
         if not self._closed:
             self._closed = True
-            # Whoever waits learns now that nothing will come.
+            # Wakes up waiting readers: nothing more will arrive.
             anyio.notify_closing(self._connection)
             self._connection.close()
 

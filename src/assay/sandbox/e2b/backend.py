@@ -1,4 +1,4 @@
-"""Opens sandboxes at E2B: each is a virtual machine of its own."""
+"""E2B backend: every sandbox is a separate virtual machine."""
 
 import asyncio
 import importlib
@@ -18,7 +18,7 @@ from assay.sandbox.e2b.vm import E2BOptions, Machine, open_machine
 
 _PROBE_S: Final = 5.0
 _RENEWALS: Final = 3
-"""How often the time of a machine is renewed before it would be over."""
+"""How often Assay renews a machine's lifetime before it would end."""
 
 
 class E2BBackend:
@@ -27,7 +27,7 @@ class E2BBackend:
     name = "e2b"
     isolation = Isolation.MACHINE
     branches = False
-    """The service has no copies of running interpreters."""
+    """The service cannot copy running interpreters."""
 
     def __init__(self, options: E2BOptions) -> None:
         self._options = options
@@ -48,7 +48,7 @@ class E2BBackend:
                 await sandbox.close()
 
     async def keep_alive(self) -> None:
-        """Renew the time of all open machines for as long as there is somebody to use them."""
+        """Renew the lifetime of all open machines for as long as the backend is in use."""
         while True:
             await anyio.sleep(self._options.timeout_s / _RENEWALS)
             for machine in tuple(self._machines):
@@ -57,11 +57,11 @@ class E2BBackend:
 
 @asynccontextmanager
 async def open_e2b(options: E2BOptions) -> AsyncGenerator[E2BBackend]:
-    """Check that the service is there and knows the key, and open sandboxes from it.
+    """Check that the service answers and accepts the key, and open sandboxes there.
 
     Raises:
         MissingExtraError: If the SDK is not installed.
-        UsageError: If there is no key, or it is not accepted.
+        UsageError: If there is no key, or the service rejects it.
         SandboxUnavailableError: If the service does not answer.
     """
     check_sdk()
@@ -69,7 +69,7 @@ async def open_e2b(options: E2BOptions) -> AsyncGenerator[E2BBackend]:
         raise UsageError("the e2b backend needs a key", hint=f"set E2B_API_KEY; see {KEYS}")
     await _probe(options)
     backend = E2BBackend(options)
-    # A task and no group: a group would wrap whatever is raised by those who use the backend.
+    # A task and no group: a group would wrap the errors of the backend's callers.
     renewing = asyncio.create_task(backend.keep_alive())
     try:
         yield backend
@@ -79,7 +79,7 @@ async def open_e2b(options: E2BOptions) -> AsyncGenerator[E2BBackend]:
 
 
 def check_sdk() -> None:
-    """Find out whether the extra is there.
+    """Check that the extra is installed.
 
     Raises:
         MissingExtraError: If it is not.
@@ -91,7 +91,7 @@ def check_sdk() -> None:
 
 
 async def _probe(options: E2BOptions) -> None:
-    """Ask the service something small: left alone, its SDK is silent for long and then gives up."""
+    """Send a small request: on its own, the SDK waits long before it reports a failure."""
     from e2b import AsyncSandbox
 
     words: dict[str, Any] = options.connection() | {"request_timeout": _PROBE_S, "retries": 0}

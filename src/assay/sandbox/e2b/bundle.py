@@ -1,4 +1,4 @@
-"""Packs what has to be inside the virtual machine, and says how it is put there."""
+"""Bundle of the code for the virtual machine, and the command that installs it."""
 
 import base64
 import io
@@ -61,7 +61,7 @@ except OSError as error:
 print(json.dumps({"python": sys.executable}), flush=True)
 os.execv(sys.executable, [sys.executable, "-ESs", state + "/far", "serve", state + "/socket"])
 """
-"""Answers in one line, and stays until the one that stays is there."""
+"""Answers in one line, and waits until the request server runs."""
 
 _ASK = """
 import os, sys
@@ -82,13 +82,13 @@ asking.recv(1)
 
 
 def setup_command(*, state: str, workspace: str, user: str) -> str:
-    """Return the command that makes a fresh machine ready."""
+    """Return the command that prepares a new machine."""
     words = ("python3", "-ISE", "-c", _UNPACK, state, workspace, user, packed())
     return "exec " + shlex.join(words) + " 2>&1"
 
 
 def act_command(*, python: str, state: str, act: str, request: str) -> str:
-    """Return the command that has one act done."""
+    """Return the command that sends one request."""
     return "exec " + shlex.join((python, "-ISE", f"{state}/far/ask.py", state, act, request))
 
 
@@ -99,7 +99,7 @@ def packed() -> str:
     package = files("assay")
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for folder in _PACKAGES:
-            # Empty: the real ones bring in more than is needed.
+            # Empty: the real ones import more than is needed.
             archive.writestr(f"assay/{folder}__init__.py", "")
         for name in _MODULES:
             archive.writestr(f"assay/{name}", package.joinpath(name).read_bytes())

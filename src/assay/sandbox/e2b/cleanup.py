@@ -1,4 +1,4 @@
-"""Finds the sandboxes at the service that are ours, and those whose owner is gone."""
+"""Finds Assay's sandboxes at the service, and those whose owner has exited."""
 
 import os
 import socket
@@ -22,7 +22,7 @@ _PAGE: Final = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leftover:
-    """One sandbox at the service that some Assay has opened."""
+    """One sandbox at the service that an Assay process opened."""
 
     id: str
     host: str
@@ -36,7 +36,7 @@ class Leftover:
 
     @property
     def orphaned(self) -> bool:
-        """Whether its owner ran on this machine and is gone; of other machines nothing is known."""
+        """Whether its owner ran on this machine and has exited; False for other machines."""
         return self.here and not self.owner.alive
 
     @property
@@ -45,7 +45,7 @@ class Leftover:
 
 
 def labels() -> dict[str, str]:
-    """Return what tells a sandbox of this process from all others."""
+    """Return the labels that identify sandboxes of this process."""
     owner = mark(os.getpid())
     return {
         _LABEL: "sandbox",
@@ -57,7 +57,7 @@ def labels() -> dict[str, str]:
 
 
 def _this_host() -> str:
-    """Name this boot of this machine: after another one, no process is what it was."""
+    """Identify this boot of this machine: pids of an earlier boot mean nothing."""
     boot = ""
     with suppress(OSError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -68,7 +68,7 @@ async def find(options: E2BOptions) -> list[Leftover]:
     """Return all sandboxes that Assay has opened with this key, oldest first.
 
     Raises:
-        UsageError: If the key is not accepted.
+        UsageError: If the service rejects the key.
         SandboxUnavailableError: If the service cannot be reached.
     """
     from e2b import AsyncSandbox, SandboxQuery
@@ -100,7 +100,7 @@ def _number(text: str | None) -> int:
 
 
 async def end(options: E2BOptions, leftover: Leftover) -> None:
-    """End one of them; one that has ended meanwhile is fine.
+    """End one of them; one that has already ended is not an error.
 
     Raises:
         SandboxUnavailableError: If the service cannot be reached.

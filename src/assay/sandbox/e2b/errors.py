@@ -1,4 +1,4 @@
-"""Turns what the SDK and the network raise into the errors of the contract, each with its fix."""
+"""Translates errors of the SDK and the network into contract errors, each with its fix."""
 
 import httpx
 
@@ -8,7 +8,7 @@ KEYS = "https://e2b.dev/dashboard?tab=keys"
 
 
 def unreachable(address: str) -> SandboxUnavailableError:
-    """Say that nobody answers."""
+    """Build the error for a service that does not answer."""
     return SandboxUnavailableError(
         f"E2B cannot be reached at {address}",
         dispatch="never_started",
@@ -17,7 +17,7 @@ def unreachable(address: str) -> SandboxUnavailableError:
 
 
 def explain(error: Exception, *, dispatch: Dispatch, address: str) -> AssayError:
-    """Say in the contract's words what a call of the service has come to.
+    """Translate the failure of a call to the service.
 
     `dispatch` is what is known of a program if the sandbox was lost during the call.
     """
@@ -33,7 +33,7 @@ def explain(error: Exception, *, dispatch: Dispatch, address: str) -> AssayError
 
 
 def _refusal(error: Exception, dispatch: Dispatch) -> AssayError:
-    """Say what the service has against a call that reached it."""
+    """Translate the service's rejection of a call."""
     import e2b
 
     if isinstance(error, e2b.AuthenticationException):
@@ -54,7 +54,7 @@ def _refusal(error: Exception, dispatch: Dispatch) -> AssayError:
 
 
 def gone(dispatch: Dispatch) -> SandboxUnavailableError:
-    """Say that there is no such sandbox any more."""
+    """Build the error for a sandbox that no longer exists."""
     return SandboxUnavailableError(
         "the E2B sandbox is gone: it was ended, or lived for longer than it may",
         dispatch=dispatch,
@@ -65,7 +65,7 @@ def gone(dispatch: Dispatch) -> SandboxUnavailableError:
 
 
 def explain_opening(error: Exception, *, template: str, address: str) -> AssayError:
-    """Say why no sandbox could be made."""
+    """Explain why a sandbox could not be created."""
     import e2b
 
     status = getattr(error, "status_code", None)

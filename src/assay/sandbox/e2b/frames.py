@@ -1,4 +1,4 @@
-"""Reads the frames that come out of the virtual machine. Nothing in them is believed unseen."""
+"""Reads the frames from the virtual machine and checks every value."""
 
 import base64
 import binascii
@@ -41,24 +41,24 @@ _KINDS: Final = ("file", "directory", "symlink", "other")
 
 
 def garbled(why: str) -> SandboxUnavailableError:
-    """Say that the far side cannot be the one we put there."""
+    """Build the error for output that Assay's code in the machine cannot have sent."""
     return SandboxUnavailableError(
         f"what came out of the sandbox makes no sense: {why}", dispatch="outcome_unknown"
     )
 
 
 class FrameReader:
-    """Cuts a stream of text into frames and hands each on."""
+    """Splits a text stream into frames and passes each one on."""
 
     def __init__(self, on_frame: Callable[[Frame], None]) -> None:
         self._on_frame = on_frame
         self._rest = ""
 
     def feed(self, text: str) -> None:
-        """Take more text.
+        """Process received text.
 
         Raises:
-            SandboxUnavailableError: If a line is no frame.
+            SandboxUnavailableError: If a line is not a frame.
         """
         *lines, self._rest = (self._rest + text).split("\n")
         if len(self._rest) > _LONGEST_LINE:
@@ -78,7 +78,7 @@ def _frame(line: str) -> Frame:
 
 
 def data_of(frame: Frame) -> bytes:
-    """Return the bytes that a frame carries."""
+    """Return the bytes in a frame."""
     try:
         return base64.b64decode(frame["data"], validate=True)
     except (KeyError, TypeError, ValueError, binascii.Error) as error:
@@ -86,7 +86,7 @@ def data_of(frame: Frame) -> bytes:
 
 
 def refusal_of(frame: Frame) -> AssayError:
-    """Return the error that a frame tells of; only those that the contract knows."""
+    """Return the error in a frame; only errors that the contract knows."""
     kind, message = str(frame.get("error")), str(frame.get("message", ""))[:4000]
     if kind == FileTooLargeError.__name__:
         return FileTooLargeError(
@@ -98,7 +98,7 @@ def refusal_of(frame: Frame) -> AssayError:
 
 
 def entry_of(frame: Frame) -> FileInfo:
-    """Return the entry of the workspace that a frame describes."""
+    """Return the workspace entry in a frame."""
     path = PurePosixPath(str(frame.get("path", "")))
     kind = frame.get("kind")
     if path.is_absolute() or ".." in path.parts or not path.parts or kind not in _KINDS:
@@ -144,7 +144,7 @@ def ending_of(frame: Frame, stdout: Capture, stderr: Capture) -> tuple[RawResult
 
 
 def _wait_status(frame: Frame) -> int:
-    """Return the status of a process that has ended; one that was only stopped has another."""
+    """Return the wait status of an exited process; a stopped process has another one."""
     status = _count(frame, "ended")
     try:
         os.waitstatus_to_exitcode(status)

@@ -1,7 +1,7 @@
-"""A stateful interpreter at E2B: a context of the service's own code interpreter.
+"""Stateful interpreter at E2B: a context of the service's own code interpreter.
 
-The service has no way to roll a cell back. A cell that is ended from outside is interrupted, and
-what it did stays; one that ends its interpreter takes all variables with it, and that is an error.
+The service cannot roll a cell back. A stopped cell is interrupted, and its effects stay. A cell
+that ends its interpreter loses all variables, and that is an error.
 """
 
 import asyncio
@@ -92,15 +92,15 @@ class E2BInterpreter:
         self._cell: _Cell | None = None
 
     def close(self) -> None:
-        """Take no more cells."""
+        """Accept no more cells."""
         self._closed = True
 
     async def set_mark(self) -> None:
-        """Leave something in the interpreter that is gone when the interpreter is."""
+        """Set a marker variable that is lost when the interpreter restarts."""
         await self._ask(f"__import__('sys').assay_mark = {self._mark!r}", _Cell(self._limits))
 
     async def _is_alive(self) -> bool:
-        """Ask for the mark: the service starts a dead interpreter again without a word."""
+        """Check the marker: the service restarts a dead interpreter without notice."""
         listening = _Cell(Limits())
         await self._ask("print(getattr(__import__('sys'), 'assay_mark', ''))", listening)
         return self._mark in listening.printed
@@ -116,7 +116,7 @@ class E2BInterpreter:
             begun = time.perf_counter()
             self._cells += 1
             self._cell = cell = _Cell(self._limits, on_output)
-            # A task of its own, so that the one who waits can go without it being lost.
+            # A separate task, so that a cancelled caller does not lose the cell.
             asking = asyncio.ensure_future(self._ask(source, cell))
             try:
                 with anyio.move_on_after(wall_s) as clock:
@@ -169,7 +169,7 @@ class E2BInterpreter:
 
 
 async def _stop(asking: "asyncio.Future[Any]") -> None:
-    """Leave the stream: the service then interrupts the cell."""
+    """Close the stream: the service then interrupts the cell."""
     if not asking.done():
         asking.cancel()
         with anyio.CancelScope(shield=True):
@@ -177,7 +177,7 @@ async def _stop(asking: "asyncio.Future[Any]") -> None:
 
 
 class _Cell:
-    """What a cell has shown so far, and how it ended."""
+    """The output of one cell so far, and how it ended."""
 
     def __init__(self, limits: Limits, on_output: OnOutput = ignore_output) -> None:
         self._limits = limits
@@ -199,7 +199,7 @@ class _Cell:
         self._ending.set()
 
     async def wait_for(self, asking: "asyncio.Future[Execution]") -> None:
-        """Wait until the cell is over, or is to be ended."""
+        """Wait until the cell has ended or has to be stopped."""
         asking.add_done_callback(lambda _: self._ending.set())
         await self._ending.wait()
 
@@ -214,14 +214,14 @@ class _Cell:
         capture.add(data)
         try:
             self._on_output(OutputChunk(stream=stream, data=data))
-        except BaseException as error:  # noqa: BLE001 - told to whoever waits, not to the SDK
+        except BaseException as error:  # noqa: BLE001 - for the caller, not for the SDK
             self.failure = self.failure or error
             self._ending.set()
         if capture.flooded:
             self.end_for(Reason.OUTPUT_LIMIT)
 
     def take(self, asking: "asyncio.Future[Execution]") -> None:
-        """Take over what the service says of a cell that ended by itself."""
+        """Store the service's result of a cell that ended on its own."""
         execution = asking.result()
         self._outputs = [_output_of(result) for result in execution.results]
         if execution.error is not None:
@@ -284,7 +284,7 @@ def _output_of(result: "Result") -> RichOutput:
 
 
 def _plain(text: str) -> str:
-    """Return a traceback without the colours that IPython gives it."""
+    """Return a traceback without IPython's color codes."""
     import re
 
     return re.sub(r"\x1b\[[0-9;]*m", "", text)

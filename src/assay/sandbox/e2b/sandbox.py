@@ -1,4 +1,4 @@
-"""One E2B sandbox: programs and files by way of what we put into its virtual machine."""
+"""E2B sandbox: runs programs and transfers files through Assay's code in a virtual machine."""
 
 import asyncio
 import base64
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
     from e2b import AsyncCommandHandle
 
 _INLINE: Final = 8_000
-"""How much of each fits on a command line; more is uploaded first."""
+"""The limits of data on a command line; longer data is uploaded first."""
 _LONG: Final = {"stdin", "source", "content"}
 _AT_ONCE: Final = 8
 _GRACE_S: Final = 20.0
-"""How much longer than its limit a program may take before the whole machine is ended."""
+"""How much longer than its limit a program may take before Assay ends the whole machine."""
 _ENDING_S: Final = 15.0
 _ANSWER_S: Final = 80.0
-"""How long something may take that is done to the files."""
+"""Timeout of file operations."""
 _MOST_ENTRIES: Final = 500_000
 
 
@@ -104,14 +104,14 @@ class E2BSandbox:
         if conversation.failure is not None and conversation.began_at is None:
             raise conversation.failure
         if conversation.failure is not None and conversation.of_ours:
-            # The listener failed, or what came made no sense: end the program before telling.
+            # The listener failed, or a frame was invalid: end the program before raising.
             with anyio.CancelScope(shield=True):
                 await self._end_now(name, conversation)
             raise conversation.failure
         raise await self._lost(conversation.failure) from conversation.failure
 
     async def _end_now(self, name: str, conversation: "_Conversation") -> None:
-        """End one program and wait until it is; failing that, end the machine it runs in."""
+        """End one program and wait until it has ended; otherwise end its machine."""
         conversation.go_on_unheard()
         with anyio.move_on_after(_ENDING_S), suppress(Exception):
             await self._machine.put(self._machine.in_state(f"cancel-{name}"), b"")
@@ -121,7 +121,7 @@ class E2BSandbox:
         await self._machine.end()
 
     async def _lost(self, failure: BaseException | None) -> AssayError:
-        """Say why there is no end of a program; whatever still runs of it is ended first."""
+        """Explain why the end of a program is unknown, after ending its remaining processes."""
         running = await self._machine.is_running()
         with anyio.CancelScope(shield=True):
             await self._machine.end()
@@ -152,7 +152,7 @@ class E2BSandbox:
         return conversation
 
     async def _ask(self, act: str, **words: Any) -> list[Frame]:  # noqa: ANN401 - JSON
-        """Have something done to the files, and return the frames of its answer."""
+        """Run a file operation and return the frames of its answer."""
         self._check_open()
         frames: list[Frame] = []
         request = self._machine.places() | {"disk_mb": self.limits.disk_mb} | words
@@ -201,7 +201,7 @@ class E2BSandbox:
             await self._machine.put(self._machine.in_state(f"cancel-{name}"), b"")
 
     async def close(self) -> None:
-        """End the machine, and with it whatever runs in it."""
+        """End the machine with everything that runs in it."""
         self._open = False
         await self._machine.end()
         for conversation in tuple(self._running.values()):
@@ -244,7 +244,7 @@ def _request_of(program: Program, limits: Limits) -> Frame:
 
 
 class _Conversation:
-    """One command of ours in the machine, from its first frame to its end."""
+    """One command of Assay in the machine, from its first frame to its end."""
 
     def __init__(self, hear: Any) -> None:  # noqa: ANN401 - a callable
         self._hear = hear
@@ -260,8 +260,8 @@ class _Conversation:
         self.began_at: float | None = None
 
     def start(self, starting: "Coroutine[Any, Any, AsyncCommandHandle[None]]") -> None:
-        # A future of its own: being cancelled while waiting must not end the listening, nor leave
-        # a command that may have been started and that nobody could end.
+        # A separate future: cancelling the wait must not stop the listener, nor leave a possibly
+        # started command that cannot be stopped.
         self._task = asyncio.ensure_future(self._listen(starting))
         self._task.add_done_callback(self._finish)
 
@@ -275,7 +275,7 @@ class _Conversation:
             await handle.wait()
 
     def _finish(self, task: "asyncio.Future[None]") -> None:
-        # Looked at, so that nobody complains of what became of one that was abandoned.
+        # Read the exception, so that asyncio does not report an abandoned command.
         _failure_of(task)
         self._stop_waiting()
 
@@ -288,7 +288,7 @@ class _Conversation:
             return
         try:
             self._reader.feed(text)
-        except BaseException as error:  # noqa: BLE001 - told to whoever waits, not to the SDK
+        except BaseException as error:  # noqa: BLE001 - for the caller, not for the SDK
             if self.failure is None:
                 self.failure, self.of_ours = error, True
             self._over.set()
@@ -300,23 +300,23 @@ class _Conversation:
             self._hear(frame)
 
     def go_on_unheard(self) -> None:
-        """Only wait for the end; nobody listens any more."""
+        """Wait for the end only; no listener receives the frames any more."""
         self._heard = False
         if self._task is None or not self._task.done():
             self._over.clear()
 
     async def begun(self) -> None:
-        """Wait until the command has started, or cannot be; `began_at` says which."""
+        """Wait until the command has started or failed to; `began_at` tells which."""
         await self._begun.wait()
 
     async def over(self) -> None:
-        """Wait until the command has ended, or failed; `failure` says how."""
+        """Wait until the command has ended or failed; `failure` has the cause."""
         await self._over.wait()
         if self.failure is None and self._task is not None and self._task.done():
             self.failure = _failure_of(self._task)
 
     def abandon(self) -> None:
-        """Listen no longer; a start that is under way is left to the SDK, which gives it up."""
+        """Stop listening; the SDK cancels a start that is in progress."""
         self._abandoned = True
         if self._task is not None and self.began_at is not None:
             self._task.cancel()
@@ -331,7 +331,7 @@ def _failure_of(task: "asyncio.Future[Any]") -> BaseException | None:
 
 
 class _Execution:
-    """What a program has written so far, and how it ended."""
+    """The output of one program so far, and how it ended."""
 
     def __init__(self, limits: Limits, on_output: OnOutput) -> None:
         self._limits = limits
@@ -356,10 +356,10 @@ class _Execution:
                 pass
 
     def conclude(self, timings: Timings) -> ExecutionResult:
-        """Decide how it went.
+        """Return the result.
 
         Raises:
-            SandboxUnavailableError: If its end was never told.
+            SandboxUnavailableError: If its end was never reported.
         """
         if self._end is None:
             raise gone("outcome_unknown")

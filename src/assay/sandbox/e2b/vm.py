@@ -1,4 +1,4 @@
-"""A virtual machine of the service, made ready; nobody else asks the SDK for one."""
+"""Virtual machine of the service, ready for use; only this module asks the SDK for one."""
 
 import json
 import math
@@ -38,17 +38,17 @@ _TROUBLES: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class E2BOptions:
-    """What the backend is opened with."""
+    """The configuration of the backend."""
 
     api_key: str
     template: str
     timeout_s: float
-    """How long a machine outlives its owner at most."""
+    """How long a machine can outlive its owner."""
     domain: str = ""
     api_url: str = ""
     sandbox_url: str = ""
     user: str = "user"
-    """Whose rights programs have inside."""
+    """The user that programs run as."""
     workspace: PurePosixPath = PurePosixPath("/app")
 
     @property
@@ -56,7 +56,7 @@ class E2BOptions:
         return self.api_url or f"https://api.{self.domain or 'e2b.app'}"
 
     def connection(self) -> dict[str, Any]:
-        """Return what every call of the SDK is told."""
+        """Return the common arguments of every SDK call."""
         named = {
             "api_key": self.api_key,
             "domain": self.domain,
@@ -72,10 +72,10 @@ class E2BOptions:
 
 
 def network_for(equipment: SandboxSpec) -> dict[str, Any]:
-    """Return the words in which the service is told what may be reached: by default nothing.
+    """Return the network settings for the service: by default nothing is reachable.
 
     Raises:
-        UsageError: If the service could not keep it so.
+        UsageError: If the service cannot enforce them.
     """
     if equipment.packages:
         raise UsageError(
@@ -111,7 +111,7 @@ class Machine:
         return f"{self.state}/{name}"
 
     def places(self) -> dict[str, Any]:
-        """Return what every request says about where things are."""
+        """Return the paths that every request contains."""
         return {
             "workspace": str(self._options.workspace),
             "temporary": self.in_state("tmp"),
@@ -125,10 +125,10 @@ class Machine:
         return self._options.workspace
 
     async def set_up(self) -> None:
-        """Put our part into it.
+        """Install Assay's code in the machine.
 
         Raises:
-            UsageError: If the template will not do.
+            UsageError: If the template is not suitable.
             SandboxUnavailableError: If the machine is gone.
         """
         heard: list[str] = []
@@ -172,7 +172,7 @@ class Machine:
     async def start(
         self, command: str, on_text: Callable[[str], None]
     ) -> "AsyncCommandHandle[None]":
-        """Start a command of ours as root, and return at once.
+        """Start one of Assay's commands as root, without waiting for its end.
 
         Raises:
             SandboxUnavailableError: If the machine is gone.
@@ -191,7 +191,7 @@ class Machine:
             raise explain(error, dispatch="never_started", address=self.address) from error
 
     async def put(self, path: str, content: bytes) -> None:
-        """Write a file of ours.
+        """Write one of Assay's files.
 
         Raises:
             SandboxUnavailableError: If the machine is gone.
@@ -208,16 +208,16 @@ class Machine:
         return False
 
     async def live_on(self) -> None:
-        """Have the service wait for its whole time again before it ends the machine."""
+        """Restart the timeout after which the service ends the machine."""
         with suppress(Exception):
             await self.sdk.set_timeout(math.ceil(self._options.timeout_s))
 
     async def end(self) -> None:
-        """End the machine; once is enough."""
+        """End the machine; a second call does nothing."""
         if self._ended:
             return
         self._ended = True
-        # What cannot be told now ends when its time is over.
+        # A machine that cannot be ended now ends at its timeout.
         with anyio.move_on_after(_ENDING_S, shield=True), suppress(Exception):
             await self.sdk.kill()
 
@@ -234,11 +234,11 @@ def _answer(heard: list[str]) -> dict[str, Any]:
 async def open_machine(
     options: E2BOptions, equipment: SandboxSpec, metadata: dict[str, str]
 ) -> Machine:
-    """Have the service make a machine, and make it ready. The caller ends it.
+    """Ask the service for a machine and prepare it. The caller ends it.
 
     Raises:
-        UsageError: If the key, the template or the equipment will not do.
-        SandboxUnavailableError: If none can be had.
+        UsageError: If the key, the template or the equipment is not suitable.
+        SandboxUnavailableError: If no machine is available.
     """
     from e2b_code_interpreter import (  # pyright: ignore[reportMissingTypeStubs]
         AsyncSandbox,

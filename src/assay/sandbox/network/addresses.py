@@ -1,8 +1,7 @@
-"""Which addresses no sandbox is connected to, whatever name has led there.
+"""Addresses that no sandbox may connect to, regardless of the name.
 
-A name on the list may point anywhere, and whoever owns it decides where. So what counts is the
-address in the end: this machine, private networks and the services that hand out a machine's
-credentials are out of reach.
+The owner of an allowed name decides where it points. So the final address counts: this machine,
+private networks and services that provide machine credentials are blocked.
 """
 
 import ipaddress
@@ -23,7 +22,7 @@ _TRANSLATED: Final = tuple(
         ("2002::/16", 80),  # 6to4
     )
 )
-"""IPv6 addresses that mean an IPv4 address, and how far from their end that is."""
+"""IPv6 ranges that embed an IPv4 address, and its distance from the end in bits."""
 _NEVER: Final = tuple(
     (ipaddress.ip_network(network), why)
     for network, why in (
@@ -32,7 +31,7 @@ _NEVER: Final = tuple(
         ("100.64.0.0/10", "an address within a provider's network"),
         ("192.0.0.0/24", "a special address"),
         ("192.88.99.0/24", "a special address"),
-        ("2001::/32", "a tunnel"),  # Teredo: through somebody else to any IPv4 address
+        ("2001::/32", "a tunnel"),  # Teredo: reaches any IPv4 address through a relay
         ("2002::/16", "a tunnel"),
         ("64:ff9b::/96", "a translated address"),
         ("64:ff9b:1::/48", "a translated address"),
@@ -44,7 +43,7 @@ _NEVER: Final = tuple(
 
 
 def refusal(text: str) -> str:
-    """Say why there is no connection to this address; empty if there may be one."""
+    """Return why this address is blocked; empty if it is allowed."""
     try:
         address = ipaddress.ip_address(text)
     except ValueError:
@@ -56,10 +55,10 @@ def refusal(text: str) -> str:
 
 
 def _meanings(address: Address) -> Iterator[Address]:
-    """The address, and whatever it stands for, the plainest first."""
+    """Return the address and every address that it embeds, the plainest first."""
     if isinstance(address, ipaddress.IPv6Address):
         if address.ipv4_mapped is not None:
-            # Not something else that leads there: the same address in another way of writing.
+            # Not a route to it, but another notation of the same address.
             yield address.ipv4_mapped
             return
         for network, shift in _TRANSLATED:
@@ -87,10 +86,10 @@ def _objection(address: Address) -> str:
 
 
 def is_own(text: str) -> bool:
-    """Whether an address belongs to this machine, so that a connection would not leave it."""
+    """Return whether an address belongs to this machine: connections to it do not leave it."""
     family = socket.AF_INET6 if ":" in text else socket.AF_INET
     with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as asking:
-        # Sends nothing. To its own addresses, a machine would speak from the same one.
+        # Sends nothing. For own addresses, the source address equals the destination.
         asking.connect((text, 9))
         return ipaddress.ip_address(asking.getsockname()[0]) == ipaddress.ip_address(text)
     return False

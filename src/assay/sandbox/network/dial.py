@@ -1,7 +1,7 @@
-"""Connects to a host on the list: looks its addresses up and over, and takes one that will do.
+"""Dialer of allowed hosts: resolves their addresses, checks them and connects to a suitable one.
 
-The name is looked up outside of the sandbox, and the connection goes to an address that was looked
-at: nobody can answer the first question in one way and the second in another.
+The proxy resolves the name outside of the sandbox and connects to a checked address. So a name
+server cannot give one answer to the check and another to the connection.
 """
 
 import socket
@@ -17,9 +17,9 @@ from assay.sandbox.network.addresses import is_own, refusal
 from assay.sandbox.network.policy import Policy, is_host_name
 
 Resolve = Callable[[str], Awaitable[tuple[str, ...]]]
-"""Returns the addresses of a name; none if it does not exist. Raises `OSError` if nobody knows."""
+"""Returns the addresses of a name; none if it does not exist. Raises `OSError` on failure."""
 Connect = Callable[[str, int], Awaitable[anyio.abc.ByteStream]]
-"""Connects to an address; raises `OSError` if nobody is there."""
+"""Connects to an address; raises `OSError` if nothing listens there."""
 
 _REMEMBERED_S: Final = 30.0
 _LOOK_UP_WITHIN_S: Final = 10.0
@@ -28,17 +28,17 @@ _MOST_ADDRESSES: Final = 4
 
 
 class DeniedError(Exception):
-    """The policy keeps this from the program; the message says why."""
+    """The policy blocks this; the message gives the reason."""
 
 
 class NoSuchHostError(Exception):
-    """The policy would allow it, and there is no host of that name."""
+    """The policy allows the host, but no host has that name."""
 
 
 async def look_up(name: str) -> tuple[str, ...]:
     """Ask the resolver of this machine."""
     try:
-        # With a dot at the end it is not tried with this machine's own domain appended.
+        # The final dot stops the resolver from appending this machine's own domain.
         found = await anyio.getaddrinfo(f"{name}.", None, type=socket.SOCK_STREAM)
     except socket.gaierror as error:
         if error.errno in {socket.EAI_NONAME, socket.EAI_NODATA}:
@@ -53,35 +53,35 @@ async def connect(address: str, port: int) -> anyio.abc.ByteStream:
 
 
 class Dialing(Protocol):
-    """Reaches hosts for one sandbox, those that it may reach."""
+    """Reaches the allowed hosts of one sandbox."""
 
     @property
     def policy(self) -> Policy: ...
 
     async def addresses(self, host: str) -> tuple[str, ...]:
-        """Return the addresses of a host that one may connect to.
+        """Return the permitted addresses of a host.
 
         Raises:
-            DeniedError: If the host is not on the list, or all its addresses are out of reach.
+            DeniedError: If the host is not on the allowlist, or all its addresses are blocked.
             NoSuchHostError: If it does not exist.
-            OSError: If that cannot be found out.
+            OSError: If the resolver fails.
         """
         ...
 
     async def dial(self, host: str, port: int) -> anyio.abc.ByteStream:
-        """Connect to a port of a host; raises like `addresses`."""
+        """Connect to a port of a host; raises the errors of `addresses`."""
         ...
 
 
 class DialerFactory(Protocol):
-    """Where sandboxes of one backend get to the world, if they get there."""
+    """Creates the dialers of one backend's sandboxes."""
 
     def dialer(self, policy: Policy) -> Dialing: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirectDialer:
-    """How the world beyond the gate is reached. What may be reached is decided elsewhere."""
+    """Connects from this machine. Policy decisions are made elsewhere."""
 
     look_up: Resolve = look_up
     connect: Connect = connect
@@ -92,12 +92,12 @@ class DirectDialer:
 
 @dataclass(slots=True, kw_only=True)
 class Dialer:
-    """See `Dialing`: from this machine."""
+    """Dials from this machine; see `Dialing`."""
 
     policy: Policy
     outside: DirectDialer
     questions: int = 1000
-    """How many more may be asked of the outside: a name can carry a message."""
+    """How many more lookups are allowed: a name can carry a message."""
     _known: dict[str, tuple[float, tuple[str, ...]]] = field(
         default_factory=dict[str, tuple[float, tuple[str, ...]]]
     )
@@ -133,7 +133,7 @@ class Dialer:
             try:
                 with anyio.fail_after(_CONNECT_WITHIN_S):
                     return await self.outside.connect(address, port)
-            except OSError as error:  # a deadline that passed is one too
+            except OSError as error:  # An expired deadline is one too.
                 failure = error
         raise failure
 

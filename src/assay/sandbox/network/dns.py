@@ -1,4 +1,4 @@
-"""Questions about names and their answers, as bytes: the little of DNS that a program needs."""
+"""DNS messages as bytes: the few parts that programs need."""
 
 import ipaddress
 import struct
@@ -21,7 +21,7 @@ _LIFETIME_S: Final = 30
 
 
 class Outcome(IntEnum):
-    """What an answer says."""
+    """The result of an answer."""
 
     FOUND = 0
     FAILED = 2
@@ -31,19 +31,19 @@ class Outcome(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """Who wants to know what about which name."""
+    """One DNS question with the fields that its answer needs."""
 
     number: int
     name: str
-    """In lower case, without the last dot."""
+    """In lower case, without the final dot."""
     wants_address: bool
-    """Whether an IPv4 address is asked for; all else has no answer here."""
+    """Whether the question asks for an IPv4 address; other types have no answer here."""
     text: bytes
-    """As it was asked, to be repeated in the answer."""
+    """The original bytes, which the answer repeats."""
 
 
 def parse_question(message: bytes) -> Question | None:
-    """Read what a program sent; None if it is not one question."""
+    """Parse a program's query; None if it is not exactly one question."""
     try:
         number, flags, questions, *_ = _HEADER.unpack_from(message)
         if flags & (_IS_ANSWER | _OPERATION) or questions != 1:
@@ -61,7 +61,7 @@ def parse_question(message: bytes) -> Question | None:
 
 
 def build_answer(question: Question, outcome: Outcome, address: str = "") -> bytes:
-    """Answer a question, with an address or without."""
+    """Build the answer to a question, with or without an address."""
     flags = _IS_ANSWER | _RECURSION | outcome
     record = b""
     if address:
@@ -79,7 +79,7 @@ def _parse_name(message: bytes, start: int) -> tuple[str, int]:
         if length > _LONGEST_LABEL or place + length - start > _LONGEST_NAME:
             raise ValueError("not a plain name")
         label = message[place + 1 : place + 1 + length]
-        # What is no ASCII is shown as an escape, and is on nobody's list.
+        # Non-ASCII bytes are escaped, and no allowlist contains them.
         labels.append(label.decode("ascii", "backslashreplace").lower())
         place += 1 + length
     return ".".join(labels), place + 1

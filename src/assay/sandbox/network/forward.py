@@ -1,4 +1,4 @@
-"""Carries bytes between a program and a host, within what a sandbox may use up."""
+"""Forwarding of bytes between a program and a host, within a quota."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -12,12 +12,12 @@ _IDLE_S: Final = 120.0
 
 @dataclass(slots=True, kw_only=True)
 class TrafficQuota:
-    """How much a sandbox may still use of the network."""
+    """The remaining network quota of a sandbox."""
 
     connections: int = 64
-    """More at once."""
+    """The maximum number of concurrent connections."""
     carried_bytes: int = 1 << 30
-    """More in all, in both directions together."""
+    """The maximum number of bytes, both directions together."""
 
     def take_connection(self) -> bool:
         if self.connections <= 0:
@@ -36,7 +36,7 @@ class TrafficQuota:
 async def carry(
     here: anyio.abc.ByteStream, there: anyio.abc.ByteStream, allowance: TrafficQuota
 ) -> bool:
-    """Carry both ways until both ends are done or silent; False if there is nothing left to use."""
+    """Forward both ways until both ends finish or fall silent; False if the quota is used up."""
     within = True
 
     async with anyio.create_task_group() as tasks:
@@ -52,7 +52,7 @@ async def carry(
                     tasks.cancel_scope.deadline = anyio.current_time() + _IDLE_S
                     await sink.send(data)
             except anyio.EndOfStream:
-                # One side has said all it had to; the other may go on.
+                # One side has finished sending; the other may continue.
                 await _send_eof(sink)
                 return
             except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):

@@ -1,4 +1,4 @@
-"""Which hosts a sandbox may reach: what is not on the list is denied."""
+"""The egress policy: hosts that are not on the allowlist are blocked."""
 
 import re
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from assay.contracts.errors import UsageError
 
 _USUAL_PORTS: Final = (80, 443)
 _WATCHED_PORTS: Final = (21, 22, 25, 80, 143, 443, 465, 587, 993)
-"""Listened at whether they are on the list or not, so that what is denied there can be told."""
+"""The proxy always listens on these, so that it can report denials there."""
 _HIGHEST_PORT: Final = 65535
 _MOST_PORTS: Final = 24
 _LONGEST_NAME: Final = 253
@@ -18,11 +18,11 @@ _LABEL: Final = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """One entry of the list."""
+    """One entry of the allowlist."""
 
     name: str
     below: bool
-    """Whether it is for the names below that one, and not for itself."""
+    """Whether the entry matches the subdomains of the name and not the name itself."""
     ports: tuple[int, ...]
 
     def names(self, host: str) -> bool:
@@ -31,18 +31,18 @@ class Rule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """The list."""
+    """The allowlist."""
 
     rules: tuple[Rule, ...]
 
     @property
     def ports(self) -> tuple[int, ...]:
-        """Every port that is listened at for connections."""
+        """Return every port on which the proxy accepts connections."""
         named = {port for rule in self.rules for port in rule.ports}
         return tuple(sorted(named.union(_WATCHED_PORTS)))
 
     def names(self, host: str) -> bool:
-        """Whether a host is on the list, with whatever port."""
+        """Return whether a host is on the allowlist, with any port."""
         return any(rule.names(host) for rule in self.rules)
 
     def allows(self, host: str, port: int) -> bool:
@@ -50,10 +50,10 @@ class Policy:
 
 
 def parse_policy(hosts: Sequence[str]) -> Policy:
-    """Read a list of hosts: `example.org`, `*.example.org`, `example.org:8443`.
+    """Parse an allowlist: `example.org`, `*.example.org`, `example.org:8443`.
 
     Raises:
-        UsageError: If one of them is not a host.
+        UsageError: If an entry is not a host.
     """
     policy = Policy(rules=tuple(_parse_rule(text) for text in hosts))
     named = {port for rule in policy.rules for port in rule.ports}
@@ -74,5 +74,5 @@ def _parse_rule(text: str) -> Rule:
 
 
 def is_host_name(name: str) -> bool:
-    """Whether this is a name as hosts have it, in lower case and without the last dot."""
+    """Return whether this is a host name in lower case, without the final dot."""
     return 0 < len(name) <= _LONGEST_NAME and all(map(_LABEL.fullmatch, name.split(".")))

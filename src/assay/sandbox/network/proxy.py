@@ -1,10 +1,10 @@
-"""The gate of one execution: answers its questions about names, and carries its connections.
+"""Egress proxy of one execution: answers its DNS queries and forwards its connections.
 
-A program looks a name up. If the host is on the list and exists, it is told an address out of a
-range that nobody uses, a different one for each name, and connects to it. In the network of an
-execution (`assay.sandbox.native.guest.loopback`) all addresses lead here, so the address says which
-host was meant; that one is dialled, and bytes are carried to and fro. Encrypted connections stay so
-from end to end: nothing is read on the way.
+A program looks a name up. If the host is on the allowlist and exists, the answer is an address from
+an unused range, a different one for each name. In the network of an execution
+(`assay.sandbox.native.guest.loopback`) all addresses lead to the proxy, so the address identifies
+the host. The proxy dials that host and forwards bytes. Encrypted connections stay encrypted from
+end to end: the proxy reads nothing of them.
 """
 
 import ipaddress
@@ -25,7 +25,7 @@ from assay.sandbox.network.dns import Outcome, Question, build_answer, parse_que
 from assay.sandbox.network.forward import TrafficQuota, carry
 
 _FIRST_ADDRESS: Final = int(ipaddress.IPv4Address("198.18.0.1"))
-"""Of a range for measurements within laboratories: no host of the internet has one."""
+"""The start of a range for network benchmarks: no host of the internet has such an address."""
 _MOST_NAMES: Final = 4096
 _MOST_DENIALS: Final = 100
 _QUESTIONS_AT_ONCE: Final = 32
@@ -40,7 +40,7 @@ _ABORT: Final = struct.pack("ii", 1, 0)
 
 @dataclass(slots=True, kw_only=True)
 class EgressPolicyState:
-    """What all executions of one sandbox share: whom they may reach, and how much."""
+    """The state that all executions of one sandbox share: their policy and their quota."""
 
     dialer: Dialing
     allowance: TrafficQuota = field(default_factory=TrafficQuota)
@@ -48,7 +48,7 @@ class EgressPolicyState:
     _names: dict[str, str] = field(default_factory=dict[str, str])
 
     def address_for(self, host: str) -> str:
-        """Return the address that means this host here; empty if there are none left."""
+        """Return the address that stands for this host; empty if none are left."""
         if host not in self._addresses and len(self._addresses) < _MOST_NAMES:
             address = str(ipaddress.IPv4Address(_FIRST_ADDRESS + len(self._addresses)))
             self._addresses[host] = address
@@ -56,7 +56,7 @@ class EgressPolicyState:
         return self._addresses.get(host, "")
 
     def host_at(self, address: str) -> str:
-        """Return the host that an address means; an address that means none stands for itself."""
+        """Return the host that an address stands for; other addresses stand for themselves."""
         parsed = ipaddress.ip_address(address.partition("%")[0])
         if isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped is not None:
             parsed = parsed.ipv4_mapped
@@ -64,7 +64,7 @@ class EgressPolicyState:
 
 
 class EgressProxy:
-    """See above; one for each execution."""
+    """The egress proxy of one execution."""
 
     def __init__(self, egress: EgressPolicyState) -> None:
         self._egress = egress
@@ -72,7 +72,7 @@ class EgressProxy:
         self._questions = anyio.CapacityLimiter(_QUESTIONS_AT_ONCE)
 
     def take_denials(self) -> tuple[BlockedConnection, ...]:
-        """Return what was denied since this was asked last, each once."""
+        """Return the denials since the last call, each once."""
         denied, self._denied = self._denied, {}
         return tuple(denied.values())
 
@@ -82,7 +82,7 @@ class EgressProxy:
             self._denied.setdefault((host, port), denial)
 
     async def answer(self, question: Question) -> bytes:
-        """Say where a host is, or that there is none for this program."""
+        """Answer a query: the host's address, or that no such host exists for this program."""
         host = question.name
         if host in _OWN_NAMES:
             address = _LOOPBACK if question.wants_address else ""
@@ -90,7 +90,7 @@ class EgressProxy:
         try:
             await self._egress.dialer.addresses(host)
         except DeniedError as error:
-            # Questions about addresses are asked in passing, and nothing depends on them.
+            # Programs make reverse lookups in passing, and nothing depends on the answers.
             if not host.endswith(".arpa"):
                 self.deny(host, None, str(error))
             return build_answer(question, Outcome.NO_SUCH_NAME)
@@ -106,7 +106,7 @@ class EgressProxy:
         return build_answer(question, Outcome.FOUND if address else Outcome.FAILED, address)
 
     async def serve_datagrams(self, listener: socket.socket) -> None:
-        """Answer questions that come one to a packet."""
+        """Answer queries that arrive as datagrams."""
         async with anyio.create_task_group() as tasks:
             while True:
                 await anyio.wait_readable(listener)
@@ -121,7 +121,7 @@ class EgressProxy:
         listener: socket.socket,
         message: bytes,
         notes: Sequence[Any],
-        sender: Any,  # noqa: ANN401 - the kernel's
+        sender: Any,  # noqa: ANN401 - the kernel's type
     ) -> None:
         question = parse_question(message)
         if question is None:
@@ -129,13 +129,13 @@ class EgressProxy:
         async with self._questions:
             answer = await self.answer(question)
         with suppress(OSError):
-            # The notes say which address was asked, and it is to answer from there.
+            # The ancillary data has the queried address; the answer must come from it.
             listener.sendmsg([answer], notes, 0, sender)
 
     async def serve_streams(
         self, listener: socket.socket, serve: Callable[[socket.socket], Coroutine[Any, Any, None]]
     ) -> None:
-        """Take connections, as many at once as the sandbox may have."""
+        """Accept connections, up to the sandbox's limit of concurrent ones."""
         async with anyio.create_task_group() as tasks:
             while True:
                 await anyio.wait_readable(listener)
@@ -162,7 +162,7 @@ class EgressProxy:
                     self._egress.allowance.give_back_connection()
             else:
                 self.deny(*self._meant(client), "more connections than a sandbox may have")
-            # As if nobody were there: the program must not take it for an answer.
+            # As if nothing listened there: the program must not take it for an answer.
             with suppress(OSError):
                 client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _ABORT)
 
@@ -171,7 +171,7 @@ class EgressProxy:
         return self._egress.host_at(address), port
 
     async def carry_connection(self, client: socket.socket) -> None:
-        """Connect a program to the host it means, for as long as both want."""
+        """Connect a program to its host and forward until both sides have finished."""
         host, port = self._meant(client)
         try:
             there = await self._egress.dialer.dial(host, port)
@@ -185,7 +185,7 @@ class EgressProxy:
                 self.deny(host, port, "more bytes than a sandbox may carry")
 
     async def answer_stream(self, client: socket.socket) -> None:
-        """Answer questions that come one after the other."""
+        """Answer queries that arrive on a stream, one after the other."""
         async with await _stream(client) as here:
             with anyio.move_on_after(_ASK_WITHIN_S), suppress(anyio.EndOfStream):
                 while True:
@@ -201,9 +201,9 @@ class EgressProxy:
 async def open_gate(
     egress: EgressPolicyState, listeners: Sequence[int]
 ) -> AsyncGenerator[EgressProxy]:
-    """Serve the sockets of one execution; they stay the caller's, who closes them.
+    """Serve the sockets of one execution; the caller owns and closes them.
 
-    The first is for questions by datagram, the second for those by stream, the others for
+    The first socket is for datagram queries, the second for stream queries, the others for
     connections.
     """
     gate = EgressProxy(egress)

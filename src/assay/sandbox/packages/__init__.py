@@ -1,1 +1,1 @@
-"""Python packages for sandboxes: resolved and unpacked outside, kept as read-only layers."""
+"""Python packages for sandboxes: resolved and unpacked outside, stored as read-only layers."""

@@ -1,4 +1,4 @@
-"""From what the resolver says to one short error that a model or a person can act on."""
+"""Translation of resolver output into one short error that a model or a person can act on."""
 
 import re
 from collections.abc import Sequence
@@ -25,14 +25,14 @@ _LONGEST: Final = 400
 
 
 class IndexUnreachableError(Exception):
-    """The index does not answer: what is known already may still do."""
+    """The index does not answer; cached data may still be enough."""
 
 
 def explain(said: str, asked: Sequence[Requirement], target: Target) -> PackageError:
-    """Turn a refusal of the resolver into the error of the port.
+    """Translate a resolver failure into an error of the port.
 
     Raises:
-        IndexUnreachableError: If it was no refusal; the index could not be asked.
+        IndexUnreachableError: If the index could not be reached.
     """
     text = redacted(said)
     if _UNREACHABLE.search(text):
@@ -96,7 +96,7 @@ def _short(flat: str) -> str:
 
 
 def _last_cause(text: str) -> str:
-    """The innermost of the causes, without the address that was asked."""
+    """Return the innermost cause, without the requested URL."""
     lines = [line.strip().removeprefix("cause:").strip() for line in text.splitlines()]
     told = (line for line in reversed(lines) if line and not line.startswith("hint:"))
     return next(told, "no answer")

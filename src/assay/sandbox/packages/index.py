@@ -1,8 +1,8 @@
-"""Where packages come from: the index that pip is set up to use here, in words for uv.
+"""Package index: passes the index that pip is configured for on to uv.
 
-uv reads neither pip's variables nor its files, and people who need another index have written
-it there. What they say for uv itself wins. All of it is handed on in the environment, since an
-address may hold a password and arguments can be seen by everybody on the machine.
+uv reads neither pip's variables nor its files, and users who need another index have configured it
+there. Settings for uv itself win. All settings are passed in the environment, because a URL may
+contain a password, and arguments are visible to all users of the machine.
 """
 
 import configparser
@@ -27,25 +27,26 @@ _PIP: Final = {
     "no-index": ("UV_NO_INDEX", " ", ()),
     "cert": ("SSL_CERT_FILE", " ", ()),
 }
-"""By pip's name: uv's variable, what stands between several values, older names of the same."""
+"""By pip's name: uv's variable, the separator of several values, older names of the same."""
 _CREDENTIALS: Final = re.compile(r"://[^/@\s]+@")
 
 
 def index_environment(user: Mapping[str, str]) -> dict[str, str]:
-    """Return what uv is told of the user's environment, and of pip's settings."""
+    """Return uv's environment variables from the user's environment and pip's settings."""
     told = {name: value for name, value in user.items() if _FOR_UV.fullmatch(name)}
     for option, value in _pip_options(user).items():
         variable, separator, others = _PIP[option]
         if value and not any(name in told for name in (variable, *others)):
             told[variable] = separator.join(value.split())
             if option == "extra-index-url":
-                # Whoever has written it for pip expects the best of all of them, as from pip.
+                # Users who configured several indexes for pip expect the best version of all, as
+                # from pip.
                 told["UV_INDEX_STRATEGY"] = "unsafe-best-match"
     return told
 
 
 def redacted(text: str) -> str:
-    """Take names and passwords out of addresses."""
+    """Remove user names and passwords from URLs."""
     return _CREDENTIALS.sub("://", text)
 
 
@@ -61,7 +62,7 @@ def _pip_options(user: Mapping[str, str]) -> dict[str, str]:
 
 
 def _pip_files(user: Mapping[str, str]) -> list[Path]:
-    """The files that pip reads, those that win last."""
+    """Return the files that pip reads, in ascending priority."""
     home = Path(user.get("HOME", "/nonexistent"))
     folders = (user.get("XDG_CONFIG_DIRS") or "/etc/xdg").split(":")
     personal = Path(user.get("XDG_CONFIG_HOME") or home / ".config")
@@ -83,7 +84,7 @@ def _read(path: Path) -> dict[str, str]:
     try:
         parser.read(path, encoding="utf-8")
     except (OSError, UnicodeDecodeError, configparser.Error):
-        return {}  # pip says what is wrong with it, to whoever uses pip
+        return {}  # pip itself reports this error to its users
     return {
         option: parser.get(section, option)
         for section in _SECTIONS

@@ -1,4 +1,4 @@
-"""A layer: the unpacked wheels of one resolved set, made once and never written to again."""
+"""Package layer: the unpacked wheels of one resolved set, created once and never changed."""
 
 import configparser
 import hashlib
@@ -19,7 +19,7 @@ from assay.sandbox.packages.resolver import Pin
 from assay.sandbox.packages.target import Target
 
 CONTENT: Final = "site"
-"""The part of a layer that a sandbox sees."""
+"""The folder of a layer that a sandbox sees."""
 MANIFEST: Final = "manifest.json"
 
 _FORMAT: Final = 1
@@ -30,13 +30,13 @@ _LONGEST_SHEBANG: Final = 512
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
-    """A layer that is on disk."""
+    """A layer on disk."""
 
     key: str
     folder: Path
-    """What a sandbox gets to see."""
+    """The folder that a sandbox sees."""
     pins: tuple[str, ...]
-    """Everything in it, `name==version`."""
+    """All its packages, `name==version`."""
     python: str
     size_bytes: int
     made_at: float
@@ -44,16 +44,16 @@ class Layer:
 
 
 def layer_key(pins: Sequence[Pin], target: Target) -> str:
-    """Name a layer by all that decides what is in it."""
+    """Return the name of a layer: a digest of everything that determines its contents."""
     content = [_FORMAT, target.python, target.platform, sorted(pin.line for pin in pins)]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]
 
 
 async def install(folder: Path, pins: Sequence[Pin], target: Target, *, max_bytes: int) -> None:
-    """Turn freshly unpacked wheels into a layer: tidy, compiled, closed to writers, described.
+    """Turn unpacked wheels into a layer: cleaned, compiled, read-only and with a manifest.
 
     Raises:
-        PackageError: If there is more or something else in it than there may be.
+        PackageError: If it contains more than allowed, or forbidden files.
     """
     content = folder / CONTENT
     _rewrite_scripts(content)
@@ -73,7 +73,7 @@ async def install(folder: Path, pins: Sequence[Pin], target: Target, *, max_byte
 
 
 def read_layer(folder: Path) -> Layer | None:
-    """Return the layer in this folder; None if there is no whole one."""
+    """Return the layer in this folder; None if there is no complete one."""
     path = folder / MANIFEST
     try:
         manifest: dict[str, Any] = json.loads(path.read_text())
@@ -91,7 +91,7 @@ def read_layer(folder: Path) -> Layer | None:
 
 
 def _rewrite_scripts(content: Path) -> None:
-    """Have commands use the interpreter of the sandbox, which is the first on its path."""
+    """Make commands use the sandbox's interpreter, which is the first on its path."""
     folder = content / "bin"
     for name, module, function in _entry_points(content):
         folder.mkdir(exist_ok=True)
@@ -107,7 +107,7 @@ def _rewrite_scripts(content: Path) -> None:
 def _entry_points(content: Path) -> Iterator[tuple[str, str, str]]:
     for path in sorted(content.glob("*.dist-info/entry_points.txt")):
         parser = configparser.RawConfigParser(delimiters=("=",))
-        parser.optionxform = str  # pyright: ignore[reportAttributeAccessIssue] - the documented way to keep capitals
+        parser.optionxform = str  # pyright: ignore[reportAttributeAccessIssue] - the documented way to keep upper case
         try:
             parser.read(path, encoding="utf-8")
         except (UnicodeDecodeError, configparser.Error):
@@ -135,12 +135,12 @@ def _repoint(path: Path) -> None:
 
 
 async def _compile(content: Path, target: Target) -> None:
-    """Spare every program the compiling. Sources are read here, and nothing of them is run."""
+    """Compile the sources once for all programs. This reads them and runs none of them."""
     if target.interpreter is None:
         return
     arguments = ["-m", "compileall", "-qq", "--invalidation-mode", "unchecked-hash", str(content)]
     with anyio.move_on_after(_COMPILE_WITHIN_S):
-        # Files that do not compile are left alone: some are there for other versions of Python.
+        # Files that do not compile stay as they are: some are for other versions of Python.
         await anyio.run_process(
             [target.interpreter, "-I", "-S", *arguments],
             stdin=DEVNULL,
@@ -153,7 +153,7 @@ async def _compile(content: Path, target: Target) -> None:
 
 
 def _close(content: Path, max_bytes: int) -> int:
-    """Take everybody's right to write, and say how much there is."""
+    """Remove all write permissions and return the total size."""
     size_bytes = 0
     for folder, _, names in os.walk(content, topdown=False):
         for name in names:

@@ -1,4 +1,4 @@
-"""What may be asked for: packages by name and version, never a place to get them from."""
+"""Valid package requests: a name and a version, never a location."""
 
 import re
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ _LONGEST: Final = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requirement:
-    """One package that was asked for, written in the one way that is compared."""
+    """One requested package in a canonical form that can be compared."""
 
     name: str
     extras: tuple[str, ...]
@@ -28,7 +28,7 @@ class Requirement:
 
     @property
     def exact(self) -> bool:
-        """Whether it means the same tomorrow."""
+        """Whether it always resolves to the same version."""
         return bool(_EXACT.fullmatch(self.versions))
 
     def __str__(self) -> str:
@@ -37,10 +37,10 @@ class Requirement:
 
 
 def parse_requirements(texts: Sequence[str]) -> tuple[Requirement, ...]:
-    """Read what was asked for, sorted and each once.
+    """Parse requested packages; returns them sorted, without duplicates.
 
     Raises:
-        PackageError: If something is not a name with perhaps a version.
+        PackageError: If an entry is not a name with an optional version.
     """
     if len(texts) > _MOST:
         raise PackageError(f"{len(texts)} packages are more than a sandbox can have ({_MOST})")
@@ -49,7 +49,7 @@ def parse_requirements(texts: Sequence[str]) -> tuple[Requirement, ...]:
 
 
 def parse_requirement(text: str) -> Requirement:
-    """Read one requirement; raises like `parse_requirements`."""
+    """Parse one requirement; raises the errors of `parse_requirements`."""
     matched = _REQUIREMENT.fullmatch(text.strip()) if len(text) <= _LONGEST else None
     if matched is None:
         raise PackageError(
@@ -67,5 +67,5 @@ def parse_requirement(text: str) -> Requirement:
 
 
 def canonical_name(name: str) -> str:
-    """Write a name the way in which `Foo.Bar`, `foo_bar` and `foo-bar` are the same."""
+    """Return the canonical name, which is equal for `Foo.Bar`, `foo_bar` and `foo-bar`."""
     return re.sub(r"[-_.]+", "-", name).lower()

@@ -1,7 +1,7 @@
-"""Asks uv: which versions fit together, and unpack them. Wheels only; nothing of theirs runs.
+"""Resolver: uv chooses compatible versions and unpacks wheels; no package code runs.
 
-uv runs in a folder of its own, reads no configuration file, and gets the few variables that say
-where the index is. It refuses wheels whose files would land outside of where they are unpacked to.
+uv runs in a separate folder, reads no configuration file, and gets only the variables for the
+index. It rejects wheels with files outside of the target folder.
 """
 
 import re
@@ -34,7 +34,7 @@ class Pin:
     name: str
     version: str
     hashes: tuple[str, ...]
-    """Of its wheels; what is fetched has one of them."""
+    """Digests of its wheels; a downloaded wheel has one of them."""
 
     def __str__(self) -> str:
         return f"{self.name}=={self.version}"
@@ -46,20 +46,20 @@ class Pin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolver:
-    """uv, with the user's index and a cache for what it has fetched."""
+    """uv with the user's index and a cache of downloads."""
 
     wheels: Path
-    """Where fetched wheels are kept."""
+    """The folder of downloaded wheels."""
     environment: Mapping[str, str] = field(repr=False)
-    """The user's; what is not about an index is left out."""
+    """The user's environment; only index variables are passed on."""
 
     async def resolve(
         self, asked: Sequence[Requirement], target: Target, folder: Path
     ) -> tuple[Pin, ...]:
-        """Choose versions of everything that is needed, and leave out what is there already.
+        """Choose versions of all needed packages, without those that are already present.
 
         Raises:
-            PackageError: If there are none.
+            PackageError: If no versions fit together.
             IndexUnreachableError: If the index does not answer.
             MissingExtraError: If uv is not installed.
         """
@@ -77,7 +77,7 @@ class Resolver:
         raise PackageError(f"the resolver did not come to an end in {_RESOLVE_WITHIN_S:g} s")
 
     async def unpack(self, pins: Sequence[Pin], target: Target, folder: Path, into: Path) -> None:
-        """Fetch the wheels of a resolved set and unpack them; raises like `resolve`."""
+        """Download the wheels of a resolved set and unpack them; raises the errors of `resolve`."""
         if not pins:
             return
         chosen = folder / "chosen.txt"
@@ -98,7 +98,7 @@ class Resolver:
             "UV_HTTP_RETRIES": "1",
             "UV_CACHE_DIR": str(self.wheels),
         }
-        # A switch that has no variable.
+        # This option has no variable.
         alone = ["--no-index"] if environment.pop("UV_NO_INDEX", "0") not in _OFF else []
         done = await anyio.run_process(
             [_find_uv(), *arguments, *_ALWAYS, *alone],
@@ -130,7 +130,7 @@ def _for(target: Target) -> list[str]:
 
 
 def _read_pins(text: str) -> list[Pin]:
-    # One requirement per line once continued lines are put together.
+    # One requirement per line after joining continued lines.
     lines = text.replace("\\\n", " ").splitlines()
     found = ((_PIN.match(line), tuple(sorted(_HASH.findall(line)))) for line in lines)
     return [

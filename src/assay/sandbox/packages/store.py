@@ -1,13 +1,13 @@
-"""All layers of this user: found again in milliseconds, made once, removed when there are too many.
+"""Package store: all layers of this user, created once, found in milliseconds, limited in size.
 
-    layers/KEY      one layer; whoever uses it holds a shared lock on its manifest
-    requests/HASH   which layer a request led to, and when
-    locks/HASH      held by the process that is making what a request needs
-    making/…        layers on the way; whatever is there without an owner is rubbish
-    wheels          what uv has fetched
+    layers/KEY      one layer; processes that use it hold a shared lock on its manifest
+    requests/HASH   the layer of a request, and the time of the request
+    locks/HASH      locked by the process that creates the layer of a request
+    making/…        layers in progress; entries without an owner are leftovers
+    wheels          uv's downloads
 
-A layer appears by a rename, so there are only whole ones. Processes meet at the locks, which the
-kernel gives up for those that die.
+A rename publishes a layer, so every layer is complete. Processes synchronize through the locks,
+which the kernel releases when a process ends.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ _LOOK_AGAIN_S: Final = 0.05
 
 
 class PackageStore:
-    """The layers below one folder."""
+    """The layers in one folder."""
 
     def __init__(self, folder: Path, *, environment: Mapping[str, str], max_bytes: int) -> None:
         self._folder = folder
@@ -51,15 +51,15 @@ class PackageStore:
         return self._folder / LAYERS
 
     def make_folders(self) -> None:
-        """Have a place for layers.
+        """Create the folders of the store.
 
         Raises:
-            UsageError: If it cannot be made.
+            UsageError: If they cannot be created.
         """
         try:
             for name in (LAYERS, "requests", "locks", "making", "wheels"):
                 (self._folder / name).mkdir(parents=True, exist_ok=True)
-            # Entered by the users that programs run as, whatever the umask was.
+            # Accessible to the users that programs run as, independent of the umask.
             self.layers_folder.chmod(0o755)
         except OSError as error:
             raise UsageError(
@@ -69,11 +69,11 @@ class PackageStore:
 
     @asynccontextmanager
     async def open_layer(self, packages: Sequence[str], target: Target) -> AsyncGenerator[Layer]:
-        """Return the layer that a request leads to; nobody removes it meanwhile.
+        """Return the layer for a request; no process removes it while it is open.
 
         Raises:
-            PackageError: If a package cannot be had.
-            UsageError: If there is no place for it.
+            PackageError: If a package is not available.
+            UsageError: If the store has no folder for it.
             MissingExtraError: If uv is not installed, and it is needed.
         """
         asked = parse_requirements(packages)
@@ -85,13 +85,13 @@ class PackageStore:
             yield layer
 
     def layers(self) -> tuple[Layer, ...]:
-        """Every layer, the one used last first."""
+        """Return every layer, the most recently used first."""
         folders = self.layers_folder.iterdir() if self.layers_folder.is_dir() else ()
         found = [layer for folder in folders if (layer := read_layer(folder)) is not None]
         return tuple(sorted(found, key=lambda layer: layer.used_at, reverse=True))
 
     def remove(self, layer: Layer) -> bool:
-        """Remove a layer unless somebody uses it."""
+        """Remove a layer unless it is in use."""
         folder = self.layers_folder / layer.key
         with contextlib.ExitStack() as held:
             if not _hold(folder / MANIFEST, fcntl.LOCK_EX, held):
@@ -103,7 +103,7 @@ class PackageStore:
         return not folder.exists()
 
     def clean(self) -> tuple[Layer, ...]:
-        """Remove every layer that nobody uses, and what was fetched for them; returns them."""
+        """Remove all unused layers and their downloads; returns the removed layers."""
         removed = tuple(layer for layer in self.layers() if self.remove(layer))
         for name in ("wheels", "requests"):
             _remove(self._folder / name)
@@ -118,7 +118,7 @@ class PackageStore:
         *,
         stale: bool = False,
     ) -> Layer | None:
-        """Look a request up. One with room for newer versions is asked again after a day."""
+        """Look a request up. A request without exact versions expires after a day."""
         try:
             entry: dict[str, Any] = json.loads((self._folder / "requests" / name).read_text())
             key, at = str(entry["layer"]), float(entry["at"])
@@ -147,7 +147,7 @@ class PackageStore:
         self.make_folders()
         async with _turn(self._folder / "locks" / name):
             if layer := self._known(name, asked, held):
-                return layer  # made by somebody else while we waited
+                return layer  # another process created it meanwhile
             with self._open_workbench() as bench:
                 try:
                     key = await self._build(asked, target, bench)
@@ -178,7 +178,7 @@ class PackageStore:
         try:
             made.rename(place)
         except OSError:
-            # Another request has led to the same layer, and was quicker.
+            # Another request with the same layer was faster.
             if read_layer(place) is None:
                 raise
         return key
@@ -196,7 +196,7 @@ class PackageStore:
                 _remove(bench)
 
     def _sweep(self) -> None:
-        """Remove what somebody has left who was killed while making a layer."""
+        """Remove the leftovers of processes that were killed while creating a layer."""
         making = self._folder / "making"
         for path in making.iterdir() if making.is_dir() else ():
             with contextlib.ExitStack() as held:
@@ -212,7 +212,7 @@ class PackageStore:
         fresh.rename(path)
 
     def _make_room(self) -> None:
-        """Remove the layers unused for longest, until the rest takes up no more than it may."""
+        """Remove the least recently used layers until the rest fits the limit."""
         used_bytes = 0
         for layer in self.layers():
             used_bytes += layer.size_bytes
@@ -225,7 +225,7 @@ class PackageStore:
 
 def _make_empty(folder: Path) -> Path:
     (folder / CONTENT).mkdir(parents=True)
-    # Entered by the users that programs run as, whatever the umask was.
+    # Accessible to the users that programs run as, independent of the umask.
     folder.chmod(0o755)
     return folder
 
@@ -236,14 +236,14 @@ def _request_name(asked: Sequence[Requirement], target: Target) -> str:
 
 
 def _hold(path: Path, kind: int, held: contextlib.ExitStack, *, flags: int = 0) -> bool:
-    """Lock a file for as long as `held` lasts; False if it is gone, or somebody else's."""
+    """Lock a file until `held` closes; False if it is gone or locked by another process."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | flags, 0o600)
     except OSError:
         return False
     try:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-        # It may have been removed between the two.
+        # Another process may have removed it between the two calls.
         there = os.path.samestat(os.fstat(descriptor), path.stat())
     except OSError:
         there = False
@@ -256,15 +256,15 @@ def _hold(path: Path, kind: int, held: contextlib.ExitStack, *, flags: int = 0) 
 
 @asynccontextmanager
 async def _turn(path: Path) -> AsyncGenerator[None]:
-    """Wait for one's turn at a lock file."""
+    """Wait for the lock on a file."""
     with contextlib.ExitStack() as held:
-        while not _hold(path, fcntl.LOCK_EX, held, flags=os.O_CREAT):  # noqa: ASYNC110 - other processes know no events
+        while not _hold(path, fcntl.LOCK_EX, held, flags=os.O_CREAT):  # noqa: ASYNC110 - there are no events between processes
             await anyio.sleep(_LOOK_AGAIN_S)
         yield
 
 
 def _remove(folder: Path) -> None:
-    """Remove a folder whose folders may be closed to writers."""
+    """Remove a folder that may contain read-only folders."""
     for place, _, _ in os.walk(folder):
         with suppress(OSError):
             os.chmod(place, 0o700)  # noqa: PTH101 - as `walk` gives it

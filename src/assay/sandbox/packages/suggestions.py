@@ -1,4 +1,4 @@
-"""What someone meant who asked for a package that does not exist."""
+"""Suggestions for requested packages that do not exist."""
 
 import difflib
 from typing import Final
@@ -26,7 +26,7 @@ _NAMED_DIFFERENTLY: Final = {
     "yaml": "pyyaml",
     "zmq": "pyzmq",
 }
-"""Modules whose packages are called something else."""
+"""Modules whose packages have a different name."""
 _OFTEN_ASKED_FOR: Final = [
     "aiohttp",
     "anyio",
@@ -142,12 +142,12 @@ _OFTEN_ASKED_FOR: Final = [
 
 
 def package_of_module(module: str) -> str:
-    """Return what the package of a module is called, as far as that is known here."""
+    """Return the package of a module, if Assay knows it."""
     return _NAMED_DIFFERENTLY.get(module.lower(), module)
 
 
 def likely_name(name: str) -> str:
-    """Return the package that was probably meant; empty if none comes close."""
+    """Return the package that was probably meant; empty if no name is similar."""
     wanted = canonical_name(name)
     if known := _NAMED_DIFFERENTLY.get(wanted):
         return known

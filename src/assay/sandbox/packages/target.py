@@ -1,4 +1,4 @@
-"""For which interpreter packages are fetched, and what it has loaded that must stay as it is."""
+"""Target interpreter of packages, and the preloaded packages that must keep their version."""
 
 import platform
 import re
@@ -15,16 +15,16 @@ from assay.sandbox.packages.suggestions import package_of_module
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """An interpreter that packages are to be imported by."""
+    """An interpreter that will import the packages."""
 
     python: str
     """Its version, `3.11`."""
     platform: str
-    """Of the machine it runs on, as uv calls it: `x86_64-unknown-linux-gnu`."""
+    """The platform of its machine, in uv's format: `x86_64-unknown-linux-gnu`."""
     present: tuple[str, ...] = ()
-    """What is imported before a program starts, `numpy==2.4.1`: never another version of it."""
+    """Packages imported before a program starts, `numpy==2.4.1`; their versions are fixed."""
     interpreter: str | None = None
-    """One of its kind on this machine, if there is one: it is asked which wheels it can load."""
+    """An equal interpreter on this machine, if any; uv asks it which wheels it can load."""
 
     @property
     def words(self) -> str:
@@ -32,7 +32,7 @@ class Target:
 
 
 def own_target(preloaded: Iterable[str]) -> Target:
-    """Describe the interpreter that runs this, for sandboxes that run it too."""
+    """Describe this process's interpreter, for sandboxes that run it too."""
     libc = "musl" if "musl" in (sysconfig.get_config_var("SOABI") or "") else "gnu"
     return Target(
         python=f"{sys.version_info.major}.{sys.version_info.minor}",
@@ -43,7 +43,7 @@ def own_target(preloaded: Iterable[str]) -> Target:
 
 
 def present_distributions(modules: Iterable[str]) -> tuple[str, ...]:
-    """Return the installed packages that importing these modules brings in, with versions."""
+    """Return the installed packages that importing these modules loads, with versions."""
     found: dict[str, str] = {}
     waiting = [name for module in modules for name in _homes(module.partition(".")[0])]
     while waiting:
@@ -60,7 +60,7 @@ def present_distributions(modules: Iterable[str]) -> tuple[str, ...]:
 
 
 def _homes(module: str) -> list[str]:
-    """The packages that hold a module; most are called like it, and to ask the others is slow."""
+    """Return the packages that contain a module; checks those of the same name first, for speed."""
     for name in (package_of_module(module), module):
         with suppress(metadata.PackageNotFoundError):
             return [metadata.distribution(name).metadata["Name"]]

@@ -1,1 +1,1 @@
-"""The backend `remote`: sandboxes of executors, on this machine or on others, over gRPC."""
+"""The `remote` backend: sandboxes of executors, on this machine or others, over gRPC."""

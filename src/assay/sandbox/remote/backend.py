@@ -1,4 +1,4 @@
-"""Sandboxes of several executors as one backend: spread over them, each staying where it is."""
+"""Remote backend: distributes sandboxes over several executors; each stays on its executor."""
 
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -58,7 +58,7 @@ class RemoteBackend:
     async def _open(
         self, stack: AsyncExitStack, limits: Limits, equipment: SandboxSpec
     ) -> RemoteSandbox:
-        """Open a sandbox with the first executor that will, asking again while all are busy."""
+        """Open a sandbox on the first executor that accepts it, and retry while all are busy."""
         deadline = anyio.current_time() + self._patience_s
         while True:
             try:
@@ -74,14 +74,14 @@ class RemoteBackend:
         candidates = by_load(self._stations, self.isolation) or await self._look_again()
         trouble: SandboxUnavailableError | None = None
         for station in candidates:
-            # Where there is no other, a busy executor may take its time.
+            # Without an alternative, a busy executor gets more time.
             patient = station is candidates[-1]
             opening = self._opened(station, limits, equipment, patient=patient)
             try:
                 return await stack.enter_async_context(opening)
             except (UnreachableError, BrokenOffError) as lost:
                 station.serving = False
-                # That another one has too much to do is the better news: it will have less.
+                # Report the busy executor rather than the failed one: it will have room again.
                 trouble = trouble if isinstance(trouble, ExecutorBusyError) else lost
             except ExecutorBusyError as busy:
                 trouble = busy
@@ -92,7 +92,7 @@ class RemoteBackend:
         raise trouble
 
     async def _look_again(self) -> list[Endpoint]:
-        """Ask those that were gone, for nobody else is there."""
+        """Ask the unreachable executors again, because no other one is left."""
         troubles = await meet_all(self._stations, self.isolation)
         if (found := by_load(self._stations, self.isolation)) or not troubles:
             return found
@@ -103,7 +103,7 @@ class RemoteBackend:
         self, station: Endpoint, limits: Limits, equipment: SandboxSpec, *, patient: bool
     ) -> AsyncGenerator[RemoteSandbox]:
         sandbox = self._build(station, limits)
-        # Counted before it is there, or all that open at once would go to the same executor.
+        # Counted before it opens; otherwise concurrent openings would all go to the same executor.
         station.sandboxes[sandbox.id] = sandbox
         try:
             if patient:
@@ -112,7 +112,7 @@ class RemoteBackend:
                 await station.unless_silent(partial(sandbox.open, equipment))
             yield sandbox
         finally:
-            # Also after a failed opening: what became of it is not always known.
+            # Also after a failed opening: the sandbox may exist on the remote side.
             with anyio.CancelScope(shield=True):
                 await station.close(sandbox)
             del station.sandboxes[sandbox.id]
@@ -131,12 +131,12 @@ class RemoteBackend:
 
 @asynccontextmanager
 async def open_remote(settings: RemoteSettings, least: Isolation) -> AsyncGenerator[RemoteBackend]:
-    """Use the executors that are configured; those that do not answer now may do so later.
+    """Use the configured executors; those that do not answer now may be used later.
 
     Raises:
         UsageError: If the settings are wrong, or would send a secret unprotected.
         SandboxUnavailableError: If no executor answers.
-        IsolationUnavailableError: If none that answers isolates as well as is asked for.
+        IsolationUnavailableError: If no answering executor isolates as strongly as requested.
     """
     access = prepare_access(settings)
     failure: Exception | None = None
@@ -170,7 +170,7 @@ async def _open_station(
 
 
 async def _meet_all(stations: tuple[Endpoint, ...], least: Isolation) -> Isolation:
-    """Return what all that answer give, and at least what is asked for."""
+    """Return the isolation that every suitable executor provides, and no less than requested."""
     troubles = await meet_all(stations, least)
     found = [station.isolation for station in stations if station.isolation is not None]
     if not found:

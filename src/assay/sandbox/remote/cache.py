@@ -1,9 +1,9 @@
-"""Keeps results of programs that ran first in their sandbox, for when the same comes again.
+"""Result cache for programs that run first in their sandbox.
 
-Only for programs whose result depends on nothing but their code, input and files, which is for
-whoever switches this on to say. A sandbox with hosts, an interpreter, or a program after the first
-is never answered from here. A program that was answered from here is run after all before anything
-else is done with its sandbox, so that its files are there.
+The cache is only right for programs whose result depends on nothing but their code, input and
+files, so it is off by default. It never answers for a sandbox with hosts, an interpreter,
+or a program after the first. After a cached answer, the program runs before the next operation on
+its sandbox, so that its files exist.
 """
 
 import hashlib
@@ -36,7 +36,7 @@ _MOST_BYTES: Final = 64 << 20
 
 
 class ResultCache:
-    """Results by the digest of all that led to them; the ones unused for longest go first."""
+    """Results by the digest of all inputs; the least recently used ones are evicted first."""
 
     def __init__(self, entries: int) -> None:
         self._entries = entries
@@ -44,13 +44,13 @@ class ResultCache:
         self._bytes = 0
 
     def find(self, key: str) -> ExecutionResult | None:
-        """Return the result of the same execution, if it is known."""
+        """Return the result of the same execution, if it is cached."""
         if key in self._results:
             self._results.move_to_end(key)
         return self._results.get(key)
 
     def keep(self, key: str, result: ExecutionResult) -> None:
-        """Keep a result, unless the program was ended by something other than itself."""
+        """Store a result, unless something other than the program ended it."""
         if result.reason is not Reason.COMPLETED or key in self._results:
             return
         self._results[key] = result
@@ -65,7 +65,7 @@ def _size(result: ExecutionResult) -> int:
 
 
 class CachingSandbox(RemoteSandbox):
-    """Answers its first program from a cache, if it can."""
+    """Answers its first program from the cache, if possible."""
 
     def __init__(
         self, caller: Caller, limits: Limits, cache: ResultCache, *, digest: str, patience_s: float
@@ -73,11 +73,11 @@ class CachingSandbox(RemoteSandbox):
         super().__init__(caller, limits, patience_s=patience_s)
         self._cache = cache
         self._trail = hashlib.sha256(f"{digest}\0{asdict(limits)}".encode())
-        """All that was done to the sandbox so far."""
+        """Digest of all operations on the sandbox so far."""
         self._pure = bool(digest)
-        """Whether that is all there is to know about it."""
+        """Whether the digest describes the sandbox completely."""
         self._owed: Program | None = None
-        """A program that was answered from the cache and has not run here."""
+        """A program that the cache answered and that has not run here yet."""
         self._paying = anyio.Lock()
 
     async def open(self, equipment: SandboxSpec) -> None:
@@ -110,7 +110,7 @@ class CachingSandbox(RemoteSandbox):
         return known
 
     async def _pay(self) -> None:
-        """Run what was only said to have run."""
+        """Run the program that the cache answered."""
         async with self._paying:
             if self._owed is not None:
                 await super().run(self._owed)

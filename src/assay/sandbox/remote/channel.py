@@ -1,4 +1,4 @@
-"""Connects to one executor: checks what we know of it and ourselves, and opens a channel."""
+"""Channel to one executor: checks the credentials of both sides and opens a connection."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,14 +17,14 @@ from assay.settings.executor import RemoteSettings
 _OPTIONS: Final = (
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES + CHUNK_BYTES),
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES + CHUNK_BYTES),
-    # What was sent is never sent again behind our back.
+    # gRPC must never resend a request without Assay's knowledge.
     ("grpc.enable_retries", 0),
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),
-    # Despite its name how long one attempt may take, handshake and all: some are far away.
+    # Despite its name, the limit of one attempt with its handshake; some executors are distant.
     ("grpc.min_reconnect_backoff_ms", 20_000),
-    # An executor that is gone without closing the connection is noticed within 15 seconds.
+    # Detects an executor that went away without closing the connection within 15 seconds.
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
     # The limit for answers to pings; without it gRPC waits for a minute.
@@ -36,7 +36,7 @@ _OPTIONS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """All that is needed to open channels."""
+    """The credentials and addresses needed to open channels."""
 
     identity: Identity
     credentials: grpc.ChannelCredentials | None
@@ -45,10 +45,10 @@ class Access:
 
 
 def prepare_access(settings: RemoteSettings) -> Access:
-    """Read certificates and the token, and check that they go nowhere unprotected.
+    """Read certificates and the token, and check that no secret is sent unprotected.
 
     Raises:
-        UsageError: If there is no executor, or a file is missing or open to others.
+        UsageError: If no executor is configured, or a file is missing or readable by others.
     """
     if not settings.addresses:
         raise UsageError(
@@ -113,7 +113,7 @@ def _read(path: Path) -> bytes:
 
 
 def open_channel(address: str, access: Access) -> grpc.aio.Channel:
-    """Open a channel; it connects when it is used."""
+    """Open a channel; it connects on first use."""
     options = list(_OPTIONS)
     if access.credentials is None:
         return grpc.aio.insecure_channel(address, options=options)

@@ -1,4 +1,4 @@
-"""Finds out why an executor cannot be reached. gRPC only says that it cannot."""
+"""Diagnosis of an unreachable executor; gRPC gives no cause."""
 
 import socket
 import ssl
@@ -10,10 +10,10 @@ from typing import Final
 from cryptography import x509
 
 _PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
-"""With which a client of HTTP/2 begins."""
+"""The first bytes that an HTTP/2 client sends."""
 
 Finding = tuple[str, str]
-"""What is the matter, and what to do about it."""
+"""The cause and the fix."""
 
 _SILENT: Final = (
     "it takes connections, but does not answer",
@@ -27,7 +27,7 @@ _SOMETHING_ELSE: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """Whom we believe, and who we are, as files."""
+    """The certificates to trust and to present, as files."""
 
     ca: Path | None
     cert: Path | None
@@ -36,7 +36,7 @@ class Identity:
 
 
 def diagnose(address: str, identity: Identity, patience_s: float) -> Finding:
-    """Try what gRPC has tried, step by step, and say which step fails."""
+    """Repeat the connection steps of gRPC one by one and report the one that fails."""
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
     try:
@@ -51,7 +51,7 @@ def diagnose(address: str, identity: Identity, patience_s: float) -> Finding:
 
 def _diagnose_plain(connection: socket.socket) -> Finding:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    # Only to hear whether the other side speaks TLS at all; nothing is sent over it.
+    # Only tests whether the other side speaks TLS; nothing is sent over the connection.
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     try:
@@ -75,7 +75,7 @@ def _diagnose_tls(connection: socket.socket, host: str, identity: Identity) -> F
         if identity.cert is not None:
             context.load_cert_chain(identity.cert, identity.key)
         with context.wrap_socket(connection, server_hostname=identity.server_name or host) as tls:
-            # In TLS 1.3, what the server thinks of our certificate comes after the handshake.
+            # In TLS 1.3, the server rejects the client certificate only after the handshake.
             tls.sendall(_PREFACE)
             if tls.recv(1):
                 return "it answers, but slowly", "ask again"
@@ -87,7 +87,7 @@ def _diagnose_tls(connection: socket.socket, host: str, identity: Identity) -> F
     except TimeoutError:
         return _SILENT
     except OSError:
-        pass  # Hung up, as after the handshake.
+        pass  # The server closed the connection, as after the handshake.
     return _hung_up(identity)
 
 
@@ -120,7 +120,7 @@ def _hung_up(identity: Identity) -> Finding:
 
 
 def _expiry(path: Path) -> str:
-    """Say when our certificate ended; nothing if it has not."""
+    """Return when our certificate expired; empty if it is valid."""
     try:
         ends = x509.load_pem_x509_certificate(path.read_bytes()).not_valid_after_utc
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""The executors that can be asked: which of them answer, and how much each has to do."""
+"""The configured executors: which of them answer, and the load of each."""
 
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final, cast
@@ -22,24 +22,24 @@ _CHECK_S: Final = 5.0
 _RENEWALS_PER_LEASE: Final = 4
 _ANSWER_S: Final = 20.0
 _GRACE_S: Final = 1.0
-"""How long to wait for the other executors after the first good one has answered."""
+"""How long to wait for the other executors after the first suitable one has answered."""
 _SILENT_S: Final = 0.5
-"""How long a call may take before the executor is asked whether it is still there."""
+"""How long a call may take before the client checks that the executor still answers."""
 _PROBE_S: Final = 1.0
 _FAREWELL_S: Final = 0.3
-"""How long to wait for an executor that does not serve to close a sandbox; its lease ends too."""
+"""How long to wait for an unavailable executor to close a sandbox; its lease ends anyway."""
 
 _HealthStatus = cast("Any", health_pb2)
 
 
 class Endpoint:
-    """One executor, and what we have open there."""
+    """One executor and this process's open sandboxes on it."""
 
     def __init__(self, caller: GrpcCaller, channel: grpc.aio.Channel) -> None:
         self.caller = caller
         self.sandboxes: dict[str, FarSandbox] = {}
         self.isolation: Isolation | None = None
-        """None until it has answered."""
+        """None until the executor has answered."""
         self.digest = ""
         self.serving = False
         self._lease_s = 0.0
@@ -50,10 +50,10 @@ class Endpoint:
         )
 
     async def meet(self) -> None:
-        """Ask what it is, and take note that it serves.
+        """Ask for the executor's isolation and mark it as available.
 
         Raises:
-            SandboxUnavailableError: If it cannot be reached, or does not let us in.
+            SandboxUnavailableError: If it cannot be reached or rejects this client.
         """
         request = pb.GetCapabilitiesRequest()
         answer = await self.caller.ask(methods.GET_CAPABILITIES, request, timeout_s=_ANSWER_S)
@@ -64,11 +64,11 @@ class Endpoint:
         self.serving = True
 
     async def unless_silent(self, act: Callable[[], Awaitable[None]]) -> None:
-        """Do something there, and give up as soon as the executor stops answering meanwhile.
+        """Run an action there, and cancel it as soon as the executor stops answering.
 
         Raises:
-            UnreachableError: If it stopped; what was asked for may still happen there.
-            AssayError: What `act` raises.
+            UnreachableError: If it stopped answering; the action may still take effect there.
+            AssayError: The errors of `act`.
         """
         failure: AssayError | None = None
         done = False
@@ -85,7 +85,7 @@ class Endpoint:
             try:
                 await act()
                 done = True
-            except AssayError as error:  # A task group would wrap it.
+            except AssayError as error:  # A task group would wrap the exception.
                 failure = error
             tasks.cancel_scope.cancel()
         if failure is not None:
@@ -105,12 +105,12 @@ class Endpoint:
         return True
 
     async def close(self, sandbox: FarSandbox) -> None:
-        """Close a sandbox there; an executor that does not serve is not waited for."""
+        """Close a sandbox there, without waiting for an unavailable executor."""
         with anyio.move_on_after(None if self.serving else _FAREWELL_S):
             await sandbox.close()
 
     async def look_after(self) -> None:
-        """Keep up what is known of it, and what we have there, for ever."""
+        """Check the executor and renew leases, without end."""
         since_renewal_s = 0.0
         while True:
             await anyio.sleep(_CHECK_EVERY_S)
@@ -140,10 +140,10 @@ class Endpoint:
 
 
 async def meet_all(stations: Iterable[Endpoint], least: Isolation) -> list[SandboxUnavailableError]:
-    """Ask all of them at the same time; returns why some cannot be used.
+    """Ask all executors concurrently; returns why some cannot be used.
 
-    Once one has answered that isolates well enough, the others have a second left: an executor
-    that hangs must not hold up the healthy ones. `Endpoint.look_after` asks it again later.
+    After the first answer with sufficient isolation, the others get one more second: a hanging
+    executor must not delay healthy ones. `Endpoint.look_after` asks it again later.
     """
     troubles: list[SandboxUnavailableError] = []
 
@@ -164,7 +164,7 @@ async def meet_all(stations: Iterable[Endpoint], least: Isolation) -> list[Sandb
 
 
 def by_load(stations: Iterable[Endpoint], at_least: Isolation) -> list[Endpoint]:
-    """Return those that can be asked, the one with least to do first."""
+    """Return the available executors, the one with the least load first."""
     able = [
         station
         for station in stations

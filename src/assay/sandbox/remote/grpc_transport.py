@@ -1,4 +1,4 @@
-"""Calls the methods of one executor over gRPC, and tells what became of a call that broke."""
+"""gRPC transport: calls the methods of one executor and reports how broken calls ended."""
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
@@ -25,13 +25,13 @@ from assay.sandbox.rpc.transport import BrokenOffError, UnreachableError
 _BROKEN: Final = frozenset(
     {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.UNKNOWN}
 )
-"""What gRPC says when it cannot tell what became of a call."""
+"""The statuses with which gRPC reports an unknown outcome."""
 
 _DIAGNOSIS_S: Final = 3.0
 _FIRST_LOOK_S: Final = 0.001
 _LAST_LOOK_S: Final = 0.05
 _AGAIN_S: Final = 1.2
-"""How long to wait for a connection that could not be made before; a little more than gRPC does."""
+"""How long to wait for a connection after a failed one; slightly more than gRPC's own delay."""
 
 
 class GrpcCaller:
@@ -42,7 +42,7 @@ class GrpcCaller:
     ) -> None:
         self.address = address
         self.distrusted = ""
-        """Why nothing that comes from there is believed any more; empty as long as it is."""
+        """Why answers of this executor are no longer trusted; empty while they are."""
         self._channel = channel
         self._access = access
         self._connect_s = connect_s
@@ -73,21 +73,21 @@ class GrpcCaller:
             call.cancel()
 
     async def connect(self) -> None:
-        """Make sure that there is a connection, so that what follows is surely sent.
+        """Ensure that a connection exists, so that the next request is certainly sent.
 
         Raises:
-            UnreachableError: If there is none; why, as far as can be found out.
+            UnreachableError: If no connection exists; includes the cause if known.
         """
         if self.distrusted:
             raise UnreachableError(f"{self.address} is not trusted: {self.distrusted}")
         state = self._channel.get_state(try_to_connect=True)
-        # A channel that has failed stays so until it succeeds, however often it tries.
+        # A failed channel stays in that state until a connection succeeds.
         failed = state is grpc.ChannelConnectivity.TRANSIENT_FAILURE
         with anyio.move_on_after(min(self._connect_s, _AGAIN_S) if failed else self._connect_s):
             pause_s = _FIRST_LOOK_S
             while state is not grpc.ChannelConnectivity.READY:
-                # gRPC can wait for a change, and keeps a wait that was given up: its answer comes
-                # when the channel is gone, and perhaps the loop.
+                # gRPC can wait for a change, but keeps a cancelled wait: its callback comes when
+                # the channel is closed, and perhaps the event loop.
                 await anyio.sleep(pause_s)
                 pause_s = min(2 * pause_s, _LAST_LOOK_S)
                 state = self._channel.get_state(try_to_connect=True)
@@ -96,11 +96,11 @@ class GrpcCaller:
         if state is not grpc.ChannelConnectivity.READY:
             patience_s = min(self._connect_s, _DIAGNOSIS_S)
             look = partial(diagnose, self.address, self._access.identity, patience_s)
-            # Only looks, with a limit of its own: nobody has to wait for it who leaves.
+            # Only a diagnosis with its own limit; a caller that leaves does not wait for it.
             why, hint = await anyio.to_thread.run_sync(look, abandon_on_cancel=True)
             raise UnreachableError(f"the executor {self.address}: {why}", hint=hint)
 
-    def _multi_callable(self, method: Method[Any, Any]) -> Any:  # noqa: ANN401 - four kinds of them
+    def _multi_callable(self, method: Method[Any, Any]) -> Any:  # noqa: ANN401 - four kinds
         if method.name not in self._methods:
             kinds = {
                 (False, False): self._channel.unary_unary,
@@ -121,7 +121,7 @@ class GrpcCaller:
         except grpc.aio.AioRpcError as error:
             raise self._explained(error) from error
         except anyio.get_cancelled_exc_class():
-            # gRPC makes a cancellation of its own out of ours, and no scope would know it again.
+            # gRPC replaces the cancellation by its own, which no cancel scope would recognize.
             await anyio.lowlevel.checkpoint_if_cancelled()
             raise
 

@@ -1,4 +1,4 @@
-"""A sandbox of an executor that waits a while when its executor has too much to do."""
+"""Sandbox on an executor that waits while its executor is busy."""
 
 import anyio
 
@@ -12,7 +12,7 @@ NAME = "remote"
 
 
 class RemoteSandbox(FarSandbox):
-    """Asks again when nothing was begun, and only then."""
+    """Retries a request only if nothing was started."""
 
     def __init__(self, caller: Caller, limits: Limits, *, patience_s: float) -> None:
         super().__init__(caller, NAME, limits)

@@ -1,1 +1,1 @@
-"""The sandbox over any transport: service, client, streams."""
+"""The sandbox RPC over any transport: service, client and streams."""

@@ -1,4 +1,4 @@
-"""What stands between a request and its being carried out: quotas, queues, records."""
+"""Admission policy of the sandbox service: quotas, queues and audit records."""
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -11,7 +11,7 @@ from assay.contracts.execution import ExecutionResult, Limits, Program, SandboxS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionRequest:
-    """An execution that is asked for."""
+    """A request to run a program or cell."""
 
     execution_id: str
     work: Program | str
@@ -19,39 +19,39 @@ class ExecutionRequest:
     limits: Limits
     equipment: SandboxSpec
     files: tuple[tuple[PurePosixPath, bytes], ...] = ()
-    """What is written into its sandbox first."""
+    """Files that the service writes into the program's sandbox before it starts."""
 
 
 Note = Callable[[ExecutionResult], None]
-"""Told how an attempt ended."""
+"""Receives the result of an execution."""
 
 
 class AdmissionPolicy(Protocol):
-    """Lets requests through, one after the other or not at all."""
+    """Decides whether and when the service carries out a request."""
 
     def opening(self, limits: Limits, equipment: SandboxSpec) -> AbstractAsyncContextManager[None]:
-        """Be around a sandbox from its opening to its close.
+        """Surround a sandbox from its opening to its close.
 
         Raises:
-            SandboxUnavailableError: `never_started`, if there are too many.
-            UsageError: If no such sandbox may be had.
+            SandboxUnavailableError: `never_started`, if too many sandboxes are open.
+            UsageError: If the policy does not allow such a sandbox.
         """
         ...
 
     def executing(self, attempt: ExecutionRequest) -> AbstractAsyncContextManager[Note]:
-        """Be around one execution.
+        """Surround one execution.
 
         Raises:
-            SandboxUnavailableError: `never_started`, if there are too many.
-            PolicyError: If no such program may be run.
+            SandboxUnavailableError: `never_started`, if too many executions are running.
+            PolicyError: If the policy does not allow the program.
         """
         ...
 
     def check_file(self, path: PurePosixPath, content: bytes) -> None:
-        """Look at a file before it is written.
+        """Check a file before the service writes it.
 
         Raises:
-            PolicyError: If no such file may be written.
+            PolicyError: If the policy does not allow the file.
         """
         ...
 
@@ -72,4 +72,4 @@ class _OpenGate:
 
 
 OPEN_GATE: AdmissionPolicy = _OpenGate()
-"""Lets everything through."""
+"""Admits every request."""

@@ -1,4 +1,4 @@
-"""Calls over a link, many at once: begun by either side, each with a number and an end."""
+"""Concurrent, numbered calls over a connection; either side can start one."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Generator
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
@@ -24,10 +24,10 @@ class RelayCaller:
         self._back = back
         self._last_call = 0
         self._calls: dict[int, Exchange | None] = {}
-        """None stands for a call that was given up here and has not ended there."""
+        """None marks a call that this side cancelled and the other side has not ended yet."""
 
     def lose(self) -> None:
-        """Be told that the link is gone, and tell every call that waits."""
+        """Mark the connection as lost and inform every waiting call."""
         for exchange in self._calls.values():
             if exchange is not None:
                 exchange.lose()
@@ -74,10 +74,10 @@ class RelayCaller:
             await self.give_up(exchange)
 
     async def converse(self, method: Method[Request, Response], request: Request) -> Exchange:
-        """Begin a call in which both sides go on talking; `give_up` ends it.
+        """Start a call in which both sides keep sending; `give_up` ends it.
 
         Raises:
-            SandboxUnavailableError: If it cannot begin.
+            SandboxUnavailableError: If the call cannot start.
         """
         exchange = self._number()
         try:
@@ -101,7 +101,7 @@ class RelayCaller:
         return pb.Frame(call=exchange.call, back=self._back, begin=begin)
 
     async def give_up(self, exchange: Exchange) -> None:
-        """Let the other side know that nothing more is wanted of a call, if it is not over."""
+        """Inform the other side that this call is cancelled, unless it is over."""
         if exchange.call not in self._calls:
             return
         self._calls[exchange.call] = None
@@ -126,9 +126,9 @@ class RelayCaller:
         )
 
     def take(self, frame: pb.Frame) -> None:
-        """Take a frame of one of these calls; must not wait."""
+        """Pass a received frame to its call; must not wait."""
         if frame.call not in self._calls:
-            # A grant may cross the end of its call.
+            # A grant may arrive after the call has ended.
             if frame.WhichOneof("body") == "grant" and 0 < frame.call <= self._last_call:
                 return
             raise MessageError(f"there is no call {frame.call}")

@@ -1,7 +1,7 @@
-"""Stands for a backend in another process: its sandboxes, over any `Caller`.
+"""Client of a backend in another process: its sandboxes, over any `Caller`.
 
-Nothing that the far side says is believed without a look: an answer that cannot be right ends the
-connection, and is a `SandboxUnavailableError` for whoever waits.
+The client checks every answer. An answer that cannot be right ends the connection and raises
+`SandboxUnavailableError` in the callers that wait.
 """
 
 import secrets
@@ -45,24 +45,24 @@ from assay.sandbox.rpc.messages.results import ISOLATIONS, from_file, from_resul
 from assay.sandbox.rpc.transport import BrokenOffError, Caller, distrusting
 
 _ANSWER_S: Final = 60.0
-"""For what needs no program to run."""
+"""Timeout of calls that run no program."""
 _FILE_S: Final = 600.0
-"""For a file, which may be large and the way slow."""
+"""Timeout of file transfers; a file may be large and the connection slow."""
 _OPEN_S: Final = 300.0
-"""For a sandbox, whose packages may have to be fetched first."""
+"""Timeout of opening a sandbox; the executor may have to download packages first."""
 _STREAMED_FROM_BYTES: Final = 4 << 20
-"""From here on, output comes piece by piece even if nobody listens."""
+"""From this output limit on, the client streams output even without a listener."""
 _MOST_FILES: Final = 1_000_000
 
 
 def new_id() -> str:
-    """Draw an id that nobody can guess."""
+    """Generate an id that cannot be guessed."""
     return secrets.token_hex(16)
 
 
 @contextmanager
 def _expressing() -> Generator[None]:
-    """Turn a request that no message can hold into the error of whoever asked."""
+    """Turn a request that no message can encode into an error of the caller."""
     try:
         yield
     except MessageError as error:
@@ -89,12 +89,12 @@ class FarBackend:
 
 @asynccontextmanager
 async def open_far(sandbox: "FarSandbox", equipment: SandboxSpec) -> AsyncGenerator[None]:
-    """Open a sandbox on the far side; raises what the port promises."""
+    """Open a sandbox on the remote side; raises what `SandboxBackend.open_sandbox` raises."""
     try:
         await sandbox.open(equipment)
         yield
     finally:
-        # Also after a failed opening: what became of it is not always known.
+        # Also after a failed opening: the sandbox may exist on the remote side.
         with anyio.CancelScope(shield=True):
             await sandbox.close()
 
@@ -110,7 +110,7 @@ class FarSandbox:
         self._open = True
 
     async def open(self, equipment: SandboxSpec) -> None:
-        """Have it made; raises what the port promises."""
+        """Open the sandbox on the remote side; raises what `SandboxBackend.open_sandbox` raises."""
         request = pb.OpenSandboxRequest(
             sandbox_id=self.id,
             limits=to_limits(self.limits),
@@ -167,7 +167,7 @@ class FarSandbox:
         await self._caller.ask(methods.CANCEL_EXECUTIONS, request, timeout_s=_ANSWER_S)
 
     async def close(self) -> None:
-        """End what runs; when this returns, nothing is left unless the connection is."""
+        """Close the sandbox; afterwards nothing of it runs unless the connection is lost."""
         self._open = False
         request = pb.CloseSandboxRequest(sandbox_id=self.id)
         await _close(self._caller, methods.CLOSE_SANDBOX, request)
@@ -281,7 +281,7 @@ class FarInterpreter:
                 await copy.close()
 
     async def close(self) -> None:
-        """End it on the far side."""
+        """Close the interpreter on the remote side."""
         self._open = False
         request = pb.CloseInterpreterRequest(interpreter_id=self.id)
         await _close(self._caller, methods.CLOSE_INTERPRETER, request)
@@ -299,5 +299,5 @@ async def _close(
     try:
         await caller.ask(method, request, timeout_s=_ANSWER_S)
     except AssayError:
-        # It is gone with the far side, or is closed there when nobody asks for it any more.
+        # The remote side has lost it, or closes it when its lease ends.
         return

@@ -1,4 +1,4 @@
-"""One stream of bytes between two processes: frames go in whole and come out checked."""
+"""Connection of two processes over a byte stream: sends whole frames and checks received ones."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,15 +15,15 @@ _SENT_AT_ONCE: Final = 64
 _READ_BYTES: Final = 1 << 16
 
 OnFrame = Callable[[pb.Frame], None]
-"""Told of each frame, in order. Must not block; `MessageError` ends the link."""
+"""Receives each frame, in order. Must not block; `MessageError` ends the connection."""
 
 
 class LinkBrokenError(Exception):
-    """The frame was not sent, because nothing can be sent any more."""
+    """The frame was not sent because the connection has ended."""
 
 
 class Link:
-    """Sends and receives frames until either side ends it or breaks a rule."""
+    """Sends and receives frames until either side ends the connection or breaks the protocol."""
 
     def __init__(self, stream: anyio.abc.ByteStream) -> None:
         self._stream = stream
@@ -33,13 +33,13 @@ class Link:
         self._pong_due = anyio.Event()
         self._scope = anyio.CancelScope()
         self.why = "the connection ended"
-        """What ended it, once it has ended."""
+        """Why the connection ended."""
 
     async def send(self, *frames: pb.Frame) -> None:
-        """Hand frames over to be written next to each other, waiting for those before them.
+        """Queue frames to be written next to each other, after earlier frames.
 
         Raises:
-            LinkBrokenError: If nothing of them will be written.
+            LinkBrokenError: If no frame will be written.
         """
         try:
             await self._outgoing.send(b"".join(map(encode, frames)))
@@ -47,13 +47,13 @@ class Link:
             raise LinkBrokenError(self.why) from error
 
     def end(self, why: str) -> None:
-        """End the link from this side."""
+        """End the connection from this side."""
         if not self._scope.cancel_called:
             self.why = why
             self._scope.cancel()
 
     async def run(self, on_frame: OnFrame) -> None:
-        """Carry frames until the link ends, then close the stream. Raises nothing of its own."""
+        """Transfer frames until the connection ends, then close the stream. Never raises."""
         try:
             with self._scope:
                 async with anyio.create_task_group() as tasks:
@@ -70,10 +70,10 @@ class Link:
                     await self._stream.aclose()
 
     async def greet(self) -> None:
-        """Say who we are, and wait until the other side has.
+        """Send this side's greeting and wait for the greeting of the other side.
 
         Raises:
-            LinkBrokenError: If it does not.
+            LinkBrokenError: If no greeting arrives.
         """
         await self.send(pb.Frame(hello=pb.Hello(version=VERSION)))
         await self._greeted.wait()
@@ -81,7 +81,7 @@ class Link:
             raise LinkBrokenError(self.why)
 
     async def keep_alive(self, *, every_s: float, silence_s: float) -> None:
-        """Ask for a sign of life whenever there was none, and end the link if none comes."""
+        """Send a ping after each silent period, and end the connection if no reply arrives."""
         while True:
             self._heard = anyio.Event()
             await anyio.sleep(every_s)
@@ -123,7 +123,7 @@ class Link:
                 on_frame(frame)
 
     async def _return_pings(self) -> None:
-        # Not where frames are read: that must never wait for the other side.
+        # Not in the frame reader: it must never wait for the other side.
         while True:
             await self._pong_due.wait()
             self._pong_due = anyio.Event()

@@ -1,4 +1,4 @@
-"""Where calls of the other side are taken in, and each is answered by a task of its own."""
+"""Dispatcher of calls from the other side; a separate task answers each call."""
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 class Desk:
-    """Takes the frames of calls that the other side has begun."""
+    """Receives the frames of calls that the other side started."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Desk:
         if frame.call not in self._calls:
             if not 0 < frame.call <= self._last_call:
                 raise MessageError(f"there was no call {frame.call}")
-            return  # It has just ended on this side.
+            return  # The call has just ended on this side.
         exchange, scope = self._calls[frame.call]
         match frame.WhichOneof("body"):
             case "content":
@@ -86,7 +86,7 @@ class Desk:
                 await self._answer(method, exchange)
         except LinkBrokenError:
             return
-        except Exception as error:  # noqa: BLE001 - every call is answered, and a fault is told apart
+        except Exception as error:  # noqa: BLE001 - every call is answered
             if not isinstance(error, AssayError | MessageError):
                 _log.exception("a fault in %s", method.name)
             failure = to_failure(error)

@@ -1,4 +1,4 @@
-"""The far end of the way out: what a program asks for is asked of the near side, which decides."""
+"""Egress client on the remote side: forwards network requests to the client, which decides."""
 
 from dataclasses import dataclass
 from typing import Final, NoReturn
@@ -19,13 +19,13 @@ _ANSWER_S: Final = 30.0
 
 
 class HostDialer:
-    """See `assay.sandbox.network.dial.DialerFactory`: through whoever this process serves."""
+    """Dials through the connected client; see `assay.sandbox.network.dial.DialerFactory`."""
 
     def __init__(self) -> None:
         self._caller: RelayCaller | None = None
 
     def attach(self, caller: RelayCaller) -> None:
-        """Be told by what to ask."""
+        """Set the caller through which dialers send their requests."""
         self._caller = caller
 
     def dialer(self, policy: Policy) -> Dialing:
@@ -36,10 +36,10 @@ class HostDialer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FarDialer:
-    """See `assay.sandbox.network.dial.Dialing`."""
+    """Dials through the connected client; see `assay.sandbox.network.dial.Dialing`."""
 
     policy: Policy
-    """Only for the ports that are listened at; what is allowed is decided on the near side."""
+    """Only for the ports to listen at; the client decides what is allowed."""
     caller: RelayCaller
 
     async def addresses(self, host: str) -> tuple[str, ...]:

@@ -1,8 +1,7 @@
-"""The way out of sandboxes on the far side: this side looks names up, decides, and connects.
+"""Egress server of remote sandboxes: this side resolves names, decides and connects.
 
-What the far side thinks is allowed does not count. Here is the list of hosts, here names are
-resolved and addresses looked at, and here is counted what a sandbox uses; see
-`assay.sandbox.network.dial`.
+The remote side's opinion on what is allowed does not count. This side has the allowlist, resolves
+names, checks addresses and counts traffic; see `assay.sandbox.network.dial`.
 """
 
 from typing import Any, Final
@@ -23,14 +22,14 @@ _CROWDED: Final = "more connections than a sandbox may have"
 
 
 class Outlet:
-    """Answers what one sandbox asks about hosts; closed until it is told whom it may reach."""
+    """Answers the network requests of one sandbox; closed until `open` sets a dialer."""
 
     def __init__(self) -> None:
         self._dialer: Dialing | None = None
         self._allowance = TrafficQuota()
 
     def open(self, dialer: Dialing) -> None:
-        """Let the sandbox reach what this dialer reaches."""
+        """Allow the sandbox to reach what this dialer reaches."""
         self._dialer = dialer
 
     async def answer(self, method: Method[Any, Any], exchange: Exchange) -> None:

@@ -1,4 +1,4 @@
-"""Executions on the far side: each runs as long as a client reads it, and can be read again."""
+"""Executions on the executor side: each runs while a client reads it, and can be read again."""
 
 import math
 import time
@@ -25,16 +25,16 @@ Work = Callable[[OnOutput], Awaitable[ExecutionResult | CellResult]]
 MOST_REMEMBERED: Final = 512
 MOST_REMEMBERED_BYTES: Final = 64 << 20
 UNREAD_S: Final = 1.5
-"""How long an execution goes on, or waits for its turn, after its last reader has left: enough to
-reconnect after the connection broke."""
+"""How long an execution runs or stays queued after its last reader has left: enough to reconnect
+after the connection broke."""
 
 
 EVENTS_EVERY_S: Final = 0.004
-"""How long output is collected after a small piece. The end of the execution never waits."""
+"""How long the service collects output after a small piece. The end is sent without delay."""
 
 
 class Execution:
-    """One program or cell, from the request for it until it is forgotten."""
+    """One program or cell, from its request until the service forgets it."""
 
     def __init__(self, execution_id: str, output_bytes: int, *, asked_for: bytes = b"") -> None:
         self.id = execution_id
@@ -51,11 +51,11 @@ class Execution:
         self._readers = 0
 
     async def carry_out(self, work: Work) -> None:
-        """Run to the end. Whatever happens is the outcome, and this raises nothing."""
+        """Run the execution to its end. Stores every outcome and raises nothing."""
         try:
             with self._scope:
                 self.outcome = await work(self._listen)
-        except Exception as error:  # noqa: BLE001 - handed to whoever reads of this execution
+        except Exception as error:  # noqa: BLE001 - passed to the readers of this execution
             self.outcome = error
         finally:
             if self.outcome is None:
@@ -70,7 +70,7 @@ class Execution:
 
     @contextmanager
     def _read(self) -> Generator[None]:
-        """Count as a reader; without one, the execution is stopped after `UNREAD_S`."""
+        """Count as a reader; without readers, the service stops the execution after `UNREAD_S`."""
         self._readers += 1
         self._scope.deadline = math.inf
         try:
@@ -81,7 +81,7 @@ class Execution:
                 self._scope.deadline = anyio.current_time() + UNREAD_S
 
     async def wait(self) -> Outcome:
-        """Wait for the end."""
+        """Wait for the end of the execution."""
         with self._read():
             await self._ended.wait()
         assert self.outcome is not None, "an execution that has ended has an outcome"  # noqa: S101 - set before the event
@@ -94,12 +94,12 @@ class Execution:
     async def events(
         self, stdout_offset: int = 0, stderr_offset: int = 0
     ) -> AsyncGenerator[pb.ExecutionEvent]:
-        """Yield what is written from these offsets on, and then how it ended."""
+        """Yield the output from these offsets on, and then the end."""
         with self._read():
             offsets: dict[StreamName, int] = {"stdout": stdout_offset, "stderr": stderr_offset}
             sequence = 0
             while True:
-                # Both before reading, so that nothing can come in between unseen.
+                # Created before reading, so that no change goes unnoticed in between.
                 ended = self._ended.is_set()
                 if self._changed.is_set() and not ended:
                     self._changed = anyio.Event()
@@ -156,7 +156,7 @@ class Execution:
 
 
 class Executions:
-    """Those of one client that run, and for a while those that have ended."""
+    """The running executions of one client, and for a while the ended ones."""
 
     def __init__(self, *, linger_s: float) -> None:
         self._linger_s = linger_s
@@ -169,10 +169,10 @@ class Executions:
         return self._known.get(execution_id)
 
     def add(self, execution: Execution) -> None:
-        """Take in one that is about to begin.
+        """Add an execution that is about to start.
 
         Raises:
-            SandboxUnavailableError: If it was stopped before it could.
+            SandboxUnavailableError: If the client stopped it before it could start.
         """
         if execution.id in self._never:
             raise SandboxUnavailableError(
@@ -181,11 +181,11 @@ class Executions:
         self._known[execution.id] = execution
 
     def forbid(self, execution_id: str) -> None:
-        """See to it that an execution that has not been asked for yet never begins."""
+        """Prevent an execution that was not requested yet from ever starting."""
         self._never.append(execution_id)
 
     def note_end(self, execution: Execution) -> None:
-        """Remember one that has ended, and forget the oldest."""
+        """Remember an ended execution, and forget the oldest."""
         now = time.monotonic()
         held_bytes = execution.held_bytes
         self._ended.append((now + self._linger_s, held_bytes, execution.id))

@@ -1,4 +1,4 @@
-"""Follows an execution on the far side to its end, also when the connection breaks off."""
+"""Follows a remote execution to its end, also when the connection breaks."""
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
@@ -20,19 +20,19 @@ from assay.sandbox.rpc.messages.results import STREAMS, StreamName, from_cell, f
 from assay.sandbox.rpc.transport import BrokenOffError, Caller, UnreachableError, distrusting
 
 _STOP_S: Final = 30.0
-"""How long the far side may take to kill a program."""
+"""How long the remote side may take to kill a program."""
 _PICK_UP_S: Final = 8.0
-"""How long to look for an execution whose connection broke off."""
+"""How long to look for an execution whose connection broke."""
 _FIRST_PAUSE_S: Final = 0.1
 _LONGEST_PAUSE_S: Final = 1.0
 _SLACK_BYTES: Final = 16 << 20
-"""What may be under way when a backend ends a program that writes too much."""
+"""How much output may be in transit when a backend ends a program that writes too much."""
 
 Ended = ExecutionResult | CellResult
 
 
 class Following:
-    """What has come of one execution so far."""
+    """The events of one execution so far."""
 
     def __init__(self, execution_id: str, output_bytes: int, on_output: OnOutput) -> None:
         self.execution_id = execution_id
@@ -52,7 +52,7 @@ class Following:
         )
 
     async def read(self, events: AsyncIterator[pb.ExecutionEvent]) -> Ended:
-        """Take events until the last one, and tell the listener.
+        """Read events until the last one and pass output to the listener.
 
         Raises:
             MessageError: If an event cannot be right.
@@ -101,10 +101,10 @@ class Following:
 
 
 def check_output(result: ExecutionResult, output_bytes: int) -> None:
-    """Refuse a result with more output than was agreed on.
+    """Reject a result with more output than the limits allow.
 
     Raises:
-        MessageError: If it has.
+        MessageError: If it has more.
     """
     if max(len(result.stdout_bytes), len(result.stderr_bytes)) > output_bytes:
         raise MessageError("a result with more output than there may be")
@@ -116,7 +116,7 @@ async def follow(
     request: Request,
     following: Following,
 ) -> Ended:
-    """Begin an execution and stay with it to its end."""
+    """Start an execution and follow it to its end."""
     async with stopping(caller, following.execution_id):
         try:
             return await _read(caller, method, request, following)
@@ -125,11 +125,11 @@ async def follow(
 
 
 async def pick_up(caller: Caller, following: Following, broken: BrokenOffError) -> Ended:
-    """Go on with an execution where the connection broke off.
+    """Resume following an execution whose connection broke.
 
     Raises:
-        SandboxUnavailableError: `outcome_unknown`, if the far side cannot be reached, or does not
-            know the execution: perhaps it never came there, perhaps it is forgotten.
+        SandboxUnavailableError: `outcome_unknown`, if the remote side cannot be reached or does not
+            know the execution: it never received the request, or has forgotten it.
     """
     pause_s = _FIRST_PAUSE_S
     lost: SandboxUnavailableError = broken
@@ -142,7 +142,7 @@ async def pick_up(caller: Caller, following: Following, broken: BrokenOffError) 
         except (BrokenOffError, UnreachableError) as again:
             lost = again
         except SandboxUnavailableError as error:
-            # Said of the attempt to pick it up, not of the program.
+            # This error belongs to the attempt to reconnect, not to the program.
             raise _unknown(error) from error
     raise _unknown(lost) from lost
 
@@ -168,7 +168,7 @@ async def _read(
 
 @asynccontextmanager
 async def stopping(caller: Caller, execution_id: str) -> AsyncGenerator[None]:
-    """End the execution on the far side if the near side breaks off, before that goes on."""
+    """Stop the remote execution if the caller stops waiting, before the caller continues."""
     try:
         yield
     except AssayError:
@@ -184,5 +184,5 @@ async def _stop(caller: Caller, execution_id: str) -> None:
         request = pb.StopExecutionRequest(execution_id=execution_id)
         await caller.ask(methods.STOP_EXECUTION, request, timeout_s=_STOP_S)
     except AssayError:
-        # Whoever has lost the far side cannot do more; that ends what it runs for nobody.
+        # Without a connection nothing more can be done; the remote side ends unread executions.
         return

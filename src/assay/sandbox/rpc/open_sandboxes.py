@@ -1,4 +1,4 @@
-"""The sandboxes that a client has open on the far side, and the interpreters in them."""
+"""The sandboxes that a client has open on the executor side, with their interpreters."""
 
 import time
 from collections.abc import AsyncGenerator, Generator
@@ -21,20 +21,20 @@ _MOST_INTERPRETERS: Final = 64
 
 @dataclass(slots=True, kw_only=True)
 class Place:
-    """One sandbox, and what is open in it."""
+    """One open sandbox with its open interpreters."""
 
     sandbox: Sandbox
     limits: Limits
     equipment: SandboxSpec
     held: Held[Sandbox]
     interpreters: dict[str, Held[Interpreter]] = field(default_factory=dict[str, Held[Interpreter]])
-    """By id, in the order of their opening."""
+    """By id, in the order of opening."""
     calls: int = 0
     asked_at: float = field(default_factory=time.monotonic)
 
     @contextmanager
     def used(self) -> Generator["Place"]:
-        """Count as asked for as long as a call lasts."""
+        """Mark the sandbox as used for the duration of a call."""
         self.calls += 1
         try:
             yield self
@@ -44,7 +44,7 @@ class Place:
 
 
 class Places:
-    """All of one client."""
+    """All open sandboxes of one client."""
 
     def __init__(
         self, backend: SandboxBackend, tasks: anyio.abc.TaskGroup, gate: AdmissionPolicy
@@ -55,7 +55,7 @@ class Places:
         self._places: dict[str, Place] = {}
 
     async def open(self, sandbox_id: str, limits: Limits, equipment: SandboxSpec) -> Place:
-        """Open a sandbox; raises what the backend and the gate raise."""
+        """Open a sandbox; raises the errors of the backend and of the admission policy."""
         if sandbox_id in self._places:
             raise UsageError(f"there is a sandbox {sandbox_id!r} already")
         held: Held[Sandbox] = Held()
@@ -66,7 +66,7 @@ class Places:
 
     @asynccontextmanager
     async def opened(self, limits: Limits, equipment: SandboxSpec) -> AsyncGenerator[Sandbox]:
-        """Open a sandbox that has no name and ends with the context."""
+        """Open a sandbox without an id that ends with the context."""
         async with (
             self._gate.opening(limits, equipment),
             self._backend.open_sandbox(limits, equipment) as sandbox,
@@ -74,7 +74,7 @@ class Places:
             yield sandbox
 
     def find(self, sandbox_id: str) -> Place:
-        """Return the sandbox of that id.
+        """Return the sandbox with this id.
 
         Raises:
             SandboxUnavailableError: If it is not open.
@@ -86,23 +86,23 @@ class Places:
         return self._places[sandbox_id]
 
     async def close(self, sandbox_id: str) -> None:
-        """Close a sandbox and all that is in it; one that is not there is closed already."""
+        """Close a sandbox with everything in it; an unknown id counts as closed."""
         place = self._places.pop(sandbox_id, None)
         if place is None:
             return
-        # Branches come after what they are copies of.
+        # Branches are listed after their origins.
         for interpreter_id in reversed(tuple(place.interpreters)):
             await place.interpreters.pop(interpreter_id).leave()
         await place.held.leave()
 
     async def close_all(self) -> None:
-        """Close whatever is open, all at once."""
+        """Close all sandboxes concurrently."""
         async with anyio.create_task_group() as closing:
             for sandbox_id in tuple(self._places):
                 closing.start_soon(self.close, sandbox_id)
 
     async def close_unasked(self, lease_s: float) -> None:
-        """Close the sandboxes that nobody has asked for in so long a time."""
+        """Close the sandboxes that were not used for this long."""
         now = time.monotonic()
         for sandbox_id, place in tuple(self._places.items()):
             if not place.calls and now - place.asked_at > lease_s:
@@ -114,7 +114,7 @@ class Places:
     async def open_interpreter(
         self, place: Place, interpreter_id: str, context: AbstractAsyncContextManager[Interpreter]
     ) -> None:
-        """Open an interpreter or a branch of one; raises what that raises."""
+        """Open an interpreter or a branch of one; raises the errors of that call."""
         if any(interpreter_id in other.interpreters for other in self._places.values()):
             raise UsageError(f"there is an interpreter {interpreter_id!r} already")
         if len(place.interpreters) >= _MOST_INTERPRETERS:
@@ -124,7 +124,7 @@ class Places:
         place.interpreters[interpreter_id] = held
 
     def find_interpreter(self, interpreter_id: str) -> tuple[Place, Interpreter]:
-        """Return an interpreter and the sandbox it is in.
+        """Return an interpreter and its sandbox.
 
         Raises:
             SandboxUnavailableError: If it is not open.
@@ -137,7 +137,7 @@ class Places:
         )
 
     async def close_interpreter(self, interpreter_id: str) -> None:
-        """Close an interpreter; one that is not there is closed already."""
+        """Close an interpreter; an unknown id counts as closed."""
         for place in self._places.values():
             if held := place.interpreters.pop(interpreter_id, None):
                 await held.leave()

@@ -1,6 +1,6 @@
-"""What a program has written so far, kept so that a reader who fell behind or away can catch up.
+"""Buffer of a program's output, so that slow or reconnecting readers can catch up.
 
-All that a result keeps of a stream is kept here too, and the last megabyte of what lies beyond.
+The buffer holds every byte that a result keeps of a stream, and the last megabyte beyond.
 """
 
 from typing import Final
@@ -11,7 +11,7 @@ TAIL_BYTES: Final = 1 << 20
 
 
 class Spool:
-    """One stream of one execution."""
+    """One output stream of one execution."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
@@ -28,7 +28,7 @@ class Spool:
             del self._tail[:-TAIL_BYTES]
 
     def read(self, offset: int) -> tuple[int, bytes]:
-        """Return what comes at or after an offset, and where it begins; empty if nothing does."""
+        """Return the output at or after an offset and where it begins; empty if there is none."""
         if offset < len(self._kept):
             return offset, bytes(self._kept[offset : offset + CHUNK_BYTES])
         tail_begins = self._total - len(self._tail)

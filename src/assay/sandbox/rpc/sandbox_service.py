@@ -1,7 +1,7 @@
-"""Carries out what one client asks of a backend, whatever transport the requests came by.
+"""Sandbox service: carries out one client's requests on a backend, over any transport.
 
-Whoever calls `answer` has a request in hand, and sends on what it yields. What a client opens is
-its own: another client has another keeper, and cannot name what is in this one.
+The caller of `answer` passes a request and forwards the yielded answers. Sandboxes belong to the
+client that opened them: other clients have other services and cannot refer to them.
 """
 
 import hashlib
@@ -37,7 +37,7 @@ from assay.sandbox.rpc.open_sandboxes import Places
 
 _FILES_AT_ONCE: Final = 500
 _MOST_FILE_BYTES: Final = 64 << 20
-"""What is read of a file unless the client says otherwise."""
+"""How much of a file a read returns unless the client sets another limit."""
 
 Requests = AsyncIterator[Any]
 _Answer = Callable[[Requests], AsyncGenerator[Message]]
@@ -47,19 +47,19 @@ _Response = TypeVar("_Response", bound=Message)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxServiceConfig:
-    """What a keeper tells its client, and lets it have."""
+    """Lease, result lifetime and facts that a service gives its client."""
 
     lease_s: float = 0.0
-    """How long a sandbox stays without being asked for; 0: as long as the keeper."""
+    """How long an unused sandbox stays open; 0: as long as the service."""
     linger_s: float = 0.0
-    """How long the result of an execution can be had again."""
+    """How long a client can fetch the result of an execution again."""
     instance: str = field(default_factory=lambda: secrets.token_hex(16))
     digest: str = ""
     toolchains: tuple[str, ...] = ()
 
 
 class SandboxService:
-    """Keeps what one client has open."""
+    """Holds the open sandboxes and executions of one client."""
 
     def __init__(
         self,
@@ -78,15 +78,15 @@ class SandboxService:
         self._answers = self._register()
 
     def answer(self, method: Method[Any, Any], requests: Requests) -> AsyncGenerator[Message]:
-        """Yield the answers to one call. Raises what the ports promise, and `MessageError`."""
+        """Yield the answers to one call. Raises the errors of the ports, and `MessageError`."""
         return self._answers[method.name](requests)
 
     async def close(self) -> None:
-        """Close every sandbox, and with it all that runs."""
+        """Close every sandbox, which ends all programs."""
         await self._places.close_all()
 
     async def close_unasked(self) -> None:
-        """Close the sandboxes that nobody has asked for in too long a time."""
+        """Close the sandboxes whose lease has ended."""
         await self._places.close_unasked(self._terms.lease_s)
 
     @property
@@ -154,8 +154,6 @@ class SandboxService:
                 gone.append(sandbox_id)
         return pb.RenewSandboxesResponse(gone=gone)
 
-    # --- executions ---
-
     async def _execute(self, request: pb.ExecuteRequest) -> pb.ExecutionResult:
         outcome = await self._begin_program(request).wait()
         match outcome:
@@ -222,10 +220,10 @@ class SandboxService:
         return self._begin(attempt, work, request)
 
     def _known(self, execution_id: str, request: Message) -> Execution | None:
-        """Return an execution that was asked for before, as some transports do by themselves.
+        """Return an execution that was requested before; some transports repeat requests.
 
         Raises:
-            UsageError: If something else was asked for under this id.
+            UsageError: If this id was used for another request.
         """
         known = self._executions.find(execution_id)
         if known is not None and known.asked_for != _digest(request):
@@ -270,8 +268,6 @@ class SandboxService:
             await place.sandbox.cancel()
         return pb.CancelExecutionsResponse()
 
-    # --- files ---
-
     async def _write_file(self, requests: Requests) -> AsyncGenerator[pb.WriteFileResponse]:
         first: pb.WriteFileRequest = await _first(requests)
         with self._places.find(first.sandbox_id).used() as place:
@@ -310,8 +306,6 @@ class SandboxService:
         with self._places.find(request.sandbox_id).used() as place:
             await place.sandbox.remove_path(from_path(request.path))
         return pb.RemovePathResponse()
-
-    # --- interpreters ---
 
     async def _open_interpreter(
         self, request: pb.OpenInterpreterRequest
@@ -371,7 +365,7 @@ def _digest(request: Message) -> bytes:
     return hashlib.sha256(request.SerializeToString(deterministic=True)).digest()
 
 
-async def _first(requests: Requests) -> Any:  # noqa: ANN401 - of the method's own type, by the table
+async def _first(requests: Requests) -> Any:  # noqa: ANN401 - the method table gives the type
     try:
         return await anext(requests)
     except StopAsyncIteration:

@@ -1,4 +1,4 @@
-"""One call as one side of a link sees it: messages out, messages in, and never too many."""
+"""One call on one side of a connection: messages out, messages in, with flow control."""
 
 from collections import deque
 from collections.abc import AsyncGenerator
@@ -36,9 +36,7 @@ class Exchange:
         self._lost = False
         self._taken = 0
         self.sent = False
-        """Whether the other side may have seen anything of this call."""
-
-    # --- what the link's reader tells; nothing here waits ---
+        """Whether the other side may have seen any part of this call."""
 
     def take_content(self, content: relay_pb2.Content) -> None:
         if self._ended or len(self._inbox) >= WINDOW_FRAMES:
@@ -62,18 +60,16 @@ class Exchange:
         self._granted.set()
 
     def lose(self) -> None:
-        """Be told that the link is gone."""
+        """Mark the connection as lost."""
         self._lost = True
         self._arrived.set()
         self._granted.set()
 
-    # --- what the two sides of a call do ---
-
     async def send(self, message: Message, *first: relay_pb2.Frame, last: bool = False) -> None:
-        """Send a message in as many frames as it needs, after those given.
+        """Send a message in as many frames as it needs, after the given frames.
 
         Raises:
-            LinkBrokenError: If the link is gone.
+            LinkBrokenError: If the connection is lost.
         """
         body = message.SerializeToString()
         if len(body) > MAX_MESSAGE_BYTES:
@@ -95,7 +91,7 @@ class Exchange:
         await self._flush(frames)
 
     async def end(self, failure: executor_pb2.Failure | None = None) -> None:
-        """Say that nothing more comes from this side."""
+        """Inform the other side that this side sends nothing more."""
         end = relay_pb2.End(failure=failure)
         await self._link.send(relay_pb2.Frame(call=self.call, back=self._back, end=end))
 
@@ -103,7 +99,8 @@ class Exchange:
         if self._lost:
             raise LinkBrokenError(self._link.why)
         if frames:
-            # A call begins or does not: of one that may have, nobody could say whether to stop it.
+            # The start must be certain: after an uncertain start, stopping the call would be
+            # undefined.
             with anyio.CancelScope(shield=self._asks and not self.sent):
                 await self._link.send(*frames)
             self.sent = True
@@ -113,9 +110,9 @@ class Exchange:
         """Yield the messages of the other side until it ends them.
 
         Raises:
-            AssayError: With which the other side ended the call.
-            MessageError: If one of them is not of this kind.
-            LinkBrokenError: If the link is gone.
+            AssayError: If the other side ended the call with an error.
+            MessageError: If a message has the wrong type.
+            LinkBrokenError: If the connection is lost.
         """
         body = bytearray()
         while True:

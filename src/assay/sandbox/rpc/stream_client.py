@@ -1,4 +1,4 @@
-"""The near half of a relay: a backend at the other end of a stream of bytes."""
+"""RPC client over a byte stream: uses a backend at the other end."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -28,11 +28,10 @@ async def open_relay(
 ) -> AsyncGenerator[FarBackend]:
     """Use the backend at the other end of a stream; leaving the context closes the stream.
 
-    What the other side asks of this one is answered by `answer_back`; without it, asking breaks the
-    rules.
+    `answer_back` answers calls from the other side; without it, such a call is a protocol error.
 
     Raises:
-        SandboxUnavailableError: If nobody answers there, or not as a relay does.
+        SandboxUnavailableError: If the other end does not answer, or not with this protocol.
     """
     link = Link(stream)
     caller = RelayCaller(link)
@@ -61,7 +60,7 @@ async def open_relay(
 
 
 class _NoDesk:
-    """Where nobody may ask."""
+    """Rejects all calls from the other side."""
 
     def take(self, frame: pb.Frame) -> None:
         raise MessageError(f"call {frame.call} asks where nobody answers")

@@ -1,4 +1,4 @@
-"""The far half of a relay: serves a backend to whoever is at the other end of a stream."""
+"""RPC server over a byte stream: serves a backend to the client at the other end."""
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
@@ -18,7 +18,7 @@ from assay.sandbox.rpc.stream import Exchange
 _MOST_CALLS: Final = 4096
 
 OnCaller = Callable[[RelayCaller], None]
-"""Told by what to ask something of the near side."""
+"""Receives the caller through which the server sends calls to the client."""
 
 
 async def serve_relay(
@@ -27,9 +27,9 @@ async def serve_relay(
     *,
     on_caller: OnCaller = lambda _: None,
 ) -> str:
-    """Serve one client until its stream ends; what it has opened ends with it.
+    """Serve one client until its stream ends; its open sandboxes end with it.
 
-    Returns why it ended, in words.
+    Returns the reason for the end as text.
     """
     link = Link(stream)
     back = RelayCaller(link, back=True)

@@ -1,4 +1,4 @@
-"""What the near side needs of a transport: to call a method, and to know what became of it."""
+"""Transport interface of the RPC client: calls a method and reports how a failed call ended."""
 
 from collections.abc import AsyncIterator, Generator
 from contextlib import AbstractAsyncContextManager, contextmanager
@@ -10,25 +10,25 @@ from assay.sandbox.rpc.messages.primitives import MessageError
 
 
 class BrokenOffError(SandboxUnavailableError):
-    """A call broke off, and the far side may be going on with it: it can be asked."""
+    """A call broke off, and the remote side may still carry it out; the client can ask."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, dispatch="outcome_unknown")
 
 
 class UnreachableError(SandboxUnavailableError):
-    """Nothing could be sent to the far side. Another one may answer, or this one later."""
+    """The remote side received nothing. Another executor may answer, or this one later."""
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message, dispatch="never_started", hint=hint)
 
 
 class Caller(Protocol):
-    """Calls methods of one far side.
+    """Calls methods of one remote side.
 
-    Errors of the closed table arrive as themselves. What else goes wrong is a
-    `SandboxUnavailableError`: `never_started` only if the far side cannot have seen the whole
-    request, and `BrokenOffError` if it can be asked what became of it.
+    Errors of the closed table are raised as they are. Other failures raise
+    `SandboxUnavailableError`: `never_started` only if the remote side cannot have seen the whole
+    request, and `BrokenOffError` if the client can ask for the outcome.
     """
 
     async def ask(
@@ -40,17 +40,17 @@ class Caller(Protocol):
     def stream(
         self, method: Method[Request, Response], request: Request
     ) -> AbstractAsyncContextManager[AsyncIterator[Response]]:
-        """Call a method that has many answers; leaving the context gives up the rest."""
+        """Call a method that has many answers; leaving the context cancels the rest."""
         ...
 
     def distrust(self, why: str) -> None:
-        """Take note that an answer could not rightly come, and end what it came by."""
+        """Mark the connection as untrusted after an impossible answer, and end it."""
         ...
 
 
 @contextmanager
 def distrusting(caller: Caller) -> Generator[None]:
-    """Turn an answer that cannot be right into the end of the connection."""
+    """End the connection when an answer cannot be right."""
     try:
         yield
     except MessageError as error:

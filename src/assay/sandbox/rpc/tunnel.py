@@ -1,4 +1,4 @@
-"""A connection carried over a call: both sides send bytes, and say when they have no more."""
+"""Tunnel of a network connection through a call; either side can end its direction."""
 
 from collections.abc import Callable
 from typing import Final
@@ -17,7 +17,7 @@ _BROKEN: Final = (LinkBrokenError, MessageError, AssayError)
 
 
 class CarriedStream(anyio.abc.ByteStream):
-    """Bytes both ways over one exchange; a message without any is the end of one way."""
+    """Bytes both ways over one exchange; an empty message ends one direction."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class CarriedStream(anyio.abc.ByteStream):
         self._ended = False
 
     async def receive_first(self) -> Piece:
-        """Return the message with which the other side begins.
+        """Return the first message of the other side.
 
         Raises:
             anyio.BrokenResourceError: If there is none.
@@ -55,7 +55,7 @@ class CarriedStream(anyio.abc.ByteStream):
                 return piece
         except _BROKEN as error:
             raise anyio.BrokenResourceError from error
-        # Ended as a whole, and not this way alone.
+        # The whole call has ended, not only this direction.
         raise anyio.BrokenResourceError
 
     async def send(self, item: bytes) -> None:
@@ -72,4 +72,4 @@ class CarriedStream(anyio.abc.ByteStream):
             raise anyio.BrokenResourceError from error
 
     async def aclose(self) -> None:
-        """It ends with its call."""
+        """Do nothing; the stream ends with its call."""

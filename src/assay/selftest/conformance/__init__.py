@@ -1,4 +1,4 @@
-"""What every sandbox promises, one coroutine per promise, to be run against any backend."""
+"""Conformance suite for sandboxes: one coroutine per requirement, for any backend."""
 
 from assay.selftest.conformance import (
     branches,
@@ -42,4 +42,4 @@ PROMISES: tuple[Requirement, ...] = tuple(
     )
     for found in promises_in(module)
 )
-"""In the order in which a new backend best makes them true."""
+"""In the order in which a new backend should implement them."""

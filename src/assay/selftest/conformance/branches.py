@@ -1,4 +1,4 @@
-"""Promises about copies of an interpreter that go their own way."""
+"""Requirements for branches: independent copies of an interpreter."""
 
 import anyio
 

@@ -1,4 +1,4 @@
-"""Promises about interpreters: what a cell leaves to the next, and what is lost with it."""
+"""Requirements for interpreters: the state that a cell passes to the next, and its loss."""
 
 from dataclasses import replace
 from pathlib import PurePosixPath
@@ -196,7 +196,7 @@ async def output_arrives_while_a_cell_runs(backend: SandboxBackend) -> None:
 
 
 async def _interrupted(interpreter: Interpreter) -> CellResult:
-    """Run a cell that never ends, and interrupt it once it runs."""
+    """Run an endless cell, and interrupt it once it runs."""
     results: list[CellResult] = []
     running = anyio.Event()
 
@@ -377,7 +377,8 @@ async def a_closed_interpreter_refuses_cells(backend: SandboxBackend) -> None:
 async def an_interpreter_that_kills_itself_is_gone_and_says_so(backend: SandboxBackend) -> None:
     async with backend.open_sandbox(ORDINARY) as sandbox:
         async with sandbox.open_interpreter() as interpreter:
-            # Whoever answers as another process's user may end that too; what is left is honest.
+            # If another process under a different user sends the result, the kill may end that
+            # process too; the remaining result must be correct.
             try:
                 result = await interpreter.run_cell("import os\nos.kill(-1, 9)\nx = 1")
             except SandboxUnavailableError:

@@ -1,4 +1,4 @@
-"""Promises about what programs expect of any machine: a loopback network, terminals, devices."""
+"""Requirements for the usual environment of programs: loopback network, terminals, devices."""
 
 from assay.contracts.execution import Command, Isolation
 from assay.contracts.ports import SandboxBackend

@@ -1,4 +1,4 @@
-"""Promises about room: workspace and temporary files share one limit, and both sides feel it."""
+"""Requirements for disk space: workspace and temporary files share one limit."""
 
 from dataclasses import replace
 from pathlib import PurePosixPath
@@ -64,7 +64,7 @@ async def temporary_files_share_the_room(backend: SandboxBackend) -> None:
     result = await run_alone(backend, python(_FILL + source), _SMALL)
 
     assert "disk_mb" in result.limits_hit, describe(result)
-    # A backend without a file system of its own can only notice.
+    # A backend without a separate file system can only detect the excess.
     if backend.isolation.satisfies(Isolation.ISOLATED):
         assert result.stdout == "No space left on device\n8 True\n", describe(result)
 

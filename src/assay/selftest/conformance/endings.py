@@ -1,4 +1,4 @@
-"""Promises about how a program ends: exit codes, signals, and not starting at all."""
+"""Requirements for the end of a program: exit codes, signals, and failed starts."""
 
 from dataclasses import replace
 from pathlib import PurePosixPath

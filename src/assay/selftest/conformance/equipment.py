@@ -1,7 +1,7 @@
-"""Promises about what a sandbox is given: packages, and a way to some hosts.
+"""Requirements for the equipment of a sandbox: packages and hosts.
 
-Nothing here goes out to a host: that a host on the list is reached takes one that answers, and a
-suite that is run anywhere knows none.
+No check connects to a host: a successful connection needs a host that answers, and the suite must
+run anywhere.
 """
 
 from assay.contracts.errors import PackageError
@@ -11,7 +11,7 @@ from assay.selftest.conformance.promise import promise
 from assay.selftest.programs import ORDINARY, describe, open_equipped, python, run_alone, run_well
 
 _PACKAGE = "six"
-"""Small, without dependencies, and on every index."""
+"""Small, without dependencies, and in every index."""
 _UNKNOWN = "assay-there-is-no-such-package"
 _HOST = "example.org"
 

@@ -1,4 +1,4 @@
-"""Promises about files given and taken, as far as they need no program to be seen."""
+"""Requirements for reading and writing files that need no program."""
 
 from collections.abc import Awaitable, Callable
 from pathlib import PurePosixPath
@@ -241,7 +241,7 @@ async def impossible_names_are_refused_politely(backend: SandboxBackend) -> None
         for path in ("nul\0byte", "a" * 256, "a" * 5000, "/".join(["deep"] * 2000)):
             for name, operation in _operations(sandbox, PurePosixPath(path)).items():
                 if path.startswith("deep") and name in {"write_file", "make_directory"}:
-                    continue  # possible where directories are entered one by one
+                    continue  # possible if directories are opened one by one
                 try:
                     await operation()
                 except (WorkspaceError, UsageError):

@@ -1,4 +1,4 @@
-"""Promises about Python source: it runs as `__main__`, as if it were alone in the world."""
+"""Requirements for Python source: it runs as `__main__`, as in a separate interpreter."""
 
 from dataclasses import replace
 from pathlib import PurePosixPath

@@ -1,4 +1,4 @@
-"""Promises about beginning and end: what overlaps, what is shared, and that nothing is left."""
+"""Requirements for start and end: overlaps, shared state, and complete cleanup."""
 
 import secrets
 from collections.abc import Awaitable, Callable
@@ -277,7 +277,7 @@ async def leaving_a_sandbox_ends_what_runs_in_it(backend: SandboxBackend) -> Non
             endings.append(error)
 
     with anyio.fail_after(20):
-        # The group is the outer one: it waits for the execution after the sandbox was left.
+        # The group is outside: it waits for the execution after the sandbox was closed.
         async with anyio.create_task_group() as tasks, backend.open_sandbox(ORDINARY) as sandbox:
             tasks.start_soon(run, sandbox)
             await _wait_for(seen)
@@ -310,7 +310,7 @@ async def nothing_of_a_sandbox_outlives_it(backend: SandboxBackend) -> None:
 
 
 class _OwnError(Exception):
-    """Trouble of the caller, not of the sandbox."""
+    """An error of the caller, not of the sandbox."""
 
 
 def _fail(chunk: OutputChunk) -> None:

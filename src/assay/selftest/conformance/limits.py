@@ -1,4 +1,4 @@
-"""Promises about limits: each one bites, says so, and leaves the sandbox usable."""
+"""Requirements for limits: each one applies, is reported, and leaves the sandbox usable."""
 
 from dataclasses import replace
 
@@ -255,7 +255,7 @@ async def threads_count_as_processes(backend: SandboxBackend) -> None:
     """
     result = await run_alone(backend, python(source), replace(ORDINARY, processes=12))
 
-    # A backend that cannot refuse a thread may only notice, and end the program.
+    # A backend that cannot refuse a thread may detect the excess and end the program.
     noticed = result.reason is Reason.TOO_MANY_PROCESSES
     assert noticed or result.stdout.startswith("no more than "), describe(result)
     assert noticed or int(result.stdout.split()[-1]) <= 12, describe(result)

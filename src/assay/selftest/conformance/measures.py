@@ -1,4 +1,4 @@
-"""Promises about the numbers of a result: they are there, and they follow what happened."""
+"""Requirements for the measurements of a result: they exist and match the events."""
 
 import math
 from dataclasses import fields
@@ -39,7 +39,7 @@ async def processor_time_follows_the_work(backend: SandboxBackend) -> None:
         busy = await sandbox.run(python(work))
         idle = await sandbox.run(python("import time; time.sleep(0.3)"))
 
-    # Ready-made interpreters may have used a little of what the program's own clock shows.
+    # A preloaded interpreter may already have used some of the program's CPU time.
     assert 0.3 <= busy.cpu_s < 5, f"half a second of work counts as {busy.cpu_s} s"
     assert idle.cpu_s < 0.3, f"sleeping counts as {idle.cpu_s} s"
 

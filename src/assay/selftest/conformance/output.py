@@ -1,4 +1,4 @@
-"""Promises about output: every byte, in time, within bounds, and honestly counted."""
+"""Requirements for output: complete, prompt, limited and correctly counted."""
 
 from collections import defaultdict
 from dataclasses import replace
@@ -143,7 +143,8 @@ async def output_arrives_while_the_program_runs(backend: SandboxBackend) -> None
         results: list[ExecutionResult] = []
 
         async def run() -> None:
-            # It ends only after a file has come that is written only after its output was seen.
+            # The program ends only when a file arrives that is written after its output was
+            # received.
             results.append(await sandbox.run(python(_READY_THEN_WAIT), on_output=listen))
 
         async with anyio.create_task_group() as tasks:

@@ -1,4 +1,4 @@
-"""What a promise is: a sentence about every sandbox, and the coroutine that checks it."""
+"""Type of a requirement: a sentence about every sandbox, and the coroutine that checks it."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -9,24 +9,24 @@ from assay.contracts.execution import Isolation
 from assay.contracts.ports import SandboxBackend
 
 Check = Callable[[SandboxBackend], Awaitable[None]]
-"""Raises `AssertionError`, with words, when the promise is broken."""
+"""Raises `AssertionError` with a message if the requirement is violated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requirement:
-    """One sentence of the contract that a backend keeps or breaks."""
+    """One sentence of the contract that a backend meets or violates."""
 
     name: str
     group: str
     check: Check
     needs: Isolation
-    """The least isolation at which a backend promises this."""
+    """The lowest isolation level at which this requirement applies."""
     needs_branch: bool = False
-    """Whether it is about branches of an interpreter, which not every backend can make: one that
-    cannot says so with `branches = False`."""
+    """Whether the requirement is about branches, which not every backend supports: one without them
+    sets `branches = False`."""
 
     def excuse(self, backend: SandboxBackend) -> str:
-        """Say why a backend does not promise this; empty when it does."""
+        """Return why the requirement does not apply to a backend; empty if it does."""
         if not backend.isolation.satisfies(self.needs):
             return f"needs isolation {self.needs.value!r}, and this is {backend.isolation.value!r}"
         if self.needs_branch and not getattr(backend, "branches", True):
@@ -50,7 +50,7 @@ def promise(
 def promise(
     check: Check | None = None, *, needs: Isolation = Isolation.NONE, needs_branch: bool = False
 ) -> Requirement | Callable[[Check], Requirement]:
-    """Turn a coroutine function into a promise named after it."""
+    """Turn a coroutine function into a requirement named after it."""
 
     def promised(check: Check) -> Requirement:
         assert isinstance(check, FunctionType)
@@ -63,5 +63,5 @@ def promise(
 
 
 def promises_in(module: ModuleType) -> tuple[Requirement, ...]:
-    """Return a module's promises in the order in which they are written."""
+    """Return a module's requirements in source order."""
     return tuple(found for found in vars(module).values() if isinstance(found, Requirement))

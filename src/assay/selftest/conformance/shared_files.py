@@ -1,4 +1,4 @@
-"""Promises about files that one side writes and the other side meets."""
+"""Requirements for files that a program and its user both access."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -152,7 +152,7 @@ async def links_within_the_workspace_lead_nowhere_else(backend: SandboxBackend) 
         await sandbox.write_file(_FILE, b"inside")
         await run_well(sandbox, "import os; os.symlink('file', 'link'); os.symlink('self', 'self')")
 
-        # Refusing every link is as safe as following one that stays inside.
+        # Rejecting every link is as safe as following one that stays inside.
         with suppress(WorkspaceError):
             assert await sandbox.read_file(_LINK) == b"inside"
         await refused(WorkspaceError, sandbox.read_file(PurePosixPath("self")))

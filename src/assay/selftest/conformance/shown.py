@@ -1,4 +1,4 @@
-"""Promises about what a cell shows besides text: values, tables, pictures, the exception."""
+"""Requirements for rich output of a cell: values, tables, pictures, the exception."""
 
 import json
 
@@ -9,7 +9,7 @@ from assay.selftest.interpreters import describe_cell, open_session, run_in, val
 
 _PNG = b"\x89PNG\r\n\x1a\n"
 _MOST_BYTES = 32 << 20
-"""No cell may hand over more than this, whatever it shows."""
+"""The limit of a cell's rich output."""
 
 
 def _only(result: CellResult) -> RichOutput:
@@ -24,7 +24,7 @@ async def _error_of(interpreter: Interpreter, source: str) -> CellError:
 
 
 async def _has(interpreter: Interpreter, module: str) -> bool:
-    """Whether a library is there: what shows it is promised only with it."""
+    """Return whether a library is installed: its rich output is required only then."""
     found = await value_in(
         interpreter, f"import importlib.util\nimportlib.util.find_spec({module!r}) is not None"
     )

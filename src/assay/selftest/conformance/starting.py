@@ -1,4 +1,4 @@
-"""Promises about what a program finds when it starts: arguments, environment, place, input."""
+"""Requirements for the start of a program: arguments, environment, directory, input."""
 
 import hashlib
 import json
@@ -20,7 +20,7 @@ _ODD_WORDS = (
     "-n",
     "\\",
 )
-_BIG = b"0123456789abcdef" * (5 << 16)  # 5 MiB: more than any pipe holds
+_BIG = b"0123456789abcdef" * (5 << 16)  # 5 MiB: more than any pipe buffer
 
 _DUMP_ENVIRONMENT = "import json, os; print(json.dumps(dict(os.environ)))"
 

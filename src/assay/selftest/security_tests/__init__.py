@@ -1,4 +1,4 @@
-"""Attacks that no sandbox may let through, each with the proof that its detector works."""
+"""Security suite: attacks that every sandbox must stop, each with a control for its detector."""
 
 from assay.selftest.security_tests import (
     equipment,

@@ -1,7 +1,7 @@
-"""What a hostile case is: an attack that must find nothing, and a control that must find something.
+"""Type of an attack: an attempt that must find nothing, and a control that must find something.
 
-Both go through the same detector. The attack points it at something forbidden, the control at
-something permitted: a detector that cannot fire proves nothing.
+Both use the same detector. The attack points it at a forbidden target, the control at a permitted
+one: a detector that cannot fire proves nothing.
 """
 
 from collections.abc import Awaitable, Callable
@@ -34,12 +34,12 @@ TIGHT = Limits(
     open_files=64,
     output_bytes=64 << 10,
 )
-"""Little enough that an attack on a limit is over soon."""
+"""Tight limits, so that an attack on a limit ends soon."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttackContext:
-    """Where a case takes place: the backend under attack, and what it must protect."""
+    """The backend under attack, and the canaries that it must protect."""
 
     backend: SandboxBackend
     canaries: HostCanaries
@@ -47,19 +47,19 @@ class AttackContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What a detector saw."""
+    """The finding of a detector."""
 
     breached: bool
     evidence: str
 
 
 Detector = Callable[[AttackContext], Awaitable[Finding]]
-"""Raises `AssertionError` when it could not look at all."""
+"""Raises `AssertionError` if the check was not possible."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttackConfig:
-    """Under which terms a case is fought; shared by the cases of a module."""
+    """Configuration of attacks; shared by the attacks of a module."""
 
     group: Group
     needs: Isolation = Isolation.RESTRICTED
@@ -68,12 +68,12 @@ class AttackConfig:
     limits: Limits = TIGHT
     equipment: SandboxSpec = DEFAULT_SPEC
     endings: frozenset[Reason] = frozenset()
-    """How the attacker may be ended, apart from saying itself that it got nowhere."""
+    """How the attacker may end, apart from its own report of failure."""
     by_command: bool = False
-    """Run the attacker as a program of its own instead of in the ready-made interpreter."""
+    """Run the attacker as a separate command instead of in the preloaded interpreter."""
 
     def against_the_hosts_kernel(self) -> "AttackConfig":
-        """Be about memory of the kernel: with one of its own, a sandbox takes it from itself."""
+        """Exclude sandboxes with a separate kernel, which use only their own kernel's memory."""
         because = "it is taken from the sandbox's own kernel, within the walls of the container"
         return replace(self, not_applicable_from=Isolation.KERNEL, moot_because=because)
 
@@ -86,25 +86,25 @@ class AttackConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostileCase:
-    """One attack and the proof that its detector works."""
+    """One attack with the control for its detector."""
 
     name: str
     group: Group
     attack: Detector
     control: Detector
     needs: Isolation
-    """The least isolation at which a backend promises to hold."""
+    """The lowest isolation level at which a backend must stop it."""
     not_applicable_from: Isolation | None
-    """From this isolation on there is nothing to hold: what is attacked is not the host's."""
+    """From this isolation level on the attack does not apply: its target is not the host's."""
 
     moot_because: str
-    """Why so, for whoever reads the report."""
+    """The reason for the report."""
 
     def applies_to(self, isolation: Isolation) -> bool:
         return not self.excuse_for(isolation)
 
     def excuse_for(self, isolation: Isolation) -> str:
-        """Say why a backend of this grade is not held to it; empty where it is."""
+        """Return why the attack does not apply at this isolation level; empty if it does."""
         if not isolation.satisfies(self.needs):
             return f"needs isolation {self.needs.value!r}, and this is {isolation.value!r}"
         if self.not_applicable_from is not None and isolation.satisfies(self.not_applicable_from):
@@ -127,20 +127,20 @@ def build_case(
 
 
 def cases_in(module: ModuleType) -> tuple[HostileCase, ...]:
-    """Return a module's cases, alone or in tuples, in the order in which they are written."""
+    """Return a module's attacks, alone or in tuples, in source order."""
     found: list[HostileCase] = []
     for value in vars(module).values():
-        # What a module holds has no known type; only the type tests below are relied upon.
+        # The values of a module have no known type; only the type tests below count.
         members = cast("tuple[object, ...]", value if isinstance(value, tuple) else (value,))
         found += [member for member in members if isinstance(member, HostileCase)]
     return tuple(found)
 
 
 async def check_case(case: HostileCase, backend: SandboxBackend) -> None:
-    """Fight one case. Host and backend must be well afterwards.
+    """Run one attack with its control. Host and backend must work afterwards.
 
     Raises:
-        AssertionError: If the attack got somewhere, or if its detector cannot fire.
+        AssertionError: If the attack succeeded, or its detector cannot fire.
     """
     async with open_canaries() as canaries:
         finding = await case.control(AttackContext(backend=backend, canaries=canaries))

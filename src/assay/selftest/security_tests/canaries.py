@@ -1,4 +1,4 @@
-"""Things of the host, planted in plain reach of any local process, that no sandbox may reach."""
+"""Canaries of the host: objects that any local process can reach, but no sandbox may."""
 
 import ctypes
 import os
@@ -22,24 +22,24 @@ _UNTOUCHED = b"nobody may change this"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostCanaries:
-    """What a suite has planted on the host for one case."""
+    """The canaries on the host for one attack."""
 
     secret: str
-    """Known to the host alone: whoever shows it has read it there."""
+    """A secret of the host: a program that prints it has read it there."""
     directory: Path
     secret_file: Path
     writable_file: Path
-    """Any user of this machine may write it."""
+    """Any user of this machine can write it."""
     listeners: dict[str, socket.socket]
     victim: Process
     """A process of the host; the secret is in its environment."""
     victim_mark: str
-    """Stands in the victim's command line."""
+    """A marker in the victim's command line."""
     shm_key: int
-    """Names a shared memory segment of the host; 0 where there is none."""
+    """The key of a shared memory segment of the host; 0 if there is none."""
 
     def facts(self) -> dict[str, object]:
-        """Return what an attacker may know: where everything is, but not the secret."""
+        """Return the data that an attacker may know: all locations, but not the secret."""
         return {
             "directory": str(self.directory),
             "secret_file": str(self.secret_file),
@@ -51,7 +51,7 @@ class HostCanaries:
             "tcp6_port": self._port("tcp6"),
             "udp_port": self._port("udp"),
             "victim_pid": self.victim.pid,
-            # Backwards, so that the attacker does not find its own source.
+            # Reversed, so that the attacker does not find its own source.
             "victim_mark_reversed": self.victim_mark[::-1],
             "shm_key": self.shm_key,
             "terminals": _device_of("/dev/pts"),
@@ -60,7 +60,7 @@ class HostCanaries:
         }
 
     def harm(self) -> list[str]:
-        """Say what has been done to the host since the canaries were planted."""
+        """Return the damage to the host since the canaries were created."""
         visited = [f"something came to the {name} listener" for name in self._visited()]
         return (
             visited
@@ -99,7 +99,7 @@ class HostCanaries:
 
 @asynccontextmanager
 async def open_canaries() -> AsyncGenerator[HostCanaries]:
-    """Plant everything, and take it away again."""
+    """Create all canaries, and remove them at the end."""
     secret = f"canary-{secrets.token_hex(16)}"
     mark = f"86400.{secrets.randbelow(10**9):09}"
     with ExitStack() as stack:
@@ -147,7 +147,7 @@ def _open_listeners(directory: Path) -> Generator[dict[str, socket.socket]]:
 
         def listen(name: str, family: int, kind: int, address: object) -> None:
             listener = stack.enter_context(socket.socket(family, kind))
-            with suppress(OSError):  # this machine may lack a family: nothing to protect then
+            with suppress(OSError):  # this machine may lack the address family
                 listener.bind(address)  # pyright: ignore[reportArgumentType] - of its family
                 if kind == socket.SOCK_STREAM:
                     listener.listen()
@@ -170,7 +170,7 @@ def _open_listeners(directory: Path) -> Generator[dict[str, socket.socket]]:
 
 @contextmanager
 def _inheritable(path: Path) -> Generator[None]:
-    """Hold a descriptor that careless programs pass on to their children."""
+    """Hold a descriptor that careless programs pass on to child processes."""
     descriptor = os.open(path, os.O_RDONLY)
     os.set_inheritable(descriptor, True)
     try:

@@ -1,6 +1,6 @@
-"""Attacks from a sandbox that was given something: a way to a host, or packages.
+"""Attacks from a sandbox with equipment: a host or packages.
 
-No attack asks for the host on the list, so that nothing leaves the machine, whoever runs this.
+No attack connects to the allowed host, so that nothing leaves the machine, wherever the suite runs.
 """
 
 from dataclasses import replace
@@ -32,8 +32,8 @@ def ask():
     return mine.recv(64)
 judge(ask)
 """
-"""Fires when something comes back over what CONNECT connects: the gate takes any connection, and
-asks afterwards."""
+"""Fires when data comes back over the connection from CONNECT: the egress proxy accepts any
+connection, and decides afterwards."""
 
 _ANSWERED_CONTROL = """
 import socket
@@ -81,7 +81,7 @@ def ask():
     return struct.unpack_from("!H", answer, 6)[0]
 judge(ask)
 """
-"""Fires when a question about NAME has an answer."""
+"""Fires when a query for NAME has an answer."""
 
 _RESOLVED_CONTROL = """
 import socket, struct, threading

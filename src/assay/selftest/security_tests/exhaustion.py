@@ -1,4 +1,4 @@
-"""The shape of attacks that want more of something than the limits allow."""
+"""Template of attacks that try to get more of a resource than the limits allow."""
 
 from dataclasses import dataclass
 
@@ -8,11 +8,11 @@ from assay.selftest.security_tests.probe import probing
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Greed:
-    """An attack for AMOUNT of something: far too much in the attack, little in the control."""
+    """An attack for AMOUNT of a resource: far too much in the attack, little in the control."""
 
     name: str
     take: str
-    """Defines `take()`, which returns something when it got AMOUNT."""
+    """Defines `take()`, which returns a value when it got AMOUNT."""
     much: int
     little: int
     terms: AttackConfig

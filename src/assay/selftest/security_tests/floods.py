@@ -1,4 +1,4 @@
-"""Attacks on what a program may use up, by numbers: processes, files, output, arguments."""
+"""Attacks on countable resources: processes, files, output, arguments."""
 
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,11 +24,11 @@ _CROWDED = _TERMS.ending(Reason.TOO_MANY_PROCESSES, Reason.OUT_OF_MEMORY)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Flood:
-    """An attack that counts up to MANY of something."""
+    """An attack that requests MANY of a resource."""
 
     name: str
     one_more: str
-    """Defines `one_more(number)`, which raises when there is no more."""
+    """Defines `one_more(number)`, which raises when the resource is used up."""
     many: int
     few: int
     terms: AttackConfig = _TERMS
@@ -214,7 +214,7 @@ SOFT_LIMITS = probing(
             return raised
         judge(raise_any)
     """,
-    # Not that of the stack: what that takes up counts as memory.
+    # Not the limit of the stack: its use counts as memory.
     attack="""
         NAMES = ("AS", "CORE", "CPU", "DATA", "FSIZE", "MEMLOCK", "MSGQUEUE", "NICE", "NOFILE",
                  "NPROC", "RSS", "RTPRIO", "RTTIME", "SIGPENDING")
@@ -230,7 +230,7 @@ SOFT_LIMITS = probing(
 
 
 async def _bomb(arena: AttackContext, *, generations: int, too_many: int) -> Finding:
-    """Let every process fork again and again; each one that was ever born leaves a mark."""
+    """Let every process fork repeatedly; each fork leaves a mark."""
     source = f"""
         import os, time
         print("forking", flush=True)
@@ -253,8 +253,8 @@ async def _bomb(arena: AttackContext, *, generations: int, too_many: int) -> Fin
 
 FORK_BOMB = build_case(
     "a_fork_bomb_is_stopped",
-    # Every fork leaves two marks, and a process that ended makes room for another; a watch needs a
-    # moment to see it. A bomb that nobody stops leaves 256 for every process that is allowed.
+    # Every fork leaves two marks, and an exited process makes room for another; a monitor needs a
+    # moment to detect it. An unstopped bomb leaves 256 for every allowed process.
     attack=partial(_bomb, generations=12, too_many=40 * TIGHT.processes),
     control=partial(_bomb, generations=3, too_many=5),
     terms=_TERMS,
@@ -262,7 +262,7 @@ FORK_BOMB = build_case(
 
 
 async def _completes(arena: AttackContext, *, program: Program, limits: Limits) -> Finding:
-    """See whether a program gets to its end."""
+    """Check whether a program runs to its end."""
     result = await run_alone(arena.backend, program, limits)
     tried = result.stdout_bytes or result.stderr_bytes
     assert tried, f"nothing was tested: {describe(result)}"
@@ -295,7 +295,7 @@ OUTPUT_BOMBS = tuple(
 
 
 async def _starts(arena: AttackContext, *, program: Command) -> Finding:
-    """See whether a program starts; being refused politely is fine."""
+    """Check whether a program starts; a regular error is fine."""
     try:
         result = await run_alone(arena.backend, program, TIGHT)
     except UsageError as error:

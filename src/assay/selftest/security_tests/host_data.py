@@ -1,4 +1,4 @@
-"""Attacks on what the host knows: its files, its devices, its secrets, its privileges."""
+"""Attacks on data of the host: its files, devices, secrets and privileges."""
 
 import json
 import platform
@@ -26,7 +26,7 @@ from assay.selftest.security_tests.targets import (
 )
 
 _PATIENT = replace(TIGHT, wall_s=30.0, cpu_s=30.0)
-"""For whoever looks through all files and processes there are."""
+"""For attackers that search all files and processes."""
 _TERMS = AttackConfig(group="host_data")
 _APART = replace(_TERMS, needs=Isolation.ISOLATED)
 _SHARED_KERNEL = replace(_TERMS, not_applicable_from=Isolation.KERNEL)
@@ -287,7 +287,7 @@ _ORDINARY_NAMES = frozenset(
 
 
 async def _environments(arena: AttackContext, *, given: bool) -> Finding:
-    """Look for variables of the host in every environment that a program can read."""
+    """Search for host variables in every environment that a program can read."""
     secret = arena.canaries.secret
     program = replace(python(_DUMP_ENVIRONMENTS), env={"ASSAY_CANARY": secret} if given else {})
     result = await run_alone(arena.backend, program, _PATIENT)
@@ -302,9 +302,9 @@ def _host_variables() -> list[tuple[str, str]]:
     try:
         environment = Path("/proc/self/environ").read_text(errors="replace")
     except OSError:
-        return []  # not Linux, or hidden even from ourselves
+        return []  # not Linux, or unreadable even for this process
     pairs = [line.partition("=") for line in environment.split("\0")]
-    # Short values, such as 1, are everybody's.
+    # Short values, such as 1, are too common.
     return [
         (name, value)
         for name, _, value in pairs
@@ -356,7 +356,7 @@ _LEAVE_TEMPORARY = "import sys, tempfile; open(tempfile.gettempdir() + '/' + sys
 
 
 async def _other_workspace(arena: AttackContext, *, own: bool) -> Finding:
-    """Put a file into one sandbox, and let another search the whole file system for it."""
+    """Write a file in one sandbox, and let another one search the whole file system for it."""
     name = arena.canaries.secret
     async with (
         arena.backend.open_sandbox(_PATIENT) as one,

@@ -1,7 +1,7 @@
-"""Attacks on the side that reads and writes files for its user: traps left in the workspace.
+"""Attacks on the host's file operations: traps in the workspace.
 
-A program prepares the workspace, then the host does what a user would do. It may be refused, with
-a `WorkspaceError`; it may not be led astray, hang, or break.
+A program prepares the workspace, then the host reads or writes as a user would. A `WorkspaceError`
+is correct; a read or write elsewhere, a hang or another error is not.
 """
 
 from collections.abc import Awaitable, Callable
@@ -40,7 +40,7 @@ async def _prepare(sandbox: Sandbox, arena: AttackContext, source: str) -> None:
 
 
 async def _attempt(operation: Awaitable[object]) -> object:
-    """Do something as the host; a refusal is an answer, a hang or another error is not."""
+    """Run a file operation of the host; an error of the contract is an answer, a hang is not."""
     try:
         with anyio.fail_after(_PATIENCE_S):
             return await operation
@@ -52,7 +52,7 @@ async def _attempt(operation: Awaitable[object]) -> object:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Trap:
-    """A trap, what the host does in it, and how to see that the host was caught."""
+    """A trap, the host's operation in it, and how to detect that it worked."""
 
     name: str
     trap: str
@@ -73,13 +73,13 @@ def _caught(arena: AttackContext, answer: object) -> Finding:
 
 
 async def _touch_it(arena: AttackContext) -> Finding:
-    """Show that a changed canary is noticed."""
+    """Show that the detector sees a changed canary."""
     arena.canaries.writable_file.write_bytes(b"changed")
     return _caught(arena, None)
 
 
 async def _show_it(arena: AttackContext) -> Finding:
-    """Show that the secret is noticed in what the host reads."""
+    """Show that the detector sees the secret in what the host reads."""
     async with arena.backend.open_sandbox(TIGHT) as sandbox:
         await sandbox.write_file(_TRAP, arena.canaries.secret.encode())
         return _caught(arena, await _attempt(sandbox.read_file(_TRAP)))
@@ -199,7 +199,7 @@ _WRITING = (
 
 async def _names_in(sandbox: Sandbox, path: PurePosixPath) -> str:
     entries = await sandbox.list_files(path)
-    # The canary directory holds a file of this name: seeing it is as good as reading it.
+    # The canary directory contains a file of this name: seeing it is as good as reading it.
     assert not any(entry.path.name == "writable" for entry in entries), "it lists the host"
     return str(entries)
 
@@ -212,7 +212,7 @@ READING = tuple(_case(trap, _show_it) for trap in _READING)
 WRITING = tuple(_case(trap, _touch_it) for trap in _WRITING)
 
 Breaks = Callable[[Sandbox], Awaitable[str]]
-"""Does what a user would do, and says what broke; an empty string when nothing did."""
+"""Does what a user would do, and returns what broke; empty if nothing did."""
 
 
 async def _breaks(arena: AttackContext, *, trap: str, use: Breaks) -> Finding:
@@ -227,7 +227,7 @@ async def _breaks(arena: AttackContext, *, trap: str, use: Breaks) -> Finding:
 
 
 async def _use_all(sandbox: Sandbox) -> str:
-    """Read, write, list and remove the trap; anything but an answer or a refusal is broken."""
+    """Read, write, list and remove the trap; only an answer or a rejection is correct."""
     acts: dict[str, Operation] = {
         "read_file": lambda sandbox: sandbox.read_file(_TRAP, max_bytes=1 << 20),
         "list_files": lambda sandbox: sandbox.list_files(),
@@ -249,7 +249,7 @@ async def _use_all(sandbox: Sandbox) -> str:
 
 
 async def _reads_small(sandbox: Sandbox) -> str:
-    """Read the trap, which must be refused for its size."""
+    """Read the trap, which must be rejected for its size."""
     try:
         content = await sandbox.read_file(_TRAP, max_bytes=1 << 16)
     except FileTooLargeError:
@@ -258,7 +258,7 @@ async def _reads_small(sandbox: Sandbox) -> str:
 
 
 async def _never_returns(arena: AttackContext) -> Finding:
-    """Show that something that breaks is noticed."""
+    """Show that the detector sees an operation that breaks."""
 
     async def use(sandbox: Sandbox) -> str:
         content = await sandbox.read_file(_TRAP)

@@ -1,4 +1,4 @@
-"""Attacks on files of the host through what needs no right to write: times, leases, numbers."""
+"""Attacks on host files through operations without write permission: times, leases, numbers."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Attacks on what the host notes about its files: who may read them, whose they are, how old."""
+"""Attacks on the metadata of host files: permissions, owners, times."""
 
 from assay.selftest.security_tests.attack import AttackConfig
 from assay.selftest.security_tests.probe import probing

@@ -1,7 +1,7 @@
-"""Attacks from inside an interpreter: heads that lie, flood, fall silent, or reach for others.
+"""Attacks from inside an interpreter: false messages, floods, silence, and access to others.
 
-A cell runs in the process that speaks for it. So it can say what it likes about itself; it must not
-hang whoever listens, fill their memory, outlive its end, or get at anything of anybody else.
+A cell runs in the process that reports its result. So it can report anything about itself. It must
+not block the reader, fill its memory, outlive its end, or access data of others.
 """
 
 from dataclasses import replace
@@ -48,7 +48,7 @@ def everywhere(data, times=1):
 
 
 async def _run(interpreter: Interpreter, source: str) -> CellResult | SandboxUnavailableError:
-    """Run a cell that may cost the interpreter its life; not to answer at all is the breach."""
+    """Run a cell that may end the interpreter; only a missing answer is a breach."""
     with anyio.fail_after(_ENOUGH_S):
         try:
             return await interpreter.run_cell(dedent(source))
@@ -66,7 +66,7 @@ def _size(result: CellResult) -> int:
 
 
 async def _harms_the_listener(arena: AttackContext, *, source: str, patience_s: float) -> Finding:
-    """Let a head misbehave; then the caller must be answered, and the sandbox be well."""
+    """Let an interpreter send invalid messages; the caller and the sandbox must survive."""
     begun = anyio.current_time()
     async with (
         arena.backend.open_sandbox(replace(TIGHT, wall_s=2.0)) as sandbox,
@@ -165,7 +165,7 @@ LIES = tuple(
     build_case(
         f"{name}_is_answered_and_does_no_harm",
         attack=partial(_harms_the_listener, source=_DESCRIPTORS + dedent(source), patience_s=40.0),
-        # The same detector, told that any answer comes too late.
+        # The same detector with a deadline of zero.
         control=partial(_harms_the_listener, source="1", patience_s=0.0),
         terms=_TERMS,
     )
@@ -174,7 +174,7 @@ LIES = tuple(
 
 
 async def _runs_on(arena: AttackContext, *, source: str) -> Finding:
-    """See whether something of a cell goes on after the cell was over."""
+    """Check whether any part of a cell continues after its end."""
     async with (
         arena.backend.open_sandbox(TIGHT) as sandbox,
         sandbox.open_interpreter() as interpreter,
@@ -188,7 +188,7 @@ async def _runs_on(arena: AttackContext, *, source: str) -> Finding:
 
 
 async def _runs(arena: AttackContext) -> Finding:
-    """The same of a cell that is not over."""
+    """Run the same check on a cell that has not ended."""
     ended: list[CellResult] = []
     beating = False
     async with (
@@ -276,7 +276,7 @@ RUNNING_ON = tuple(
 
 _SECRET = "open sesame of the neighbour"  # noqa: S105 - a canary
 _BACKWARDS = _SECRET[::-1]
-"""How sources name it, so that it is nowhere but where it was put."""
+"""How sources contain it, so that it exists only where it was put."""
 _PLANT = f"secret = {_BACKWARDS!r}[::-1].encode()\nopen('planted', 'wb').write(secret)"
 _SEARCH = """
 import os
@@ -304,7 +304,7 @@ print("found", list(search(BACKWARDS[::-1].encode())))
 
 
 async def _sees_the_neighbour(arena: AttackContext, *, before: str) -> Finding:
-    """Look for what an interpreter of another sandbox has in its memory and its files."""
+    """Search for the memory and the files of an interpreter in another sandbox."""
     source = f"BACKWARDS = {_BACKWARDS!r}\n{before}\n{_SEARCH}"
     async with open_session(arena.backend) as neighbour, open_session(arena.backend) as attacker:
         await neighbour.run_cell(_PLANT)
@@ -323,7 +323,7 @@ NEIGHBOUR = build_case(
 
 
 async def _takes_more(arena: AttackContext, *, source: str, reason: Reason) -> Finding:
-    """See whether cells, one after the other, get more than an interpreter may have."""
+    """Check whether consecutive cells get more than an interpreter may have."""
     async with open_session(arena.backend, replace(TIGHT, wall_s=4.0)) as interpreter:
         endings: list[str] = []
         for _ in range(6):

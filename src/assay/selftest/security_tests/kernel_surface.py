@@ -1,6 +1,6 @@
-"""Attacks on the host's kernel: calls and doors that a program has no need of.
+"""Attacks on the host's kernel: system calls and interfaces that no program needs.
 
-Every call is made with arguments that do nothing even where it is let through.
+Every call has arguments that do nothing even where it is allowed.
 """
 
 from dataclasses import dataclass, replace
@@ -39,7 +39,7 @@ else:
     else:
         breach((answer, errno.errorcode.get(error)))
 """
-"""Fires when the kernel does anything else with a call than refuse it."""
+"""Fires unless the kernel rejects a call."""
 
 _SYSCALL_CONTROL = """
 NUMBERS, ARGUMENTS, FORKS = {"x86_64": 39, "aarch64": 172}, [], False
@@ -206,7 +206,7 @@ else:
     answer = ctypes.CFUNCTYPE(ctypes.c_int)(address)()
     breach(answer) if answer >= 0 else held(answer)
 """
-"""Fires when the machine code CODE, which asks for the process id, is answered."""
+"""Fires when the machine code CODE, which asks for the process id, gets an answer."""
 
 THIRTY_TWO_BITS = probing(
     "the_32_bit_way_in_is_refused",

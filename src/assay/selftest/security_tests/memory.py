@@ -1,4 +1,4 @@
-"""Attacks on memory, through every kind of thing that can be filled."""
+"""Attacks on memory, through every kind of object that takes memory."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ _OF_THE_KERNEL = _TERMS.within(replace(TIGHT, wall_s=30.0, cpu_s=30.0)).against_
 _FILES_IN_MEMORY = replace(
     _ROOMY.within(replace(TIGHT, disk_mb=100)).against_the_hosts_kernel(), needs=Isolation.ISOLATED
 )
-"""Files of a weaker sandbox are on the host's disk, and take up no memory."""
+"""A weaker sandbox has its files on the host's disk, and they use no memory."""
 
 _GREEDS = (
     Greed(

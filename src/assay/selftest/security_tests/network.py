@@ -1,6 +1,6 @@
-"""Attacks over the network: nothing goes out, nothing comes in, nothing of the host's is seen.
+"""Attacks over the network: no outgoing and no incoming connection, no view of the host's network.
 
-Targets are loopback addresses only, and listeners that the suite itself has opened.
+Targets are only loopback addresses, and listeners of the suite.
 """
 
 from dataclasses import replace
@@ -205,7 +205,7 @@ _LISTEN = """
 
 
 async def _sandbox_listens(arena: AttackContext) -> Finding:
-    """Let a sandbox listen everywhere, and knock at that port of the host."""
+    """Let a sandbox listen on all addresses, and connect to that port of the host."""
     ports: list[int] = []
     listening = anyio.Event()
 
@@ -274,7 +274,7 @@ _VISIT = """
 
 
 async def _meet(arena: AttackContext, place: tuple[str, str], *, apart: bool) -> Finding:
-    """Let one execution wait at an address, and others visit it, or only itself."""
+    """Let one execution wait at an address, and others connect to it, or only itself."""
     family, address = place
     wait, visit = (
         python(source.format(family=family, address=address))

@@ -1,4 +1,4 @@
-"""Attacks on privileges: whose a program's rights are, and how it might come by more of them."""
+"""Attacks on privileges: the rights of a program, and ways to gain more."""
 
 from dataclasses import replace
 

@@ -1,7 +1,7 @@
-"""Attackers that judge themselves: a program that looks, and says whether it got somewhere.
+"""Probes: attack programs that check the target and report whether they succeeded.
 
-A probe is three pieces of Python run as one program: a prelude that knows how to report, a
-setting that says what to aim at (the attack's or the control's), and a detector that tries.
+A probe is three pieces of Python run as one program: a prelude that reports, a setting with the
+target (the attack's or the control's), and a detector.
 """
 
 from dataclasses import dataclass
@@ -50,7 +50,7 @@ def judge(attempt):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """A detector aimed at something."""
+    """A detector with a target."""
 
     setting: str
     detector: str
@@ -64,7 +64,7 @@ class Probe:
 def probing(
     name: str, *, detector: str, attack: str, control: str, terms: AttackConfig
 ) -> HostileCase:
-    """Build a case of one detector and two settings."""
+    """Build an attack from one detector and two settings."""
     return build_case(
         name,
         attack=partial(_verdict_of, Probe(setting=attack, detector=detector, terms=terms)),
@@ -86,7 +86,7 @@ async def _verdict_of(probe: Probe, arena: AttackContext) -> Finding:
 
 
 def judged(result: ExecutionResult, terms: AttackConfig) -> Finding:
-    """Read what an attacker reports; one that never got to its attack proves nothing."""
+    """Parse an attacker's report; one that did not reach its attack proves nothing."""
     lines = result.stdout.splitlines()
     for line in lines:
         if line.startswith("BREACH "):

@@ -1,4 +1,4 @@
-"""Attacks on other processes: seeing them, stopping them, reading them, outliving one's own end."""
+"""Attacks on other processes: seeing, stopping, reading and outliving them."""
 
 from dataclasses import replace
 from functools import partial
@@ -103,7 +103,8 @@ MEMORY = probing(
 )
 
 _TOLD_BY_GVISOR = frozenset({"environ", "maps", "fd", "fdinfo", "auxv"})
-"""Everybody may read these there; the first process is a container's init, without a secret."""
+"""All processes may read these in gVisor; the first process is a container's init, without a
+secret."""
 _PRIVATE = ("environ", "maps", "fd", "fdinfo", "cwd", "root", "exe", "auxv", "stack", "syscall")
 
 PRIVATE_FILES = tuple(
@@ -170,7 +171,7 @@ ADVANTAGES = tuple(
 
 
 async def _victim_dies(arena: AttackContext, *, attack: str) -> Finding:
-    """Run an attack on every process there is, or, as the control, kill the victim oneself."""
+    """Run an attack on every process, or kill the victim directly as the control."""
     if attack:
         result = await run_alone(arena.backend, python(attack), replace(TIGHT, wall_s=3.0))
         ran = "attacking" in result.stdout
@@ -225,11 +226,11 @@ MASSACRES = tuple(
 
 
 _ENDS = {Reason.COMPLETED, Reason.SIGNALLED, Reason.TIMED_OUT, Reason.TOO_MANY_PROCESSES}
-"""The last is for runners on a busy machine: each generation waits for its turn to exit."""
+"""The last one is for busy machines: each generation waits for its turn to exit."""
 
 
 async def _outlives(arena: AttackContext, *, source: str) -> Finding:
-    """Run a program that ends or is ended, and see whether something of it goes on."""
+    """Run a program that ends or is ended, and check whether any part of it continues."""
     async with arena.backend.open_sandbox(replace(TIGHT, wall_s=1.5)) as sandbox:
         result = await sandbox.run(python(HEARTBEAT + source))
         assert result.reason in _ENDS, f"nothing was tested: {describe(result)}"
@@ -237,7 +238,7 @@ async def _outlives(arena: AttackContext, *, source: str) -> Finding:
 
 
 async def _goes_on(arena: AttackContext) -> Finding:
-    """See a program that is still running go on."""
+    """Check a program that is still running."""
     beating = anyio.Event()
 
     def hear(_: OutputChunk) -> None:

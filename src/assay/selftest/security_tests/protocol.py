@@ -1,6 +1,6 @@
-"""Attacks on what is said about a program: results it forges, frames it imitates, output it plants.
+"""Attacks on the result of a program: forged results, imitated frames, injected output.
 
-Nothing that runs in a sandbox may have a say in how its own end is reported.
+No program in a sandbox may affect the report of its own end.
 """
 
 from dataclasses import replace
@@ -233,7 +233,7 @@ FORGERIES = tuple(
 
 
 async def _is_changed(arena: AttackContext, *, sent: bytes, expected: bytes) -> Finding:
-    """See whether output comes back other than expected."""
+    """Check whether the output differs from the expected one."""
     limits = replace(TIGHT, output_bytes=8 << 20)
     result = await run_alone(
         arena.backend,
@@ -270,7 +270,7 @@ TRICKY_OUTPUT = tuple(
 
 
 async def _speaks_later(arena: AttackContext, *, when_s: float) -> Finding:
-    """Leave a process that speaks up after a while, and listen to the next execution."""
+    """Leave a process that writes after a while, and check the output of the next execution."""
     source = f"""
         import os, time
         if os.fork() == 0:
@@ -316,7 +316,7 @@ _READ_FOREIGN_INPUT = """
 
 
 async def _reads_more(arena: AttackContext, *, given: bytes, expected: bytes) -> Finding:
-    """See whether a program reads more than what it was given."""
+    """Check whether a program reads more than its input."""
     program = replace(python(_READ_FOREIGN_INPUT), stdin=given)
     result = await run_alone(arena.backend, program, TIGHT)
     assert result.succeeded, f"nothing was tested: {describe(result)}"
@@ -332,7 +332,7 @@ FOREIGN_INPUT = build_case(
 
 
 async def _neighbour_suffers(arena: AttackContext, *, neighbour: Program) -> Finding:
-    """Run a careful program beside a violent one of the same sandbox."""
+    """Run a careful program beside a destructive one of the same sandbox."""
     careful = python("import time; time.sleep(0.8); print('unharmed')")
     results: list[ExecutionResult] = []
 

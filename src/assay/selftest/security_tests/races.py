@@ -1,4 +1,4 @@
-"""Attacks on host-side files by timing: the workspace changes while the host looks at it."""
+"""Attacks on the host's file operations by timing: the workspace changes during a read."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
@@ -38,7 +38,7 @@ _FLIP_DIRECTORY = """
         os.rename("link", "place")
         os.rename("place", "link")
 """
-"""Makes `place` a directory at one moment and a link to the host at the next."""
+"""Switches `place` between a directory and a link to the host."""
 
 _FLIP_FILE = """
     def prepare():
@@ -52,7 +52,7 @@ _FLIP_FILE = """
             os.symlink(os.readlink(link), "new")
             os.rename("new", "file")
 """
-"""Makes `file` a file at one moment and a link to the host at the next."""
+"""Switches `file` between a file and a link to the host."""
 
 _SEIZE_NEW_FILES = """
     def prepare():
@@ -65,7 +65,7 @@ _SEIZE_NEW_FILES = """
                     os.unlink(path)
                     os.symlink(CANARY["writable_file"], path)
 """
-"""Puts a link in the place of every file that appears, under whatever passing name."""
+"""Replaces every new file by a link, including temporary names."""
 
 _SEIZE_NEW_DIRECTORIES = """
     import shutil
@@ -101,7 +101,7 @@ _LOOP = """
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Race:
-    """A program that flips things, and what the host does meanwhile."""
+    """A program that switches paths, and the host's concurrent operation."""
 
     name: str
     flipping: str
@@ -149,7 +149,7 @@ def _caught(arena: AttackContext, seen: list[object]) -> Finding:
 
 
 async def _is_noticed(arena: AttackContext) -> Finding:
-    """Show that both kinds of capture are noticed: the secret, read as the host reads."""
+    """Show that the detector sees both kinds of success: the secret, read as the host reads."""
     async with arena.backend.open_sandbox(TIGHT) as sandbox:
         await sandbox.write_file(_FILE, arena.canaries.secret.encode())
         return _caught(arena, [await _answer(sandbox.read_file(_FILE))])

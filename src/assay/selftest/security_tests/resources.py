@@ -1,4 +1,4 @@
-"""Attacks on time and room: programs that do not end, and files that do not stop growing."""
+"""Attacks on time and disk space: endless programs and growing files."""
 
 from dataclasses import replace
 from functools import partial

@@ -1,4 +1,4 @@
-"""Detectors that many cases share, each with a control that is permitted everywhere."""
+"""Detectors that many attacks share, each with a control that is permitted everywhere."""
 
 READ_ANY = """
 def read_any():
@@ -12,7 +12,7 @@ def read_any():
             return target, content
 judge(read_any)
 """
-"""Fires when one of TARGETS can be read and holds something."""
+"""Fires when one of TARGETS can be read and is not empty."""
 
 READ_CONTROL = """
 with open("planted", "w") as file:
@@ -60,10 +60,10 @@ def find_in():
     return found and found.group()
 judge(find_in)
 """
-"""Fires when the pattern NEEDLE stands in the file TARGET."""
+"""Fires when the file TARGET contains the pattern NEEDLE."""
 
 CALL = "judge(lambda: (True, ACT()))"
-"""Fires when ACT is not refused."""
+"""Fires when ACT is not rejected."""
 
 CALL_CONTROL = "ACT = os.getuid"
 
@@ -76,7 +76,7 @@ def connect(family, kind, address):
     return mine
 judge(lambda: REACHED(connect).send(b"hello"))
 """
-"""Fires when something can be sent over what REACHED connects."""
+"""Fires when data can be sent over the connection from REACHED."""
 
 REACH_CONTROL = """
 import socket
@@ -95,7 +95,7 @@ def send():
         return "sent" if not refused.poll(1000) else None
 judge(send)
 """
-"""Fires when a datagram can be sent over what REACHED connects, and nobody refuses it."""
+"""Fires when a datagram can be sent over the socket from REACHED without a rejection."""
 
 MAKE_SOCKET = """
 import socket

@@ -1,1 +1,1 @@
-"""What runs inside the virtual machine. Standard library only."""
+"""The code that runs inside the virtual machine. Standard library only."""

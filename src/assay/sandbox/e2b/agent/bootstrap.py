@@ -1,4 +1,4 @@
-"""Started in the virtual machine with Python source: becomes that program. Standard library only.
+"""Runs Python source as a program in the virtual machine. Standard library only.
 
 The interpreter does the rest as for any script: threads, exit functions, exit codes.
 """
@@ -22,7 +22,7 @@ def _take_over() -> tuple[bytes, types.ModuleType]:
     sys.modules["__main__"] = main
     sys.argv = [filename, *arguments]
     sys.path[0] = ""
-    # Line by line, so that what a program printed is there when a limit ends it.
+    # Line buffering, so that output exists when a limit ends the program.
     for stream, lines in ((sys.stdin, False), (sys.stdout, True), (sys.stderr, True)):
         errors = "backslashreplace" if lines else "replace"
         if isinstance(stream, io.TextIOWrapper):
@@ -51,10 +51,11 @@ def _run() -> None:
         exec(compile(source, sys.argv[0], "exec", dont_inherit=True), main.__dict__)  # noqa: S102 - the point
     except SystemExit:
         raise
-    except BaseException as error:  # noqa: BLE001 - the interpreter's last resort is us
+    except BaseException as error:  # noqa: BLE001 - this replaces the interpreter's own handler
         frames = _beyond_us(error)
         if sys.excepthook is sys.__excepthook__:
-            # Unlike the interpreter's own, this one finds the source of a program that is no file.
+            # Unlike the interpreter's own handler, this one finds the source of a program without a
+            # file.
             traceback.print_exception(type(error), error, frames)
         else:
             sys.excepthook(type(error), error, frames)

@@ -1,10 +1,9 @@
-"""What the other side of an E2B sandbox asks for, done inside its virtual machine.
+"""Request server inside an E2B virtual machine.
 
-One process of it stays, and forks for each act that it is asked for through a socket, because a
-Python that has everything loaded is quicker than one that begins. The request is JSON in base64;
-what is long is a file, which it names. Answers are frames, one line of ASCII JSON each, with bytes
-in base64: whatever a program writes arrives as it was. Standard library and a few modules of the
-native backend only.
+One process stays and forks for each request on its socket, because a Python process with loaded
+modules is faster than a new one. The request is JSON in base64; it names files for long values.
+Answers are frames, each one line of ASCII JSON with bytes in base64, so that any output arrives
+unchanged. Uses the standard library and a few modules of the native backend only.
 """
 
 import base64
@@ -29,7 +28,7 @@ _PIECE: Final = 3 << 16
 
 
 def main() -> None:
-    """Do one act and leave, or stay to do them all."""
+    """Carry out one request and exit, or stay to serve all of them."""
     if sys.argv[1] == "serve":
         _serve(sys.argv[2])
     else:
@@ -55,8 +54,8 @@ def _read_request(text: str) -> dict[str, Any]:
 
 
 def _serve(path: str) -> None:
-    """Fork for every act. Who may write to the socket may have anything done: only its owner."""
-    # Made under another name, so that whoever sees it can connect.
+    """Fork for every request. Clients can run anything, so only the socket's owner may connect."""
+    # Created under another name, so that a client that sees it can connect.
     with socket.socket(socket.AF_UNIX) as listening:
         os.umask(0o077)
         listening.bind(f"{path}.new")
@@ -82,7 +81,7 @@ def _serve(path: str) -> None:
 
 
 def _answer(asker: socket.socket) -> NoReturn:
-    """Do what one asker wants, on the asker's own output, which ends when this process does."""
+    """Carry out one client's request on that client's output, which ends with this process."""
     try:
         asker.settimeout(None)
         text, descriptors, _, _ = socket.recv_fds(asker, _CHUNK, 1)
@@ -96,7 +95,7 @@ def _answer(asker: socket.socket) -> NoReturn:
 
 
 def emit(frame: dict[str, Any]) -> None:
-    """Tell the other side one thing."""
+    """Send one frame to the other side."""
     if isinstance(frame.get("data"), bytes):
         frame = frame | {"data": base64.b64encode(frame["data"]).decode()}
     line = json.dumps(frame).encode() + b"\n"

@@ -1,10 +1,10 @@
-"""Runs one program in the virtual machine, within its limits, until nothing of it is left.
+"""Runs one program in the virtual machine, within its limits, until all its processes have ended.
 
-The service ends a process and not what that process started, keeps no limits, and knows no ending
-but an exit code. So the program runs below this one, which adopts all it leaves behind, looks at it
-every few milliseconds, and tells the other side in frames what only the kernel and we have seen.
-It is root where it can be, and the program is not, so that the program can neither end nor imitate
-it. Standard library and a few modules of the native backend only.
+The service ends a process but not its children, has no limits, and reports only an exit code. So
+the program runs as a child of this process, which adopts all descendants, checks them every few
+milliseconds, and reports what only the kernel and this process know in frames. This process is root
+if possible and the program is not, so that the program can neither end nor imitate it. Uses the
+standard library and a few modules of the native backend only.
 """
 
 import math
@@ -45,7 +45,7 @@ _NOT_EXECUTABLE: Final = 126
 
 
 def run_program(request: dict[str, Any], emit: Emit) -> None:
-    """Run it and tell everything; the last frame is `end`."""
+    """Run the program and report everything; the last frame is `end`."""
     libc.adopt_orphans()
     libc.set_dumpable(dumpable=False)
     _Execution(request, emit).run()
@@ -104,7 +104,7 @@ class _Execution:
         return sum(map(disk_use, self._boxes)) >= self._limits["disk_mb"] * _MEGABYTE
 
     def _start(self) -> tuple[int, str] | None:
-        """Fork and become; an exit code and words if there is nothing to become."""
+        """Fork and start the program; returns an exit code and a message if it cannot start."""
         pipes = {name: os.pipe() for name in self._captures}
         said, say = os.pipe()
         stdin = _lay_out(self._request["stdin"], self._request["state"])
@@ -174,7 +174,7 @@ class _Execution:
             _kill_all_below()
 
     def _has_ended(self) -> bool:
-        """Bury whoever has died, and tell whether the program was among them."""
+        """Reap exited processes and return whether the program was among them."""
         with suppress(ChildProcessError):
             while True:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -185,7 +185,7 @@ class _Execution:
         return self._status is not None
 
     def _bury_all(self) -> None:
-        """Nothing is left when this returns: orphans are ours, and they are killed too."""
+        """Kill and reap all descendants, orphans included."""
         with suppress(ChildProcessError):
             while True:
                 _kill_all_below()
@@ -193,17 +193,17 @@ class _Execution:
                 if pid == self._child and self._killed_for is None and self._status is None:
                     self._status = status
                 if pid == 0:
-                    time.sleep(0.001)  # noqa: TID251 - no loop runs on this side
+                    time.sleep(0.001)  # noqa: TID251 - no event loop runs on this side
 
     def _read_all(self) -> None:
-        # All who could write are dead, so that each stream has an end.
+        # All writers have exited, so that each stream has an end.
         for descriptor in self._streams:
             while self._read(descriptor):
                 pass
             os.close(descriptor)
 
     def _read(self, descriptor: int) -> bool:
-        """Pass on what a stream has; tell whether there may be more."""
+        """Forward a stream's content; return whether more may come."""
         try:
             data = os.read(descriptor, _CHUNK)
         except BlockingIOError:
@@ -221,14 +221,14 @@ class _Execution:
 
 
 class _Below:
-    """Everything that descends from this process."""
+    """All descendants of this process."""
 
     def host_pids(self) -> list[int]:
         return [os.getpid()]
 
 
 def _notice(number: int, frame: object) -> None:
-    """Be a handler: only then does a signal wake up who is waiting."""
+    """Serve as a signal handler: only a handler makes a signal wake up the waiting process."""
 
 
 def _kill_all_below() -> None:
@@ -238,13 +238,13 @@ def _kill_all_below() -> None:
 
 
 def _lay_out(content: bytes, folder: str) -> int:
-    """Open bytes for reading, as a file that has no name and no end in sight of a pipe."""
+    """Open bytes for reading, as an unnamed file without the size limit of a pipe."""
     if not content:
         return os.open(os.devnull, os.O_RDONLY)
     with tempfile.TemporaryFile(dir=folder) as file:
         file.write(content)
         file.flush()
-        # By its number, so that the place to read from is not shared with the one written to.
+        # Opened through /proc, so that reader and writer do not share an offset.
         return os.open(f"/proc/self/fd/{file.fileno()}", os.O_RDONLY)
 
 
@@ -279,7 +279,7 @@ def _become(
 
 
 def _give_up_rights(request: dict[str, Any]) -> bool:
-    """Become the program's own user; tell whether that is ours too."""
+    """Switch to the program's user; return whether that user is also this process's."""
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
     if os.geteuid() != 0 or request["user"] == "root":
@@ -292,8 +292,8 @@ def _give_up_rights(request: dict[str, Any]) -> bool:
 
 
 def _environment(request: dict[str, Any]) -> dict[str, str]:
-    """Return the template's variables with the user's own, and none of root's."""
-    env = dict(os.environ)  # noqa: TID251 - of the virtual machine; there are no settings in it
+    """Return the template's variables with the program user's, and without root's."""
+    env = dict(os.environ)  # noqa: TID251 - the virtual machine has no settings
     with suppress(KeyError):
         account = pwd.getpwuid(os.getuid())
         if request["user"] == account.pw_name:
@@ -304,8 +304,8 @@ def _environment(request: dict[str, Any]) -> dict[str, str]:
 
 
 def _apply_limits(limits: dict[str, Any], *, beside_us: bool) -> None:
-    """Set backstops per process; the watch keeps the totals."""
-    # Processes are counted per user, and ours hides itself from being counted here.
+    """Set per-process limits as a second layer; the monitor enforces the totals."""
+    # The kernel counts processes per user, and this process hides itself from the count.
     elsewhere = count_processes(os.getuid()) + beside_us
     wanted = {
         resource.RLIMIT_CPU: math.ceil(limits["cpu_s"]) + 1,

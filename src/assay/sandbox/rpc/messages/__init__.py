@@ -1,1 +1,1 @@
-"""Contracts as protobuf messages, both ways; knows no transport."""
+"""Conversion between contracts and protobuf messages; independent of the transport."""

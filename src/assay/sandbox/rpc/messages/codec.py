@@ -1,7 +1,7 @@
-"""Requests as messages: limits, equipment and programs, both ways.
+"""Codec of requests: limits, equipment and programs, both ways.
 
-Encoding raises `UsageError` for what no message can hold. Decoding raises `MessageError` for what
-no client of ours would send, and `UsageError` for what the contracts refuse.
+Encoding raises `UsageError` for values that no message can hold. Decoding raises `MessageError` for
+messages that no Assay client sends, and `UsageError` for values that the contracts reject.
 """
 
 from collections.abc import Iterable
@@ -26,20 +26,20 @@ from assay.sandbox.rpc.messages.primitives import (
 )
 
 MAX_MESSAGE_BYTES: Final = 64 << 20
-"""The largest message either side takes. Files and output come in smaller pieces."""
+"""The largest message that either side accepts. Files and output come in smaller pieces."""
 CHUNK_BYTES: Final = 256 << 10
-"""How much of a file or of output is sent at once."""
+"""The size of the pieces in which files and output are sent."""
 _MOST_ARGUMENTS: Final = 100_000
-"""More than any kernel hands to a program."""
+"""More than any kernel passes to a program."""
 
 
 def to_limits(limits: Limits) -> pb.Limits:
-    """Encode limits, each of them."""
+    """Encode all limits."""
     return pb.Limits(**{field.name: getattr(limits, field.name) for field in fields(limits)})
 
 
 def from_limits(message: pb.Limits) -> Limits:
-    """Decode limits; what was left out has its default.
+    """Decode limits; missing ones get their default.
 
     Raises:
         UsageError: If a number is not finite and positive.
@@ -57,7 +57,7 @@ def from_equipment(message: pb.Equipment) -> SandboxSpec:
     """Decode equipment.
 
     Raises:
-        UsageError: If a host or a package is not written as one.
+        UsageError: If a host or a package has a wrong form.
     """
     return SandboxSpec(packages=tuple(message.packages), hosts=tuple(message.hosts))
 
@@ -99,7 +99,7 @@ def from_program(message: pb.Program) -> Program:
 
     Raises:
         MessageError: If it is neither a command nor Python.
-        UsageError: If it cannot be run as it is.
+        UsageError: If the contracts reject it.
     """
     env = {from_name(variable.name): from_name(variable.value) for variable in message.env}
     cwd = from_path(message.cwd)
@@ -135,7 +135,7 @@ def _arguments(names: Iterable[bytes]) -> tuple[str, ...]:
 
 
 def to_source(source: str) -> bytes:
-    """Encode the source of a cell; also half characters, of which the interpreter will complain."""
+    """Encode the source of a cell, including lone surrogates, which the interpreter reports."""
     return source.encode("utf-8", errors="surrogatepass")
 
 

@@ -147,14 +147,14 @@ class ExecutorServicer:
         raise NotImplementedError('Method not implemented!')
 
     def CloseSandbox(self, request, context):
-        """Ends everything in it. When this answers, nothing of it is left.
+        """Ends everything in the sandbox before it answers.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RenewSandboxes(self, request, context):
-        """Says that these sandboxes are still wanted; one that nobody asks for is closed after a while.
+        """Renews the leases of these sandboxes; the executor closes a sandbox whose lease ends.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -169,35 +169,35 @@ class ExecutorServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ExecuteStream(self, request, context):
-        """The same, with the output as it comes; the last event is the result.
+        """The same with streamed output; the last event is the result.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AttachStream(self, request, context):
-        """Picks up the events of an execution or a cell again. Never starts anything.
+        """Resumes the events of an execution or a cell. Never starts anything.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def StopExecution(self, request, context):
-        """Ends one execution or cell; answers when it has ended. One that has not begun never will.
+        """Ends one execution or cell before it answers. One that has not started never will.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CancelExecutions(self, request, context):
-        """Ends every execution of a sandbox that is running now, each with the reason `cancelled`.
+        """Ends every running execution of a sandbox with the reason `cancelled`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WriteFile(self, request_iterator, context):
-        """The first message names the file and may hold all of it; further ones hold more content.
+        """The first message names the file and may contain all of it; later ones contain the rest.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -252,7 +252,7 @@ class ExecutorServicer:
         raise NotImplementedError('Method not implemented!')
 
     def InterruptCell(self, request, context):
-        """Ends the cell that is running now, with the reason `cancelled`.
+        """Ends the running cell with the reason `cancelled`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -1,7 +1,7 @@
-"""The closed table of errors that cross to another process: a code, and what goes with it.
+"""The closed table of errors that cross to another process: an error code and its details.
 
-Nothing else crosses. An error that is not in the table is a fault of the server: the client learns
-that there was one, and the server keeps what it was.
+No other error crosses. An error outside the table is a server fault: the client learns only that a
+fault occurred, and the server keeps the cause.
 """
 
 from typing import Final
@@ -38,7 +38,7 @@ _PLAIN: Final[dict[pb.FailureCode, type[AssayError]]] = {
     pb.FAILURE_CODE_WORKSPACE_FULL: WorkspaceFullError,
     pb.FAILURE_CODE_POLICY: PolicyError,
 }
-"""Errors that are a message and a hint."""
+"""Errors that consist of a message and a hint."""
 _CODES: Final = {kind: code for code, kind in _PLAIN.items()} | {
     MissingExtraError: pb.FAILURE_CODE_MISSING_EXTRA,
     SandboxUnavailableError: pb.FAILURE_CODE_SANDBOX_UNAVAILABLE,
@@ -52,7 +52,7 @@ _DISPATCH_NUMBERS: Final = {value: number for number, value in _DISPATCHES.items
 
 
 class ExecutorBusyError(SandboxUnavailableError):
-    """More is asked of an executor at once than it takes. Nothing was begun."""
+    """The executor has too many requests. Nothing was started."""
 
     sandbox_stays = True
 
@@ -63,7 +63,7 @@ class ExecutorBusyError(SandboxUnavailableError):
 
 
 class RequestRefusedError(SandboxUnavailableError):
-    """An executor does not know who asks, or does not let them. Nothing was begun."""
+    """The executor does not know the client or does not allow the request. Nothing was started."""
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message, dispatch="never_started", hint=hint)
@@ -74,7 +74,7 @@ _CODES[RequestRefusedError] = pb.FAILURE_CODE_REFUSED
 
 
 def to_failure(error: Exception) -> pb.Failure:
-    """Encode what went wrong."""
+    """Encode an error."""
     if isinstance(error, MessageError):
         return _failure(pb.FAILURE_CODE_USAGE, str(error))
     if not isinstance(error, AssayError):
@@ -108,10 +108,10 @@ def _failure(code: pb.FailureCode, message: str, hint: str = "") -> pb.Failure:
 
 
 def from_failure(failure: pb.Failure) -> AssayError:
-    """Decode what went wrong; a code that we do not know is a fault of the other side.
+    """Decode an error; an unknown code is a fault of the other side.
 
     Raises:
-        MessageError: If what goes with the code is wrong.
+        MessageError: If the details of the code are wrong.
     """
     message = failure.message[:_LONGEST_MESSAGE] or "the executor did not say what went wrong"
     hint = failure.hint[:_LONGEST_MESSAGE]
@@ -141,5 +141,5 @@ def _dispatch(failure: pb.Failure) -> Dispatch:
 
 
 def _patience(retry_after_s: float) -> float:
-    # Also leaves out what is not a number.
+    # Also excludes NaN.
     return min(retry_after_s, 3600.0) if retry_after_s > 0 else 1.0

@@ -1,4 +1,4 @@
-"""Frames on a stream of bytes: cut out of it, checked, and put into it."""
+"""Frames on a byte stream: encoding, splitting and checks."""
 
 import struct
 from collections.abc import Generator
@@ -12,30 +12,30 @@ from assay.sandbox.rpc.messages.primitives import MessageError
 
 VERSION: Final = 1
 MAX_FRAME_BYTES: Final = CHUNK_BYTES + 16_384
-"""A piece of content and what stands around it; an error with a long message."""
+"""The largest piece of content with its envelope; also fits an error with a long message."""
 WINDOW_FRAMES: Final = 32
-"""How many frames with content may be under way in one direction of a call."""
+"""How many content frames may be in transit in one direction of a call."""
 
 _LENGTH: Final = struct.Struct("!I")
 
 
 def encode(frame: pb.Frame) -> bytes:
-    """Return a frame as it goes onto the stream."""
+    """Return the bytes of a frame on the stream."""
     body = frame.SerializeToString()
     return _LENGTH.pack(len(body)) + body
 
 
 class FrameReader:
-    """Cuts a stream of bytes into frames. Holds at most one frame that is not whole yet."""
+    """Splits a byte stream into frames. Buffers at most one incomplete frame."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Generator[pb.Frame]:
-        """Yield the frames that have become whole.
+        """Yield the frames that are now complete.
 
         Raises:
-            MessageError: If what came is not a frame, or larger than one may be.
+            MessageError: If the bytes are not a frame, or the frame is too large.
         """
         self._buffer += data
         begin = 0

@@ -14,7 +14,7 @@ Response = TypeVar("Response", bound=Message)
 
 @dataclass(frozen=True, slots=True)
 class Method(Generic[Request, Response]):
-    """One method: of the service `assay.executor.v1.Executor`, or asked by a sandbox."""
+    """One method of the service `assay.executor.v1.Executor`, or one that a sandbox calls."""
 
     name: str
     request: type[Request]
@@ -95,4 +95,4 @@ DIAL: Final = Method(
 )
 
 EGRESS_METHODS: Final = (LOOK_UP, DIAL)
-"""What a sandbox asks of the side that decides which hosts it may reach."""
+"""The methods that a sandbox calls on the side that decides which hosts it may reach."""

@@ -1,7 +1,7 @@
-"""The smallest parts of messages: names as bytes, ids, numbers that are numbers, closed sets.
+"""The smallest parts of messages: names as bytes, ids, finite numbers and closed sets.
 
-Whatever comes in is checked here first. What is wrong with it is said as a `MessageError`; a server
-takes it for a wrong request, a client for a peer that cannot be trusted any more.
+These functions check every incoming value and raise `MessageError`. A server answers with an
+invalid request error; a client distrusts the server from then on.
 """
 
 import math
@@ -13,21 +13,21 @@ from typing import Final, TypeVar
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{16,64}")
 _LARGEST_NUMBER: Final = 10**15
 _LONGEST_PATH_BYTES: Final = 1 << 16
-"""Longer than any kernel takes; the workspace says what is wrong with what is shorter."""
+"""Longer than any kernel accepts; the workspace explains what is wrong with shorter ones."""
 
 Number = TypeVar("Number", bound=int)
 Member = TypeVar("Member", bound=str)
 
 
 class MessageError(ValueError):
-    """A message from the other side is not one that it could rightly have sent."""
+    """The other side sent a message that violates the protocol."""
 
 
 def to_name(text: str) -> bytes:
-    """Encode a name as the kernel knows it.
+    """Encode a name as the bytes that the kernel knows.
 
     Raises:
-        MessageError: If there are no such bytes.
+        MessageError: If no such bytes exist.
     """
     try:
         return text.encode("utf-8", errors="surrogateescape")
@@ -36,7 +36,7 @@ def to_name(text: str) -> bytes:
 
 
 def from_name(name: bytes) -> str:
-    """Decode a name; bytes that are no text are kept as Python keeps them in file names."""
+    """Decode a name; non-text bytes become surrogates, as in Python's file names."""
     return name.decode("utf-8", errors="surrogateescape")
 
 
@@ -46,10 +46,10 @@ def to_path(path: PurePosixPath) -> bytes:
 
 
 def from_path(name: bytes) -> PurePosixPath:
-    """Decode a path; whether it leads out of the workspace is for the sandbox to say.
+    """Decode a path; the sandbox decides whether it leaves the workspace.
 
     Raises:
-        MessageError: If it is too long to be looked at.
+        MessageError: If it is too long to check.
     """
     if len(name) > _LONGEST_PATH_BYTES:
         raise MessageError(f"a path of {len(name)} bytes")
@@ -57,15 +57,15 @@ def from_path(name: bytes) -> PurePosixPath:
 
 
 def to_text(text: str) -> str:
-    """Return text as a message can hold it: half characters are written out."""
+    """Return text that a message can hold: lone surrogates are escaped."""
     return text.encode("utf-8", errors="backslashreplace").decode()
 
 
 def check_id(text: str, *, of: str) -> str:
-    """Return an id that is one.
+    """Return a valid id.
 
     Raises:
-        MessageError: If it is not.
+        MessageError: If the id is not valid.
     """
     if not _ID.fullmatch(text):
         raise MessageError(f"not the id of {of}: {text!r:.80}")
@@ -73,10 +73,10 @@ def check_id(text: str, *, of: str) -> str:
 
 
 def seconds(value: float, *, of: str) -> float:
-    """Return a duration that is one.
+    """Return a valid duration.
 
     Raises:
-        MessageError: If it is negative, endless or no number.
+        MessageError: If it is negative, infinite or not a number.
     """
     if not (math.isfinite(value) and 0 <= value <= _LARGEST_NUMBER):
         raise MessageError(f"{of} cannot be {value!r}")
@@ -84,10 +84,10 @@ def seconds(value: float, *, of: str) -> float:
 
 
 def count(value: int, *, of: str) -> int:
-    """Return a number of things that there can be.
+    """Return a valid count.
 
     Raises:
-        MessageError: If there cannot be so many.
+        MessageError: If it is out of range.
     """
     if not 0 <= value <= _LARGEST_NUMBER:
         raise MessageError(f"{of} cannot be {value}")
@@ -98,7 +98,7 @@ def member(table: Mapping[Number, Member], number: Number, *, of: str) -> Member
     """Return the member of a closed set.
 
     Raises:
-        MessageError: If there is no such member.
+        MessageError: If the set has no such member.
     """
     try:
         return table[number]

@@ -1,6 +1,6 @@
-"""Results as messages: executions, cells and files, both ways.
+"""Codec of results: executions, cells and files, both ways.
 
-Decoding believes nothing: what cannot be a result is a `MessageError`.
+Decoding checks every value and raises `MessageError` for an impossible result.
 """
 
 from typing import Final, Literal
@@ -91,7 +91,7 @@ def to_result(
     streamed_stdout: bytes | None = None,
     streamed_stderr: bytes | None = None,
 ) -> pb.ExecutionResult:
-    """Encode a result; output that the reader has from the stream already is only counted."""
+    """Encode a result; output that the reader already has from the stream is only counted."""
     stdout_is_known = streamed_stdout == result.stdout_bytes
     stderr_is_known = streamed_stderr == result.stderr_bytes
     return pb.ExecutionResult(
@@ -125,7 +125,7 @@ def to_result(
 def from_result(
     message: pb.ExecutionResult, *, streamed_stdout: bytes = b"", streamed_stderr: bytes = b""
 ) -> ExecutionResult:
-    """Decode a result; the streamed bytes are what came before it, from the beginning.
+    """Decode a result; the streamed bytes are the output before it, from the beginning.
 
     Raises:
         MessageError: If no execution can have ended like this.
@@ -244,7 +244,7 @@ def _from_cell_error(message: pb.CellError) -> CellError:
 
 
 def to_file(file: FileInfo) -> pb.FileInfo:
-    """Encode an entry of the workspace."""
+    """Encode a workspace entry."""
     return pb.FileInfo(
         path=to_path(file.path),
         kind=_FILE_KIND_NUMBERS[file.kind],
@@ -254,10 +254,10 @@ def to_file(file: FileInfo) -> pb.FileInfo:
 
 
 def from_file(message: pb.FileInfo) -> FileInfo:
-    """Decode an entry of the workspace.
+    """Decode a workspace entry.
 
     Raises:
-        MessageError: If the path cannot be one of the workspace.
+        MessageError: If the path cannot be in the workspace.
     """
     path = from_path(message.path)
     if path.is_absolute() or ".." in path.parts or not path.parts:

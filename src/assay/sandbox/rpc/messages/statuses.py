@@ -1,13 +1,13 @@
-"""How failures look to a client that knows gRPC and nothing of ours."""
+"""gRPC statuses of failures, for clients that know gRPC but not Assay."""
 
 from typing import Final
 
 from assay.sandbox.rpc.messages import executor_pb2 as pb
 
 FAILURE_KEY: Final = "assay-failure-bin"
-"""The trailing metadata with the whole failure, a message `Failure`."""
+"""The trailing metadata with the whole failure, a `Failure` message."""
 PUSHBACK_KEY: Final = "grpc-retry-pushback-ms"
-"""Read by gRPC itself: how long to wait before asking again."""
+"""The delay before the next attempt; gRPC itself reads it."""
 SERVICE: Final = pb.DESCRIPTOR.services_by_name["Executor"].full_name
 
 _STATUSES: Final = {
@@ -15,7 +15,7 @@ _STATUSES: Final = {
     pb.FAILURE_CODE_MISSING_EXTRA: "FAILED_PRECONDITION",
     pb.FAILURE_CODE_ISOLATION_UNAVAILABLE: "FAILED_PRECONDITION",
     pb.FAILURE_CODE_PACKAGE: "FAILED_PRECONDITION",
-    # Not UNAVAILABLE: that is what a broken connection says, and clients ask again on their own.
+    # Not UNAVAILABLE: broken connections have that status, and clients retry it on their own.
     pb.FAILURE_CODE_SANDBOX_UNAVAILABLE: "ABORTED",
     pb.FAILURE_CODE_WORKSPACE: "FAILED_PRECONDITION",
     pb.FAILURE_CODE_PATH_OUTSIDE_WORKSPACE: "PERMISSION_DENIED",
@@ -36,5 +36,5 @@ def status_of(code: pb.FailureCode) -> str:
 
 
 def path_of(method: str) -> str:
-    """Return the name under which gRPC calls a method of the executor."""
+    """Return the gRPC path of a method of the executor."""
     return f"/{SERVICE}/{method}"
