@@ -1,4 +1,4 @@
-"""Runs the same goals with and without a memory of failures, and compares goal by goal.
+"""Runs the same goals with and without failure memory, and compares them goal by goal.
 
     python benchmarks/memory.py [--model scripted|local|NAME] [--attempts 4] [--families 8|NAMES]
 
@@ -73,7 +73,7 @@ _FACTS = ModelFacts(
 
 @dataclass(slots=True)
 class RuleModel:
-    """The scripted model, at one goal."""
+    """The scripted model for one goal."""
 
     goal: RecurringGoal
     facts: ModelFacts = _FACTS
@@ -101,7 +101,7 @@ class RuleModel:
         self.tried += 1
         right = self._is_right(lessons)
         source = self.goal.right if right else self.goal.wrong
-        # The second mistake is not the very same text, as a model's would not be.
+        # The second mistake has a different text, as a real model's would.
         source += "" if right or self.tried == 1 else f"# attempt {self.tried}\n"
         return f"FILE: {self.goal.module}\n```python\n{source}```\nDONE"
 
@@ -118,7 +118,7 @@ class Result:
     solved: bool
     attempts: int
     errors: tuple[str, ...]
-    """The types of error, one for each failed attempt."""
+    """Result of a goal, with the error type of each failed attempt."""
     lessons: int
     calls: int
     tokens: int
@@ -186,7 +186,7 @@ def _errors(events: list[RunEvent]) -> tuple[str, ...]:
 
 
 def repeats_of(results: Sequence[Result]) -> list[int]:
-    """Count, for each goal, the failures that an earlier goal of its family had had."""
+    """Count for each goal the failures that an earlier goal of its family had."""
     seen: dict[str, set[str]] = {}
     counts: list[int] = []
     for result in results:
@@ -207,7 +207,7 @@ def interval(differences: Sequence[float], seed: int = 7) -> tuple[float, float,
 
 
 def conclude(off: list[Result], on: list[Result]) -> bool:
-    """Print the comparison; returns whether repeats fell by half and no goal was lost."""
+    """Print the comparison; return whether repeats fell by half without losing a goal."""
     before, after = repeats_of(off), repeats_of(on)
     failed_off, failed_on = (sum(len(one.errors) for one in side) for side in (off, on))
     for name, repeats, failures in (("off", before, failed_off), ("on", after, failed_on)):
@@ -254,7 +254,7 @@ def show(side: str, result: Result) -> None:
 
 
 def families_of(chosen: str) -> list[str]:
-    """Return the first so many families, or those that are named."""
+    """Return the first families, or the named ones."""
     known = list(dict.fromkeys(goal.family for goal in recurring_goals() if goal.cure))
     if chosen.isdecimal():
         return known[: int(chosen)]
@@ -292,7 +292,7 @@ async def main(arguments: argparse.Namespace) -> bool:
             off: list[Result] = []
             on: list[Result] = []
             async with open_memory("all", settings_apart(settings, scratch)) as memory:
-                # Side by side, so that a busy hour of the machine hits both.
+                # Interleaved, so that other load affects both.
                 for goal in goals:
                     off.append(await bench.run(goal, NoMemory(), "off"))
                     show("off", off[-1])

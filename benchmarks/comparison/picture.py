@@ -1,4 +1,4 @@
-"""Draws the medians as bars, with whiskers up to the p95."""
+"""Bar chart of the medians, with whiskers up to the p95."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class Row:
 
 
 def rows_of(measured: Measurements) -> list[Row]:
-    """Fastest first, by the last program."""
+    """Return the rows, fastest first by the last program."""
     found = {
         (item.runner, item.program): item.spread
         for item in measured.latencies
@@ -53,7 +53,7 @@ def draw(measured: Measurements, target: Path) -> None:
     from matplotlib.figure import Figure
 
     rows = rows_of(measured)
-    # Half typed, like all that is made from it.
+    # matplotlib is only partly typed.
     figure: Any = Figure(
         figsize=(_WIDTH_INCHES, _FRAME_INCHES + _ROW_INCHES * len(rows)), layout="constrained"
     )

@@ -58,7 +58,7 @@ class ServerState:
         """Write an entry to the audit log.
 
         Raises:
-            JournalError: If it cannot be: what is not written down is not done.
+            JournalError: If it cannot be written; the caller must then not act.
         """
         entry = AuditEntry(
             id=secrets.token_hex(8),
@@ -116,9 +116,9 @@ async def open_server(
     """Open the server state; recover first what a crash left unfinished.
 
     Raises:
-        IsolationUnavailableError: If this machine cannot isolate as the settings ask.
+        IsolationUnavailableError: If this machine cannot provide the isolation.
         JournalError: If the database does not answer.
-        MissingExtraError: If a part is not installed.
+        MissingExtraError: If a dependency is not installed.
     """
     serve = settings.serve
     url = serve.database.get_secret_value() if serve.database else ""

@@ -48,7 +48,7 @@ class ApiKeys:
         """Create an API key and return it this once; only its digest is stored.
 
         Raises:
-            UsageError: If a name is not one.
+            UsageError: If a name is invalid.
         """
         name = new.name.strip()
         if not name or len(name) > _LONGEST_NAME or not name.isprintable():
@@ -77,7 +77,7 @@ class ApiKeys:
         """Revoke an API key, from its next request on.
 
         Raises:
-            RequestRejectedError: If there is none of that id that works.
+            RequestRejectedError: If no valid key has that id.
         """
         if not await self._store.revoke_key(key_id, self._clock()):
             raise RequestRejectedError(
@@ -104,7 +104,7 @@ class Authenticator:
         """Return the caller for an authorization header.
 
         Raises:
-            RequestRejectedError: If it has no key that works, and one is needed.
+            RequestRejectedError: If it has no valid key, and one is required.
         """
         key = _bearer(authorization)
         if key and self._bootstrap and hmac.compare_digest(digest_of(key), self._bootstrap):

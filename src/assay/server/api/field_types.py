@@ -49,7 +49,7 @@ def workspace_path(text: str) -> PurePosixPath:
     """Return a path in a workspace.
 
     Raises:
-        PathOutsideWorkspaceError: If it leads elsewhere, or is no name for a file.
+        PathOutsideWorkspaceError: If it leads out of the workspace, or names no file.
     """
     path = PurePosixPath(text)
     wrong = path.is_absolute() or ".." in path.parts or not path.name or text.endswith("/")

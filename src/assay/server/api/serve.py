@@ -58,7 +58,7 @@ async def serve(settings: Settings, announce: Announce) -> None:
 
     Raises:
         UsageError: If other machines could connect without keys, or the port is taken.
-        AssayError: If a part of the service cannot be opened.
+        AssayError: If a component of the service cannot be opened.
     """
     await check_reachable(settings)
     taken = listen(settings.serve.host, settings.serve.port)
@@ -77,7 +77,7 @@ async def check_reachable(settings: Settings) -> None:
     """Refuse to listen for other machines without API keys.
 
     Raises:
-        UsageError: If it would be.
+        UsageError: If other machines could connect without keys.
     """
     if is_loopback(settings.serve.host) or settings.serve.api_key is not None:
         return

@@ -64,7 +64,7 @@ class Database:
         """Run a transaction.
 
         Raises:
-            JournalError: If the database cannot do it.
+            JournalError: If the database reports an error.
         """
         order = _Order(work=work, loop=current_token())
         self._orders.put(order)
@@ -202,7 +202,7 @@ async def open_database(path: Path, url: str = "") -> AsyncGenerator[Database]:
     """Open the SQLite file, or connect to the server of the URL.
 
     Raises:
-        JournalError: If it cannot be reached.
+        JournalError: If the database does not answer.
         MissingExtraError: If the library for PostgreSQL is not installed.
     """
 

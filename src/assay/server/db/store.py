@@ -111,7 +111,7 @@ class Store:
         """Create missing tables, and migrate older ones.
 
         Raises:
-            UsageError: If a newer version has made them.
+            UsageError: If a newer version of Assay created them.
         """
 
         def prepare(statements: Statements) -> None:
@@ -350,7 +350,7 @@ async def open_store(state_dir: Path, url: str = "") -> AsyncGenerator[Store]:
 
     Raises:
         JournalError: If the database does not answer.
-        UsageError: If a newer version has written it.
+        UsageError: If a newer version of Assay wrote it.
         MissingExtraError: If the library for PostgreSQL is not installed.
     """
     async with open_database(state_dir / "serve.sqlite", url) as database:

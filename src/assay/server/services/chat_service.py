@@ -138,7 +138,7 @@ class Conversations:
         """Return a session of this user.
 
         Raises:
-            RequestRejectedError: If they have none of that name.
+            RequestRejectedError: If the user has no such session.
         """
         row = await self._store.session(user, session_id)
         if row is None:

@@ -42,7 +42,7 @@ class Memories:
         """Return one entry.
 
         Raises:
-            RequestRejectedError: If this user has none of that id.
+            RequestRejectedError: If the user has no entry with that id.
         """
 
         def read(store: SqliteStore) -> Remembered | None:

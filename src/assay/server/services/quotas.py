@@ -40,7 +40,7 @@ class Quotas:
         """Count a request.
 
         Raises:
-            RequestRejectedError: If it is one too many for this minute.
+            RequestRejectedError: If it exceeds the quota of this minute.
         """
         self._pass("key", caller.key_id, caller.quota.requests_per_minute)
         place = (caller.key_id, self._day())
@@ -157,7 +157,7 @@ def check_price(caller: Caller, model: str, price: Price | None) -> None:
     """Reject a model without a known price if the key has a quota in US dollars.
 
     Raises:
-        RequestRejectedError: If the quota could not be kept.
+        RequestRejectedError: If the quota could not be enforced.
     """
     if caller.quota.usd_per_day is not None and price is None:
         raise RequestRejectedError(

@@ -87,7 +87,7 @@ def reserve_call(statements: Statements, caller: Caller, hold: Hold, call: Call,
     """Reserve one more call of a turn, and return the token cap of its reply.
 
     Raises:
-        RequestRejectedError: If the quota does not allow it; the hold is then as it was.
+        RequestRejectedError: If the quota does not allow it; the hold is then unchanged.
     """
     _lock(statements, caller.key_id)
     tokens, cost_usd = _left(statements, caller, hold.id, now)

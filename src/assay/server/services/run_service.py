@@ -146,7 +146,7 @@ class RunService:
         """Return a run of this user.
 
         Raises:
-            RequestRejectedError: If they have none of that name.
+            RequestRejectedError: If the user has no such run.
         """
         row = await self._store.run(user, run_id)
         if row is None:
@@ -179,7 +179,7 @@ class RunService:
         """Return the certificate of an accepted run, byte for byte.
 
         Raises:
-            RequestRejectedError: If it has none.
+            RequestRejectedError: If the run has no certificate.
         """
         outcome = (await self.progress(row)).outcome
         if outcome is None or not outcome.certificate:

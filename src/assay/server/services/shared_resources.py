@@ -31,8 +31,8 @@ async def open_shared(
     """Open the shared resources until the server shuts down.
 
     Raises:
-        IsolationUnavailableError: If this machine cannot isolate as the settings ask.
-        MissingExtraError: If a part is not installed.
+        IsolationUnavailableError: If this machine cannot provide the isolation.
+        MissingExtraError: If a dependency is not installed.
     """
     async with (
         open_backend(settings.sandbox, on_notice=on_notice) as backend,
@@ -82,7 +82,7 @@ async def price_of(name: str, settings: Settings) -> Price | None:
 
     Raises:
         UsageError: If there is no such model, or a key for it is missing.
-        MissingExtraError: If something it needs is not installed.
+        MissingExtraError: If a dependency is not installed.
         ModelUnavailableError: If its server does not answer.
     """
     chosen = parse_name(name, settings.models)
@@ -102,7 +102,7 @@ async def check_usable(name: str, caller: Caller, settings: Settings) -> str:
     """Return the name if the caller may use this model and it is available.
 
     Raises:
-        UsageError: If there is none of that name, or it is not offered.
+        UsageError: If no such model exists, or it is not offered.
         RequestRejectedError: If it cannot be used here, with the reason.
     """
     name = check_model(name, settings)
@@ -124,7 +124,7 @@ def check_model(name: str, settings: Settings) -> str:
     """Return the name if clients may request this model over the network.
 
     Raises:
-        UsageError: If there is none of that name, or it is not offered.
+        UsageError: If no such model exists, or it is not offered.
     """
     offered = (settings.models.default, *settings.serve.models)
     if not name or name in offered:

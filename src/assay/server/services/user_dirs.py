@@ -16,7 +16,7 @@ def check_user(name: str) -> str:
     """Return the name if it is a valid user name.
 
     Raises:
-        UsageError: If not.
+        UsageError: If it is not.
     """
     if not _USER.fullmatch(name):
         raise UsageError(
