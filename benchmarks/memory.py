@@ -3,19 +3,18 @@
     python benchmarks/memory.py [--model scripted|local|NAME] [--attempts 4] [--families 8|NAMES]
 
 The goals (recurring_goals.py) come in families of three that share a trap, and four controls
-without one. Both sides take them in the same order; with memory, what an earlier goal taught is
-there for a later one, in a file of its own that is thrown away. Real sandboxes, real checks, the
-real agent.
+without one. Both sides take them in the same order. With memory, later goals see the lessons of
+earlier ones, from a temporary file. Sandboxes, checks and agent are real.
 
-A repeated failure is a failed attempt with the same type of error as a failed attempt at an earlier
-goal of the same family. Printed are, for both sides: repeated failures, attempts to success, goals
-solved, calls and tokens; differences are paired by goal, with 95 % bootstrap intervals.
+A repeated failure is a failed attempt with the error type of a failed attempt at an earlier goal of
+the same family. For both sides, the output has repeated failures, attempts to success, solved
+goals, calls and tokens. Differences are paired by goal, with 95 % bootstrap intervals.
 
 The scripted model has these rules, and no others:
- 1. It makes its family's mistake in its first two attempts at a goal, and is right in the third.
- 2. If a lesson it is shown names the cure, it is right at once. The cure stands in no goal and no
-    test: it can come from nowhere but what ended an earlier failure.
- 3. It is gullible: at a control, which it would solve at once, any lesson makes it fail once.
+ 1. It makes its family's mistake in its first two attempts at a goal, and succeeds in the third.
+ 2. If a lesson in its prompt names the fix, it succeeds in its first attempt. No goal and no test
+    contains the fix: it can only come from the end of an earlier failure.
+ 3. At a control, which it would solve in its first attempt, any lesson makes it fail once.
 """
 
 import argparse

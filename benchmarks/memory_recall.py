@@ -2,12 +2,12 @@
 
     python benchmarks/memory_recall.py [--records 100000] [--recalls 200] [--plain] [--file PATH]
 
-Fills a new file with made-up failures (words drawn at random from a seed), then recalls at each of
-the three moments through the port, in a process that has it open. Prints the time to fill, the
-first recall of each moment, which reads all vectors, and p50, p95 and p99 of those after it; and
-how often the record that was looked for came first, its words partly exchanged. On a busy machine
-look at the processor time beside. `--plain` leaves numpy out; `--file` keeps the file, or uses one
-that was kept.
+Fills a new file with artificial failures (random words from a seed). Then it recalls at each of the
+three moments through the port, in a process that has the file open. Prints the time to fill, the
+first recall of each moment, which reads all vectors, and p50, p95 and p99 of the later ones. Also
+prints how often the expected record came first, with some words replaced. On a busy machine, the
+processor time is more reliable. `--plain` disables numpy; `--file` keeps the file, or uses an
+existing one.
 """
 
 import argparse

@@ -3,7 +3,7 @@
     python benchmarks/publish_bench.py RUNS [--remark TEXT] [--to docs/benchmarks/bench.md]
 
 RUNS holds `humaneval-single`, `humaneval-agentic`, `python-single` and `python-agentic`, each a
-folder that `assay bench run` wrote: the model asked once, and Assay with the same model.
+folder that `assay bench run` wrote: single-shot runs of a model, and Assay with the same model.
 """
 
 import argparse

@@ -26,7 +26,7 @@ class OwnedContext(Generic[T]):
         """Open a context, then close the previous one, which stays open if opening fails.
 
         Raises:
-            Exception: Whatever opening it raises.
+            Exception: Any error of the opening.
         """
         leave, gone = anyio.Event(), anyio.Event()
         opened = await self._tasks.start(self._sit, opening, leave, gone)

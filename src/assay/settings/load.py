@@ -81,8 +81,9 @@ _OF_PROJECTS: Final = frozenset(
         *("ASSAY_CHAT__STEPS", "ASSAY_CHAT__REPAIRS", "ASSAY_CHAT__CELL_S", "ASSAY_CHAT__FIGURES"),
     }
 )
-"""Settings that a project's `.env` may have, besides keys and ASSAY_BASE_URL. None of them controls
-isolation, screening, limits, caps or storage, or an address that receives the user's keys."""
+"""Settings that a project's `.env` may have, in addition to keys and ASSAY_BASE_URL. None of them
+controls isolation, screening, limits, caps or storage, or an address that receives the user's
+keys."""
 _MODEL: Final = "ASSAY_MODELS__DEFAULT"
 _OF_FILES: Final = frozenset({"local", "scripted", "replay", "replay-lenient"})
 """Models that are loaded from files: an untrusted project must not select one."""
@@ -162,7 +163,8 @@ class SandboxSettings(Section):
     search_path: tuple[str, ...] = Field(default_factory=lambda: tuple(os.get_exec_path()))
     """Search path for toolchains in sandboxes."""
     packages: Packages = ()
-    """Python packages for programs, besides those of this interpreter: `requests==2.32.*`."""
+    """Python packages for programs, in addition to those of this interpreter:
+    `requests==2.32.*`."""
     packages_dir: Path = Field(default_factory=lambda: _cache_dir() / "packages")
     """Folder of downloaded packages."""
     packages_mb: Positive = 8192

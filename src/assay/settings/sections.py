@@ -48,7 +48,7 @@ class ForeignServerSettings(Section):
     """A program and its arguments. It runs on this machine as you, outside of any sandbox."""
     url: HttpUrl | None = None
     env: Mapping[str, SecretStr] = Field(default_factory=dict[str, SecretStr])
-    """Variables for the program, besides a few harmless ones such as PATH and HOME."""
+    """Variables for the program, in addition to a few harmless ones such as PATH and HOME."""
     headers: Mapping[str, SecretStr] = Field(default_factory=dict[str, SecretStr])
     """Headers of every request to the address."""
     timeout_s: Seconds = 60.0

@@ -70,4 +70,4 @@ class ServeSettings(Section):
     otlp_endpoint: HttpUrl | None = None
     """OTLP endpoint over HTTP for traces; unset: no traces."""
     trace_content: bool = False
-    """Whether traces contain messages, code and output, besides names and numbers."""
+    """Whether traces contain messages, code and output, in addition to names and numbers."""
