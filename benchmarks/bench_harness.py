@@ -151,7 +151,7 @@ def main() -> int:
     order = BenchOrder(
         suite=arguments.suite,
         dataset=arguments.dataset,
-        selection=Selection(languages=languages, limit=arguments.limit),  # pyright: ignore[reportArgumentType] - typed by a person
+        selection=Selection(languages=languages, limit=arguments.limit),  # pyright: ignore[reportArgumentType] - a command-line argument
     )
     anyio.run(compare, order, arguments.rounds)
     return 0

@@ -102,7 +102,7 @@ def main() -> int:
     if options.live:
         anyio.run(live, options.backend)
     volumes_before = nameless_volumes()
-    chance = random.Random(options.seed)  # noqa: S311 - a repeatable one
+    chance = random.Random(options.seed)  # noqa: S311 - repeatable by seed
     begun = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         killed = churn(options.sessions, options.backend, Path(folder), chance)

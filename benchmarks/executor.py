@@ -56,7 +56,7 @@ async def open_executor(folder: Path) -> AsyncGenerator[SandboxBackend]:
         [*command, *map(str, flags)], env=environment, stdout=subprocess.PIPE, text=True
     )
     try:
-        assert process.stdout  # noqa: S101 - asked for above
+        assert process.stdout  # noqa: S101 - stdout is a pipe
         address = json.loads(process.stdout.readline())["address"]
         remote = RemoteSettings(addresses=(address,), ca=ca, cert=client.cert, key=client.key)
         async with open_remote(remote, Isolation.RESTRICTED) as backend:

@@ -42,7 +42,7 @@ class Vocabulary:
     """Artificial words of programs, with a skewed frequency distribution."""
 
     def __init__(self, seed: int) -> None:
-        self.random = random.Random(seed)  # noqa: S311 - made-up text
+        self.random = random.Random(seed)  # noqa: S311 - artificial text
         syllables = [
             c + v + d for c in "bcdfglmnprstvw" for v in "aeiou" for d in ("", "n", "r", "x")
         ]

@@ -41,7 +41,7 @@ def waited_ns() -> int:
 
 def serve_timed(report: Path) -> None:
     """Run `assay`, and write the longest steps of the event loop at the end."""
-    plain = asyncio.events.Handle._run  # noqa: SLF001 - nobody else is asked for every step
+    plain = asyncio.events.Handle._run  # noqa: SLF001 - no public hook sees every step
     steps: list[tuple[float, float, float, str]] = []
 
     def timed(handle: asyncio.events.Handle) -> None:

@@ -52,7 +52,7 @@ class Held(Generic[Thing]):
                 async with context as self._thing:
                     self._entered.set()
                     await self._leave.wait()
-        except Exception as error:  # noqa: BLE001 - raised by `enter`; in leaving, nobody is left to tell
+        except Exception as error:  # noqa: BLE001 - `enter` raises it; after that no caller is left
             self._failure = error
         finally:
             self._entered.set()

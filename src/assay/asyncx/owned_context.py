@@ -72,7 +72,7 @@ async def open_seats() -> AsyncGenerator[anyio.abc.TaskGroup]:
     async with anyio.create_task_group() as tasks:
         try:
             yield tasks
-        except Exception as error:  # noqa: BLE001 - raised below, where no group wraps it
+        except Exception as error:  # noqa: BLE001 - raised below, outside of the task group
             failure = error
         finally:
             tasks.cancel_scope.cancel()

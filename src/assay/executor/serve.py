@@ -137,7 +137,7 @@ async def open_executor(backend: SandboxBackend, plan: ExecutorPlan) -> AsyncGen
                     )
                 tasks.start_soon(_sweep, clients)
                 yield executor
-            except Exception as error:  # noqa: BLE001 - raised below, where no group wraps it
+            except Exception as error:  # noqa: BLE001 - raised below, outside of the task group
                 failure = error
             finally:
                 with anyio.CancelScope(shield=True):

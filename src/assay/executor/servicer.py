@@ -110,7 +110,7 @@ class Answering:
                 try:
                     async with aclosing(self._answers(method, requests, context)) as answers:
                         return await anext(answers)
-                except Exception as error:  # noqa: BLE001 - every call is answered, and a fault is told apart
+                except Exception as error:  # noqa: BLE001 - every call is answered; `fail` sorts errors
                     await call.fail(error)
 
         return answer
@@ -124,7 +124,7 @@ class Answering:
                     async with aclosing(self._answers(method, requests, context)) as answers:
                         async for response in answers:
                             yield response
-                except Exception as error:  # noqa: BLE001 - every call is answered, and a fault is told apart
+                except Exception as error:  # noqa: BLE001 - every call is answered; `fail` sorts errors
                     await call.fail(error)
 
         return answer

@@ -58,7 +58,7 @@ def build_server(name: str, tools: Sequence[AnyTool], workspaces: Workspaces) ->
         except AssayError as error:
             hint = f"; {error.hint}" if error.hint else ""
             return types.CallToolResult(content=[_text(f"{error}{hint}")], is_error=True)
-        except Exception:  # noqa: BLE001 - one of the entry points, where all errors end
+        except Exception:  # noqa: BLE001 - an entry point handles all errors
             # Internal errors belong in the log; the client does not see them.
             _LOG.exception("%s failed", tool.name)
             return types.CallToolResult(

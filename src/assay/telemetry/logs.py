@@ -156,7 +156,7 @@ def fields_of(record: logging.LogRecord) -> dict[str, Any]:
     return {name: value for name, value in record.__dict__.items() if name not in _STANDARD}
 
 
-def _plain(value: Any, redact: Redact) -> Any:  # noqa: ANN401 - anything that somebody logs
+def _plain(value: Any, redact: Redact) -> Any:  # noqa: ANN401 - any logged value
     match value:
         case None | bool() | int() | float():
             return value
@@ -252,7 +252,7 @@ class CommandLog:
         for handler in self._handlers:
             _PACKAGE.removeHandler(handler)
             if handler is self._file and self._file.trouble and len(self._handlers) > 1:
-                print(f"no log is written: {self._file.trouble}", file=sys.stderr)  # noqa: T201 - the logger is what failed
+                print(f"no log is written: {self._file.trouble}", file=sys.stderr)  # noqa: T201 - the logger itself failed
             handler.close()
         _PACKAGE.setLevel(self._level)
 

@@ -107,7 +107,7 @@ def normalise_timings(text: str) -> str:
 
 def normalise_temporary_paths(text: str) -> str:
     """Return the text with one fixed name for all temporary folders."""
-    return _TEMPORARY.sub("/tmp/…", text)  # noqa: S108 - a word in a text
+    return _TEMPORARY.sub("/tmp/…", text)  # noqa: S108 - text, not a path
 
 
 def normalise_addresses(text: str) -> str:

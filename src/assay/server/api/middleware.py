@@ -110,7 +110,7 @@ class RequestGuard:
                 await response(scope, receive, exchange.send)
             else:
                 await self._app(scope, exchange.receive, exchange.send)
-        except Exception as error:  # noqa: BLE001 - the last to see it; it was answered already
+        except Exception as error:  # noqa: BLE001 - outermost handler; the response was sent
             if not isinstance(error, _TooSlow):
                 _LOG.critical("%s", error, extra={"request_id": name}, exc_info=error)
                 return

@@ -106,7 +106,7 @@ async def follow_run(
     caller: ReadAccess,
     run_id: Name,
     after: After = None,
-    follow: Follow = True,  # noqa: FBT002 - a word of the query
+    follow: Follow = True,  # noqa: FBT002 - a query parameter
     last_event_id: LastEventId = None,
 ) -> EventStream:
     """Stream the events of a run; the stream ends with the run, with an event `end`."""

@@ -131,7 +131,7 @@ async def follow_session(
     caller: ReadAccess,
     session_id: Name,
     after: After = None,
-    follow: Follow = True,  # noqa: FBT002 - a word of the query
+    follow: Follow = True,  # noqa: FBT002 - a query parameter
     last_event_id: LastEventId = None,
 ) -> EventStream:
     """Stream the events of a session, from the start or after an event."""
@@ -208,7 +208,7 @@ async def export_session(
     house: Server,
     caller: ReadAccess,
     session_id: Name,
-    format: Annotated[Literal["ipynb", "markdown"], Query()] = "ipynb",  # noqa: A002 - a word of the query
+    format: Annotated[Literal["ipynb", "markdown"], Query()] = "ipynb",  # noqa: A002 - a query parameter
 ) -> Response:
     """Download a session as a notebook or as Markdown."""
     folder = await house.conversations.folder(caller.user, session_id)

@@ -103,7 +103,7 @@ class Database:
                 order.error = JournalError(
                     f"the database does not answer: {error}", hint=self._hint
                 )
-            except Exception as error:  # noqa: BLE001 - raised where it was asked for
+            except Exception as error:  # noqa: BLE001 - re-raised to the caller
                 order.error = error
             if order.loop is None:
                 if order.error is not None:
@@ -193,7 +193,7 @@ class _Postgres:
             self._database.close()
 
 
-def _numbered(sql: str) -> Any:  # noqa: ANN401 - psycopg wants literal text, which ours is
+def _numbered(sql: str) -> Any:  # noqa: ANN401 - psycopg requires literal text, as here
     return sql.replace("?", "%s")
 
 

@@ -75,7 +75,7 @@ class Feed:
     def is_heard(self) -> bool:
         return bool(self._listeners)
 
-    def tell(self, event: Any, *, kept: bool) -> None:  # noqa: ANN401 - an event of a run or a conversation
+    def tell(self, event: Any, *, kept: bool) -> None:  # noqa: ANN401 - an event of a run or a session
         """Send an event; a stored one has been written to disk already."""
         if kept:
             self._kept += 1

@@ -324,7 +324,7 @@ class RunService:
             await self._settle(row if goes_on else replace(final, ended_at=time.time()))
         except AssayError as error:
             _LOG.error("a run could not be noted: %s", error)
-        except Exception as error:  # noqa: BLE001 - a mistake of ours in one run ends that run alone
+        except Exception as error:  # noqa: BLE001 - a defect in one run must not end other runs
             _LOG.critical("%s", error, exc_info=error)
         finally:
             self._give_up(key)
@@ -343,7 +343,7 @@ class RunService:
         except AssayError as error:
             hint = f" ({error.hint})" if error.hint else ""
             return replace(row, status="failed", error=f"{error}{hint}")
-        except Exception as error:  # noqa: BLE001 - a mistake of ours in one run ends that run alone
+        except Exception as error:  # noqa: BLE001 - a defect in one run must not end other runs
             _LOG.critical("%s", error, exc_info=error)
             return replace(row, status="failed", error="Internal error; see the server log")
 

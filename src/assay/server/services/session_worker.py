@@ -107,7 +107,7 @@ class SessionWorker:
                 self._conversation = conversation
                 self._ready.set()
                 await self._attend(conversation)
-        except Exception as error:  # noqa: BLE001 - raised where it was asked for; others go on
+        except Exception as error:  # noqa: BLE001 - re-raised to the caller; other sessions continue
             if self._ready.is_set() or not isinstance(error, AssayError):
                 _LOG.error("a conversation failed: %s", error, exc_info=error)
             self._failure = error
@@ -136,7 +136,7 @@ class SessionWorker:
     async def _carry_out(self, order: Job[Any], conversation: Conversation) -> None:
         try:
             order.value = await order.work(conversation)
-        except Exception as error:  # noqa: BLE001 - raised where it was asked for
+        except Exception as error:  # noqa: BLE001 - re-raised to the caller
             order.error = error
             if not isinstance(error, AssayError):
                 _LOG.critical("%s", error, exc_info=error)
