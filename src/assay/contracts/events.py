@@ -44,7 +44,7 @@ class Planned:
     """Commands that decide, including those that the agent found or wrote."""
     lessons: tuple[str, ...] = ()
     skills: tuple[str, ...] = ()
-    """Names of stored helpers from earlier runs, tested again for this run."""
+    """Names of stored snippets from earlier runs, tested again for this run."""
     baseline: str = ""
     """Remarks on the results of the checks on the untouched files; empty if there are none."""
     kind: Literal["planned"] = "planned"

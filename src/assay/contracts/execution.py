@@ -108,7 +108,7 @@ class SandboxSpec:
     sandbox."""
     hosts: tuple[str, ...] = ()
     """Hosts that programs may reach: `example.org`, `*.example.org`, `example.org:8443`; without a
-    port, 80 and 443. Everything else is denied, and the result lists each denial."""
+    port, 80 and 443. Everything else is denied, and the result lists it."""
 
     def __post_init__(self) -> None:
         _check_strings("packages", self.packages)
@@ -248,7 +248,7 @@ class ExecutionResult:
     backend: str
     isolation: Isolation
     denials: tuple[BlockedConnection, ...] = ()
-    """Denials of the egress proxy, each once."""
+    """Connections and names that the egress proxy blocked, each once."""
 
     @property
     def stdout(self) -> str:

@@ -16,7 +16,7 @@ class AcceptanceCriteria:
     """Commands and files that decide whether a goal is met. The model cannot change them."""
 
     checks: tuple[str, ...] = ()
-    """Shell commands. Known test runners are judged by their own reports, other commands by their
+    """Shell commands. Known test runners are checked by their own reports, other commands by their
     exit code. Empty: test files decide, or checks that the agent writes first."""
     protected: tuple[PurePosixPath, ...] = ()
     """Test files and what they need: the agent can read them, but not change them."""

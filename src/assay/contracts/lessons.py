@@ -1,4 +1,4 @@
-"""Lessons and helpers that runs store for later runs, and the queries that recall them."""
+"""Lessons and snippets that runs store for later runs, and the queries that recall them."""
 
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -54,7 +54,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snippet:
-    """A helper: reusable code, with the test that specifies its behavior.
+    """Reusable code, with the test that specifies its behavior.
 
     Both are self-contained: the test runs without the project that they come from.
     """

@@ -339,7 +339,7 @@ class ChatLog(Protocol):
 
 
 class LessonStore(Protocol):
-    """Failure memory: lessons of earlier failures, and helpers from accepted runs.
+    """Failure memory: lessons of earlier failures, and snippets from accepted runs.
 
     A null implementation stands for "no memory".
     """
@@ -353,24 +353,24 @@ class LessonStore(Protocol):
         ...
 
     async def offer(self, cue: RecallQuery) -> tuple[Snippet, ...]:
-        """Return the few helpers that may serve the goal, the best first; possibly none.
+        """Return the few snippets that may serve the goal, the best first; possibly none.
 
-        Each passed its test in an earlier run. The caller tests a helper before use, and reports
+        Each passed its test in an earlier run. The caller tests a snippet before use, and reports
         the result with `tested`.
         """
         ...
 
     async def keep(self, skill: Snippet) -> None:
-        """Store a helper that passed its test, which fails without the helper.
+        """Store a snippet that passed its test, which fails without the snippet.
 
-        A helper that contains a probable secret, or is too long, is not stored.
+        A snippet that contains a probable secret, or is too long, is not stored.
         """
         ...
 
     async def tested(self, skill: str, *, passed: bool) -> None:
-        """Record the latest test result of a helper; a failure retires it."""
+        """Record the latest test result of a snippet; a failure retires it."""
         ...
 
     async def judge(self, ids: tuple[str, ...], *, helped: bool) -> None:
-        """Record whether the attempts after these lessons and helpers made progress."""
+        """Record whether the attempts after these lessons and snippets made progress."""
         ...

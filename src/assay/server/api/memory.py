@@ -19,7 +19,7 @@ RecordId = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{1,128}$", examples=["5f1
 
 
 class MemoryShape(BaseModel):
-    """A failure with its lesson, or a helper from an earlier run."""
+    """A failure with its lesson, or a snippet from an earlier run."""
 
     what: Literal["failure", "skill"]
     id: str
@@ -69,7 +69,7 @@ async def memory_stats(house: Server, caller: ReadAccess) -> MemoryStats:
 
 @router.get("/{record_id}")
 async def show_memory(house: Server, caller: ReadAccess, record_id: RecordId) -> MemoryShape:
-    """Show one failure or helper."""
+    """Show one failure or snippet."""
     return _shape(await house.memories.find(caller.user, record_id))
 
 

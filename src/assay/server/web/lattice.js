@@ -1,5 +1,5 @@
 /**
- * The test lattice as a picture: a row for each test, a column for each attempt. Shapes show how a
+ * The test matrix as a picture: a row for each test, a column for each attempt. Shapes show how a
  * test ended, so that colors are not needed; tests that were fixed or that regressed are framed.
  */
 
@@ -84,7 +84,7 @@ function picture(lattice, available) {
   }, heads, rows);
 }
 
-/** Summarize the lattice in a sentence. Pure. @param {Lattice} lattice */
+/** Summarize the matrix in a sentence. Pure. @param {Lattice} lattice */
 export function summary({ tests, attempts, cells }) {
   const last = cells.filter((row) => row.at(-1) === "passed").length;
   const turns = cells.flatMap((row) => row.map((status, column) => turnOf(row[column - 1], status)));
