@@ -5,8 +5,7 @@
 Alternates two sides for each exercise: the bare command in a sandbox that holds the files, and the
 harness with the model `oracle` and the verdict by exit code. The harness reads the reply, opens
 fresh sandboxes, copies and records files, and writes results. Both run the same tests once, in the
-same kind of sandbox. Prints the ratio of the sums, and separately the extra time of the independent
-check.
+same kind of sandbox. Prints the ratio of the sums, and the extra time of the independent check.
 """
 
 import argparse

@@ -89,8 +89,7 @@ class CellEnded:
     step: int
     code: str
     observation: str
-    """Everything the model received about the cell: output, values, errors, shown and written
-    files."""
+    """Text that the model received: output, values, errors, shown and written files."""
     failed: bool
     kept: bool
     """Whether later cells see this cell's effects; if not, a rebuild of the state skips it."""

@@ -46,8 +46,7 @@ class ExitCode(IntEnum):
     """A defect of Assay ended the command."""
     INTERRUPTED = 130
     CLOSED_PIPE = 141
-    """stdout was closed by its reader; the shell reports a program that SIGPIPE killed in the same
-    way."""
+    """The reader closed stdout; the shell reports a program that SIGPIPE killed in the same way."""
 
 
 class AssayError(Exception):

@@ -19,8 +19,7 @@ class Isolation(StrEnum):
 
     NONE = "none"
     RESTRICTED = "restricted"
-    """Landlock, seccomp and resource limits; kernel, process table and names are those of the
-    host."""
+    """Landlock, seccomp and limits; kernel, process table and names are those of the host."""
     ISOLATED = "isolated"
     """Own namespaces, own root, seccomp and limits; only the kernel is shared with the host."""
     KERNEL = "kernel"
@@ -80,8 +79,7 @@ class Limits:
     """Per sandbox, for workspace and temporary files together."""
     open_files: int = 256
     output_bytes: int = 1 << 20
-    """Stored per stream and execution; Assay counts and drops the rest, and kills a program far
-    beyond it."""
+    """Stored per stream and execution; the rest is only counted. Far more ends the program."""
 
     def __post_init__(self) -> None:
         for limit in fields(self):
@@ -104,8 +102,7 @@ class SandboxSpec:
     """
 
     packages: tuple[str, ...] = ()
-    """Python packages in pip's syntax, `requests==2.32.*`: wheels only, downloaded outside the
-    sandbox."""
+    """Python packages, `requests==2.32.*`: wheels only, downloaded outside the sandbox."""
     hosts: tuple[str, ...] = ()
     """Hosts that programs may reach: `example.org`, `*.example.org`, `example.org:8443`; without a
     port, 80 and 443. Everything else is denied, and the result lists it."""
@@ -231,8 +228,7 @@ class ExecutionResult:
     """The result of one execution. A failing program is a result, not an error."""
 
     exit_code: int | None
-    """None if a signal or limit ended the program; 126 or 127, as in a shell, if it could not
-    start."""
+    """None after a signal or limit; 126 or 127, as in a shell, if the program could not start."""
     signal: int | None
     reason: Reason
     stdout_bytes: bytes

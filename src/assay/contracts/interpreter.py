@@ -12,8 +12,7 @@ class RichOutput:
     """One rich output of a cell, in every media type that it was given in."""
 
     kind: Literal["value", "display"]
-    """The value of the last expression, or something shown during the cell: a figure,
-    `display(…)`."""
+    """The value of the last expression, or output of `display(…)` and figures during the cell."""
     forms: Mapping[str, bytes]
     """By media type: a value always has `text/plain`, tables have `text/html`, figures `image/png`;
     also `application/json`. Untrusted, also if the type looks safe."""

@@ -62,11 +62,9 @@ class TamperKind(StrEnum):
     EARLY_EXIT = "early_exit"
     """The test process exited before it reported: `os._exit`, `sys.exit` on import."""
     RUNNER_CONFIG = "runner_config"
-    """A configuration file of the test runner was added or changed: conftest.py, pytest.ini,
-    addopts."""
+    """Configuration of the test runner was added or changed: conftest.py, pytest.ini, addopts."""
     PATCHED_RUNNER = "patched_runner"
-    """Tests that must fail passed: the change tampered with the runner, unittest, pytest or
-    `assert`."""
+    """Tests that must fail passed: the runner, unittest, pytest or `assert` were changed."""
     TESTS_CHANGED = "tests_changed"
     TESTS_DELETED = "tests_deleted"
     TESTS_SKIPPED = "tests_skipped"
@@ -104,8 +102,7 @@ _PARTS: Final = re.compile("::")
 
 Severity = Literal["forgery", "rejected", "doubt", "note"]
 """Severity of a finding. `forgery` and `rejected`: not accepted, with and without an accusation.
-`doubt`: cannot be `proven`. `note`: excluded from the result and reported, without other
-effects."""
+`doubt`: cannot be `proven`. `note`: excluded from the result, and only reported."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,8 +12,7 @@ class DockerSettings(Section):
     """Settings of the Docker backend."""
 
     socket: Annotated[str, Field(min_length=1)] = "/var/run/docker.sock"
-    """Path of the engine's socket, or an address as in DOCKER_HOST, which applies if this is
-    unset."""
+    """Socket path, or an address as in DOCKER_HOST, which applies if this is unset."""
     base_image: Annotated[str, Field(pattern=r"^[\w./:@-]+$")] = "python:3.12-slim"
     """Base image of `assay-python`; it must contain Python 3.11 or newer."""
     packages: Packages = ()

@@ -35,8 +35,7 @@ class ExecutorSettings(Section):
     """Address, authentication and quotas of an executor."""
 
     host: Host = "127.0.0.1"
-    """Address to listen on. Other than loopback, it requires TLS, and tokens or client
-    certificates."""
+    """Other addresses than loopback require TLS, and tokens or client certificates."""
     port: Port = DEFAULT_PORT
     secure: bool = False
     """Whether to refuse to start without a certificate."""
@@ -61,8 +60,7 @@ class ExecutorSettings(Section):
     waiting: Positive = 1024
     """Executions in the queue, of all clients; the executor rejects more."""
     client_executions: Positive | None = None
-    """Parallel executions of one client; more of them wait. Unset: three quarters of
-    `executions`."""
+    """Parallel executions of one client; more wait. Unset: three quarters of `executions`."""
     client_sandboxes: Positive = 256
     client_per_minute: Positive = 60_000
     max_wall_s: Seconds = 3600.0
@@ -90,8 +88,7 @@ class RemoteSettings(Section):
     """Executors of the backend `remote`, and the connection to them."""
 
     addresses: Annotated[tuple[ExecutorAddress, ...], WithCommas] = ()
-    """One or several addresses, `executor.example.org:50051`; sandboxes are distributed over
-    them."""
+    """Executors such as `executor.example.org:50051`; sandboxes are distributed over them."""
     ca: Path | None = None
     """Authority of the executors' certificates. Unset: plain text, on this machine only."""
     cert: Path | None = None

@@ -82,8 +82,7 @@ _OF_PROJECTS: Final = frozenset(
     }
 )
 """Settings that a project's `.env` may have, in addition to keys and ASSAY_BASE_URL. None of them
-controls isolation, screening, limits, caps or storage, or an address that receives the user's
-keys."""
+controls isolation, screening, limits, caps, storage, or an address that gets the user's keys."""
 _MODEL: Final = "ASSAY_MODELS__DEFAULT"
 _OF_FILES: Final = frozenset({"local", "scripted", "replay", "replay-lenient"})
 """Models that are loaded from files: an untrusted project must not select one."""
@@ -163,8 +162,7 @@ class SandboxSettings(Section):
     search_path: tuple[str, ...] = Field(default_factory=lambda: tuple(os.get_exec_path()))
     """Search path for toolchains in sandboxes."""
     packages: Packages = ()
-    """Python packages for programs, in addition to those of this interpreter:
-    `requests==2.32.*`."""
+    """Python packages to add to those of this interpreter: `requests==2.32.*`."""
     packages_dir: Path = Field(default_factory=lambda: _cache_dir() / "packages")
     """Folder of downloaded packages."""
     packages_mb: Positive = 8192
@@ -172,8 +170,7 @@ class SandboxSettings(Section):
     index_environment: Mapping[str, str] = Field(
         default_factory=_pip_environment, repr=False, exclude=True
     )
-    """Environment that configures the package index. It may contain a password, so it is not
-    shown."""
+    """Configures the package index. It may contain a password, so it is not shown."""
     hosts: StrList = ()
     """Hosts that programs may reach, `*.example.org:443`; empty: no network."""
     remote: RemoteSettings = Field(default_factory=RemoteSettings)
@@ -225,8 +222,7 @@ class ModelSettings(Section):
     pip_environment: Mapping[str, str] = Field(
         default_factory=_pip_environment, repr=False, exclude=True
     )
-    """Environment that pip needs to find its index. It may contain a password, so it is not
-    shown."""
+    """Configures pip's index. It may contain a password, so it is not shown."""
     search_path: tuple[str, ...] = Field(default_factory=lambda: tuple(os.get_exec_path()))
     """Search path for an interpreter with pip."""
 

@@ -47,8 +47,7 @@ class ServeSettings(Section):
     models: StrList = ()
     """Models that clients may request; empty: `models.default` and every provider's."""
     conversations: Positive = 256
-    """Maximum number of open sessions; the least recently used is closed, and reopened on
-    demand."""
+    """Maximum number of open sessions; above it, the least recently used is closed."""
     idle_s: Seconds = 900.0
     """Idle time after which a session is closed; its state is rebuilt on demand."""
     runs: Positive = 2

@@ -71,8 +71,7 @@ class RequestCompleted:
 
 
 Identify = Callable[[Headers, Scope], Awaitable[Caller]]
-"""Callback that returns the caller of a request; raises `AssayError` if the headers give no
-access."""
+"""Returns the caller of a request; raises `AssayError` if the headers give no access."""
 
 
 class RequestGuard:

@@ -41,8 +41,7 @@ class _Listener:
     def __init__(self, missed: Iterable[FeedEvent]) -> None:
         self.waiting: deque[FeedEvent] = deque(missed)
         self.lost = False
-        """The listener was too slow: it must read missed events from disk, as far as they are
-        stored."""
+        """The listener was too slow: it must read missed events from disk, if stored."""
         self._news = anyio.Event()
 
     def hear(self, told: FeedEvent) -> None:
