@@ -23,8 +23,8 @@ from assay.contracts.messages import ModelFacts, Reply, Request, ToolSpec
 from assay.contracts.workspace import Tree
 
 OnOutput = Callable[[OutputChunk], None]
-"""Callback for each piece of output, in the event loop and in order within a stream, also for output
-that the result drops. Must not block; an exception from it ends the execution."""
+"""Callback for each piece of output, in the event loop and in order within a stream, also for
+output that the result drops. Must not block; an exception from it ends the execution."""
 
 
 def ignore_output(chunk: OutputChunk) -> None:
