@@ -1,9 +1,9 @@
-"""Asks a model once, and lets the agent work with the same model, on the same goals.
+"""Compares one reply of a model with the agent and the same model, on the same goals.
 
     python benchmarks/agent.py [--model local] [--goals FOLDER] [--attempts 16] [--json FILE]
 
-Both sides are judged by the same independent check. Prints, for each goal, whether one reply was
-enough and whether the agent got there; then both rates with 95 % Wilson intervals and their ratio.
+The same independent check verifies both sides. Prints for each goal whether one reply and whether
+the agent solved it; then both rates with 95 % Wilson intervals, and their ratio.
 """
 
 import argparse
@@ -56,7 +56,7 @@ def wilson(successes: int, trials: int) -> tuple[float, float]:
 async def pursue_copy(
     folder: Path, model: str, attempts: int, settings: Settings
 ) -> tuple[RunResult, float]:
-    """Carry out a goal in a copy of its workspace, with a memory that knows nothing."""
+    """Run a goal in a copy of its workspace, with an empty failure memory."""
     with tempfile.TemporaryDirectory(prefix="assay-bench-") as scratch:
         workspace = Path(scratch) / "workspace"
         shutil.copytree(folder / "workspace", workspace)

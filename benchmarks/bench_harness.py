@@ -1,11 +1,11 @@
-"""What the benchmark harness adds to the bare test commands, on the same exercises.
+"""Measures the overhead of the benchmark harness over the bare test commands.
 
     python benchmarks/bench_harness.py SUITE [--dataset PATH] [--languages python,go] [--rounds 3]
 
-For each exercise, in turns: the bare command by itself in a sandbox that holds the files, and the
-same exercise done by the harness with the model `oracle`, its verdict by exit code: reading the
-reply, fresh sandboxes, copying, recording, results on disk. Both run the same tests once, in the
-same kind of sandbox. Prints the ratio of the sums, and, apart from it, what the proof costs on top.
+Alternates two sides for each exercise: the bare command in a sandbox that holds the files, and the
+harness with the model `oracle` and the verdict by exit code. The harness reads the reply, opens
+fresh sandboxes, copies and records files, and writes results. Both run the same tests once, in the
+same kind of sandbox. Prints the ratio of the sums, and the extra time of the independent check.
 """
 
 import argparse
@@ -40,7 +40,7 @@ async def timed(work: Callable[[], Awaitable[None]]) -> float:
 
 
 class Side:
-    """One way of running the tests of an exercise."""
+    """One way to run the tests of an exercise."""
 
     def __init__(self, bench: Bench, settings: Settings, scratch: Path) -> None:
         self.bench = bench
@@ -49,7 +49,7 @@ class Side:
         self.runs = 0
 
     async def bare(self, exercise: Exercise) -> float:
-        """Time the command alone: the files are there already."""
+        """Time only the command: the files exist already."""
         commands = self.bench.kits.commands(exercise)
         tree = exercise.pristine.with_files(exercise.reference_setup.files)
         async with self.bench.judge.backend.open_sandbox(self.bench.judge.limits) as sandbox:
@@ -116,7 +116,7 @@ async def compare(order: BenchOrder, rounds: int) -> None:
 
 
 async def one_exercise(side: Side, exercise: Exercise, rounds: int) -> list[list[float]]:
-    """Return the times of bare command, harness and harness with proof, taken in turns."""
+    """Return the times of bare command, harness and harness with independent check, in rotation."""
     times: list[list[float]] = [[], [], []]
     for _ in range(rounds):
         times[0].append(await side.bare(exercise))
@@ -150,7 +150,7 @@ def main() -> int:
     order = BenchOrder(
         suite=arguments.suite,
         dataset=arguments.dataset,
-        selection=Selection(languages=languages, limit=arguments.limit),  # pyright: ignore[reportArgumentType] - typed by a person
+        selection=Selection(languages=languages, limit=arguments.limit),  # pyright: ignore[reportArgumentType] - a command-line argument
     )
     anyio.run(compare, order, arguments.rounds)
     return 0

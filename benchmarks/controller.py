@@ -1,10 +1,10 @@
-"""What the controller itself takes per iteration: everything but the model and the executed code.
+"""Measures the controller's own time per attempt, without the model and the executed code.
 
     python benchmarks/controller.py [--attempts 30] [--json FILE]
 
-A scripted model proposes a new wrong file each time; the check is a small command. Time spent
-waiting for the model and for executions is taken off. What is left is ours: prompts, edits, the
-journal with its syncs to disk, checkpoints, files into sandboxes, feedback, events.
+A scripted model proposes a new wrong file each time; the check is a small command. The time in the
+model and in executions is subtracted. The rest is the controller: prompts, edits, journal writes
+with fsync, checkpoints, file transfers, feedback, events.
 """
 
 import argparse
@@ -67,7 +67,7 @@ _FACTS = ModelFacts(
 
 
 class Clock:
-    """Adds up the time that is not ours."""
+    """Sums the time in the model and in executions."""
 
     def __init__(self) -> None:
         self.others_s = 0.0
@@ -82,7 +82,7 @@ class Clock:
 
 
 class WrongModel:
-    """Writes another wrong answer each time, at once."""
+    """Returns a different wrong answer each time, without delay."""
 
     name = "wrong"
     facts = _FACTS
@@ -104,7 +104,7 @@ class WrongModel:
 
 
 class TimedSandbox:
-    """A sandbox whose executions are not on our account; files in and out are."""
+    """A sandbox whose executions are subtracted; file transfers are not."""
 
     def __init__(self, sandbox: Sandbox, clock: Clock) -> None:
         self._sandbox = sandbox
@@ -121,7 +121,7 @@ class TimedSandbox:
 
 
 class TimedBackend:
-    """A backend of such sandboxes."""
+    """A backend with such sandboxes."""
 
     def __init__(self, backend: SandboxBackend, clock: Clock) -> None:
         self.name = backend.name
@@ -138,7 +138,7 @@ class TimedBackend:
 
 
 async def measure(attempts: int, *, small: bool) -> list[float]:
-    """Return our own seconds for each attempt but the first and the last."""
+    """Return the controller's seconds for each attempt except the first and the last."""
     clock = Clock()
     marks: list[float] = []
 

@@ -1,8 +1,8 @@
-"""Opens and closes many Docker sandboxes, kills their owner now and then, and sees what is left.
+"""Opens and closes many Docker sandboxes, kills their owner at times, and looks for leftovers.
 
     python benchmarks/docker_churn.py --sessions 500
 
-Ends with 1 if a container, a volume or a folder is left. Needs what `make engine` sets up.
+Exits with 1 if a container, a volume or a folder is left. Requires the setup of `make engine`.
 """
 
 import argparse
@@ -29,7 +29,7 @@ PATIENCE_S = 60.0
 
 
 async def live(backend_name: str) -> None:
-    """Open and close sessions until killed, telling of each."""
+    """Open and close sessions until killed, and report each."""
     words = {"backend": backend_name, "preload": (), "docker": {"spares": 1}}
     async with open_backend(load_settings({"sandbox": words}).sandbox) as backend:
         while True:
@@ -43,7 +43,7 @@ async def live(backend_name: str) -> None:
 
 @contextmanager
 def owner(backend: str, folder: Path) -> Generator[subprocess.Popen[str]]:
-    """A process that has sandboxes open; whatever happens, it is killed at the end."""
+    """Start a process with open sandboxes; it is killed at the end in every case."""
     argv = [sys.executable, __file__, "--live", "--backend", backend]
     env = {**os.environ, "TMPDIR": str(folder), "ASSAY_RUNTIME_DIR": str(folder / "runtime")}
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env=env) as process:
@@ -54,7 +54,7 @@ def owner(backend: str, folder: Path) -> Generator[subprocess.Popen[str]]:
 
 
 def churn(sessions: int, backend: str, folder: Path, chance: random.Random) -> list[int]:
-    """Have that many sessions, and kill the owner with a signal that nobody can catch."""
+    """Run this many sessions, and kill the owner with SIGKILL."""
     done = 0
     killed: list[int] = []
     while done < sessions:
@@ -62,7 +62,7 @@ def churn(sessions: int, backend: str, folder: Path, chance: random.Random) -> l
         with owner(backend, folder) as process:
             for line in process.stdout or ():
                 done += line == "closed\n"
-                # In the middle of one, as often as between two.
+                # During a session as often as between two.
                 if done >= until and chance.random() < 0.5:
                     break
             process.send_signal(signal.SIGKILL)
@@ -77,7 +77,7 @@ def listed(*words: str) -> set[str]:
 
 
 def containers_of(owners: list[int]) -> set[str]:
-    """By whom they were started: others may use the same engine meanwhile."""
+    """Return the containers of these owners: other programs may use the same engine."""
     found: set[str] = set()
     for pid in owners:
         label = f"label=dev.assay.owner.pid={pid}"
@@ -86,7 +86,7 @@ def containers_of(owners: list[int]) -> set[str]:
 
 
 def nameless_volumes() -> set[str]:
-    """As a container leaves them; those with names are of others who use the engine meanwhile."""
+    """Return unnamed volumes, as containers leave them; named ones belong to other programs."""
     return {
         name for name in listed("volume", "ls", "--quiet") if re.fullmatch("[0-9a-f]{64}", name)
     }
@@ -102,16 +102,16 @@ def main() -> int:
     if options.live:
         anyio.run(live, options.backend)
     volumes_before = nameless_volumes()
-    chance = random.Random(options.seed)  # noqa: S311 - a repeatable one
+    chance = random.Random(options.seed)  # noqa: S311 - repeatable by seed
     begun = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         killed = churn(options.sessions, options.backend, Path(folder), chance)
         took_s = time.monotonic() - begun
-        # They end by themselves: the engine closes their input when their owner is gone.
+        # They exit by themselves: the engine closes their stdin when their owner dies.
         deadline = time.monotonic() + PATIENCE_S
         while (left := containers_of(killed)) and time.monotonic() < deadline:
-            # One that was made and not yet started when its owner died has no input to be closed;
-            # the next backend that opens removes it, or this.
+            # A container that was created but not started when its owner died has no open stdin;
+            # the next backend that opens removes it, or this does.
             subprocess.run(
                 [sys.executable, "-m", "assay", "sandbox", "clean", "--yes"], check=True, stdout=2
             )

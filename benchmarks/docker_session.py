@@ -1,8 +1,8 @@
-"""Measures an execution in a warm Docker sandbox beside `docker exec python3 -c "import pandas"`.
+"""Compares a warm Docker sandbox with `docker exec python3 -c "import pandas"`.
 
     python benchmarks/docker_session.py [--backend docker+runsc] [--rounds 20]
 
-Both in turn, so that whatever else the machine does hits both. Needs what `make engine` sets up.
+Alternates both, so that other load affects both. Requires the setup of `make engine`.
 """
 
 import argparse
@@ -72,7 +72,7 @@ async def measure(backend_name: str, rounds: int) -> dict[str, list[float]]:
             plain = start_plain(backend.image, backend_name.partition("+")[2])
             held.callback(remove, plain)
             async with backend.open_sandbox(Limits()) as sandbox:
-                await ours(sandbox)  # the first waits until the libraries are loaded
+                await ours(sandbox)  # the first one waits until the libraries are loaded
                 theirs(plain)
                 for _ in range(rounds):
                     took["docker exec"].append(theirs(plain))

@@ -1,10 +1,10 @@
-"""Measure an executor with mutual TLS beside the native backend in this process.
+"""Compares an executor over mutual TLS with the native backend in this process.
 
     python benchmarks/executor.py [--executions 1000] [--concurrency 64] [--rounds 5]
 
-Both run the same short program with pandas, in sandboxes that are open already, in turns, so that
-whatever else the machine does falls on both. Then one execution after the other of the executor is
-timed at high concurrency, and every answer is checked.
+Both run the same short program with pandas in open sandboxes, in alternation, so that other load
+affects both. A second part times single executions of the executor at high concurrency. Every
+answer is checked.
 """
 
 import argparse
@@ -40,7 +40,7 @@ SANDBOXES = 4
 
 @asynccontextmanager
 async def open_executor(folder: Path) -> AsyncGenerator[SandboxBackend]:
-    """Start an executor in a process of its own, and use it with mutual TLS."""
+    """Start an executor in its own process, and connect to it with mutual TLS."""
     ca = make_authority(folder)
     server = make_server_certificate(folder, ("127.0.0.1",), days=1)
     client = make_client_certificate(folder, "benchmark", days=1)
@@ -56,7 +56,7 @@ async def open_executor(folder: Path) -> AsyncGenerator[SandboxBackend]:
         [*command, *map(str, flags)], env=environment, stdout=subprocess.PIPE, text=True
     )
     try:
-        assert process.stdout  # noqa: S101 - asked for above
+        assert process.stdout  # noqa: S101 - stdout is a pipe
         address = json.loads(process.stdout.readline())["address"]
         remote = RemoteSettings(addresses=(address,), ca=ca, cert=client.cert, key=client.key)
         async with open_remote(remote, Isolation.RESTRICTED) as backend:
@@ -75,7 +75,7 @@ class Load:
         self.wrong = 0
 
     async def run(self, executions: int, concurrency: int) -> float:
-        """Return how many were answered per second."""
+        """Return the number of answers per second."""
         numbers = iter(range(executions))
         began = time.perf_counter()
         async with anyio.create_task_group() as tasks:

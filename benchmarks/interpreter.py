@@ -1,9 +1,9 @@
-"""What a cell costs in a warm session with pandas, beside starting Python anew in a container.
+"""Compares a cell in a warm session with pandas with a new Python process in a container.
 
     .venv/bin/python benchmarks/interpreter.py [CELLS]
 
-Measures what is there: `docker exec` in a running container of the image that
-benchmarks/docker_image.sh makes, and ipykernel if it is installed.
+Measures the available alternatives: `docker exec` in a running container of the image from
+benchmarks/docker_image.sh, and ipykernel if it is installed.
 """
 
 import importlib.util
@@ -35,7 +35,7 @@ async def measure_native(cells: int) -> list[float]:
     settings = SandboxSettings(backend="native", preload=(("numpy", "pandas"),))
     limits = Limits(memory_mb=1024)
     async with open_backend(settings) as backend, backend.open_sandbox(limits) as sandbox:
-        # Until the zygote has its libraries; an interpreter does not wait for them.
+        # Wait until the zygote has its libraries; an interpreter does not wait for them.
         await anyio.sleep(5)
         async with sandbox.open_interpreter() as session:
             assert (await session.run_cell(IMPORTS)).succeeded  # noqa: S101

@@ -1,8 +1,8 @@
-"""How much of the engine's own speed is left when it runs in Assay's child process.
+"""Compares the speed of the embedded model in Assay's child process with direct use.
 
-Both load the same weights with the same number of threads, and answer the same request in turns, so
-that whatever else the machine does meets both. Run it with
-`python benchmarks/local_model.py [--model NAME] [--rounds N] [--tokens N]`.
+Both load the same weights with the same number of threads and alternate on the same request, so
+that other load affects both. Usage: `python benchmarks/local_model.py [--model NAME] [--rounds N]
+[--tokens N]`.
 """
 
 import argparse
@@ -46,7 +46,7 @@ def main() -> None:
 
 
 def serve_directly(path: str, context: str, threads: str) -> None:
-    """Be the engine with nothing around it: one number of tokens in, one time out."""
+    """Run the bare engine: read a number of tokens, write a time."""
     xllamacpp: Any = importlib.import_module("xllamacpp")
     params = xllamacpp.CommonParams()
     params.model.path = path
@@ -69,7 +69,7 @@ def serve_directly(path: str, context: str, threads: str) -> None:
 
 
 def ask_directly(engine: subprocess.Popen[str], tokens: int) -> float:
-    """Return tokens a second."""
+    """Return tokens per second of the bare engine."""
     pipe_in, pipe_out = ends_of(engine)
     pipe_in.write(f"{tokens}\n")
     pipe_in.flush()
@@ -84,7 +84,7 @@ def ends_of(engine: subprocess.Popen[str]) -> tuple[IO[str], IO[str]]:
 
 
 async def ask_assay(model: LocalModel, tokens: int) -> float:
-    """Return tokens a second."""
+    """Return tokens per second through Assay."""
     request = Request(
         messages=(Message(role="user", text=QUESTION),), temperature=0.0, max_output_tokens=tokens
     )
@@ -121,7 +121,7 @@ async def compare(name: str, rounds: int, tokens: int) -> int:
 
 
 async def race(engine: subprocess.Popen[str], model: LocalModel, rounds: int, tokens: int) -> float:
-    """Return the median speed through Assay as a part of the median direct speed."""
+    """Return the ratio of the median speed through Assay to the median direct speed."""
     ask_directly(engine, 4)
     direct: list[float] = []
     through: list[float] = []

@@ -1,21 +1,20 @@
-"""Runs the same goals with and without a memory of failures, and compares goal by goal.
+"""Runs the same goals with and without failure memory, and compares them goal by goal.
 
     python benchmarks/memory.py [--model scripted|local|NAME] [--attempts 4] [--families 8|NAMES]
 
 The goals (recurring_goals.py) come in families of three that share a trap, and four controls
-without one. Both sides take them in the same order; with memory, what an earlier goal taught is
-there for a later one, in a file of its own that is thrown away. Real sandboxes, real checks, the
-real agent.
+without one. Both sides take them in the same order. With memory, later goals see the lessons of
+earlier ones, from a temporary file. Sandboxes, checks and agent are real.
 
-A repeated failure is a failed attempt with the same type of error as a failed attempt at an earlier
-goal of the same family. Printed are, for both sides: repeated failures, attempts to success, goals
-solved, calls and tokens; differences are paired by goal, with 95 % bootstrap intervals.
+A repeated failure is a failed attempt with the error type of a failed attempt at an earlier goal of
+the same family. For both sides, the output has repeated failures, attempts to success, solved
+goals, calls and tokens. Differences are paired by goal, with 95 % bootstrap intervals.
 
 The scripted model has these rules, and no others:
- 1. It makes its family's mistake in its first two attempts at a goal, and is right in the third.
- 2. If a lesson it is shown names the cure, it is right at once. The cure stands in no goal and no
-    test: it can come from nowhere but what ended an earlier failure.
- 3. It is gullible: at a control, which it would solve at once, any lesson makes it fail once.
+ 1. It makes its family's mistake in its first two attempts at a goal, and succeeds in the third.
+ 2. If a lesson in its prompt names the fix, it succeeds in its first attempt. No goal and no test
+    contains the fix: it can only come from the end of an earlier failure.
+ 3. At a control, which it would solve in its first attempt, any lesson makes it fail once.
 """
 
 import argparse
@@ -73,7 +72,7 @@ _FACTS = ModelFacts(
 
 @dataclass(slots=True)
 class RuleModel:
-    """The scripted model, at one goal."""
+    """The scripted model for one goal."""
 
     goal: RecurringGoal
     facts: ModelFacts = _FACTS
@@ -101,7 +100,7 @@ class RuleModel:
         self.tried += 1
         right = self._is_right(lessons)
         source = self.goal.right if right else self.goal.wrong
-        # The second mistake is not the very same text, as a model's would not be.
+        # The second mistake has a different text, as a real model's would.
         source += "" if right or self.tried == 1 else f"# attempt {self.tried}\n"
         return f"FILE: {self.goal.module}\n```python\n{source}```\nDONE"
 
@@ -118,7 +117,7 @@ class Result:
     solved: bool
     attempts: int
     errors: tuple[str, ...]
-    """The types of error, one for each failed attempt."""
+    """Result of a goal, with the error type of each failed attempt."""
     lessons: int
     calls: int
     tokens: int
@@ -186,7 +185,7 @@ def _errors(events: list[RunEvent]) -> tuple[str, ...]:
 
 
 def repeats_of(results: Sequence[Result]) -> list[int]:
-    """Count, for each goal, the failures that an earlier goal of its family had had."""
+    """Count for each goal the failures that an earlier goal of its family had."""
     seen: dict[str, set[str]] = {}
     counts: list[int] = []
     for result in results:
@@ -207,7 +206,7 @@ def interval(differences: Sequence[float], seed: int = 7) -> tuple[float, float,
 
 
 def conclude(off: list[Result], on: list[Result]) -> bool:
-    """Print the comparison; returns whether repeats fell by half and no goal was lost."""
+    """Print the comparison; return whether repeats fell by half without losing a goal."""
     before, after = repeats_of(off), repeats_of(on)
     failed_off, failed_on = (sum(len(one.errors) for one in side) for side in (off, on))
     for name, repeats, failures in (("off", before, failed_off), ("on", after, failed_on)):
@@ -254,7 +253,7 @@ def show(side: str, result: Result) -> None:
 
 
 def families_of(chosen: str) -> list[str]:
-    """Return the first so many families, or those that are named."""
+    """Return the first families, or the named ones."""
     known = list(dict.fromkeys(goal.family for goal in recurring_goals() if goal.cure))
     if chosen.isdecimal():
         return known[: int(chosen)]
@@ -292,7 +291,7 @@ async def main(arguments: argparse.Namespace) -> bool:
             off: list[Result] = []
             on: list[Result] = []
             async with open_memory("all", settings_apart(settings, scratch)) as memory:
-                # Side by side, so that a busy hour of the machine hits both.
+                # Interleaved, so that other load affects both.
                 for goal in goals:
                     off.append(await bench.run(goal, NoMemory(), "off"))
                     show("off", off[-1])

@@ -1,13 +1,13 @@
-"""Measures how long the memory of failures takes to recall among many records.
+"""Measures the recall time of the failure memory with many records.
 
     python benchmarks/memory_recall.py [--records 100000] [--recalls 200] [--plain] [--file PATH]
 
-Fills a new file with made-up failures (words drawn at random from a seed), then recalls at each of
-the three moments through the port, in a process that has it open. Prints the time to fill, the
-first recall of each moment, which reads all vectors, and p50, p95 and p99 of those after it; and
-how often the record that was looked for came first, its words partly exchanged. On a busy machine
-look at the processor time beside. `--plain` leaves numpy out; `--file` keeps the file, or uses one
-that was kept.
+Fills a new file with artificial failures (random words from a seed). Then it recalls at each of the
+three moments through the port, in a process that has the file open. Prints the time to fill, the
+first recall of each moment, which reads all vectors, and p50, p95 and p99 of the later ones. Also
+prints how often the expected record came first, with some words replaced. On a busy machine, the
+processor time is more reliable. `--plain` disables numpy; `--file` keeps the file, or uses an
+existing one.
 """
 
 import argparse
@@ -39,10 +39,10 @@ _ERRORS = ("NameError: name '{0}_{1}' is not defined", "KeyError: '{0}_{1}'",
 
 
 class Vocabulary:
-    """Words that look like those of programs, some of them far more frequent than others."""
+    """Artificial words of programs, with a skewed frequency distribution."""
 
     def __init__(self, seed: int) -> None:
-        self.random = random.Random(seed)  # noqa: S311 - made-up text
+        self.random = random.Random(seed)  # noqa: S311 - artificial text
         syllables = [
             c + v + d for c in "bcdfglmnprstvw" for v in "aeiou" for d in ("", "n", "r", "x")
         ]
@@ -71,7 +71,7 @@ class Vocabulary:
         )
 
     def altered(self, text: str) -> str:
-        """Exchange some of the words, as another wording of the same would."""
+        """Replace some of the words, as a different phrasing would."""
         words = text.split(" ")
         return " ".join(
             self.some(1)[0] if self.random.random() < _EXCHANGED else word for word in words
@@ -86,7 +86,7 @@ def cue_for(moment: RecallPoint, record: FailureRecord, vocabulary: Vocabulary) 
         case "action":
             return RecallQuery(moment=moment, goal=goal, text=vocabulary.altered(record.action))
         case "failure":
-            # Half of them exactly as they were, the rest of the kind that only likeness finds.
+            # Half of them unchanged, the rest of a kind that only similarity search finds.
             exact = vocabulary.random.random() < 0.5
             signature = record.signature if exact else f"{record.essence} again"
             return RecallQuery(moment=moment, goal=goal, signature=signature)

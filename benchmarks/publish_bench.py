@@ -1,9 +1,9 @@
-"""Makes docs/benchmarks/bench.md from the folders of finished runs.
+"""Generates docs/benchmarks/bench.md from the folders of finished runs.
 
     python benchmarks/publish_bench.py RUNS [--remark TEXT] [--to docs/benchmarks/bench.md]
 
 RUNS holds `humaneval-single`, `humaneval-agentic`, `python-single` and `python-agentic`, each a
-folder that `assay bench run` wrote: the model asked once, and Assay with the same model.
+folder that `assay bench run` wrote: single-shot runs of a model, and Assay with the same model.
 """
 
 import argparse
@@ -26,7 +26,7 @@ SUITES = {
     "humaneval": ("HumanEval", "humaneval --dataset HumanEval.jsonl.gz", ""),
     "python": ("Polyglot, ten Python exercises", "polyglot --dataset CLONE $TEN", TEN),
 }
-"""By the beginning of their folders' names: title, what is run, what has to be set before."""
+"""By the prefix of the folder names: title, track, and prerequisites."""
 NO_COMMIT = "a folder that is not a git clone, so its commit is unknown"
 HEAD = """\
 # The embedded model alone, and with Assay
@@ -143,7 +143,7 @@ def failures(summary: Summary) -> str:
 
 
 def why(result: Result) -> str:
-    """Return how far it came, and what was wrong with what was handed in last."""
+    """Return how far the run came, and the error in its last submission."""
     last = result.tries[-1].reason if result.tries else ""
     said = result.reason if not last or last in result.reason else f"{result.reason}; {last}"
     return " ".join(said.replace("the tests failed: E ", "").split())[:150]

@@ -1,8 +1,8 @@
-"""Goals whose mistakes recur: families of three, each with the usual mistake and what mends it.
+"""Goals whose mistakes recur: families of three, each with its usual mistake and the fix.
 
-Every goal of a family is worded differently and about something else; what they share is the trap.
-The controls have no trap. They sound like goals of the families, so that a memory which confuses
-them is found out. All of them are in recurring_goals.toml.
+The goals of a family differ in wording and subject, and share a trap. The controls have no trap.
+They resemble goals of the families, which reveals a memory that confuses them. All goals are in
+recurring_goals.toml.
 """
 
 import tomllib
@@ -23,7 +23,7 @@ class RecurringGoal:
     right: str
     wrong: str
     cure: str = ""
-    """What a lesson must name to be the right one: in neither the goal nor the tests."""
+    """Text that the right lesson must contain; neither the goal nor the tests contain it."""
 
     @property
     def name(self) -> str:
@@ -31,7 +31,7 @@ class RecurringGoal:
 
 
 def recurring_goals() -> list[RecurringGoal]:
-    """Return the first goal of every family, then all second ones, all third, and the controls."""
+    """Return the first goal of every family, then the second ones, the third, and the controls."""
     written = tomllib.loads(_FILE.read_text())
     by_family = [
         [_goal(family["name"], family, goal) for goal in family["goal"]]
@@ -55,7 +55,7 @@ def _goal(family: str, shared: Mapping[str, Any], own: Mapping[str, Any]) -> Rec
 
 
 def _filled(text: str, names: Mapping[str, str]) -> str:
-    # Code is full of braces, so that `format` will not do.
+    # Code contains braces, so `format` does not work.
     for name, value in names.items():
         text = text.replace(f"<{name}>", value)
     return text

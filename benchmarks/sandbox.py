@@ -1,9 +1,9 @@
-"""Measures the native sandbox beside others that are installed, all in one run.
+"""Compares the native sandbox with other installed sandboxes in one run.
 
     python benchmarks/sandbox.py [--json] [--strict] [--rounds N] [--only NAME ...] [--out DIR]
 
-Docker takes part with an image that `benchmarks/docker_image.sh` makes, llm-sandbox if the
-interpreter that runs this can import it.
+Docker needs the image from `benchmarks/docker_image.sh`. llm-sandbox must be importable by the
+interpreter that runs this script.
 """
 
 import argparse
@@ -48,7 +48,7 @@ def main() -> int:
         MofNCompleteColumn(),
         TimeElapsedColumn(),
         console=Console(stderr=True),
-        # A thread of its own that draws would take part in what is measured.
+        # A separate drawing thread would distort the measurement.
         auto_refresh=False,
     )
     try:

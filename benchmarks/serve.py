@@ -1,15 +1,14 @@
-"""How `assay serve` bears 200 conversations at once: lost turns, event loop, memory.
+"""Load test of `assay serve` with 200 parallel sessions: lost turns, event loop, memory.
 
     python benchmarks/serve.py [--chats 200] [--minutes 10]
 
-Starts the service with a scripted model and lets each client talk, over and over, until the time is
-up, in one session after the other. Every turn runs a cell in the sandbox of its session. Prints one
-JSON object at the end.
+Starts the service with a scripted model. Each client sends messages until the end, in one session
+after the other. Every turn runs a cell in the sandbox of its session. Prints one JSON object at the
+end.
 
-How long the event loop was blocked is measured step by step: the longest that one of its callbacks
-took, without the time in which the machine gave the processor to others, as the kernel counts it.
-Clients, service and sandboxes share the processors, so that the lag, which has all of that in it
-and the wait for other callbacks, says more about the machine.
+The blocking time of the event loop is its longest callback, minus the time in which the kernel gave
+the processor to other processes. Clients, service and sandboxes share the processors. The lag
+includes that time and other callbacks, so it says more about the machine.
 """
 
 import argparse
@@ -31,18 +30,18 @@ import httpx
 
 WORTH_TELLING_MS = 20
 TURNS = 20
-"""Of one session."""
+"""For one session."""
 CELL = "```python\nx = globals().get('x', 0) + 1\nprint(x)\n```"
 
 
 def waited_ns() -> int:
-    """How long this thread was ready to run and did not, since it began."""
+    """Return how long this thread was runnable without running, since its start."""
     return int(Path("/proc/thread-self/schedstat").read_text().split()[1])
 
 
 def serve_timed(report: Path) -> None:
-    """Be `assay`, and write down at the end how long the longest steps of the event loop took."""
-    plain = asyncio.events.Handle._run  # noqa: SLF001 - nobody else is asked for every step
+    """Run `assay`, and write the longest steps of the event loop at the end."""
+    plain = asyncio.events.Handle._run  # noqa: SLF001 - no public hook sees every step
     steps: list[tuple[float, float, float, str]] = []
 
     def timed(handle: asyncio.events.Handle) -> None:
@@ -76,7 +75,7 @@ def turns_of_a_session() -> list[dict[str, Any]]:
 
 
 async def talk(url: str, until: float, tally: Tally, number: int) -> None:
-    """Say something again and again; in each session, each answer must count one further."""
+    """Send messages repeatedly; in each session, each answer must count one higher."""
     async with httpx.AsyncClient(base_url=url, timeout=600, trust_env=False) as client:
         session, count = None, 0
         while time.monotonic() < until or count == 0:
@@ -101,7 +100,7 @@ async def talk(url: str, until: float, tally: Tally, number: int) -> None:
 
 
 async def watch(url: str, pid: int, tally: Tally) -> None:
-    """Read the service's own measure of its loop, and the memory of its process."""
+    """Read the service's metric of its event loop, and the memory of its process."""
     async with httpx.AsyncClient(base_url=url, timeout=600, trust_env=False) as client:
         while True:
             text = (await client.get("/metrics")).text

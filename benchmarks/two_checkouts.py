@@ -3,7 +3,7 @@
     python benchmarks/two_checkouts.py OLD [NEW] [--rounds N] [--batch N]
 
 OLD and NEW are folders of checkouts; NEW is this one by default. Each checkout has one process with
-one engine. The two take turns, so that both see the same load of the machine.
+one engine. They alternate, so that both have the same load of the machine.
 """
 
 import argparse
@@ -26,7 +26,7 @@ _MOST_WORSE: Final = 0.05
 
 
 class Checkout:
-    """One checkout, measured by a process that imports Assay from there."""
+    """One checkout, measured by a process that imports Assay from it."""
 
     def __init__(self, folder: Path) -> None:
         source = folder.resolve() / "src"
@@ -105,7 +105,7 @@ def _compare(old: Path, new: Path, *, rounds: int, batch: int) -> int:
 
 
 def compare(before: tuple[float, float], after: tuple[float, float]) -> int:
-    """Print p50 in seconds and executions a second of both; return 1 if one is clearly worse."""
+    """Print p50 in seconds and executions per second of both; return 1 if one is clearly worse."""
     slower = after[0] / before[0] - 1
     fewer = 1 - after[1] / before[1]
     print(f"p50         {before[0] * 1e3:8.3f} ms -> {after[0] * 1e3:8.3f} ms  ({slower:+.1%})")

@@ -1,4 +1,4 @@
-"""Collect the wheels that images are built from: Assay, and its locked dependencies.
+"""Collect the wheels for image builds: Assay and its locked dependencies.
 
     python deploy/wheels.py [--pip 'python3 -m pip'] BASE_IMAGE
 
@@ -32,12 +32,12 @@ EXTRAS: Final = (
     "mcp",
     *("serve", "agent", "chat", "openai", "anthropic", "gemini"),
 )
-"""The extras of all images together."""
+"""Extras of all images together."""
 _ASK_VERSION: Final = "import sys; print('%d.%d' % sys.version_info[:2])"
 
 
 def closure(name: str, extras: tuple[str, ...]) -> set[str]:
-    """Return the names of all dependencies, read from the packages that are installed here."""
+    """Return the names of all dependencies, from the packages that are installed here."""
     found: set[str] = set()
     waiting = [(name, frozenset(extras))]
     seen: set[tuple[str, frozenset[str]]] = set()
@@ -91,7 +91,7 @@ def fetch(names: set[str], python_version: str, pip: list[str]) -> None:
     strict = ("-qq", "--no-deps", "--require-hashes", "--only-binary=:all:")
     target = (f"--python-version={python_version}", f"--dest={WHEELS}")
     _run([*pip, "download", *strict, *target, f"--requirement={draft}"])
-    draft.replace(wanted)  # last, so that the file marks a complete download
+    draft.replace(wanted)  # last, so that this file marks a complete download
 
 
 def build_own() -> None:

@@ -1,4 +1,4 @@
-"""Who takes part, in the order of the tables."""
+"""The compared sandboxes, in the order of the tables."""
 
 from functools import partial
 from typing import Final
@@ -10,7 +10,7 @@ from benchmarks.comparison.targets import BARE, DOCKER_RUN, ON_DEMAND, POOL
 
 POOL_SIZE: Final = 3
 _FRESH: Final = "open + run + close, fresh"
-# Its `close` takes ten seconds, so a few times have to do.
+# Its `close` takes ten seconds, so it runs only a few times.
 _FEW: Final = 3
 
 

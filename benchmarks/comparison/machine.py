@@ -1,4 +1,4 @@
-"""What a reader must know about the machine to make something of the numbers."""
+"""Facts about the machine that a reader needs to interpret the numbers."""
 
 import importlib.metadata
 import os

@@ -1,4 +1,4 @@
-"""What was measured, as values: times of executions, executions per second, memory."""
+"""Measured values: times of executions, executions per second, memory."""
 
 import math
 import statistics
@@ -11,12 +11,12 @@ PANDAS: Final = "import numpy, pandas"
 PROGRAMS: Final = (DO_NOTHING, PANDAS)
 
 Scope = Literal["whole", "run"]
-"""From asking for a sandbox until it is gone, or only the program in a sandbox that is open."""
+"""The whole life of a sandbox, or only the program in an open sandbox."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """How long something took, over a number of tries."""
+    """Statistics of a duration over several executions."""
 
     count: int
     min_ms: float
@@ -25,7 +25,7 @@ class Spread:
 
 
 def spread_of(times_s: Sequence[float]) -> Spread:
-    """The p95 is a time that was measured (nearest rank), not one between two."""
+    """The p95 is a measured time (nearest rank), not an interpolation."""
     if not times_s:
         raise ValueError("no times to describe")
     ordered = sorted(times_s)
@@ -40,32 +40,32 @@ def spread_of(times_s: Sequence[float]) -> Spread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Latency:
-    """One execution at a time, with pauses in between."""
+    """Single executions, with pauses in between."""
 
     runner: str
     program: str
     scope: Scope
     spread: Spread | None
-    """None when every execution failed."""
+    """None if every execution failed."""
     errors: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Burst:
-    """One execution right after the other, from a pool that was full at the start."""
+    """Consecutive executions, from a pool that was full at the start."""
 
     runner: str
     program: str
     first: Spread | None
-    """The executions that a full pool could serve."""
+    """Executions that a full pool could serve."""
     rest: Spread | None
-    """Those after them."""
+    """Executions after those."""
     errors: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rate:
-    """Clients that each ask again as soon as they have their answer."""
+    """Throughput of clients that send the next request right after each answer."""
 
     runner: str
     program: str
@@ -77,15 +77,15 @@ class Rate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """Per idle sandbox, with that many of them waiting."""
+    """Memory per idle sandbox, with this many in the pool."""
 
     runner: str
     copies: int
     private_mb: float
     proportional_mb: float
-    """Each shared page divided by the number of processes that share it."""
+    """Proportional set size: each shared page divided by the number of its processes."""
     with_parents_mb: float
-    """Proportional, and a fair share of the processes that all of them come from."""
+    """Proportional, plus a share of the common parent processes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,5 +125,5 @@ class Measurements:
 
 
 def times_as_long(measured: float | None, reference: float | None) -> float | None:
-    """How many times the reference fits into what was measured; None if either is missing."""
+    """Ratio of the measured time to the reference; None if either is missing."""
     return measured / reference if measured is not None and reference else None

@@ -1,4 +1,4 @@
-"""Memory of sandboxes that wait, read from outside: what each process holds alone and shared."""
+"""Memory of idle sandboxes, read from outside: private and shared pages of each process."""
 
 import os
 import statistics
@@ -31,23 +31,23 @@ _IDLE: Final = "import sys, numpy, pandas; print(flush=True); sys.stdin.read()"
 
 
 class CellsMissingError(Exception):
-    """The pool did not fill, so there is nothing to weigh; says how far it came."""
+    """The pool did not fill, so there is nothing to measure; the message has its size."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
-    """What /proc says about one process."""
+    """Facts about a process from /proc."""
 
     parent: int
     levels: int
-    """In how many nested pid namespaces it has a number, ours included."""
+    """Number of nested pid namespaces in which it has a number, including this one."""
     namespace: str
-    """The innermost of them, by the name the kernel gives it."""
+    """The innermost of them, by its kernel name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """The processes of one waiting sandbox, and the zygote that its worker was forked from."""
+    """Processes of one idle sandbox, and the zygote that its worker was forked from."""
 
     zygote: int
     pids: tuple[int, ...]
@@ -55,7 +55,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """Memory of some processes together."""
+    """Total memory of several processes."""
 
     private_mb: float
     proportional_mb: float
@@ -85,12 +85,12 @@ def descendants(processes: Mapping[int, Process], ancestor: int) -> list[int]:
 
 
 def waiting_cells(processes: Mapping[int, Process], supervisor: int) -> list[Cell]:
-    """Find the cells of the most laden zygote below a supervisor.
+    """Find the jails of the zygote with the most modules below a supervisor.
 
-    The zygotes have a pid namespace of their own and each cell another one below. In a cell of a
-    zygote with libraries the worker is that zygote's child and PID 1 the bare one's, so it is the
-    namespace that holds them together. Each zygote is forked off the one with less imported, so
-    the last in the chain has everything.
+    The zygotes share a pid namespace, and each jail has another one below it. In a jail of a zygote
+    with libraries, the worker is that zygote's child and PID 1 the bare zygote's, so only the
+    namespace groups them. Each zygote is forked from the one with fewer modules, so the last in the
+    chain has all of them.
     """
     inside = processes[supervisor].levels + _NAMESPACES_BELOW
     members: dict[str, list[int]] = defaultdict(list)
@@ -114,7 +114,7 @@ def waiting_cells(processes: Mapping[int, Process], supervisor: int) -> list[Cel
 
 
 def ancestors(processes: Mapping[int, Process], pid: int, supervisor: int) -> list[int]:
-    """Return a process and those above it, up to the one that the supervisor started."""
+    """Return a process and its ancestors, up to the child of the supervisor."""
     found: list[int] = []
     while pid != supervisor:
         found.append(pid)
@@ -125,7 +125,7 @@ def ancestors(processes: Mapping[int, Process], pid: int, supervisor: int) -> li
 def read_processes() -> dict[int, Process]:
     found: dict[int, Process] = {}
     for folder in Path("/proc").glob("[0-9]*"):
-        # A process may be gone before it is read.
+        # A process may exit before it is read.
         with suppress(OSError, KeyError):
             namespace = str((folder / "ns/pid").readlink())
             found[int(folder.name)] = parse_status((folder / "status").read_text(), namespace)
@@ -152,7 +152,7 @@ def _average(runner: str, cells: Sequence[Held], parents: Held) -> Memory:
 
 
 async def measure_native() -> Memory | None:
-    """Return None where cells cannot be told apart: without pid namespaces.
+    """Return None if jails cannot be distinguished: without pid namespaces.
 
     Raises:
         CellsMissingError: If the sandboxes that should wait are not there in time.
@@ -167,7 +167,7 @@ async def measure_native() -> Memory | None:
 
 
 async def _wait_for_cells() -> list[Cell]:
-    """Return the cells once there are as many as there should be, all of them settled."""
+    """Return the jails once their number is right and all of them are idle."""
     cells: list[Cell] = []
     with anyio.move_on_after(_FILLED_WITHIN_S):
         while len(cells) < COPIES:

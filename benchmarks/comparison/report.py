@@ -1,4 +1,4 @@
-"""The results as documents: Markdown for readers, JSON for programs."""
+"""Results as documents: Markdown for readers, JSON for programs."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -29,7 +29,7 @@ def to_markdown(measured: Measurements, tables: Sequence[Table], picture: str | 
 
 
 def notes_on(measured: Measurements) -> list[str]:
-    """One line for each runner that was not measured, or not without errors."""
+    """Return one line for each runner that was not measured, or had errors."""
     left_out = [
         f"{contender(name).label} was left out: {why}"
         for name, why in (measured.skipped or {}).items()

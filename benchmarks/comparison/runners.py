@@ -1,4 +1,4 @@
-"""The ways of running a program that are measured beside each other, each with what is timed."""
+"""The compared ways to run a program, each with a description of what is timed."""
 
 import importlib
 import importlib.util
@@ -30,31 +30,31 @@ _IS_PRELOADED: Final = b"import sys; found = 'pandas' in sys.modules\nimport pan
 
 
 class NotInstalledError(Exception):
-    """This runner cannot be measured here; says why."""
+    """This runner cannot be measured here; the message has the reason."""
 
 
 class ExecutionFailedError(Exception):
-    """The program did not end well, so its time means nothing."""
+    """The program failed, so its time means nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Times:
-    """Of one execution that went well."""
+    """Times of one successful execution."""
 
     whole_s: float
     run_s: float | None = None
-    """The program alone, where a sandbox around it can be told apart."""
+    """The program alone, if it can be separated from its sandbox."""
 
 
 class Runner(Protocol):
-    """Runs a program to its end. Raises ExecutionFailedError if it did not end well."""
+    """Runs a program to its end. Raises ExecutionFailedError if it failed."""
 
     async def execute(self, program: str) -> Times: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contender:
-    """A runner before it is opened: what people call it, and what its time consists of."""
+    """A runner before it is opened: its display name, and what its time includes."""
 
     name: str
     label: str
@@ -65,7 +65,7 @@ class Contender:
 
 
 class NativeRunner:
-    """A fresh sandbox for each program."""
+    """Uses a fresh native sandbox for each program."""
 
     def __init__(self, backend: SandboxBackend) -> None:
         self._backend = backend
@@ -88,13 +88,13 @@ class NativeRunner:
 
 
 class ProgramRunner:
-    """A command line that ends with the program."""
+    """Starts a command line that ends with the program."""
 
     def __init__(self, *argv: str) -> None:
         self._argv = argv
 
     async def execute(self, program: str) -> Times:
-        # Timed in the thread, so that the event loop's share is not in it.
+        # Timed in the thread, so that the time excludes the event loop.
         return await anyio.to_thread.run_sync(_timed_run, (*self._argv, "-c", program))
 
 
@@ -150,7 +150,7 @@ async def open_native(settings: SandboxSettings) -> AsyncGenerator[NativeRunner]
 
 
 async def _wait_until_preloaded(backend: SandboxBackend) -> None:
-    """Return when pandas is there before the program asks for it."""
+    """Wait until pandas is preloaded."""
     program = PythonCode(source=_IS_PRELOADED)
     with anyio.fail_after(_PRELOADED_WITHIN_S):
         while True:
@@ -227,7 +227,7 @@ async def open_llm_sandbox(*, shared: bool) -> AsyncGenerator[SessionRunner]:
             await anyio.to_thread.run_sync(runner.close)
 
 
-def _open_llm_session() -> Any:  # noqa: ANN401 - a library that is usually not there
+def _open_llm_session() -> Any:  # noqa: ANN401 - an optional library
     session = importlib.import_module("llm_sandbox").SandboxSession(
         lang="python",
         image=IMAGE,

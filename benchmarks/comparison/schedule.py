@@ -1,4 +1,4 @@
-"""Who runs when: in turns, so that whatever else the machine is doing hits all alike."""
+"""Schedule of the executions: interleaved, so that other load affects all runners alike."""
 
 import random
 import time
@@ -31,14 +31,14 @@ _SEED: Final = 1
 
 Runners = Mapping[str, Runner]
 Entry = tuple[str, str]
-"""The name of a runner, and a program."""
+"""Name of a runner, and a program."""
 Step = Callable[[str], None]
-"""Told before each step what it is about."""
+"""Callback before each step, with its description."""
 
 
 @dataclass(slots=True)
 class Attempts:
-    """Executions of one series, as they come in."""
+    """Collects the executions of one series."""
 
     times_s: dict[tuple[str, str, Scope], list[float]] = field(
         default_factory=lambda: defaultdict(list)
@@ -66,7 +66,7 @@ class Attempts:
 
 
 def entries_of_round(names: Sequence[str], number: int) -> list[Entry]:
-    """Every runner and program once, in an order of its own: nobody always follows the same one."""
+    """Return every runner and program once, shuffled, so that the order varies between rounds."""
     entries = [
         (name, program)
         for name in names
@@ -80,7 +80,7 @@ def entries_of_round(names: Sequence[str], number: int) -> list[Entry]:
 async def measure_paced(
     runners: Runners, rounds: int, step: Step, *, pause_s: float = PAUSE_S
 ) -> tuple[list[Latency], dict[str, str]]:
-    """One execution at a time, and a pause after each in which a pool can be refilled."""
+    """Measure single executions, with a pause after each in which a pool can refill."""
     attempts = Attempts()
     for name, runner in runners.items():
         for program in PROGRAMS:
@@ -110,7 +110,7 @@ async def measure_paced(
 async def measure_bursts(
     runners: Runners, rounds: int, step: Step, *, refill_s: float = _REFILL_S
 ) -> tuple[list[Burst], dict[str, str]]:
-    """Executions back to back, each burst from a full pool, in turns."""
+    """Measure consecutive executions, each burst from a full pool, in rotation."""
     first, rest = Attempts(), Attempts()
     entries = [(name, program) for program in PROGRAMS for name in runners]
     for number in range(rounds):
@@ -135,7 +135,7 @@ async def measure_bursts(
 
 
 async def measure_rates(runners: Runners, step: Step) -> tuple[list[Rate], dict[str, str]]:
-    """Clients that never pause, for a second each time, in turns."""
+    """Measure clients without pauses, for a second each time, in rotation."""
     attempts = Attempts()
     clients: dict[Entry, list[Client]] = defaultdict(list)
     entries = [(name, program) for program in PROGRAMS for name in runners]
@@ -160,17 +160,17 @@ async def measure_rates(runners: Runners, step: Step) -> tuple[list[Rate], dict[
 
 @dataclass(slots=True)
 class Client:
-    """One who asks again at once, for a while."""
+    """A client that sends requests without pauses for a while."""
 
     executions: int = 0
     elapsed_s: float = 0.0
 
 
 def rate_of(clients: Sequence[Client]) -> float:
-    """Executions per second of clients that ran in groups of `CLIENTS` at the same time.
+    """Return executions per second of clients that ran in parallel groups of `CLIENTS`.
 
-    Each is divided by its own time: an execution that was under way when time was up is waited
-    for and counted, while the others already rest.
+    Each count is divided by the client's own time. An execution that is running at the end is
+    awaited and counted, while the other clients are idle already.
     """
     elapsed_s = sum(client.elapsed_s for client in clients)
     executions = sum(client.executions for client in clients)
@@ -194,7 +194,7 @@ async def _load(runner: Runner, entry: Entry, attempts: Attempts) -> list[Client
 
 
 def count_steps(names: Sequence[str], *, rounds: int, bursts: int, measured_rates: int) -> int:
-    """How many steps the three series will report, for a progress bar."""
+    """Return the number of steps in the three series, for a progress bar."""
     first = len(names) * len(PROGRAMS)
     paced = sum(len(entries_of_round(names, number)) for number in range(rounds))
     native = sum(name.startswith("native") for name in names)

@@ -1,4 +1,4 @@
-"""The results as tables: built once, drawn on a terminal or as Markdown."""
+"""Results as tables, for a terminal or for Markdown."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ _MARK: Final = {True: "met", False: "MISSED", None: "not measured"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Cells of text; every column but the first ones named in `words` holds numbers."""
+    """A table of text; every column except the first ones, which `words` names, holds numbers."""
 
     title: str
     note: str
@@ -122,7 +122,7 @@ def _latency_cells(measured: Measurements, item: Latency | None) -> list[str]:
 
 
 def _count(items: Iterable[Latency]) -> str:
-    """How often each program ran to its end, and how often one did not."""
+    """Return how often each program succeeded, and how often one failed."""
     items = list(items)
     counts = dict.fromkeys(str(item.spread.count if item.spread else 0) for item in items)
     errors = sum(item.errors for item in items)

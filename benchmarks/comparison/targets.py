@@ -1,4 +1,4 @@
-"""What the sandbox has to reach, held against what was measured."""
+"""Performance targets of the native sandbox, compared with the measurements."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -14,19 +14,19 @@ _MOST_POOL_MS: Final = 5.0
 _LEAST_TIMES_DOCKER: Final = 100.0
 _LEAST_PER_S: Final = 150.0
 _MOST_PRIVATE_MB: Final = 5.0
-# Two medians of the same thing differ by this much on a machine that is not idle.
+# Two medians of the same value differ by this much on a machine with other load.
 _DEGRADES_WITHIN: Final = 1.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One target: what was wanted, what came out."""
+    """One target, and its measured value."""
 
     target: str
     wanted: str
     measured: str
     met: bool | None
-    """None when it was not measured."""
+    """None if it was not measured."""
 
 
 def check_targets(measured: Measurements) -> tuple[Check, ...]:

@@ -1,1 +1,1 @@
-"""Helpers for asynchronous code: owned contexts, listening on a port."""
+"""Asynchronous building blocks: owned contexts, listening sockets."""

@@ -1,4 +1,4 @@
-"""Keeps a context open between the request that enters it and the request that leaves it."""
+"""Keeps an async context open between the request that enters it and the one that leaves it."""
 
 from contextlib import AbstractAsyncContextManager
 from typing import Generic, TypeVar
@@ -10,7 +10,7 @@ Thing = TypeVar("Thing")
 
 
 class Held(Generic[Thing]):
-    """A context that lives in a task of its own: whoever enters one must also leave it."""
+    """A context in its own task, because the same task must enter and leave it."""
 
     def __init__(self) -> None:
         self._thing: Thing | None = None
@@ -23,7 +23,7 @@ class Held(Generic[Thing]):
     async def enter(
         self, context: AbstractAsyncContextManager[Thing], tasks: anyio.abc.TaskGroup
     ) -> Thing:
-        """Enter the context, and raise what it raises; if this is cancelled, it is left again."""
+        """Enter the context, and raise its errors; cancellation leaves the context again."""
         tasks.start_soon(self._live, context)
         try:
             await self._entered.wait()
@@ -42,7 +42,7 @@ class Held(Generic[Thing]):
         return self._thing
 
     async def leave(self) -> None:
-        """Leave the context; when this returns, it has been left."""
+        """Leave the context, and wait until that is done."""
         self._leave.set()
         await self._left.wait()
 
@@ -52,7 +52,7 @@ class Held(Generic[Thing]):
                 async with context as self._thing:
                     self._entered.set()
                     await self._leave.wait()
-        except Exception as error:  # noqa: BLE001 - raised by `enter`; in leaving, nobody is left to tell
+        except Exception as error:  # noqa: BLE001 - `enter` raises it; after that no caller is left
             self._failure = error
         finally:
             self._entered.set()

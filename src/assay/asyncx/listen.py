@@ -1,4 +1,4 @@
-"""Taking a port of this machine, and serving on it until told to end."""
+"""Listening sockets, and a uvicorn server without signal handlers."""
 
 import socket
 from collections.abc import Generator
@@ -11,7 +11,7 @@ from assay.contracts.errors import UsageError
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Take a port.
+    """Open a listening socket.
 
     Raises:
         UsageError: If the address is not one of this machine, or taken.
@@ -37,7 +37,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach this address."""
+    """Whether this address is reachable only from this machine."""
     try:
         return ip_address(host).is_loopback
     except ValueError:
@@ -45,13 +45,13 @@ def is_loopback(host: str) -> bool:
 
 
 def url_of(taken: socket.socket) -> str:
-    """Return where a browser finds what listens there."""
+    """Return the URL of a listening socket."""
     host, port = taken.getsockname()[:2]
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 class EmbeddedServer(uvicorn.Server):
-    """Leaves signals to us: uvicorn would raise them again, before the sandboxes are gone."""
+    """Leaves signals to Assay: uvicorn would raise them again before the sandboxes are closed."""
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:

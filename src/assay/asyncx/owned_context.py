@@ -1,7 +1,7 @@
-"""Keeps something open in a task of its own, so that it may be opened and closed by different ones.
+"""Async contexts owned by separate tasks, so that any task may open and close them.
 
-What is opened with `async with` has to be closed by the same task, and in the right order. A model
-or a notebook of a conversation comes and goes whenever a turn needs it, in whatever task that is.
+The task that enters an `async with` must also leave it, in the right order. A session opens and
+closes its model or interpreter in whichever task runs the turn.
 """
 
 from collections.abc import AsyncGenerator
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class OwnedContext(Generic[T]):
-    """Holds one open thing at a time."""
+    """Owns at most one open context."""
 
     def __init__(self, tasks: anyio.abc.TaskGroup) -> None:
         self._tasks = tasks
@@ -23,10 +23,10 @@ class OwnedContext(Generic[T]):
         self._gone = anyio.Event()
 
     async def take(self, opening: AbstractAsyncContextManager[T]) -> T:
-        """Open something, then close what was open before; if that fails, what was open stays.
+        """Open a context, then close the previous one, which stays open if opening fails.
 
         Raises:
-            Exception: Whatever opening it raises.
+            Exception: Any error of the opening.
         """
         leave, gone = anyio.Event(), anyio.Event()
         opened = await self._tasks.start(self._sit, opening, leave, gone)
@@ -37,7 +37,7 @@ class OwnedContext(Generic[T]):
         return opened
 
     async def vacate(self) -> None:
-        """Close what is open, and wait until it is closed."""
+        """Close the open context, and wait until it is closed."""
         if self._leave is not None:
             self._leave.set()
             self._leave = None
@@ -67,12 +67,12 @@ class OwnedContext(Generic[T]):
 
 @asynccontextmanager
 async def open_seats() -> AsyncGenerator[anyio.abc.TaskGroup]:
-    """Make room for seats; leaving the context closes whatever is still open."""
+    """Open a task group for owned contexts; leaving it closes those that are still open."""
     failure: Exception | None = None
     async with anyio.create_task_group() as tasks:
         try:
             yield tasks
-        except Exception as error:  # noqa: BLE001 - raised below, where no group wraps it
+        except Exception as error:  # noqa: BLE001 - raised below, outside of the task group
             failure = error
         finally:
             tasks.cancel_scope.cancel()

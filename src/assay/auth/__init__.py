@@ -1,1 +1,1 @@
-"""Keys, tokens, certificates and credentials of clients and services."""
+"""Keys, tokens and certificates of clients and services."""

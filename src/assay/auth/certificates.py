@@ -1,4 +1,4 @@
-"""Makes a private authority and certificates for an executor and its clients."""
+"""Creates a private certificate authority, and certificates for an executor and its clients."""
 
 import ipaddress
 import os
@@ -23,14 +23,14 @@ except ImportError as error:
     raise MissingExtraError("making certificates", extra="executor") from error
 
 _BACKDATED: Final = timedelta(minutes=5)
-"""For clocks that go a little behind ours."""
+"""Tolerance for clocks that are slightly behind."""
 _AUTHORITY_DAYS: Final = 3650
 _LONGEST_NAME: Final = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """A certificate and its key, as files."""
+    """Files of a certificate and its private key."""
 
     cert: Path
     key: Path
@@ -43,7 +43,7 @@ class _Signer:
 
 
 def make_authority(folder: Path) -> Path:
-    """Make an authority in a folder, unless there is one; returns its certificate.
+    """Create an authority in a folder unless there is one; return its certificate.
 
     Raises:
         UsageError: If the files cannot be written.
@@ -64,7 +64,7 @@ def make_authority(folder: Path) -> Path:
 
 
 def make_server_certificate(folder: Path, names: tuple[str, ...], *, days: int) -> Pair:
-    """Make a certificate for an executor that is reached by these names and addresses.
+    """Create a server certificate for an executor with these names and addresses.
 
     Raises:
         UsageError: If there is no authority, or the files cannot be written.
@@ -76,7 +76,7 @@ def make_server_certificate(folder: Path, names: tuple[str, ...], *, days: int) 
 
 
 def make_client_certificate(folder: Path, client: str, *, days: int) -> Pair:
-    """Make a certificate for a client; its name is what an executor knows it by.
+    """Create a client certificate; its name identifies the client to an executor.
 
     Raises:
         UsageError: If there is no authority, or the files cannot be written.

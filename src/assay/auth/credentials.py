@@ -1,4 +1,4 @@
-"""How an executor proves who it is, and what it wants to see of those who ask."""
+"""TLS certificates and tokens of an executor, and checks of their strength."""
 
 import ipaddress
 import ssl
@@ -21,15 +21,15 @@ _SOON: Final = timedelta(days=7)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credentials:
-    """What was configured, read and checked."""
+    """Validated credentials from the settings."""
 
     server: "grpc.ServerCredentials | None"
-    """None: plain text."""
+    """None for plain text."""
     tokens: Reread[Tokens] | None
     wants_certificates: bool
 
     def describe(self) -> str:
-        """Say in a few words who is let in how."""
+        """Summarize the authentication for people."""
         if self.server is None:
             channel = "plain text"
         else:
@@ -38,10 +38,10 @@ class Credentials:
 
 
 def load_credentials(settings: ExecutorSettings) -> Credentials:
-    """Read certificates and tokens, and check that they are enough for where we listen.
+    """Load certificates and tokens, and check that they suffice for the listen address.
 
     Raises:
-        UsageError: If a file is missing or open to others, or strangers could get in.
+        UsageError: If a file is missing or others can access it, or authentication is too weak.
     """
     if (settings.cert is None) != (settings.key is None):
         raise UsageError(
@@ -85,7 +85,7 @@ def _check_reach(settings: ExecutorSettings, *, has_tokens: bool) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach an address."""
+    """Whether an address is reachable only from this machine."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -108,14 +108,14 @@ def _server_credentials(settings: ExecutorSettings) -> "grpc.ServerCredentials |
 
 
 def check_pair(cert: Path, key: Path, *, section: str) -> None:
-    """Check that a key belongs to a certificate: gRPC would only fail to listen or to connect.
+    """Check that a key belongs to a certificate: gRPC would only report a failed connection.
 
     Raises:
-        UsageError: If it does not, or one of the files is something else.
+        UsageError: If it does not, or a file has another format.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
-        # The password is for a key that has one: without it, OpenSSL asks at the terminal.
+        # A password prevents OpenSSL from asking for one at the terminal.
         context.load_cert_chain(cert, key, password=lambda: "")
     except ssl.SSLError as error:
         why = (
@@ -132,7 +132,7 @@ def check_pair(cert: Path, key: Path, *, section: str) -> None:
 
 
 def expiry_warning(cert: Path | None) -> str:
-    """Say when a certificate has ended or soon will; empty if all is well."""
+    """Return a warning if a certificate has expired or soon will; otherwise an empty text."""
     if cert is None:
         return ""
     from cryptography import x509

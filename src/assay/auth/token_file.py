@@ -1,4 +1,4 @@
-"""A file of tokens as it is now: read again whenever it has changed, without a restart."""
+"""A token file that is read again after each change, without a restart."""
 
 import logging
 from collections.abc import Callable
@@ -13,7 +13,7 @@ _log = logging.getLogger(__name__)
 
 
 class Reread(Generic[Content]):
-    """What is in a file, looked up for every use.
+    """Content of a file, checked for changes on every use.
 
     Raises:
         UsageError: If the file cannot be used at the start.
@@ -27,8 +27,8 @@ class Reread(Generic[Content]):
         self._content = read(path)
 
     def current(self) -> Content:
-        """Return what is in the file; nothing while it cannot be used, so that it opens no door."""
-        # Before reading: what is written meanwhile is found the next time.
+        """Return the content; empty while the file is unusable, so that no client gets in."""
+        # Read before the content, so that the next call detects a write in between.
         mark = _mark(self._path)
         if mark != self._mark:
             self._mark = mark

@@ -1,6 +1,6 @@
-"""Tokens of clients: drawn here, shown once, and kept only as digests.
+"""Tokens of executor clients: generated, shown once, and stored only as digests.
 
-A file of tokens has a line `name sha256-of-the-token` for each. Names tell clients apart.
+Each line of a token file is `name sha256-of-the-token`. The name identifies the client.
 """
 
 import hashlib
@@ -21,16 +21,16 @@ _LARGEST_FILE_BYTES: Final = 1 << 20
 
 
 class Tokens:
-    """Who may ask, by what they know."""
+    """Digests of tokens, with the names of their clients."""
 
     def __init__(self, digests: dict[str, bytes]) -> None:
         self._digests = digests
 
     def owner_of(self, token: str) -> str | None:
-        """Return the name of the client with that token; None if there is none."""
+        """Return the name of the client with this token; None if there is none."""
         digest = _digest(token)
         owner = None
-        # All of them, so that the time taken says nothing.
+        # Compare all of them, so that the duration reveals nothing.
         for name, known in self._digests.items():
             if hmac.compare_digest(digest, known):
                 owner = name
@@ -41,10 +41,10 @@ class Tokens:
 
 
 def read_tokens(path: Path) -> Tokens:
-    """Read a file of tokens.
+    """Read a token file.
 
     Raises:
-        UsageError: If it cannot be read, has no token, or others could have changed it.
+        UsageError: If it cannot be read, has no token, or other users can change it.
     """
     digests: dict[str, bytes] = {}
     for number, line in enumerate(read_private(path).splitlines(), 1):
@@ -65,10 +65,10 @@ def read_tokens(path: Path) -> Tokens:
 
 
 def add_token(path: Path, name: str) -> str:
-    """Draw a token for a client, write its digest down, and return it.
+    """Generate a token for a client, store its digest, and return the token.
 
     Raises:
-        UsageError: If the name is not one or taken, or the file cannot be written.
+        UsageError: If the name is invalid or taken, or the file cannot be written.
     """
     if not _NAME.fullmatch(name):
         raise UsageError(
@@ -94,13 +94,13 @@ def add_token(path: Path, name: str) -> str:
 
 
 def read_private(path: Path) -> str:
-    """Read a file that nobody else may have written or read.
+    """Read a file that only its owner may read or write.
 
     Raises:
-        UsageError: If it cannot be read, is too large, or is open to others.
+        UsageError: If it cannot be read, is too large, or other users can access it.
     """
     try:
-        # Opened once, so that what was checked is what is read.
+        # Opened once, so that the checked file is the one that is read.
         with path.open("rb") as file:
             status = os.fstat(file.fileno())
             content = file.read(_LARGEST_FILE_BYTES + 1)

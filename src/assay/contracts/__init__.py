@@ -1,1 +1,1 @@
-"""What the parts of Assay promise each other: read this folder first, it is the architecture."""
+"""Interfaces and value types that the packages of Assay share. Read this folder first."""

@@ -1,4 +1,4 @@
-"""What a program made, with the type its content shows. A name alone is never believed."""
+"""Artifacts: files that a program made, with a media type read from their content."""
 
 import hashlib
 import json
@@ -83,7 +83,7 @@ _LOOKED_AT: Final = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Artifact:
-    """One file that came out of a sandbox. Its content is untrusted, whatever the type says."""
+    """One file that came out of a sandbox. Its content is untrusted, as is its type."""
 
     path: PurePosixPath
     """Relative to the workspace root."""
@@ -93,7 +93,7 @@ class Artifact:
 
 
 def describe_file(path: PurePosixPath, file: TreeFile) -> Artifact:
-    """Say what a file is."""
+    """Describe a file: path, size, digest and media type."""
     return Artifact(
         path=path,
         media_type=media_type_of(path, file.content),
@@ -103,7 +103,7 @@ def describe_file(path: PurePosixPath, file: TreeFile) -> Artifact:
 
 
 def media_type_of(path: PurePosixPath, content: bytes) -> str:
-    """Return the media type that the content shows; its name decides only between texts."""
+    """Return the media type that the content shows; the name only distinguishes kinds of text."""
     suffix = path.suffix.lower()
     for offset, mark, media_type in _SIGNATURES:
         if content.startswith(mark, offset):
@@ -128,7 +128,7 @@ def _kind_of_text(suffix: str, text: str) -> str:
     svg = "<svg" in beginning
     for mark, media_type in _BEGINNINGS:
         if beginning.startswith(mark):
-            # What a browser would run is called so, whatever its name is.
+            # Content that a browser would run gets its real type, under any file name.
             return "image/svg+xml" if svg and media_type == "application/xml" else media_type
     if suffix in _TEXTS:
         return _TEXTS[suffix]

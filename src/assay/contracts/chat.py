@@ -1,7 +1,7 @@
-"""A conversation with an agent that computes: the closed list of what happens in one.
+"""Events of a chat session: the closed list of what can happen in one.
 
-Every view is drawn from these, and a session on disk is nothing but these: what a person said, what
-the model thought, the code it ran and what came of it are told apart everywhere.
+Every view is built from these events, and a session on disk is a list of them. The user's message,
+the model's reasoning, the code and its results are separate fields.
 """
 
 from dataclasses import dataclass
@@ -10,48 +10,48 @@ from typing import Final, Literal
 from assay.contracts.messages import Usage
 
 READY_NAMES: Final = (("np", "numpy"), ("pd", "pandas"), ("plt", "matplotlib.pyplot"))
-"""What every cell has without importing it: the name, and the module it stands for."""
+"""Names that every cell has without an import, with the module that each stands for."""
 
 ExhibitSource = Literal["figure", "table", "file"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exhibit:
-    """A file that came out of a conversation: a figure, a table, something a cell wrote."""
+    """An artifact of a session: a figure, a table or a file that a cell wrote."""
 
     name: str
-    """Of the file in the session's folder, unique there."""
+    """File name in the session's folder, unique there."""
     media_type: str
-    """Untrusted, as is the content."""
+    """Untrusted, as the content is."""
     size_bytes: int
     sha256: str
     source: ExhibitSource
     path: str = ""
-    """Where a cell wrote it, from the workspace root; empty if it was only shown."""
+    """Path from the workspace root if a cell wrote the file; empty if it was only shown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileLoaded:
-    """A person put a file into the workspace."""
+    """The user put a file into the workspace."""
 
     path: str
     size_bytes: int
     about: str
-    """What is in it, for a model: columns and first rows of a table, for example."""
+    """Summary of the content for a model: for example, columns and first rows of a table."""
     kind: Literal["file_loaded"] = "file_loaded"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnStarted:
     turn: int
-    """Counts from 1, undone ones too."""
+    """Counts from 1, including turns that were undone."""
     message: str
     kind: Literal["turn_began"] = "turn_began"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeechArrived:
-    """A piece of a reply, while it is being written. Not kept: what it amounts to is."""
+    """A piece of a reply while the model writes it. Not stored: later events hold the text."""
 
     text: str
     kind: Literal["speech_arrived"] = "speech_arrived"
@@ -59,27 +59,27 @@ class SpeechArrived:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellStarted:
-    """The model decided to run code."""
+    """The model sent code to run."""
 
     turn: int
     step: int
     thought: str
-    """What it said before the code."""
+    """Text of the reply before the code."""
     code: str
     usage: Usage
-    """Of the reply; a reply with several cells counts with the first."""
+    """Usage of the reply; a reply with several cells counts it with the first one."""
     remark: str = ""
-    """What it said after the last code of a reply, before it saw what came of it."""
+    """Text after the last code of a reply, written before the model saw the result."""
     kind: Literal["cell_began"] = "cell_began"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellOutputDelta:
-    """A piece of what a running cell writes."""
+    """A piece of a running cell's output."""
 
     text: str
     kept: bool = True
-    """Whether it is written down, as the beginning of what a cell prints is."""
+    """Whether the piece is stored, as the beginning of a cell's output is."""
     kind: Literal["cell_printed"] = "cell_printed"
 
 
@@ -89,10 +89,10 @@ class CellEnded:
     step: int
     code: str
     observation: str
-    """All that the model was told of it: output, values, errors, what was shown and written."""
+    """Text that the model received: output, values, errors, shown and written files."""
     failed: bool
     kept: bool
-    """Whether later cells see what this one did; if not, it is left out when state is rebuilt."""
+    """Whether later cells see this cell's effects; if not, a rebuild of the state skips it."""
     artifacts: tuple[Exhibit, ...]
     duration_s: float
     kind: Literal["cell_ended"] = "cell_ended"
@@ -105,7 +105,7 @@ class ToolUsed:
     thought: str
     tool: str
     arguments: str
-    """As JSON."""
+    """Arguments as JSON."""
     answer: str
     failed: bool
     usage: Usage
@@ -128,7 +128,7 @@ FailureType = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnError:
-    """Why a turn failed: a part that it needs did not do its work."""
+    """Reason why a turn failed: a component that it needs did not work."""
 
     type: FailureType
     detail: str
@@ -141,17 +141,17 @@ class TurnEnded:
     turn: int
     status: TurnStatus
     text: str
-    """What the model says to the person; what went wrong, if it came to no answer."""
+    """The model's answer to the user, or what went wrong if there is none."""
     usage: Usage
-    """Of the last reply alone; the others are with their steps."""
+    """Usage of the last reply only; the other replies are counted with their steps."""
     error: TurnError | None = None
-    """Set if the status is `failed`; older records do not have it."""
+    """Set if the status is `failed`; older records lack it."""
     kind: Literal["turn_ended"] = "turn_ended"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnUndone:
-    """The last turn that stands is taken back, and what its cells did with it."""
+    """The last valid turn was undone, with the effects of its cells."""
 
     turn: int
     kind: Literal["turn_undone"] = "turn_undone"
@@ -159,18 +159,18 @@ class TurnUndone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateRebuilt:
-    """The interpreter was gone; the cells of the session were run again in a new one."""
+    """The interpreter was lost; Assay ran the cells of the session again in a new one."""
 
     why: str
     cells: int
     failed: int
-    """How many of them fail now that did not fail then."""
+    """Number of cells that fail now and did not fail before."""
     kind: Literal["state_rebuilt"] = "state_rebuilt"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateRestoring:
-    """A new interpreter is about to run a cell of the session again. Not kept."""
+    """A new interpreter is about to run a cell of the session again. Not stored."""
 
     cell: int
     """Counts from 1."""
@@ -180,16 +180,16 @@ class StateRestoring:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackagesAdded:
-    """From here on cells can import these packages."""
+    """Cells can import these packages from here on."""
 
     packages: tuple[str, ...]
-    """As pip writes them."""
+    """In pip's syntax."""
     kind: Literal["packages_added"] = "packages_added"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelChosen:
-    """From here on this model answers."""
+    """This model answers from here on."""
 
     model: str
     kind: Literal["model_chosen"] = "model_chosen"
@@ -213,7 +213,7 @@ ChatEvent = (
 
 
 def is_passing(event: ChatEvent) -> bool:
-    """Whether an event is shown and not kept."""
+    """Whether an event is shown but not stored."""
     if isinstance(event, CellOutputDelta):
         return not event.kept
     return isinstance(event, SpeechArrived | StateRestoring)
@@ -221,9 +221,9 @@ def is_passing(event: ChatEvent) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolAsk:
-    """A tool that a person has to allow before it is used."""
+    """A tool call that the user must approve first."""
 
     tool: str
     description: str
     arguments: str
-    """As JSON."""
+    """Arguments as JSON."""

@@ -1,4 +1,4 @@
-"""A conversation so far, read from its events. Pure."""
+"""The state of a chat session, computed from its events. Pure."""
 
 import ast
 from collections.abc import Iterable
@@ -28,20 +28,20 @@ CUT_OFF: Final = "The cell was cut off."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """What a person said, and everything that came of it."""
+    """One user message, and everything that followed until the model's answer."""
 
     number: int
     message: str
     steps: tuple[Step, ...] = ()
     thoughts: tuple[str, ...] = ()
-    """What was said before each piece of code that was run, in order."""
+    """Text before each cell that ran, in order."""
     remarks: tuple[str, ...] = ()
-    """What was said after each of them, in the same reply."""
+    """Text after each cell, in the same reply."""
     status: TurnStatus | None = None
-    """None if it was cut off."""
+    """None if the turn was cut off."""
     answer: str = ""
     error: TurnError | None = None
-    """Why it failed, if it did."""
+    """Reason of the failure, if the turn failed."""
 
     @property
     def cells(self) -> tuple[CellEnded, ...]:
@@ -50,30 +50,30 @@ class Turn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """All turns that stand, the files that were loaded, and what it took."""
+    """All valid turns, the loaded files, and the usage."""
 
     turns: tuple[Turn, ...] = ()
     files: tuple[FileLoaded, ...] = ()
-    """The last word on each path."""
+    """The latest event of each path."""
     model: str = ""
     usage: Usage = field(default_factory=Usage)
     begun: int = 0
-    """How many turns were begun, undone ones too."""
+    """Number of turns that started, including undone ones."""
     packages: tuple[str, ...] = ()
-    """What cells can import besides what is installed."""
+    """Packages that cells can import in addition to the installed ones."""
     running: CellStarted | None = None
-    """The cell that has begun and not ended."""
+    """The cell that has started and not ended."""
     printed: str = ""
-    """What it has printed, as far as that is kept."""
+    """The stored part of its output."""
 
     @property
     def kept_cells(self) -> tuple[CellEnded, ...]:
-        """The cells whose effects the interpreter should have, in order."""
+        """Cells whose effects the interpreter should have, in order."""
         return tuple(cell for turn in self.turns for cell in turn.cells if cell.kept)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The variables that the cells have set, the latest last."""
+        """Variables that the cells have set, the latest last."""
         found: dict[str, None] = {}
         for cell in self.kept_cells:
             for name in names_set_by(cell.code):
@@ -83,7 +83,7 @@ class History:
 
     def after(self, event: ChatEvent) -> "History":
         """Return the history with one more event."""
-        # A cell that never ended has ended by now.
+        # A cell without an end event has ended by now.
         if self.running and isinstance(event, TurnStarted | TurnEnded | CellStarted):
             return self.settled().after(event)
         match event:
@@ -114,7 +114,7 @@ class History:
         return self if cut is None else self.after(cut)
 
     def _after_step(self, event: CellStarted | CellEnded | ToolUsed | TurnEnded) -> "History":
-        """Change the last turn; an event of another one belongs to nothing that stands."""
+        """Change the last turn; ignore an event of a turn that was undone."""
         running = event if isinstance(event, CellStarted) else None
         if not self.turns or self.turns[-1].number != event.turn:
             return replace(self, running=running, printed="")
@@ -140,7 +140,7 @@ class History:
 
 
 def history_of(events: Iterable[ChatEvent]) -> History:
-    """Read a conversation from its first event on."""
+    """Build the history of a session from its first event on."""
     history = History()
     for event in events:
         history = history.after(event)
@@ -148,7 +148,7 @@ def history_of(events: Iterable[ChatEvent]) -> History:
 
 
 def cut_off_cell(history: History) -> CellEnded | None:
-    """Return the end of a cell that was cut off, with what it had printed; None without such."""
+    """Return the end of a cell that was cut off, with its output; None without such a cell."""
     if history.running is None:
         return None
     parts = (history.printed.rstrip(), CUT_OFF)
@@ -165,7 +165,7 @@ def cut_off_cell(history: History) -> CellEnded | None:
 
 
 def names_set_by(code: str) -> tuple[str, ...]:
-    """Return the names that a cell gives a value at its top level; none if it cannot be read."""
+    """Return the names that a cell assigns at its top level; none if the code does not parse."""
     try:
         tree = ast.parse(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError):

@@ -1,4 +1,4 @@
-"""The name under which package installers know Assay, its extras, and how to install them."""
+"""The distribution name of Assay, its extras, and commands that install them."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 DISTRIBUTION: Final = "assay-agent"
-"""Not `assay`, as the module and the command are: on the package index that is another project."""
+"""Differs from the module and command `assay`: that name belongs to another project on PyPI."""
 _MODULES: Final[Mapping[str, tuple[str, ...]]] = {
     "agent": ("cryptography", "langgraph", "pytest"),
     "anthropic": ("anthropic",),
@@ -24,7 +24,7 @@ _MODULES: Final[Mapping[str, tuple[str, ...]]] = {
     "postgres": ("psycopg",),
     "serve": ("fastapi", "limits", "uvicorn"),
 }
-"""Modules that tell whether an extra is installed."""
+"""Modules that show whether an extra is installed."""
 
 
 def install_command(extras: str) -> str:
@@ -33,10 +33,10 @@ def install_command(extras: str) -> str:
 
 
 def how_to_install(extras: str, *, code: Path = Path(__file__)) -> str:
-    """Return a hint for somebody who lacks extras; `code` is a file of this installation."""
+    """Return a hint that installs missing extras; `code` is a file of this installation."""
     if os.access(code.parent, os.W_OK):
         return f"run `{install_command(extras)}`"
-    # As in the shipped images: whoever runs them cannot install anything.
+    # The shipped images cannot install anything; their users need another image.
     return (
         "this installation cannot be changed from here; "
         f"use an image or an environment that has '{DISTRIBUTION}[{extras}]'"
@@ -44,7 +44,7 @@ def how_to_install(extras: str, *, code: Path = Path(__file__)) -> str:
 
 
 def missing_extras(extras: Iterable[str]) -> tuple[str, ...]:
-    """Return those of these extras that are not installed, each one once."""
+    """Return the extras of these that are not installed, each one once."""
     return tuple(extra for extra in dict.fromkeys(extras) if not _is_installed(extra))
 
 
@@ -52,5 +52,5 @@ def _is_installed(extra: str) -> bool:
     try:
         return all(find_spec(module) for module in _MODULES[extra])
     except ModuleNotFoundError:
-        # The package that the module belongs to is not there.
+        # The parent package of the module is missing.
         return False

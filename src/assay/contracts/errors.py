@@ -1,27 +1,27 @@
-"""The whole exception tree. Who must act decides the family.
+"""Exceptions that Assay raises. The family says who can fix the problem, and how.
 
     AssayError
-    ├── UsageError                     the request is wrong: whoever asked changes it
+    ├── UsageError                     the request is invalid: change it
     │   └── PolicyError                settings forbid it: change the request or the settings
-    ├── MissingExtraError              an optional part is not installed: install it
-    ├── IsolationUnavailableError      this machine cannot isolate as asked: change either
-    ├── PackageError                   a package cannot be had: whoever asked names another
-    ├── SandboxUnavailableError        the sandbox is gone: open another one
-    ├── ModelUnavailableError          no answer, perhaps later: wait and ask again
-    ├── ModelRefusedError              the model or its provider says no: change the request
-    │   └── ContextOverflowError       more than the model can read: send less
+    ├── MissingExtraError              an optional dependency is missing: install it
+    ├── IsolationUnavailableError      this machine cannot isolate as requested
+    ├── PackageError                   a package is not available: name another one
+    ├── SandboxUnavailableError        the sandbox is lost: open another one
+    ├── ModelUnavailableError          the model did not answer: retry later
+    ├── ModelRefusedError              the model or its provider rejects the request
+    │   └── ContextOverflowError       the request exceeds the context: send less
     ├── BudgetExceededError            the money, tokens or calls are used up
-    ├── ToolError                      a tool was asked for wrongly: the model asks again
-    ├── JournalError                   a run's record cannot be written or read: a person looks
-    └── WorkspaceError                 a file operation was refused; the sandbox lives on
+    ├── ToolError                      a tool call is invalid: the model corrects it
+    ├── JournalError                   a run's record cannot be written or read
+    └── WorkspaceError                 a file operation failed; the sandbox still works
         ├── PathOutsideWorkspaceError
         ├── WorkspaceFileNotFoundError
         ├── NotARegularFileError
         ├── FileTooLargeError
         └── WorkspaceFullError
 
-A failing program, a passed time limit or a killed process is not here: it is a value
-(`assay.contracts.execution.ExecutionResult`).
+A failing program, an exceeded time limit or a killed process is not an exception but a value:
+`assay.contracts.execution.ExecutionResult`.
 """
 
 from enum import IntEnum
@@ -30,11 +30,11 @@ from typing import Literal
 from assay.contracts.distribution import how_to_install
 
 Dispatch = Literal["never_started", "outcome_unknown"]
-"""What is known of a program whose sandbox was lost: safe to retry, or perhaps done already."""
+"""State of a program whose sandbox was lost: safe to retry, or possibly run already."""
 
 
 class ExitCode(IntEnum):
-    """What the command line returns to the shell."""
+    """Exit codes of the command line."""
 
     ACCEPTED = 0
     NOT_ACCEPTED = 1
@@ -46,32 +46,32 @@ class ExitCode(IntEnum):
     """A defect of Assay ended the command."""
     INTERRUPTED = 130
     CLOSED_PIPE = 141
-    """The reader of stdout is gone; the shell reports a program ended by SIGPIPE the same way."""
+    """The reader closed stdout; the shell reports a program that SIGPIPE killed in the same way."""
 
 
 class AssayError(Exception):
-    """A part of Assay could not do what it promises."""
+    """Base class: a component of Assay could not do its work."""
 
     exit_code: ExitCode = ExitCode.INFRASTRUCTURE
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)
         self.hint = hint
-        """What the person can do about it; empty when there is nothing to say."""
+        """What the user can do about it; empty if nothing."""
 
 
 class UsageError(AssayError):
-    """The request cannot be carried out as it was made."""
+    """The request is invalid and cannot be carried out."""
 
     exit_code = ExitCode.USAGE
 
 
 class PolicyError(UsageError):
-    """What is asked for is forbidden by the settings of whoever would do it. Nothing was begun."""
+    """The settings forbid the request. Nothing has started."""
 
 
 class MissingExtraError(AssayError):
-    """An optional dependency is needed and not installed."""
+    """A required optional dependency is not installed."""
 
     exit_code = ExitCode.USAGE
 
@@ -84,29 +84,29 @@ class MissingExtraError(AssayError):
             hint=how_to_install(extra),
         )
         self.extra = extra
-        """Its name; where several are missing, their names with commas between them."""
+        """Name of the extra; several names are separated by commas."""
 
 
 class IsolationUnavailableError(AssayError):
-    """This machine cannot give the isolation that was asked for. Nothing was run with less."""
+    """This machine cannot provide the requested isolation. Nothing ran with less."""
 
 
 class PackageError(AssayError):
-    """A package that a sandbox was to have does not exist, or cannot be had as a wheel."""
+    """A package for a sandbox does not exist, or is not available as a wheel."""
 
     exit_code = ExitCode.USAGE
 
     def __init__(self, message: str, *, unanswered: bool = False, hint: str = "") -> None:
         super().__init__(message, hint=hint)
         self.unanswered = unanswered
-        """The index could not be asked, so that nothing is known about the package."""
+        """The package index did not answer, so Assay does not know whether the package exists."""
 
 
 class SandboxUnavailableError(AssayError):
-    """The sandbox itself is gone, as opposed to a program in it that failed."""
+    """The sandbox is lost, unlike a program in it that failed."""
 
     sandbox_stays: bool = False
-    """Whether only this request was turned away, and the sandbox is as it was."""
+    """Whether only this request was rejected, and the sandbox is unchanged."""
 
     def __init__(self, message: str, *, dispatch: Dispatch, hint: str = "") -> None:
         super().__init__(message, hint=hint)
@@ -114,7 +114,7 @@ class SandboxUnavailableError(AssayError):
 
 
 class ModelUnavailableError(AssayError):
-    """The model did not answer, or broke off. The same request may work later."""
+    """The model did not answer, or its reply broke off. The same request may work later."""
 
     def __init__(
         self,
@@ -127,47 +127,47 @@ class ModelUnavailableError(AssayError):
     ) -> None:
         super().__init__(message, hint=hint)
         self.rate_limited = rate_limited
-        """The provider limits how often, or how much, it is asked."""
+        """The provider limits the rate or the volume of requests."""
         self.retry_after_s = retry_after_s
-        """What the provider asked for; None if it did not say."""
+        """Delay that the provider asked for; None if it named none."""
         self.turned_away = turned_away
-        """The provider said so at once, so that nothing was read, written or charged."""
+        """The provider rejected the request without reading, writing or charging anything."""
 
 
 class ModelRefusedError(AssayError):
-    """The model or its provider will not answer this request, however often it is asked."""
+    """The model or its provider will never answer this request."""
 
 
 class ContextOverflowError(ModelRefusedError):
-    """The request is longer than what the model can read."""
+    """The request is longer than the model's context."""
 
 
 class BudgetExceededError(AssayError):
-    """The next call could go over a cap, so it was not made."""
+    """The next call could exceed a cap, so Assay did not make it."""
 
     exit_code = ExitCode.BUDGET
 
 
 class ToolError(AssayError):
-    """A tool was asked for in a way it cannot be used; told to the model, never to a person."""
+    """A tool call was invalid; the model receives the message, the user never does."""
 
 
 class JournalError(AssayError):
-    """The record of a run cannot be written, or is not what it was when it was written."""
+    """The record of a run cannot be written, or does not match what was written."""
 
 
 class WorkspaceError(AssayError):
-    """A file of the workspace could not be read or written as asked."""
+    """A file operation in the workspace failed."""
 
     exit_code = ExitCode.USAGE
 
 
 class PathOutsideWorkspaceError(WorkspaceError):
-    """The path leads out of the workspace, by name, by symlink or by mount."""
+    """The path leads out of the workspace: by its name, a symlink or a mount."""
 
 
 class WorkspaceFileNotFoundError(WorkspaceError):
-    """There is nothing at that path."""
+    """Nothing exists at that path."""
 
 
 class NotARegularFileError(WorkspaceError):
@@ -175,7 +175,7 @@ class NotARegularFileError(WorkspaceError):
 
 
 class FileTooLargeError(WorkspaceError):
-    """The file is larger than the caller is ready to take."""
+    """The file is larger than the caller accepts."""
 
     def __init__(self, message: str, *, size_bytes: int, max_bytes: int) -> None:
         super().__init__(message)
@@ -184,4 +184,4 @@ class FileTooLargeError(WorkspaceError):
 
 
 class WorkspaceFullError(WorkspaceError):
-    """The workspace has no room left for this file."""
+    """The workspace has no space left for this file."""

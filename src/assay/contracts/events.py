@@ -1,4 +1,4 @@
-"""The closed list of facts that a run produces. Every view is drawn from them."""
+"""Events of a run: a closed list, from which every view is built."""
 
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -10,9 +10,9 @@ from assay.contracts.verdict import CheckReport, Finding, TestMatrix, Verdict
 from assay.contracts.workspace import FileChange, Withheld
 
 ActionKind = Literal["sample", "hinted", "repair", "fresh", "combine"]
-"""`sample`: independent of what was tried. `hinted`: as independent, but told which tests are hard.
-`repair`: goes on in the same context. `fresh`: a new context that knows what was tried. `combine`:
-two attempts put together, without the model."""
+"""Kinds of attempts. `sample`: independent of earlier attempts. `hinted`: independent, with a list
+of the hard tests. `repair`: continues in the same context. `fresh`: a new context with a summary of
+earlier attempts. `combine`: merges two attempts, without the model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +25,7 @@ class RunStarted:
     workspace: str
     tree: str
     withheld: tuple[Withheld, ...] = ()
-    """What the run does not see: ignored by git, or a secret by its name or content."""
+    """Files that the run does not see: ignored by git, or secret by name or content."""
     kind: Literal["run_started"] = "run_started"
 
 
@@ -39,20 +39,20 @@ class RunResumed:
 class Planned:
     steps: tuple[str, ...]
     targets: tuple[PurePosixPath, ...]
-    """Files that will probably be written."""
+    """Files that the run will probably write."""
     checks: tuple[str, ...]
-    """Commands that decide, also those found or written by the agent."""
+    """Commands that decide, including those that the agent found or wrote."""
     lessons: tuple[str, ...] = ()
     skills: tuple[str, ...] = ()
-    """Names of helpers that earlier runs have left behind, tested again just now."""
+    """Names of stored snippets from earlier runs, tested again for this run."""
     baseline: str = ""
-    """What people should know of the checks on the untouched files; empty: nothing."""
+    """Remarks on the results of the checks on the untouched files; empty if there are none."""
     kind: Literal["planned"] = "planned"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChecksWritten:
-    """The agent wrote tests of its own, and they failed on the untouched tree, as they must."""
+    """The agent wrote tests, and they failed on the untouched tree, as they must."""
 
     paths: tuple[PurePosixPath, ...]
     text: str
@@ -68,7 +68,7 @@ class AttemptStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextDelta:
-    """A piece of a reply, while it is being written. Not kept: the reply is."""
+    """A piece of a reply while the model writes it. Not stored: the whole reply is."""
 
     attempt: int
     text: str
@@ -78,18 +78,18 @@ class TextDelta:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelReplied:
     attempt: int
-    """0 while planning."""
+    """0 during planning."""
     step: int
     text: str
     calls: tuple[str, ...]
-    """Names of the tools it asked for, in order."""
+    """Names of the tools that it called, in order."""
     usage: Usage
     kind: Literal["model_replied"] = "model_replied"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputDelta:
-    """A piece of what a running program prints. Not kept: the result is."""
+    """A piece of a running program's output. Not stored: the result is."""
 
     attempt: int
     text: str
@@ -102,9 +102,9 @@ class ToolAnswered:
     step: int
     tool: str
     summary: str
-    """One line: what was asked."""
+    """One line that describes the call."""
     answer: str
-    """What the model was told, trimmed."""
+    """The answer that the model received, truncated."""
     failed: bool
     kind: Literal["tool_answered"] = "tool_answered"
 
@@ -113,7 +113,7 @@ class ToolAnswered:
 class FilesChanged:
     attempt: int
     changes: tuple[FileChange, ...]
-    """Against the state in which the attempt began."""
+    """Changes since the start of the attempt."""
     diff: str
     tree: str
     kind: Literal["files_changed"] = "files_changed"
@@ -121,7 +121,7 @@ class FilesChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScreenFinding:
-    """Something in the code that a policy names."""
+    """A policy violation in the code."""
 
     path: PurePosixPath
     line: int
@@ -139,7 +139,7 @@ class Screened:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Executed:
-    """The checks were run where the agent works: quick feedback, no proof."""
+    """The checks ran in the agent's sandbox: quick feedback, not evidence."""
 
     attempt: int
     reports: tuple[CheckReport, ...]
@@ -150,7 +150,7 @@ class Executed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verified:
-    """The independent check spoke."""
+    """The independent check gave its verdict."""
 
     attempt: int
     verdict: Verdict
@@ -159,7 +159,7 @@ class Verified:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolledBack:
-    """The attempt lost tests that an earlier one passed; the earlier state stands."""
+    """The attempt failed tests that an earlier one passed; the earlier state stays."""
 
     attempt: int
     to_attempt: int
@@ -169,12 +169,12 @@ class RolledBack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reflected:
-    """What the controller made of the failure, and what comes next."""
+    """The controller's analysis of the failure, and the next action."""
 
     attempt: int
     lesson: str
     next_move: ActionKind | None
-    """None: the run ends."""
+    """None if the run ends."""
     kind: Literal["reflected"] = "reflected"
 
 
@@ -184,7 +184,7 @@ class BudgetUsed:
     attempts: int
     wall_s: float
     share: float
-    """Of whichever cap is nearest, from 0 to 1."""
+    """Used share of the nearest cap, from 0 to 1."""
     kind: Literal["budget_used"] = "budget_used"
 
 
@@ -215,4 +215,4 @@ RunEvent = (
 )
 
 Passing = TextDelta | OutputDelta
-"""Events that are shown and not kept."""
+"""Events that are shown but not stored."""

@@ -1,4 +1,4 @@
-"""What runs in a sandbox, within which limits, and what comes back."""
+"""Executions: programs for a sandbox, their limits and their results."""
 
 import base64
 import re
@@ -11,21 +11,21 @@ from typing import Literal
 from assay.contracts.errors import UsageError
 
 WORKSPACE = PurePosixPath("/app")
-"""Where a program finds the workspace in every backend that has a file system of its own."""
+"""Path of the workspace in every backend with its own file system."""
 
 
 class Isolation(StrEnum):
-    """How much stands between a program and the host, from least to most."""
+    """Isolation between a program and the host, from least to most."""
 
     NONE = "none"
     RESTRICTED = "restricted"
-    """Landlock, seccomp and resource limits: kernel, process table and names are the host's."""
+    """Landlock, seccomp and limits; kernel, process table and names are those of the host."""
     ISOLATED = "isolated"
-    """Own namespaces, own root, seccomp, limits: the host's kernel is shared, nothing else is."""
+    """Own namespaces, own root, seccomp and limits; only the kernel is shared with the host."""
     KERNEL = "kernel"
-    """A kernel of its own in user space (gVisor)."""
+    """Own kernel in user space (gVisor)."""
     MACHINE = "machine"
-    """A virtual machine of its own."""
+    """Own virtual machine."""
 
     @property
     def rank(self) -> int:
@@ -36,12 +36,12 @@ class Isolation(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why an execution ended. Exactly one; a limit wins over the exit it caused."""
+    """Reason why an execution ended. Exactly one; a limit wins over the exit it caused."""
 
     COMPLETED = "completed"
-    """The program ended by itself, with whatever exit code."""
+    """The program exited by itself, with any exit code."""
     SIGNALLED = "signalled"
-    """A signal ended it that no limit of ours sent: a crash, or its own doing."""
+    """A signal killed it that no limit of Assay sent: a crash, or the program's own signal."""
     COULD_NOT_START = "could_not_start"
     """No such program, not executable, or no such working directory."""
     TIMED_OUT = "timed_out"
@@ -54,37 +54,37 @@ class Reason(StrEnum):
 
 
 _LARGEST_LIMIT = 10**12
-"""More than any machine has of anything, and small enough for every kernel interface."""
+"""Above the capacity of any machine, and small enough for every kernel interface."""
 
 LimitName = Literal["wall_s", "cpu_s", "memory_mb", "processes", "disk_mb", "output_bytes"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What a sandbox may use up. Every number is a promise the backend must keep.
+    """Limits of a sandbox and its executions. The backend must enforce every number.
 
     Raises:
         UsageError: If a number is not finite and positive.
     """
 
     wall_s: float = 60.0
-    """Per execution, from its start; time spent in a queue does not count."""
+    """Per execution, from its start; time in a queue does not count."""
     cpu_s: float = 60.0
     """Per execution, summed over all its processes."""
     memory_mb: int = 512
-    """Per execution, all its processes together."""
+    """Per execution, for all its processes together."""
     processes: int = 64
-    """Per execution, threads included."""
+    """Per execution, including threads."""
     disk_mb: int = 256
-    """Per sandbox: workspace and temporary files together."""
+    """Per sandbox, for workspace and temporary files together."""
     open_files: int = 256
     output_bytes: int = 1 << 20
-    """Kept per stream and execution; the rest is counted and dropped, and far more ends it."""
+    """Stored per stream and execution; the rest is only counted. Far more ends the program."""
 
     def __post_init__(self) -> None:
         for limit in fields(self):
             value = getattr(self, limit.name)
-            # Compared from both sides, which also leaves out what is not a number.
+            # Two comparisons also reject NaN.
             if not 0 < value <= _LARGEST_LIMIT:
                 raise UsageError(
                     f"{limit.name} must be above 0 and at most {_LARGEST_LIMIT},"
@@ -95,17 +95,17 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxSpec:
-    """What a sandbox is given beside an empty workspace. By default nothing.
+    """Packages and hosts for a sandbox, in addition to an empty workspace. Default: none.
 
     Raises:
-        UsageError: If a host or a package is not written as one.
+        UsageError: If a host or a package has an invalid form.
     """
 
     packages: tuple[str, ...] = ()
-    """Python packages as pip writes them, `requests==2.32.*`: wheels only, fetched outside."""
+    """Python packages, `requests==2.32.*`: wheels only, downloaded outside the sandbox."""
     hosts: tuple[str, ...] = ()
-    """Hosts that programs may reach, `example.org`, `*.example.org`, `example.org:8443`; without a
-    port, 80 and 443. Everything else is denied, and each denial is in the result."""
+    """Hosts that programs may reach: `example.org`, `*.example.org`, `example.org:8443`; without a
+    port, 80 and 443. Everything else is denied, and the result lists it."""
 
     def __post_init__(self) -> None:
         _check_strings("packages", self.packages)
@@ -128,12 +128,12 @@ _HOST = re.compile(r"(\*\.)?[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:[0-9]{1,5})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockedConnection:
-    """A connection or a name that a program asked for and did not get."""
+    """A connection or name lookup that the egress proxy blocked."""
 
     host: str
-    """As the program named it: a name, or an address."""
+    """As the program requested it: a host name or an address."""
     port: int | None
-    """None when only the name was asked for."""
+    """None if only the name was looked up."""
     why: str
 
     def __str__(self) -> str:
@@ -143,16 +143,16 @@ class BlockedConnection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """A program to run. Never a shell string: shells are asked for by name."""
+    """A program to run. Never a shell string: name the shell as the program if you need one."""
 
     argv: tuple[str, ...]
     stdin: bytes = b""
     env: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Added to the sandbox's own small environment; nothing of the host's is there."""
+    """Added to the sandbox's small environment, which contains nothing of the host's."""
     cwd: PurePosixPath = PurePosixPath()
     """Relative to the workspace root."""
     timeout_s: float | None = None
-    """Lowers the sandbox's `wall_s` for this execution."""
+    """Reduces the sandbox's `wall_s` for this execution."""
 
     def __post_init__(self) -> None:
         if not self.argv or not self.argv[0]:
@@ -163,11 +163,11 @@ class Command:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PythonCode:
-    """Python source to run as `__main__` in the sandbox's ready-made interpreter."""
+    """Python source to run as `__main__` in a preloaded process of the sandbox."""
 
     source: bytes
     filename: str = "main.py"
-    """How the source is called in tracebacks."""
+    """File name in tracebacks."""
     args: tuple[str, ...] = ()
     stdin: bytes = b""
     env: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -213,22 +213,22 @@ DEFAULT_SPEC = SandboxSpec()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timings:
-    """Where the time of one execution went."""
+    """Durations of the phases of one execution."""
 
     queue_s: float
-    """Waiting for its turn."""
+    """Time in the queue."""
     prepare_s: float
-    """Making or fetching an isolated process."""
+    """Time to create or obtain an isolated process."""
     run_s: float
-    """From handing over the program to its end."""
+    """Time from the program's handover to its end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionResult:
-    """How one execution went. A failing program is a result, not an error."""
+    """The result of one execution. A failing program is a result, not an error."""
 
     exit_code: int | None
-    """None when a signal or a limit ended it; 126 or 127, as in a shell, if it could not start."""
+    """None after a signal or limit; 126 or 127, as in a shell, if the program could not start."""
     signal: int | None
     reason: Reason
     stdout_bytes: bytes
@@ -239,12 +239,12 @@ class ExecutionResult:
     cpu_s: float
     peak_memory_bytes: int
     limits_hit: tuple[LimitName, ...]
-    """Limits the program reached, also when it coped with them and ended well."""
+    """Limits that the program reached, even if it continued and exited normally."""
     timings: Timings
     backend: str
     isolation: Isolation
     denials: tuple[BlockedConnection, ...] = ()
-    """What the network policy kept from the program, each once."""
+    """Connections and names that the egress proxy blocked, each once."""
 
     @property
     def stdout(self) -> str:
@@ -256,7 +256,7 @@ class ExecutionResult:
 
     @property
     def stdout_base64(self) -> str | None:
-        """All of stdout where `stdout` cannot show it, since it is not UTF-8; otherwise None."""
+        """All of stdout if it is not UTF-8, which `stdout` cannot show; otherwise None."""
         return base64_of_binary(self.stdout_bytes)
 
     @property
@@ -278,7 +278,7 @@ class ExecutionResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputChunk:
-    """Some bytes a running program has just written."""
+    """Output bytes that a running program has just written."""
 
     stream: Literal["stdout", "stderr"]
     data: bytes
@@ -286,7 +286,7 @@ class OutputChunk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileInfo:
-    """One entry of the workspace. Symlinks are named, never followed."""
+    """One entry of the workspace. Symlinks are listed, never followed."""
 
     path: PurePosixPath
     """Relative to the workspace root."""
@@ -296,7 +296,7 @@ class FileInfo:
 
 
 def base64_of_binary(data: bytes) -> str | None:
-    """Return bytes that are not UTF-8 in base64; None for those that are."""
+    """Return bytes that are not UTF-8 as base64; None for those that are."""
     try:
         data.decode("utf-8")
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""What a person asks for, how it is decided, and what came of it."""
+"""Goals of runs: statement, checks, limits and results."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -13,18 +13,18 @@ from assay.contracts.workspace import FileChange, Withheld
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcceptanceCriteria:
-    """How it is decided that a goal is met. The model has no say in it."""
+    """Commands and files that decide whether a goal is met. The model cannot change them."""
 
     checks: tuple[str, ...] = ()
-    """Commands as a person types them. Understood test runners are run by their own reports,
-    anything else by its exit code. Empty: test files decide, or checks the agent writes first."""
+    """Shell commands. Known test runners are checked by their own reports, other commands by their
+    exit code. Empty: test files decide, or checks that the agent writes first."""
     protected: tuple[PurePosixPath, ...] = ()
-    """Test files and what they need: the agent reads them, and changes nothing in them."""
+    """Test files and what they need: the agent can read them, but not change them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunLimits:
-    """How much a run may try. Money and tokens are the meter's business.
+    """Limits on attempts and time of a run. The budget caps money and tokens separately.
 
     Raises:
         UsageError: If a number is not positive.
@@ -32,7 +32,7 @@ class RunLimits:
 
     attempts: int = 8
     repairs: int = 2
-    """In one context, before a fresh one is begun."""
+    """Repairs in one context, before Assay starts a fresh one."""
     steps: int = 40
     """Replies of the model within one attempt."""
     wall_s: float = 1800.0
@@ -41,7 +41,7 @@ class RunLimits:
     baseline_s: float = 60.0
     """For one check on the untouched files, before the first call to a model; 0: not run there."""
     best_of: int = 1
-    """Attempts made side by side each time, of which the best is kept."""
+    """Parallel attempts each time, of which Assay keeps the best."""
 
     def __post_init__(self) -> None:
         for name in ("attempts", "steps", "wall_s", "check_s", "best_of"):
@@ -53,12 +53,12 @@ class RunLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
-    """What is wanted, by what it is judged, and what may be changed for it."""
+    """A goal: its statement, the criteria for its result, and the files that may change."""
 
     statement: str
     acceptance: AcceptanceCriteria = field(default_factory=AcceptanceCriteria)
     allowed: tuple[str, ...] = ()
-    """Globs of paths the agent may change; empty: everything that is not protected."""
+    """Globs of paths that the agent may change; empty: everything that is not protected."""
     effort: RunLimits = field(default_factory=RunLimits)
 
     def __post_init__(self) -> None:
@@ -67,33 +67,33 @@ class Goal:
 
 
 class Status(StrEnum):
-    """How a run ended."""
+    """Final status of a run."""
 
     ACCEPTED = "accepted"
     NOT_ACCEPTED = "not_accepted"
     OUT_OF_BUDGET = "out_of_budget"
     """Money, tokens, calls or time were used up first."""
     TAMPERED = "tampered"
-    """Not accepted, and the best that was offered tried to forge its proof."""
+    """Not accepted, and the best attempt contained a forgery."""
     INTERRUPTED = "interrupted"
-    """Stopped by the person; it can be resumed."""
+    """The user stopped the run; it can be resumed."""
     FAILED = "failed"
-    """A part of Assay, not the work, ended it: no model, no sandbox. It can be resumed."""
+    """A component of Assay failed: no model, no sandbox. The run can be resumed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
-    """What a run comes back with."""
+    """The result of a run."""
 
     run: str
     status: Status
     grade: Grade | None
     """None unless accepted."""
     reason: str
-    """One line for a person."""
+    """One line for the user."""
     attempts: int
     verdict: Verdict | None
-    """Of the state that is handed over or kept as the best."""
+    """Of the state that is delivered, or of the best state."""
     lattice: TestMatrix
     findings: tuple[Finding, ...]
     """Of all attempts."""
@@ -104,9 +104,9 @@ class RunResult:
     usage: Usage
     wall_s: float
     certificate: str = ""
-    """Where it was written; empty unless accepted."""
+    """Path of the certificate; empty unless accepted."""
     withheld: tuple[Withheld, ...] = ()
-    """What the run did not see of the workspace."""
+    """Parts of the workspace that the run did not see."""
 
     @property
     def accepted(self) -> bool:
@@ -114,4 +114,4 @@ class RunResult:
 
 
 MemoryUse = Literal["off", "plan", "action", "all"]
-"""At which moments lessons of earlier failures are recalled."""
+"""Moments at which Assay recalls lessons of earlier failures."""

@@ -1,4 +1,4 @@
-"""What a stateful interpreter is told cell by cell, and what comes back of each."""
+"""Results of cells that a stateful interpreter runs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,15 +9,15 @@ from assay.contracts.execution import ExecutionResult
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RichOutput:
-    """One thing a cell shows besides text on its streams, in every form it was given in."""
+    """One rich output of a cell, in every media type that it was given in."""
 
     kind: Literal["value", "display"]
-    """The value of the last expression, or something shown on the way: a figure, `display(…)`."""
+    """The value of the last expression, or output of `display(…)` and figures during the cell."""
     forms: Mapping[str, bytes]
-    """By media type: `text/plain` is always there for a value, `text/html` for tables,
-    `image/png` for figures, `application/json`. Untrusted, whatever the type says."""
+    """By media type: a value always has `text/plain`, tables have `text/html`, figures `image/png`;
+    also `application/json`. Untrusted, also if the type looks safe."""
     dropped: tuple[str, ...] = ()
-    """Media types that were left out because they were too large."""
+    """Media types that were omitted because they were too large."""
 
     @property
     def text(self) -> str:
@@ -26,27 +26,27 @@ class RichOutput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellError:
-    """The exception that ended a cell, as its author needs to see it."""
+    """The exception that ended a cell, for the author of the cell."""
 
     name: str
     message: str
     traceback: tuple[str, ...]
-    """Lines, with the frames of the cells alone and the source of each."""
+    """Lines of the traceback: only the frames of cells, with the source of each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellResult:
-    """How one cell went."""
+    """The result of one cell."""
 
     number: int
-    """Counts the cells of the session, from 1."""
+    """Number of the cell in the session, from 1."""
     execution: ExecutionResult
-    """Streams, reason and measures of this cell alone; `exit_code` is 1 after an exception."""
+    """Streams, reason and measurements of this cell alone; `exit_code` is 1 after an exception."""
     outputs: tuple[RichOutput, ...]
     error: CellError | None
     state: Literal["kept", "rolled_back"]
-    """`kept`: later cells see what this one did, also when it raised. `rolled_back`: it was ended
-    from outside or crashed, and variables are as they were before it. Files are not undone."""
+    """`kept`: later cells see this cell's effects, also if it raised. `rolled_back`: it was killed
+    or crashed, and variables have the values from before it. Files are not restored."""
 
     @property
     def succeeded(self) -> bool:

@@ -1,4 +1,4 @@
-"""Values as plain JSON: what a journal, a checkpoint or a certificate can hold."""
+"""Conversion of values to plain JSON, for journals, checkpoints and certificates."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
@@ -11,11 +11,11 @@ _AS_IT_IS: Final = frozenset({str, int, float, bool, type(None)})
 
 
 def jsonable(value: object) -> Any:  # noqa: ANN401 - JSON is anything
-    """Return a value with nothing in it but what JSON has; defaults are written out too.
+    """Return a value that consists only of JSON types; defaults are included.
 
-    Text that is not UTF-8, such as the name of a file, comes through unharmed.
+    Text that is not UTF-8, such as a file name, survives the conversion.
     """
-    # The commonest first: states of a run are large, and written after every step.
+    # The most frequent types first: states of a run are large, and written after every step.
     if type(value) in _AS_IT_IS:
         return value
     if names := _fields_of(type(value)):

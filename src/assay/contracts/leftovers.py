@@ -1,4 +1,4 @@
-"""Names of what tools leave behind in a workspace: not read, not proposed, and left as it is."""
+"""Names of files that tools leave in a workspace: Assay does not read, propose or change them."""
 
 from typing import Final
 

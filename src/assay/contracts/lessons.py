@@ -1,4 +1,4 @@
-"""What runs leave behind for later ones, and the moments at which it is remembered."""
+"""Lessons and snippets that runs store for later runs, and the queries that recall them."""
 
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -9,21 +9,21 @@ RecallPoint = Literal["plan", "action", "failure"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecallQuery:
-    """What is going on when lessons are looked for."""
+    """The situation in which Assay looks for lessons."""
 
     moment: RecallPoint
     goal: str
     """The goal's statement."""
     text: str = ""
-    """At planning: names that the tests want. At the action: the command or code proposed. After a
-    failure: its account."""
+    """At planning: names that the tests need. At an action: the proposed command or code. After a
+    failure: its text."""
     signature: str = ""
-    """After a failure: what makes it the same as another one."""
+    """After a failure: the key that equal failures share."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lesson:
-    """One line worth showing to the model, and where it comes from."""
+    """One line to show to the model, and its source."""
 
     id: str
     text: str
@@ -32,43 +32,43 @@ class Lesson:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """One failed attempt, after the independent check spoke."""
+    """One failed attempt, after the verdict of the independent check."""
 
     goal: str
     signature: str
-    """Type, normalised message and place: equal for failures that are the same."""
+    """Type, normalized message and location: equal for failures that are the same."""
     message: str
     action: str
-    """The code or command that led to it, trimmed."""
+    """The code or command that caused it, truncated."""
     language: str = ""
     tool: str = ""
-    """What found it: `pytest`, `cargo`, a command."""
+    """What detected it: `pytest`, `cargo`, a command."""
     fix: str = ""
-    """The diff that made it go away; empty while unknown."""
+    """The diff that fixed it; empty while unknown."""
     lesson: str = ""
-    """One line for the next time; empty while unknown."""
+    """One line of advice for later attempts; empty while unknown."""
     run: str = ""
     environment: str = ""
-    """Digest of interpreter and packages: a lesson may not hold elsewhere."""
+    """Digest of interpreter and packages: a lesson may not hold in another environment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snippet:
-    """Code that was of use once, with the test that says what it does.
+    """Reusable code, with the test that specifies its behavior.
 
-    Both stand alone: nothing of the project they come from is needed to run the test.
+    Both are self-contained: the test runs without the project that they come from.
     """
 
     names: tuple[str, ...]
-    """Of the functions and classes that it is for."""
+    """Names of the functions and classes that it provides."""
     purpose: str
-    """The goal that it served."""
+    """The goal of its run."""
     path: PurePosixPath
     source: str
     test_path: PurePosixPath
     test: str
     id: str = ""
-    """Given by the memory that keeps it."""
+    """Set by the store."""
     run: str = ""
     grade: str = ""
-    """By what its run was accepted: `proven` or `checked`."""
+    """Grade of its run: `proven` or `checked`."""

@@ -1,4 +1,4 @@
-"""What Assay calls and others provide, with what each may raise. No state, no lifecycle."""
+"""Interfaces that Assay calls and others implement, with the errors of each."""
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
@@ -23,53 +23,53 @@ from assay.contracts.messages import ModelFacts, Reply, Request, ToolSpec
 from assay.contracts.workspace import Tree
 
 OnOutput = Callable[[OutputChunk], None]
-"""Called in the event loop with each piece of output as it arrives, in order within a stream, also
-with what the result will not keep. Must not block; what it raises ends the execution."""
+"""Callback for each piece of output, in the event loop and in order within a stream, also for
+output that the result drops. Must not block; an exception from it ends the execution."""
 
 
 def ignore_output(chunk: OutputChunk) -> None:
-    """Be the listener of someone who only wants the result."""
+    """Discard output, for callers that only need the result."""
     del chunk
 
 
 class Interpreter(Protocol):
-    """A Python interpreter that lives in a sandbox and remembers from cell to cell.
+    """A Python interpreter in a sandbox that keeps its state from cell to cell.
 
-    Each cell runs in a copy of the last good state: one that is ended from outside or crashes is
-    lost, and the interpreter is not. One cell at a time; a second waits for the first.
+    Each cell runs in a copy of the last good state. A cell that is killed or crashes is lost, but
+    the interpreter is not. One cell runs at a time; a second one waits.
     """
 
     async def run_cell(
         self, source: str, *, timeout_s: float | None = None, on_output: OnOutput = ignore_output
     ) -> CellResult:
-        """Run a cell to its end. What it started ends with it; threads do not outlive it.
+        """Run a cell to its end. Its processes end with it, and threads do not outlive it.
 
-        An exception, a passed limit, a crash and `interrupt` are results. Cancelling the calling
-        task ends the cell, and its state is rolled back.
+        An exception, a reached limit, a crash and `interrupt` are results. Cancelling the calling
+        task kills the cell, and its state is rolled back.
 
         Raises:
-            SandboxUnavailableError: If the interpreter is gone and its variables with it.
+            SandboxUnavailableError: If the interpreter is lost, with its variables.
         """
         ...
 
     async def interrupt(self) -> None:
-        """End the cell that is running now, with reason `cancelled`; without one, do nothing."""
+        """End the running cell with reason `cancelled`; without one, do nothing."""
         ...
 
     def branch(self) -> AbstractAsyncContextManager["Interpreter"]:
-        """Open a copy of this interpreter as it is now. Each goes its own way; files are shared.
+        """Open a copy of this interpreter's state. Both continue independently; they share files.
 
         Raises:
-            SandboxUnavailableError: If the interpreter is gone.
+            SandboxUnavailableError: If the interpreter is lost.
         """
         ...
 
 
 class Sandbox(Protocol):
-    """One isolated workspace, and the right to run programs in it.
+    """One isolated workspace in which programs can run.
 
-    Executions may overlap; they share the workspace and nothing else. Only the workspace and
-    `/tmp` outlive an execution. Paths are relative to the workspace root.
+    Executions may overlap; they share only the workspace. Only the workspace and `/tmp` outlive an
+    execution. Paths are relative to the workspace root.
     """
 
     @property
@@ -78,13 +78,13 @@ class Sandbox(Protocol):
     async def run(
         self, program: Program, *, on_output: OnOutput = ignore_output
     ) -> ExecutionResult:
-        """Run a program to its end. When this returns, nothing the program started is running.
+        """Run a program to its end. On return, no process of the program is running.
 
-        A failing program, a passed limit and `cancel` are results, with the output so far.
-        Cancelling the calling task kills the program before the cancellation goes on.
+        A failing program, a reached limit and `cancel` are results, with the output so far.
+        Cancelling the calling task kills the program before the cancellation propagates.
 
         Raises:
-            SandboxUnavailableError: If the sandbox is gone; `dispatch` says whether the program
+            SandboxUnavailableError: If the sandbox is lost; `dispatch` says whether the program
                 may have run.
         """
         ...
@@ -93,28 +93,28 @@ class Sandbox(Protocol):
         """Start an interpreter in this sandbox; leaving the context ends it.
 
         It counts as one execution against `processes` and `memory_mb`, for all its cells together;
-        `wall_s`, `cpu_s` and `output_bytes` are for each cell. What branches use while a cell runs
-        counts for it too, since they are one execution.
+        `wall_s`, `cpu_s` and `output_bytes` apply to each cell. Resources that branches use during
+        a cell count for it too, since they are one execution.
 
         Raises:
-            SandboxUnavailableError: If none can be started.
+            SandboxUnavailableError: If the interpreter cannot start.
         """
         ...
 
     async def cancel(self) -> None:
-        """End every execution of this sandbox that is running now, each with reason `cancelled`."""
+        """End every running execution of this sandbox with reason `cancelled`."""
         ...
 
     async def write_file(
         self, path: PurePosixPath, content: bytes, *, executable: bool = False
     ) -> None:
-        """Create or replace a file, and the directories on the way to it.
+        """Create or replace a file, and create its parent directories.
 
         Raises:
             PathOutsideWorkspaceError: If the path leads out of the workspace.
             NotARegularFileError: If something other than a file is in the way.
             WorkspaceFullError: If there is no room for it.
-            SandboxUnavailableError: If the sandbox is gone.
+            SandboxUnavailableError: If the sandbox is lost.
         """
         ...
 
@@ -126,7 +126,7 @@ class Sandbox(Protocol):
             WorkspaceFileNotFoundError: If nothing is there.
             NotARegularFileError: If it is not a regular file.
             FileTooLargeError: If it holds more than `max_bytes`.
-            SandboxUnavailableError: If the sandbox is gone.
+            SandboxUnavailableError: If the sandbox is lost.
         """
         ...
 
@@ -137,34 +137,34 @@ class Sandbox(Protocol):
             PathOutsideWorkspaceError: If the path leads out of the workspace.
             WorkspaceFileNotFoundError: If nothing is there.
             NotARegularFileError: If it is not a directory.
-            SandboxUnavailableError: If the sandbox is gone.
+            SandboxUnavailableError: If the sandbox is lost.
         """
         ...
 
     async def make_directory(self, path: PurePosixPath) -> None:
-        """Make a directory and those above it; one that exists already is fine.
+        """Create a directory and its parents; an existing one is no error.
 
         Raises:
             PathOutsideWorkspaceError: If the path leads out of the workspace.
             NotARegularFileError: If something other than a directory is in the way.
             WorkspaceFullError: If there is no room for it.
-            SandboxUnavailableError: If the sandbox is gone.
+            SandboxUnavailableError: If the sandbox is lost.
         """
         ...
 
     async def remove_path(self, path: PurePosixPath) -> None:
-        """Remove a file, a link (not what it points to) or a directory with all that is in it.
+        """Remove a file, a link (not its target) or a directory with its content.
 
         Raises:
             PathOutsideWorkspaceError: If the path leads out of the workspace, or is its root.
             WorkspaceFileNotFoundError: If nothing is there.
-            SandboxUnavailableError: If the sandbox is gone.
+            SandboxUnavailableError: If the sandbox is lost.
         """
         ...
 
 
 class SandboxBackend(Protocol):
-    """A way of isolating, ready to open sandboxes."""
+    """A backend that isolates programs and opens sandboxes."""
 
     @property
     def name(self) -> str: ...
@@ -179,7 +179,7 @@ class SandboxBackend(Protocol):
 
         Raises:
             PackageError: If a package does not exist or has no wheel for this interpreter.
-            UsageError: If this backend cannot give such equipment.
+            UsageError: If this backend does not support the spec.
             SandboxUnavailableError: If none can be made.
         """
         ...
@@ -187,55 +187,55 @@ class SandboxBackend(Protocol):
 
 @runtime_checkable
 class Watched(Protocol):
-    """A backend that can be lost while it is open, because it depends on another machine."""
+    """A backend that can fail while it is open, because it depends on another machine."""
 
     @property
     def trouble(self) -> str:
-        """Why no sandbox can be opened now, as of the last look; empty if nothing is wrong."""
+        """Reason why no sandbox can be opened, as of the last check; empty if all is well."""
         ...
 
 
 def trouble_of(backend: SandboxBackend) -> str:
-    """Return why a backend cannot be used just now, without trying it; empty if it can."""
+    """Return why a backend cannot be used now, without a check; empty if it can."""
     return backend.trouble if isinstance(backend, Watched) else ""
 
 
 OnText = Callable[[str], None]
-"""Called with each piece of a reply's text as it arrives. Must not block."""
+"""Callback that receives each piece of a reply's text as it arrives. Must not block."""
 
 
 def ignore_text(text: str) -> None:
-    """Be the listener of someone who only wants the reply."""
+    """Discard text, for callers that only need the reply."""
     del text
 
 
 class Model(Protocol):
-    """Something that answers a conversation. Wrapped models are models too."""
+    """A language model that answers requests. Wrappers around models implement it too."""
 
     @property
     def name(self) -> str:
-        """`provider:model`, as a person would write it on the command line."""
+        """`provider:model`, as on the command line."""
         ...
 
     @property
     def facts(self) -> ModelFacts: ...
 
     async def reply(self, request: Request, *, on_text: OnText = ignore_text) -> Reply:
-        """Answer once. The text told to `on_text` is the text of the reply, in order.
+        """Answer one request. `on_text` receives the text of the reply, in order.
 
-        A tool call with arguments that are no JSON object is part of the reply, not an error.
+        A tool call whose arguments are no JSON object is part of the reply, not an error.
 
         Raises:
-            ModelUnavailableError: If there was no answer, or it broke off; it may come later.
+            ModelUnavailableError: If there was no answer, or it broke off; a retry may help.
             ContextOverflowError: If the request is longer than the model can read.
-            ModelRefusedError: If the request will never be answered as it is.
+            ModelRefusedError: If the model will never answer this request.
             BudgetExceededError: If a cap does not allow the call.
         """
         ...
 
 
 class Tool(Protocol):
-    """One thing a model may ask for, done in a sandbox."""
+    """One tool that a model may call; it acts in a sandbox."""
 
     @property
     def spec(self) -> ToolSpec: ...
@@ -247,39 +247,39 @@ class Tool(Protocol):
         *,
         on_output: OnOutput = ignore_output,
     ) -> str:
-        """Do it, and say what came of it in words for the model. A failing program is an answer.
+        """Run the tool and return its result as text for the model. A failing program is a result.
 
         Raises:
-            ToolError: If it was asked for wrongly; the message is for the model.
-            SandboxUnavailableError: If the sandbox is gone.
+            ToolError: If the call is invalid; the message is for the model.
+            SandboxUnavailableError: If the sandbox is lost.
         """
         ...
 
 
 Screen = Callable[[PurePosixPath, bytes], tuple[ScreenFinding, ...]]
-"""Says what a policy has against one file of code, before it is run."""
+"""Callback that returns the policy violations in one code file before it runs."""
 
 
 class Journal(Protocol):
-    """What a run must not lose: its events, what was paid for, and the files of each state.
+    """Durable state of a run: its events, paid replies, and the files of each state.
 
-    A run that is taken up again does its last step anew; what it kept under a key is there, so
-    that nothing is asked of a model twice.
+    A resumed run repeats its last step. Values that it stored under a key are still there, so that
+    Assay never sends the same request to a model twice.
     """
 
     def emit(self, event: RunEvent, *, key: str = "") -> None:
-        """Tell everyone who listens, and write the event down unless it only passes by.
+        """Send an event to all listeners, and store it unless it is transient.
 
-        An event whose key is there already is neither told nor written again.
+        An event whose key exists already is neither sent nor stored again.
         """
         ...
 
     async def recall(self, key: str) -> Mapping[str, Any] | None:
-        """Return what was kept under this key; None if nothing was."""
+        """Return the value that was stored under this key; None without one."""
         ...
 
     async def keep(self, key: str, value: Mapping[str, Any]) -> None:
-        """Write JSON down for good: when this returns, a crash does not lose it.
+        """Store JSON durably: after the return, a crash does not lose it.
 
         Raises:
             JournalError: If it cannot be written.
@@ -287,7 +287,7 @@ class Journal(Protocol):
         ...
 
     async def store_tree(self, tree: Tree) -> str:
-        """Keep the files of a state for good; returns their digest.
+        """Store the files of a state durably; return their digest.
 
         Raises:
             JournalError: If they cannot be written.
@@ -295,19 +295,19 @@ class Journal(Protocol):
         ...
 
     async def load_tree(self, digest: str) -> Tree:
-        """Return a state that was kept.
+        """Return a stored state.
 
         Raises:
-            JournalError: If it is not there, or not what it was.
+            JournalError: If it is missing, or its digest differs.
         """
         ...
 
 
 class ChatLog(Protocol):
-    """What a conversation must not lose: what was said and done, files that went in and out."""
+    """Durable state of a chat session: its events, and the files that went in and out."""
 
     def emit(self, event: ChatEvent) -> None:
-        """Tell everyone who listens, and write the event down unless it only passes by.
+        """Send an event to all listeners, and store it unless it is transient.
 
         Raises:
             JournalError: If it cannot be written.
@@ -315,7 +315,7 @@ class ChatLog(Protocol):
         ...
 
     async def keep_file(self, path: PurePosixPath, content: bytes) -> None:
-        """Keep a file that a person put into the workspace, in place of one with the same path.
+        """Store a file that the user added to the workspace; replace one with the same path.
 
         Raises:
             JournalError: If it cannot be written.
@@ -323,13 +323,13 @@ class ChatLog(Protocol):
         ...
 
     async def files(self) -> Tree:
-        """Return all files that were put into the workspace."""
+        """Return all files that the user added to the workspace."""
         ...
 
     async def keep_exhibit(
         self, name: str, content: bytes, *, media_type: str, source: ExhibitSource, path: str = ""
     ) -> Exhibit:
-        """Keep something that came out, under this name or one like it that is still free.
+        """Store an artifact under this name, or a similar name that is free.
 
         Raises:
             JournalError: If it cannot be written.
@@ -338,37 +338,38 @@ class ChatLog(Protocol):
 
 
 class LessonStore(Protocol):
-    """What earlier runs taught: lessons of their failures, and helpers that were proven.
+    """Failure memory: lessons of earlier failures, and snippets from accepted runs.
 
-    Its absence is an object too.
+    A null implementation stands for "no memory".
     """
 
     async def recall(self, cue: RecallQuery) -> tuple[Lesson, ...]:
-        """Return the lessons that fit the moment, the best first; few, and none by force."""
+        """Return the few lessons that fit the query, the best first; possibly none."""
         ...
 
     async def learn(self, failure: Failure) -> None:
-        """Write a failure down, once the independent check has spoken."""
+        """Store a failure after the verdict of the independent check."""
         ...
 
     async def offer(self, cue: RecallQuery) -> tuple[Snippet, ...]:
-        """Return helpers that may serve the goal, the best first; few, and none by force.
+        """Return the few snippets that may serve the goal, the best first; possibly none.
 
-        They were right once. Whoever uses one tests it first, and says by `tested` how it went.
+        Each passed its test in an earlier run. The caller tests a snippet before use, and reports
+        the result with `tested`.
         """
         ...
 
     async def keep(self, skill: Snippet) -> None:
-        """Keep a helper that passed its test, and without which the test failed.
+        """Store a snippet that passed its test, which fails without the snippet.
 
-        One that holds what looks like a secret, or is too long, is not kept.
+        A snippet that contains a probable secret, or is too long, is not stored.
         """
         ...
 
     async def tested(self, skill: str, *, passed: bool) -> None:
-        """Say of a helper, by id, how its test ended just now; one that fails retires."""
+        """Record the latest test result of a snippet; a failure retires it."""
         ...
 
     async def judge(self, ids: tuple[str, ...], *, helped: bool) -> None:
-        """Say of lessons and helpers that were shown whether what came after them got further."""
+        """Record whether the attempts after these lessons and snippets made progress."""
         ...

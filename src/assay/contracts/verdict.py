@@ -1,4 +1,4 @@
-"""What an independent check says of a proposal, and by what evidence."""
+"""Verdicts of the independent check, and the evidence behind them."""
 
 import re
 from collections.abc import Mapping
@@ -9,15 +9,15 @@ from typing import Final, Literal
 
 
 class Grade(StrEnum):
-    """How much an acceptance is worth, from least to most. Never inflated."""
+    """The strength of an acceptance, from least to most."""
 
     RAN = "ran"
-    """It was executed, ended well, and the model judged the output against the goal."""
+    """The program ran and exited normally, and the model judged its output against the goal."""
     CHECKED = "checked"
     """Checks that failed on the untouched tree pass: the agent wrote them, or only their exit code
     is known."""
     PROVEN = "proven"
-    """The person's own tests pass, and forging that would have been seen."""
+    """The user's own tests pass, and the independent check would have detected a forgery."""
 
     @property
     def rank(self) -> int:
@@ -25,15 +25,15 @@ class Grade(StrEnum):
 
 
 class TestStatus(StrEnum):
-    """How one test ended."""
+    """Result of one test."""
 
-    __test__ = False  # Not a class of tests, whatever pytest thinks of its name.
+    __test__ = False  # pytest must not collect this class as a test.
 
     PASSED = "passed"
     FAILED = "failed"
-    """An assertion did not hold."""
+    """An assertion failed."""
     ERROR = "error"
-    """It could not be carried out: no import, no fixture, a crash."""
+    """The test could not run: no import, no fixture, a crash."""
     SKIPPED = "skipped"
 
 
@@ -44,12 +44,12 @@ class TestResult:
     __test__ = False
 
     id: str
-    """As its runner names it: `tests/test_a.py::test_b[1]`, `TestSuite/case`, `module::name`."""
+    """Name in its runner's form: `tests/test_a.py::test_b[1]`, `TestSuite/case`, `module::name`."""
     status: TestStatus
     message: str = ""
-    """One line: what went wrong."""
+    """One line: the reason of a failure."""
     detail: str = ""
-    """The runner's own account of it, trimmed."""
+    """The runner's own failure report, truncated."""
 
     @property
     def passed(self) -> bool:
@@ -57,91 +57,91 @@ class TestResult:
 
 
 class TamperKind(StrEnum):
-    """A way to look accepted without being right."""
+    """A way for a change to look accepted without being right."""
 
     EARLY_EXIT = "early_exit"
-    """The process of the tests ended before it reported: `os._exit`, `sys.exit` on import."""
+    """The test process exited before it reported: `os._exit`, `sys.exit` on import."""
     RUNNER_CONFIG = "runner_config"
     """Configuration of the test runner was added or changed: conftest.py, pytest.ini, addopts."""
     PATCHED_RUNNER = "patched_runner"
-    """Tests that must fail passed: the runner, unittest, pytest or `assert` were tampered with."""
+    """Tests that must fail passed: the runner, unittest, pytest or `assert` were changed."""
     TESTS_CHANGED = "tests_changed"
     TESTS_DELETED = "tests_deleted"
     TESTS_SKIPPED = "tests_skipped"
     TESTS_MISSING = "tests_missing"
-    """Tests that are in the files were not reported."""
+    """Tests in the files were not reported."""
     SHADOWED_RUNNER = "shadowed_runner"
-    """A file named like the runner or the standard library stood in its way."""
+    """A file shadowed the runner or the standard library by its name."""
     STARTUP_HOOK = "startup_hook"
     """`sitecustomize.py`, `usercustomize.py`, a `.pth` file: code that runs before the tests."""
     LINKED_FILE = "linked_file"
-    """A link stands where a file must be."""
+    """A link replaces a required file."""
     FORGED_REPORT = "forged_report"
     """A report that the runner did not write."""
     CHANGED_WHILE_TESTED = "changed_while_tested"
-    """Files of the workspace were rewritten during the check, or something was left to do so."""
+    """Files of the workspace were rewritten during the check, or a process was left to do so."""
     DETECTS_VERIFIER = "detects_verifier"
-    """It looks whether it is being tested: environment, loaded modules, stack, time."""
+    """The code detects that it is tested: environment, loaded modules, stack, time."""
     READS_TESTS = "reads_tests"
-    """Its answers come from the tests themselves."""
+    """The code takes its answers from the tests."""
     HIDDEN_CODE = "hidden_code"
-    """What it runs is built at run time and cannot be read."""
+    """The code builds what it runs at run time, so that it cannot be inspected."""
     NOT_ALLOWED = "not_allowed"
-    """No trick: a file outside of what may be changed, which is left out."""
+    """Not tampering: a file outside the allowed paths, which is left out."""
     NO_CHANGE = "no_change"
-    """No trick: every file is as it was, so there is nothing to accept."""
+    """Not tampering: every file is unchanged, so there is nothing to accept."""
     NOT_EXECUTED = "not_executed"
-    """No trick: changed files that the tests did not run."""
+    """Not tampering: changed files that the tests did not run."""
     PASSED_BEFORE = "passed_before"
-    """No trick: the checks passed on the untouched files as well."""
+    """Not tampering: the checks passed on the untouched files as well."""
     UNSTABLE = "unstable"
-    """The same tests ended differently when run again under other conditions."""
+    """The same tests gave different results when run again under other conditions."""
 
 
 _PARTS: Final = re.compile("::")
 
 Severity = Literal["forgery", "rejected", "doubt", "note"]
-"""`forgery` and `rejected`: not accepted, with and without an accusation. `doubt`: cannot be
-`proven`. `note`: left out and told, no more."""
+"""Severity of a finding. `forgery` and `rejected`: not accepted, with and without an accusation.
+`doubt`: cannot be `proven`. `note`: excluded from the result, and only reported."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing about a proposal that a person should know."""
+    """One remark about a change for the user."""
 
     trick: TamperKind
     severity: Severity
     explanation: str
-    """One sentence, with the names in it."""
+    """One sentence, with the affected names."""
     path: PurePosixPath | None = None
     line: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckReport:
-    """One check, run once."""
+    """One execution of one check."""
 
     command: str
     runner: str
     """`pytest`, `unittest`, `node`, `jest`, `cargo`, `go`, `ctest`, `junit` or `command`."""
     passed: bool
     tests: tuple[TestResult, ...] = ()
-    """Empty for a command that is known by its exit code alone."""
+    """Empty for a command that has only an exit code."""
     exit_code: int | None = None
     explanation: str = ""
-    """Why it did not pass, in one line; empty when it did."""
+    """The reason of a failure, in one line; empty if the check passed."""
     output: str = ""
-    """What the program printed, trimmed to head and tail."""
+    """The program's output, truncated to head and tail."""
     canaries_planted: int = 0
     """Tests that had to fail."""
     canaries_caught: int = 0
-    """Those of them that did."""
+    """The tests of these that did fail."""
     duration_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """Accepted or not, with the evidence."""
+    """Acceptance or rejection of one attempt, with the evidence."""
 
     accepted: bool
     grade: Grade | None
@@ -149,7 +149,7 @@ class Verdict:
     reason: str
     """One line."""
     tree: str
-    """Digest of what was judged: the untouched tree with the allowed changes in it."""
+    """Digest of the verified tree: the untouched tree with the allowed changes."""
     reports: tuple[CheckReport, ...] = ()
     findings: tuple[Finding, ...] = ()
 
@@ -164,14 +164,14 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TestMatrixRow:
-    """How the tests ended in one attempt."""
+    """Test results of one attempt."""
 
     __test__ = False
 
     attempt: int
     statuses: Mapping[str, TestStatus] = field(default_factory=dict[str, TestStatus])
     checks: tuple[str, ...] = ()
-    """Those of the names that are commands: checks that reported no test."""
+    """The names among them that are commands: checks that reported no test."""
 
     @property
     def passed(self) -> frozenset[str]:
@@ -182,7 +182,7 @@ class TestMatrixRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TestMatrix:
-    """Tests over attempts: shows what was gained and what was lost again."""
+    """Test results by attempt: shows which tests were fixed and which regressed."""
 
     __test__ = False
 
@@ -193,15 +193,15 @@ class TestMatrix:
 
     @property
     def tests(self) -> tuple[str, ...]:
-        """All test ids, in the order in which they were first seen."""
+        """All test ids, in the order of their first appearance."""
         return tuple(dict.fromkeys(test for row in self.rows for test in row.statuses))
 
     @property
     def counted(self) -> tuple[str, ...]:
-        """What is counted as one test each, everywhere.
+        """Names that count as one test each, in every view.
 
-        A file that could not be imported is none where its tests are known, nor is a check whose
-        tests are.
+        Leaves out a file that could not be imported if its tests are known, and a check if its
+        tests are known.
         """
         above = {test[: mark.start()] for test in self.tests for mark in _PARTS.finditer(test)}
         checks = {check for row in self.rows for check in row.checks}
@@ -210,6 +210,6 @@ class TestMatrix:
 
     @property
     def noun(self) -> str:
-        """What the counted are: tests, or checks that are known by their exit code alone."""
+        """Noun for what is counted: tests, or checks that have only an exit code."""
         checks = {check for row in self.rows for check in row.checks}
         return "check" if checks.issuperset(self.counted) else "test"

@@ -1,4 +1,4 @@
-"""The files of a workspace at one moment, as a value."""
+"""Workspace trees: the files of a workspace at one moment, as values."""
 
 import hashlib
 import posixpath
@@ -13,7 +13,7 @@ _EXPORT: Final = f'export PYTHONPATH="$PWD/{_SOURCE_FOLDER}${{PYTHONPATH:+:$PYTH
 
 
 def project_env(cwd: PurePosixPath = PurePosixPath()) -> Mapping[str, str]:
-    """Return the variables with which a program in this folder can import a src layout."""
+    """Return the environment in which a program in this folder can import a src layout."""
     folders = dict.fromkeys((_SOURCE_FOLDER, posixpath.relpath(_SOURCE_FOLDER, cwd)))
     return {"PYTHONPATH": ":".join(folders)}
 
@@ -53,17 +53,17 @@ class Withheld:
 
 @dataclass(frozen=True, kw_only=True)
 class Tree:
-    """Regular files by their paths from the root. Empty directories do not count."""
+    """Regular files by their paths from the root. Empty directories are not included."""
 
     files: Mapping[PurePosixPath, TreeFile] = field(default_factory=dict[PurePosixPath, TreeFile])
     links: tuple[PurePosixPath, ...] = ()
-    """What was neither a file nor a directory where this was read: named, never followed."""
+    """Entries that were neither files nor directories: listed, never followed."""
     withheld: tuple[Withheld, ...] = ()
-    """What was not read because it is ignored by git or looks like a secret: not in `digest`."""
+    """Paths that were not read, as git ignores them or they look like secrets: not in `digest`."""
 
     @cached_property
     def digest(self) -> str:
-        """What tells two trees apart: SHA-256 over paths, modes and contents."""
+        """SHA-256 over paths, modes and contents: identifies a tree."""
         lines = (
             f"{path}\0{'x' if file.executable else '-'}\0{file.sha256}\n"
             for path, file in sorted(self.files.items())
@@ -71,21 +71,21 @@ class Tree:
         return hashlib.sha256("".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
 
     def with_files(self, files: Mapping[PurePosixPath, TreeFile]) -> "Tree":
-        """Return a tree that has these too, in place of those with the same path."""
+        """Return a tree with these files added, in place of those with the same path."""
         return replace(self, files={**self.files, **files})
 
     def without(self, paths: Iterable[PurePosixPath]) -> "Tree":
-        """Return a tree that lacks these."""
+        """Return a tree without these files."""
         gone = frozenset(paths)
         kept = {path: file for path, file in self.files.items() if path not in gone}
         return replace(self, files=kept)
 
     def why_withheld(self, path: PurePosixPath) -> str:
-        """Return why nothing may be written at a path; empty if it may."""
+        """Return why a path must not be written; empty if it may."""
         return next((one.why for one in self.withheld if one.covers(path)), "")
 
     def text(self, path: PurePosixPath) -> str | None:
-        """Return the text of a file; None if there is none or it is not UTF-8."""
+        """Return the text of a file; None if it does not exist or is not UTF-8."""
         file = self.files.get(path)
         try:
             return None if file is None else file.content.decode()

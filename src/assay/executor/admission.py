@@ -1,4 +1,4 @@
-"""Who gets in, and how much: quotas per client, one queue for all, and an end to both."""
+"""Admission of executor clients: quotas per client, one queue for all, and shutdown."""
 
 import math
 import time
@@ -23,31 +23,31 @@ _MINUTE_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quotas:
-    """How much is let in."""
+    """Quotas and limits of an executor."""
 
     executions: int
-    """At once, of all clients."""
+    """Maximum number of parallel executions, of all clients."""
     waiting: int
-    """Executions in the queue, of all clients."""
+    """Maximum number of executions in the queue, of all clients."""
     client_executions: int
-    """At once, of one client; more of them wait in the queue."""
+    """Maximum number of parallel executions of one client; more of them wait in the queue."""
     client_sandboxes: int
     client_per_minute: int
     maxima: Limits
-    """The largest that a sandbox may have."""
+    """Largest limits that a sandbox may have."""
     modules: ModuleRules = field(default_factory=ModuleRules)
-    """Which Python modules programs may import."""
+    """Rules for Python modules that programs may import."""
 
     @property
     def client_waiting(self) -> int:
-        """How many executions of one client may wait."""
+        """Number of executions of one client that may wait."""
         return share_of(self.waiting)
 
     def check_limits(self, limits: Limits) -> None:
-        """Refuse limits above the maxima.
+        """Reject limits above the maxima.
 
         Raises:
-            UsageError: If one of them is.
+            UsageError: If a limit exceeds its maximum.
         """
         for limit in fields(limits):
             asked, maximum = getattr(limits, limit.name), getattr(self.maxima, limit.name)
@@ -59,12 +59,12 @@ class Quotas:
 
 
 def share_of(total: int) -> int:
-    """Return how much of something one client gets at most, so that others get some of it too."""
+    """Return the maximum share of one client, which leaves a part for others."""
     return max(1, total * 3 // 4)
 
 
 class Admission:
-    """What all clients share."""
+    """State that all clients share."""
 
     def __init__(self, quotas: Quotas, watcher: Watcher) -> None:
         self.quotas = quotas
@@ -76,38 +76,38 @@ class Admission:
         self._idle = anyio.Event()
 
     def gate_for(self, client: str, *, clock: Callable[[], float] = time.monotonic) -> "ClientGate":
-        """Build the gate of one client."""
+        """Build the admission policy of one client."""
         return ClientGate(self, client, clock)
 
     def drain(self) -> None:
-        """Let nothing in any more."""
+        """Reject all new requests from now on."""
         self._draining = True
         self.note_change()
 
     def check_open(self) -> None:
-        """Refuse what comes while the executor shuts down.
+        """Reject a request while the executor shuts down.
 
         Raises:
-            ExecutorBusyError: If it does.
+            ExecutorBusyError: If it shuts down.
         """
         if self._draining:
             raise ExecutorBusyError("the executor is shutting down", retry_after_s=_SOON_S)
 
     def note_change(self) -> None:
-        """Tell whoever watches how much is going on."""
+        """Report the number of running and waiting executions to the observer."""
         self.watcher.note_load(running=self.running, waiting=self.waiting)
         if not self.running and not self.waiting:
             self._idle.set()
 
     async def wait_until_idle(self) -> None:
-        """Wait until nothing runs or waits."""
+        """Wait until no execution runs or waits."""
         while self.running or self.waiting:
             self._idle = anyio.Event()
             await self._idle.wait()
 
 
 class ClientGate:
-    """See `assay.sandbox.rpc.admission.Gate`."""
+    """Implementation of `assay.sandbox.rpc.admission.AdmissionPolicy` for one client."""
 
     def __init__(self, admission: Admission, client: str, clock: Callable[[], float]) -> None:
         self._admission = admission

@@ -1,6 +1,6 @@
-"""One line of JSON for every attempt to execute something: who, what, within which limits, how.
+"""Audit log of an executor: one JSON line per execution, with client, digest, limits and result.
 
-Never the code itself, its input, its output or its environment.
+Code, input, output and environment are never logged.
 """
 
 import errno
@@ -21,19 +21,19 @@ from assay.sandbox.rpc.messages.codec import to_program, to_source
 from assay.sandbox.rpc.messages.failures import ExecutorBusyError
 
 _AGAIN_S: Final = 10.0
-"""When to ask again after the log could not be written."""
+"""Retry delay for clients after a failed write to the log."""
 _log = logging.getLogger("assay.executor")
 
 Write = Callable[[Mapping[str, Any]], None]
 
 
 def now() -> str:
-    """Return the time as it stands in the log."""
+    """Return the current time in the format of the log."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 class AuditLog:
-    """Appends lines to a file that is for its owner alone; each is written whole or not at all."""
+    """Appends lines to a file for its owner only; each is written whole or not at all."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -48,7 +48,7 @@ class AuditLog:
             ) from error
 
     def write(self, entry: Mapping[str, Any]) -> None:
-        """Write a line. What cannot be written down must not be done, so this raises.
+        """Write a line. An execution that cannot be logged must not run, so this raises.
 
         Raises:
             ExecutorBusyError: If it cannot be written, as on a full disk.
@@ -66,7 +66,7 @@ class AuditLog:
 
     def _append(self, line: bytes) -> None:
         written = os.write(self._descriptor, line)
-        if written < len(line):  # The disk became full on the way.
+        if written < len(line):  # The disk became full during the write.
             os.ftruncate(self._descriptor, os.fstat(self._descriptor).st_size - written)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -75,7 +75,7 @@ class AuditLog:
 
 
 def describe_attempt(attempt: ExecutionRequest) -> dict[str, Any]:
-    """Say what is to be executed, without saying it."""
+    """Describe an execution without its content."""
     told: dict[str, Any] = {
         "execution": attempt.execution_id,
         "kind": _kind(attempt),
@@ -89,7 +89,7 @@ def describe_attempt(attempt: ExecutionRequest) -> dict[str, Any]:
 
 
 def describe_result(result: ExecutionResult) -> dict[str, Any]:
-    """Say how it went in numbers."""
+    """Return the measurements of a result."""
     return {
         "outcome": result.reason.value,
         "exit_code": result.exit_code,
@@ -105,7 +105,7 @@ def describe_result(result: ExecutionResult) -> dict[str, Any]:
 
 
 def fingerprint(attempt: ExecutionRequest) -> str:
-    """Return a digest of all that is executed: code, arguments, input and environment."""
+    """Return a digest of an execution: code, arguments, input and environment."""
     if isinstance(attempt.work, str):
         return hashlib.sha256(to_source(attempt.work)).hexdigest()
     message = to_program(attempt.work)

@@ -1,4 +1,4 @@
-"""Says over the gRPC health protocol whether an executor takes requests."""
+"""gRPC health protocol: whether an executor accepts requests."""
 
 from typing import Any, Final, cast
 
@@ -10,18 +10,18 @@ HEALTH_SERVICE: Final = health_pb2.DESCRIPTOR.services_by_name["Health"].full_na
 
 
 class Health:
-    """Serving until it is told otherwise."""
+    """Health service of an executor; reports SERVING until `end`."""
 
     def __init__(self, server: grpc.aio.Server) -> None:
-        # What is known of the types of this library leaves its asynchronous half out.
+        # The type stubs of this library lack its asynchronous half.
         self._state = cast("Any", health).aio.HealthServicer()
         cast("Any", health_pb2_grpc).add_HealthServicer_to_server(self._state, server)
 
     async def begin(self, *services: str) -> None:
-        """Serve under these names too; the empty one, for the whole server, is always known."""
+        """Report SERVING for these names too; the empty name, the whole server, always exists."""
         for name in services:
             await self._state.set(name, _SERVING)
 
     async def end(self) -> None:
-        """Tell everyone who watches that nothing is taken any more."""
+        """Report NOT_SERVING to all watching clients."""
         await self._state.enter_graceful_shutdown()

@@ -1,4 +1,4 @@
-"""Numbers for Prometheus, in a registry of their own."""
+"""Prometheus metrics of an executor, in their own registry."""
 
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ _BUCKETS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30
 
 
 class Metrics:
-    """What an executor counts. Labels have few values, whatever clients do."""
+    """Metrics of an executor. Labels have few values, regardless of what clients do."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -67,10 +67,10 @@ class Metrics:
 
     @contextmanager
     def served(self, host: str, port: int) -> Generator[int]:
-        """Answer requests for `/metrics` on an address of their own; yields the port.
+        """Serve `/metrics` on its own address; yield the port.
 
         Raises:
-            UsageError: If the address cannot be had.
+            UsageError: If the address is not available.
         """
         try:
             server, thread = start_http_server(port, addr=host, registry=self.registry)

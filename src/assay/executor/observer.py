@@ -1,4 +1,4 @@
-"""What is told of an executor's work: to the audit log, to metrics, to the log."""
+"""Observer of executions: writes the audit log, and counts metrics."""
 
 import time
 from collections.abc import Generator, Mapping
@@ -13,7 +13,7 @@ from assay.sandbox.rpc.messages.failures import ExecutorBusyError
 
 
 class Watcher:
-    """Writes down every attempt, and counts."""
+    """Logs and counts every request for an execution."""
 
     def __init__(self, write: Write, metrics: Metrics) -> None:
         self._write = write
@@ -21,7 +21,7 @@ class Watcher:
 
     @contextmanager
     def watching(self, client: str, attempt: ExecutionRequest) -> Generator[Note]:
-        """Write down that an execution begins, and how it ends, whatever happens."""
+        """Log the start of an execution, and its end in every case."""
         results: list[ExecutionResult] = []
         self._write({"event": "begun", "client": client, **describe_attempt(attempt)})
         began = time.perf_counter()
@@ -29,7 +29,7 @@ class Watcher:
         try:
             yield results.append
         except Exception as error:
-            # A defect of Assay as well; only what is cancelled was stopped.
+            # Defects of Assay included; without an error or a result, the execution was cancelled.
             why = type(error).__name__
             raise
         finally:
@@ -43,31 +43,31 @@ class Watcher:
             self._try_to_write({**ended, **outcome})
 
     def _try_to_write(self, entry: Mapping[str, Any]) -> None:
-        """Write what has happened already; that it cannot be written changes nothing about it."""
-        with suppress(ExecutorBusyError):  # It is in the log of the process.
+        """Log an event that has already happened; a failed write does not change it."""
+        with suppress(ExecutorBusyError):  # The process log has the failure.
             self._write(entry)
 
     def note_attempt(
         self, client: str, attempt: ExecutionRequest, *, outcome: str, why: str
     ) -> None:
-        """Write down an execution that was asked for and did not begin."""
+        """Log a requested execution that did not start."""
         told = {"event": outcome, "client": client, "why": why}
         self._try_to_write({**told, **describe_attempt(attempt)})
 
     def note_stranger(self, peer: str, method: str, why: str) -> None:
-        """Write down that somebody was not let in."""
+        """Log an unauthenticated request."""
         self._metrics.count_refusal("stranger")
         self._try_to_write({"event": "refused", "peer": peer, "method": method, "why": why})
 
     def note_unreadable(self, client: str, method: str) -> None:
-        """Write down that a known client sent what is not a request."""
+        """Log an invalid message from an authenticated client."""
         self._metrics.count_refusal("unreadable")
         why = "not a request of this method"
         self._try_to_write({"event": "refused", "client": client, "method": method, "why": why})
 
     def note_refusal(self, client: str, why: str) -> None:
-        """Count a request of a known client that went beyond its quota."""
-        del client  # in the audit log; as a label it would let clients fill the memory
+        """Count a request of an authenticated client that exceeded its quota."""
+        del client  # in the audit log; as a label, client names would use unbounded memory
         self._metrics.count_refusal(why)
 
     def note_load(self, *, running: int, waiting: int) -> None:

@@ -1,4 +1,4 @@
-"""Opens an executor: a backend behind gRPC, with everything around it, until it is told to end."""
+"""Executor server: a sandbox backend behind gRPC, with authentication, quotas, logs and metrics."""
 
 import hashlib
 import importlib.metadata
@@ -41,16 +41,16 @@ _SWEEP_S: Final = 5.0
 _OPTIONS: Final = (
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES + CHUNK_BYTES),
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES + CHUNK_BYTES),
-    # Two executors must not share a port by accident.
+    # Two executors must not share a port by mistake.
     ("grpc.so_reuseport", 0),
-    # Clients may ask for a sign of life every few seconds, also while nothing else is said.
+    # Allow clients to send keep-alive pings every few seconds, also without calls.
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
     ("grpc.keepalive_permit_without_calls", 1),
-    # A client that is gone without closing its connection is noticed after at most three seconds.
+    # Detect a client that vanished without closing its connection within three seconds.
     ("grpc.keepalive_time_ms", 1_000),
     ("grpc.keepalive_timeout_ms", 2_000),
-    # The limit for answers to pings; without it gRPC waits for a minute.
+    # Timeout for answers to pings; without it, gRPC waits for a minute.
     ("grpc.http2.ping_timeout_ms", 2_000),
     ("grpc.http2.max_pings_without_data", 0),
 )
@@ -58,16 +58,16 @@ _OPTIONS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutorPlan:
-    """How one executor is set up."""
+    """Configuration of one executor."""
 
     settings: ExecutorSettings
     audit_file: Path
     executions: int
-    """At once, of all clients."""
+    """Maximum number of parallel executions, of all clients."""
 
 
 class Executor:
-    """An executor that serves."""
+    """A running executor."""
 
     def __init__(self, server: grpc.aio.Server, clients: Clients, admission: Admission) -> None:
         self._server = server
@@ -76,15 +76,15 @@ class Executor:
         self._admission = admission
         self.port = 0
         self.metrics_port = 0
-        """0: none."""
+        """0 without metrics."""
         self.description = ""
-        """Who gets in, in a few words."""
+        """Summary of the authentication, for people."""
 
     async def start(self, settings: ExecutorSettings, credentials: Credentials) -> None:
-        """Listen.
+        """Start to listen.
 
         Raises:
-            UsageError: If the address cannot be had.
+            UsageError: If the address is not available.
         """
         self.port = _bind(self._server, settings, credentials)
         self.description = credentials.describe()
@@ -92,11 +92,11 @@ class Executor:
         await self._server.start()
 
     def note_handshake(self, why: str) -> None:
-        """Write down that somebody did not come as far as to ask; from any thread."""
+        """Log a failed TLS handshake; callable from any thread."""
         self._admission.watcher.note_stranger("unknown", "handshake", why)
 
     async def drain(self, within_s: float) -> bool:
-        """Let nothing in any more, and wait for what runs; returns whether all of it ended."""
+        """Reject new requests, and wait for running ones; return whether all of them ended."""
         await self._health.end()
         self._admission.drain()
         with anyio.move_on_after(within_s) as patience:
@@ -104,17 +104,17 @@ class Executor:
         return not patience.cancelled_caught
 
     async def stop(self) -> None:
-        """End whatever is left, answer who waits, and hang up."""
+        """End the remaining executions, answer waiting clients, and close all connections."""
         await self._clients.close()
         await self._server.stop(grace=1.0)
 
 
 @asynccontextmanager
 async def open_executor(backend: SandboxBackend, plan: ExecutorPlan) -> AsyncGenerator[Executor]:
-    """Serve a backend; leaving the context ends everything.
+    """Serve a backend; leaving the context ends all executions.
 
     Raises:
-        UsageError: If the settings are not safe, or the address cannot be had.
+        UsageError: If the settings are not safe, or the address is not available.
     """
     settings = plan.settings
     credentials = load_credentials(settings)
@@ -137,7 +137,7 @@ async def open_executor(backend: SandboxBackend, plan: ExecutorPlan) -> AsyncGen
                     )
                 tasks.start_soon(_sweep, clients)
                 yield executor
-            except Exception as error:  # noqa: BLE001 - raised below, where no group wraps it
+            except Exception as error:  # noqa: BLE001 - raised below, outside of the task group
                 failure = error
             finally:
                 with anyio.CancelScope(shield=True):
@@ -196,7 +196,7 @@ def _bind(server: grpc.aio.Server, settings: ExecutorSettings, credentials: Cred
 
 
 def surroundings(backend: SandboxBackend) -> str:
-    """Return a digest of what decides how a program goes here, as far as it can be told."""
+    """Return a digest of everything known that affects how programs run on this machine."""
     installed = sorted(
         f"{found.name}=={found.version}" for found in importlib.metadata.distributions()
     )

@@ -1,4 +1,4 @@
-"""Answers gRPC calls: finds out who asks, has their keeper do it, and says what became of it."""
+"""Answers gRPC calls: authenticates the client, and passes the call to its `SandboxService`."""
 
 import logging
 import time
@@ -23,7 +23,7 @@ from assay.sandbox.rpc.messages.statuses import FAILURE_KEY, PUSHBACK_KEY, SERVI
 from assay.sandbox.rpc.sandbox_service import SandboxService, SandboxServiceConfig
 
 _ANYBODY: Final = "anybody"
-"""Everyone who can reach an executor that asks for nothing; only on this machine."""
+"""Name of all clients of an executor without authentication; only on this machine."""
 _BEARER: Final = "Bearer "
 _CERTIFICATE_NAME: Final = "x509_common_name"
 
@@ -33,7 +33,7 @@ Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
 
 class Clients:
-    """Every client that has something open, each with a keeper of its own."""
+    """Clients with open sandboxes, each with its own `SandboxService`."""
 
     def __init__(
         self,
@@ -60,21 +60,21 @@ class Clients:
         return self._keepers[client]
 
     async def sweep(self, *, every_s: float) -> None:
-        """Close what nobody asks for any more, for ever."""
+        """Close sandboxes that no client uses any more, in an endless loop."""
         while True:
             await anyio.sleep(every_s)
             for keeper in tuple(self._keepers.values()):
                 await keeper.close_unasked()
 
     async def close(self) -> None:
-        """End all that runs, of all clients."""
+        """End all executions of all clients."""
         async with anyio.create_task_group() as closing:
             for keeper in self._keepers.values():
                 closing.start_soon(keeper.close)
 
 
 class Answering:
-    """The service of the executor."""
+    """Generic gRPC servicer of the executor."""
 
     def __init__(
         self,
@@ -89,13 +89,13 @@ class Answering:
         self._tracing = tracing
 
     def rpc_handlers(self) -> grpc.GenericRpcHandler:
-        """Build what a gRPC server calls."""
+        """Build the handlers for a gRPC server."""
         handlers = {method.name: self._handler(method) for method in METHODS}
         return grpc.method_handlers_generic_handler(SERVICE, handlers)
 
     def _handler(self, method: Method[Any, Any]) -> "grpc.RpcMethodHandler[Any, Any]":
-        # Requests are taken as streams of bytes, also where there is only one, so that nothing is
-        # read, let alone parsed, before it is known who asks. On the wire it is the same.
+        # All handlers read streams of bytes, also for single requests, so that no request is read
+        # or parsed before the client is authenticated. The wire format is the same.
         if method.streams_responses:
             return grpc.stream_stream_rpc_method_handler(
                 self._to_many(method), response_serializer=method.response.SerializeToString
@@ -110,7 +110,7 @@ class Answering:
                 try:
                     async with aclosing(self._answers(method, requests, context)) as answers:
                         return await anext(answers)
-                except Exception as error:  # noqa: BLE001 - every call is answered, and a fault is told apart
+                except Exception as error:  # noqa: BLE001 - every call is answered; `fail` sorts errors
                     await call.fail(error)
 
         return answer
@@ -124,7 +124,7 @@ class Answering:
                     async with aclosing(self._answers(method, requests, context)) as answers:
                         async for response in answers:
                             yield response
-                except Exception as error:  # noqa: BLE001 - every call is answered, and a fault is told apart
+                except Exception as error:  # noqa: BLE001 - every call is answered; `fail` sorts errors
                     await call.fail(error)
 
         return answer
@@ -148,10 +148,10 @@ class Answering:
             yield message
 
     def _client(self, method: Method[Any, Any], context: Context) -> str:
-        """Return who asks.
+        """Return the name of the client.
 
         Raises:
-            RequestRefusedError: If that is nobody we know.
+            RequestRefusedError: If the client is unknown.
         """
         try:
             return self._identify(context)
@@ -194,7 +194,7 @@ class Answering:
 
 
 class _Call:
-    """One call, and how it was answered."""
+    """One call, and the status of its answer."""
 
     def __init__(self, method: str, context: Context) -> None:
         self._method = method
@@ -202,7 +202,7 @@ class _Call:
         self.status = "OK"
 
     async def fail(self, error: Exception) -> NoReturn:
-        """Answer with what went wrong. Never returns."""
+        """Answer with a failure. Never returns."""
         if isinstance(error, grpc.aio.AbortError):
             raise error
         if not isinstance(error, AssayError | MessageError):

@@ -1,7 +1,7 @@
-"""Hears of handshakes that failed. gRPC tells only stderr of them, so that is where we listen.
+"""Detects failed TLS handshakes in stderr, the only place where gRPC reports them.
 
-Everything that is written there goes on to where it went before; what gRPC says about a handshake
-is said in our words, and to whoever keeps count. The address of the other side is not in it.
+All other output passes through to the original stderr. Lines about handshakes are replaced by
+shorter ones, and a callback counts them. They do not contain the address of the client.
 """
 
 import os
@@ -28,11 +28,11 @@ _REASONS: Final = {
 }
 
 Tell = Callable[[str], None]
-"""Takes the reason, in a thread of its own."""
+"""Callback for the reason, in a separate thread."""
 
 
 def failure_in(line: bytes) -> str:
-    """Return why a handshake failed, if that is what a line of gRPC's log says."""
+    """Return the reason if a line of gRPC's log reports a failed handshake."""
     found = _FAILED.search(line)
     if found is None:
         return ""
@@ -45,9 +45,9 @@ def failure_in(line: bytes) -> str:
 
 @contextmanager
 def overhearing(tell: Tell) -> Generator[None]:
-    """Listen to what this process writes to stderr, and tell of each handshake that failed.
+    """Read what this process writes to stderr, and report each failed handshake.
 
-    For a process that is an executor and nothing else: its stderr is a pipe meanwhile.
+    Only for a process that is an executor and nothing else: its stderr is a pipe meanwhile.
     """
     before = os.dup(_STDERR)
     reading, writing = os.pipe()
@@ -62,7 +62,7 @@ def overhearing(tell: Tell) -> Generator[None]:
         yield
     finally:
         os.dup2(before, _STDERR)
-        # Processes that we started may hold the pipe open, so that its end need not come.
+        # Child processes may hold the pipe open, so it may never reach its end.
         os.close(wake)
         listening.join(_JOIN_S)
         for descriptor in (reading, waking, before):
@@ -72,7 +72,7 @@ def overhearing(tell: Tell) -> Generator[None]:
 def _listen(reading: int, waking: int, onward: int, tell: Tell) -> None:
     rest = b""
     ending = False
-    # Not `select.select`, which takes no number above 1023.
+    # Not `select.select`, which rejects descriptors above 1023.
     events = select.poll()
     for descriptor in (reading, waking):
         events.register(descriptor, select.POLLIN)
@@ -105,4 +105,4 @@ def _hand_on(line: bytes, onward: int, tell: Tell) -> None:
         while line:
             line = line[os.write(onward, line) :]
     except OSError:
-        return  # Nobody reads it any more; whoever writes must not be stopped by that.
+        return  # The reader is gone; writers must not block because of that.

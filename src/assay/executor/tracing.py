@@ -1,4 +1,4 @@
-"""Traces of calls for OpenTelemetry, where an endpoint is configured; otherwise nothing."""
+"""OpenTelemetry traces of calls, if an endpoint is configured."""
 
 from collections.abc import Callable, Generator, Iterable
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -8,14 +8,14 @@ from assay.contracts.errors import MissingExtraError
 from assay.sandbox.rpc.messages.statuses import SERVICE
 
 _EXPORT_S: Final = 3.0
-"""With all that is tried again: how long a collector that is gone keeps an executor from ending."""
+"""Maximum delay of the shutdown by an unreachable collector, including all retries."""
 
 NoteStatus = Callable[[str], None]
-"""Takes the name of the status that a call was answered with."""
+"""Callback for the name of the call's status."""
 
 
 class Tracing(Protocol):
-    """Draws a span around a call."""
+    """Records a span around a call."""
 
     def span(
         self, method: str, metadata: Iterable[tuple[str, str | bytes]]
@@ -23,7 +23,7 @@ class Tracing(Protocol):
 
 
 class NoTracing:
-    """Draws nothing."""
+    """Records nothing."""
 
     def span(
         self, method: str, metadata: Iterable[tuple[str, str | bytes]]
@@ -38,7 +38,7 @@ def _ignore(_: str) -> None:
 
 @contextmanager
 def open_tracing(endpoint: str | None) -> Generator[Tracing]:
-    """Send spans to an endpoint over OTLP; what is under way is sent before this ends.
+    """Export spans to an endpoint over OTLP; flush the rest before this ends.
 
     Raises:
         MissingExtraError: If the library for it is not installed.
@@ -82,7 +82,7 @@ class _OpenTelemetry:
         carrier = {name: value for name, value in metadata if isinstance(value, str)}
         parent = TraceContextTextMapPropagator().extract(carrier)
         about = {"rpc.system": "grpc", "rpc.service": SERVICE, "rpc.method": method}
-        # Not made the current one: a generator may be resumed elsewhere.
+        # Not set as the current span: another context may resume the generator.
         span = self._tracer.start_span(
             f"{SERVICE}/{method}", context=parent, kind=SpanKind.SERVER, attributes=about
         )

@@ -1,1 +1,1 @@
-"""MCP servers: files and programs of sandboxes for MCP clients."""
+"""MCP servers that give clients files and programs in sandboxes."""

@@ -1,4 +1,4 @@
-"""Ready-made configuration for programs that use our MCP servers."""
+"""Configurations of MCP clients for Assay's servers."""
 
 import json
 import sys
@@ -16,7 +16,7 @@ URLS: Final = {
 }
 TOKEN_VARIABLE: Final = "ASSAY_MCP_TOKEN"  # noqa: S105 - the name of a variable
 _LONGEST_CALL_S: Final = 330
-"""More than a run may take, so that the answer is waited for."""
+"""Above the maximum duration of a run, so that the client waits for the answer."""
 
 _AGENTS_STDIO: Final = """\
 from agents.mcp import MCPServerStdio
@@ -45,18 +45,18 @@ servers = [
 
 
 def command_line() -> list[str]:
-    """Return what starts both servers on stdio, from wherever the client is."""
+    """Return the command that starts both servers on stdio, from any folder."""
     script = Path(sys.executable).with_name("assay")
-    # Programs with windows do not have a shell's search path, so the path is whole.
+    # Absolute, because graphical programs do not have a shell's search path.
     start = [str(script)] if script.exists() else [sys.executable, "-m", "assay"]
     return [*start, "mcp", "serve", "all", "--stdio"]
 
 
 def configuration(client: ClientName, *, http: bool = False, token: bool = False) -> str:
-    """Return what has to be written into the client's own configuration.
+    """Return the text for the client's configuration file.
 
     Raises:
-        UsageError: If the client cannot do it that way.
+        UsageError: If the client does not support this transport.
     """
     command, *args = command_line()
     started: dict[str, Any] = {"command": command, "args": args}

@@ -1,4 +1,4 @@
-"""The tools of the executor server."""
+"""Tools of the executor server."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Literal
@@ -23,7 +23,7 @@ from assay.text.head_and_tail import cut_middle, readable
 from assay.tools.run import describe_end
 
 _MOST_CHARS: Final = 20_000
-"""Of each stream in the words of an answer; the values have all that was kept."""
+"""Per stream in the text of an answer; the structured values have all stored output."""
 _PICTURES: Final = ("image/png", "image/jpeg")
 _MOST_PICTURES: Final = 8
 
@@ -105,7 +105,7 @@ class _PythonRun(_Run):
 
 
 def program_tools(*, longest_s: float) -> tuple[AnyTool, ...]:
-    """Return the tools of the executor server; no run takes longer than this."""
+    """Return the tools of the executor server, with this maximum duration of a run."""
     return (
         ServedTool(
             name="sandbox_run_command",
@@ -176,7 +176,7 @@ async def _run_cell(code: str, timeout_s: float, workspace: Workspace, on_output
     try:
         cell = await interpreter.run_cell(code, timeout_s=timeout_s, on_output=on_output)
     except SandboxUnavailableError as error:
-        # The files are still there: only the variables are lost.
+        # The files still exist; only the variables are lost.
         workspace.forget_interpreter()
         raise ToolError(f"the interpreter is gone and its variables with it: {error}") from error
     images = tuple(image for output in cell.outputs for image in _pictures(output))[:_MOST_PICTURES]

@@ -1,4 +1,4 @@
-"""The tools of the filesystem server."""
+"""Tools of the filesystem server."""
 
 import base64
 import binascii
@@ -79,7 +79,7 @@ class _Changed(Answer):
 
 
 def file_tools(*, most_bytes: int) -> tuple[AnyTool, ...]:
-    """Return the tools of the filesystem server, for files up to a size."""
+    """Return the tools of the filesystem server, for files up to this size."""
     return (
         ServedTool(
             name="sandbox_read_file",

@@ -1,4 +1,4 @@
-"""MCP servers over streamable HTTP: one process, one port for each, tokens and origins checked."""
+"""MCP over streamable HTTP: one process, one port per server, checks of tokens and origins."""
 
 import json
 import logging
@@ -29,27 +29,27 @@ PATH: Final = "/mcp"
 HEALTH_PATH: Final = "/healthz"
 _LOG: Final = logging.getLogger(__name__)
 _DRAIN_S: Final = 5
-"""How long calls may go on after the server was told to stop."""
+"""Grace period for calls after the signal to stop."""
 _MOST_CONNECTIONS: Final = 256
 _MOST_SESSIONS: Final = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpPolicy:
-    """Who may talk to the servers, and how much they may send."""
+    """Access rules and size limits of the servers."""
 
     tokens: Reread[Tokens]
     hosts: tuple[str, ...]
-    """What the servers are called besides their own address, as in a `Host` header."""
+    """Values of the `Host` header that the servers accept, in addition to their own address."""
     origins: tuple[str, ...]
-    """Web pages that may call; none unless named."""
+    """Origins of web pages that may call the servers; by default none."""
     body_bytes: int
     session_idle_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listening:
-    """A server and the socket that it answers on."""
+    """A server and its listening socket."""
 
     name: str
     server: Server[Any]
@@ -65,10 +65,10 @@ class Listening:
 
 
 def check_reachable(host: str, policy: HttpPolicy) -> None:
-    """Refuse to be open to other machines without tokens, or without a name to be called by.
+    """Refuse to listen for other machines without tokens, or without host names.
 
     Raises:
-        UsageError: If it would be.
+        UsageError: If tokens or host names are missing.
     """
     if is_loopback(host):
         return
@@ -87,9 +87,9 @@ def check_reachable(host: str, policy: HttpPolicy) -> None:
 async def serve_http(
     listening: Sequence[Listening], policy: HttpPolicy, trouble: Callable[[], str]
 ) -> None:
-    """Serve until SIGINT or SIGTERM. Calls have a few seconds then, or until the second signal.
+    """Serve until SIGINT or SIGTERM. Calls then have a few seconds, or until a second signal.
 
-    `trouble` says why programs cannot be run just now, for those who ask after our health.
+    `trouble` returns why programs cannot run now, for the health endpoint.
     """
     async with AsyncExitStack() as stack:
         by_port: dict[int, ASGIApp] = {}
@@ -127,7 +127,7 @@ async def _stop_on_signal(server: uvicorn.Server, gate: "Gate") -> None:
 
 
 async def _drain(server: uvicorn.Server, gate: "Gate") -> None:
-    """Wait for calls, and not for streams that older clients keep open to hear of changes."""
+    """Wait for calls, but not for notification streams that older clients keep open."""
     with anyio.move_on_after(_DRAIN_S):
         await gate.no_calls.wait()
     server.force_exit = True
@@ -150,7 +150,7 @@ def _manager(each: Listening, policy: HttpPolicy) -> StreamableHTTPSessionManage
 
 
 class Gate:
-    """Lets only those through who may, and sends each to the server whose port it came to."""
+    """Authenticates requests, and routes each to the server of its port."""
 
     def __init__(
         self,
@@ -162,10 +162,10 @@ class Gate:
         self._trouble = trouble
         self._tokens = tokens
         self._needs_token = bool(tokens.current())
-        """Stays so until the end: removing the last token lets nobody in."""
+        """Never reset: removing the last token must not open the server."""
         self._calls = 0
         self.no_calls = anyio.Event()
-        """Set while nothing is being answered."""
+        """Set while no call is running."""
         self.no_calls.set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -185,13 +185,13 @@ class Gate:
                 _LOG.warning("refused a call from %s: no token, or a wrong one", scope["client"])
                 await _refusal(401, "a bearer token is needed")(scope, receive, send)
                 return
-            # The transport holds a session to whoever began it by this.
+            # The transport binds a session to this user.
             scope["user"] = AuthenticatedUser(AccessToken(token="", client_id=holder, scopes=[]))
         with self._counted(scope["method"]):
             await self._by_port[scope["server"][1]](scope, receive, send)
 
     def _health(self) -> Response:
-        """Say whether programs can be run now, to anybody: it is a word and no more."""
+        """Answer whether programs can run now; unauthenticated, so it gives no details."""
         trouble = self._trouble()
         body = json.dumps({"status": "unavailable" if trouble else "ok"})
         return Response(body, status_code=503 if trouble else 200, media_type="application/json")

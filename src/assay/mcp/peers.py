@@ -1,4 +1,4 @@
-"""Which user of this machine a connection over loopback belongs to, as the kernel knows it."""
+"""The local user behind a loopback connection, from the kernel's socket tables."""
 
 import sys
 from ipaddress import ip_address
@@ -12,11 +12,11 @@ _TABLES: Final = {4: Path("/proc/net/tcp"), 6: Path("/proc/net/tcp6")}
 _LOCAL, _REMOTE, _UID = 1, 2, 7
 """Columns of the kernel's tables of TCP sockets."""
 _FORWARDED: Final = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
-"""Headers of a proxy: behind one, the connection is the proxy's, and its users are not known."""
+"""Headers of a proxy: the connection is then the proxy's, and its users are unknown."""
 
 
 def user_of(scope: Scope) -> str:
-    """Return the user at the other end of a request from this machine; empty if not known."""
+    """Return the local user that sent a request; empty if unknown."""
     client, server = scope.get("client"), scope.get("server")
     headers = Headers(scope=scope)
     if not client or not server or any(name in headers for name in _FORWARDED):
@@ -25,7 +25,7 @@ def user_of(scope: Scope) -> str:
 
 
 def connected_user(client: tuple[str, int], server: tuple[str, int]) -> str:
-    """Return the user id that owns the client's end of a connection; empty if there is none."""
+    """Return the id of the user that owns the client's socket; empty if there is none."""
     try:
         address = ip_address(client[0])
         wanted = (_as_in_table(*client), _as_in_table(*server))

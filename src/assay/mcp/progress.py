@@ -1,4 +1,4 @@
-"""Progress of a call that takes its time: how long it runs, and what it printed last."""
+"""Progress notifications of long calls: the elapsed time and the latest output."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -16,11 +16,11 @@ _EVERY_S: Final = 0.5
 _MOST_BYTES: Final = 2000
 
 Report = Callable[[float, float | None, str | None], Awaitable[None]]
-"""Takes how far it is, how far it goes, and a message; does nothing where nobody asked for it."""
+"""Callback for progress, total and message; does nothing if the client requested no progress."""
 
 
 async def with_progress(act: Callable[[OnOutput], Awaitable[ResultT]], tell: Report) -> ResultT:
-    """Do something, and tell about it from time to time. What it raises comes out as it is."""
+    """Run a call with regular progress reports. Exceptions propagate unchanged."""
     progress = _Progress()
     outcome: list[ResultT | AssayError] = []
     async with anyio.create_task_group() as tasks:
@@ -28,7 +28,7 @@ async def with_progress(act: Callable[[OnOutput], Awaitable[ResultT]], tell: Rep
         try:
             outcome.append(await act(progress.hear))
         except AssayError as error:
-            outcome.append(error)  # A task group would wrap it.
+            outcome.append(error)  # A task group would wrap the exception.
         tasks.cancel_scope.cancel()
     [result] = outcome
     if isinstance(result, AssayError):
@@ -38,7 +38,7 @@ async def with_progress(act: Callable[[OnOutput], Awaitable[ResultT]], tell: Rep
 
 @dataclass(slots=True)
 class _Progress:
-    """What there is to tell of one call. A client that reads slowly misses output, not the end."""
+    """Progress of one call. A client that reads slowly misses output, but not the end."""
 
     _unsaid: bytearray = field(default_factory=bytearray)
 
@@ -47,7 +47,7 @@ class _Progress:
         del self._unsaid[:-_MOST_BYTES]
 
     async def report(self, tell: Report) -> None:
-        """Tell from time to time, until cancelled."""
+        """Report at intervals until cancelled."""
         begun = anyio.current_time()
         while True:
             await anyio.sleep(_EVERY_S)

@@ -1,4 +1,4 @@
-"""Opens what the MCP servers stand on, and serves them until they are told to stop."""
+"""Opens the sandboxes behind the MCP servers, and serves until a signal."""
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -26,16 +26,16 @@ from assay.wiring import open_backend
 Which = Literal["filesystem", "executor", "all"]
 PORTS: Final = {"filesystem": 7101, "executor": 7102}
 _ENVELOPE_BYTES: Final = 64 << 10
-"""What a message takes besides the content of a file."""
+"""Size of a message apart from the content of a file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpAddress:
-    """Where to serve over HTTP."""
+    """Address for HTTP."""
 
     host: str
     port: int | None
-    """None: the usual ones. For several servers, that of the first; 0 takes free ones."""
+    """None: the default ports. With several servers, the port of the first; 0 picks free ports."""
 
 
 def serve(
@@ -44,11 +44,11 @@ def serve(
     place: HttpAddress | None,
     on_ready: Callable[[dict[str, str]], None],
 ) -> None:
-    """Serve over HTTP at a place, or over standard input and output without one.
+    """Serve over HTTP at an address, or over standard input and output without one.
 
     Raises:
-        UsageError: If the address cannot be used, or would be open to others.
-        IsolationUnavailableError: If this machine cannot isolate as asked.
+        UsageError: If the address is unusable, or other machines could connect without tokens.
+        IsolationUnavailableError: If this machine cannot provide the isolation.
     """
     if place is None:
         anyio.run(_serve_stdio, which, settings)
@@ -130,7 +130,7 @@ def _policy(settings: Settings) -> HttpPolicy:
 
 
 def _body_bytes(mcp: McpSettings) -> int:
-    """How long a message may be: a file as base64, and what is around it."""
+    """Return the maximum size of a message: a file as base64, and its envelope."""
     return mcp.file_bytes * 4 // 3 + _ENVELOPE_BYTES
 
 

@@ -1,4 +1,4 @@
-"""An MCP server from tools: lists them, finds out who calls, and turns failures into words."""
+"""MCP server for a set of tools: lists them, identifies the caller, and formats failures."""
 
 import base64
 import logging
@@ -58,8 +58,8 @@ def build_server(name: str, tools: Sequence[AnyTool], workspaces: Workspaces) ->
         except AssayError as error:
             hint = f"; {error.hint}" if error.hint else ""
             return types.CallToolResult(content=[_text(f"{error}{hint}")], is_error=True)
-        except Exception:  # noqa: BLE001 - one of the entry points, where all errors end
-            # What went wrong inside is for the log, not for whoever is at the other end.
+        except Exception:  # noqa: BLE001 - an entry point handles all errors
+            # Internal errors belong in the log; the client does not see them.
             _LOG.exception("%s failed", tool.name)
             return types.CallToolResult(
                 content=[_text(f"{tool.name} failed; the server's log says why")], is_error=True
@@ -89,7 +89,7 @@ async def _call(
 
 
 def _caller(ctx: Context) -> McpClient:
-    """Say who asks. Only what the transport has checked counts."""
+    """Return the caller. Only facts that the transport has verified count."""
     request = ctx.request
     if not isinstance(request, Request):
         return McpClient(connection="stdio", alone=True)
@@ -97,8 +97,8 @@ def _caller(ctx: Context) -> McpClient:
     if isinstance(user, AuthenticatedUser):
         return McpClient(token=user.username, alone=True)
     peer = user_of(request.scope)
-    # Of the older protocol, the transport has made sure that the session exists and is theirs;
-    # in the newer one this header means nothing, and anybody can send it.
+    # In the older protocol, the transport has verified that the session exists and is theirs;
+    # in the newer one this header means nothing, and any client can send it.
     if ctx.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS:
         return McpClient(user=peer, connection=request.headers.get(_SESSION_HEADER, ""))
     return McpClient(user=peer)
@@ -126,7 +126,7 @@ def _result(said: Said, *, name_workspace: bool) -> types.CallToolResult:
     for image in said.images:
         data = base64.b64encode(image.data).decode("ascii")
         content.append(types.ImageContent(type="image", data=data, mime_type=image.media_type))
-    if name_workspace:  # Many clients show a model the words alone.
+    if name_workspace:  # Many clients show a model only the text.
         content.append(_text(f"workspace: {said.answer.workspace}"))
     return types.CallToolResult(
         content=content, structured_content=said.answer.model_dump(mode="json")

@@ -1,4 +1,4 @@
-"""An MCP server over standard input and output, for clients that start it themselves."""
+"""MCP server over standard input and output, for clients that start it themselves."""
 
 import logging
 import os
@@ -18,9 +18,9 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 async def serve_stdio(server: Server[Any], *, line_bytes: int) -> None:
-    """Serve the one client at the other end until it closes its end, or SIGINT or SIGTERM.
+    """Serve the client until it closes its end, or until SIGINT or SIGTERM.
 
-    A client that is gone, so that nothing can be sent to it, has closed its end too.
+    A client that has exited counts as one that closed its end.
     """
     try:
         await _serve(server, line_bytes)
@@ -32,8 +32,8 @@ async def _serve(server: Server[Any], line_bytes: int) -> None:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_cancel_on_signal, tasks.cancel_scope)
         with _input_apart() as descriptor:
-            # The SDK reads in a thread, and a thread cannot be interrupted: a server that was told
-            # to stop would wait for one more line.
+            # The SDK reads in a thread, which cannot be interrupted: a stopping server would wait
+            # for one more line.
             lines: Any = _Lines(descriptor, line_bytes)
             async with stdio_server(stdin=lines) as (reading, writing):
                 await server.run(reading, writing, server.create_initialization_options())
@@ -48,7 +48,7 @@ async def _cancel_on_signal(scope: anyio.CancelScope) -> None:
 
 @contextmanager
 def _input_apart() -> Generator[int]:
-    """Take standard input away from everybody else in this process: it is the protocol."""
+    """Replace standard input for the rest of this process, because it carries the protocol."""
     descriptor = os.dup(0)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
@@ -61,7 +61,7 @@ def _input_apart() -> Generator[int]:
 
 
 def _can_be_watched(descriptor: int) -> bool:
-    """Tell whether an event loop can wait for it: not for a regular file, nor for /dev/null."""
+    """Whether an event loop can poll a descriptor: not a regular file, nor /dev/null."""
     with select.epoll() as watch:
         try:
             watch.register(descriptor, select.EPOLLIN)
@@ -71,7 +71,7 @@ def _can_be_watched(descriptor: int) -> bool:
 
 
 class _Lines:
-    """Lines of a descriptor, read without a thread that cannot be interrupted."""
+    """Lines of a descriptor, read without a thread, which could not be interrupted."""
 
     def __init__(self, descriptor: int, most_bytes: int) -> None:
         self._descriptor = descriptor
@@ -92,7 +92,7 @@ class _Lines:
                     too_long = False
                 buffer += rest
                 if len(buffer) > self._most_bytes and not too_long:
-                    # Told as a message that cannot be read; the rest of the line is passed over.
+                    # Passed on as an unreadable message; the rest of the line is skipped.
                     yield "a line that is too long"
                     too_long = True
                 if too_long:

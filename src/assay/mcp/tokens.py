@@ -1,6 +1,6 @@
-"""Tokens of MCP clients: shown once to a person, kept only as hashes, compared in constant time.
+"""Tokens of MCP clients: shown once, stored only as hashes, compared in constant time.
 
-A file of lines `NAME sha256:HEX`, which nobody but its owner may read or change.
+Each line of the file is `NAME sha256:HEX`. Only its owner may read or change it.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ _LONGEST: Final = 512
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """Which tokens are good, by the names of those who hold them."""
+    """Valid tokens, by the names of their holders."""
 
     hashes: Mapping[str, str]
 
@@ -34,24 +34,24 @@ class Tokens:
         return bool(self.hashes)
 
     def holder(self, token: str) -> str:
-        """Return whose token this is; empty if nobody's."""
-        # Random and long, so a plain hash is enough: there is nothing to guess from.
+        """Return the holder of this token; empty if it is invalid."""
+        # Tokens are long and random, so a plain hash is enough.
         offered = _hash(token) if len(token) <= _LONGEST else ""
         found = ""
-        for name, kept in self.hashes.items():  # All of them, so that time tells nothing.
+        for name, kept in self.hashes.items():  # Compare all of them, for constant time.
             if hmac.compare_digest(offered, kept):
                 found = name
         return found
 
 
 def load_tokens(path: Path) -> Tokens:
-    """Read a file of tokens; without the file there are none.
+    """Read a token file; a missing file has no tokens.
 
     Raises:
-        UsageError: If others may read or change it, or a line is not one of ours.
+        UsageError: If other users can read or change it, or a line is invalid.
     """
     try:
-        # Opened once, so that what was checked is what is read.
+        # Opened once, so that the checked file is the one that is read.
         with path.open("rb") as file:
             _check_private(path, os.fstat(file.fileno()))
             lines = file.read().decode("ascii", errors="replace").splitlines()
@@ -72,10 +72,10 @@ def load_tokens(path: Path) -> Tokens:
 
 
 def add_token(path: Path, name: str) -> str:
-    """Make a token for this name, and return it: it is not kept anywhere.
+    """Create a token for this name, and return it; only its hash is stored.
 
     Raises:
-        UsageError: If the name is taken or cannot be one, or the file is not usable.
+        UsageError: If the name is taken or invalid, or the file is not usable.
     """
     if not _NAME.fullmatch(name):
         raise UsageError(f"not a name for a token: {name!r}", hint="use letters, digits, . _ and -")
@@ -91,10 +91,10 @@ def add_token(path: Path, name: str) -> str:
 
 
 def remove_token(path: Path, name: str) -> None:
-    """Have a token be good no longer.
+    """Revoke a token.
 
     Raises:
-        UsageError: If there is none of this name, or the file is not usable.
+        UsageError: If no token has this name, or the file is not usable.
     """
     known = load_tokens(path)
     if name not in known.hashes:

@@ -1,4 +1,4 @@
-"""What a tool of our MCP servers is: checked arguments, and an answer in words and values."""
+"""Interface of the MCP tools: validated arguments, and answers as text and values."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ _LONGEST_PATH = 4096
 
 
 class WorkspaceArguments(Arguments):
-    """What every tool of ours takes."""
+    """Arguments of every tool."""
 
     workspace: str = Field(
         default="",
@@ -27,7 +27,7 @@ class WorkspaceArguments(Arguments):
 
 
 class PathArguments(WorkspaceArguments):
-    """What every tool takes that is about one path."""
+    """Arguments of every tool that takes one path."""
 
     path: str = Field(
         min_length=1, max_length=_LONGEST_PATH, description="Path from the workspace root."
@@ -35,7 +35,7 @@ class PathArguments(WorkspaceArguments):
 
 
 class Answer(BaseModel):
-    """What every tool of ours answers with, as values."""
+    """Structured answer of every tool."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -44,7 +44,7 @@ class Answer(BaseModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Image:
-    """A picture that goes with an answer."""
+    """An image in an answer."""
 
     media_type: str
     data: bytes
@@ -52,9 +52,9 @@ class Image:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
-    """One answer: values for programs, words for models, pictures for both.
+    """One answer: values for programs, text for models, images for both.
 
-    That a program failed is an answer. What could not be done at all is raised.
+    A failing program is an answer. A call that could not be carried out at all raises.
     """
 
     answer: Answer
@@ -78,13 +78,13 @@ class ServedTool(Generic[ArgumentsT]):
     reads_only: bool = False
     destroys: bool = False
     repeatable: bool = False
-    """Whether doing it twice is the same as doing it once."""
+    """Whether a repeated call has no further effect."""
 
 
 AnyTool = ServedTool[Any]
 
 
 def path_in(written: str) -> PurePosixPath:
-    """Return a path from the workspace root; whether it stays inside, the sandbox decides."""
+    """Return a path from the workspace root; the sandbox checks that it stays inside."""
     path = PurePosixPath(written)
     return path.relative_to(WORKSPACE) if path.is_relative_to(WORKSPACE) else path

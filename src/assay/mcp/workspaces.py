@@ -1,8 +1,7 @@
-"""Workspaces of MCP clients: each has its own sandbox, and none can name another's.
+"""Workspaces of MCP clients: each client has its own sandboxes, and cannot access others'.
 
-The protocol has no sessions any more, so a client is told apart by its token, the session of an
-older protocol, the user it runs as on this machine, or a handle that was given out with its first
-answer and cannot be guessed.
+The current protocol has no sessions. Assay identifies a client by its token, the session of an
+older protocol, its user on this machine, or an unguessable handle from its first answer.
 """
 
 import logging
@@ -21,35 +20,35 @@ from assay.contracts.ports import Interpreter, Sandbox
 _LOG: Final = logging.getLogger(__name__)
 _HANDLE_BYTES: Final = 18
 _SPARED_S: Final = 60.0
-"""A workspace that was used within this time is not ended to make room for another client's."""
+"""A workspace used within this time is not closed to make room for another client's."""
 NEW: Final = "new"
-"""Given instead of a handle, it asks for one more workspace."""
+"""Requests one more workspace, in place of a handle."""
 
 OpenSandbox = Callable[[], AbstractAsyncContextManager[Sandbox]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class McpClient:
-    """Who asks, as far as the transport can tell."""
+    """Identity of a client, as far as the transport knows it."""
 
     token: str = ""
-    """The name of the token that was shown; empty without one."""
+    """Name of the client's token; empty without one."""
     user: str = ""
-    """The user of this machine that the connection belongs to; empty if not known."""
+    """Local user that owns the connection; empty if unknown."""
     connection: str = ""
-    """What stays the same from call to call; empty where each call stands alone."""
+    """Identifier that is stable across calls; empty if each call stands alone."""
 
     alone: bool = False
-    """Nobody else can be meant, and no other server: handles need not be talked about."""
+    """Only one client and one server are possible, so answers need not name the handle."""
 
     @property
     def owner(self) -> str:
-        """Whose workspaces the caller may name."""
+        """Owner of the workspaces that the caller may name."""
         return f"token {self.token}" if self.token else f"user {self.user}"
 
     @property
     def identity(self) -> str:
-        """Under which a workspace is kept; empty where nothing stays the same."""
+        """Key of the default workspace; empty if no identifier is stable."""
         if self.token or (self.user and not self.connection):
             return self.owner
         return self.connection
@@ -57,7 +56,7 @@ class McpClient:
 
 @dataclass(slots=True, kw_only=True)
 class Workspace:
-    """One sandbox that is kept between calls."""
+    """One sandbox that stays open between calls."""
 
     handle: str
     owner: str
@@ -74,10 +73,10 @@ class Workspace:
         return 0.0 if self.users else anyio.current_time() - self.last_used
 
     async def interpreter(self) -> Interpreter:
-        """Return the interpreter of this workspace, started when it is first asked for.
+        """Return the interpreter of this workspace; start it on first use.
 
         Raises:
-            SandboxUnavailableError: If none can be started.
+            SandboxUnavailableError: If the interpreter cannot start.
         """
         async with self._opening:
             interpreter = self._interpreter
@@ -87,7 +86,7 @@ class Workspace:
         return interpreter
 
     def forget_interpreter(self) -> None:
-        """Have the next one who asks get a new one: this one is gone."""
+        """Drop a lost interpreter, so that the next caller gets a new one."""
         self._interpreter = None
         self._interpreter_left.set()
 
@@ -98,13 +97,13 @@ class Workspace:
                 task_status.started(interpreter)
                 await left.wait()
         except SandboxUnavailableError:
-            if not left.is_set():  # Not opened at all, which is for whoever asked.
+            if not left.is_set():  # Failed to open; the caller handles the error.
                 raise
 
 
 @dataclass(slots=True, kw_only=True)
 class Workspaces:
-    """All workspaces of the servers of one process."""
+    """All workspaces of the servers in one process."""
 
     open_sandbox: OpenSandbox
     idle_s: float
@@ -112,17 +111,17 @@ class Workspaces:
     _tasks: TaskGroup
     _by_handle: dict[str, Workspace] = field(default_factory=dict[str, Workspace])
     _handles: dict[str, str] = field(default_factory=dict[str, str])
-    """By identity, the workspace of those that need not name one."""
+    """Handle of the default workspace, by client identity."""
     _opening: anyio.Lock = field(default_factory=anyio.Lock)
     _unopened: int = 0
 
     @asynccontextmanager
     async def lease(self, caller: McpClient, handle: str = "") -> AsyncGenerator[Workspace]:
-        """Hold the caller's workspace, or the one it names; with neither or `NEW`, one more.
+        """Use the caller's workspace, or the named one; with neither or `NEW`, open one more.
 
         Raises:
-            ToolError: If it names one that is not its own, or no more can be opened.
-            SandboxUnavailableError: If the sandbox is gone; the next call gets a fresh one.
+            ToolError: If the named one belongs to another client, or the maximum is reached.
+            SandboxUnavailableError: If the sandbox is lost; the next call gets a fresh one.
         """
         workspace = await self._choose(caller, handle)
         workspace.users += 1
@@ -153,7 +152,7 @@ class Workspaces:
 
     def _find(self, caller: McpClient, handle: str) -> Workspace:
         found = self._by_handle.get(handle)
-        # In the same words either way: whether somebody else's exists is nobody's business.
+        # The same message in both cases, so that it does not reveal whether a handle exists.
         if found is None or found.owner != caller.owner:
             raise ToolError(
                 "there is no such workspace: it ended because nobody used it, or it is not yours; "
@@ -165,7 +164,7 @@ class Workspaces:
         identity = caller.identity
         if not identity:
             return await self._open(caller)
-        # Two first calls at once are to land in the same workspace.
+        # Two parallel first calls must get the same workspace.
         async with self._opening:
             known = self._by_handle.get(self._handles.get(identity, ""))
             if known is not None:
@@ -204,7 +203,7 @@ class Workspaces:
         workspace.ended.set()
 
     async def _keep(self, caller: McpClient, *, task_status: TaskStatus[Workspace]) -> None:
-        """Live as long as one workspace: whoever enters a sandbox also has to leave it."""
+        """Own one workspace in this task, because the same task must open and close a sandbox."""
         handle = f"ws_{secrets.token_urlsafe(_HANDLE_BYTES)}"
         begun = False
         try:
@@ -220,7 +219,7 @@ class Workspaces:
                 self._end(workspace)
                 tasks.cancel_scope.cancel()
         except AssayError as error:
-            if not begun:  # Not opened at all, which is for whoever asked.
+            if not begun:  # Failed to open; the caller handles the error.
                 raise
             _LOG.warning("a workspace could not be ended well: %s", error)
         finally:
@@ -238,7 +237,7 @@ class Workspaces:
 async def open_workspaces(
     open_sandbox: OpenSandbox, *, idle_s: float, most: int
 ) -> AsyncGenerator[Workspaces]:
-    """Keep workspaces until this is left; then all of them end, and what runs in them."""
+    """Provide workspaces; leaving the context closes all of them, with their programs."""
     failure: AssayError | None = None
     async with anyio.create_task_group() as tasks:
         workspaces = Workspaces(open_sandbox=open_sandbox, idle_s=idle_s, most=most, _tasks=tasks)

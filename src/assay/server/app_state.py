@@ -1,4 +1,4 @@
-"""The whole service: opened once, asked by every request, drained at its end."""
+"""State of the server: opened once, shared by all requests, drained at shutdown."""
 
 import logging
 import secrets
@@ -35,7 +35,7 @@ _FLUSH_S: Final = 1.0
 
 @dataclass(slots=True, kw_only=True)
 class ServerState:
-    """What requests are answered with."""
+    """Services and shared resources of the server."""
 
     settings: Settings
     store: Store
@@ -49,16 +49,16 @@ class ServerState:
     health: Health
     streams: Streams
     backend: str
-    """By name."""
+    """By name of the user."""
     draining: bool = False
 
     async def audit(
         self, caller: Caller, action: str, target: str = "", *, outcome: str = "done", request: str
     ) -> None:
-        """Write down that somebody did something, or was kept from it.
+        """Write an entry to the audit log.
 
         Raises:
-            JournalError: If it cannot be: what is not written down is not done.
+            JournalError: If it cannot be written; the caller must then not act.
         """
         entry = AuditEntry(
             id=secrets.token_hex(8),
@@ -74,7 +74,7 @@ class ServerState:
         log(entry)
 
     async def audit_rejected(self, authorization: str, address: str, *, request: str) -> None:
-        """Write down that a request had no key that works; never the key."""
+        """Log a request without a valid key; the key itself is never logged."""
         found = await self.access.revoked(authorization)
         entry = AuditEntry(
             id=secrets.token_hex(8),
@@ -90,7 +90,7 @@ class ServerState:
         log(entry)
 
     async def drain(self) -> None:
-        """Let what is under way come to its end, for as long as the settings allow."""
+        """Stop runs, and wait for turns to end, within the grace period of the settings."""
         self.draining = True
         self.feeds.close_all()
         async with anyio.create_task_group() as tasks:
@@ -99,7 +99,7 @@ class ServerState:
         await self.quotas.flush()
 
     async def flush_now_and_then(self) -> None:
-        """Write counts down, and end the streams of revoked keys, once a second."""
+        """Once a second, store usage counts and end the streams of revoked keys."""
         while True:
             await anyio.sleep(_FLUSH_S)
             try:
@@ -113,12 +113,12 @@ class ServerState:
 async def open_server(
     settings: Settings, *, open_to_local: bool, watcher: Observer = NULL_OBSERVER
 ) -> AsyncGenerator[ServerState]:
-    """Open the service; what a crash has left unfinished is taken up first.
+    """Open the server state; recover first what a crash left unfinished.
 
     Raises:
-        IsolationUnavailableError: If this machine cannot isolate as the settings ask.
+        IsolationUnavailableError: If this machine cannot provide the isolation.
         JournalError: If the database does not answer.
-        MissingExtraError: If a part is not installed.
+        MissingExtraError: If a dependency is not installed.
     """
     serve = settings.serve
     url = serve.database.get_secret_value() if serve.database else ""

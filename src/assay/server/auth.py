@@ -1,4 +1,4 @@
-"""Who sends a request: keys, made once and kept as digests, and whoever sits at this machine."""
+"""Authentication: API keys, stored as digests, and the local user without a key."""
 
 import hashlib
 import hmac
@@ -16,7 +16,7 @@ from assay.server.services.user_dirs import check_user
 from assay.settings.server import QuotaSettings
 
 BOOTSTRAP: Final = "bootstrap"
-"""Id of the key that the settings give, under which its usage is counted."""
+"""Id of the key from the settings, for its usage counts."""
 _PREFIX: Final = "assay_"
 _KEY_BYTES: Final = 32
 _ID_BYTES: Final = 6
@@ -25,30 +25,30 @@ _LONGEST_NAME: Final = 80
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewKey:
-    """What a key is to be."""
+    """Properties of a new API key."""
 
     user: str
     name: str
     role: Role = "user"
     requests_per_minute: int | None = None
-    """None, here and below: as the settings say."""
+    """None here and below: the default of the settings."""
     runs: int | None = None
     tokens_per_day: int | None = None
     usd_per_day: float | None = None
 
 
 class ApiKeys:
-    """Makes keys, and tells whose they are."""
+    """Creates and revokes API keys."""
 
     def __init__(self, store: Store, clock: Callable[[], float] = time.time) -> None:
         self._store = store
         self._clock = clock
 
     async def create(self, new: NewKey) -> tuple[KeyRecord, str]:
-        """Make a key; it is returned this once, and kept as a digest.
+        """Create an API key and return it this once; only its digest is stored.
 
         Raises:
-            UsageError: If a name is not one.
+            UsageError: If a name is invalid.
         """
         name = new.name.strip()
         if not name or len(name) > _LONGEST_NAME or not name.isprintable():
@@ -74,10 +74,10 @@ class ApiKeys:
         return await self._store.keys()
 
     async def revoke(self, key_id: str) -> None:
-        """Let a key work no more, from its next request on.
+        """Revoke an API key, from its next request on.
 
         Raises:
-            RefusedError: If there is none of that id that works.
+            RequestRejectedError: If no valid key has that id.
         """
         if not await self._store.revoke_key(key_id, self._clock()):
             raise RequestRejectedError(
@@ -88,7 +88,7 @@ class ApiKeys:
 
 
 class Authenticator:
-    """Tells callers apart, deny by default."""
+    """Identifies callers; denies access by default."""
 
     def __init__(
         self, store: Store, quota: QuotaSettings, *, open_to_local: bool, api_key: str = ""
@@ -96,15 +96,15 @@ class Authenticator:
         self._store = store
         self._quota = quota
         self._bootstrap = digest_of(api_key) if api_key.strip() else ""
-        """Digest of a key that is an admin's without being in the database; empty if none is."""
+        """Digest of an admin key that is not in the database; empty without one."""
         self._open_to_local = open_to_local
-        """Whether nobody needs a key as long as none was ever made."""
+        """Whether requests need no key as long as none was ever created."""
 
     async def identify(self, authorization: str) -> Caller:
-        """Return who sends this header.
+        """Return the caller for an authorization header.
 
         Raises:
-            RefusedError: If it has no key that works, and one is needed.
+            RequestRejectedError: If it has no valid key, and one is required.
         """
         key = _bearer(authorization)
         if key and self._bootstrap and hmac.compare_digest(digest_of(key), self._bootstrap):
@@ -121,12 +121,12 @@ class Authenticator:
         )
 
     async def revoked(self, authorization: str) -> KeyRecord | None:
-        """Return the revoked key that this header has, if it has one."""
+        """Return the revoked key in this header, if there is one."""
         key = _bearer(authorization)
         return await self._store.revoked_key(digest_of(key)) if key else None
 
     def _admin(self, key_id: str) -> Caller:
-        """Return the admin of this machine, with the usual quota."""
+        """Return the admin of this machine, with the default quota."""
         return Caller(
             user=LOCAL,
             role="admin",
@@ -151,7 +151,7 @@ class Authenticator:
 
 
 def digest_of(key: str) -> str:
-    """Return what is kept of a key. It is random and long, so that one digest is enough."""
+    """Return the stored digest of a key. Keys are long and random, so a plain hash is enough."""
     return hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""How the service says no: a closed list of reasons, so that each way in can translate them."""
+"""Rejected requests: a closed list of reasons that each interface translates."""
 
 from typing import Literal
 
@@ -20,7 +20,7 @@ Refusal = Literal[
 
 
 class RequestRejectedError(UsageError):
-    """What was asked for is not done, and the reason is who asks, when, or how often."""
+    """A request that the caller may not make, or not now, or not so often."""
 
     def __init__(
         self,
@@ -34,10 +34,10 @@ class RequestRejectedError(UsageError):
         super().__init__(message, hint=hint)
         self.why: Refusal = why
         self.param = param
-        """Which part of the request is the reason, where one is."""
+        """The part of the request that is the reason, if there is one."""
         self.retry_after_s = retry_after_s
 
 
 def not_found(what: str, name: str) -> RequestRejectedError:
-    """Say that there is no such thing; said of what is another's, too."""
+    """Report that an object does not exist, also if it belongs to another user."""
     return RequestRejectedError(f"there is no {what} {name!r}", why="not-found")

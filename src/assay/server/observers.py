@@ -1,4 +1,4 @@
-"""Who watches what is done for all users, to count and to trace: nobody, unless somebody does."""
+"""Observers of the events of all users, for metrics and traces; by default none."""
 
 from typing import Final, Protocol
 
@@ -7,7 +7,7 @@ from assay.contracts.events import RunEvent
 
 
 class Observer(Protocol):
-    """Told of every event, in the event loop. Must not block."""
+    """Receives every event, in the event loop. Must not block."""
 
     def dialogue_event(self, session: str, event: ChatEvent) -> None: ...
 

@@ -1,7 +1,7 @@
-"""Loads what the first request would have to wait for, and everybody else with it.
+"""Preloads modules, so that the first request does not wait for imports.
 
-Parts are imported when they are needed, which suits a command. In a service the first conversation
-would hold up the event loop for half a second.
+Commands import components on demand. In a server, the first session would block the event loop for
+half a second.
 """
 
 from contextlib import suppress
@@ -30,12 +30,12 @@ _WIRES: Final[dict[Wire, str]] = {
 
 
 async def warm_up() -> None:
-    """Load the parts that conversations and runs need, whoever answers."""
+    """Load the modules that sessions and runs need with any model."""
     await to_thread.run_sync(_load)
 
 
 async def load_provider(provider: Provider) -> None:
-    """Load the library of a provider, which can take a second, beside the event loop."""
+    """Load the library of a provider, which can take a second, in a thread."""
     await to_thread.run_sync(_import, _WIRES[provider.wire])
 
 
@@ -44,13 +44,13 @@ def _load() -> None:
         _import(name)
     with suppress(MissingExtraError):
         load_library()
-    # What reads events is built when the first one is read.
+    # Event parsers are built on first use.
     for read in (dialogue_from_json, event_from_json, goal_from_json):
         with suppress(JournalError):
             read({})
 
 
 def _import(name: str) -> None:
-    # What is not installed is said where it is needed.
+    # A missing library is reported where it is needed.
     with suppress(ImportError, AssayError):
         import_module(name)

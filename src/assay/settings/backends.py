@@ -1,4 +1,4 @@
-"""What can be set for single ways of isolating; `assay.settings.load` brings them together."""
+"""Settings of the sandbox backends Docker and E2B, for `assay.settings.load`."""
 
 from pathlib import PurePosixPath
 from typing import Annotated, Literal
@@ -9,20 +9,20 @@ from assay.settings.types import HttpUrl, Packages, Section
 
 
 class DockerSettings(Section):
-    """Containers of a Docker engine."""
+    """Settings of the Docker backend."""
 
     socket: Annotated[str, Field(min_length=1)] = "/var/run/docker.sock"
-    """A path, or an address as in DOCKER_HOST, which is used if nothing is said here."""
+    """Socket path, or an address as in DOCKER_HOST, which applies if this is unset."""
     base_image: Annotated[str, Field(pattern=r"^[\w./:@-]+$")] = "python:3.12-slim"
-    """What `assay-python` is built on; Python 3.11 or newer has to be in it."""
+    """Base image of `assay-python`; it must contain Python 3.11 or newer."""
     packages: Packages = ()
-    """Python packages that are installed in it besides the usual ones."""
+    """Python packages to install in the image, in addition to the default ones."""
     runtime: Literal["", "runsc"] = ""
-    """`runsc` is gVisor, and the same as the backend `docker+runsc`."""
+    """`runsc` is gVisor, the same as the backend `docker+runsc`."""
     spares: Annotated[int, Field(ge=0, le=16)] = 1
-    """How many containers wait ready."""
+    """Number of warm containers."""
     cpus: Annotated[float, Field(gt=0, le=1024)] = 2.0
-    """Processors that a container may use."""
+    """Number of processors for a container."""
 
 
 def _absolute(path: PurePosixPath) -> PurePosixPath:
@@ -32,18 +32,18 @@ def _absolute(path: PurePosixPath) -> PurePosixPath:
 
 
 class E2BSettings(Section):
-    """Virtual machines at E2B."""
+    """Settings of the E2B backend."""
 
     api_key: SecretStr | None = Field(default=None, repr=False)
-    """From `E2B_API_KEY`, or from the file of keys. Not for the settings file."""
+    """From `E2B_API_KEY` or the file of keys. Not allowed in the settings file."""
     template: Annotated[str, Field(min_length=1)] = "code-interpreter-v1"
     timeout_s: Annotated[float, Field(ge=30, le=86_400)] = 300.0
-    """How long a sandbox lives on at most when nobody looks after it any more."""
+    """Maximum lifetime of a sandbox after Assay stops to renew it."""
     user: Annotated[str, Field(min_length=1)] = "user"
-    """Whose rights programs have in it."""
+    """User account that runs programs."""
     workspace: Annotated[PurePosixPath, AfterValidator(_absolute)] = PurePosixPath("/app")
     domain: str = ""
-    """Of a service of one's own; unset: that of E2B."""
+    """Domain of a self-hosted service; unset: E2B's."""
     api_url: HttpUrl | None = None
-    """Unset: follows from the domain."""
+    """Unset: derived from the domain."""
     sandbox_url: HttpUrl | None = None

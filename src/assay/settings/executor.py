@@ -1,4 +1,4 @@
-"""Settings of an executor, and of those who use one."""
+"""Settings of the executor server, and of its clients."""
 
 from pathlib import Path
 from typing import Annotated, Final
@@ -15,7 +15,7 @@ EXECUTOR_VARIABLES: Final = {
     "GRPC_CERT_FILE": "cert",
     "GRPC_KEY_FILE": "key",
 }
-"""Names that other servers of this kind know; ours, such as `ASSAY_EXECUTOR__CERT`, win."""
+"""Common names from other executors; Assay's own names, such as `ASSAY_EXECUTOR__CERT`, win."""
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 Host = Annotated[str, Field(min_length=1)]
@@ -32,39 +32,39 @@ ExecutorAddress = Annotated[str, AfterValidator(_host_and_port)]
 
 
 class ExecutorSettings(Section):
-    """How an executor is reached, by whom, and how much of it they get."""
+    """Address, authentication and quotas of an executor."""
 
     host: Host = "127.0.0.1"
-    """Where to listen. Anything but this machine needs TLS, and tokens or client certificates."""
+    """Other addresses than loopback require TLS, and tokens or client certificates."""
     port: Port = DEFAULT_PORT
     secure: bool = False
     """Whether to refuse to start without a certificate."""
     cert: Path | None = None
-    """The server's certificate, PEM; with those in between, if there are any."""
+    """The server's certificate as PEM, with intermediate certificates."""
     key: Path | None = None
     client_ca: Path | None = None
-    """Who signs the certificates of clients; without a certificate from there, nobody gets in."""
+    """Authority of client certificates; if set, clients need a certificate from it."""
     token_file: Path | None = None
-    """Digests of tokens, from `assay executor token`; without a token, nobody gets in."""
+    """File of token digests, from `assay executor token`; if set, clients need a token."""
     audit_file: Path | None = None
     """Unset: `executor/audit.jsonl` in `state_dir`."""
     metrics_host: Host = "127.0.0.1"
     metrics_port: Port = 50052
-    """For Prometheus; 0 for none."""
+    """Port for Prometheus; 0 disables it."""
     otlp_endpoint: HttpUrl | None = None
-    """Where traces go, over OTLP and HTTP; unset: nowhere."""
+    """OTLP endpoint over HTTP for traces; unset: no traces."""
     reflection: bool = True
-    """Whether to tell clients which methods there are."""
+    """Whether to enable gRPC server reflection."""
     executions: Positive | None = None
-    """At once, of all clients; unset: `sandbox.max_concurrent`."""
+    """Parallel executions, of all clients; unset: `sandbox.max_concurrent`."""
     waiting: Positive = 1024
-    """Executions in the queue, of all clients; what comes on top is turned away."""
+    """Executions in the queue, of all clients; the executor rejects more."""
     client_executions: Positive | None = None
-    """At once, of one client; more of them wait. Unset: three quarters of `executions`."""
+    """Parallel executions of one client; more wait. Unset: three quarters of `executions`."""
     client_sandboxes: Positive = 256
     client_per_minute: Positive = 60_000
     max_wall_s: Seconds = 3600.0
-    """The largest limits that a client may ask for; above, the request is refused."""
+    """Largest limits that a client may request; the executor rejects larger ones."""
     max_cpu_s: Seconds = 14_400.0
     max_memory_mb: Positive = 16_384
     max_processes: Positive = 4096
@@ -72,36 +72,36 @@ class ExecutorSettings(Section):
     max_open_files: Positive = 65_536
     max_output_bytes: Positive = 64 << 20
     allow_modules: StrList = ()
-    """The only Python modules that programs may import, with all that is in them; empty: all. A
-    policy on what is written, not isolation."""
+    """The only Python modules that programs may import, including submodules; empty: all. This is a
+    policy for source code, not isolation."""
     deny_modules: StrList = ()
     """Python modules that programs may not import."""
     lease_s: Seconds = 60.0
-    """How long a sandbox stays open that nobody asks for."""
+    """Lifetime of a sandbox without requests."""
     linger_s: Seconds = 60.0
-    """How long a result can be had again after the connection broke."""
+    """How long a client can fetch a result after its connection broke."""
     drain_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 30.0
-    """How long executions may go on after the order to end."""
+    """Grace period for executions after the signal to stop."""
 
 
 class RemoteSettings(Section):
-    """Which executors run programs for the backend `remote`, and how they are reached."""
+    """Executors of the backend `remote`, and the connection to them."""
 
     addresses: Annotated[tuple[ExecutorAddress, ...], WithCommas] = ()
-    """One or several, `executor.example.org:50051`; sandboxes are spread over them."""
+    """Executors such as `executor.example.org:50051`; sandboxes are distributed over them."""
     ca: Path | None = None
-    """Who signed the certificates of the executors. Unset: plain text, on this machine only."""
+    """Authority of the executors' certificates. Unset: plain text, on this machine only."""
     cert: Path | None = None
-    """Our own certificate, where executors ask for one."""
+    """Client certificate, if executors require one."""
     key: Path | None = None
     token_file: Path | None = None
-    """A file with our token, for us alone."""
+    """File with the client token, which only its owner may access."""
     server_name: str = ""
-    """The name in the executors' certificates, if they are reached by another."""
+    """Host name in the executors' certificates, if it differs from the address."""
     connect_s: Seconds = 10.0
     patience_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 30.0
-    """How long to ask again when an executor has too much to do."""
+    """How long to retry when an executor is overloaded."""
     cache: bool = False
-    """Whether to keep results of programs that ran first in their sandbox, for when the same
-    program is to run again with the same files. Only for programs that depend on nothing else."""
+    """Whether to cache results of the first program in a sandbox, for the same program with the
+    same files. Only for programs that depend on nothing else."""
     cache_entries: Positive = 1024

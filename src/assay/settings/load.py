@@ -1,9 +1,9 @@
-"""Everything configurable, as frozen values. The only module that reads the environment.
+"""All settings, as frozen values. The only module that reads the environment.
 
-A value comes from the command line, else from an `ASSAY_…` variable (`ASSAY_SANDBOX__POOL_SIZE`,
-`ASSAY_STATE_DIR`), else from the project's `.env`, which may set a few things only, else from the
-settings file, else it is the default given here. Keys of model providers come from their usual
-variables, else from that `.env`, else from a file of their own that nobody else may read.
+The first source that has a value wins: the command line, `ASSAY_…` variables
+(`ASSAY_SANDBOX__POOL_SIZE`, `ASSAY_STATE_DIR`), the project's `.env` (a few settings only), the
+settings file, the default. Provider keys come from their usual variables, then that `.env`, then a
+separate file that only its owner may read.
 """
 
 import os
@@ -60,7 +60,7 @@ KeyVariable = Literal[
     "GROQ_API_KEY",
     "ASSAY_API_KEY",
 ]
-"""Where keys are looked for; the last is for `models.base_url`."""
+"""Variables with keys; the last is for `models.base_url`."""
 KEY_VARIABLES: Final[tuple[KeyVariable, ...]] = get_args(KeyVariable)
 _E2B_KEY: Final = "E2B_API_KEY"
 _ALL_KEYS: Final = (*KEY_VARIABLES, _E2B_KEY)
@@ -68,7 +68,7 @@ _NEVER_QUOTED: Final = frozenset(
     {_KEYS, "api_key", "base_url", "base_urls", "pip_environment", "index_environment"}
     | {"env", "headers", "database"}
 )
-"""Settings that hold a secret, or would if they were filled in wrongly."""
+"""Settings that contain a secret, or might after a mistake."""
 _FOR_PIP: Final = re.compile(
     r"PIP_\w+|UV_(?!CACHE)\w+|(https?|all|no)_proxy|SSL_CERT_(FILE|DIR)|(REQUESTS|CURL)_CA_BUNDLE"
     r"|HOME|LANG|LC_ALL|NETRC|XDG_CONFIG_(HOME|DIRS)",
@@ -81,11 +81,11 @@ _OF_PROJECTS: Final = frozenset(
         *("ASSAY_CHAT__STEPS", "ASSAY_CHAT__REPAIRS", "ASSAY_CHAT__CELL_S", "ASSAY_CHAT__FIGURES"),
     }
 )
-"""What a project's `.env` may set, beside keys and ASSAY_BASE_URL: nothing that isolates, screens,
-limits, caps or keeps, and no address that a key of somebody else is sent to."""
+"""Settings that a project's `.env` may have, in addition to keys and ASSAY_BASE_URL. None of them
+controls isolation, screening, limits, caps, storage, or an address that gets the user's keys."""
 _MODEL: Final = "ASSAY_MODELS__DEFAULT"
 _OF_FILES: Final = frozenset({"local", "scripted", "replay", "replay-lenient"})
-"""Models that are files: a folder of anybody names none to be loaded here."""
+"""Models that are loaded from files: an untrusted project must not select one."""
 _BASE_URL: Final = "ASSAY_BASE_URL"
 _OWN_KEY: Final = "ASSAY_API_KEY"
 _TOP_VARIABLES: Final = {"ASSAY_CONFIG_DIR": "config_dir", "ASSAY_STATE_DIR": "state_dir"}
@@ -120,7 +120,7 @@ def _home() -> Path:
 
 
 def expand_home(path: Path) -> Path:
-    """Put the home folder in place of a tilde at the beginning.
+    """Expand a leading tilde to the home folder.
 
     Raises:
         UsageError: If it names the home of an account that does not exist.
@@ -139,51 +139,51 @@ def _pip_environment() -> dict[str, str]:
 
 
 class SandboxSettings(Section):
-    """How code is isolated."""
+    """Isolation of programs."""
 
     backend: Literal["auto", "native", "docker", "docker+runsc", "e2b", "remote"] = "auto"
     isolation: Isolation | None = None
-    """The least that is acceptable; less than this is an error. Unset: the best there is."""
+    """Minimum isolation level; less is an error. Unset: the best available one."""
     namespaces: bool = True
-    """Whether the native backend may use namespaces; without them it has Landlock alone."""
+    """Whether the native backend may use namespaces; without them, it uses Landlock alone."""
     preload: StrLists = (
         ("numpy", "pandas"),
         ("matplotlib.pyplot", "sklearn"),
     )
-    """Modules that programs find already imported, in stages of growing weight."""
+    """Modules to preload, in stages from light to heavy."""
     pool_size: Annotated[int, Field(ge=0, le=64)] = 3
-    """How many processes wait ready for a program, per stage."""
+    """Number of ready processes per stage."""
     max_concurrent: Positive = 32
-    """Executions at once; more wait their turn."""
+    """Maximum number of parallel executions; more of them wait."""
     read_only: Paths = ()
-    """More of this machine that programs may read, at the same path."""
+    """More host paths that programs may read, at the same path."""
     runtime_dir: Path = Field(default_factory=_runtime_dir)
-    """Where running engines are written down, so that a crash can be cleaned up."""
+    """Folder that lists running engines, so that leftovers of a crash can be removed."""
     search_path: tuple[str, ...] = Field(default_factory=lambda: tuple(os.get_exec_path()))
-    """Where to look for toolchains to offer."""
+    """Search path for toolchains in sandboxes."""
     packages: Packages = ()
-    """Python packages that programs find, besides those of this interpreter: `requests==2.32.*`."""
+    """Python packages to add to those of this interpreter: `requests==2.32.*`."""
     packages_dir: Path = Field(default_factory=lambda: _cache_dir() / "packages")
-    """Where fetched packages are kept."""
+    """Folder of downloaded packages."""
     packages_mb: Positive = 8192
-    """How much they may take up; the ones unused for longest go first."""
+    """Maximum size of that folder; the least recently used packages are removed first."""
     index_environment: Mapping[str, str] = Field(
         default_factory=_pip_environment, repr=False, exclude=True
     )
-    """What says where packages come from. An index may have a password, so this is not shown."""
+    """Configures the package index. It may contain a password, so it is not shown."""
     hosts: StrList = ()
-    """Hosts that programs may reach, `*.example.org:443`; none is no network at all."""
+    """Hosts that programs may reach, `*.example.org:443`; empty: no network."""
     remote: RemoteSettings = Field(default_factory=RemoteSettings)
     docker: DockerSettings = Field(default_factory=DockerSettings)
     e2b: E2BSettings = Field(default_factory=E2BSettings)
 
 
 class BudgetSettings(Section):
-    """How much a run may use in all; unset is no cap."""
+    """Total caps of a run; unset is no cap."""
 
     usd: Usd | None = None
     tokens: Positive | None = None
-    """Read and written, together."""
+    """Input and output tokens together."""
     calls: Positive | None = None
 
 
@@ -193,45 +193,45 @@ class PriceSettings(Section):
     input_usd: Usd
     output_usd: Usd
     cached_input_usd: Usd | None = None
-    """Unset: as much as other input."""
+    """Unset: the same as other input."""
 
 
 class ModelSettings(Section):
-    """Which model answers, and how it is reached."""
+    """The default model, and access to providers."""
 
     default: Annotated[str, Field(min_length=1)] = "auto"
     base_url: HttpUrl | None = None
-    """An OpenAI-compatible endpoint of one's own."""
+    """Address of a self-hosted OpenAI-compatible endpoint."""
     api_keys: Mapping[KeyVariable, SecretStr] = Field(
         default_factory=dict[KeyVariable, SecretStr], repr=False
     )
-    """By the names of their variables. Not for the settings file."""
+    """By variable name. Not allowed in the settings file."""
     local_path: Path | None = None
-    """A GGUF file to run instead of the ones that can be fetched."""
+    """GGUF file of the embedded model, instead of the downloadable ones."""
     cache_dir: Path = Field(default_factory=_cache_dir)
-    """Where fetched weights are kept."""
+    """Folder of downloaded weights."""
     idle_s: Seconds = 300.0
-    """How long the embedded model stays in memory unused."""
+    """How long an unused embedded model stays in memory."""
     timeout_s: Seconds = 180.0
-    """How long a provider may be silent. Long, because some models think before they speak."""
+    """Maximum silence of a provider. Long, because some models reason before they write."""
     base_urls: Mapping[str, HttpUrl] = Field(default_factory=dict[str, HttpUrl])
-    """By provider, where it is not at its usual address."""
+    """By provider, if its address is not the usual one."""
     budget: BudgetSettings = Field(default_factory=BudgetSettings)
     prices: Mapping[str, PriceSettings] = Field(default_factory=dict[str, PriceSettings])
-    """By `provider:model`, where the known price is wrong or none is known."""
+    """By `provider:model`, if its price is unknown or wrong."""
     pip_environment: Mapping[str, str] = Field(
         default_factory=_pip_environment, repr=False, exclude=True
     )
-    """What pip needs to find its index. An index may have a password, so this is not shown."""
+    """Configures pip's index. It may contain a password, so it is not shown."""
     search_path: tuple[str, ...] = Field(default_factory=lambda: tuple(os.get_exec_path()))
-    """Where to look for an interpreter that has pip."""
+    """Search path for an interpreter with pip."""
 
 
 class AgentSettings(Section):
-    """How a goal is pursued, where the request does not say."""
+    """Defaults for runs."""
 
     attempts: Positive | None = None
-    """Proposals at most. Unset: 8, or 16 for a model that runs on this machine."""
+    """Maximum number of attempts. Unset: 8, or 16 for a model that runs on this machine."""
     timeout_s: Seconds = 1800.0
     """For a whole run."""
     check_s: Seconds = 180.0
@@ -243,13 +243,13 @@ class AgentSettings(Section):
     disk_mb: Positive = 1024
     processes: Positive = 256
     policy: Literal["off", "warn", "block"] = "warn"
-    """What happens to code that the screen has something against."""
+    """Action on policy violations in generated code."""
     memory: Literal["off", "plan", "action", "all"] = "all"
-    """When lessons of earlier failures are recalled."""
+    """When to recall lessons of earlier failures."""
 
 
 class Settings(Section):
-    """The whole of it."""
+    """All settings."""
 
     sandbox: SandboxSettings = Field(default_factory=SandboxSettings)
     models: ModelSettings = Field(default_factory=ModelSettings)
@@ -260,33 +260,33 @@ class Settings(Section):
     mcp: McpSettings = Field(default_factory=McpSettings)
     tools: ToolSettings = Field(default_factory=ToolSettings)
     config_dir: Path = Field(default_factory=lambda: settings_file().parent)
-    """Where the settings file is, and a folder `tools` with tools of one's own."""
+    """Folder of the settings file, and of `tools` with custom tools."""
     executor: ExecutorSettings = Field(default_factory=ExecutorSettings)
     serve: ServeSettings = Field(default_factory=ServeSettings)
     state_dir: Path = Field(default_factory=_state_dir)
-    """Where runs, sessions, keys and memories are kept."""
+    """Folder of runs, sessions, keys and failure memory."""
 
     @property
     def bench_dir(self) -> Path:
-        """Where exercises and toolchains of benchmarks are kept."""
+        """Folder of exercises and toolchains for benchmarks."""
         return self.models.cache_dir / "bench"
 
     @property
     def fetched_go(self) -> Path:
-        """Where a Go that was fetched for benchmarks is kept."""
+        """Folder of the Go toolchain that Assay downloaded for benchmarks."""
         return self.bench_dir / "toolchains" / "go"
 
 
 def colour_refused() -> bool:
-    """Whether the person has asked all programs for plain text; see no-color.org."""
+    """Whether the user disabled colors in all programs; see no-color.org."""
     return bool(os.environ.get("NO_COLOR"))
 
 
 def terminal_graphics() -> Literal["kitty", "iterm", "sixel", "file"]:
-    """How the terminal in front of the person shows pictures, as far as it says so itself."""
+    """Graphics protocol of the terminal, as far as its variables show it."""
     term, program = (os.environ.get(name, "") for name in ("TERM", "TERM_PROGRAM"))
     if os.environ.get("TMUX") or term.startswith(("screen", "tmux")):
-        # What stands between would have to pass them on, and seldom does.
+        # A multiplexer would have to pass graphics through, and seldom does.
         return "file"
     if "KITTY_WINDOW_ID" in os.environ or "kitty" in term or program == "ghostty":
         return "kitty"
@@ -298,10 +298,10 @@ def terminal_graphics() -> Literal["kitty", "iterm", "sixel", "file"]:
 def load_settings(
     overrides: Mapping[str, Any] | None = None, *, project: Path | None = None
 ) -> Settings:
-    """Merge defaults, file, a project's `.env`, environment and the caller's words, in this order.
+    """Merge defaults, file, a project's `.env`, environment and overrides, in this order.
 
     Raises:
-        UsageError: If the file cannot be read, or a name or value is not one we know.
+        UsageError: If the file cannot be read, or a name or value is unknown.
     """
     merged: dict[str, Any] = {}
     of_project, environment = _from_project(project), _from_environment()
@@ -315,7 +315,7 @@ def load_settings(
 
 
 def project_notice(project: Path) -> str:
-    """Say which names of a project's `.env` are used, and which may not be; empty if none."""
+    """Describe which names of a project's `.env` are used, and which are ignored; empty if none."""
     found = _project_env(project)
     used = [name for name in found.values if not os.environ.get(name)]
     parts = (
@@ -350,7 +350,7 @@ def _from_project(project: Path | None) -> dict[str, Any]:
 def _keep_keys_apart(
     merged: dict[str, Any], of_project: Mapping[str, Any], stronger: tuple[Mapping[str, Any], ...]
 ) -> None:
-    """Send no key of the person to an address that a project gives."""
+    """Remove the user's key if the project's `.env` sets the address that would receive it."""
     address = of_project.get("models", {}).get("base_url")
     if not address or any(layer.get("models", {}).get("base_url") for layer in stronger):
         return
@@ -362,9 +362,9 @@ def _keep_keys_apart(
 
 
 def _with_fetched_programs(settings: Settings) -> Settings:
-    """Have sandboxes find the Go that `assay bench toolchains --install` fetched, as benchmarks do.
+    """Add the Go of `assay bench toolchains --install` to the search path of sandboxes.
 
-    Where the settings name a search path, nothing is added to it.
+    Nothing is added if the settings contain a search path.
     """
     sandbox = settings.sandbox
     folder = settings.fetched_go
@@ -384,14 +384,14 @@ def _explained(error: ValidationError) -> UsageError:
     told = first["msg"].removeprefix("Value error, ").lower()
     expected = first.get("ctx", {}).get("expected")
     hint = f"choose from: {expected}" if expected else "see docs/reference/settings.md"
-    # A whole table may hold a secret too.
+    # A whole table may contain a secret too.
     if _NEVER_QUOTED.intersection(first["loc"]) or isinstance(first["input"], Mapping):
         return UsageError(f"setting {name}: {told}", hint=hint)
     return UsageError(f"setting {name}: {told}, not {first['input']!r}", hint=hint)
 
 
 def settings_file() -> Path:
-    """Return where settings are read from, whether or not the file is there."""
+    """Return the path of the settings file, which may not exist."""
     if named := os.environ.get("ASSAY_CONFIG"):
         return Path(named)
     home = os.environ.get("XDG_CONFIG_HOME") or _home() / ".config"
@@ -405,7 +405,7 @@ _EXCLUDES_FILE: Final = re.compile(
 
 
 def git_ignore_file() -> Path | None:
-    """Return the ignore file of the person for all repositories; None without a home."""
+    """Return the user's global Git ignore file; None without a home."""
     try:
         home = _home()
     except UsageError:
@@ -452,15 +452,15 @@ def _holds_keys(found: Mapping[str, Any]) -> bool:
 
 
 def credentials_file() -> Path:
-    """Return where keys are read from, whether or not the file is there."""
+    """Return the path of the file of keys, which may not exist."""
     return settings_file().with_name("credentials.toml")
 
 
 def _from_credentials() -> dict[str, Any]:
-    """Read the keys from their own file, unless others could read or change them too."""
+    """Read the keys from their file, unless other users can read or change it."""
     path = credentials_file()
     try:
-        # Opened once, so that what was checked is what is read.
+        # Opened once, so that the checked file is the one that is read.
         with path.open("rb") as file:
             _check_private(path, os.fstat(file.fileno()))
             found = tomllib.load(file)
@@ -469,7 +469,7 @@ def _from_credentials() -> dict[str, Any]:
     except OSError as error:
         raise UsageError(f"cannot read {str(path)!r}: {error.strerror}") from error
     except (UnicodeDecodeError, tomllib.TOMLDecodeError):
-        # What the parser says could quote a key.
+        # The parser's message could quote a key.
         raise UsageError(
             f"{str(path)!r} is not TOML", hint='write lines like OPENAI_API_KEY = "…"'
         ) from None
@@ -482,7 +482,7 @@ def _from_credentials() -> dict[str, Any]:
 
 
 def _placed(keys: Mapping[str, Any]) -> dict[str, Any]:
-    """Put keys where they are used."""
+    """Move keys to the sections that use them."""
     of_models = {name: key for name, key in keys.items() if name != _E2B_KEY}
     placed: dict[str, Any] = {"models": {_KEYS: of_models}}
     if _E2B_KEY in keys:
@@ -530,7 +530,7 @@ def _from_environment() -> dict[str, Any]:
 
 
 def _set_by(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return what these variables say, by name of the setting; an empty one says nothing."""
+    """Return the values of these variables by setting; skip empty ones."""
     return {
         setting: value for name, setting in variables.items() if (value := os.environ.get(name))
     }
@@ -540,7 +540,7 @@ def _merge(into: dict[str, Any], layer: Mapping[str, Any]) -> None:
     for name, value in layer.items():
         if isinstance(value, Mapping):
             inner = into.setdefault(name, {})
-            if isinstance(inner, dict):  # Otherwise it stays, to be complained of.
+            if isinstance(inner, dict):  # Otherwise validation reports the value.
                 _merge(inner, value)  # pyright: ignore[reportUnknownArgumentType] - a table
         elif value is not None:
             into[name] = value

@@ -1,4 +1,4 @@
-"""Reads the `.env` of a project: a few names that a folder of anybody may set, and no others."""
+"""Reads the `.env` of an untrusted project: only a few names are allowed."""
 
 import os
 import re
@@ -22,15 +22,15 @@ _OWN: Final = "ASSAY_"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProjectEnv:
-    """What counts of a project's `.env`."""
+    """Allowed and ignored entries of a project's `.env`."""
 
     values: dict[str, str] = field(default_factory=dict[str, str], repr=False)
     ignored: tuple[str, ...] = ()
-    """Names of Assay's own settings that such a file may not set."""
+    """Names of Assay's own settings that the file may not set."""
 
 
 def read_project_env(folder: Path, allowed: Collection[str]) -> ProjectEnv:
-    """Read the allowed names; a file that is not there, not text or too large has none."""
+    """Read the allowed names; a missing, binary or oversized file has none."""
     values: dict[str, str] = {}
     ignored: dict[str, None] = {}
     for line in _text(folder / _NAME).splitlines():
@@ -47,7 +47,7 @@ def read_project_env(folder: Path, allowed: Collection[str]) -> ProjectEnv:
 
 
 def _text(path: Path) -> str:
-    # A link could lead to a file that the author of the folder cannot read.
+    # A link could point to a file that the author of the project cannot read.
     with suppress(OSError, UnicodeDecodeError):
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as file:

@@ -1,4 +1,4 @@
-"""Settings of what Assay serves to others, of tools, of what is remembered and warned of."""
+"""Settings of sessions, MCP, tools, screening and failure memory."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,22 +9,22 @@ from pydantic import Field, SecretStr, StringConstraints, model_validator
 from assay.settings.types import HttpUrl, Packages, Positive, Seconds, Section, StrList
 
 Approval = Literal["allow", "ask", "deny"]
-"""Whether a tool may be used: without asking, after asking a person, or not at all."""
+"""Whether a model may call a tool: always, after the user's approval, or never."""
 
 ServerName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,23}$")]
 
 
 class McpSettings(Section):
-    """What clients of the MCP servers may do."""
+    """Settings of Assay's MCP servers."""
 
     hosts: StrList = ()
-    """Names the servers are reached by, besides their own address: `tools.example.org:*`."""
+    """Host names of the servers, in addition to their own address: `tools.example.org:*`."""
     origins: StrList = ()
-    """Web pages that may call them. None, unless named."""
+    """Origins of web pages that may call the servers; by default none."""
     token_file: Path | None = None
-    """Hashes of tokens; unset: `mcp-tokens` in `state_dir`. Where there are any, one is needed."""
+    """Token hashes; unset: `mcp-tokens` in `state_dir`. If there are any, clients need a token."""
     idle_s: Seconds = 1800.0
-    """A workspace that nobody used for so long ends."""
+    """Lifetime of a workspace without calls."""
     max_workspaces: Positive = 32
     timeout_s: Seconds = 300.0
     """For one run."""
@@ -32,29 +32,29 @@ class McpSettings(Section):
     disk_mb: Positive = 512
     processes: Positive = 128
     output_bytes: Positive = 1 << 18
-    """Kept of each stream of a run."""
+    """Stored per stream of a run."""
     file_bytes: Positive = 4 << 20
-    """The largest file that can be read or written at once."""
+    """Maximum size of a file in one call."""
     packages: Packages = ()
-    """Python packages that programs find."""
+    """Python packages for programs."""
     network: StrList = ()
     """Hosts that programs may reach."""
 
 
 class ForeignServerSettings(Section):
-    """An MCP server whose tools models may use: a program to start here, or an address."""
+    """A foreign MCP server whose tools models may call: a local program or an address."""
 
     command: tuple[str, ...] = ()
     """A program and its arguments. It runs on this machine as you, outside of any sandbox."""
     url: HttpUrl | None = None
     env: Mapping[str, SecretStr] = Field(default_factory=dict[str, SecretStr])
-    """Variables for the program, besides a few harmless ones such as PATH and HOME."""
+    """Variables for the program, in addition to a few harmless ones such as PATH and HOME."""
     headers: Mapping[str, SecretStr] = Field(default_factory=dict[str, SecretStr])
-    """Sent with every request to the address."""
+    """Headers of every request to the address."""
     timeout_s: Seconds = 60.0
-    """For one call, and for the beginning."""
+    """For one call, and for the start."""
     approval: Approval = "ask"
-    """For all its tools, where `tools.approval` does not name one."""
+    """For all its tools that `tools.approval` does not name."""
 
     @model_validator(mode="after")
     def _one_way_to_reach_it(self) -> Self:
@@ -68,53 +68,53 @@ class ForeignServerSettings(Section):
 
 
 class ToolSettings(Section):
-    """Which tools models may use besides those that come with Assay."""
+    """Tools for models, in addition to the built-in ones."""
 
     approval: Mapping[str, Approval] = Field(default_factory=dict[str, Approval])
-    """By name of a tool; wins over what its file or its server says."""
+    """By tool name; overrides the tool's file or server."""
     mcp: Mapping[ServerName, ForeignServerSettings] = Field(
         default_factory=dict[ServerName, ForeignServerSettings]
     )
-    """Foreign MCP servers, by a short name that their tools begin with."""
+    """Foreign MCP servers, by a short name that prefixes their tools."""
 
 
 class ScreeningSettings(Section):
-    """What the screen names in code, besides its own list, and what it lets pass."""
+    """Screening: additions to its list, and exceptions."""
 
     deny_imports: StrList = ()
     deny_calls: StrList = ()
     allow: StrList = ()
-    """Names of either kind that are all right here."""
+    """Modules and calls that are allowed here."""
 
 
 class MemorySettings(Section):
-    """Where failures are kept, and how they are compared."""
+    """Storage and embeddings of the failure memory."""
 
     store: Literal["sqlite", "chroma"] = "sqlite"
     chroma_url: HttpUrl | None = None
-    """A Chroma server; unset: a folder beside the runs."""
+    """Address of a Chroma server; unset: a folder beside the runs."""
     embedding_model: str = ""
-    """Asked for vectors; empty: words are hashed, and nobody is asked. `local:FILE.gguf`, or
-    `local:` and the name of a model that was fetched: run on this machine."""
+    """Embedding model; empty: words are hashed locally. `local:FILE.gguf`, or `local:` and the name
+    of a downloaded model, runs on this machine."""
     embedding_url: HttpUrl | None = None
     """An OpenAI-compatible endpoint; unset: `models.base_url`."""
 
 
 class ChatSettings(Section):
-    """How a conversation is led."""
+    """Defaults for chat sessions."""
 
     steps: Positive = 8
-    """Cells and tools per turn, before the model has to answer."""
+    """Cells and tool calls per turn, before the model must answer."""
     repairs: Positive = 3
-    """Cells that fail one after the other, before the model has to say what is wrong."""
+    """Consecutive failed cells, before the model must explain the problem."""
     cell_s: Seconds = 120.0
     """For one cell."""
     memory_mb: Positive = 2048
     """For all variables of a session together."""
     disk_mb: Positive = 1024
     policy: Literal["off", "warn", "block"] = "warn"
-    """What happens to code that the screen has something against."""
+    """Action on policy violations in generated code."""
     cells: Literal["auto", "calls", "blocks"] = "auto"
-    """How a model runs code: by tool calls, or in blocks labeled `python` in its text."""
+    """How a model sends code: as tool calls, or as blocks labeled `python` in its text."""
     figures: Literal["auto", "kitty", "iterm", "sixel", "file"] = "auto"
-    """How the terminal shows pictures; `file` only says where they are."""
+    """How the terminal shows images; `file` only prints their paths."""

@@ -1,4 +1,4 @@
-"""Settings of `assay serve`: where it listens, what it keeps, who gets how much."""
+"""Settings of `assay serve`: address, storage, models and quotas."""
 
 from typing import Annotated
 
@@ -17,56 +17,56 @@ DatabaseUrl = Annotated[SecretStr, AfterValidator(_database_url)]
 
 
 class QuotaSettings(Section):
-    """What each key may use, where the key itself does not say otherwise; unset is no cap."""
+    """Default quotas of each API key; unset is no cap."""
 
     requests_per_minute: Positive = 600
     runs: Positive = 4
-    """Unfinished at once."""
+    """Maximum number of unfinished runs."""
     tokens_per_day: Positive | None = None
-    """Read and written, together; days are those of UTC."""
+    """Input and output tokens together, per UTC day."""
     usd_per_day: Usd | None = None
 
 
 class ServeSettings(Section):
-    """How `assay serve` is reached, and how much of this machine it takes."""
+    """Address, access and resource limits of `assay serve`."""
 
     host: Annotated[str, Field(min_length=1)] = "127.0.0.1"
-    """Where to listen. Anything but this machine needs keys."""
+    """Address to listen on. Other than loopback, it requires API keys."""
     port: Annotated[int, Field(ge=0, le=65535)] = 8000
     names: StrList = ()
-    """Names it is reached by, besides addresses in numbers: `assay.example.org`."""
+    """Host names of the service, in addition to IP addresses: `assay.example.org`."""
     origins: StrList = ()
-    """Foreign web pages that may call it: `https://notes.example.org`. None, unless named."""
+    """Origins of foreign web pages that may call it: `https://notes.example.org`. Default: none."""
     require_keys: bool = False
-    """Whether a key is needed although there is none yet."""
+    """Whether requests need a key even before the first one exists."""
     api_key: SecretStr | None = Field(default=None, repr=False)
-    """A key that is always an admin's, from `API_KEY`. Not for the settings file."""
+    """Key with admin rights, from `API_KEY`. Not allowed in the settings file."""
     database: DatabaseUrl | None = None
-    """A PostgreSQL server; unset: `serve.sqlite` in `state_dir`."""
+    """URL of a PostgreSQL server; unset: `serve.sqlite` in `state_dir`."""
     quota: QuotaSettings = Field(default_factory=QuotaSettings)
     models: StrList = ()
-    """Models that may be asked for, by name; empty: `models.default` and every provider's."""
+    """Models that clients may request; empty: `models.default` and every provider's."""
     conversations: Positive = 256
-    """Open at once; the one unused for longest is closed for another, and opened again on need."""
+    """Maximum number of open sessions; above it, the least recently used is closed."""
     idle_s: Seconds = 900.0
-    """A conversation that nobody used for so long is closed; its state is rebuilt on need."""
+    """Idle time after which a session is closed; its state is rebuilt on demand."""
     runs: Positive = 2
-    """Worked on at once, of all users; more wait their turn."""
+    """Maximum number of parallel runs, of all users; more of them wait."""
     body_bytes: Positive = 16 << 20
-    """Of a request, other than the upload of a file."""
+    """Maximum size of a request, except file uploads."""
     upload_bytes: Positive = 64 << 20
-    """Of one file."""
+    """Maximum size of a file."""
     patience_s: Seconds = 30.0
-    """How long a client may take to send a piece of its request, or to take in a piece of ours."""
+    """Timeout for a client to send a piece of its request, or to read a piece of the response."""
     body_s: Seconds = 300.0
-    """How long a client may take to send a whole request."""
+    """Timeout for a client to send a whole request."""
     connections: Positive = 1024
-    """Open at once."""
+    """Maximum number of open connections."""
     connections_per_address: Positive = 256
-    """Of one address; raise it behind a proxy, which has one address for all its clients."""
+    """Per address; raise it behind a proxy, which has one address for all its clients."""
     drain_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 20.0
-    """How long turns may go on after the order to end; runs are taken up after the restart."""
+    """Grace period for turns after the signal to stop; runs resume after the restart."""
     otlp_endpoint: HttpUrl | None = None
-    """Where traces go, over OTLP and HTTP; unset: nowhere."""
+    """OTLP endpoint over HTTP for traces; unset: no traces."""
     trace_content: bool = False
-    """Whether traces hold what was said and run, besides names and numbers."""
+    """Whether traces contain messages, code and output, in addition to names and numbers."""

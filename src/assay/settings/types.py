@@ -1,4 +1,4 @@
-"""Kinds of values that settings have."""
+"""Value types of settings."""
 
 import re
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ def _http_address(text: str) -> str:
 
 
 def _split(value: object) -> object:
-    # A variable of the environment holds a list as people write one.
+    # Environment variables contain lists in a readable form.
     if not isinstance(value, str):
         return value
     return [part.strip() for part in value.split(",") if part.strip()]
@@ -28,7 +28,7 @@ def _split_twice(value: object) -> object:
 
 
 def _split_between_packages(value: object) -> object:
-    """Not at the commas that are within one: `requests[socks,http2]>=2,<3`."""
+    """Split at commas, except within brackets: `requests[socks,http2]>=2,<3`."""
     if not isinstance(value, str):
         return value
     return [part.strip() for part in _NEXT_PACKAGE.split(value) if part.strip()]
@@ -41,23 +41,23 @@ Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Usd = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 HttpUrl = Annotated[str, AfterValidator(_http_address)]
 WithCommas = BeforeValidator(_split)
-"""For a list that may also be given as one text: `a, b`."""
+"""A list that may also be one text: `a, b`."""
 StrList = Annotated[tuple[str, ...], WithCommas]
 Paths = Annotated[tuple[Path, ...], WithCommas]
 Packages = Annotated[tuple[str, ...], BeforeValidator(_split_between_packages)]
 StrLists = Annotated[tuple[tuple[str, ...], ...], BeforeValidator(_split_twice)]
-"""Lists in a list, which may also be given as one text: `a, b; c`."""
+"""A list of lists that may also be one text: `a, b; c`."""
 
 
 class Section(BaseModel):
-    """One table of the settings file. A name that is not known is refused."""
+    """One table of the settings file. Unknown names are an error."""
 
-    # A key of the wrong shape must not show in a traceback.
+    # A malformed key must not appear in a traceback.
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
 
 def secrets_in(section: Section) -> tuple[str, ...]:
-    """Return every secret of these settings, for those who have to keep them out of something."""
+    """Return every secret in these settings, for redaction."""
     found: list[str] = []
     for name in type(section).model_fields:
         value = getattr(section, name)

@@ -1,1 +1,1 @@
-"""Logs and names of traces."""
+"""Logging, and the names of trace spans."""

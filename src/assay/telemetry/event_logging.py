@@ -1,6 +1,6 @@
-"""What happens in runs and conversations, for the log: kinds, numbers and ids, never what was said.
+"""Log entries for events of runs and sessions: kinds, numbers and ids, never content.
 
-Who wants the words finds them with the run or the session, by its id.
+The id leads to the run or session, which has the content.
 """
 
 import logging
@@ -16,11 +16,11 @@ from assay.contracts.messages import Usage
 _RUNS: Final = logging.getLogger("assay.run")
 _CONVERSATIONS: Final = logging.getLogger("assay.chat")
 _TOLD: Final = frozenset({"model", "tool", "status"})
-"""Texts that are names and nothing else."""
+"""Text fields that contain only names."""
 
 
 def log_run_events(run: str) -> Callable[[RunEvent], None]:
-    """Return a listener that writes the course of a run into the log."""
+    """Return a listener that logs the events of a run."""
 
     def note(event: RunEvent) -> None:
         if isinstance(event, TextDelta | OutputDelta):
@@ -32,7 +32,7 @@ def log_run_events(run: str) -> Callable[[RunEvent], None]:
 
 
 def note_dialogue(session: str) -> Callable[[ChatEvent], None]:
-    """Return a listener that writes the course of a conversation into the log."""
+    """Return a listener that logs the events of a session."""
 
     def note(event: ChatEvent) -> None:
         if not is_passing(event) and not isinstance(event, CellOutputDelta):
@@ -41,8 +41,8 @@ def note_dialogue(session: str) -> Callable[[ChatEvent], None]:
     return note
 
 
-def facts_of(event: Any) -> dict[str, Any]:  # noqa: ANN401 - any dataclass that tells of something
-    """Return the numbers of an event and the names in it, and nothing that a person could write."""
+def facts_of(event: Any) -> dict[str, Any]:  # noqa: ANN401 - any event dataclass
+    """Return the numbers and names of an event, without any text that a person could write."""
     found: dict[str, Any] = {}
     for field in fields(event):
         value = getattr(event, field.name)

@@ -1,6 +1,6 @@
-"""What commands did, as JSON lines in the state folder; never a secret, and never in their way.
+"""Log of commands, as JSON lines in the state folder; never contains a secret.
 
-A log that cannot be written costs nobody a result: it is given up, and said so under `--verbose`.
+A failed write to the log does not fail the command; `--verbose` reports it.
 """
 
 import json
@@ -37,7 +37,7 @@ _LOG: Final = logging.getLogger("assay.command")
 
 
 class LogFolder:
-    """The files of the log: one a day, for its owner alone, and not more than a few of them."""
+    """Log files: one per day, readable by the owner only, with a maximum number of files."""
 
     def __init__(self, folder: Path, *, today: Callable[[], str] | None = None) -> None:
         self.folder = folder
@@ -46,7 +46,7 @@ class LogFolder:
         self._descriptor = -1
 
     def append(self, line: bytes) -> None:
-        """Write a line in one piece, so that commands that run side by side do not mix.
+        """Write a line in one system call, so that parallel commands do not mix.
 
         Raises:
             OSError: If it cannot be written.
@@ -79,7 +79,7 @@ def _make_private(folder: Path) -> None:
     if folder.is_dir():
         return
     if folder.parent == Path(folder.anchor):
-        # A home that does not exist is not made for the sake of a log.
+        # Do not create a missing home folder for a log.
         raise FileNotFoundError(f"there is no folder {str(folder)!r}")
     _make_private(folder.parent)
     folder.mkdir(mode=0o700, exist_ok=True)
@@ -90,7 +90,7 @@ def _today() -> str:
 
 
 class JsonLines(logging.Handler):
-    """Writes records into the state folder, which is looked up only when there is one to write."""
+    """Writes records to the state folder, which is looked up at the first record."""
 
     def __init__(self, open_log: Callable[[], tuple[LogFolder, Redact]]) -> None:
         super().__init__()
@@ -99,17 +99,17 @@ class JsonLines(logging.Handler):
         self._held: logging.LogRecord | None = None
         self._hidden: tuple[str, ...] = ()
         self.trouble = ""
-        """Why nothing is written; empty if it is."""
+        """Reason why nothing is written; empty if the log works."""
 
     def hide(self, values: Sequence[str]) -> None:
-        """Keep these values out of everything that is written from now on."""
+        """Redact these values from all later records."""
         self._hidden = (*self._hidden, *values)
         if self._log is not None:
             folder, redact = self._log
             self._log = folder, _hiding(values, redact)
 
     def hold(self, record: logging.LogRecord) -> None:
-        """Write this one before the next, if there is a next: asking for help leaves no trace."""
+        """Delay this record until the next one: a command that only shows help writes no log."""
         self._held = record
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -134,7 +134,7 @@ class JsonLines(logging.Handler):
 
 
 def line_of(record: logging.LogRecord, redact: Redact) -> bytes:
-    """Return a record as one line of JSON without anything secret."""
+    """Return a record as one line of JSON, with secrets redacted."""
     at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
     fields: dict[str, Any] = {
         "at": at.replace("+00:00", "Z"),
@@ -152,11 +152,11 @@ def line_of(record: logging.LogRecord, redact: Redact) -> bytes:
 
 
 def fields_of(record: logging.LogRecord) -> dict[str, Any]:
-    """Return what was given besides the message: ids of runs and sessions, numbers."""
+    """Return the extra fields of a record: ids of runs and sessions, numbers."""
     return {name: value for name, value in record.__dict__.items() if name not in _STANDARD}
 
 
-def _plain(value: Any, redact: Redact) -> Any:  # noqa: ANN401 - anything that somebody logs
+def _plain(value: Any, redact: Redact) -> Any:  # noqa: ANN401 - any logged value
     match value:
         case None | bool() | int() | float():
             return value
@@ -173,13 +173,13 @@ def _plain(value: Any, redact: Redact) -> Any:  # noqa: ANN401 - anything that s
 
 
 def _is_secret(name: str) -> bool:
-    # "tokens" are counted; a "token" is kept to oneself.
+    # "tokens" is a count; a "token" is a secret.
     lowered = name.lower().replace("tokens", "")
     return any(word in lowered for word in _SECRET_NAMES)
 
 
 class OnScreen(logging.Formatter):
-    """A record as a line for people: when, from where, what, and the fields behind it."""
+    """Formats a record as a line for people: time, source, message, and extra fields."""
 
     def __init__(self, redact: Redact) -> None:
         super().__init__()
@@ -191,13 +191,13 @@ class OnScreen(logging.Formatter):
         behind = "".join(f" {name}={value}" for name, value in fields.items())
         source = record.name.removeprefix("assay.")
         text = self._redact(record.getMessage()) + behind
-        # Nothing that moves a cursor gets through.
+        # Control characters could move the cursor.
         text = "".join(letter if letter.isprintable() else " " for letter in text)
         return f"{when} {record.levelname.lower()} {source}: {text}"
 
 
 class InLines(logging.Formatter):
-    """A record as a line of JSON, for whoever collects what services write."""
+    """Formats a record as a line of JSON for log collectors."""
 
     def __init__(self, redact: Redact) -> None:
         super().__init__()
@@ -208,7 +208,7 @@ class InLines(logging.Formatter):
 
 
 class CommandLog:
-    """The log of one command, from its first word to its exit code."""
+    """Log of one command, from its arguments to its exit code."""
 
     def __init__(self, words: Sequence[str], *, verbose: bool) -> None:
         self._started = time.monotonic()
@@ -222,7 +222,7 @@ class CommandLog:
             _PACKAGE.addHandler(handler)
         self._level = _PACKAGE.level
         _PACKAGE.setLevel(logging.INFO)
-        # In one piece, so that what stands behind an option like `--token` is seen as its value.
+        # Joined, so that redaction recognizes the value after an option like `--token`.
         written = {"words": shlex.join(words)}
         record = _LOG.makeRecord(
             _LOG.name, logging.INFO, __file__, 0, "began", (), None, extra=written
@@ -232,14 +232,14 @@ class CommandLog:
             handler.handle(record)
 
     def ended(self, exit_code: int) -> None:
-        """Note how it ended."""
+        """Log the end of the command."""
         took = round(time.monotonic() - self._started, 3)
         _LOG.info("ended", extra={"exit_code": int(exit_code), "duration_s": took})
 
     def failed(self, error: Exception, *, trouble: str = "") -> None:
-        """Note what ended it; a mistake of ours comes with its traceback.
+        """Log the error that ended the command; a defect of Assay includes its traceback.
 
-        `trouble` is what the machine refused, if that is the reason.
+        `trouble` is the failure of the machine, if that is the reason.
         """
         fields = {"error": type(error).__name__}
         if told := str(error) if isinstance(error, AssayError) else trouble:
@@ -248,11 +248,11 @@ class CommandLog:
             _LOG.critical("%s", error, extra=fields, exc_info=error)
 
     def close(self) -> None:
-        """Give the logger back as it was."""
+        """Restore the logger."""
         for handler in self._handlers:
             _PACKAGE.removeHandler(handler)
             if handler is self._file and self._file.trouble and len(self._handlers) > 1:
-                print(f"no log is written: {self._file.trouble}", file=sys.stderr)  # noqa: T201 - the logger is what failed
+                print(f"no log is written: {self._file.trouble}", file=sys.stderr)  # noqa: T201 - the logger itself failed
             handler.close()
         _PACKAGE.setLevel(self._level)
 
@@ -262,13 +262,13 @@ _PACKAGE: Final = logging.getLogger("assay")
 
 class _Untouched(QueueHandler):
     def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
-        # It stays in this process, so that nothing of it has to be made into text first.
+        # The record stays in this process, so it need not be serialized.
         return record
 
 
 @contextmanager
 def written_beside() -> Generator[None]:
-    """Have the log written by a thread of its own: an event loop does not wait for a disk."""
+    """Write the log in a separate thread, so that the event loop does not wait for a disk."""
     handlers = tuple(_PACKAGE.handlers)
     records: SimpleQueue[Any] = SimpleQueue()
     door = _Untouched(records)
@@ -287,21 +287,21 @@ def written_beside() -> Generator[None]:
 
 
 def hide_secrets(values: Sequence[str]) -> None:
-    """Keep secrets out of the log that were not known when it was opened: those of a workspace."""
+    """Redact secrets that were unknown when the log was opened, such as those of a workspace."""
     for handler in _PACKAGE.handlers:
         if isinstance(handler, JsonLines):
             handler.hide(values)
 
 
 def pattern_redaction() -> Redact:
-    """Return what hides everything that looks like a secret."""
+    """Return a function that redacts everything that looks like a secret."""
     from assay.text.redaction import redact
 
     return redact
 
 
 def full_redaction(known: Sequence[str]) -> Redact:
-    """Return what hides these values, and everything else that looks like a secret."""
+    """Return a function that redacts these values, and everything that looks like a secret."""
     return _hiding(known, pattern_redaction())
 
 
@@ -320,6 +320,6 @@ def _open_log() -> tuple[LogFolder, Redact]:
     from assay.settings.load import load_settings
     from assay.settings.types import secrets_in
 
-    # Keys of a project are hidden too.
+    # Keys of a project are redacted too.
     settings = load_settings(project=Path.cwd())
     return LogFolder(settings.state_dir / FOLDER), full_redaction(secrets_in(settings))

@@ -1,6 +1,6 @@
-"""Names of spans and attributes: OpenTelemetry's conventions for generative AI and for HTTP.
+"""Names of spans and attributes from OpenTelemetry's conventions for generative AI and HTTP.
 
-They are still changing there, so that they stand in one place here.
+The conventions still change, so all names are in this module.
 """
 
 from typing import Final

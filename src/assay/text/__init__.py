@@ -1,1 +1,1 @@
-"""Text helpers: truncation, plurals, diffs, redaction."""
+"""Functions for text: truncation, plurals, diffs, redaction."""

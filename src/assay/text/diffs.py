@@ -1,4 +1,4 @@
-"""The difference between two trees, as people read it."""
+"""Unified diffs between two trees."""
 
 import difflib
 import json
@@ -11,7 +11,7 @@ _MOST_CHARS: Final = 200_000
 
 
 def unified_diff(before: Tree, after: Tree, *, max_chars: int = _MOST_CHARS) -> str:
-    """Return the differences as a unified diff; files that are not text are only named."""
+    """Return the differences as a unified diff; binary files are only named."""
     pieces: list[str] = []
     left = max_chars
     for change in changes_between(before, after):
@@ -26,7 +26,7 @@ def unified_diff(before: Tree, after: Tree, *, max_chars: int = _MOST_CHARS) -> 
 
 
 def quoted_name(path: PurePosixPath) -> str:
-    """Return a path on one line: one with control characters in it is quoted, as git does."""
+    """Return a path on one line; quote one with control characters, as git does."""
     name = str(path)
     return name if name.isprintable() and not name.startswith('"') else json.dumps(name)
 
@@ -43,6 +43,6 @@ def _one(change: FileChange, before: Tree, after: Tree) -> str:
         fromfile="/dev/null" if change.kind == "added" else f"a/{name}",
         tofile="/dev/null" if change.kind == "deleted" else f"b/{name}",
     )
-    # A last line without an end would run into the next header.
+    # A last line without a newline would run into the next header.
     text = "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
     return text or f"# {name}: {change.kind}, only its mode\n"

@@ -1,14 +1,14 @@
-"""Long output made short: its beginning, its end, and how much is missing in between."""
+"""Truncation of long output: its beginning, its end, and the size of the omitted part."""
 
 import re
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _HEAD_SHARE = 0.4
-"""The end says more: it has the error."""
+"""Share of the head. The end gets more, because it has the error."""
 
 
 def readable(text: str) -> str:
-    """Return what a terminal would show: without colours, and of a progress bar its last state."""
+    """Return what a terminal would show: no colors, and the last state of a progress bar."""
     plain = _ESCAPES.sub("", text).replace("\r\n", "\n")
     if "\r" not in plain:
         return plain
@@ -16,13 +16,13 @@ def readable(text: str) -> str:
 
 
 def cut_middle(text: str, *, max_chars: int) -> str:
-    """Return head and tail of a text, cut between lines where that is possible."""
+    """Return head and tail of a text, cut between lines if possible."""
     if len(text) <= max_chars:
         return text
     head_chars = int(max_chars * _HEAD_SHARE)
     head = text[:head_chars]
     tail = text[-(max_chars - head_chars) :]
-    # A cut between lines reads better, unless it would cost most of the part.
+    # A cut between lines reads better, unless it would lose most of the part.
     if "\n" in head[head_chars // 2 :]:
         head = head[: head.rindex("\n") + 1]
     if "\n" in tail[: len(tail) // 2]:

@@ -1,4 +1,4 @@
-"""Numbers with their nouns, for sentences that people read."""
+"""Numbers with nouns, for messages."""
 
 
 def count(number: int, noun: str) -> str:

@@ -1,6 +1,6 @@
-"""Takes secrets out of text before it is written down: keys, tokens, passwords, private keys.
+"""Redaction of secrets in text: keys, tokens, passwords, private keys.
 
-Better too much than too little: a lesson survives a hidden word, a leaked key does not.
+In doubt, redact: a lesson survives a hidden word, but a leaked key is lost.
 """
 
 import re
@@ -48,11 +48,11 @@ _LONG: Final = re.compile(r"(?<![\w+/=-])[A-Za-z0-9+/_-]{40,}={0,2}(?![\w+/=-])"
 _CODE_VALUE: Final = re.compile(
     r"(?:None|null|True|False|str|bytes|int|SecretStr|[A-Za-z_][\w.]*[\[(].*|\d{1,4}|[\"']{2})"
 )
-"""What is no secret though it is assigned to a name like one: types, calls, nothing."""
+"""Values that are no secrets, although their names look like one: types, calls, null values."""
 
 
 def redact(text: str) -> str:
-    """Return the text with everything hidden that looks like a secret."""
+    """Return the text with everything redacted that looks like a secret."""
     text = _PEM.sub(HIDDEN, text)
     text = _HEADER.sub(rf"\g<name>{HIDDEN}", text)
     text = _BEARER.sub(rf"\g<name> {HIDDEN}", text)
@@ -72,7 +72,7 @@ def _hide_value(match: re.Match[str]) -> str:
 
 
 def _hide_if_random(match: re.Match[str]) -> str:
-    """Hide a long word of mixed characters; a long name or a path has no digits or no capitals."""
+    """Redact a long word of mixed characters; long names and paths lack digits or capitals."""
     word = match[0]
     mixed = (
         any(letter.isdigit() for letter in word)

@@ -1,7 +1,7 @@
-"""Makes what programs print short and the same from run to run, so that a model can read it.
+"""Truncates and normalizes program output, so that a model can read and compare it.
 
 Each step is a pure function of the text. Timings, addresses and temporary paths are replaced only
-where their surroundings show what they are: a number in an assertion is not ours to change.
+if their context identifies them: numbers in assertions must not change.
 """
 
 import re
@@ -9,16 +9,16 @@ from typing import Final
 
 _ANSI: Final = re.compile(
     r"\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)"  # titles and hyperlinks
-    r"|[\x1b\x9b][\[()#;?]*[0-9;:]*[ -/]*[@-~]"  # colours and cursor movements
+    r"|[\x1b\x9b][\[()#;?]*[0-9;:]*[ -/]*[@-~]"  # colors and cursor movements
 )
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 _LARGEST_BLOCK: Final = 6
-"""Lines that are repeated together: the frames of a mutual recursion, for example."""
+"""Maximum number of lines that repeat as a group: the frames of a mutual recursion, for example."""
 _REPEATS_WORTH_FOLDING: Final = 3
 _NOTE: Final = "[… {lines} lines, {chars} characters left out …]"
 _SMALLEST: Final = 200
 _HEAD_SHARE: Final = 0.4
-"""The end of an output says more than its beginning: totals, and the error that ended it."""
+"""Share of the head. The end says more: totals, and the final error."""
 
 _TIMINGS: Final = tuple(
     (re.compile(pattern, re.MULTILINE), replacement)
@@ -42,7 +42,7 @@ _ADDRESS: Final = re.compile(r"\b(at |@ ?)0x[0-9a-fA-F]{6,16}\b")
 
 
 def trim(text: str, *, max_chars: int = 12_000) -> str:
-    """Return what is worth reading of an output, in at most this many characters."""
+    """Return the relevant part of an output, in at most this many characters."""
     for step in (
         strip_control_codes,
         fold_repeated_lines,
@@ -55,7 +55,7 @@ def trim(text: str, *, max_chars: int = 12_000) -> str:
 
 
 def strip_control_codes(text: str) -> str:
-    """Return the text as a terminal would show it: no colours, and of a progress bar the last."""
+    """Return the text as a terminal shows it: no colors, and the last state of progress bars."""
     text = _ANSI.sub("", text).replace("\r\n", "\n")
     if "\r" in text:
         text = "\n".join(_last_overwritten(line) for line in text.split("\n"))
@@ -67,7 +67,7 @@ def _last_overwritten(line: str) -> str:
 
 
 def fold_repeated_lines(text: str) -> str:
-    """Return the text with one of each run of equal lines or groups of lines, and a count."""
+    """Return the text with repeated lines or groups of lines folded into one, with a count."""
     lines = text.split("\n")
     kept: list[str] = []
     position = 0
@@ -82,10 +82,10 @@ def fold_repeated_lines(text: str) -> str:
 
 
 def _repetition(lines: list[str], start: int) -> tuple[int, int]:
-    """Return how many lines from here are repeated together, and how often; (1, 0) if none are."""
+    """Return the length of the repeated group at this line, and its count; (1, 0) if none."""
     for size in range(1, _LARGEST_BLOCK + 1):
         block = lines[start : start + size]
-        # Empty lines are layout; folding them would make a text longer.
+        # Empty lines are layout; folding them would make the text longer.
         if not any(block):
             continue
         repeats = 0
@@ -99,24 +99,24 @@ def _repetition(lines: list[str], start: int) -> tuple[int, int]:
 
 
 def normalise_timings(text: str) -> str:
-    """Return the text without the durations that test runners print."""
+    """Return the text without the durations of test runners."""
     for pattern, replacement in _TIMINGS:
         text = pattern.sub(replacement, text)
     return text
 
 
 def normalise_temporary_paths(text: str) -> str:
-    """Return the text with one name for all folders that were made for a moment."""
-    return _TEMPORARY.sub("/tmp/…", text)  # noqa: S108 - a word in a text
+    """Return the text with one fixed name for all temporary folders."""
+    return _TEMPORARY.sub("/tmp/…", text)  # noqa: S108 - text, not a path
 
 
 def normalise_addresses(text: str) -> str:
-    """Return the text without places in memory."""
+    """Return the text without memory addresses."""
     return _ADDRESS.sub(r"\g<1>0x…", text)
 
 
 def cut_middle(text: str, *, max_chars: int) -> str:
-    """Return the beginning and the end of a text that is too long, cut between lines."""
+    """Return the beginning and the end of a long text, cut between lines."""
     if len(text) <= max_chars:
         return text
     if max_chars < _SMALLEST:

@@ -1,4 +1,4 @@
-"""The application: every resource, every translation of an error, one guard in front of it all."""
+"""The FastAPI application: routers, error handlers, and the request guard around them."""
 
 from collections.abc import Callable
 from functools import partial
@@ -45,7 +45,7 @@ _ABOUT: Final = (
 
 
 def create_app(hosting: ServerState, counted: Metrics) -> FastAPI:
-    """Build the application in front of a service."""
+    """Build the application for an open server state."""
     app = FastAPI(title="Assay", version="1", description=_ABOUT, docs_url=None, redoc_url=None)
     app.state.hosting = hosting
     app.state.metrics = counted
@@ -63,13 +63,13 @@ def create_app(hosting: ServerState, counted: Metrics) -> FastAPI:
         return docs.describe(app)
 
     app.openapi = openapi
-    # Now, and not while somebody waits: it takes a third of a second.
+    # Build it now, since it takes a third of a second, and the first client would wait.
     app.openapi()
     return app
 
 
 def guarded(app: FastAPI, on_answered: Callable[[RequestCompleted], None]) -> ASGIApp:
-    """Put the guard in front of an application, and CORS between them where it is asked for."""
+    """Wrap an application in the request guard, with CORS between them if origins are set."""
     hosting: ServerState = app.state.hosting
     serve = hosting.settings.serve
     rules = GuardConfig(

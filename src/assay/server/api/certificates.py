@@ -1,4 +1,4 @@
-"""`POST /v1/certificates/check`: what can be said of a certificate without running anything."""
+"""`POST /v1/certificates/check`: check a certificate without running anything."""
 
 from typing import Literal
 
@@ -16,7 +16,7 @@ router = APIRouter(prefix="/v1/certificates", tags=["runs"], responses=documente
 
 
 class CertificateShape(BaseModel):
-    """What a certificate says, and whether it is what was signed."""
+    """Content of a certificate, and whether its signature is valid."""
 
     signature: Literal["valid", "invalid"]
     key: str | None = Field(default=None, description="Public half of the key that signed it")
@@ -46,7 +46,7 @@ _VALID = (
     },
 )
 async def check_certificate(request: Request, caller: ReadAccess) -> CertificateShape:
-    """Check the signature of a certificate that is sent as it is."""
+    """Check the signature of a certificate in the request body."""
     del caller
     content = await request.body()
     try:

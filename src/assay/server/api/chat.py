@@ -1,4 +1,4 @@
-"""`POST /chat`: one message in, one whole answer out."""
+"""`POST /chat`: send one message and receive the whole answer."""
 
 from fastapi import APIRouter, Request
 
@@ -15,7 +15,7 @@ router = APIRouter(tags=["chat"])
 async def chat(
     request: Request, house: Server, caller: WriteAccess, asked: ChatRequest
 ) -> ChatAnswer:
-    """Say something and wait for the answer, in a session that goes on or in a new one."""
+    """Send a message and wait for the answer, in an existing or a new session."""
     async with house.quotas.reserving_turn(caller, asked.message) as hold:
         session_id = asked.session_id
         if session_id is None:

@@ -1,4 +1,4 @@
-"""Who sends a request, as endpoints ask for it: somebody, somebody who may write, an admin."""
+"""FastAPI dependencies: the server state, and callers with read, write or admin rights."""
 
 from typing import Annotated, cast
 
@@ -13,7 +13,7 @@ from assay.server.errors import RequestRejectedError
 
 
 def hosting_of(request: Request) -> ServerState:
-    """Return the service that this application stands in front of."""
+    """Return the server state behind this application."""
     return cast("ServerState", request.app.state.hosting)
 
 
@@ -21,17 +21,17 @@ Server = Annotated[ServerState, Depends(hosting_of)]
 
 
 async def identify(house: ServerState, headers: Headers, scope: Scope) -> Caller:
-    """Return who sends a request, and count the request; the guard asks before the body is read.
+    """Identify the caller and count the request; the guard calls this before it reads the body.
 
     Raises:
-        RefusedError: If nobody may who sends these headers.
+        RequestRejectedError: If the headers give no access.
     """
     try:
         caller = await house.access.identify(headers.get("authorization", ""))
     except RequestRejectedError:
         client = scope.get("client")
         address = client[0] if client else ""
-        # Beyond what is counted here, nothing is written either.
+        # Requests beyond this count are not logged either, so that they cannot fill the log.
         house.quotas.count_unauthenticated(address)
         name = scope.get("state", {}).get("request_id", "")
         await house.audit_rejected(headers.get("authorization", ""), address, request=name)
@@ -41,7 +41,7 @@ async def identify(house: ServerState, headers: Headers, scope: Scope) -> Caller
 
 
 async def identified(request: Request) -> Caller:
-    """Return whom the guard has let in."""
+    """Return the caller that the guard has authenticated."""
     return cast("Caller", request.state.caller)
 
 
@@ -49,14 +49,14 @@ ReadAccess = Annotated[Caller, Depends(identified)]
 
 
 async def identify_writer(request: Request, house: Server, caller: ReadAccess) -> Caller:
-    """Let somebody in who may change something."""
+    """Require a caller with write access."""
     if not caller.may_write:
         await _refuse(request, house, caller)
     return caller
 
 
 async def identify_admin(request: Request, house: Server, caller: ReadAccess) -> Caller:
-    """Let somebody in who may look after keys."""
+    """Require an admin."""
     if caller.role != "admin":
         await _refuse(request, house, caller)
     return caller

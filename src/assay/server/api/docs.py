@@ -1,4 +1,4 @@
-"""`/docs`, `/redoc` and `/openapi.json`: the reference of the API, with nothing from elsewhere."""
+"""`/docs`, `/redoc` and `/openapi.json`: the API reference, without external resources."""
 
 from importlib import resources
 from typing import Any, Final
@@ -23,12 +23,12 @@ _POLICY: Final = (
     "img-src 'self' data: blob:; connect-src 'self'; worker-src blob:; font-src 'self'; "
     "base-uri 'none'; frame-ancestors 'none'"
 )
-"""Both pages have a script and styles in their text, and nothing in it comes from a user."""
+"""Policy for pages with inline scripts and styles; no text in them comes from a user."""
 
 
 @router.get("/docs")
 async def swagger() -> Response:
-    """Show the reference as Swagger UI does."""
+    """Show the API reference as Swagger UI."""
     page = get_swagger_ui_html(
         openapi_url="/openapi.json",
         title="Assay",
@@ -42,7 +42,7 @@ async def swagger() -> Response:
 
 @router.get("/redoc")
 async def redoc() -> Response:
-    """Show the reference as ReDoc does."""
+    """Show the API reference as ReDoc."""
     page = get_redoc_html(
         openapi_url="/openapi.json",
         title="Assay",
@@ -56,7 +56,7 @@ async def redoc() -> Response:
 
 @router.get("/docs/parts/{name}")
 async def part(name: str) -> Response:
-    """Fetch what these pages are made of, from the package that has it."""
+    """Return a script or style of these pages from its package."""
     if name not in _PARTS:
         raise not_found("file", name)
     content = resources.files("fastapi_offline").joinpath("static", name).read_bytes()
@@ -65,7 +65,7 @@ async def part(name: str) -> Response:
 
 
 def describe(app: FastAPI) -> dict[str, Any]:
-    """Return the OpenAPI document: problems are described once, and keys are."""
+    """Return the OpenAPI document, with shared definitions of problems and API keys."""
     if app.openapi_schema:
         return app.openapi_schema
     document = get_openapi(

@@ -1,4 +1,4 @@
-"""Kinds of text that come in from outside, each no longer and no stranger than it has to be."""
+"""Text types for request fields, with length limits and allowed characters."""
 
 from pathlib import PurePosixPath
 from typing import Annotated, Final
@@ -13,8 +13,8 @@ _LONGEST_NAME_BYTES: Final = 255
 
 
 def writable(text: str) -> str:
-    """Return text that can be kept anywhere; raises `ValueError` for other text."""
-    # A half character has no UTF-8, and a zero is the end of the text for some databases.
+    """Return text that every store accepts; raise `ValueError` for other text."""
+    # A lone surrogate has no UTF-8, and a NUL ends the text in some databases.
     if "\x00" in text or any("\ud800" <= letter <= "\udfff" for letter in text):
         raise ValueError("must not contain NUL or half of a surrogate pair")
     return text
@@ -27,7 +27,7 @@ def _said(text: str) -> str:
 
 
 Line = Annotated[str, StringConstraints(max_length=200), AfterValidator(writable)]
-"""A title, a name."""
+"""A title or a name."""
 Message = Annotated[
     str,
     StringConstraints(min_length=1, max_length=200_000, pattern=r"\S"),
@@ -41,7 +41,7 @@ ModelName = Annotated[
     Field(description="`auto`, `local`, `PROVIDER:MODEL`; empty: as the service is set up"),
 ]
 Name = Annotated[str, Path(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$", examples=["brisk-otter-4f2a"])]
-"""An id of a session or a run."""
+"""Id of a session or a run."""
 FilePath = Annotated[str, Path(max_length=_LONGEST_PATH, examples=["data/sales.csv"])]
 
 
@@ -49,7 +49,7 @@ def workspace_path(text: str) -> PurePosixPath:
     """Return a path in a workspace.
 
     Raises:
-        PathOutsideWorkspaceError: If it leads elsewhere, or is no name for a file.
+        PathOutsideWorkspaceError: If it leads out of the workspace, or names no file.
     """
     path = PurePosixPath(text)
     wrong = path.is_absolute() or ".." in path.parts or not path.name or text.endswith("/")

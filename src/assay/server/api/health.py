@@ -1,4 +1,4 @@
-"""`/healthz` and `/readyz`: whether the process lives, and whether it can be given work."""
+"""`/healthz` and `/readyz`: whether the process runs, and whether it can accept work."""
 
 from typing import Any, Final, Literal
 
@@ -13,7 +13,7 @@ from assay.server.services.health import PARTS
 router = APIRouter(tags=["operations"])
 
 _NEEDED: Final = frozenset({"database", "executor"})
-"""Parts without which no request can be answered."""
+"""Components without which the service cannot answer requests."""
 
 
 class Alive(BaseModel):
@@ -23,7 +23,7 @@ class Alive(BaseModel):
 
 
 class Readiness(BaseModel):
-    """Whether the service can work, by part."""
+    """Readiness of the service, by component."""
 
     status: Literal["ready", "degraded"]
     checks: dict[str, Literal["ok", "failed"]] = Field(
@@ -41,7 +41,7 @@ _UNREADY: Final[dict[int | str, dict[str, Any]]] = {
 
 @router.get("/healthz")
 async def is_alive() -> Alive:
-    """Say that the process answers."""
+    """Report that the process answers."""
     return Alive()
 
 
@@ -49,7 +49,7 @@ async def is_alive() -> Alive:
 async def is_ready(request: Request, response: Response, house: Server) -> Readiness:
     """Check the database, the executor and the model.
 
-    503 while the service ends, and if the database or the executor fails.
+    The status is 503 during shutdown, and if the database or the executor fails.
     """
     troubles = await house.health.troubles()
     failed = {part: trouble for part, trouble in troubles.items() if trouble}

@@ -1,4 +1,4 @@
-"""`/v1/keys` and `/v1/audit`: for admins."""
+"""`/v1/keys` and `/v1/audit`: API keys and the audit log, for admins."""
 
 from typing import Annotated, Any
 
@@ -18,7 +18,7 @@ _MOST = 2**53
 
 
 class KeyRequest(BaseModel):
-    """A key to make."""
+    """An API key to create."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -34,7 +34,7 @@ class KeyRequest(BaseModel):
 
 
 class KeyShape(BaseModel):
-    """A key, without the key itself."""
+    """An API key without its secret."""
 
     id: str = Field(examples=["3f9a1c0b7d2e"])
     user: str = Field(examples=["ada"])
@@ -50,19 +50,19 @@ class KeyShape(BaseModel):
 
 
 class NewKeyShape(KeyShape):
-    """A key that was just made: this is the only time it is shown."""
+    """A new API key with its secret, which is shown only this once."""
 
     key: str = Field(examples=["assay_…"])
 
 
 class KeyList(BaseModel):
-    """All keys, the oldest first."""
+    """All API keys, the oldest first."""
 
     keys: list[KeyShape]
 
 
 class AuditShape(BaseModel):
-    """Something that a caller did, or was refused; an execution and how it ended."""
+    """An action or a rejected request of a caller, or an execution and its result."""
 
     id: str
     at: float
@@ -80,14 +80,14 @@ class AuditShape(BaseModel):
 
 
 class AuditList(BaseModel):
-    """The audit log, the newest first."""
+    """Entries of the audit log, the newest first."""
 
     entries: list[AuditShape]
     next_cursor: str | None = Field(description="For the next page; null if this is the last")
 
 
 class AuditQuery(BaseModel):
-    """Which entries are wanted; an empty text does not filter."""
+    """Filters for audit entries; an empty text does not filter."""
 
     limit: int = Field(default=100, ge=1, le=500)
     user: Line = ""
@@ -102,7 +102,7 @@ class AuditQuery(BaseModel):
 
 @router.get("/keys")
 async def list_keys(house: Server, caller: Admin) -> KeyList:
-    """List keys, without the keys themselves."""
+    """List API keys, without their secrets."""
     del caller
     return KeyList(keys=[KeyShape(**_fields(key)) for key in await house.keys.list()])
 
@@ -111,7 +111,7 @@ async def list_keys(house: Server, caller: Admin) -> KeyList:
 async def create_key(
     request: Request, house: Server, caller: Admin, wish: KeyRequest
 ) -> NewKeyShape:
-    """Make a key. As soon as there is one, nobody gets in without."""
+    """Create an API key. Once a key exists, access without a key ends."""
     wanted = wish.model_copy(update={"user": wish.user or wish.name})
     record, key = await house.keys.create(NewKey(**wanted.model_dump()))
     await house.audit(caller, "key.create", record.id, request=request_id(request))
@@ -120,7 +120,7 @@ async def create_key(
 
 @router.delete("/keys/{key_id}", status_code=204, responses=documented(404))
 async def revoke_key(request: Request, house: Server, caller: Admin, key_id: KeyId) -> None:
-    """Revoke a key: it works no more, and streams that were opened with it end."""
+    """Revoke an API key: requests with it fail from now on, and its open streams end."""
     await house.keys.revoke(key_id)
     await house.audit(caller, "key.revoke", key_id, request=request_id(request))
     await house.streams.end_revoked()
@@ -132,7 +132,7 @@ async def read_audit(
     caller: Admin,
     asked: Annotated[AuditQuery, Query()],
 ) -> AuditList:
-    """Read what was done and run, by whom, how it ended, and what was refused."""
+    """Read actions, executions and rejected requests, with the caller and the result of each."""
     del caller
     page = AuditPage(
         limit=asked.limit + 1,

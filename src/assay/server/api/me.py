@@ -1,4 +1,4 @@
-"""`/v1/me` and `/v1/models`: who asks, what they may use, and who can answer."""
+"""`/v1/me` and `/v1/models`: the caller, its quotas, and the available models."""
 
 from typing import Literal
 
@@ -14,7 +14,7 @@ router = APIRouter(prefix="/v1", tags=["about"], responses=documented())
 
 
 class LimitsShape(BaseModel):
-    """What a key may use; null is no cap."""
+    """Quotas of an API key; null is no cap."""
 
     requests_per_minute: int = Field(examples=[600])
     runs: int = Field(description="Unfinished at once", examples=[4])
@@ -23,7 +23,7 @@ class LimitsShape(BaseModel):
 
 
 class UsedShape(BaseModel):
-    """What a key has used today, by the days of UTC."""
+    """Usage of an API key today, by UTC days."""
 
     requests: int
     tokens: int
@@ -32,7 +32,7 @@ class UsedShape(BaseModel):
 
 
 class Me(BaseModel):
-    """Who asks."""
+    """The caller."""
 
     user: str = Field(examples=["local"])
     role: Literal["admin", "user", "read-only"]
@@ -43,7 +43,7 @@ class Me(BaseModel):
 
 
 class ModelShape(BaseModel):
-    """A model that can be asked for, as OpenAI's API lists them."""
+    """A model in the format of OpenAI's API."""
 
     id: str = Field(examples=["assay"])
     object: Literal["model"] = "model"
@@ -52,7 +52,7 @@ class ModelShape(BaseModel):
 
 
 class ModelList(BaseModel):
-    """Models, as OpenAI's API lists them."""
+    """Models in the format of OpenAI's API."""
 
     object: Literal["list"] = "list"
     data: list[ModelShape]
@@ -60,7 +60,7 @@ class ModelList(BaseModel):
 
 @router.get("/me")
 async def who_am_i(house: Server, caller: ReadAccess) -> Me:
-    """Show who asks, what they may use, and what they have used today."""
+    """Show the caller, its quotas, and its usage today."""
     used, quota = await house.quotas.used(caller), caller.quota
     return Me(
         user=caller.user,
@@ -84,7 +84,7 @@ async def who_am_i(house: Server, caller: ReadAccess) -> Me:
 
 @router.get("/models", responses=documented_openai())
 async def list_models(request: Request, house: Server, caller: ReadAccess) -> ModelList:
-    """List who can be asked, as OpenAI's API does; `assay` is the model of the settings."""
+    """List models in the format of OpenAI's API; `assay` is the model of the settings."""
     del caller
     settings = house.settings
     names = list(settings.serve.models)

@@ -1,4 +1,4 @@
-"""`/v1/memory`: what earlier failures of one's own runs have taught."""
+"""`/v1/memory`: the failure memory of the caller's own runs."""
 
 from dataclasses import asdict
 from typing import Annotated, Any, Literal
@@ -19,7 +19,7 @@ RecordId = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{1,128}$", examples=["5f1
 
 
 class MemoryShape(BaseModel):
-    """A failure and its lesson, or a helper that earlier runs have left behind."""
+    """A failure with its lesson, or a snippet from an earlier run."""
 
     what: Literal["failure", "skill"]
     id: str
@@ -30,13 +30,13 @@ class MemoryShape(BaseModel):
 
 
 class MemoryList(BaseModel):
-    """What is remembered."""
+    """Entries of the failure memory."""
 
     records: list[MemoryShape]
 
 
 class MemoryStats(BaseModel):
-    """What there is, and what came of it."""
+    """Number of entries, and how they were used."""
 
     records: int
     with_lesson: int
@@ -55,21 +55,21 @@ async def list_memory(
     query: Annotated[str, Query(max_length=1000)] = "",
     limit: Annotated[int, Query(ge=1, le=200)] = 20,
 ) -> MemoryList:
-    """List what is remembered: the newest, or what fits a query best."""
+    """List entries of the failure memory: the newest, or those that fit a query best."""
     found = await house.memories.list(caller.user, query, limit)
     return MemoryList(records=[_shape(one) for one in found])
 
 
 @router.get("/stats")
 async def memory_stats(house: Server, caller: ReadAccess) -> MemoryStats:
-    """Count what is remembered, and what came of it."""
+    """Count entries of the failure memory, and how they were used."""
     known = asdict(await house.memories.stats(caller.user))
     return MemoryStats(**{name: known[name] for name in MemoryStats.model_fields})
 
 
 @router.get("/{record_id}")
 async def show_memory(house: Server, caller: ReadAccess, record_id: RecordId) -> MemoryShape:
-    """Show one failure or helper."""
+    """Show one failure or snippet."""
     return _shape(await house.memories.find(caller.user, record_id))
 
 
@@ -77,7 +77,7 @@ async def show_memory(house: Server, caller: ReadAccess, record_id: RecordId) ->
 async def forget_memory(
     request: Request, house: Server, caller: WriteAccess, record_id: RecordId
 ) -> None:
-    """Forget one for good."""
+    """Delete one entry for good."""
     await house.memories.forget(caller.user, record_id)
     await house.audit(caller, "memory.forget", record_id, request=request_id(request))
 

@@ -1,4 +1,4 @@
-"""Numbers for Prometheus at `/metrics`. Labels have few values, whatever users do: never an id."""
+"""Prometheus metrics at `/metrics`. Labels never contain ids, so that they have few values."""
 
 import time
 from typing import Any, Final
@@ -23,7 +23,7 @@ _LAG_EVERY_S: Final = 0.25
 
 
 class Metrics:
-    """What the service counts, in a registry of its own. Keeps the `Watcher` port."""
+    """Metrics of the service, in their own registry. Implements `Watcher`."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -67,7 +67,7 @@ class Metrics:
         self._seconds.labels(route).observe(answered.duration_s)
 
     def dialogue_event(self, session: str, event: ChatEvent) -> None:
-        """Count what happens in conversations."""
+        """Count an event of a session."""
         del session
         match event:
             case CellStarted() | ToolUsed():
@@ -82,7 +82,7 @@ class Metrics:
                 pass
 
     def run_event(self, run: str, event: RunEvent) -> None:
-        """Count what happens in runs."""
+        """Count an event of a run."""
         del run
         match event:
             case ModelReplied():
@@ -96,14 +96,14 @@ class Metrics:
                 pass
 
     def look_at(self, hosting: ServerState) -> None:
-        """Read how many there are of what comes and goes."""
+        """Set the gauges of open sessions, turns and runs from the service."""
         self._open.set(hosting.conversations.open_count)
         self._busy.set(hosting.conversations.busy_count)
         self._unfinished.set(hosting.runs.unfinished_count)
         self._draining.set(hosting.draining)
 
     async def watch_loop(self) -> None:
-        """Measure how late the event loop is; the gauge falls slowly, so that a peak is seen."""
+        """Measure the lag of the event loop; the gauge falls slowly, so that peaks stay visible."""
         worst = 0.0
         while True:
             due = time.perf_counter() + _LAG_EVERY_S
@@ -124,7 +124,7 @@ _TEXT: Final[dict[int | str, dict[str, Any]]] = {
 
 @router.get("/metrics", response_class=Response, responses={**documented(), **_TEXT})
 async def read_metrics(request: Request, house: Server, caller: ReadAccess) -> Response:
-    """Read all numbers, in the format of Prometheus."""
+    """Return all metrics in the Prometheus format."""
     del caller
     metrics: Metrics = request.app.state.metrics
     metrics.look_at(house)

@@ -1,6 +1,6 @@
-"""The first to see a request: names it, turns away what is foreign, too large or too slow.
+"""Request guard: assigns request IDs, and rejects foreign, oversized and slow requests.
 
-Plain ASGI, so that streams pass through unharmed.
+Plain ASGI, so that streams pass through unchanged.
 """
 
 import logging
@@ -24,15 +24,15 @@ from assay.server.api.problems import Fault, fault_of, problem
 from assay.server.db.models import Caller
 
 REQUEST_ID: Final = ContextVar("request_id", default="")
-"""Of the request that is being answered."""
+"""ID of the current request."""
 
 _LOG: Final = logging.getLogger("assay.http")
 _ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _CHANGING: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _FORMS: Final = ("application/x-www-form-urlencoded", "multipart/form-data", "text/plain")
-"""What a foreign page can send without asking the browser first."""
+"""Content types that a foreign page can send without a CORS preflight."""
 _WITH_KEY: Final = ("/v1", "/chat", "/metrics")
-"""Paths that need to know who asks."""
+"""Path prefixes that need authentication."""
 _FOREIGN_ORIGIN: Final = Fault(status=403, kind="foreign-origin", detail="Origin not allowed.")
 _HEADERS: Final = {
     "x-content-type-options": "nosniff",
@@ -44,38 +44,38 @@ _HEADERS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardConfig:
-    """What a request has to be like."""
+    """Rules for requests."""
 
     names: tuple[str, ...]
-    """By which the service is reached, besides `localhost` and addresses in numbers."""
+    """Host names of the service, in addition to `localhost` and IP addresses."""
     origins: tuple[str, ...]
     body_bytes: int
     upload_bytes: int
     patience_s: float
-    """For each piece of a request or an answer."""
+    """For each piece of a request or response."""
     body_s: float
-    """For a whole body."""
+    """For a whole request body."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestCompleted:
-    """A request and how it was answered, to be counted and traced."""
+    """A finished request and its response, for metrics and traces."""
 
     method: str
     route: str
-    """The template, so that it has few values; empty if there is none."""
+    """The path template, so that it has few values; empty if there is none."""
     status: int
     duration_s: float
     caller_trace: str = ""
-    """Where it stands in the trace of who asked, as in the header `traceparent`."""
+    """Trace context of the client, as in the header `traceparent`."""
 
 
 Identify = Callable[[Headers, Scope], Awaitable[Caller]]
-"""Returns who sends a request; raises `AssayError` if nobody may who sends these headers."""
+"""Returns the caller of a request; raises `AssayError` if the headers give no access."""
 
 
 class RequestGuard:
-    """Wraps the application."""
+    """ASGI middleware that wraps the application."""
 
     def __init__(
         self,
@@ -104,12 +104,12 @@ class RequestGuard:
             if refusal is not None:
                 response = problem(refusal, request_id=name, path=scope["path"])
                 if _has_body(headers):
-                    # The body is not read, so that nothing else can follow on this connection.
+                    # The body was not read, so no other request can follow on this connection.
                     response.headers["connection"] = "close"
                 await response(scope, receive, exchange.send)
             else:
                 await self._app(scope, exchange.receive, exchange.send)
-        except Exception as error:  # noqa: BLE001 - the last to see it; it was answered already
+        except Exception as error:  # noqa: BLE001 - outermost handler; the response was sent
             if not isinstance(error, _TooSlow):
                 _LOG.critical("%s", error, extra={"request_id": name}, exc_info=error)
                 return
@@ -119,7 +119,7 @@ class RequestGuard:
             REQUEST_ID.reset(mark)
 
     async def _unknown(self, scope: Scope, headers: Headers) -> Fault | None:
-        """Find out who sends a request before its body is read."""
+        """Authenticate the caller before the request body is read."""
         if scope["method"] == "OPTIONS" or not scope["path"].startswith(_WITH_KEY):
             return None
         try:
@@ -162,7 +162,7 @@ class RequestGuard:
         return body_limit(scope, self._rules)
 
     def _is_ours(self, host: str) -> bool:
-        # A page of a foreign site reaches us by a name of its own, never by an address in numbers.
+        # A page of a foreign site uses its own host name (DNS rebinding), never an IP address.
         try:
             name = urlsplit(f"//{host}").hostname or ""
         except ValueError:
@@ -213,7 +213,7 @@ class _TooSlow(Exception):  # noqa: N818 - ends a request, and never leaves this
 
 
 class _Exchange:
-    """One request and its answer, with an eye on size and time."""
+    """One request and its response, with limits on size and time."""
 
     def __init__(
         self, scope: Scope, receive: Receive, send: Send, rules: GuardConfig, name: str
@@ -230,7 +230,7 @@ class _Exchange:
 
     async def receive(self) -> Message:
         if self._whole:
-            # From here on there is nothing to come but the end of the connection.
+            # After this, only the end of the connection can follow.
             return await self._receive()
         wait_s = min(self._patience_s, self._deadline - anyio.current_time())
         try:
@@ -259,7 +259,7 @@ class _Exchange:
 
 
 def body_limit(scope: Scope, rules: GuardConfig) -> int:
-    """Return how many bytes a request may have."""
+    """Return the maximum size of a request body."""
     upload = scope["method"] == "PUT" and "/files/" in scope["path"]
     return rules.upload_bytes if upload else rules.body_bytes
 

@@ -1,7 +1,7 @@
-"""`POST /v1/chat/completions`: OpenAI's API, so that chat front ends can talk to the agent.
+"""`POST /v1/chat/completions`: OpenAI's API for chat front ends.
 
-A front end sends the whole conversation each time. The session in which it goes on is found by a
-digest of what was said before the last message; what was never said here begins a new one.
+A front end sends all messages each time. A digest of the messages before the last one finds the
+session to continue; unknown messages start a new one.
 """
 
 import hashlib
@@ -45,7 +45,7 @@ Text = Annotated[str, AfterValidator(writable), Field(max_length=500_000)]
 
 
 class Part(BaseModel):
-    """A piece of a message; only text is read."""
+    """A part of a message; only text is read."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -54,7 +54,7 @@ class Part(BaseModel):
 
 
 class ChatMessage(BaseModel):
-    """One message of a conversation."""
+    """One message."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -62,14 +62,14 @@ class ChatMessage(BaseModel):
     content: Text | list[Part] | None = None
 
     def words(self) -> str:
-        """Return what it says."""
+        """Return the text of the message."""
         if isinstance(self.content, list):
             return "\n".join(part.text for part in self.content if part.text).strip()
         return (self.content or "").strip()
 
 
 class StreamOptions(BaseModel):
-    """What a stream says besides the answer."""
+    """Options of a stream."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -77,10 +77,10 @@ class StreamOptions(BaseModel):
 
 
 class CompletionRequest(BaseModel):
-    """A conversation so far.
+    """The messages of a session so far.
 
-    Sampling settings such as `temperature` are accepted and not used. Parameters that would change
-    what is answered, and are not supported, are refused.
+    Sampling settings such as `temperature` are accepted and ignored. Assay rejects unsupported
+    parameters that would change the answer.
     """
 
     model_config = ConfigDict(extra="allow")
@@ -104,7 +104,7 @@ class Choice(BaseModel):
 
 
 class CompletionUsage(BaseModel):
-    """Tokens of all replies of the turn."""
+    """Tokens of all replies in the turn."""
 
     prompt_tokens: int
     completion_tokens: int
@@ -112,7 +112,7 @@ class CompletionUsage(BaseModel):
 
 
 class Completion(BaseModel):
-    """An answer, as OpenAI's API has it."""
+    """An answer in the format of OpenAI's API."""
 
     id: str = Field(examples=["chatcmpl-5f1c9a"])
     object: Literal["chat.completion"] = "chat.completion"
@@ -126,10 +126,10 @@ class Completion(BaseModel):
 
 
 def check_supported(asked: CompletionRequest) -> None:
-    """Refuse what would be dropped silently otherwise.
+    """Reject parameters that would otherwise be ignored silently.
 
     Raises:
-        RefusedError: With the parameter, as OpenAI's API names it.
+        RequestRejectedError: With the parameter, as OpenAI's API names it.
     """
     for place, message in enumerate(asked.messages):
         for number, part in enumerate(message.content if isinstance(message.content, list) else ()):
@@ -161,12 +161,12 @@ _FINE: Final[Mapping[str, Callable[[Any], bool]]] = {
     "prediction": lambda _: False,
     "web_search_options": lambda _: False,
 }
-"""Parameters that change what is answered, and which of their values change nothing."""
+"""Parameters that change the answer, with the values of each that change nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Going:
-    """A turn under way for a front end."""
+    """A running turn for a front end."""
 
     house: ServerState
     caller: Caller
@@ -175,7 +175,7 @@ class _Going:
     begun: TurnHandle
     id: str
     said: tuple[tuple[str, str], ...]
-    """The conversation up to and with the last message."""
+    """The messages, including the last one."""
 
     @property
     def with_usage(self) -> bool:
@@ -183,7 +183,7 @@ class _Going:
         return options is not None and bool(options.include_usage)
 
     async def remember(self, answer: str) -> None:
-        """Find this session again when the conversation goes on."""
+        """Store the digest that finds this session for the next message."""
         digest = _digest((*self.said, ("assistant", answer.strip())))
         await self.house.store.put_thread(self.caller.user, digest, self.session_id)
 
@@ -199,7 +199,7 @@ class _Going:
 async def complete(
     request: Request, house: Server, caller: WriteAccess, asked: CompletionRequest
 ) -> Completion | StreamingResponse:
-    """Answer the last message of a conversation, with cells and their output in between."""
+    """Answer the last message; the text includes cells and their output."""
     check_supported(asked)
     instructions = "\n\n".join(
         message.words()
@@ -253,7 +253,7 @@ async def _session(
     asked: CompletionRequest,
     said: tuple[tuple[str, str], ...],
 ) -> tuple[str, str]:
-    """Return the session in which a conversation goes on, and what is to be said in it."""
+    """Return the session to continue, and the new message."""
     before, message = said[:-1], said[-1][1] if said else "Hello."
     found = await house.store.thread(caller.user, _digest(before)) if before else None
     if found is not None and await house.store.session(caller.user, found):
@@ -277,7 +277,7 @@ def _usage_shape(usage: Usage) -> CompletionUsage:
 
 
 async def _chunks(going: _Going, *, for_admin: bool) -> AsyncGenerator[str]:
-    """Answer in pieces: words as they come, each cell when it begins, its output when it ends."""
+    """Stream the answer: text as it arrives, cells when they start, output when they end."""
     telling, sent = Telling(), ""
     ours = False
     yield _chunk(going, {"role": "assistant", "content": ""})
@@ -291,7 +291,7 @@ async def _chunks(going: _Going, *, for_admin: bool) -> AsyncGenerator[str]:
             if told is None:
                 continue
             event: dict[str, Any] = json.loads(told.data)
-            # Words that pass by do not say of which turn they are.
+            # Transient text events do not name their turn.
             ours = event.get("turn", turn_number if ours else 0) == turn_number
             if not ours:
                 continue
@@ -306,7 +306,7 @@ async def _chunks(going: _Going, *, for_admin: bool) -> AsyncGenerator[str]:
         return
     turn = await going.begun.finish()
     if turn.status == "failed":
-        # The status was sent already, so the error comes as an event, as in OpenAI's API.
+        # The status was sent already, so the error is an event, as in OpenAI's API.
         failed = TurnFailedError(turn.error, going.session_id, turn.number)
         error = openai_error(turn_fault(failed, for_admin=for_admin))
         yield f"data: {json.dumps(error)}\n\n"
@@ -322,7 +322,7 @@ async def _chunks(going: _Going, *, for_admin: bool) -> AsyncGenerator[str]:
 
 @asynccontextmanager
 async def _watched(going: _Going) -> AsyncGenerator[anyio.CancelScope]:
-    """Have a scope that is cancelled when the caller may no longer listen."""
+    """Return a scope that is cancelled when the caller loses access."""
     with going.house.streams.opened(going.caller) as scope:
         yield scope
 

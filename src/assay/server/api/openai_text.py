@@ -1,4 +1,4 @@
-"""What a turn looks like to a chat front end: one text, which grows while the turn goes on."""
+"""A turn as one text for chat front ends, which grows during the turn."""
 
 from typing import Any, Final
 
@@ -11,21 +11,21 @@ _FENCE: Final = "```"
 
 
 class Telling:
-    """Turns the events of a turn into pieces of its text, in order and each once.
+    """Converts the events of a turn to pieces of its text, in order and each once.
 
-    Words of the model are told while it writes them, up to the first block of code: whether that is
-    run or only shown is known at the end of the step, and so is how the step is told as a whole.
+    The model's text is streamed up to its first block of code. Whether that code runs is known only
+    at the end of the step, and it decides the format of the step.
     """
 
     def __init__(self) -> None:
         self._before = ""
-        """What stands between this step and the one before it."""
+        """Separator between this step and the previous one."""
         self._heard = ""
         self._told = ""
-        """Of the step that is under way."""
+        """Text of the current step."""
 
     def hear(self, event: dict[str, Any]) -> str:
-        """Return what is to be told now; often nothing."""
+        """Return the text to send now; often none."""
         if event["kind"] == "speech_arrived":
             self._heard += text_of(event["text"])
             return self._tell(_certain(self._heard))
@@ -53,13 +53,13 @@ class Telling:
 
 
 def _certain(heard: str) -> str:
-    """Return as much of what a model writes as will be told of it whatever it writes next."""
+    """Return the part of the model's text that no later text can change."""
     words = heard.lstrip().partition(_FENCE)[0]
     return words.rstrip("`").rstrip()
 
 
 def whole_text(turn: Turn) -> str:
-    """Return a turn as the pieces of it would have been sent."""
+    """Return the text of a turn, equal to its streamed pieces."""
     pieces: list[str] = []
     thoughts, remarks = iter(turn.thoughts), iter(turn.remarks)
     for step in turn.steps:

@@ -1,4 +1,4 @@
-"""Errors as `application/problem+json` (RFC 9457), or as OpenAI's API has them: built only here."""
+"""Error responses: `application/problem+json` (RFC 9457), or the format of OpenAI's API."""
 
 import http
 import json
@@ -34,7 +34,7 @@ from assay.server.errors import Refusal, RequestRejectedError
 _LOG: Final = logging.getLogger("assay.http")
 MEDIA_TYPE: Final = "application/problem+json"
 _TYPES: Final = "https://assay.invalid/problems/"
-"""Names, not places: nothing is to be fetched there."""
+"""Identifiers, not addresses: they cannot be fetched."""
 _REFUSALS: Final[Mapping[Refusal, int]] = {
     "unauthorized": 401,
     "forbidden": 403,
@@ -83,21 +83,21 @@ _GUARDED: Final = {
     "storage-unavailable": "The server cannot read or write its data.",
     "executor-unavailable": "The code executor is not available.",
 }
-"""What others than admins are told: the rest names hosts, ports and files of the server."""
+"""What callers without admin rights see: the details name hosts, ports and files of the server."""
 _RETRY_S: Final = {"overloaded": 5.0, "executor-unavailable": 5.0, "storage-unavailable": 5.0}
 _OPENAI_PATHS: Final = ("/v1/chat/completions", "/v1/models")
 _MOST_FAULTS: Final = 20
 
 
 class FieldError(BaseModel):
-    """What is wrong with one field of a request."""
+    """An error in one field of a request."""
 
     field: str = Field(examples=["files[0].path"])
     message: str = Field(examples=["Must not be empty."])
 
 
 class Problem(BaseModel):
-    """What went wrong, and what to do about it."""
+    """An error, with advice for the caller."""
 
     type: str = Field(examples=[f"{_TYPES}not-found"])
     title: str = Field(examples=["Not found"])
@@ -111,7 +111,7 @@ class Problem(BaseModel):
 
 
 class OpenAIErrorBody(BaseModel):
-    """What went wrong, in the words of OpenAI's API."""
+    """Error details in the format of OpenAI's API."""
 
     message: str
     type: str = Field(examples=["invalid_request_error"])
@@ -120,14 +120,14 @@ class OpenAIErrorBody(BaseModel):
 
 
 class OpenAIError(BaseModel):
-    """An error, as OpenAI's API has it."""
+    """An error in the format of OpenAI's API."""
 
     error: OpenAIErrorBody
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """An error before it has a form."""
+    """An error before it is formatted."""
 
     status: int
     kind: str
@@ -137,12 +137,12 @@ class Fault:
     errors: Sequence[tuple[str, str]] = ()
     """Field and message."""
     param: str | None = None
-    """The field that OpenAI's form names."""
+    """The parameter that OpenAI's format names."""
     more: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
 class TurnFailedError(Exception):
-    """A turn ended because a part that it needs failed; the session keeps it as failed."""
+    """A turn failed in a component that it needs; the session records it as failed."""
 
     def __init__(self, error: TurnError | None, session_id: str, turn: int) -> None:
         self.error = error or TurnError(type="failed", detail="the turn failed")
@@ -152,7 +152,7 @@ class TurnFailedError(Exception):
 
 
 def problem(fault: Fault, *, request_id: str, path: str) -> Response:
-    """Build the response for an error, in the form that belongs to the path."""
+    """Build the response for an error, in the format that belongs to the path."""
     body: dict[str, Any]
     if path.startswith(_OPENAI_PATHS):
         status, body, media_type = _openai_status(fault), openai_error(fault), "application/json"
@@ -182,12 +182,12 @@ def _body(fault: Fault, request_id: str) -> dict[str, Any]:
 
 
 def _openai_status(fault: Fault) -> int:
-    # OpenAI's API answers a wrong request with 400, and its clients expect that.
+    # OpenAI's API answers an invalid request with 400, and its clients expect that.
     return 400 if fault.status == http.HTTPStatus.UNPROCESSABLE_ENTITY else fault.status
 
 
 def openai_error(fault: Fault) -> dict[str, Any]:
-    """Return an error as OpenAI's API has it."""
+    """Return an error in the format of OpenAI's API."""
     status = _openai_status(fault)
     kinds = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
     usual = "server_error" if status >= 500 else "invalid_request_error"  # noqa: PLR2004 - HTTP
@@ -204,7 +204,7 @@ def openai_error(fault: Fault) -> dict[str, Any]:
 
 
 def sentence(text: str) -> str:
-    """Return text with a capital and a period."""
+    """Return text with a capital letter and a period."""
     text = text.strip().encode("utf-8", "replace").decode()
     first = text.partition(" ")[0]
     if first.isalpha() and first.islower() and first.isascii():
@@ -213,7 +213,7 @@ def sentence(text: str) -> str:
 
 
 def request_id(request: Request) -> str:
-    """Return by which name this request stands in the log."""
+    """Return the ID of this request in the log."""
     return getattr(request.state, "request_id", "")
 
 
@@ -222,7 +222,7 @@ def _answer(request: Request, fault: Fault) -> Response:
 
 
 def fault_of(error: AssayError, *, for_admin: bool) -> Fault:
-    """Translate an error; only admins are told of hosts, ports and files of the server."""
+    """Translate an error; only admins see hosts, ports and files of the server."""
     if isinstance(error, RequestRejectedError):
         return Fault(
             status=_REFUSALS[error.why],
@@ -246,7 +246,7 @@ def fault_of(error: AssayError, *, for_admin: bool) -> Fault:
 
 
 def turn_fault(failed: TurnFailedError, *, for_admin: bool) -> Fault:
-    """Translate why a turn failed."""
+    """Translate the reason of a failed turn."""
     error = failed.error
     fault = Fault(
         status=_TURNS[error.type],
@@ -273,13 +273,13 @@ def _guarded(fault: Fault) -> Fault:
 
 
 def for_admin(request: Request) -> bool:
-    """Whether an admin has sent this request."""
+    """Whether an admin sent this request."""
     caller = getattr(request.state, "caller", None)
     return caller is not None and caller.role == "admin"
 
 
 async def on_assay_error(request: Request, error: Exception) -> Response:
-    """Translate an error of ours."""
+    """Translate an `AssayError`."""
     assert isinstance(error, AssayError)  # noqa: S101 - registered for these
     fault = fault_of(error, for_admin=for_admin(request))
     if fault.kind in _GUARDED:
@@ -288,14 +288,14 @@ async def on_assay_error(request: Request, error: Exception) -> Response:
 
 
 async def on_turn_failed(request: Request, error: Exception) -> Response:
-    """Answer with the reason why a turn failed."""
+    """Answer with the reason of a failed turn."""
     assert isinstance(error, TurnFailedError)  # noqa: S101 - registered for these
     _LOG.warning("a turn failed: %s", error, extra={"request_id": request_id(request)})
     return _answer(request, turn_fault(error, for_admin=for_admin(request)))
 
 
 async def on_wrong_request(request: Request, error: Exception) -> Response:
-    """Say what is wrong with a request, without saying it back."""
+    """Describe the errors of a request, without its content."""
     assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for these
     found = [_field_error(fault, error.body) for fault in error.errors()]
     errors = tuple(dict(found[:_MOST_FAULTS]).items())
@@ -307,7 +307,7 @@ async def on_wrong_request(request: Request, error: Exception) -> Response:
 
 
 def _field_error(fault: Mapping[str, Any], body: object) -> tuple[str, str]:
-    """Return the path of a field as the caller wrote it, and what is wrong with it."""
+    """Return the path of a field as the client wrote it, and its error."""
     kind = str(fault["type"])
     where, *parts = fault["loc"]
     if kind == "json_invalid":
@@ -324,7 +324,7 @@ def _field_error(fault: Mapping[str, Any], body: object) -> tuple[str, str]:
 
 
 def _path(parts: Sequence[str | int], body: object) -> str:
-    """Write the path of a field; names of checks and of kinds of values are left out."""
+    """Format the path of a field; omit the names of validators and union members."""
     path, place = "", body
     for number, part in enumerate(parts):
         if isinstance(place, dict):
@@ -343,7 +343,7 @@ def _path(parts: Sequence[str | int], body: object) -> str:
 
 
 async def on_http_error(request: Request, error: Exception) -> Response:
-    """Translate what the framework refuses."""
+    """Translate an HTTP error of the framework."""
     assert isinstance(error, HTTPException)  # noqa: S101 - registered for these
     status = error.status_code
     usual = http.HTTPStatus(status).phrase.lower().replace(" ", "-")
@@ -355,7 +355,7 @@ async def on_http_error(request: Request, error: Exception) -> Response:
 
 
 async def on_mistake(request: Request, error: Exception) -> Response:
-    """Say that it was our mistake, and nothing else of it: the log has the rest."""
+    """Report an internal error without details, which are in the log."""
     del error
     detail = "Internal error. Search the server log for this request ID."
     return _answer(request, Fault(status=500, kind="internal-error", detail=detail))
@@ -365,13 +365,13 @@ _USUAL: Final = (400, 401, 403, 408, 413, 415, 421, 422, 429, 503)
 
 
 def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Return the problems that an endpoint may answer with, for the OpenAPI document."""
+    """Return the problems of an endpoint for the OpenAPI document."""
     content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
     return _described((*_USUAL, *statuses), content)
 
 
 def documented_openai(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Return the errors that an endpoint of OpenAI's API may answer with."""
+    """Return the errors of an OpenAI-compatible endpoint for the OpenAPI document."""
     content = {"application/json": {"schema": {"$ref": "#/components/schemas/OpenAIError"}}}
     return _described((*_USUAL, *statuses), content)
 

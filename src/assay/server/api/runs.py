@@ -1,4 +1,4 @@
-"""`/v1/runs`: goals, carried out in the background, with their events, files and certificates."""
+"""`/v1/runs`: runs in the background, with their events, files and certificates."""
 
 from dataclasses import replace
 from functools import partial
@@ -56,7 +56,7 @@ async def list_runs(
 async def create_run(
     request: Request, house: Server, caller: WriteAccess, new: NewRun
 ) -> RunDetails:
-    """Have a goal carried out, on files that are sent along."""
+    """Start a run on files in the request body."""
     model = await check_usable(new.model, caller, house.settings)
     commission = _commission(house, caller, new, model or house.settings.models.default)
     wanted = Wanted(commission=commission, files=new.contents())
@@ -67,13 +67,13 @@ async def create_run(
 
 @router.get("/{run_id}")
 async def show_run(house: Server, caller: ReadAccess, run_id: Name) -> RunDetails:
-    """Show a run: its plan, its attempts, its tests over attempts, what it took."""
+    """Show a run: plan, attempts, test results by attempt, and usage."""
     return await _details(house, caller, run_id)
 
 
 @router.delete("/{run_id}", status_code=204, responses=documented(404, 409))
 async def delete_run(request: Request, house: Server, caller: WriteAccess, run_id: Name) -> None:
-    """Remove a run that is not being worked on, and all that was kept of it."""
+    """Delete a run that is not in progress, with all its files."""
     await house.runs.delete(caller.user, run_id)
     await house.audit(caller, "run.delete", run_id, request=request_id(request))
 
@@ -82,7 +82,7 @@ async def delete_run(request: Request, house: Server, caller: WriteAccess, run_i
 async def cancel_run(
     request: Request, house: Server, caller: WriteAccess, run_id: Name
 ) -> Cancelled:
-    """Stop a run. What it has reached is kept, and it can be resumed."""
+    """Stop a run. Its results are kept, and it can be resumed."""
     cancelled = await house.runs.cancel(caller.user, run_id)
     await house.audit(caller, "run.cancel", run_id, request=request_id(request))
     return Cancelled(cancelled=cancelled)
@@ -92,7 +92,7 @@ async def cancel_run(
 async def resume_run(
     request: Request, house: Server, caller: WriteAccess, run_id: Name
 ) -> RunShape:
-    """Go on with a run that stopped; nothing is asked of a model twice."""
+    """Resume a stopped run; Assay reuses the model's stored replies."""
     row = await house.runs.resume(caller, run_id)
     await house.audit(caller, "run.resume", run_id, request=request_id(request))
     return RunShape.of(row)
@@ -106,14 +106,14 @@ async def follow_run(
     caller: ReadAccess,
     run_id: Name,
     after: After = None,
-    follow: Follow = True,  # noqa: FBT002 - a word of the query
+    follow: Follow = True,  # noqa: FBT002 - a query parameter
     last_event_id: LastEventId = None,
 ) -> EventStream:
-    """Follow what happens in a run; the stream ends with it, with an event `end`."""
+    """Stream the events of a run; the stream ends with the run, with an event `end`."""
     row = await house.runs.find(caller.user, run_id)
     opening = house.runs.feed(row)
     feed = await opening.__aenter__()
-    # Asked again: it may have ended before somebody listened.
+    # Read the status again, since the run may have ended before the subscription.
     ended = partial(_has_ended, house, caller, run_id)
     following = SseSubscription(
         opening=opening,
@@ -128,14 +128,14 @@ async def follow_run(
 
 @router.get("/{run_id}/diff")
 async def show_diff(house: Server, caller: ReadAccess, run_id: Name) -> DiffShape:
-    """Show what a run has changed so far."""
+    """Show the changes of a run so far."""
     row = await house.runs.find(caller.user, run_id)
     return DiffShape(diff=text_of(await house.runs.diff(row)))
 
 
 @router.get("/{run_id}/files")
 async def list_files(house: Server, caller: ReadAccess, run_id: Name) -> FileList:
-    """List the files of a run as they are now: of the accepted or best state after its end."""
+    """List the current files of a run; after its end, those of the accepted or best state."""
     row = await house.runs.find(caller.user, run_id)
     tree = await house.runs.tree(row)
     return FileList(
@@ -148,7 +148,7 @@ async def list_files(house: Server, caller: ReadAccess, run_id: Name) -> FileLis
 
 @router.get("/{run_id}/files/{path:path}", response_class=Response)
 async def get_file(house: Server, caller: ReadAccess, run_id: Name, path: FilePath) -> Response:
-    """Fetch a file of a run."""
+    """Download a file of a run."""
     row = await house.runs.find(caller.user, run_id)
     place = workspace_path(path)
     file = (await house.runs.tree(row)).files.get(place)
@@ -160,7 +160,7 @@ async def get_file(house: Server, caller: ReadAccess, run_id: Name, path: FilePa
 
 @router.get("/{run_id}/certificate", response_class=Response)
 async def get_certificate(house: Server, caller: ReadAccess, run_id: Name) -> Response:
-    """Fetch the certificate of an accepted run; `assay verify` proves it again."""
+    """Download the certificate of an accepted run; `assay verify` repeats its checks."""
     row = await house.runs.find(caller.user, run_id)
     content = await house.runs.certificate(row)
     name = f'attachment; filename="{row.id}.certificate.json"'

@@ -1,4 +1,4 @@
-"""Serves until told to end: then nothing new is taken, and what is under way gets its time."""
+"""Runs the HTTP server until a signal, then shuts it down gracefully."""
 
 import gc
 import logging
@@ -27,11 +27,11 @@ from assay.settings.load import Settings
 _LOG: Final = logging.getLogger("assay.http")
 _KEEP_ALIVE_S: Final = 15
 _SELDOM: Final = 1000
-"""Passes over what is younger, before one over everything."""
+"""Collections of the middle generation before one of the oldest."""
 
 
 class ObserverGroup:
-    """Tells everybody who watches."""
+    """Forwards events to all observers."""
 
     def __init__(self, *watchers: Metrics | Tracing) -> None:
         self._watchers = watchers
@@ -50,15 +50,15 @@ class ObserverGroup:
 
 
 Announce = Callable[[str, str], None]
-"""Told where it is served and how code is isolated."""
+"""Callback that receives the address and the isolation of the service."""
 
 
 async def serve(settings: Settings, announce: Announce) -> None:
-    """Serve until SIGINT or SIGTERM; the second one does not wait.
+    """Serve until SIGINT or SIGTERM; a second signal ends the process without a grace period.
 
     Raises:
-        UsageError: If it would be open to others without keys, or the port is taken.
-        AssayError: If a part of the service cannot be opened.
+        UsageError: If other machines could connect without keys, or the port is taken.
+        AssayError: If a component of the service cannot be opened.
     """
     await check_reachable(settings)
     taken = listen(settings.serve.host, settings.serve.port)
@@ -74,10 +74,10 @@ async def serve(settings: Settings, announce: Announce) -> None:
 
 
 async def check_reachable(settings: Settings) -> None:
-    """Refuse to be open to other machines without keys.
+    """Refuse to listen for other machines without API keys.
 
     Raises:
-        UsageError: If it would be.
+        UsageError: If other machines could connect without keys.
     """
     if is_loopback(settings.serve.host) or settings.serve.api_key is not None:
         return
@@ -120,9 +120,9 @@ async def _answer(
 
 
 def _spare_the_collector() -> None:
-    """Let garbage be looked for among what is new, and seldom among everything.
+    """Make full garbage collections rare, and exclude the objects that exist now.
 
-    Going through all there is took a third of a second at a time, in which nobody was answered.
+    A full collection took a third of a second, in which the event loop was blocked.
     """
     gc.collect()
     gc.freeze()
@@ -142,6 +142,6 @@ async def _end_on_signal(server: uvicorn.Server, hosting: ServerState) -> None:
 
 
 async def _drain(server: uvicorn.Server, hosting: ServerState) -> None:
-    """Let turns come to their end, then answer no more."""
+    """Wait for turns to end, then stop the server."""
     await hosting.drain()
     server.should_exit = True

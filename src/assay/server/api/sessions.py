@@ -1,4 +1,4 @@
-"""`/v1/sessions`: conversations, their turns, events, files and artifacts."""
+"""`/v1/sessions`: chat sessions, their turns, events, files and artifacts."""
 
 import mimetypes
 import stat
@@ -47,7 +47,7 @@ from assay.storage.chat_log import ARTIFACTS, FILES, read_session_events
 
 router = APIRouter(prefix="/v1/sessions", tags=["sessions"], responses=documented(404))
 _PICTURES: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
-"""What a browser shows without running anything of it."""
+"""Media types that a browser shows without running any code."""
 _BYTES: Final = "application/octet-stream"
 
 Limit = Annotated[int, Query(ge=1, le=200, description="At most so many")]
@@ -60,7 +60,7 @@ Before = Annotated[
 async def list_sessions(
     house: Server, caller: ReadAccess, limit: Limit = 50, before: Before = None
 ) -> SessionList:
-    """List conversations, the one used last first."""
+    """List sessions, the last used one first."""
     rows = await house.conversations.list(caller.user, Page(limit=limit, before=before))
     return SessionList(sessions=[SessionShape.of(row) for row in rows])
 
@@ -69,7 +69,7 @@ async def list_sessions(
 async def create_session(
     request: Request, house: Server, caller: WriteAccess, new: NewSession
 ) -> SessionShape:
-    """Begin a conversation."""
+    """Create a session."""
     model = await check_usable(new.model, caller, house.settings)
     row = await house.conversations.create(caller.user, new.title, model)
     await house.audit(caller, "session.create", row.id, request=request_id(request))
@@ -78,7 +78,7 @@ async def create_session(
 
 @router.get("/{session_id}")
 async def show_session(house: Server, caller: ReadAccess, session_id: Name) -> SessionShape:
-    """Show one conversation."""
+    """Show one session."""
     return SessionShape.of(await house.conversations.find(caller.user, session_id))
 
 
@@ -86,7 +86,7 @@ async def show_session(house: Server, caller: ReadAccess, session_id: Name) -> S
 async def rename_session(
     house: Server, caller: WriteAccess, session_id: Name, new: RenameRequest
 ) -> SessionShape:
-    """Call a conversation something else."""
+    """Change the title of a session."""
     row = await house.conversations.rename(caller.user, session_id, new.title)
     return SessionShape.of(row)
 
@@ -95,7 +95,7 @@ async def rename_session(
 async def delete_session(
     request: Request, house: Server, caller: WriteAccess, session_id: Name
 ) -> None:
-    """Remove a conversation with all its files."""
+    """Delete a session with all its files."""
     await house.conversations.delete(caller.user, session_id)
     await house.audit(caller, "session.delete", session_id, request=request_id(request))
 
@@ -104,21 +104,21 @@ async def delete_session(
 async def begin_turn(
     house: Server, caller: WriteAccess, session_id: Name, said: MessageRequest
 ) -> TurnBegun:
-    """Say something. The answer comes with the events of the session."""
+    """Send a message. The answer arrives in the events of the session."""
     begun = await house.conversations.begin_turn(caller, session_id, said.message)
     return TurnBegun(session_id=session_id, turn=begun.turn)
 
 
 @router.post("/{session_id}/cancel", status_code=202)
 async def cancel_turn(house: Server, caller: WriteAccess, session_id: Name) -> Cancelled:
-    """End the turn that is under way; the session lives on."""
+    """Cancel the running turn; the session continues."""
     ended = await house.conversations.interrupt(caller.user, session_id)
     return Cancelled(cancelled=ended)
 
 
 @router.post("/{session_id}/undo", responses=documented(404, 409))
 async def undo_turn(house: Server, caller: WriteAccess, session_id: Name) -> Undone:
-    """Take the last turn back, and what its code did."""
+    """Undo the last turn and the effects of its code."""
     undone = await house.conversations.undo(caller.user, session_id)
     return Undone(turn=undone.turn)
 
@@ -131,10 +131,10 @@ async def follow_session(
     caller: ReadAccess,
     session_id: Name,
     after: After = None,
-    follow: Follow = True,  # noqa: FBT002 - a word of the query
+    follow: Follow = True,  # noqa: FBT002 - a query parameter
     last_event_id: LastEventId = None,
 ) -> EventStream:
-    """Follow what happens in a conversation, from the beginning or after an event."""
+    """Stream the events of a session, from the start or after an event."""
     opening = house.conversations.feed(caller.user, session_id)
     feed = await opening.__aenter__()
     place = place_of(after, last_event_id)
@@ -147,7 +147,7 @@ async def follow_session(
 
 @router.get("/{session_id}/files")
 async def list_files(house: Server, caller: ReadAccess, session_id: Name) -> FileList:
-    """List the files that were put into the workspace."""
+    """List the files that were added to the workspace."""
     home = await house.conversations.folder(caller.user, session_id) / FILES
     return FileList(files=await to_thread.run_sync(_files_in, home))
 
@@ -166,7 +166,7 @@ async def list_files(house: Server, caller: ReadAccess, session_id: Name) -> Fil
 async def put_file(
     request: Request, house: Server, caller: WriteAccess, session_id: Name, path: FilePath
 ) -> LoadedFile:
-    """Put a file into the workspace, where the code of the conversation finds it."""
+    """Add a file to the workspace, where the code of the session finds it."""
     place = workspace_path(path)
     content = await request.body()
     loaded = await house.conversations.load(caller.user, session_id, place, content)
@@ -175,14 +175,14 @@ async def put_file(
 
 @router.get("/{session_id}/files/{path:path}", response_class=FileResponse)
 async def get_file(house: Server, caller: ReadAccess, session_id: Name, path: FilePath) -> Response:
-    """Fetch a file that was put into the workspace."""
+    """Download a file that was added to the workspace."""
     home = await house.conversations.folder(caller.user, session_id) / FILES
     return await _attached(home, workspace_path(path))
 
 
 @router.get("/{session_id}/artifacts")
 async def list_artifacts(house: Server, caller: ReadAccess, session_id: Name) -> ArtifactList:
-    """List the figures, tables and files that came out of a conversation."""
+    """List the figures, tables and files that the session produced."""
     folder = await house.conversations.folder(caller.user, session_id)
     made = await to_thread.run_sync(_artifacts_of, folder)
     return ArtifactList(artifacts=[ArtifactShape.of(one, session_id) for one in made])
@@ -192,7 +192,7 @@ async def list_artifacts(house: Server, caller: ReadAccess, session_id: Name) ->
 async def get_artifact(
     house: Server, caller: ReadAccess, session_id: Name, name: FilePath
 ) -> Response:
-    """Fetch one. Pictures can be shown as they are, anything else only saved."""
+    """Download an artifact. A browser may show images inline, and only saves other types."""
     folder = await house.conversations.folder(caller.user, session_id)
     response = await _attached(folder / ARTIFACTS, workspace_path(name))
     kind = mimetypes.guess_type(name)[0]
@@ -208,9 +208,9 @@ async def export_session(
     house: Server,
     caller: ReadAccess,
     session_id: Name,
-    format: Annotated[Literal["ipynb", "markdown"], Query()] = "ipynb",  # noqa: A002 - a word of the query
+    format: Annotated[Literal["ipynb", "markdown"], Query()] = "ipynb",  # noqa: A002 - a query parameter
 ) -> Response:
-    """Fetch a conversation as a notebook or as Markdown."""
+    """Download a session as a notebook or as Markdown."""
     folder = await house.conversations.folder(caller.user, session_id)
     content = await to_thread.run_sync(_exported, folder, format)
     suffix = "ipynb" if format == "ipynb" else "md"
@@ -233,7 +233,7 @@ def _artifacts_of(folder: Path) -> list[Exhibit]:
 
 
 async def _attached(home: Path, path: PurePosixPath) -> FileResponse:
-    """Answer with a file that a browser saves, whatever is in it."""
+    """Return a file that a browser saves, regardless of its content."""
     place = home / path
     try:
         status = await to_thread.run_sync(place.lstat)

@@ -1,7 +1,7 @@
-"""Connections: how many there may be, and how long one may stay without a request.
+"""Limits on connections: their number, and the time until the request headers arrive.
 
-uvicorn waits for the first line and the headers of a request for ever, and its own cap answers
-in plain text and counts no addresses.
+uvicorn waits for headers without a timeout. Its own cap answers in plain text and does not count
+addresses.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from assay.server.api.problems import Fault, problem
 
 _SHORT_S: Final = 2.0
-"""How long a connection beyond the cap may take to say what it wants before it is closed."""
+"""Time that a connection beyond the cap has for its request before it is closed."""
 _FULL: Final = Fault(status=503, kind="overloaded", detail="Too many connections.")
 _SHARE: Final = Fault(
     status=503,
@@ -27,28 +27,28 @@ _SHARE: Final = Fault(
 
 @dataclass(slots=True, kw_only=True)
 class Connections:
-    """The connections that are open, by address."""
+    """Open connections, by address."""
 
     most: int
     most_per_address: int
     by_address: Counter[str] = field(default_factory=Counter[str])
 
     def enter(self, address: str) -> Fault | None:
-        """Count a connection, and return why it is one too many if it is."""
+        """Count a connection; return the reason if it exceeds a cap."""
         self.by_address[address] += 1
         if self.by_address[address] > self.most_per_address:
             return _SHARE
         return _FULL if self.by_address.total() > self.most else None
 
     def leave(self, address: str) -> None:
-        """Forget a connection that is closed."""
+        """Remove a closed connection."""
         self.by_address[address] -= 1
         if self.by_address[address] <= 0:
             del self.by_address[address]
 
 
 def with_header_timeout(patience_s: float, connections: Connections) -> type[HttpToolsProtocol]:
-    """Return a protocol that waits so long for the headers of a request, and not longer."""
+    """Return a protocol that waits this long for the headers of a request."""
 
     class Impatient(HttpToolsProtocol):
         _waiting: asyncio.TimerHandle | None = None

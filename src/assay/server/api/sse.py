@@ -1,4 +1,4 @@
-"""Events as a stream that a browser or a script can follow: `text/event-stream`, with resume."""
+"""Server-sent events (`text/event-stream`), with resume after an event."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, aclosing
@@ -13,7 +13,7 @@ from fastapi.responses import StreamingResponse
 from assay.server.services.event_stream import Feed, FeedEvent
 
 _EVERY_S: Final = 15.0
-"""Between signs of life, so that nothing on the way takes the line for dead."""
+"""Interval of keep-alive comments, so that proxies do not close the connection."""
 _AHEAD: Final = 16
 
 After = Annotated[
@@ -43,39 +43,39 @@ STREAMED: Final[dict[int | str, dict[str, Any]]] = {
 
 
 class EventStream(StreamingResponse):
-    """Only names the media type."""
+    """Response class that only sets the media type."""
 
     media_type = "text/event-stream"
 
 
 def place_of(after: int | None, last: str | None) -> int:
-    """Return after which event to go on; a header that is no number counts as none."""
+    """Return the event number to resume after; ignore a header that is no number."""
     if after is not None:
         return after
     return int(last) if last and last.isdecimal() and len(last) < 16 else 0  # noqa: PLR2004 - below 2**53
 
 
 async def never() -> bool:
-    """Be asked whether it has come to its end, for what has none."""
+    """Report that the source has not ended, for sources without an end."""
     return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SseSubscription:
-    """A feed that was opened before, so that what is not there is said in time."""
+    """An open event stream; opening it first lets an error become an HTTP status."""
 
     opening: AbstractAsyncContextManager[Feed]
     feed: Feed
     after: int
     follow: bool
     watched: AbstractContextManager[anyio.CancelScope]
-    """Cancelled when the caller may no longer listen."""
+    """Cancelled when the caller loses access."""
     has_ended: Callable[[], Awaitable[bool]] = never
-    """Asked at the end of the stream, which says so if there is nothing to come."""
+    """Called at the end of the stream, which sends `end` if it returns true."""
 
 
 def stream(following: SseSubscription) -> EventStream:
-    """Answer with a feed."""
+    """Stream events to the client."""
     return EventStream(_lines(following))
 
 

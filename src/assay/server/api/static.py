@@ -1,4 +1,4 @@
-"""The web page: its own files and nothing else, with a policy that lets no foreign code in."""
+"""The web page: its own files, with a content security policy against foreign code."""
 
 import mimetypes
 from hashlib import sha256
@@ -27,13 +27,13 @@ _MISSING: Final = (
 
 @router.get("/")
 async def index(request: Request) -> Response:
-    """Show the page."""
+    """Serve the page."""
     return _file(request, PurePosixPath("index.html"))
 
 
 @router.get("/static/{path:path}")
 async def part(request: Request, path: str) -> Response:
-    """Fetch a part of the page."""
+    """Serve a file of the page."""
     return _file(request, workspace_path(path))
 
 

@@ -1,7 +1,7 @@
-"""Traces for OpenTelemetry, where an endpoint is configured: requests, turns, replies, cells, runs.
+"""OpenTelemetry traces, if an endpoint is configured: requests, turns, replies, cells, runs.
 
-Spans are drawn from the same events that everybody else hears. They hold names and numbers, and
-what was said and run only where `serve.trace_content` asks for it.
+Spans are built from the events that all observers receive. They hold names and numbers; they hold
+messages, code and output only with `serve.trace_content`.
 """
 
 import json
@@ -47,17 +47,17 @@ _W3C: Final = TraceContextTextMapPropagator()
 
 @dataclass(slots=True, kw_only=True)
 class _Under:
-    """Something under way, as a span that others stand beneath."""
+    """A span in progress that has child spans."""
 
     span: Span
     since_ns: int
-    """When the last thing in it ended, which is when the next began."""
+    """End of its last child, which is the start of the next one."""
     model: str = ""
     tokens: Usage
 
 
 class Tracing:
-    """Draws spans. Keeps the `Watcher` port."""
+    """Builds spans from events. Implements `Watcher`."""
 
     def __init__(self, processor: SpanProcessor, *, content: bool) -> None:
         self._provider = TracerProvider(
@@ -71,11 +71,11 @@ class Tracing:
         self._models: dict[str, str] = {}
 
     def close(self) -> None:
-        """Send what is there."""
+        """Export the remaining spans."""
         self._provider.shutdown()
 
     def answered(self, answered: RequestCompleted) -> None:
-        """Draw a request."""
+        """Record a span for a request."""
         now = time.time_ns()
         span = self._tracer.start_span(
             f"{answered.method} {answered.route}".strip(),
@@ -93,7 +93,7 @@ class Tracing:
         span.end(now)
 
     def dialogue_event(self, session: str, event: ChatEvent) -> None:
-        """Draw what happens in a conversation."""
+        """Record a span for an event of a session."""
         match event:
             case ModelChosen():
                 if len(self._models) >= _MOST_MODELS:
@@ -116,7 +116,7 @@ class Tracing:
                 pass
 
     def run_event(self, run: str, event: RunEvent) -> None:
-        """Draw what happens in a run."""
+        """Record a span for an event of a run."""
         match event:
             case RunStarted():
                 self._runs[run] = self._begin(event.model, {names.RUN: run})
@@ -169,7 +169,7 @@ class Tracing:
                 self._tool(under, event.tool, told, failed=event.failed)
 
     def _reply(self, under: _Under, usage: Usage) -> None:
-        """Draw a reply of the model: from the end of what was before it until now."""
+        """Record a span for a model reply: from the end of the previous span until now."""
         if not usage.calls:
             return
         under.tokens += usage
@@ -234,7 +234,7 @@ class Tracing:
 
 @contextmanager
 def open_tracing(endpoint: str | None, *, content: bool) -> Generator[Tracing | None]:
-    """Send spans to an endpoint over OTLP; what is there is sent before this ends."""
+    """Export spans to an endpoint over OTLP; flush the rest before this ends."""
     if endpoint is None:
         yield None
         return

@@ -1,1 +1,1 @@
-"""The database of the server: connection, tables, rows."""
+"""Database of the server: connection, tables, rows."""

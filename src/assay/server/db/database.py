@@ -1,7 +1,7 @@
-"""One connection to a database, used by one thread of its own: SQLite, or PostgreSQL by a URL.
+"""One database connection in its own thread: SQLite, or PostgreSQL by a URL.
 
-Both speak the same small SQL here. What is asked is put into the thread's queue, so that the event
-loop never waits for a disk and no two write at once.
+Both use the same small SQL dialect. Transactions go through the thread's queue, so that the event
+loop never waits for a disk and no two write at the same time.
 """
 
 import logging
@@ -30,14 +30,14 @@ _CONNECT_S: Final = 10
 
 
 class Statements(Protocol):
-    """A transaction, in the thread of the database."""
+    """Statements of a transaction, in the database thread."""
 
     def run(self, sql: str, values: Sequence[object] = ()) -> int:
-        """Change something; returns how many rows. Values stand for `?`."""
+        """Execute a statement; return the number of changed rows. Values stand for `?`."""
         ...
 
     def rows(self, sql: str, values: Sequence[object] = ()) -> list[Row]:
-        """Ask for something."""
+        """Query rows."""
         ...
 
 
@@ -45,14 +45,14 @@ class Statements(Protocol):
 class _Order:
     work: Callable[[Statements], Any]
     loop: EventLoopToken | None
-    """None: nothing waits for the result."""
+    """None if no caller waits for the result."""
     done: anyio.Event = field(default_factory=anyio.Event)
     value: Any = None
     error: Exception | None = None
 
 
 class Database:
-    """Carries out transactions one after the other; each is done whole or not at all."""
+    """Runs transactions one after the other; each succeeds or fails as a whole."""
 
     def __init__(self, connect: Callable[[], "_Connection"], *, hint: str) -> None:
         self._connect = connect
@@ -61,14 +61,14 @@ class Database:
         self._thread = threading.Thread(target=self._work, name="assay-database", daemon=True)
 
     async def do(self, work: Callable[[Statements], T]) -> T:
-        """Carry out a transaction.
+        """Run a transaction.
 
         Raises:
-            JournalError: If the database cannot do it.
+            JournalError: If the database reports an error.
         """
         order = _Order(work=work, loop=current_token())
         self._orders.put(order)
-        # What was ordered is done: who asked may leave, the order may not be half done.
+        # A cancelled caller stops waiting, but its transaction still completes.
         await order.done.wait()
         if order.error is not None:
             raise order.error
@@ -79,12 +79,12 @@ class Database:
         self._orders.put(_Order(work=work, loop=None))
 
     async def start(self) -> None:
-        """Start the thread, and make sure that it reaches the database."""
+        """Start the thread, and check the connection."""
         self._thread.start()
         await self.do(lambda statements: statements.rows("SELECT 1"))
 
     async def stop(self) -> None:
-        """End after what was ordered."""
+        """Stop after the queued transactions."""
         self._orders.put(None)
         with anyio.CancelScope(shield=True):
             await to_thread.run_sync(self._thread.join)
@@ -93,7 +93,7 @@ class Database:
         connection: _Connection | None = None
         while (order := self._orders.get()) is not None:
             try:
-                # A server may have gone away since; the first order after that finds it again.
+                # A server may have closed the connection; the next transaction reconnects.
                 connection = connection or self._connect()
                 order.value = connection.transact(order.work)
             except _Broken as error:
@@ -103,13 +103,13 @@ class Database:
                 order.error = JournalError(
                     f"the database does not answer: {error}", hint=self._hint
                 )
-            except Exception as error:  # noqa: BLE001 - raised where it was asked for
+            except Exception as error:  # noqa: BLE001 - re-raised to the caller
                 order.error = error
             if order.loop is None:
                 if order.error is not None:
                     _LOG.error("a queued transaction failed: %s", order.error)
                 continue
-            # The loop is gone if its process ends in the middle; then nobody waits.
+            # The loop is closed if its process ends during a transaction; then no caller waits.
             with suppress(RuntimeError):
                 from_thread.run_sync(order.done.set, token=order.loop)
         if connection is not None:
@@ -134,7 +134,7 @@ class _Sqlite:
         path.touch(mode=0o600)
         self._database = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None)
         self._database.execute("PRAGMA journal_mode = WAL")
-        # A power cut may take the last moments, a crash of ours may not.
+        # A power failure may lose the last transactions, a crash of Assay may not.
         self._database.execute("PRAGMA synchronous = NORMAL")
         self._database.execute("PRAGMA foreign_keys = ON")
 
@@ -171,7 +171,7 @@ class _Postgres:
         try:
             self._database = psycopg.connect(url, connect_timeout=_CONNECT_S)
         except psycopg.Error as error:
-            # What it says names the host and the user, never the password.
+            # The message names the host and the user, never the password.
             raise _Broken(" ".join(str(error).split()), lost=True) from error
 
     def transact(self, work: Callable[[Statements], T]) -> T:
@@ -193,16 +193,16 @@ class _Postgres:
             self._database.close()
 
 
-def _numbered(sql: str) -> Any:  # noqa: ANN401 - psycopg wants literal text, which ours is
+def _numbered(sql: str) -> Any:  # noqa: ANN401 - psycopg requires literal text, as here
     return sql.replace("?", "%s")
 
 
 @asynccontextmanager
 async def open_database(path: Path, url: str = "") -> AsyncGenerator[Database]:
-    """Open the file, or the server if there is a URL.
+    """Open the SQLite file, or connect to the server of the URL.
 
     Raises:
-        JournalError: If it cannot be reached.
+        JournalError: If the database does not answer.
         MissingExtraError: If the library for PostgreSQL is not installed.
     """
 

@@ -1,34 +1,34 @@
-"""What the service keeps of people, keys, sessions and runs, as values."""
+"""Rows of the server's database, as values: users, API keys, sessions and runs."""
 
 from dataclasses import dataclass, field
 from typing import Literal
 
 Role = Literal["admin", "user", "read-only"]
 LOCAL: str = "local"
-"""Who asks where no key is needed: whoever sits at this machine."""
+"""Id of the caller if no key is needed: the local user."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quota:
-    """What a key may use; None is no cap."""
+    """Quotas of an API key; None is no cap."""
 
     requests_per_minute: int
     runs: int
-    """Unfinished at once."""
+    """Maximum number of unfinished runs."""
     tokens_per_day: int | None = None
     usd_per_day: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyRecord:
-    """A key without the key: that is shown once, and kept as a digest."""
+    """An API key without its secret, which is shown once and stored as a digest."""
 
     id: str
     user: str
     name: str
     role: Role
     created_at: float
-    """Seconds since the epoch, as everywhere."""
+    """Seconds since the epoch, as in all rows."""
     revoked_at: float | None = None
     last_used_at: float | None = None
     requests_per_minute: int | None = None
@@ -39,7 +39,7 @@ class KeyRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Used:
-    """What a key has used on one day."""
+    """Usage of an API key on one day."""
 
     requests: int = 0
     tokens: int = 0
@@ -51,13 +51,13 @@ HoldKind = Literal["turn", "run"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hold:
-    """A part of a key's quota, reserved for a turn or a run until it ends."""
+    """A reservation in the quota of a key, for a turn or a run until it ends."""
 
     id: str
     key_id: str
     kind: HoldKind
     target: str
-    """Id of the run; empty for a turn, and for a run that has no id yet."""
+    """Id of the run; empty for a turn, and for a run without an id yet."""
     tokens: int
     """0 if the key has no token quota."""
     cost_usd: float
@@ -67,12 +67,12 @@ class Hold:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """Who sends a request, and what they may do."""
+    """The caller of a request, with its rights."""
 
     user: str
     role: Role
     key_id: str
-    """Under which usage is counted."""
+    """Key id for usage counts."""
     key_name: str
     quota: Quota
     by_key: bool
@@ -84,7 +84,7 @@ class Caller:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionRow:
-    """A conversation in a list; what was said is in its folder."""
+    """A session in a list; its events are in its folder."""
 
     id: str
     user: str
@@ -94,9 +94,9 @@ class SessionRow:
     turns: int = 0
     model: str = ""
     key_id: str = ""
-    """Of whoever asked for the last turn."""
+    """Key of the caller of the last turn."""
     busy: bool = False
-    """A turn is under way, or was when the process died."""
+    """A turn is running, or was when the process died."""
 
 
 RunState = Literal[
@@ -115,7 +115,7 @@ UNFINISHED: tuple[RunState, ...] = ("queued", "running")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRow:
-    """A run in a list; what happened is in its folder."""
+    """A run in a list; its events are in its folder."""
 
     id: str
     user: str
@@ -127,39 +127,39 @@ class RunRow:
     ended_at: float | None = None
     error: str = ""
     tokens: int = 0
-    """Counted to the quota of its key so far; `cost_usd` as well."""
+    """Tokens counted to the quota of its key so far; `cost_usd` likewise."""
     cost_usd: float = 0.0
     grade: str = ""
-    """How strong the proof of an accepted run is; empty for all others."""
+    """Grade of an accepted run; empty for all others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditEntry:
-    """Something that somebody did, or tried to do."""
+    """An action of a caller, or an attempt at one."""
 
     id: str
     at: float
     user: str
     key_id: str
     action: str
-    """What was done, as `session.create`."""
+    """The action, such as `session.create`."""
     target: str
-    """To what, by its id."""
+    """Id of the object."""
     outcome: str
-    """`done`, or why not; how an execution ended."""
+    """`done`, or the reason of a rejection; the result of an execution."""
     request_id: str = ""
     part: str = ""
-    """Of a session or run: `turn 2, step 1`, `attempt 3`."""
+    """Part of a session or run: `turn 2, step 1`, `attempt 3`."""
     model: str = ""
     backend: str = ""
     code_sha256: str = ""
-    """Of the code of a cell, the arguments of a tool, or the files of an attempt."""
+    """Digest of the code of a cell, the arguments of a tool, or the files of an attempt."""
     duration_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """Which part of a list is wanted: what is older than `before`, the newest first."""
+    """One page of a list: entries older than `before`, the newest first."""
 
     limit: int = 50
     before: float | None = None
@@ -167,12 +167,12 @@ class Page:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditPage:
-    """Which entries of the audit log are wanted; an empty text does not filter."""
+    """Filters for audit entries; an empty text does not filter."""
 
     limit: int = 100
     before: float | None = None
     after_entry: tuple[float, str] | None = None
-    """Time and id of the last entry of the page before."""
+    """Time and id of the last entry on the previous page."""
     since: float | None = None
     user: str = ""
     action: str = ""
@@ -181,7 +181,7 @@ class AuditPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usages:
-    """What is to be added to what keys have used."""
+    """Usage to add to the counts of keys."""
 
     key_id: str
     day: str

@@ -1,4 +1,4 @@
-"""What the service keeps in its database: keys, usage, lists of sessions and runs, an audit log."""
+"""Tables of the server: keys, usage, sessions, runs, audit log."""
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -80,7 +80,7 @@ _SINCE: Final = {
     ),
     5: ("ALTER TABLE assay_runs ADD COLUMN grade TEXT NOT NULL DEFAULT ''",),
 }
-"""What each version has changed in the tables of the one before it."""
+"""Migration of each version from the one before it."""
 _KEY: Final = (
     "id, user_id, name, role, created_at, revoked_at, last_used_at, "
     "requests_per_minute, runs, tokens_per_day, usd_per_day"
@@ -95,23 +95,23 @@ _AUDIT: Final = (
 )
 _HOLD: Final = "id, key_id, kind, target, tokens, cost_usd, created_at"
 _LAST: Final = 1e18
-"""Later than any moment."""
+"""Later than any entry."""
 
 T = TypeVar("T")
 R = TypeVar("R", KeyRecord, SessionRow, RunRow, AuditEntry, Hold)
 
 
 class Store:
-    """Everything is asked for by user, so that nobody finds what is another's."""
+    """Queries by user, so that no caller finds another user's rows."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def prepare(self) -> None:
-        """Make the tables that are not there yet, and bring older ones up to date.
+        """Create missing tables, and migrate older ones.
 
         Raises:
-            UsageError: If a newer version has made them.
+            UsageError: If a newer version of Assay created them.
         """
 
         def prepare(statements: Statements) -> None:
@@ -131,7 +131,7 @@ class Store:
         await self._database.do(prepare)
 
     async def transact(self, work: Callable[[Statements], T]) -> T:
-        """Carry out several statements in one transaction; raises `JournalError`."""
+        """Run several statements in one transaction; raises `JournalError`."""
         return await self._database.do(work)
 
     def post(self, work: Callable[[Statements], Any]) -> None:
@@ -151,7 +151,7 @@ class Store:
         return _all(KeyRecord, await self._rows(sql))
 
     async def has_keys(self) -> bool:
-        """Whether there was ever a key: revoking the last one opens no door."""
+        """Whether a key ever existed: revoking the last one does not open the service."""
         return bool(await self._rows("SELECT 1 FROM assay_keys LIMIT 1"))
 
     async def key_with(self, digest: str) -> KeyRecord | None:
@@ -160,12 +160,12 @@ class Store:
         return _first(KeyRecord, await self._rows(sql, (digest,)))
 
     async def revoke_key(self, key_id: str, at: float) -> bool:
-        """Whether there was such a key that still worked."""
+        """Whether such a valid key existed."""
         sql = "UPDATE assay_keys SET revoked_at = ? WHERE id = ? AND revoked_at IS NULL"
         return await self._run(sql, (at, key_id)) > 0
 
     async def add_usage(self, added: Sequence[Usages], *, seen_at: float) -> None:
-        """Add to what keys have used."""
+        """Add to the usage of keys."""
 
         def add(statements: Statements) -> None:
             for each in added:
@@ -190,7 +190,7 @@ class Store:
         return _first(SessionRow, await self._rows(sql, (user, session_id)))
 
     async def sessions(self, user: str, page: Page) -> tuple[SessionRow, ...]:
-        """Return a part of the list, the one used last first."""
+        """Return a page of sessions, the last used one first."""
         sql = (
             f"SELECT {_SESSION} FROM assay_sessions WHERE user_id = ? AND updated_at < ? "
             "ORDER BY updated_at DESC, id LIMIT ?"
@@ -199,7 +199,7 @@ class Store:
         return _all(SessionRow, await self._rows(sql, values))
 
     async def busy_sessions(self) -> tuple[SessionRow, ...]:
-        """Return all sessions, of all users, whose turn has not come to its end."""
+        """Return all sessions of all users with an unfinished turn."""
         sql = f"SELECT {_SESSION} FROM assay_sessions WHERE busy <> 0"
         return _all(SessionRow, await self._rows(sql))
 
@@ -220,7 +220,7 @@ class Store:
         return _first(RunRow, await self._rows(sql, (user, run_id)))
 
     async def runs(self, user: str, page: Page) -> tuple[RunRow, ...]:
-        """Return a part of the list, the newest first."""
+        """Return a page of runs, the newest first."""
         sql = (
             f"SELECT {_RUN} FROM assay_runs WHERE user_id = ? AND created_at < ? "
             "ORDER BY created_at DESC, id LIMIT ?"
@@ -229,7 +229,7 @@ class Store:
         return _all(RunRow, await self._rows(sql, values))
 
     async def unfinished_runs(self) -> tuple[RunRow, ...]:
-        """Return all runs, of all users, that have not come to their end, the oldest first."""
+        """Return the unfinished runs of all users, the oldest first."""
         sql = f"SELECT {_RUN} FROM assay_runs WHERE status IN (?, ?) ORDER BY created_at, id"
         return _all(RunRow, await self._rows(sql, UNFINISHED))
 
@@ -242,12 +242,12 @@ class Store:
         return await self._run(sql, (user, run_id)) > 0
 
     async def hold_of(self, run_id: str, key_id: str) -> Hold | None:
-        """Return what is reserved for an unfinished run."""
+        """Return the reservation of an unfinished run."""
         sql = f"SELECT {_HOLD} FROM assay_holds WHERE kind = 'run' AND target = ? AND key_id = ?"
         return _first(Hold, await self._rows(sql, (run_id, key_id)))
 
     async def put_thread(self, user: str, digest: str, session_id: str) -> None:
-        """Remember in which session a conversation goes on that is known by its words alone."""
+        """Store which session continues the messages with this digest, for OpenAI's API."""
         await self._run(
             "INSERT INTO assay_threads VALUES (?, ?, ?) "
             "ON CONFLICT (user_id, digest) DO UPDATE SET session_id = excluded.session_id",
@@ -263,7 +263,7 @@ class Store:
         await self._database.do(lambda statements: write_audit(statements, entry))
 
     async def audit(self, page: AuditPage) -> tuple[AuditEntry, ...]:
-        """Return a part of the log, the newest first."""
+        """Return a page of the audit log, the newest first."""
         at, entry_id = page.after_entry or (_LAST, "")
         conditions = ["at < ?", "at >= ?", "(at < ? OR (at = ? AND id > ?))"]
         values: list[object] = [
@@ -285,7 +285,7 @@ class Store:
         return _all(AuditEntry, await self._rows(sql, (*values, page.limit)))
 
     async def revoked_keys(self) -> frozenset[str]:
-        """Return the ids of all keys that work no more."""
+        """Return the ids of all revoked keys."""
         sql = "SELECT id FROM assay_keys WHERE revoked_at IS NOT NULL"
         return frozenset(row[0] for row in await self._rows(sql))
 
@@ -302,7 +302,7 @@ class Store:
 
 
 def usage_of(statements: Statements, key_id: str, day: str) -> Used:
-    """Return what a key has used on a day."""
+    """Return the usage of a key on a day."""
     sql = "SELECT requests, tokens, cost_usd FROM assay_usage WHERE key_id = ? AND day = ?"
     found = statements.rows(sql, (key_id, day))
     if not found:
@@ -312,7 +312,7 @@ def usage_of(statements: Statements, key_id: str, day: str) -> Used:
 
 
 def count_usage(statements: Statements, added: Usages, *, seen_at: float) -> None:
-    """Add to what a key has used."""
+    """Add to the usage of a key."""
     used = added.used
     statements.run(
         "INSERT INTO assay_usage VALUES (?, ?, ?, ?, ?) "
@@ -346,11 +346,11 @@ def write_run(statements: Statements, row: RunRow) -> None:
 
 @asynccontextmanager
 async def open_store(state_dir: Path, url: str = "") -> AsyncGenerator[Store]:
-    """Open what the service keeps, in a file of the folder or on the server of the URL.
+    """Open the database: a file in the folder, or the server of the URL.
 
     Raises:
-        JournalError: If it cannot be reached.
-        UsageError: If a newer version has written it.
+        JournalError: If the database does not answer.
+        UsageError: If a newer version of Assay wrote it.
         MissingExtraError: If the library for PostgreSQL is not installed.
     """
     async with open_database(state_dir / "serve.sqlite", url) as database:
@@ -371,7 +371,7 @@ def _marks(count: int) -> str:
 
 
 def _all(kind: type[R], rows: list[tuple[Any, ...]]) -> tuple[R, ...]:
-    """Build values from rows whose columns stand in the order of the fields."""
+    """Build values from rows whose columns have the order of the fields."""
     names = [field.name for field in fields(kind)]
     return tuple(kind(**_typed(dict(zip(names, row, strict=True)))) for row in rows)
 

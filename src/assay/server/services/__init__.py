@@ -1,1 +1,1 @@
-"""What the HTTP API offers: chat sessions, runs, memory, quotas, events."""
+"""Services behind the HTTP API: chat sessions, runs, memory, quotas, events."""

@@ -1,4 +1,4 @@
-"""The audit log of executions: who ran what, where, and how it ended."""
+"""Audit log of executions: caller, code digest, place and result."""
 
 import hashlib
 import logging
@@ -35,17 +35,17 @@ Keep = Callable[[AuditEntry], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acting:
-    """Who runs something, and with what."""
+    """The caller and the context of an execution."""
 
     user: str
     key_id: str
     target: str
-    """The session or run."""
+    """Id of the session or run."""
     model: str
     backend: str
 
     def entry(self, action: str, outcome: str, **more: object) -> AuditEntry:
-        """Build an entry of the log."""
+        """Build an audit entry."""
         entry = AuditEntry(
             id=secrets.token_hex(8),
             at=time.time(),
@@ -61,7 +61,7 @@ class Acting:
 
 
 def keeper(store: Store) -> Keep:
-    """Return what writes entries without waiting for the database."""
+    """Return a writer that does not wait for the database."""
 
     def keep(entry: AuditEntry) -> None:
         store.post(lambda statements: write_audit(statements, entry))
@@ -71,13 +71,13 @@ def keeper(store: Store) -> Keep:
 
 
 def log(entry: AuditEntry) -> None:
-    """Write an entry into the log of the process, too."""
+    """Write an entry to the process log, too."""
     names = ("user", "action", "target", "part", "outcome", "request_id")
     _LOG.info("audit", extra={name: getattr(entry, name) for name in names})
 
 
 class TurnAudit:
-    """Writes an entry for a turn, and for each cell and tool of it."""
+    """Writes an audit entry for a turn, and for each of its cells and tool calls."""
 
     def __init__(self, acting: Acting, keep: Keep) -> None:
         self._acting = acting
@@ -87,7 +87,7 @@ class TurnAudit:
         self._cell_began = 0.0
 
     def hear(self, event: ChatEvent) -> None:
-        """Learn what happens in the turn."""
+        """Handle an event of the turn."""
         match event:
             case TurnStarted():
                 self._began = time.monotonic()
@@ -128,7 +128,7 @@ class TurnAudit:
 
 
 def cut_off(events: Iterable[ChatEvent], turn: int, acting: Acting) -> list[AuditEntry]:
-    """Return the entries of a turn that the end of the process has cut off."""
+    """Return the entries of a turn that a crash interrupted."""
     running: CellStarted | None = None
     for event in events:
         if isinstance(event, CellStarted) and event.turn == turn:
@@ -144,7 +144,7 @@ def cut_off(events: Iterable[ChatEvent], turn: int, acting: Acting) -> list[Audi
 
 
 class RunAudit:
-    """Writes an entry for each attempt of a run."""
+    """Writes an audit entry for each attempt of a run."""
 
     def __init__(self, acting: Acting, keep: Keep) -> None:
         self._acting = acting
@@ -155,7 +155,7 @@ class RunAudit:
         self._outcome = ""
 
     def hear(self, event: RunEvent) -> None:
-        """Learn what happens in the run."""
+        """Handle an event of the run."""
         match event:
             case AttemptStarted():
                 self._enter(event.attempt)
@@ -178,7 +178,7 @@ class RunAudit:
                 pass
 
     def finish(self, outcome: str) -> None:
-        """Write the entry of the last attempt; the outcome counts if it has none of its own."""
+        """Write the entry of the last attempt, with this outcome if it has none of its own."""
         if self._attempt:
             entry = self._acting.entry(
                 "attempt.run",

@@ -1,4 +1,4 @@
-"""The conversations of all users: opened on need, shared by requests, closed when idle."""
+"""Chat sessions of all users: opened on demand, shared by requests, closed when idle."""
 
 import logging
 import time
@@ -45,7 +45,7 @@ from assay.storage.chat_store import Session, SessionStore
 
 T = TypeVar("T")
 Listener = Callable[[str, ChatEvent], None]
-"""Told of every event, with the id of its session."""
+"""Callback for every event, with the id of its session."""
 
 _LOG: Final = logging.getLogger(__name__)
 _WAIT_FOR_ROOM_S: Final = 120.0
@@ -55,16 +55,16 @@ _CUT_OFF: Final = "The service ended while this turn was under way."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnHandle:
-    """A turn that is under way."""
+    """A running turn."""
 
     turn: int
     order: Job[TurnEnded]
     conversation: Conversation
     before: Usage
-    """What the session had taken until then."""
+    """Usage of the session before the turn."""
 
     async def finish(self) -> Turn:
-        """Return the turn with all that came of it, when it has come to its end."""
+        """Wait for the end of the turn, and return it with its results."""
         await self.order.wait()
         turns = self.conversation.dialogue.history.turns
         return next(turn for turn in turns if turn.number == self.turn)
@@ -72,19 +72,19 @@ class TurnHandle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Held:
-    """A turn to be taken, with what is reserved for it."""
+    """A turn with its quota reservation."""
 
     talk: SessionWorker
     row: SessionRow
     message: str
     instructions: str
     model: Model
-    """Makes no call that the quota does not cover."""
+    """A model that makes no call beyond the quota."""
     hold: Hold
 
 
 class Conversations:
-    """Everything that requests do to conversations. Each is asked for by its user, and no other."""
+    """Operations on sessions. Each user can access only their own."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class Conversations:
         self.listener: Listener = lambda _session, _event: None
         self._talks: dict[FeedKey, SessionWorker] = {}
         self._audits: dict[FeedKey, TurnAudit] = {}
-        """Of the turns that are under way."""
+        """Holds of running turns."""
         self._keep_audit = keeper(store)
         self._opening = anyio.Lock()
         self._freed = anyio.Event()
@@ -118,7 +118,7 @@ class Conversations:
         return sum(talk.busy for talk in self._talks.values())
 
     async def create(self, user: str, title: str = "", model: str = "") -> SessionRow:
-        """Begin a session; raises `JournalError` if it cannot be written."""
+        """Create a session; raises `JournalError` if it cannot be written."""
         session = await to_thread.run_sync(self._sessions(user).create, title)
         row = SessionRow(
             id=session.id,
@@ -138,7 +138,7 @@ class Conversations:
         """Return a session of this user.
 
         Raises:
-            RefusedError: If they have none of that name.
+            RequestRejectedError: If the user has no such session.
         """
         row = await self._store.session(user, session_id)
         if row is None:
@@ -154,10 +154,10 @@ class Conversations:
         return row
 
     async def delete(self, user: str, session_id: str) -> None:
-        """Remove a session with all its files.
+        """Delete a session with all its files.
 
         Raises:
-            RefusedError: If there is none, or a turn of it is under way.
+            RequestRejectedError: If there is none, or a turn of it is running.
         """
         await self.find(user, session_id)
         key = _key(user, session_id)
@@ -181,14 +181,14 @@ class Conversations:
         *,
         instructions: str = "",
     ) -> TurnHandle:
-        """Let the model answer a message; returns when the turn has begun.
+        """Start the model's answer to a message; return when the turn has started.
 
-        A part of the quota is reserved for it first, unless the caller has done so.
+        The turn first reserves a part of the quota, unless the caller has done so.
 
         Raises:
-            RefusedError: If there is no such session, another turn of it is under way, or the
+            RequestRejectedError: If there is no such session, another turn of it is running, or the
                 quota does not allow another turn.
-            AssayError: If a part that it needs cannot be opened.
+            AssayError: If a required component cannot be opened.
         """
         row = replace(await self.find(caller.user, session_id), key_id=caller.key_id)
         try:
@@ -223,7 +223,7 @@ class Conversations:
         )
 
     async def _take(self, turn: "_Held", conversation: Conversation) -> TurnEnded:
-        """Take one turn, and count what it took."""
+        """Run one turn, and count its usage."""
         dialogue, row = conversation.dialogue, turn.row
         before, model = dialogue.history, dialogue.model
         key = _key(row.user, row.id)
@@ -244,7 +244,7 @@ class Conversations:
         finally:
             dialogue.model = model
             del self._audits[key]
-            # Who hears that the turn has ended may begin the next one at once.
+            # A listener may start the next turn as soon as it sees the end of this one.
             turn.talk.settling = True
             with anyio.CancelScope(shield=True):
                 await self._settle(turn, conversation, before.usage)
@@ -252,7 +252,7 @@ class Conversations:
     async def load(
         self, user: str, session_id: str, path: PurePosixPath, content: bytes
     ) -> FileLoaded:
-        """Put a file into the workspace of a session; raises like `begin_turn`."""
+        """Add a file to the workspace of a session; raises like `begin_turn`."""
 
         async def load(conversation: Conversation) -> FileLoaded:
             loaded = await conversation.dialogue.load(path, content)
@@ -262,14 +262,14 @@ class Conversations:
         return await self._do(user, session_id, load)
 
     async def undo(self, user: str, session_id: str) -> TurnUndone:
-        """Take the last turn back; raises like `begin_turn`."""
+        """Undo the last turn; raises like `begin_turn`."""
         return await self._do(user, session_id, lambda conversation: conversation.dialogue.undo())
 
     async def interrupt(self, user: str, session_id: str) -> bool:
-        """End the turn that is under way; False if there is none.
+        """Interrupt the running turn; return False if there is none.
 
         Raises:
-            RefusedError: If there is no such session.
+            RequestRejectedError: If there is no such session.
         """
         await self.find(user, session_id)
         talk = self._talks.get(_key(user, session_id))
@@ -280,26 +280,26 @@ class Conversations:
 
     @asynccontextmanager
     async def feed(self, user: str, session_id: str) -> AsyncGenerator[Feed]:
-        """Have the events of a session.
+        """Open the event stream of a session.
 
         Raises:
-            RefusedError: If there is no such session.
+            RequestRejectedError: If there is no such session.
         """
         folder = await self.folder(user, session_id)
         async with self._feeds.hold(_key(user, session_id), folder) as feed:
             yield feed
 
     async def folder(self, user: str, session_id: str) -> Path:
-        """Return where a session lies.
+        """Return the folder of a session.
 
         Raises:
-            RefusedError: If there is none.
+            RequestRejectedError: If there is none.
         """
         row = await self.find(user, session_id)
         return self._sessions(user).folder / row.id
 
     async def recover(self) -> None:
-        """Write down of each turn that a crash has cut off that it was, and what it took."""
+        """Record the end and the usage of each turn that a crash interrupted."""
         for row in await self._store.busy_sessions():
             used = Usage()
             with suppress(AssayError):
@@ -337,7 +337,7 @@ class Conversations:
         await self._store.transact(write)
 
     async def drain(self, within_s: float) -> None:
-        """Let turns come to their end for a while, then end them; all is closed afterwards."""
+        """Wait for turns to end, interrupt the rest after a while, then close all sessions."""
         with anyio.move_on_after(within_s):
             while self.busy_count:
                 await self._next_freed()
@@ -361,7 +361,7 @@ class Conversations:
         return value
 
     async def _settle(self, turn: "_Held", conversation: Conversation, before: Usage) -> None:
-        """Count after a turn what it took, and write down that the session is free again."""
+        """Count the usage of a turn, and mark the session as free."""
         row, now = turn.row, self._quotas.now()
         used = difference(before, conversation.dialogue.history.usage)
         counted = self._quotas.usages(row.key_id, used)
@@ -381,7 +381,7 @@ class Conversations:
         self._freed.set()
 
     async def _open(self, user: str, row: SessionRow) -> tuple[SessionWorker, Conversation]:
-        """Return the conversation of a session, opened if it is not."""
+        """Return the open session; open it if necessary."""
         key = _key(user, row.id)
         while True:
             talk = self._talks.get(key) or await self._begin(key, row)
@@ -392,7 +392,7 @@ class Conversations:
             await talk.ended.wait()
 
     async def _begin(self, key: FeedKey, row: SessionRow) -> SessionWorker:
-        # One after the other, so that all who wait for the same get the same.
+        # Under a lock, so that all who wait for a session get the same one.
         async with self._opening:
             if talk := self._talks.get(key):
                 return talk
@@ -435,7 +435,7 @@ class Conversations:
             )
 
     async def _make_room(self) -> None:
-        """Close what was unused for longest, if too many are open."""
+        """If too many sessions are open, close the one that was unused longest."""
         with anyio.move_on_after(_WAIT_FOR_ROOM_S) as waiting:
             while len(self._talks) >= self._settings.serve.conversations:
                 idle = [talk for talk in self._talks.values() if not talk.busy]
@@ -456,7 +456,7 @@ class Conversations:
 
 
 def difference(before: Usage, after: Usage) -> Usage:
-    """Return what was used between two counts."""
+    """Return the usage between two counts."""
     known = before.cost_usd is not None and after.cost_usd is not None
     return Usage(
         input_tokens=after.input_tokens - before.input_tokens,
@@ -472,7 +472,7 @@ def _key(user: str, session_id: str) -> FeedKey:
 
 
 def _cut_off(events: Iterable[ChatEvent], turn: int) -> Iterator[ChatEvent]:
-    """Return how a turn ends that a crash has cut off: its cell first, with what it had printed."""
+    """Return the end of a turn that a crash interrupted: first its cell, with its output."""
     history = History()
     for event in events:
         history = history.after(event)

@@ -1,7 +1,7 @@
-"""Who hears of what happens: events by number, kept ones from disk, passing ones while they pass.
+"""Numbered events of one session or run: stored ones from disk, transient ones live.
 
-The kept events of a session or a run are the lines of its `events.jsonl`, and their numbers are
-those of the lines: a listener can go on after the last one it saw, also after a restart.
+The stored events are the lines of `events.jsonl`, and their numbers are the line numbers. A
+listener can resume after the last one it received, also after a restart.
 """
 
 import json
@@ -21,17 +21,17 @@ from assay.storage.jsonl import whole_lines
 
 EVENTS: Final = "events.jsonl"
 _MOST_WAITING: Final = 512
-"""Events that a listener may be behind before it is sent back to the disk."""
+"""Events that a listener may lag behind before it must read from disk."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedEvent:
-    """One event, as it is told to listeners."""
+    """One event in the form for listeners."""
 
     number: int
-    """0 for what only passes by."""
+    """0 for a transient event."""
     after: int
-    """The number of the last one that was kept before."""
+    """Number of the last stored event before it."""
     kind: str
     data: str
     """The fields of the event, as JSON."""
@@ -41,7 +41,7 @@ class _Listener:
     def __init__(self, missed: Iterable[FeedEvent]) -> None:
         self.waiting: deque[FeedEvent] = deque(missed)
         self.lost = False
-        """It was too slow: what it has not heard is to be read from disk, as far as it is kept."""
+        """The listener was too slow: it must read missed events from disk, if stored."""
         self._news = anyio.Event()
 
     def hear(self, told: FeedEvent) -> None:
@@ -60,22 +60,22 @@ class _Listener:
 
 
 class Feed:
-    """Numbers what is kept of one session or run, and tells everybody who listens."""
+    """Numbers the stored events of one session or run, and sends events to all listeners."""
 
     def __init__(self, folder: Path, kept: int) -> None:
         self._folder = folder
         self._kept = kept
         self._listeners: set[_Listener] = set()
         self._passing: deque[FeedEvent] = deque(maxlen=_MOST_WAITING // 2)
-        """Since the last one that was kept, for whoever comes in now."""
+        """Transient events since the last stored one, for new listeners."""
         self.closed = False
 
     @property
     def is_heard(self) -> bool:
         return bool(self._listeners)
 
-    def tell(self, event: Any, *, kept: bool) -> None:  # noqa: ANN401 - an event of a run or a conversation
-        """Tell of an event; it was written down already if it is kept."""
+    def tell(self, event: Any, *, kept: bool) -> None:  # noqa: ANN401 - an event of a run or a session
+        """Send an event; a stored one has been written to disk already."""
         if kept:
             self._kept += 1
             self._passing.clear()
@@ -87,7 +87,7 @@ class Feed:
             listener.hear(told)
 
     def close(self) -> None:
-        """Let everybody who listens leave after what there is."""
+        """End all listeners after the remaining events."""
         self.closed = True
         for listener in self._listeners:
             listener.wake()
@@ -95,7 +95,7 @@ class Feed:
     async def listen(
         self, after: int = 0, *, follow: bool = True
     ) -> AsyncGenerator[FeedEvent | None]:
-        """Yield what was kept after that number, then what happens; None when all of it was told.
+        """Yield stored events after that number, then live ones; None marks the end of the first.
 
         Raises:
             JournalError: If the record cannot be read.
@@ -113,7 +113,7 @@ class Feed:
                 while not listener.lost:
                     while listener.waiting and not listener.lost:
                         told = listener.waiting.popleft()
-                        # What has passed may have been kept, and told as a whole, meanwhile.
+                        # Transient events may meanwhile be part of a stored event.
                         if told.number > sent or (not told.number and told.after >= sent):
                             sent = max(sent, told.number)
                             yield told
@@ -133,12 +133,12 @@ class Feed:
 
 
 def told_of(event: Any, number: int, *, after: int = 0) -> FeedEvent:  # noqa: ANN401 - as above
-    """Return an event as listeners get it."""
+    """Return an event in the form for listeners."""
     return _told(event_to_json(event), number, after)
 
 
 def count_kept(folder: Path) -> int:
-    """Return how many events are written down.
+    """Return the number of stored events.
 
     Raises:
         JournalError: If the record cannot be read.
@@ -162,5 +162,5 @@ def _lines(folder: Path) -> list[bytes]:
 
 
 def _told(fields: dict[str, Any], number: int, after: int) -> FeedEvent:
-    # Half of a surrogate pair is escaped this way: there is no UTF-8 for it.
+    # A lone surrogate is escaped this way: it has no UTF-8.
     return FeedEvent(number=number, after=after, kind=str(fields["kind"]), data=json.dumps(fields))

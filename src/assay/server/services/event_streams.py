@@ -1,4 +1,4 @@
-"""All feeds that somebody needs: one for each session or run, for as long as it is needed."""
+"""Event streams in use: one for each session or run."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -14,7 +14,7 @@ from assay.server.services.event_stream import Feed, count_kept
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedKey:
-    """Whose session or run a feed is of."""
+    """User and id of the session or run."""
 
     kind: Literal["session", "run"]
     user: str
@@ -28,7 +28,7 @@ class _Held:
 
 
 class Feeds:
-    """Hands out feeds, the same to all who ask for the same."""
+    """Opens event streams; all callers with the same key share one."""
 
     def __init__(self) -> None:
         self._held: dict[FeedKey, _Held] = {}
@@ -36,12 +36,12 @@ class Feeds:
 
     @asynccontextmanager
     async def hold(self, key: FeedKey, folder: Path) -> AsyncGenerator[Feed]:
-        """Have the feed of a session or run; it is forgotten when the last one leaves.
+        """Open the stream of a session or run; it is dropped when its last user closes it.
 
         Raises:
             JournalError: If the record cannot be read.
         """
-        # Nobody writes while the lines are counted: whoever would write needs the feed first.
+        # No writer can append while the lines are counted: writers need the stream first.
         async with self._counting:
             held = self._held.get(key)
             if held is None:
@@ -56,11 +56,11 @@ class Feeds:
                 del self._held[key]
 
     def close(self, key: FeedKey) -> None:
-        """Let those leave who listen to this one; who asks again gets a new one."""
+        """End all listeners of a stream; later callers get a new one."""
         if held := self._held.pop(key, None):
             held.feed.close()
 
     def close_all(self) -> None:
-        """Let everybody leave."""
+        """End all listeners of all streams."""
         for key in tuple(self._held):
             self.close(key)

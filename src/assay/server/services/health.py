@@ -1,4 +1,4 @@
-"""Whether the parts that the service depends on work: database, executor and model."""
+"""Health of the components that the service needs: database, executor and model."""
 
 import time
 from collections.abc import Callable
@@ -16,15 +16,15 @@ Part = Literal["database", "executor", "model"]
 PARTS: Final[tuple[Part, ...]] = ("database", "executor", "model")
 
 _FRESH_S: Final = 10.0
-"""How long the answer of the executor is believed: a check opens a sandbox."""
+"""Cache time of the executor's result: a check opens a sandbox."""
 _WAIT_S: Final = 10.0
 _PAID: Final = frozenset({"e2b"})
-"""Backends whose sandboxes cost money: none is opened only to see whether that works."""
+"""Backends whose sandboxes cost money: the health check opens none."""
 _OF_MODEL: Final = frozenset({"model-unavailable", "model-rate-limited", "model-refused"})
 
 
 class Health:
-    """Checks parts when it is asked, and remembers how the model answered last."""
+    """Checks components on demand, and remembers the model's last result."""
 
     def __init__(
         self, store: Store, backend: SandboxBackend, clock: Callable[[], float] = time.monotonic
@@ -38,7 +38,7 @@ class Health:
         self._model = ""
 
     async def troubles(self) -> dict[Part, str]:
-        """Return what is wrong with each part; an empty text if nothing is."""
+        """Return the problem of each component; an empty text if there is none."""
         return {
             "database": await self._database_trouble(),
             "executor": await self._executor_trouble(),
@@ -46,7 +46,7 @@ class Health:
         }
 
     def hear(self, event: ChatEvent) -> None:
-        """Learn from a conversation how the model answers."""
+        """Learn from a session's events whether the model answers."""
         match event:
             case CellStarted() | ToolUsed():
                 self._model = ""
@@ -57,7 +57,7 @@ class Health:
                 if error.type in _OF_MODEL:
                     self._model = error.detail
                 elif error.type == "executor-unavailable":
-                    # The next check looks again, however fresh the last one is.
+                    # Force the next check to look again, regardless of the cache.
                     self._checked_at = None
             case _:
                 pass

@@ -1,4 +1,4 @@
-"""What the runs of each user have taught: looked at, searched and forgotten by that user alone."""
+"""Failure memories of all users; each user can access only their own."""
 
 from collections.abc import Callable
 from contextlib import closing
@@ -21,13 +21,13 @@ Remembered = FailureRecord | SkillRecord
 
 
 class Memories:
-    """The memory files of all users, each opened for its own user only."""
+    """Opens the failure memory of a user."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
 
     async def list(self, user: str, query: str, limit: int) -> tuple[Remembered, ...]:
-        """Return what fits the query best, or the newest where there is none."""
+        """Return the entries that fit the query best; without a query, the newest."""
 
         def read(store: SqliteStore) -> tuple[Remembered, ...]:
             if not query.strip():
@@ -39,10 +39,10 @@ class Memories:
         return await self._with(user, read, ())
 
     async def find(self, user: str, record_id: str) -> Remembered:
-        """Return one of them.
+        """Return one entry.
 
         Raises:
-            RefusedError: If this user has none of that id.
+            RequestRejectedError: If the user has no entry with that id.
         """
 
         def read(store: SqliteStore) -> Remembered | None:
@@ -55,12 +55,12 @@ class Memories:
         return found
 
     async def forget(self, user: str, record_id: str) -> None:
-        """Remove one for good; raises like `find`."""
+        """Delete one entry for good; raises like `find`."""
         await self.find(user, record_id)
         await self._with(user, lambda store: store.forget([record_id]), 0)
 
     async def stats(self, user: str) -> History:
-        """Count what there is, and what came of it."""
+        """Count entries, and how they were used."""
 
         def read(store: SqliteStore) -> History:
             return history_of(store.records(), store.occurrences(), store.skills())

@@ -1,4 +1,4 @@
-"""Streams that are open: they end when the key they were opened with is revoked."""
+"""Open streams: they end when their API key is revoked."""
 
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ from assay.server.db.store import Store
 
 
 class Streams:
-    """Knows who listens, and stops listeners who may no longer."""
+    """Registers open streams, and ends those whose caller loses access."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -18,7 +18,7 @@ class Streams:
 
     @contextmanager
     def opened(self, caller: Caller) -> Generator[anyio.CancelScope]:
-        """Have a scope that is cancelled when the caller may no longer listen."""
+        """Return a scope that is cancelled when the caller loses access."""
         with anyio.CancelScope() as scope:
             self._open[scope] = caller
             try:
@@ -27,7 +27,7 @@ class Streams:
                 del self._open[scope]
 
     async def end_revoked(self) -> None:
-        """End the streams of revoked keys, also of those that another process has revoked.
+        """End the streams of revoked keys, including those that another process has revoked.
 
         Raises:
             JournalError: If the database does not answer.
@@ -35,7 +35,7 @@ class Streams:
         if not self._open:
             return
         revoked = await self._store.revoked_keys()
-        # Without a key there is access only until the first key is made.
+        # Access without a key ends when the first key is created.
         closed = any(not one.by_key for one in self._open.values()) and await self._store.has_keys()
         for scope, caller in tuple(self._open.items()):
             if caller.key_id in revoked or (closed and not caller.by_key):

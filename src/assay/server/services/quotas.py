@@ -1,4 +1,4 @@
-"""How much each key may use: requests by the minute, runs at once, tokens and money by the day."""
+"""Quotas of API keys: requests per minute, parallel runs, tokens and money per day."""
 
 import secrets
 import time
@@ -20,34 +20,34 @@ from assay.server.services.reservations import Call, Now, release, reserve, rese
 from assay.server.services.reserved_model import HeldModel
 
 _STRANGERS_PER_MINUTE: Final = 60
-"""Wrong keys from one address, before it is not listened to for a while."""
+"""Requests with wrong keys from one address before the service rejects them for a while."""
 _FIRST_TOKENS: Final = 2048
 _FIRST_USD: Final = 0.01
-"""What a turn reserves before the size of its first call is known."""
+"""Reserved for a turn before the size of its first call is known."""
 
 
 class Quotas:
-    """Counts what keys use, and says when it is enough."""
+    """Counts the usage of keys, and enforces their quotas."""
 
     def __init__(self, store: Store, clock: Callable[[], float] = time.time) -> None:
         self._store = store
         self._clock = clock
         self._limiter = SlidingWindowCounterRateLimiter(MemoryStorage())
         self._requests: dict[tuple[str, str], int] = {}
-        """Not written down yet, by key and day."""
+        """Counts that are not stored yet, by key and day."""
 
     def count_request(self, caller: Caller) -> None:
         """Count a request.
 
         Raises:
-            RefusedError: If it is one too many for this minute.
+            RequestRejectedError: If it exceeds the quota of this minute.
         """
         self._pass("key", caller.key_id, caller.quota.requests_per_minute)
         place = (caller.key_id, self._day())
         self._requests[place] = self._requests.get(place, 0) + 1
 
     def count_unauthenticated(self, address: str) -> None:
-        """Count a request whose key does not work; raises like `count_request`."""
+        """Count a request without a valid key; raises like `count_request`."""
         self._pass("stranger", address, _STRANGERS_PER_MINUTE)
 
     def _pass(self, kind: str, who: str, per_minute: int) -> None:
@@ -63,12 +63,12 @@ class Quotas:
     async def reserve(
         self, caller: Caller, kind: HoldKind, *, tokens: int | None = None, usd: float | None = None
     ) -> Hold:
-        """Reserve a part of the quota for a turn or a run, before anything of it starts.
+        """Reserve a part of the quota for a turn or a run before it starts.
 
-        As much as is wanted, or all that is left if that is less or nothing is said.
+        Reserves the requested amounts, or the whole rest if that is less or none is requested.
 
         Raises:
-            RefusedError: If nothing is left, or the key has too many unfinished runs.
+            RequestRejectedError: If nothing is left, or the key has too many unfinished runs.
         """
         wanted = Hold(
             id=secrets.token_hex(8),
@@ -85,14 +85,14 @@ class Quotas:
         )
 
     async def reserve_turn(self, caller: Caller, message: str) -> Hold:
-        """Reserve a first part for a turn; each of its calls reserves what it needs."""
+        """Reserve a first part for a turn; each of its calls reserves its own part."""
         return await self.reserve(
             caller, "turn", tokens=_FIRST_TOKENS + len(message) // 3, usd=_FIRST_USD
         )
 
     @asynccontextmanager
     async def reserving_turn(self, caller: Caller, message: str) -> AsyncGenerator[Hold]:
-        """Reserve a first part for a turn that is about to begin; given back if it does not."""
+        """Reserve a first part for a turn; release it if the turn does not start."""
         hold = await self.reserve_turn(caller, message)
         try:
             yield hold
@@ -101,10 +101,10 @@ class Quotas:
             raise
 
     def held(self, model: Model, caller: Caller, hold: Hold) -> Model:
-        """Return a model that makes no call which the quota of the caller does not cover.
+        """Return a model that makes no call beyond the quota of the caller.
 
         Raises:
-            RefusedError: If the quota is in US dollars, and the price of the model is unknown.
+            RequestRejectedError: If the quota is in US dollars, and the price is unknown.
         """
         quota = caller.quota
         if quota.tokens_per_day is None and quota.usd_per_day is None:
@@ -120,27 +120,27 @@ class Quotas:
         return HeldModel(model, reserve_one)
 
     def release(self, hold: Hold) -> None:
-        """Give back a reservation that was not used; returns before that is written."""
+        """Release an unused reservation; returns before that is stored."""
         self._store.post(lambda statements: release(statements, hold.id))
 
     async def used(self, caller: Caller) -> Used:
-        """Return what a key has used today."""
+        """Return the usage of a key today."""
         day = self._day()
         used = await self._store.usage(caller.key_id, day)
         waiting = self._requests.get((caller.key_id, day), 0)
         return Used(requests=used.requests + waiting, tokens=used.tokens, cost_usd=used.cost_usd)
 
     def usages(self, key_id: str, usage: Usage) -> Usages:
-        """Return usage as it is counted; calls without a known price cost nothing here."""
+        """Return usage to be counted; a call without a known price costs nothing here."""
         used = Used(tokens=usage.input_tokens + usage.output_tokens, cost_usd=usage.cost_usd or 0.0)
         return Usages(key_id=key_id, day=self._day(), used=used)
 
     def now(self) -> Now:
-        """Return the time, as reservations need it."""
+        """Return the current time for reservations."""
         return Now(at=self._clock(), day=self._day())
 
     async def flush(self) -> None:
-        """Write down the requests that were counted since the last time."""
+        """Store the request counts since the last call."""
         if self._requests:
             counted, self._requests = self._requests, {}
             added = [
@@ -154,10 +154,10 @@ class Quotas:
 
 
 def check_price(caller: Caller, model: str, price: Price | None) -> None:
-    """Refuse a model without a known price to a key with a quota in US dollars.
+    """Reject a model without a known price if the key has a quota in US dollars.
 
     Raises:
-        RefusedError: If the quota could not be kept.
+        RequestRejectedError: If the quota could not be enforced.
     """
     if caller.quota.usd_per_day is not None and price is None:
         raise RequestRejectedError(

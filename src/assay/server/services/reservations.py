@@ -1,7 +1,7 @@
-"""Quota reservations: made in one transaction before work starts, and settled when it ends.
+"""Quota reservations: made in one transaction before work starts, and settled at its end.
 
-What a key has used and what is held for its unfinished turns and runs never exceeds its quota
-together. Statements of one key wait for each other on a lock row, also those of other processes.
+The usage of a key and its open reservations together never exceed its quota. Transactions for one
+key wait for each other on a lock row, also across processes.
 """
 
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ from assay.server.db.store import count_usage, usage_of
 from assay.server.errors import RequestRejectedError
 
 _LOCK: Final = ""
-"""The day of a usage row that counts nothing, and only serializes the reservations of a key."""
+"""Day of a usage row that counts nothing, and only serializes the reservations of a key."""
 _LEAST_WRITTEN_TOKENS: Final = 256
-"""A shorter reply breaks off before it says anything."""
+"""A shorter reply would break off before it says anything useful."""
 _SOON_S: Final = 5.0
 _RUN_S: Final = 30.0
 _DAY_S: Final = 86_400
@@ -24,12 +24,12 @@ _DAY_S: Final = 86_400
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Now:
-    """When something is reserved."""
+    """Time of a reservation."""
 
     at: float
     """Seconds since the epoch."""
     day: str
-    """Of UTC, as `2026-01-31`."""
+    """Day in UTC, such as `2026-01-31`."""
 
     @property
     def day_left_s(self) -> float:
@@ -37,10 +37,10 @@ class Now:
 
 
 def reserve(statements: Statements, caller: Caller, wanted: Hold, now: Now) -> Hold:
-    """Reserve as much of the wanted amounts as is left, and return what was reserved.
+    """Reserve the requested amounts, or what is left of them; return the reserved amounts.
 
     Raises:
-        RefusedError: If nothing is left, or the key has as many unfinished runs as it may have.
+        RequestRejectedError: If nothing is left, or the key has too many unfinished runs.
     """
     _lock(statements, caller.key_id)
     if wanted.kind == "run":
@@ -75,19 +75,19 @@ class Call:
     """One call to a model that a turn is about to make."""
 
     used: Used
-    """By earlier calls of the turn."""
+    """Used by earlier calls of the turn."""
     read_tokens: int
-    """Estimated, rather too high than too low."""
+    """Upper estimate."""
     written_tokens: int
-    """Of the longest reply."""
+    """Maximum length of the reply."""
     price: Price | None
 
 
 def reserve_call(statements: Statements, caller: Caller, hold: Hold, call: Call, now: Now) -> int:
-    """Reserve one more call for a turn, and return how many tokens its reply may have.
+    """Reserve one more call of a turn, and return the token cap of its reply.
 
     Raises:
-        RefusedError: If the quota does not allow it; the hold is then as it was.
+        RequestRejectedError: If the quota does not allow it; the hold is then unchanged.
     """
     _lock(statements, caller.key_id)
     tokens, cost_usd = _left(statements, caller, hold.id, now)
@@ -118,25 +118,25 @@ def _cost_usd(read: int, written: int, price: Price | None) -> float:
 
 
 def name_run(statements: Statements, hold: Hold, run_id: str) -> None:
-    """Write down for which run something was reserved."""
+    """Store the id of the run that a reservation belongs to."""
     statements.run("UPDATE assay_holds SET target = ? WHERE id = ?", (run_id, hold.id))
 
 
 def release(statements: Statements, hold_id: str) -> None:
-    """Give back all that was reserved."""
+    """Release a reservation."""
     statements.run("DELETE FROM assay_holds WHERE id = ?", (hold_id,))
 
 
 def settle(statements: Statements, hold_id: str, used: Usages, now: Now) -> None:
-    """Count what was used, and give back what was reserved for it."""
+    """Count the actual usage, and release the reservation."""
     count_usage(statements, used, seen_at=now.at)
     release(statements, hold_id)
 
 
 def shrink(statements: Statements, hold: Hold, used: Usages, now: Now) -> None:
-    """Count what a run has used so far, and keep the rest reserved: the run resumes later."""
+    """Count a run's usage so far, and keep the rest reserved, since the run resumes later."""
     count_usage(statements, used, seen_at=now.at)
-    # Not below 1 token, and not to no money: 0 stands for a key without such a quota.
+    # Not below 1 token or above zero dollars: 0 means that the key has no such quota.
     tokens = max(1, hold.tokens - used.used.tokens) if hold.tokens else 0
     cost_usd = max(1e-9, hold.cost_usd - used.used.cost_usd) if hold.cost_usd else 0.0
     statements.run(
@@ -145,7 +145,7 @@ def shrink(statements: Statements, hold: Hold, used: Usages, now: Now) -> None:
 
 
 def drop_abandoned(statements: Statements) -> None:
-    """Give back what a process that was killed had reserved; unfinished runs keep their part."""
+    """Release reservations of a killed process; unfinished runs keep theirs."""
     statements.run(
         "DELETE FROM assay_holds WHERE kind = 'turn' OR NOT EXISTS ("
         "SELECT 1 FROM assay_runs WHERE assay_runs.id = assay_holds.target "
@@ -154,7 +154,7 @@ def drop_abandoned(statements: Statements) -> None:
 
 
 def _lock(statements: Statements, key_id: str) -> None:
-    # SQLite locks the whole file with each transaction. PostgreSQL locks this row until its end.
+    # SQLite locks the whole file in each transaction. PostgreSQL locks this row until its end.
     statements.run(
         "INSERT INTO assay_usage VALUES (?, ?, 0, 0, 0) "
         "ON CONFLICT (key_id, day) DO UPDATE SET tokens = assay_usage.tokens",
@@ -190,7 +190,7 @@ def _check_runs(statements: Statements, caller: Caller) -> None:
 def _left(
     statements: Statements, caller: Caller, but: str, now: Now
 ) -> tuple[int | None, float | None]:
-    """Return what is neither used nor held by others; None where there is no quota."""
+    """Return what is neither used nor reserved; None without a quota."""
     quota = caller.quota
     used = usage_of(statements, caller.key_id, now.day)
     held = _held(statements, caller.key_id, but)

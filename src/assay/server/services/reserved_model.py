@@ -1,4 +1,4 @@
-"""A model whose calls are reserved in the quota of a key before they are made."""
+"""A model wrapper that reserves each call in the quota of a key."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -12,11 +12,11 @@ from assay.server.errors import RequestRejectedError
 from assay.server.services.reservations import Call
 
 ReserveCall = Callable[[Call], Awaitable[int]]
-"""Returns how many tokens the reply may have; raises `RequestRejectedError`."""
+"""Callback that returns the token cap of the reply; raises `RequestRejectedError`."""
 
 
 class HeldModel:
-    """Answers one turn: each call is reserved by its estimated size, and counted as it was."""
+    """Model of one turn: reserves the estimate of each call, and counts its actual usage."""
 
     def __init__(self, model: Model, reserve: ReserveCall) -> None:
         self._model = model

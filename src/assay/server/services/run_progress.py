@@ -1,4 +1,4 @@
-"""How far a run has come, read from its events. Pure."""
+"""Progress of a run, computed from its events. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -33,20 +33,20 @@ class AttemptProgress:
     status: AttemptState = "running"
     changed: tuple[str, ...] = ()
     tests: dict[str, int] = field(default_factory=dict[str, int])
-    """How many ended how."""
+    """Number of tests by status."""
     note: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """All that a person wants to see of a run."""
+    """Progress of a run."""
 
     goal: Goal | None = None
     model: str = ""
     pristine: str = ""
-    """Digest of the workspace as it was."""
+    """Digest of the original workspace."""
     tree: str = ""
-    """Digest of the newest state, of the accepted or best one after the end."""
+    """Digest of the newest state; after the end, of the accepted or best one."""
     steps: tuple[str, ...] = ()
     checks: tuple[str, ...] = ()
     attempts: tuple[AttemptProgress, ...] = ()
@@ -127,7 +127,7 @@ class Progress:
 
 
 def progress_of(events: Iterable[RunEvent]) -> Progress:
-    """Read a run from its first event on."""
+    """Compute the progress of a run from its first event on."""
     progress = Progress()
     for event in events:
         progress = progress.after(event)

@@ -1,4 +1,4 @@
-"""The runs of all users: worked on in the background, and taken up again after a restart."""
+"""Runs of all users: executed in the background, and resumed after a restart."""
 
 import logging
 import secrets
@@ -52,15 +52,15 @@ Listener = Callable[[str, RunEvent], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """A run that somebody asks for."""
+    """Parameters of a new run."""
 
     commission: Commission
-    """Without its workspace."""
+    """The request without its workspace."""
     files: dict[PurePosixPath, bytes]
 
 
 class RunService:
-    """Everything that requests do to runs. Each is asked for by its user, and no other."""
+    """Operations on runs. Each user can access only their own."""
 
     def __init__(
         self,
@@ -88,11 +88,11 @@ class RunService:
         return len(self._scopes)
 
     async def create(self, caller: Caller, wanted: Wanted) -> RunRow:
-        """Write a run down and have it worked on.
+        """Store a new run and start it.
 
         Raises:
-            RefusedError: If the caller may not have another one.
-            UsageError: If it cannot be carried out as it was asked for.
+            RequestRejectedError: If the quota of the caller does not allow another run.
+            UsageError: If the request is invalid.
         """
         asked = wanted.commission
         if caller.quota.usd_per_day is not None:
@@ -133,7 +133,7 @@ class RunService:
         return tuple([await self._graded(row) for row in await self._store.runs(user, page)])
 
     async def _graded(self, row: RunRow) -> RunRow:
-        """Return a row with its grade, which older versions kept in the record of the run only."""
+        """Return a row with its grade, which older versions stored only in the run's folder."""
         if row.status != "accepted" or row.grade:
             return row
         with suppress(JournalError):
@@ -146,7 +146,7 @@ class RunService:
         """Return a run of this user.
 
         Raises:
-            RefusedError: If they have none of that name.
+            RequestRejectedError: If the user has no such run.
         """
         row = await self._store.run(user, run_id)
         if row is None:
@@ -154,21 +154,21 @@ class RunService:
         return row
 
     async def progress(self, row: RunRow) -> Progress:
-        """Return how far a run has come; raises `JournalError` if it cannot be read."""
+        """Return the progress of a run; raises `JournalError` if it cannot be read."""
         return await to_thread.run_sync(_progress, self._folder(row))
 
     async def asked(self, row: RunRow) -> Commission:
-        """Return what was asked for; raises `JournalError` if it cannot be read."""
+        """Return the request of a run; raises `JournalError` if it cannot be read."""
         store = RunStore(settings_of(self._settings, row.user).state_dir)
         run = await to_thread.run_sync(store.open, row.id)
         return commission_from_json(run.request.options)
 
     async def tree(self, row: RunRow) -> Tree:
-        """Return the files of a run as they are now."""
+        """Return the current files of a run."""
         return (await to_thread.run_sync(_trees, self._folder(row)))[1]
 
     async def diff(self, row: RunRow) -> str:
-        """Return what a run has changed."""
+        """Return the changes of a run."""
 
         def read() -> str:
             return unified_diff(*_trees(self._folder(row)))
@@ -176,10 +176,10 @@ class RunService:
         return await to_thread.run_sync(read)
 
     async def certificate(self, row: RunRow) -> bytes:
-        """Return the certificate of an accepted run, as it was written.
+        """Return the certificate of an accepted run, byte for byte.
 
         Raises:
-            RefusedError: If it has none.
+            RequestRejectedError: If the run has no certificate.
         """
         outcome = (await self.progress(row)).outcome
         if outcome is None or not outcome.certificate:
@@ -190,10 +190,10 @@ class RunService:
             raise JournalError(f"the certificate cannot be read: {error.strerror}") from error
 
     async def cancel(self, user: str, run_id: str) -> bool:
-        """Stop a run, which can be resumed; False if it was not being worked on.
+        """Stop a run, which can be resumed; return False if it was not in progress.
 
         Raises:
-            RefusedError: If there is no such run.
+            RequestRejectedError: If there is no such run.
         """
         row = await self.find(user, run_id)
         key = _key(row)
@@ -204,15 +204,15 @@ class RunService:
         return True
 
     async def resume(self, caller: Caller, run_id: str) -> RunRow:
-        """Go on with a run that stopped.
+        """Resume a stopped run.
 
         Raises:
-            RefusedError: If there is no such run, or nothing to go on with.
+            RequestRejectedError: If there is no such run, or it cannot be resumed.
         """
         key = FeedKey(kind="run", user=caller.user, id=run_id)
         if key in self._scopes:
             raise RequestRejectedError(f"the run {run_id!r} is being worked on", why="busy")
-        # Before anything is waited for: of those who ask at once, only one goes on with it.
+        # Claimed before the first await, so that only one of several parallel requests resumes it.
         self._claim(key)
         try:
             row = await self._queued_again(caller, run_id)
@@ -242,7 +242,7 @@ class RunService:
         return row
 
     async def _budget_left(self, row: RunRow) -> tuple[int | None, float | None]:
-        """Return what a run may still use by its own budget; None where it has none."""
+        """Return the rest of a run's own budget; None without one."""
         try:
             asked = await self.asked(row)
         except AssayError:
@@ -254,10 +254,10 @@ class RunService:
         )
 
     async def delete(self, user: str, run_id: str) -> None:
-        """Remove a run and all that was kept of it.
+        """Delete a run with all its files.
 
         Raises:
-            RefusedError: If there is none, or it is being worked on.
+            RequestRejectedError: If there is none, or it is in progress.
         """
         row = await self.find(user, run_id)
         if row.status in UNFINISHED or _key(row) in self._scopes:
@@ -279,17 +279,17 @@ class RunService:
 
     @asynccontextmanager
     async def feed(self, row: RunRow) -> AsyncGenerator[Feed]:
-        """Have the events of a run."""
+        """Open the event stream of a run."""
         async with self._feeds.hold(_key(row), self._folder(row)) as feed:
             yield feed
 
     async def recover(self) -> None:
-        """Go on with every run that was not finished when the last process ended."""
+        """Resume every run that was unfinished when the last process ended."""
         for row in await self._store.unfinished_runs():
             self._start(row)
 
     async def drain(self) -> None:
-        """Stop all work where it stands; the next process goes on from there."""
+        """Stop all runs; the next process resumes them."""
         self._ending = True
         for scope in self._scopes.values():
             scope.cancel()
@@ -319,19 +319,19 @@ class RunService:
                     row = replace(row, status="running")
                     await self._store.put_run(row)
                     final = await self._carried_out(row, key)
-            # What is stopped because the service ends goes on when it is there again.
+            # Runs that stop because of the shutdown resume after the restart.
             goes_on = self._ending and final.status == "cancelled"
             await self._settle(row if goes_on else replace(final, ended_at=time.time()))
         except AssayError as error:
             _LOG.error("a run could not be noted: %s", error)
-        except Exception as error:  # noqa: BLE001 - a mistake of ours in one run ends that run alone
+        except Exception as error:  # noqa: BLE001 - a defect in one run must not end other runs
             _LOG.critical("%s", error, exc_info=error)
         finally:
             self._give_up(key)
             self._feeds.close(key)
 
     async def _carried_out(self, row: RunRow, key: FeedKey) -> RunRow:
-        """Work on a run to its end, and return how it ended."""
+        """Execute a run to its end, and return its final row."""
         settings = settings_of(self._settings, row.user)
         audit = RunAudit(self._acting(row), keeper(self._store))
         try:
@@ -343,12 +343,12 @@ class RunService:
         except AssayError as error:
             hint = f" ({error.hint})" if error.hint else ""
             return replace(row, status="failed", error=f"{error}{hint}")
-        except Exception as error:  # noqa: BLE001 - a mistake of ours in one run ends that run alone
+        except Exception as error:  # noqa: BLE001 - a defect in one run must not end other runs
             _LOG.critical("%s", error, exc_info=error)
             return replace(row, status="failed", error="Internal error; see the server log")
 
         finally:
-            # Of an attempt that has no end of its own.
+            # Outcome for an attempt that has no end of its own.
             audit.finish("interrupted" if self._ending else "stopped")
 
     def _acting(self, row: RunRow) -> Acting:
@@ -365,7 +365,7 @@ class RunService:
         self.listener(run, event)
 
     async def _lent(self, row: RunRow) -> Lent:
-        """Return what a run works with: the backend, and no more than is reserved for it."""
+        """Return the resources of a run: the backend, and caps from its reservation."""
         hold = await self._store.hold_of(row.id, row.key_id)
         return Lent(
             backend=self._backend,
@@ -374,10 +374,10 @@ class RunService:
         )
 
     async def _settle(self, row: RunRow) -> None:
-        """Write down how a run stands, and count what it has used since it was counted last."""
+        """Store the status of a run, and count its usage since the last count."""
         hold = await self._store.hold_of(row.id, row.key_id)
         used, counted = Usage(), row
-        # Without a readable record, nothing is known of what it has used.
+        # Without a readable record, its usage is unknown.
         with suppress(JournalError):
             usage = (await self.progress(row)).usage
             used = difference(Usage(input_tokens=row.tokens, cost_usd=row.cost_usd), usage)
@@ -417,7 +417,7 @@ def _progress(folder: Path) -> Progress:
 
 
 def _trees(folder: Path) -> tuple[Tree, Tree]:
-    """Return the files as they were, and as they are now."""
+    """Return the original and the current files."""
     progress, blobs = _progress(folder), BlobStore(folder)
     if not progress.pristine:
         return Tree(), Tree()

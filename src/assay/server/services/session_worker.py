@@ -1,4 +1,4 @@
-"""A conversation that is open for requests: it does one thing at a time, in a task of its own."""
+"""A worker task for one open session; it runs one job at a time."""
 
 import logging
 import time
@@ -19,17 +19,17 @@ _LOG: Final = logging.getLogger(__name__)
 
 @dataclass(slots=True, kw_only=True)
 class Job(Generic[T]):
-    """Something to be done with a conversation."""
+    """A job for the session."""
 
     work: Callable[[Conversation], Awaitable[T]]
     dropped: Callable[[], None]
-    """Called if it is never begun."""
+    """Called if the job never starts."""
     done: anyio.Event = field(default_factory=anyio.Event)
     value: T | None = None
     error: Exception | None = None
 
     async def wait(self) -> T:
-        """Return what came of it, or raise what went wrong."""
+        """Return the result of the job, or raise its error."""
         await self.done.wait()
         if self.error is not None:
             raise self.error
@@ -37,7 +37,7 @@ class Job(Generic[T]):
 
 
 class SessionWorker:
-    """Opens a conversation, carries out orders, and closes it when it is idle or told to."""
+    """Opens a session, runs jobs, and closes the session when it is idle or closed."""
 
     def __init__(
         self, opening: Callable[[], AbstractAsyncContextManager[Conversation]], idle_s: float
@@ -52,7 +52,7 @@ class SessionWorker:
         self.ended = anyio.Event()
         self.closing = False
         self.settling = False
-        """What was ordered is done, and is being written down."""
+        """The job has finished, and its results are being stored."""
         self.last_used = time.monotonic()
 
     @property
@@ -60,12 +60,12 @@ class SessionWorker:
         return self._order is not None and not self.settling
 
     async def settled(self) -> None:
-        """Wait for what is done already, and is only being written down."""
+        """Wait for the results of a finished job to be stored."""
         if self._order is not None and self.settling:
             await self._order.done.wait()
 
     async def opened(self) -> Conversation | None:
-        """Wait until it is open, or raise why it cannot be; None if it has ended meanwhile."""
+        """Wait until the session is open, or raise its error; None if it has closed meanwhile."""
         await self._ready.wait()
         if self._failure is not None:
             raise self._failure
@@ -76,10 +76,10 @@ class SessionWorker:
         work: Callable[[Conversation], Awaitable[T]],
         dropped: Callable[[], None] = lambda: None,
     ) -> Job[T]:
-        """Have something done.
+        """Submit a job.
 
         Raises:
-            RefusedError: If it does something else just now.
+            RequestRejectedError: If another job is running.
         """
         if self._order is not None:
             raise RequestRejectedError(
@@ -91,23 +91,23 @@ class SessionWorker:
         return order
 
     def interrupt(self) -> None:
-        """End the turn that is under way, if there is one."""
+        """Interrupt the running turn, if there is one."""
         if self._conversation is not None:
             self._conversation.dialogue.interrupt()
 
     def close(self) -> None:
-        """End after what is under way."""
+        """Close after the current job."""
         self.closing = True
         self._news.set()
 
     async def live(self) -> None:
-        """Be open; returns when it is closed."""
+        """Keep the session open; return when it is closed."""
         try:
             async with self._opening() as conversation:
                 self._conversation = conversation
                 self._ready.set()
                 await self._attend(conversation)
-        except Exception as error:  # noqa: BLE001 - raised where it was asked for; others go on
+        except Exception as error:  # noqa: BLE001 - re-raised to the caller; other sessions continue
             if self._ready.is_set() or not isinstance(error, AssayError):
                 _LOG.error("a conversation failed: %s", error, exc_info=error)
             self._failure = error
@@ -126,7 +126,7 @@ class SessionWorker:
                 await self._news.wait()
             self._news = anyio.Event()
             if self._order is None:
-                # Nobody came, or it was told to close.
+                # The session was idle for too long, or `close` was called.
                 self.closing = True
                 return
             await self._carry_out(self._order, conversation)
@@ -136,7 +136,7 @@ class SessionWorker:
     async def _carry_out(self, order: Job[Any], conversation: Conversation) -> None:
         try:
             order.value = await order.work(conversation)
-        except Exception as error:  # noqa: BLE001 - raised where it was asked for
+        except Exception as error:  # noqa: BLE001 - re-raised to the caller
             order.error = error
             if not isinstance(error, AssayError):
                 _LOG.critical("%s", error, exc_info=error)

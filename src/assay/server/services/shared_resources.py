@@ -1,4 +1,4 @@
-"""Parts that all users share: one sandbox backend, the tools, the embedded model."""
+"""Resources that all users share: one sandbox backend, the tools, the embedded model."""
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 async def open_shared(
     settings: Settings, on_notice: Callable[[str], None]
 ) -> AsyncGenerator[Shared]:
-    """Open what is shared, until the service ends.
+    """Open the shared resources until the server shuts down.
 
     Raises:
-        IsolationUnavailableError: If this machine cannot isolate as the settings ask.
-        MissingExtraError: If a part is not installed.
+        IsolationUnavailableError: If this machine cannot provide the isolation.
+        MissingExtraError: If a dependency is not installed.
     """
     async with (
         open_backend(settings.sandbox, on_notice=on_notice) as backend,
@@ -44,7 +44,7 @@ async def open_shared(
 
 
 class _Models:
-    """Opens a model for each who asks, but the embedded one once for all: it fills the memory."""
+    """Opens a model for each caller, but shares the embedded one, which needs much memory."""
 
     def __init__(self, settings: Settings, tasks: "TaskGroup") -> None:
         self._settings = settings.models
@@ -78,11 +78,11 @@ class _Models:
 
 
 async def price_of(name: str, settings: Settings) -> Price | None:
-    """Return the price of a model that can be used here; None if it is not known.
+    """Return the price of an available model; None if it is unknown.
 
     Raises:
         UsageError: If there is no such model, or a key for it is missing.
-        MissingExtraError: If something it needs is not installed.
+        MissingExtraError: If a dependency is not installed.
         ModelUnavailableError: If its server does not answer.
     """
     chosen = parse_name(name, settings.models)
@@ -99,11 +99,11 @@ async def price_of(name: str, settings: Settings) -> Price | None:
 
 
 async def check_usable(name: str, caller: Caller, settings: Settings) -> str:
-    """Return the name of a model that a caller may name, and that can answer.
+    """Return the name if the caller may use this model and it is available.
 
     Raises:
-        UsageError: If there is none of that name, or it is not offered.
-        RefusedError: If it cannot be used here, with the reason.
+        UsageError: If no such model exists, or it is not offered.
+        RequestRejectedError: If it cannot be used here, with the reason.
     """
     name = check_model(name, settings)
     if name and name != settings.models.default:
@@ -113,7 +113,7 @@ async def check_usable(name: str, caller: Caller, settings: Settings) -> str:
             raise RequestRejectedError(
                 f"the model {name!r} cannot be used: {error}",
                 why="unusable-model",
-                # It names files of the server.
+                # The message names files of the server.
                 hint=error.hint if caller.role == "admin" else "",
                 param="model",
             ) from error
@@ -121,10 +121,10 @@ async def check_usable(name: str, caller: Caller, settings: Settings) -> str:
 
 
 def check_model(name: str, settings: Settings) -> str:
-    """Return the name of a model that somebody over the network may ask for.
+    """Return the name if clients may request this model over the network.
 
     Raises:
-        UsageError: If there is none of that name, or it is not offered.
+        UsageError: If no such model exists, or it is not offered.
     """
     offered = (settings.models.default, *settings.serve.models)
     if not name or name in offered:
@@ -132,7 +132,7 @@ def check_model(name: str, settings: Settings) -> str:
     if settings.serve.models:
         raise UsageError(f"the model {name!r} is not offered here", hint=_choices(offered))
     if parse_name(name, settings.models).kind not in {"auto", "local", "provider"}:
-        # Others are files of this machine.
+        # Other kinds are files on this machine.
         raise UsageError(f"the model {name!r} is not offered here", hint=_choices(offered))
     return name
 

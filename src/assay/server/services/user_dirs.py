@@ -1,4 +1,4 @@
-"""Where each user's sessions, runs and memory lie: in a folder of their own, apart from others'."""
+"""Folders of users: sessions, runs and memory, apart from other users'."""
 
 import re
 from pathlib import Path
@@ -13,10 +13,10 @@ USERS: Final = "users"
 
 
 def check_user(name: str) -> str:
-    """Return the name if a user may be called so.
+    """Return the name if it is a valid user name.
 
     Raises:
-        UsageError: If not.
+        UsageError: If it is not.
     """
     if not _USER.fullmatch(name):
         raise UsageError(
@@ -32,5 +32,5 @@ def folder_of(state_dir: Path, user: str) -> Path:
 
 
 def settings_of(settings: Settings, user: str) -> Settings:
-    """Return the settings under which everything of this user is done."""
+    """Return the settings for all work of this user."""
     return settings_apart(settings, folder_of(settings.state_dir, user))

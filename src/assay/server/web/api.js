@@ -1,4 +1,4 @@
-/** The HTTP API: requests with the key, answers as JSON, failures as `Problem`. */
+/** HTTP client for the API: requests with the key, JSON answers, failures as `Problem`. */
 
 import { askForKey } from "./key_dialog.js";
 
@@ -7,7 +7,7 @@ const SIGNED = "assay:signed";
 let keyInMemory = null;
 let signedOut = false;
 
-/** Whether the server wants a key and the person has given none that works. */
+/** Whether the server requires a key and the user has given no valid one. */
 export const isSignedOut = () => signedOut;
 export const onSigned = (act) => document.addEventListener(SIGNED, act);
 
@@ -24,14 +24,14 @@ export function apiKey() {
   }
 }
 
-/** Kept for this tab only, until it is closed. */
+/** Stored for this tab only, until it is closed. */
 function setApiKey(key) {
   keyInMemory = key || null;
   try {
     if (key) sessionStorage.setItem(KEY, key);
     else sessionStorage.removeItem(KEY);
   } catch {
-    // Storage may be refused; the key then lasts as long as the page.
+    // The browser may deny storage; the key then lasts as long as the page.
   }
 }
 
@@ -41,7 +41,7 @@ export function signOut() {
   setSignedOut(true);
 }
 
-/** Try a key; it is kept if the server accepts it. @returns {Promise<Problem | null>} why it was not accepted */
+/** Try a key; keep it if the server accepts it. @returns {Promise<Problem | null>} reason of a rejection */
 export async function signIn(key) {
   const before = apiKey();
   setApiKey(key);
@@ -55,7 +55,7 @@ export async function signIn(key) {
   return null;
 }
 
-/** Why a request failed: the server refused it, or could not be reached. */
+/** Reason of a failed request: the server rejected it, or could not be reached. */
 export class Problem extends Error {
   constructor({ title, status = 0, detail = "", hint = "", type = "", request_id = "", errors = [] }, retryAfterS = null) {
     super(detail || title || "The request failed.");
@@ -65,9 +65,9 @@ export class Problem extends Error {
     this.hint = hint ?? "";
     this.type = type;
     this.requestId = request_id ?? "";
-    /** What is wrong with single fields of the request. */
+    /** Errors in single fields of the request. */
     this.errors = Array.isArray(errors) ? errors : [];
-    /** Seconds after which to try again; null if the server did not say. */
+    /** Seconds before a retry; null if the server named none. */
     this.retryAfterS = retryAfterS;
   }
 
@@ -87,16 +87,16 @@ export function headersWithKey(more = {}) {
   return key ? { ...more, Authorization: `Bearer ${key}` } : more;
 }
 
-/** Read the error object of a refused request. */
+/** Read the error object of a rejected request. */
 export async function problemOf(response) {
   const after = Number.parseFloat(response.headers.get("Retry-After") ?? "");
   let said = {};
   try {
     said = await response.json();
-    // The endpoints that chat front ends use answer in the form of OpenAI's API.
+    // OpenAI-compatible endpoints answer in the format of OpenAI's API.
     if (typeof said.error?.message === "string") said = { detail: said.error.message, type: said.error.code };
   } catch {
-    // Something else than Assay answered, such as a proxy.
+    // A program other than Assay answered, such as a proxy.
   }
   const title = typeof said.title === "string" ? said.title : `The server answered ${response.status}`;
   return new Problem(
@@ -109,7 +109,7 @@ export async function problemOf(response) {
  * @param {string} method
  * @param {string} path from the root of the API
  * @param {{json?: any, body?: BodyInit, headers?: Record<string, string>, signal?: AbortSignal, ask?: boolean}} [options]
- *   `ask: false`: a missing or wrong key is an error, and the person is not asked for another
+ *   `ask: false`: a missing or wrong key is an error, and the user is not asked for another
  * @returns {Promise<Response>}
  */
 export async function request(method, path, options = {}) {
@@ -133,8 +133,8 @@ export async function request(method, path, options = {}) {
 }
 
 /**
- * Ask the person, once for all requests that wait; true if there is another key to try. A person who
- * gives none is signed out, and is not asked again by requests that follow.
+ * Ask the user once for all waiting requests; true if there is another key to try. A user who gives
+ * none is signed out, and later requests do not ask again.
  */
 export async function anotherKey(used, problem) {
   if (signedOut) return false;
@@ -160,7 +160,7 @@ export const getBlob = async (path, signal) =>
 export const encodePath = (path) => path.split("/").map(encodeURIComponent).join("/");
 
 /**
- * Send a file, and tell how much of it has left. `fetch` cannot tell, so this is the older way.
+ * Send a file, and report the progress. `fetch` cannot report it, so this uses `XMLHttpRequest`.
  *
  * @param {string} path
  * @param {Blob} file
@@ -191,7 +191,7 @@ export function upload(path, file, onProgress, signal) {
   });
 }
 
-/** Fetch with the key, then hand the browser a file: a plain link could not carry the key. */
+/** Fetch with the key, then pass the file to the browser: a plain link could not send the key. */
 export async function download(path, name) {
   const blob = await getBlob(path);
   const address = URL.createObjectURL(new Blob([blob], { type: "application/octet-stream" }));

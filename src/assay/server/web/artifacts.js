@@ -1,4 +1,4 @@
-/** What came out of a cell: figures and tables in place, other files to be fetched. */
+/** Artifacts of a cell: figures and tables inline, other files as downloads. */
 
 import { download, encodePath, getBlob } from "./api.js";
 import { copyButton, tableOf } from "./blocks.js";
@@ -8,7 +8,7 @@ import { readTable } from "./html_tables.js";
 import { icon } from "./icons.js";
 import { complain, open } from "./notices.js";
 
-/** What a browser shows without running anything of it. An SVG is a program. */
+/** Media types that a browser shows without running code. An SVG can contain a program. */
 const PICTURES = new Set(["image/png", "image/jpeg", "image/gif", "image/webp"]);
 const LARGEST_TABLE = 4_000_000;
 
@@ -17,7 +17,7 @@ const addressOf = (session, artifact) => `v1/sessions/${session}/artifacts/${enc
 /**
  * @param {string} session
  * @param {any} artifact
- * @param {AbortSignal} signal ends the life of what was fetched
+ * @param {AbortSignal} signal frees what was fetched
  */
 export function exhibit(session, artifact, signal) {
   if (PICTURES.has(artifact.media_type)) return figure(session, artifact, signal);
@@ -30,7 +30,7 @@ function figure(session, artifact, signal) {
   const made = h("figure", { class: "exhibit" }, place,
     h("figcaption", {}, artifact.path || artifact.name, saveButton(session, artifact)));
   fetched(session, artifact, signal).then((blob) => {
-    // The type is ours, not the server's: whatever the bytes are, they are shown as a picture.
+    // The page sets the type, not the server: any bytes are shown as an image.
     const address = URL.createObjectURL(new Blob([blob], { type: artifact.media_type }));
     signal.addEventListener("abort", () => URL.revokeObjectURL(address));
     const alt = `Figure ${artifact.path || artifact.name}, made by the code above`;

@@ -8,7 +8,7 @@ import { icon } from "./icons.js";
 import { Prose, prose } from "./prose.js";
 import { gradeWord, moveName } from "./statuses.js";
 
-/** Headings of replies stand below that of their part. */
+/** Headings in replies are below the heading of their section. */
 const LOOK = { first: 4 };
 const LONGEST_LIVE = 12_000;
 const MOST_FAILURES = 12;

@@ -1,4 +1,4 @@
-/** Parts that stand by themselves: code, program output, tables, and buttons that copy. */
+/** Standalone elements: code, program output, tables, and copy buttons. */
 
 import { fill, h } from "./dom.js";
 import { oneLine, plural } from "./format.js";
@@ -10,7 +10,7 @@ const FOLDED_LINES = 28;
 const MOST_ROWS = 200;
 const COPIED_MS = 1600;
 
-/** @param {() => string} read what is copied, asked for when it is */
+/** @param {() => string} read returns the text to copy, called on each click */
 export function copyButton(read, label = "Copy") {
   const button = h("button", { type: "button", class: "icon-button copy", "aria-label": label, title: label }, icon("copy"));
   button.addEventListener("click", async () => {
@@ -25,7 +25,7 @@ export function copyButton(read, label = "Copy") {
   return button;
 }
 
-/** Over plain HTTP from another machine browsers have no clipboard: an older way does it there. */
+/** Browsers have no clipboard API over plain HTTP from another machine: an older command works there. */
 async function copy(text) {
   try {
     await navigator.clipboard.writeText(text);
@@ -54,7 +54,7 @@ export function codeBlock(code, language, more = {}) {
   );
 }
 
-/** Show the beginning of what is long, and all of it on request. */
+/** Show the beginning of long content, and all of it on request. */
 export function foldable(element, text) {
   const count = text.split("\n", 5000).length;
   if (count <= FOLDED_LINES + 6) return element;
@@ -72,7 +72,7 @@ export function foldable(element, text) {
 const isNumber = (text) => /^[-+−]?[\d.,\s]*\d[\d.,]*(?:e[+-]?\d+)?\s*%?$/i.test(text.trim());
 const isEmpty = (text) => ["", "NaN", "nan", "None", "-", "—"].includes(text.trim());
 
-/** The head of a column. One without a name, as that of an index, is no header. */
+/** Column header. A column without a name, such as an index, has none. */
 const top = (value, kind) => {
   const cell = h("th", { class: kind, scope: "col" }, value);
   return cell.textContent.trim() ? cell : h("td", { class: kind });

@@ -1,4 +1,4 @@
-/** The budget of a run, and how much of it is used. */
+/** Budget of a run, and its used share. */
 
 import { h } from "./dom.js";
 import { money, seconds, tokens } from "./format.js";
@@ -10,7 +10,7 @@ const KINDS = [
   ["usd", "Cost", money],
 ];
 
-/** The share of whichever limit is nearest. Pure. */
+/** Used share of the nearest limit. Pure. */
 export function nearest(budget) {
   const shares = KINDS.map(([name]) => budget?.[name]).filter((each) => each?.limit).map(({ used, limit }) => used / limit);
   return Math.min(1, Math.max(0, ...shares));

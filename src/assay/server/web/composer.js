@@ -1,4 +1,4 @@
-/** The message field: text, files, the model for a new conversation, send and stop. */
+/** Message field: text, files, the model for a new session, send and stop buttons. */
 
 import { fill, fresh, h } from "./dom.js";
 import { icon } from "./icons.js";
@@ -12,7 +12,7 @@ const WAIT = `Wait for the current turn, or ${touch.matches ? "stop it" : "press
 
 /**
  * @typedef {object} Wishes
- * @property {(text: string) => Promise<boolean> | boolean} onSend true if it was taken
+ * @property {(text: string) => Promise<boolean> | boolean} onSend true if the message was accepted
  * @property {() => void} onStop
  * @property {(files: File[]) => void} onFiles
  */
@@ -49,7 +49,7 @@ export class Composer {
     return this.#busy;
   }
 
-  /** During a turn nothing can be sent, but the turn can be stopped. */
+  /** During a turn the user cannot send, but can stop the turn. */
   set busy(busy) {
     if (busy !== this.#busy || !this.hint.textContent) this.#hint(busy ? WAIT : KEYS, busy);
     this.#busy = busy;
@@ -59,7 +59,7 @@ export class Composer {
     fill(this.button, icon(busy ? "stop" : "send"));
   }
 
-  /** Say what keys do now; `urgent` after a key that could do nothing. */
+  /** Show what keys do now; `urgent` after a key without effect. */
   #hint(text, busy, urgent = false) {
     this.hint.textContent = text;
     this.hint.className = ["composer-hint", busy && "busy", urgent && "urgent"].filter(Boolean).join(" ");
@@ -87,7 +87,7 @@ export class Composer {
     if (!text) return;
     this.text.value = "";
     this.fit();
-    // What was not taken is not lost.
+    // Restore a message that was not accepted.
     if (!(await this.#send(text)) && !this.text.value) this.put(text);
   }
 
@@ -119,7 +119,7 @@ export class Composer {
     });
   }
 
-  /** A file that is on its way, or waits. @returns {{progress: Function, done: Function, failed: Function}} */
+  /** A file that is uploading or waiting. @returns {{progress: Function, done: Function, failed: Function}} */
   chip(file, onRemove) {
     const bar = h("progress", { max: "1", value: 0, "aria-label": `Uploading ${file.name}`, hidden: true });
     const said = h("span", { class: "quiet" }, bytes(file.size));
@@ -150,7 +150,7 @@ export class Composer {
   }
 }
 
-/** Let files be dropped anywhere on an element. */
+/** Accept files that are dropped anywhere on an element. */
 export function dropZone(element, onFiles) {
   let depth = 0;
   const mark = (on) => element.classList.toggle("dropping", on);

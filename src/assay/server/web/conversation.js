@@ -1,4 +1,4 @@
-/** A conversation: its events in order, and a message field. */
+/** View of a session: its events in order, and a message field. */
 
 import { get, post } from "./api.js";
 import { Composer, dropZone } from "./composer.js";
@@ -18,7 +18,7 @@ import { send } from "./uploads.js";
 const NEAR_THE_END = 120;
 const QUIET_MS = 1500;
 const MOST_READ = 2000;
-/** Answers to a name that no conversation has, or can have. */
+/** Status codes for a name without a session, or an invalid name. */
 const NONE = new Set([404, 410, 422]);
 
 class Conversation {
@@ -155,7 +155,7 @@ class Conversation {
     refreshSessions();
   }
 
-  /** Read an answer to those who listen, unless it is an old one. */
+  /** Announce an answer to screen readers, unless it is an old one. */
   async #read({ turn, status, text }) {
     await this.#known;
     if (this.signal.aborted || turn <= this.#old) return;
@@ -174,7 +174,7 @@ class Conversation {
     this.#account();
   }
 
-  /** A note during a turn belongs to that turn. */
+  /** Place a note between turns, or in the running turn. */
   #between(element) {
     this.log.querySelector(".blank")?.remove();
     if (this.busy) this.#turn.note(element);
@@ -194,7 +194,7 @@ class Conversation {
   #scrolled() {
     const { scrollTop, scrollHeight, clientHeight } = this.scroll;
     const near = scrollHeight - scrollTop - clientHeight < NEAR_THE_END;
-    // Only a person scrolls upwards; what grows below, such as a picture that arrives, does not.
+    // Only the user scrolls upwards; growing content, such as an arriving image, does not.
     if (near || scrollTop < this.#top) this.#pinned = near;
     this.#top = scrollTop;
     this.below.hidden = this.#pinned;
@@ -223,7 +223,7 @@ class Conversation {
     else fill(this.log, problemBox(problem));
   }
 
-  /** A server that was killed has lost the turn: it will send nothing more of it. */
+  /** After a server crash, the turn is lost and sends no more events. */
   async refresh() {
     try {
       const now = await get(`v1/sessions/${this.id}`, this.signal);
@@ -237,7 +237,7 @@ class Conversation {
       this.#turn.cutOff();
       this.composer.busy = false;
     } catch {
-      // The stream says what matters.
+      // The stream reports errors that matter.
       this.#knows();
     }
   }

@@ -1,4 +1,4 @@
-/** What stands above a conversation: its title, who answers, what it took, what can be done with it. */
+/** Header of a session: title, model, cost and actions. */
 
 import { download } from "./api.js";
 import { h } from "./dom.js";

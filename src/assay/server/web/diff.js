@@ -1,4 +1,4 @@
-/** A unified diff, file by file, with numbered lines. */
+/** View of a unified diff, file by file, with line numbers. */
 
 import { add, h } from "./dom.js";
 import { plural } from "./format.js";

@@ -1,6 +1,6 @@
 /**
- * Builds elements. Text is always text: nothing on this page parses HTML, so that nothing an
- * untrusted program prints can become part of it.
+ * Builds elements. Text is always text: this page never parses HTML, so that the output of an
+ * untrusted program cannot become part of it.
  */
 
 const SVG = "http://www.w3.org/2000/svg";
@@ -41,14 +41,14 @@ export function h(tag, attributes = {}, ...children) {
   return add(element, ...children);
 }
 
-/** The same for pictures. @returns {any} */
+/** Create an SVG element. @returns {any} */
 export function s(tag, attributes = {}, ...children) {
   const element = document.createElementNS(SVG, tag);
   adorn(element, attributes);
   return add(element, ...children);
 }
 
-/** Put these in place of whatever the element holds. */
+/** Replace all children of an element. */
 export function fill(element, ...children) {
   element.replaceChildren();
   return add(element, ...children);
@@ -56,7 +56,7 @@ export function fill(element, ...children) {
 
 const nameOf = (element) => `${element.tagName} ${element.getAttribute("href") ?? element.getAttribute("aria-label") ?? element.textContent}`;
 
-/** The same, and the focus stays on what has the name of what it was on. */
+/** Replace all children, and keep the focus on the element with the same name. */
 export function refill(element, ...children) {
   const held = element.contains(document.activeElement) ? nameOf(document.activeElement) : null;
   fill(element, ...children);
@@ -64,10 +64,10 @@ export function refill(element, ...children) {
 }
 
 let count = 0;
-/** An id that no other element has. */
+/** Return an id that no other element has. */
 export const fresh = (stem) => `${stem}-${++count}`;
 
-/** Call at most once per frame, with the last arguments. */
+/** Limit calls to one per frame, with the last arguments. */
 export function perFrame(act) {
   let waiting = null;
   return (...words) => {

@@ -1,9 +1,9 @@
-// Before anything is painted: the colours that the person chose, so that the page does not flash.
+// Set the user's colors before the first paint, so that the page does not flash.
 (() => {
   try {
     const chosen = localStorage.getItem("assay.theme");
     if (chosen === "light" || chosen === "dark") document.documentElement.dataset.theme = chosen;
   } catch {
-    // Storage may be refused; the system's colours will do.
+    // The browser may deny storage; the system's colors then apply.
   }
 })();

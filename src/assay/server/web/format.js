@@ -1,4 +1,4 @@
-/** Numbers, sizes and times, as a person reads them. Pure. */
+/** Numbers, sizes and times in readable form. Pure. */
 
 const UNITS = ["B", "kB", "MB", "GB", "TB"];
 
@@ -18,7 +18,7 @@ export function tokens(count) {
   return `${(count / 1e6).toFixed(1)}M`;
 }
 
-/** @param {number | null | undefined} dollars null: the price is not known */
+/** @param {number | null | undefined} dollars null: the price is unknown */
 export function money(dollars) {
   if (dollars === null || dollars === undefined) return "price unknown";
   if (dollars === 0) return "$0.00";
@@ -53,7 +53,7 @@ export function ago(moment, now = Date.now()) {
   return date.toLocaleDateString(undefined, { day: "numeric", month: "short" });
 }
 
-/** Under which heading something of that day stands in a list. */
+/** Heading for a day in a list. */
 export function dayOf(moment, now = new Date()) {
   const date = asDate(moment);
   if (!date) return "Earlier";
@@ -64,13 +64,13 @@ export function dayOf(moment, now = new Date()) {
   return days <= 7 ? "This week" : "Earlier";
 }
 
-/** One line out of a text. */
+/** Return one line of a text. */
 export function oneLine(text, most = 120) {
   const line = String(text ?? "").replace(/\s+/g, " ").trim();
   return line.length > most ? `${line.slice(0, most - 1)}…` : line;
 }
 
-/** The sum of what replies took. @param {Array<Record<string, any> | undefined>} usages */
+/** Sum of the usage of replies. @param {Array<Record<string, any> | undefined>} usages */
 export function sumUsage(usages) {
   const sum = { input_tokens: 0, output_tokens: 0, calls: 0, cost_usd: 0 };
   for (const usage of usages) {

@@ -1,4 +1,4 @@
-/** Code with its words coloured, as elements. What is too long, or in no known language, stays plain. */
+/** Syntax-highlighted code as elements. Code that is too long or in an unknown language stays plain. */
 
 import { h } from "./dom.js";
 import { LANGUAGES } from "./languages.js";
@@ -6,11 +6,11 @@ import { LANGUAGES } from "./languages.js";
 const LONGEST = 60_000;
 
 /**
- * Tell the words apart. Joined again, the texts are exactly the code.
+ * Split code into tokens. Joined again, the texts are exactly the code.
  *
  * @param {string} code
  * @param {string} language
- * @returns {Array<[string, string]>} kind and text; the kind is empty for what is plain
+ * @returns {Array<[string, string]>} kind and text; the kind of plain text is empty
  */
 export function tokenise(code, language) {
   const name = language.toLowerCase();
@@ -53,7 +53,7 @@ function kindOfName(text, code, at, spoken) {
   return code[at + text.length] === "(" ? "call" : "";
 }
 
-/** The same as nodes, to be put into a `code` element. */
+/** Return the tokens as nodes for a `code` element. */
 export function highlighted(code, language) {
   const piece = document.createDocumentFragment();
   for (const [kind, text] of tokenise(code, language)) {

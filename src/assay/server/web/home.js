@@ -1,4 +1,4 @@
-/** The start page: a message field for a new conversation. */
+/** Start page: a message field for a new session. */
 
 import { post } from "./api.js";
 import { Composer, dropZone } from "./composer.js";

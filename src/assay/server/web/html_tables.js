@@ -1,6 +1,6 @@
 /**
- * Reads the table out of HTML that a program has made, as rows of text. It is not given to the
- * browser's parser: all that is taken from it are rows, cells and the characters in them.
+ * Reads a table out of a program's HTML, as rows of text. The browser's parser never receives the
+ * HTML: the result contains only rows, cells and their characters.
  */
 
 const TAG = /<(\/?)([a-zA-Z][a-zA-Z0-9]*)\b([^<>]{0,2000})>/y;
@@ -74,7 +74,7 @@ export function readTable(html) {
   return rows.length ? arranged(rows) : null;
 }
 
-/** A first row of nothing but headings is the head; one more, as pandas has it, names the index. */
+/** A first row of only headers is the head; one more row, as in pandas, names the index. */
 function arranged(rows) {
   const isHead = (row) => row.heads === row.cells.length;
   const body = [...rows];

@@ -1,4 +1,4 @@
-/** Small line drawings, 24 by 24. */
+/** Line icons, 24 by 24. */
 
 import { s } from "./dom.js";
 
@@ -42,7 +42,7 @@ export function icon(name) {
   );
 }
 
-/** The mark of Assay: a touchstone with the streak that gold leaves on it. */
+/** Logo of Assay: a touchstone with the streak that gold leaves on it. */
 export function mark() {
   return s(
     "svg",

@@ -1,6 +1,6 @@
 /**
- * Markdown within a line: code, emphasis, links. Pure: text in, a tree of plain values out. A mark
- * without its counterpart is text, and looking for counterparts takes linear time.
+ * Inline Markdown: code, emphasis, links. Pure: text in, a tree of plain values out. A mark without
+ * its counterpart is text, and the search for counterparts takes linear time.
  */
 
 /** @typedef {string | {kind: string, children?: Inline[], text?: string, href?: string}} Inline */
@@ -10,7 +10,7 @@ const ESCAPABLE = /[\\`*_{}[\]()#+\-.!|~<>"']/;
 const ADDRESS = /https?:\/\/[^\s<>"'`\])}]+/y;
 const MARKS = [["**", "strong"], ["__", "strong"], ["~~", "del"], ["*", "em"], ["_", "em"]];
 
-/** Only these lead anywhere; anything else is shown as the text it is. */
+/** Only these are links; other addresses are shown as text. */
 export function safeAddress(address) {
   try {
     const url = new URL(address.trim());
@@ -71,7 +71,7 @@ function codeAt(text, at, missing) {
   return { part: { kind: "code", text: code }, length: end + ticks - at };
 }
 
-/** Where the closing mark is; once there is none, none is looked for again. */
+/** Find the closing mark; after one failed search, do not search again. */
 function counterpart(text, mark, from, missing) {
   if (missing.has(mark)) return -1;
   const end = text.indexOf(mark, from);
@@ -93,7 +93,7 @@ function linkAt(text, at, depth, missing) {
   return { part: { kind: "link", href: target, children: parseInline(label, depth + 1) }, length };
 }
 
-/** Parentheses within an address count, up to a line's end or an unlikely length. */
+/** Parentheses within an address must balance, up to the line's end or a maximum length. */
 function addressEnd(text, from) {
   let open = 0;
   for (let at = from; at < text.length && at - from < 2000; at += 1) {

@@ -1,11 +1,11 @@
-/** Asks for an API key: in a dialog, or in a form on the page. However many requests wait, one dialog asks. */
+/** Asks for an API key, in a dialog or a form on the page. All waiting requests share one dialog. */
 
 import { fresh, h } from "./dom.js";
 import { icon } from "./icons.js";
 
 let asking = null;
 
-/** @param {string} complaint about the key that was tried @returns {Promise<string | null>} */
+/** @param {string} complaint about the previous key @returns {Promise<string | null>} */
 export function askForKey(complaint) {
   asking ??= show(complaint).finally(() => {
     asking = null;
@@ -13,7 +13,7 @@ export function askForKey(complaint) {
   return asking;
 }
 
-/** The parts of a form that asks for a key; `input` is in `parts`. @param {string} complaint */
+/** Elements of a form that asks for a key; `input` is in `parts`. @param {string} complaint */
 export function keyFields(complaint) {
   const help = fresh("key-help");
   const input = h("input", {

@@ -1,6 +1,6 @@
 /**
- * How the words of programming languages are told apart: for each a list of rules, tried in order
- * at each place. No rule can look back or nest, so that none takes more than linear time.
+ * Token rules of programming languages: for each a list of rules, tried in order at each position.
+ * No rule can look back or nest, so each takes linear time.
  */
 
 const words = (text) => new Set(text.trim().split(/\s+/));
@@ -112,7 +112,7 @@ const CONFIG = {
   keywords: new Set(), constants: words("true false null yes no on off"), builtins: new Set(),
 };
 
-/** By the name that stands behind a fence, or the end of a file's name. */
+/** By the name after a code fence, or the suffix of a file name. */
 export const LANGUAGES = {
   python: PYTHON, py: PYTHON, python3: PYTHON, ipython: PYTHON, pyi: PYTHON,
   javascript: JAVASCRIPT, js: JAVASCRIPT, mjs: JAVASCRIPT, jsx: JAVASCRIPT,

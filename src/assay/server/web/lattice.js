@@ -1,6 +1,6 @@
 /**
- * The test lattice as a picture: a row for each test, a column for each attempt. Shapes say how a
- * test ended, so that it can be read without colours; tests that were fixed or that regressed are framed.
+ * The test matrix as a picture: a row for each test, a column for each attempt. Shapes show how a
+ * test ended, so that colors are not needed; tests that were fixed or that regressed are framed.
  */
 
 import { tableOf } from "./blocks.js";
@@ -22,14 +22,14 @@ export function turnOf(before, now) {
   return before === "passed" && now !== "passed" ? "loss" : "";
 }
 
-/** Cells may come by attempt or by test: the picture wants them by test. Pure. */
+/** Cells may come by attempt or by test: convert them to rows by test. Pure. */
 export function byTest({ tests, attempts, cells }) {
   const straight = cells.length === tests.length && cells.every((row) => row.length === attempts.length);
   const turned = tests.map((_, test) => attempts.map((__, attempt) => cells[attempt]?.[test] ?? null));
   return { tests, attempts, cells: straight ? cells : turned };
 }
 
-/** The end of a test's name says more than its beginning. Pure. */
+/** Shorten a test's name to its end, which is more specific than its beginning. Pure. */
 export function shortName(test, most) {
   if (test.length <= most) return test;
   const own = test.includes("::") ? test.slice(test.lastIndexOf("::") + 2) : test;
@@ -84,7 +84,7 @@ function picture(lattice, available) {
   }, heads, rows);
 }
 
-/** As a sentence. Pure. @param {Lattice} lattice */
+/** Summarize the matrix in a sentence. Pure. @param {Lattice} lattice */
 export function summary({ tests, attempts, cells }) {
   const last = cells.filter((row) => row.at(-1) === "passed").length;
   const turns = cells.flatMap((row) => row.map((status, column) => turnOf(row[column - 1], status)));
@@ -104,7 +104,7 @@ function legend() {
     h("li", {}, frame("gain"), "fixed"), h("li", {}, frame("loss"), "regressed"));
 }
 
-/** With many tests, those that were ever in doubt come first. Pure. */
+/** With many tests, return those that failed most often. Pure. */
 export function chosenRows(lattice, most) {
   if (lattice.tests.length <= most) return lattice;
   const order = lattice.tests.map((_, index) => index);

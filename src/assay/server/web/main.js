@@ -1,4 +1,4 @@
-/** Starts the page: the side, and the view that the address names. */
+/** Starts the page: the sidebar, and the view for the address. */
 
 import { isSignedOut, onSigned } from "./api.js";
 import { showConversation } from "./conversation.js";
@@ -47,7 +47,7 @@ function route() {
   }
 }
 
-/** Signed in or out: show the view for it. A message that was being written is kept. */
+/** After sign-in or sign-out: show the view for it, and keep a message in progress. */
 function signed() {
   const field = () => document.querySelector(".composer textarea");
   if (isSignedOut()) draft = { hash: location.hash, text: field()?.value ?? "" };

@@ -1,7 +1,7 @@
 /**
- * Markdown by blocks: headings, lists, quotes, tables, fenced code. Pure: text in, a list of plain
- * values out, each with the text it came from, so that a view can leave alone what has not changed.
- * HTML is not a part of it: tags are text.
+ * Markdown blocks: headings, lists, quotes, tables, fenced code. Pure: text in, a list of plain
+ * values out, each with its source, so that a view can skip unchanged blocks. HTML is not
+ * supported: tags are text.
  */
 
 import { parseInline } from "./inline.js";
@@ -34,7 +34,7 @@ export function parseBlocks(text, depth = 0) {
 }
 
 /**
- * Give each heading its depth below the first one, so that no level is skipped.
+ * Set the depth of each heading relative to the first one, so that no level is skipped.
  *
  * @param {Block[]} blocks
  */
@@ -50,7 +50,7 @@ export function outlined(blocks, open = []) {
   return blocks;
 }
 
-/** What a text says, without its marks, in one line. @param {Block[]} blocks @returns {string} */
+/** Text of the blocks without marks, in one line. @param {Block[]} blocks @returns {string} */
 export function plainText(blocks) {
   const said = ({ kind, text = "", blocks: inner, items, head, rows }) => {
     if (kind === "code") return `Code: ${text}.`;
@@ -134,7 +134,7 @@ function itemOf(text, depth) {
   return { done: box ? box[1] !== " " : null, blocks: parseBlocks(rest, depth + 1) };
 }
 
-/** Whether, after this empty line, the item goes on. */
+/** Whether the item continues after this empty line. */
 function continues(lines, at, inner) {
   const next = lines[at + 1];
   return next !== undefined && next.trim() !== "" && /^ */.exec(next)[0].length >= inner;
@@ -147,7 +147,7 @@ function isSibling(line, margin, ordered) {
 
 const startsBlock = (line) => FENCE.test(line) || HEADING.test(line) || QUOTE.test(line) || RULE.test(line);
 
-/** A row, and below it a divider with as many columns. */
+/** A row, followed by a divider with as many columns. */
 function beginsTable(lines, at) {
   const next = lines[at + 1];
   if (next === undefined || !lines[at].includes("|") || !DIVIDER.test(next) || !next.includes("-")) return false;

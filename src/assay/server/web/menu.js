@@ -1,4 +1,4 @@
-/** A button that opens a short list of actions; arrows move in it, Escape leaves it. */
+/** Button that opens a short list of actions; arrow keys move in it, Escape closes it. */
 
 import { fresh, h } from "./dom.js";
 import { icon } from "./icons.js";

@@ -1,4 +1,4 @@
-/** Choice of the model that answers. */
+/** Selection of the model. */
 
 import { get } from "./api.js";
 import { fresh, h } from "./dom.js";
@@ -7,7 +7,7 @@ import { keep, kept } from "./theme.js";
 const NAME = "assay.model";
 let listed = null;
 
-/** The names that can be asked for; the server's own choice is the empty one. */
+/** Names of available models; the empty one is the server's default. */
 export async function listModels() {
   listed ??= get("v1/models").then(
     ({ data }) => data.map(({ id }) => id).filter((id) => id.startsWith("assay:")).map((id) => id.slice("assay:".length)),
@@ -20,7 +20,7 @@ export async function listModels() {
   }
 }
 
-/** @param {string} automatic how the server's own choice is called here */
+/** @param {string} automatic label of the server's default */
 export function modelChoice(automatic) {
   const id = fresh("model");
   const usual = h("option", { value: "" }, automatic);

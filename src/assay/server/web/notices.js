@@ -1,4 +1,4 @@
-/** Messages: errors with a hint, questions, short notes, announcements to screen readers. */
+/** Messages: errors with a hint, questions, short notes, screen reader announcements. */
 
 import { fill, fresh, h } from "./dom.js";
 import { icon } from "./icons.js";
@@ -6,7 +6,7 @@ import { seconds } from "./format.js";
 
 const TOAST_MS = 5000;
 
-/** Say something to screen readers. */
+/** Announce a text to screen readers. */
 export function announce(text) {
   document.getElementById("announcer").textContent = text;
 }
@@ -17,7 +17,7 @@ export function toast(text, kind = "") {
   setTimeout(() => note.remove(), TOAST_MS);
 }
 
-/** Show a failure in a corner, where it has no place on the page. */
+/** Show a failure in a corner, if it has no place on the page. */
 export function complain(error) {
   if (error?.name === "AbortError") return;
   const hint = error?.hint ? ` ${error.hint}` : "";
@@ -25,7 +25,7 @@ export function complain(error) {
 }
 
 /**
- * A failure where it happened: what, why, what to do, and the request ID for the log.
+ * Show a failure in place: what, why, what to do, and the request ID for the log.
  *
  * @param {any} problem
  * @param {() => void} [again]
@@ -61,7 +61,7 @@ function countDown(button, waitS) {
   setTimeout(tick);
 }
 
-/** @returns {Promise<boolean>} whether the person agreed */
+/** @returns {Promise<boolean>} whether the user agreed */
 export function confirmed({ title, text, action, danger = false }) {
   return new Promise((resolve) => {
     const label = fresh("question");
@@ -97,7 +97,7 @@ export function askForText({ title, label, value, action }) {
   });
 }
 
-/** Show a dialog, and take it away when it is closed; focus goes back by itself. */
+/** Show a dialog, and remove it when it is closed; the browser restores the focus. */
 export function open(dialog, onClose = () => {}) {
   dialog.addEventListener("close", () => {
     dialog.remove();
@@ -110,7 +110,7 @@ export function open(dialog, onClose = () => {}) {
   dialog.showModal();
 }
 
-/** The bar on top: shown only while the connection is lost. */
+/** Bar at the top, visible only while the connection is lost. */
 export function connection(state) {
   const bar = document.getElementById("connection");
   if (state.state !== "lost") {
@@ -125,7 +125,7 @@ export function connection(state) {
     h("button", { type: "button", class: "link-button", onclick: state.again }, "Retry now"));
 }
 
-/** A failed request that no view was waiting for. Anything else is a bug, and stays one. */
+/** A failed request that no view handles. Other errors are bugs, and are reported as such. */
 export function reportStray(event) {
   if (event.reason?.name === "AbortError") event.preventDefault();
   else if (event.reason?.title !== undefined) {

@@ -1,4 +1,4 @@
-/** Markdown as elements, built one by one. Links lead to http and https only; pictures to nowhere. */
+/** Markdown as elements, built one by one. Links lead only to http and https; no images are loaded. */
 
 import { add, fill, h } from "./dom.js";
 import { codeBlock, tableOf } from "./blocks.js";
@@ -14,7 +14,7 @@ function inline(parts) {
     if (part.kind === "code") return h("code", {}, part.text);
     if (part.kind === "break") return h("br");
     if (part.kind === "link") return link(part.href, inline(part.children));
-    // A picture from elsewhere would tell others that it was looked at: its address is only named.
+    // An external image would reveal that it was viewed: only its address is shown.
     if (part.kind === "image") return link(part.href, [part.text || part.href]);
     return h(TAGS[part.kind], {}, inline(part.children));
   });
@@ -63,14 +63,14 @@ function list({ ordered, start, loose, items }, look) {
   return ordered ? h("ol", { start: start === 1 ? null : start }, made) : h("ul", {}, made);
 }
 
-/** @typedef {{first?: number, note?: string}} Look the level of the first heading; what to say of code */
+/** @typedef {{first?: number, note?: string}} Look level of the first heading; note for code */
 
 /** @param {string} source @param {Look} [look] @returns {HTMLElement} */
 export function prose(source, look) {
   return new Prose(look).show(source).element;
 }
 
-/** Text that grows: what has not changed since the last time stays as it is. */
+/** Growing text: unchanged blocks keep their elements. */
 export class Prose {
   #sources = [];
   #look;
@@ -93,7 +93,7 @@ export class Prose {
     return this;
   }
 
-  /** What is too long to be laid out is there on request, as it came. */
+  /** Text that is too long to format is available on request, unchanged. */
   #rest(source) {
     const button = h("button", { type: "button", class: "button small" }, "Show the rest as plain text");
     const place = h("div", {}, button);

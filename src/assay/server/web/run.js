@@ -1,4 +1,4 @@
-/** One run: its state, test results, attempts, changes and cost. */
+/** View of one run: its state, test results, attempts, changes and cost. */
 
 import { download, get, post, remove } from "./api.js";
 import { Attempt } from "./attempts.js";
@@ -17,7 +17,7 @@ import { MEANINGS, canResume, isOver, statusBadge, statusWord } from "./statuses
 import { follow } from "./stream.js";
 
 const DELAY_MS = 250;
-/** Answers to a name that no run has, or can have. */
+/** Status codes for a name without a run, or an invalid name. */
 const NONE = new Set([404, 410, 422]);
 const PASSING = new Set(["text_arrived", "output_arrived"]);
 
@@ -79,7 +79,7 @@ class Run {
     this.follow();
   }
 
-  /** Draw only what has changed, so that open menus and the focus stay. */
+  /** Redraw only what has changed, so that open menus and the focus stay. */
   #draw(place, facts, make) {
     const told = JSON.stringify(facts);
     if (this.#drawn.get(place) === told) return;
@@ -87,7 +87,7 @@ class Run {
     fill(place, make());
   }
 
-  /** Between two requests the clock runs by itself. */
+  /** The clock advances without requests. */
   #clock(run) {
     clearInterval(this.#ticking);
     this.drawBudget(run.budget);
@@ -140,7 +140,7 @@ class Run {
     }
   }
 
-  /** Many events come within a moment; one request answers all of them. */
+  /** Many events arrive together; one request answers all of them. */
   loadSoon() {
     clearTimeout(this.#waiting);
     this.#waiting = setTimeout(() => !this.signal.aborted && this.load(), DELAY_MS);

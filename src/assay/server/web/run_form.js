@@ -1,4 +1,4 @@
-/** The form for a new run: goal, check command, model, budget, files. */
+/** Form for a new run: goal, check command, model, budget, files. */
 
 import { post } from "./api.js";
 import { dropZone } from "./composer.js";
@@ -20,7 +20,7 @@ export function asBase64(file) {
   });
 }
 
-/** Where a file goes: below the folder that was chosen, without its name. Pure. */
+/** Return the folder of a file below the chosen one, without its name. Pure. */
 export function pathIn(file) {
   const below = file.webkitRelativePath || "";
   return below.includes("/") ? below.slice(below.indexOf("/") + 1) : file.name;

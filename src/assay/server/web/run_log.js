@@ -39,7 +39,7 @@ export class RunLog {
     try {
       said = SENTENCES[kind]?.(data) ?? "";
     } catch {
-      // An event of a later version: only its name is shown.
+      // An unknown event of a later version: show only its name.
     }
     this.list.append(h("li", {}, h("code", {}, kind), " ", oneLine(said, 220)));
     this.count.textContent = `(${plural(this.list.children.length, "event")})`;

@@ -1,4 +1,4 @@
-/** All runs, and the form for a new one. */
+/** View of all runs, and the form for a new one. */
 
 import { get } from "./api.js";
 import { fill, h } from "./dom.js";

@@ -1,10 +1,10 @@
-/** What can be done with a conversation as a whole. */
+/** Actions on a whole session. */
 
 import { patch, remove } from "./api.js";
 import { askForText, complain, confirmed } from "./notices.js";
 import { refreshSessions } from "./signals.js";
 
-/** @returns {Promise<any>} the conversation with its new title; null if it kept the old one */
+/** @returns {Promise<any>} the session with its new title; null if the title was kept */
 export async function renameSession(id, title) {
   const name = await askForText({ title: "Rename this conversation", label: "Title", value: title, action: "Rename" });
   if (!name) return null;

@@ -1,4 +1,4 @@
-/** The list of conversations: newest first, by day, searchable. */
+/** List of sessions: newest first, by day, searchable. */
 
 import { get, isSignedOut, onSigned } from "./api.js";
 import { h, refill } from "./dom.js";
@@ -8,7 +8,7 @@ import { deleteSession, renameSession } from "./session_actions.js";
 import { onSessions } from "./signals.js";
 
 const PAGE = 100;
-/** Several changes within this time are answered by one request. */
+/** One request covers several changes within this time. */
 const DELAY_MS = 150;
 
 export function sessionList() {

@@ -1,4 +1,4 @@
-/** The account at the server, its usage, and how the page looks. */
+/** The user's account and usage, and the appearance of the page. */
 
 import { apiKey, get, signOut } from "./api.js";
 import { fill, fresh, h } from "./dom.js";

@@ -1,4 +1,4 @@
-/** What the keyboard does. */
+/** Keyboard shortcuts. */
 
 import { fresh, h } from "./dom.js";
 import { open } from "./notices.js";
@@ -40,7 +40,7 @@ const SINGLE = {
   "?": showList,
 };
 
-/** @param {() => {escape?: () => void}} current the view that is shown */
+/** @param {() => {escape?: () => void}} current returns the visible view */
 export function listenToKeys(current) {
   document.addEventListener("keydown", (event) => {
     if (event.defaultPrevented || document.querySelector("dialog[open]")) return;

@@ -1,4 +1,4 @@
-/** Events by which parts of the page reach each other without importing each other. */
+/** Events between parts of the page that do not import each other. */
 
 import { h } from "./dom.js";
 import { icon } from "./icons.js";
@@ -6,7 +6,7 @@ import { icon } from "./icons.js";
 const SESSIONS = "assay:sessions";
 const SIDEBAR = "assay:sidebar";
 
-/** Conversations have changed: lists of them load again. */
+/** Sessions have changed: lists of them load again. */
 export const refreshSessions = () => document.dispatchEvent(new CustomEvent(SESSIONS));
 export const onSessions = (act) => document.addEventListener(SESSIONS, act);
 
@@ -15,12 +15,12 @@ export const onSidebar = (act) => document.addEventListener(SIDEBAR, act);
 
 const fresh = new Set();
 
-/** A conversation was begun on this page: its first answer is news when it is opened. */
+/** Mark a session that was created on this page, so that its first answer is announced. */
 export const begun = (session) => fresh.add(session);
-/** Whether it was begun on this page and is opened for the first time. */
+/** Whether it was created on this page and is opened for the first time. */
 export const isFresh = (session) => fresh.delete(session);
 
-/** On a narrow screen the list of conversations is behind this. */
+/** Button that shows the list of sessions on a narrow screen. */
 export function sidebarButton() {
   return h("button", {
     type: "button", class: "icon-button only-narrow", "aria-label": "Show conversations and runs",

@@ -1,4 +1,4 @@
-/** Views for what cannot be shown: nothing of that name, or no key for it. */
+/** Views for errors: nothing of that name, or no key for it. */
 
 import { isSignedOut, signIn } from "./api.js";
 import { fill, h } from "./dom.js";
@@ -58,7 +58,7 @@ export function showSignedOut(main) {
   return {};
 }
 
-/** Ask in the dialog until a key works, or the person gives up. */
+/** Ask in the dialog until a key works, or the user gives up. */
 export async function askToSignIn() {
   let complaint = "";
   for (;;) {

@@ -1,4 +1,4 @@
-/** Words and colours for the state of a run and its attempts: one vocabulary for all views. */
+/** Labels and colors for the state of a run and its attempts, shared by all views. */
 
 import { h } from "./dom.js";
 
@@ -23,7 +23,7 @@ export const isOver = (status) => !["queued", "running"].includes(status);
 export const canResume = (status) => ["interrupted", "cancelled", "failed", "out_of_budget"].includes(status);
 export const gradeWord = (grade) => GRADES[grade] ?? LOOKS.accepted[0];
 
-/** How an attempt is made. */
+/** Kinds of attempts. */
 export const moveName = (move) => MOVES[move] ?? move ?? "";
 
 export function statusWord(status, grade) {
@@ -35,7 +35,7 @@ export function statusBadge(status, grade) {
   return h("span", { class: `status ${kind}` }, h("span", { class: "status-dot", "aria-hidden": "true" }), statusWord(status, grade));
 }
 
-/** What each ending means. */
+/** Meaning of each final status. */
 export const MEANINGS = {
   proven: "Your own tests pass in a fresh sandbox, on an untouched copy, and inverted tests fail as they must. Anyone can verify the certificate.",
   checked: "Checks that failed on the untouched files pass now.",

@@ -1,21 +1,21 @@
 /**
- * Live events: server-sent events over `fetch`, because `EventSource` cannot send a key. A stream
- * that breaks is taken up again after the last event that was seen.
+ * Live events: server-sent events over `fetch`, because `EventSource` cannot send a key. A broken
+ * stream resumes after the last received event.
  */
 
 import { anotherKey, apiKey, headersWithKey, problemOf, urlOf } from "./api.js";
 
 const FIRST_WAIT_MS = 400;
 const LONGEST_WAIT_MS = 8000;
-/** The server says something every 15 s; who says nothing for this long is gone. */
+/** The server sends something every 15 s; a connection without data for this long is lost. */
 const SILENCE_MS = 40_000;
-/** An answer with one of these will be the same next time. */
+/** Final status codes: a retry would get the same answer. */
 const FINAL = new Set([400, 403, 404, 405, 410, 422]);
 
 /** @typedef {{id: number | null, kind: string, data: any}} StreamEvent */
 
 /**
- * Takes the text of a stream in any pieces, and gives back whole events.
+ * Parses the text of a stream, in any pieces, into whole events.
  */
 export class EventReader {
   #rest = "";
@@ -27,7 +27,7 @@ export class EventReader {
   read(text) {
     const events = [];
     let pending = this.#rest + text;
-    // A carriage return at the very end may be half of a line's end.
+    // A carriage return at the very end may be half of a line break.
     const held = pending.endsWith("\r") ? "\r" : "";
     if (held) pending = pending.slice(0, -1);
     const lines = pending.split(/\r\n|\n|\r/);
@@ -86,7 +86,7 @@ export async function follow(path, { onEvent, onState }, signal) {
         try {
           onEvent(event);
         } catch (error) {
-          // A bug of the view, not a lost connection: said where it can be found, and gone on.
+          // A bug of the view, not a lost connection: report it and continue.
           reportError(error);
         }
       },
@@ -105,7 +105,7 @@ export async function follow(path, { onEvent, onState }, signal) {
   }
 }
 
-/** How long to wait: doubled each time, and never the same for everybody. */
+/** Retry delay: doubled each time, with random jitter. */
 export function backoff(failures, chance = Math.random()) {
   return Math.min(LONGEST_WAIT_MS, FIRST_WAIT_MS * 2 ** failures) * (0.75 + chance / 2);
 }
@@ -142,7 +142,7 @@ async function once(path, last, signal, { onOpen, onEvent }) {
   }
 }
 
-/** Wait, unless the network comes back, the person looks again, or asks for it. */
+/** Wait, unless the network returns, the page becomes visible, or the user retries. */
 function pause(waitMs, signal, tell) {
   return new Promise((resolve) => {
     const done = () => {

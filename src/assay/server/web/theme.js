@@ -1,4 +1,4 @@
-/** Light, dark, or as the system has it. */
+/** Color scheme: light, dark, or the system's. */
 
 const NAME = "assay.theme";
 export const THEMES = ["auto", "light", "dark"];
@@ -15,7 +15,7 @@ export function keep(name, value) {
   try {
     localStorage.setItem(name, value);
   } catch {
-    // Storage may be refused; the choice then lasts as long as the page.
+    // The browser may deny storage; the choice then lasts as long as the page.
   }
 }
 

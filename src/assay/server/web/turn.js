@@ -1,4 +1,4 @@
-/** One turn of a conversation: what a person said, and everything that came of it, told apart. */
+/** View of one turn: the user's message, and everything that followed. */
 
 import { exhibit } from "./artifacts.js";
 import { codeBlock, copyButton, foldable } from "./blocks.js";
@@ -9,7 +9,7 @@ import { Prose, prose } from "./prose.js";
 
 const LONGEST_LIVE = 20_000;
 const SHOWN_ELSEWHERE = /^\[(?:figure shown|table shown|wrote .{1,400}, \d+ bytes)\]$/;
-/** The last line of what the server says of a cell that it stopped. */
+/** Last line of the server's text about a stopped cell. */
 const INTERRUPTED = /(?:^|\n)The cell was interrupted\.\s*$/;
 const ENDINGS = {
   out_of_steps: "The step limit was reached before an answer.",
@@ -17,7 +17,7 @@ const ENDINGS = {
   failed: "The turn failed.",
 };
 
-/** Code within text was never executed, unlike that of cells. */
+/** Code within text never ran, unlike that of cells. */
 const EXAMPLES = { note: "example, not run" };
 
 export class Turn {
@@ -68,7 +68,7 @@ export class Turn {
     this.#live.draw();
   }
 
-  /** @param {{text: string}} event @param {boolean} kept whether the server has it on record, and tells it only once */
+  /** @param {{text: string}} event @param {boolean} kept whether the server has stored it, and sends it only once */
   printed({ text }, kept) {
     if (kept) this.#kept += text;
     else this.#said = (this.#said + text).slice(-LONGEST_LIVE);
@@ -87,7 +87,7 @@ export class Turn {
     return (this.#kept + this.#said).slice(-LONGEST_LIVE);
   }
 
-  /** The interpreter is started again before the next cell. */
+  /** The interpreter restarts before the next cell. */
   restoring({ cell, cells }) {
     this.#wait(`Restoring variables: cell ${cell} of ${cells}`);
   }
@@ -104,7 +104,7 @@ export class Turn {
 
   cellEnded(event) {
     this.#settle();
-    // A cell whose beginning was not seen is shown from its end.
+    // A cell without a start event is shown from its end.
     const cell = this.#cell ?? h("div", { class: "step cell" }, codeBlock(event.code, "python", { label: label("Code") }));
     if (!this.#cell) this.steps.append(cell);
     this.#cell = null;
@@ -134,7 +134,7 @@ export class Turn {
     this.#stopCell();
     if (event.status === "interrupted") this.#relabelStopped();
     this.#settle();
-    // The server says how it ended after all.
+    // The server did report an end, so remove the notice.
     this.#cut?.remove();
     this.ended = true;
     const answered = event.status === "answered";
@@ -160,7 +160,7 @@ export class Turn {
     this.steps.append(element);
   }
 
-  /** After a lost connection the server repeats what the step has said so far, except what is on record. */
+  /** After a lost connection the server repeats the text of the step, except stored events. */
   skipped() {
     this.#said = "";
   }
@@ -170,7 +170,7 @@ export class Turn {
     this.steps.append(h("div", { class: "step thought" }, label("Thought"), prose(text, EXAMPLES)));
   }
 
-  /** A cell that ran when the turn ended was stopped; what it had printed stays. */
+  /** A cell that was running at the turn's end was stopped; its output stays. */
   #stopCell() {
     const cell = this.#cell;
     if (!cell) return;
@@ -181,7 +181,7 @@ export class Turn {
     if (text) cell.append(this.#output(text, false, false));
   }
 
-  /** A cell that was interrupted with its turn has not failed: it was stopped. */
+  /** A cell that was interrupted with its turn was stopped; it has not failed. */
   #relabelStopped() {
     const { cell, event } = this.#last ?? {};
     if (!event?.failed || !INTERRUPTED.test(event.observation)) return;
@@ -208,7 +208,7 @@ export class Turn {
     const output = h("pre", { class: "output-text", tabindex: "0", "aria-label": "Output" }, text);
     const head = this.#outputHead(failed ? "Error" : "Output", () => text);
     if (!tabled) return h("div", { class: `observation ${failed ? "failed" : ""}` }, head, foldable(output, text));
-    // The same stands below as a table.
+    // A table below shows the same.
     const count = plural(text.split("\n").length, "line");
     return h("details", { class: "observation" }, h("summary", {}, icon("chevron"), label("Output"), h("span", { class: "quiet" }, `${count} as text`)), output);
   }
@@ -239,7 +239,7 @@ export class Turn {
   }
 }
 
-/** Beside the name of a cell, how its execution ended. */
+/** Show how the cell's execution ended, beside its name. */
 const tell = (cell, ...words) => cell.querySelector(".code-name")?.after(h("span", { class: "took" }, words));
 
 const label = (text) => h("span", { class: "step-label" }, text);
@@ -252,7 +252,7 @@ function ending(title, text, kind, again) {
     h("button", { type: "button", class: "button small", onclick: again }, "Ask again"));
 }
 
-/** Something that happened between turns. */
+/** A note between turns. */
 export function aside(text, more = "") {
   return h("p", { class: "aside" }, h("span", {}, text), more ? h("details", {}, h("summary", {}, "Details"), h("pre", {}, more)) : null);
 }

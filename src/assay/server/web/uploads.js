@@ -1,9 +1,9 @@
-/** Files on their way into the workspace of a conversation. */
+/** Uploads into the workspace of a session. */
 
 import { encodePath, upload } from "./api.js";
 import { announce } from "./notices.js";
 
-/** A name as the workspace takes it: no folders, nothing that hides. */
+/** File name for the workspace: no folders, and not hidden. */
 export function plainName(name) {
   return name.replace(/[/\\\0]/g, "_").replace(/^\.+/, "_") || "file";
 }

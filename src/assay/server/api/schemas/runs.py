@@ -1,4 +1,4 @@
-"""What requests and answers about runs look like."""
+"""Request and response models for runs."""
 
 import base64
 import binascii
@@ -26,7 +26,7 @@ class _In(BaseModel):
 
 
 class BudgetRequest(_In):
-    """How much a run may use; what is left out comes from the settings."""
+    """Budget of a run; omitted values come from the settings."""
 
     attempts: int | None = Field(default=None, ge=1, le=200, examples=[8])
     wall_s: float | None = Field(default=None, gt=0, le=86_400, examples=[600])
@@ -35,14 +35,14 @@ class BudgetRequest(_In):
 
 
 class FileUpload(_In):
-    """A file of the workspace, as text or in base64."""
+    """A file of the workspace, as text or base64."""
 
     path: Line = Field(examples=["anagrams.py"])
     text: Text | None = Field(default=None, examples=["def group(words):\n    pass\n"])
     content_base64: str | None = None
 
     def content(self) -> bytes:
-        """Return what is in it.
+        """Return the content of the file.
 
         Raises:
             UsageError: If there is neither text nor base64, or both, or it is not base64.
@@ -58,7 +58,7 @@ class FileUpload(_In):
 
 
 class NewRun(_In):
-    """A goal, what decides, and the files to work on."""
+    """A goal, its checks, and the files of the workspace."""
 
     goal: Message = Field(examples=["Make the tests pass."])
     check: Command | list[Command] | None = Field(
@@ -78,13 +78,13 @@ class NewRun(_In):
     files: list[FileUpload] = Field(default_factory=list[FileUpload], max_length=_MOST_FILES)
 
     def checks(self) -> tuple[str, ...]:
-        """Return the commands that decide."""
+        """Return the check commands."""
         if self.check is None:
             return ()
         return (self.check,) if isinstance(self.check, str) else tuple(self.check)
 
     def contents(self) -> dict[PurePosixPath, bytes]:
-        """Return the files by path; raises as `workspace_path` and `content` do."""
+        """Return the files by path; raise the errors of `workspace_path` and `content`."""
         return {workspace_path(file.path): file.content() for file in self.files}
 
 
@@ -104,7 +104,7 @@ class RunShape(BaseModel):
 
     @classmethod
     def of(cls, row: RunRow) -> Self:
-        """Show a run."""
+        """Build the response for a run."""
         return cls(
             id=row.id,
             goal=row.goal,
@@ -143,7 +143,7 @@ class AttemptShape(BaseModel):
 
     @classmethod
     def of(cls, one: AttemptProgress) -> "AttemptShape":
-        """Show an attempt."""
+        """Build the response for an attempt."""
         return cls(
             n=one.number,
             move=one.move,
@@ -155,7 +155,7 @@ class AttemptShape(BaseModel):
 
 
 class LatticeShape(BaseModel):
-    """How each test ended in each attempt; null where it was not reported."""
+    """Result of each test in each attempt; null if it was not reported."""
 
     tests: list[str]
     attempts: list[int]
@@ -163,14 +163,14 @@ class LatticeShape(BaseModel):
 
 
 class UsedOf(BaseModel):
-    """How much was used, of how much."""
+    """Used amount and cap."""
 
     used: float | None = Field(description="Null where nobody knows, as without a known price")
     limit: float | None = Field(description="Null is no cap")
 
 
 class BudgetShape(BaseModel):
-    """What a run took so far."""
+    """Usage of a run so far."""
 
     attempts: UsedOf
     tokens: UsedOf
@@ -179,7 +179,7 @@ class BudgetShape(BaseModel):
 
 
 class RunDetails(RunShape):
-    """A run with all that can be seen of it."""
+    """A run with all its details."""
 
     checks: list[str]
     plan: list[PlanStep]
@@ -191,13 +191,13 @@ class RunDetails(RunShape):
 
 
 class DiffShape(BaseModel):
-    """What a run has changed."""
+    """Changes of a run."""
 
     diff: str
 
 
 def details_of(row: RunRow, progress: Progress, asked: Commission) -> RunDetails:
-    """Show a run with all that can be seen of it."""
+    """Build the detailed response for a run."""
     outcome, lattice, usage = progress.outcome, progress.lattice, progress.usage
     effort = progress.goal.effort if progress.goal else asked.effort
     if row.status == "accepted" and outcome and outcome.grade:

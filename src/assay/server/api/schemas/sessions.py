@@ -1,4 +1,4 @@
-"""What requests and answers about conversations look like."""
+"""Request and response models for sessions."""
 
 from collections.abc import Iterator
 from typing import Literal
@@ -17,26 +17,26 @@ class _In(BaseModel):
 
 
 class NewSession(_In):
-    """A session to begin."""
+    """A session to create."""
 
     title: Line = Field(default="", examples=["Sales of the north"])
     model: ModelName = Field(default="", examples=["auto"])
 
 
 class RenameRequest(_In):
-    """A session to be called otherwise."""
+    """A new title for a session."""
 
     title: Line = Field(examples=["Sales of the south"])
 
 
 class MessageRequest(_In):
-    """A message to be answered."""
+    """A message to the model."""
 
     message: Message = Field(examples=["What is the mean price in sales.csv?"])
 
 
 class ChatRequest(_In):
-    """A message, in a session that goes on or in a new one."""
+    """A message, in an existing or a new session."""
 
     message: Message = Field(examples=["What is 2 ** 64?"])
     session_id: str | None = Field(
@@ -46,7 +46,7 @@ class ChatRequest(_In):
 
 
 class SessionShape(BaseModel):
-    """One conversation."""
+    """One session."""
 
     id: str = Field(examples=["brisk-otter-4f2a"])
     title: str = Field(examples=["Sales of the north"])
@@ -58,7 +58,7 @@ class SessionShape(BaseModel):
 
     @classmethod
     def of(cls, row: SessionRow) -> "SessionShape":
-        """Show a session."""
+        """Build the response for a session."""
         return cls(
             id=row.id,
             title=row.title,
@@ -71,26 +71,26 @@ class SessionShape(BaseModel):
 
 
 class SessionList(BaseModel):
-    """Conversations, the one used last first."""
+    """Sessions, the last used one first."""
 
     sessions: list[SessionShape]
 
 
 class TurnBegun(BaseModel):
-    """A turn that is under way; its events tell the rest."""
+    """A started turn; its events follow in the session's stream."""
 
     session_id: str = Field(examples=["brisk-otter-4f2a"])
     turn: int = Field(examples=[1])
 
 
 class Cancelled(BaseModel):
-    """Whether there was something to end."""
+    """Whether a turn was running."""
 
     cancelled: bool
 
 
 class Undone(BaseModel):
-    """Which turn was taken back."""
+    """The turn that was undone."""
 
     turn: int
 
@@ -109,13 +109,13 @@ class FileList(BaseModel):
 
 
 class LoadedFile(FileShape):
-    """A file that was put into the workspace."""
+    """A file that was added to the workspace."""
 
     about: str = Field(description="What the model is told of it", examples=["3 rows, 2 columns"])
 
 
 class ArtifactShape(BaseModel):
-    """A file that came out of a conversation. Its content and media type are untrusted."""
+    """An artifact of a session. Its content and media type are untrusted."""
 
     name: str = Field(examples=["figure-1.png"])
     media_type: str = Field(examples=["image/png"])
@@ -127,7 +127,7 @@ class ArtifactShape(BaseModel):
 
     @classmethod
     def of(cls, exhibit: Exhibit, session_id: str) -> "ArtifactShape":
-        """Show a file that came out."""
+        """Build the response for an artifact."""
         return cls(
             name=exhibit.name,
             media_type=exhibit.media_type,
@@ -140,13 +140,13 @@ class ArtifactShape(BaseModel):
 
 
 class ArtifactList(BaseModel):
-    """What came out of a conversation, the oldest first."""
+    """Artifacts of a session, the oldest first."""
 
     artifacts: list[ArtifactShape]
 
 
 class UsageShape(BaseModel):
-    """What it took."""
+    """Tokens, calls and cost."""
 
     input_tokens: int = 0
     cached_input_tokens: int = 0
@@ -156,7 +156,7 @@ class UsageShape(BaseModel):
 
     @classmethod
     def of(cls, usage: Usage) -> "UsageShape":
-        """Show what was used."""
+        """Build the response for usage."""
         return cls(
             input_tokens=usage.input_tokens,
             cached_input_tokens=usage.cached_input_tokens,
@@ -167,7 +167,7 @@ class UsageShape(BaseModel):
 
 
 class StepShape(BaseModel):
-    """One cell, or one use of a tool, of a turn."""
+    """One cell or tool call of a turn."""
 
     thought: str = Field(examples=["I compute it."])
     code: str = Field(examples=["print(2 ** 64)"])
@@ -179,7 +179,7 @@ class StepShape(BaseModel):
 
 
 class ChatAnswer(BaseModel):
-    """A whole turn: what the model thought, ran and saw, and what it answers."""
+    """A whole turn: the model's text, the code and its results, and the answer."""
 
     thought: str = Field(description="Before the last cell", examples=["I compute it."])
     code: str = Field(description="Of the last cell", examples=["print(2 ** 64)"])
@@ -196,7 +196,7 @@ class ChatAnswer(BaseModel):
 
 
 def answer_of(turn: Turn, session_id: str, usage: Usage) -> ChatAnswer:
-    """Show a turn that has come to its end."""
+    """Build the response for a finished turn."""
     said = iter(zip(turn.thoughts, turn.remarks, strict=True))
     steps = [_step(step, said) for step in turn.steps]
     cells = [
@@ -238,5 +238,5 @@ def _step(step: CellEnded | ToolUsed, said: Iterator[tuple[str, str]]) -> StepSh
 
 
 def text_of(text: str) -> str:
-    """Return text that has a UTF-8: a model or a program may have written half a character."""
+    """Return text without lone surrogates, which a model or program may have written."""
     return text.encode("utf-8", "replace").decode()
