@@ -130,9 +130,9 @@ def test_a_number_with_more_digits_than_there_are_atoms_is_refused(folder: Path)
         (("good.py", "--", "ls"), "give a file or a program after `--`, not both"),
         (("--",), "a command needs a program name"),
         (("--", ""), "a command needs a program name"),
-        (("--env", "NAME", "good.py"), "not a variable: 'NAME'"),
+        (("--env", "NAME", "good.py"), "invalid variable 'NAME'"),
         (("--env", "=value", "good.py"), "not an environment variable: ''"),
-        (("--stdin", "-", "-"), "stdin cannot be both the program and what it reads"),
+        (("--stdin", "-", "-"), "stdin cannot be both the program and its input"),
     ],
 )
 def test_a_request_that_makes_no_sense_is_refused(

@@ -121,7 +121,7 @@ def test_an_interrupted_run_says_how_to_go_on(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     _, told = process.communicate(timeout=60)
     assert process.returncode == ExitCode.INTERRUPTED
-    assert "the same command goes on" in told
+    assert "the same command continues" in told
 
 
 def test_exercises_are_listed_with_why_they_cannot_run(tmp_path: Path) -> None:

@@ -181,7 +181,7 @@ def test_what_was_said_before_a_kill_is_there_after_it(home: Path) -> None:
     assert "going to sleep\nThe cell was cut off." in (home / "talk.md").read_text()
     ended = assay(home, "chat", "max?", "--session", "last", "--model", again)
     assert ended.returncode == 0, ended.stderr
-    assert "started anew" in ended.stdout
+    assert "was restarted" in ended.stdout
     assert "33" in ended.stdout
 
 

@@ -56,7 +56,7 @@ def test_verbose_shows_the_log_on_the_screen(tmp_path: Path) -> None:
 
     assert "command: began words=--verbose sessions list" in done.stderr.replace("'", "")
     assert "command: ended exit_code=0" in done.stderr
-    assert done.stdout == "no sessions yet; `assay chat` begins one\n"
+    assert done.stdout == "no sessions yet; `assay chat` starts one\n"
 
 
 def test_a_state_folder_that_cannot_be_written_costs_the_log_only(tmp_path: Path) -> None:
@@ -95,4 +95,4 @@ def test_a_short_form_beside_a_command_is_refused(tmp_path: Path) -> None:
     done = run("--model", "local", "chat", state=tmp_path)
 
     assert done.returncode == 2
-    assert "hint: write it behind: assay chat --model local" in done.stderr
+    assert "hint: write: assay chat --model local" in done.stderr

@@ -190,7 +190,7 @@ def test_ctrl_c_instead_of_an_answer_writes_nothing_and_loses_nothing(
         unheard = True
         while unheard:
             terminal.sendintr()
-            told = [r"go on with: assay resume (\S+)", pexpect.TIMEOUT]
+            told = [r"continue with: assay resume (\S+)", pexpect.TIMEOUT]
             unheard = bool(terminal.expect(told, timeout=20))
         name = terminal.match.group(1)
         terminal.expect(pexpect.EOF)
@@ -254,7 +254,7 @@ def test_a_goal_from_a_pipe_in_the_current_folder_writes_nothing_unasked(
     )
 
     assert json.loads(done.stdout)["grade"] == "proven", done.stderr
-    assert f"nothing is written into {workspace}: there is no terminal" in done.stderr
+    assert f"nothing is written into {workspace}: without a terminal" in done.stderr
     assert [path.name for path in workspace.iterdir()] == ["test_calc.py"]
     assert "Write calc.py with add(a, b)" in assay(tmp_path, "runs").stdout
 

@@ -219,7 +219,7 @@ def test_where_nothing_was_run_there_is_a_hint(home: dict[str, str]) -> None:
 
     assert (shown.returncode, shown.stdout) == (
         ExitCode.ACCEPTED,
-        "nothing was run yet; `assay run GOAL` begins\n",
+        "no runs yet; `assay run GOAL` starts one\n",
     )
     assert json.loads(assay(home, "runs", "--json").stdout) == []
 

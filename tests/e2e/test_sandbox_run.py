@@ -71,7 +71,11 @@ def test_a_signal_is_told_as_a_shell_tells_it(number: signal.Signals) -> None:
 def test_a_program_that_runs_out_of_time_is_ended_and_keeps_its_output() -> None:
     done = run("--timeout", "0.5", "--", "sh", "-c", "echo before; exec sleep 600")
 
-    assert outcome(done) == ("before\n", "assay: the program ended after 0.5 s (--timeout)\n", 124)
+    assert outcome(done) == (
+        "before\n",
+        "assay: the program was killed after 0.5 s (--timeout)\n",
+        124,
+    )
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ def test_half_done_work_is_not_applied(folder: Path) -> None:
     done = run("--workspace", folder, "--apply", "--timeout", "0.5", "-", stdin=source)
 
     assert done.returncode == 124
-    assert "not applied: the program was ended before it was done" in done.stderr
+    assert "not applied: the program was stopped before it finished" in done.stderr
     assert (folder / "a.txt").read_text() == "one\n"
 
 

@@ -84,7 +84,7 @@ def test_checking_names_every_fault_and_says_so_by_its_exit_code(
 ) -> None:
     a_tool(project, "a.yaml", "name: mine\ndescription: Do.\nrun: {argv: [ls]}\n")
     assert run(["tools", "check"]) == 0
-    assert "3 of 3 files are right" in capsys.readouterr().out
+    assert "3 of 3 files are valid" in capsys.readouterr().out
 
     a_tool(project, "b.yaml", "name: bad\ndescription: Do.\nrun: {argv: ['{x}']}\n")
     assert run(["tools", "check", "--json"]) == 2

@@ -212,7 +212,7 @@ def test_a_terminal_sees_progress_and_colours_unless_unwanted(
     ) as terminal:
         seen = terminal.read()
 
-    assert "looking at: user namespace" in seen
+    assert "checking: user namespace" in seen
     assert ("\x1b[32mok" in seen) == colours
     assert "Programs will run in the native sandbox" in seen
 

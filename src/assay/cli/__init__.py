@@ -1,1 +1,1 @@
-"""The `assay` command: one module for each command, and how results are shown."""
+"""The `assay` command: a module for each command, and the display of results."""

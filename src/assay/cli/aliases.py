@@ -1,14 +1,17 @@
-"""What the short forms of commands stand for: `assay --goal …` and its like. Pure."""
+"""Short forms such as `assay --goal …`, and the commands they stand for. Pure."""
 
 import shlex
 from dataclasses import dataclass
+from typing import Final
 
 from assay.contracts.errors import UsageError
+
+_WITH_MODEL: Final = frozenset({"run", "chat", "serve"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShortForm:
-    """What was written before any command."""
+    """The root options that replace a command."""
 
     goal: str | None = None
     benchmarks: bool = False
@@ -17,15 +20,15 @@ class ShortForm:
 
 
 def command_for(short: ShortForm, named: str | None = None) -> tuple[str, ...]:
-    """Return the words of the command that is meant; `named` is one that was written besides.
+    """Return the command that a short form stands for; `named` is a command given with it.
 
     Raises:
-        UsageError: If they do not go together.
+        UsageError: If the options contradict each other.
     """
     if named:
         _refuse_beside(short, named)
     if short.goal is not None and short.benchmarks:
-        raise UsageError("--goal and --benchmarks are two things", hint="ask for one of them")
+        raise UsageError("--goal and --benchmarks exclude each other", hint="use one of them")
     if short.benchmarks_limit is not None and not short.benchmarks:
         raise UsageError("--benchmarks-limit needs --benchmarks", hint="add --benchmarks")
     model = () if short.model is None else ("--model", short.model)
@@ -39,21 +42,23 @@ def command_for(short: ShortForm, named: str | None = None) -> tuple[str, ...]:
         most = () if limit is None else ("--limit", str(limit))
         return ("bench", "run", "polyglot", *most, *model)
     raise UsageError(
-        "--model alone says nothing to do",
-        hint=f"`assay chat --model {short.model}` talks with it; --goal gives it work",
+        "--model alone names no command",
+        hint=f"`assay chat --model {short.model}` starts a session; --goal starts a run",
     )
 
 
 def _refuse_beside(short: ShortForm, named: str) -> None:
     if short == ShortForm(model=short.model):
-        hint = f"write it behind: assay {named} --model {short.model}"
-        raise UsageError(f"--model stands before `{named}`", hint=hint)
+        hint = f"`assay {named} --help` lists its options"
+        if named in _WITH_MODEL:
+            hint = f"write: assay {named} --model {short.model}"
+        raise UsageError(f"--model cannot stand before `{named}`", hint=hint)
     raise UsageError(
-        f"--goal and --benchmarks stand for a command, and there is one already: {named!r}",
-        hint=f"leave one out; `assay {named} --help` shows what it takes",
+        f"--goal and --benchmarks cannot be combined with the command {named!r}",
+        hint=f"leave one out; `assay {named} --help` lists its options",
     )
 
 
 def written(words: tuple[str, ...]) -> str:
-    """Return the command as a person would type it."""
+    """Return the command as typed in a shell."""
     return shlex.join(("assay", *words))

@@ -1,4 +1,4 @@
-"""`assay bench`: suites of exercises, run honestly, reported with intervals, and compared."""
+"""`assay bench`: runs, validates, reports and compares benchmark suites."""
 
 import json
 from collections.abc import Callable
@@ -34,26 +34,30 @@ _Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 @click.group(name="bench")
 def command() -> None:
-    """Measure models, and Assay with them, on suites of exercises.
+    """Run benchmarks of models, alone or with Assay, and compare the results.
 
-    A SUITE is `polyglot`, `humaneval`, or the folder of a suite of your own; see
+    A SUITE is `polyglot`, `humaneval`, or the folder of your own suite; see
     docs/reference/bench.md.
     """
 
 
 def _choosing(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that say which exercises are meant."""
+    """Add the options that select exercises."""
     options: tuple[_Decorator, ...] = (
         click.option(
             "--dataset",
             type=click.Path(path_type=Path),
-            help="A clone of polyglot, or the file of HumanEval.  [default: what was pulled]",
+            help="Clone of polyglot, or the file of HumanEval.  [default: what was pulled]",
         ),
-        click.option("--languages", default="", help="Only these, with commas between."),
-        click.option("--only", multiple=True, metavar="GLOB", help="Only exercises of this name."),
-        click.option("--limit", type=int, help="At most so many, all languages together."),
-        click.option("--shard", default="1/1", metavar="I/N", help="Only this part of so many."),
-        click.option("--strict", is_flag=True, help="Run tests, too, that polyglot leaves out."),
+        click.option("--languages", default="", help="Only these languages, separated by commas."),
+        click.option(
+            "--only", multiple=True, metavar="GLOB", help="Only these exercises (repeatable)."
+        ),
+        click.option(
+            "--limit", type=int, metavar="N", help="At most N exercises over all languages."
+        ),
+        click.option("--shard", default="1/1", metavar="I/N", help="Only shard I of N."),
+        click.option("--strict", is_flag=True, help="Also run tests that polyglot leaves out."),
     )
     for option in reversed(options):
         function = option(function)
@@ -61,25 +65,27 @@ def _choosing(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _judging(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that say how tests are run."""
+    """Add the options for running tests."""
     options: tuple[_Decorator, ...] = (
-        click.option("--test-jobs", type=int, default=0, help="Test suites at once.  [processors]"),
+        click.option(
+            "--test-jobs", type=int, default=0, help="Parallel test runs.  [default: processors]"
+        ),
         click.option(
             "--test-timeout",
             "timeout_s",
             type=float,
             default=180.0,
             show_default=True,
-            help="Seconds for the tests of one exercise.",
+            help="Timeout in seconds for the tests of one exercise.",
         ),
         click.option(
             "--verdict",
             type=click.Choice(["proof", "exit-code"]),
             default="proof",
             show_default=True,
-            help="What decides: Assay's verifier, or the exit code as on the leaderboard.",
+            help="What decides: Assay's independent check, or the exit code as on the leaderboard.",
         ),
-        click.option("--backend", help="Where code runs. Default: as the settings say."),
+        click.option("--backend", help="Sandbox backend.  [default: sandbox.backend]"),
     )
     for option in reversed(options):
         function = option(function)
@@ -91,26 +97,28 @@ def _judging(function: Callable[..., Any]) -> Callable[..., Any]:
 @_choosing
 @click.option(
     "--track", type=click.Choice(_TRACKS), default="blind", show_default=True,
-    help="What whoever solves them sees, and may do.",
+    help="What the solver sees and may do.",
 )  # fmt: skip
-@click.option("--model", help="`auto`, `local`, PROVIDER[:MODEL], `oracle`, `stub` …")
-@click.option("--tries", type=int, default=2, show_default=True, help="Of the blind tracks.")
-@click.option("--attempts", type=int, default=8, show_default=True, help="Of Assay, per exercise.")
+@click.option(
+    "--model", help="Model or solver: `auto`, `local`, PROVIDER[:MODEL], `oracle`, `stub` …"
+)
+@click.option("--tries", type=int, default=2, show_default=True, help="In the blind tracks.")
+@click.option("--attempts", type=int, default=8, show_default=True, help="Per exercise, agentic.")
 @click.option("--timeout", "wall_s", type=float, default=1800.0, show_default=True,
-              help="Seconds for Assay, per exercise.")  # fmt: skip
-@click.option("--repeat", type=int, default=1, show_default=True, help="Do everything so often.")
-@click.option("--jobs", type=int, default=1, show_default=True, help="Exercises at once.")
+              help="Seconds per exercise in the agentic track.")  # fmt: skip
+@click.option("--repeat", type=int, default=1, show_default=True, help="Runs of each exercise.")
+@click.option("--jobs", type=int, default=1, show_default=True, help="Parallel exercises.")
 @_judging
-@click.option("--gate/--no-gate", default=True, help="Ask reference and stub first, or not.")
-@click.option("--budget-usd", type=float, help="Dollars at most, for the whole run.")
-@click.option("--budget-tokens", type=int, help="Tokens at most, for the whole run.")
-@click.option("--out", type=_FOLDER, help="Where results go; an unfinished run there goes on.")
+@click.option("--gate/--no-gate", default=True, help="Validate the suite first.  [default: gate]")
+@click.option("--budget-usd", type=float, help="Maximum cost in dollars of the whole run.")
+@click.option("--budget-tokens", type=int, help="Maximum tokens of the whole run.")
+@click.option("--out", type=_FOLDER, help="Results; an unfinished run there continues.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end.")
 def run(suite: str, **options: Any) -> int:  # noqa: ANN401 - click's options, taken apart below
     """Run the exercises of SUITE, and write results and reports into a folder.
 
-    Killed or interrupted, the same command goes on where it stopped. Exit codes: 0 done, 2 usage,
-    3 budget, 4 some exercises failed for reasons of ours, 130 interrupted.
+    After an interruption, the same command continues the run. Exit codes: 0 done, 2 usage,
+    3 budget, 4 some exercises could not be run (infrastructure error), 130 interrupted.
     """
     from assay.bench.bench_run import run_bench
     from assay.cli.bench_display import open_bench_progress
@@ -122,7 +130,7 @@ def run(suite: str, **options: Any) -> int:  # noqa: ANN401 - click's options, t
     with open_bench_progress(silent=options["as_json"]) as watching:
         done = finished(partial(run_bench, order, settings, out, watching))
     if not done:
-        click.echo(f"interrupted; the same command goes on: results are in {out}", err=True)
+        click.echo(f"interrupted; the same command continues; results are in {out}", err=True)
         return ExitCode.INTERRUPTED
     return _conclude(out, as_json=options["as_json"])
 
@@ -192,10 +200,10 @@ def _default_folder(order: "BenchOrder", settings: "Settings") -> Path:
 @_judging
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per exercise.")
 def gate(suite: str, **options: Any) -> int:  # noqa: ANN401 - as above
-    """Prove of each exercise that its tests accept the reference and reject the stub.
+    """Check that the tests of each exercise accept the reference and reject the stub.
 
-    Answers are kept, and asked for again when exercise, command or toolchain change. Exit code 1
-    if a reference is rejected.
+    Results are cached until the exercise, the command or the toolchain changes. Exit code 1 if a
+    reference is rejected.
     """
     from assay.bench.bench_run import ask_gate
     from assay.cli.bench_display import open_bench_progress
@@ -236,14 +244,14 @@ def _print_gate(answers: "list[GateResult]", not_run: dict[str, str]) -> None:
     for name, why in not_run.items():
         click.echo(f"not run             {name}: {why}")
     clean = sum(answer.clean for answer in answers)
-    click.echo(f"{clean} of {len(answers)} exercises hold, {len(not_run)} not run")
+    click.echo(f"{clean} of {len(answers)} exercises are valid, {len(not_run)} not run")
 
 
 @command.command(name="list")
 @click.argument("suite")
 @_choosing
 def list_exercises(suite: str, **options: Any) -> None:  # noqa: ANN401 - as above
-    """Print the exercises of SUITE that are meant, one a line, and why one cannot run here."""
+    """List the selected exercises of SUITE, and why some cannot run here."""
     from assay.bench.bench_run import load
     from assay.bench.toolchains.all import find_kits, place_of
     from assay.settings.load import load_settings

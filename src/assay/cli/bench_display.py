@@ -1,4 +1,4 @@
-"""How a person sees a benchmark run: a bar with the time left, the rate and the cost so far."""
+"""The progress of a benchmark run: a bar with the time left, the rate and the cost so far."""
 
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Stage:
-    """What has been told so far."""
+    """The progress so far."""
 
     bar: "Progress"
     task: "TaskID"
@@ -40,11 +40,11 @@ class _Stage:
         if not answer.oracle_accepted:
             self.say(f"{answer.exercise}: its tests reject the reference: {answer.reason}")
         elif not answer.stub_rejected:
-            self.say(f"{answer.exercise}: its tests accept what is given")
+            self.say(f"{answer.exercise}: its tests accept the stub")
 
     def plan(self, total: int, done: int) -> None:
         self.total = total
-        # What is done already is told again one by one, and took no time now.
+        # Finished results arrive again one by one, and took no time now.
         self.bar.reset(self.task, total=total, description="run", visible=True)
         if done:
             self.say(f"{done} of {total} are done already")
@@ -56,7 +56,7 @@ class _Stage:
     def tell(self, result: "Result") -> None:
         if result.exercise in self.running:
             self.running.remove(result.exercise)
-            again = f", begun {result.retries + 1} times" if result.retries else ""
+            again = f", started {result.retries + 1} times" if result.retries else ""
             self.say(
                 f"{result.exercise}: {result.status.value} in {result.wall_s:.0f} s{again}"
                 + ("" if result.passed else f": {result.reason}")

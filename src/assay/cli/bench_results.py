@@ -1,4 +1,4 @@
-"""`assay bench report`, `compare` and `replay`: what is made of results."""
+"""`assay bench report`, `compare` and `replay`: reports and comparisons of results."""
 
 import json
 import sys
@@ -19,14 +19,14 @@ _FOLDER: Final = click.Path(file_okay=False, path_type=Path)
 
 
 def command_line() -> str:
-    """Return what was typed, for reports."""
+    """Return the command as typed, for reports."""
     import shlex
 
     return shlex.join(["assay", *sys.argv[1:]])
 
 
 def finished(work: Callable[[], Awaitable[None]]) -> bool:
-    """Do it to its end; False if it was interrupted. What is done is on the disk either way."""
+    """Run the work; False if it was interrupted. Finished results are on the disk either way."""
     import anyio
 
     from assay.cli.signals import run_until_interrupted
@@ -39,7 +39,7 @@ def finished(work: Callable[[], Awaitable[None]]) -> bool:
 
 
 def summary_fields(summary: "Summary") -> dict[str, Any]:
-    """Return the sum of a run for machines."""
+    """Return the summary of a run as JSON."""
     from assay.bench.leaderboard import leaderboard_entry
     from assay.bench.result import Status
 
@@ -55,7 +55,7 @@ def summary_fields(summary: "Summary") -> dict[str, Any]:
 
 
 def print_summary(summary: "Summary") -> None:
-    """Print the sum of a run for people."""
+    """Print the summary of a run as a table."""
     from rich.table import Table
 
     from assay.bench.markdown_report import rate_cells
@@ -75,7 +75,7 @@ def print_summary(summary: "Summary") -> None:
 
 @click.command()
 @click.argument("folder", type=_FOLDER)
-@click.option("--to", type=_FOLDER, help="Where reports go.  [default: FOLDER]")
+@click.option("--to", type=_FOLDER, help="Folder for the reports.  [default: FOLDER]")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def report(folder: Path, *, to: Path | None, as_json: bool) -> None:
     """Write the reports of the run in FOLDER again: Markdown, HTML, and the leaderboard's YAML."""
@@ -99,7 +99,7 @@ def report(folder: Path, *, to: Path | None, as_json: bool) -> None:
 @click.argument("b", type=_FOLDER)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def compare(a: Path, b: Path, *, as_json: bool) -> None:
-    """Lay two runs side by side: what flipped, and McNemar's exact test."""
+    """Compare two runs: the exercises that changed, and McNemar's exact test."""
     from assay.bench.compare import compare as compare_runs
     from assay.bench.summary import read_summary
 
@@ -115,14 +115,14 @@ def _print_comparison(comparison: "Comparison", *, as_json: bool) -> None:
 
 @click.command()
 @click.argument("folder", type=_FOLDER)
-@click.option("--dataset", type=click.Path(path_type=Path), help="Where the exercises are now.")
-@click.option("--out", type=_FOLDER, required=True, help="Where the results of the replay go.")
-@click.option("--jobs", type=int, default=1, show_default=True, help="Exercises at once.")
+@click.option("--dataset", type=click.Path(path_type=Path), help="Folder or file of the exercises.")
+@click.option("--out", type=_FOLDER, required=True, help="Folder for the replay's results.")
+@click.option("--jobs", type=int, default=1, show_default=True, help="Parallel exercises.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def replay(folder: Path, **options: Any) -> int:  # noqa: ANN401 - as above
-    """Do the run in FOLDER again without a model, from what was said then, and compare.
+    """Repeat the run in FOLDER with its recorded model replies, and compare the results.
 
-    Everything else is done anew. Exit code 1 if an exercise ends differently.
+    Everything else runs again. Exit code 1 if an exercise ends differently.
     """
     from assay.bench.bench_run import order_of, run_bench
     from assay.bench.compare import compare as compare_runs

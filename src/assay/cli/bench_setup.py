@@ -1,4 +1,4 @@
-"""`assay bench pull` and `assay bench toolchains`: what a benchmark needs before it can be run."""
+"""`assay bench pull` and `assay bench toolchains`: the prerequisites of a benchmark."""
 
 import json
 from functools import partial
@@ -17,27 +17,27 @@ LANGUAGES: Final[tuple["Language", ...]] = ("python", "javascript", "go", "rust"
 
 
 def read_languages(text: str) -> tuple["Language", ...]:
-    """Understand languages with commas between.
+    """Parse languages separated by commas.
 
     Raises:
-        UsageError: If one is not known.
+        UsageError: If one is unknown.
     """
     named = tuple(word.strip() for word in text.split(",") if word.strip())
     for word in named:
         if word not in LANGUAGES:
             raise UsageError(
-                f"there is no language {word!r}", hint=f"choose from: {', '.join(LANGUAGES)}"
+                f"unknown language {word!r}", hint=f"choose from: {', '.join(LANGUAGES)}"
             )
     return cast("tuple[Language, ...]", named)
 
 
 @click.command()
 @click.argument("suite", type=click.Choice(["polyglot"]))
-@click.option("--from", "url", help="Another address of the repository, or a folder with a clone.")
-@click.option("--commit", help="Another commit than the pinned one.")
-@click.option("--to", type=_FOLDER, help="Where it goes.  [default: the cache]")
+@click.option("--from", "url", help="Another URL of the repository, or a folder with a clone.")
+@click.option("--commit", help="Commit to use instead of the pinned one.")
+@click.option("--to", type=_FOLDER, help="Folder to write to.  [default: the cache]")
 def pull(suite: str, *, url: str | None, commit: str | None, to: Path | None) -> None:
-    """Get the exercises of SUITE by git, at the pinned commit."""
+    """Fetch the exercises of SUITE with git, at the pinned commit."""
     import anyio
 
     from assay.bench.datasets import pull as pull_clone
@@ -53,11 +53,11 @@ def pull(suite: str, *, url: str | None, commit: str | None, to: Path | None) ->
 
 
 @click.command()
-@click.option("--languages", default="", help="Only these, with commas between.")
+@click.option("--languages", default="", help="Only these languages, separated by commas.")
 @click.option("--install", is_flag=True, help="Fetch and install what is missing.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def toolchains(*, languages: str, install: bool, as_json: bool) -> int:
-    """Show for which languages tests can be run here, in a sandbox, and what is missing."""
+    """Show which languages' tests can run in a sandbox here, and what is missing."""
     import anyio
 
     from assay.bench.toolchains.survey import survey

@@ -1,4 +1,4 @@
-"""`assay certs`: certificates for an executor and its clients, from an authority of one's own."""
+"""`assay certs`: TLS certificates for an executor and its clients, signed by a private CA."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ import click
 
 @click.group(name="certs")
 def command() -> None:
-    """Make certificates for an executor and its clients."""
+    """Create TLS certificates for an executor and its clients."""
 
 
 @command.command()
@@ -18,14 +18,13 @@ def command() -> None:
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("certs"),
     show_default=True,
-    help="Where to put them.",
+    help="Folder for the certificates.",
 )
 @click.option(
     "--server",
     "servers",
     multiple=True,
-    help="A name or address executors are reached by; may be given again.  "
-    "[default: localhost, 127.0.0.1, ::1]",
+    help="Host name or address of an executor (repeatable).  [default: localhost, 127.0.0.1, ::1]",
 )
 @click.option(
     "--client",
@@ -33,23 +32,23 @@ def command() -> None:
     multiple=True,
     default=("client",),
     show_default=True,
-    help="A client, by the name an executor is to know it by; may be given again.",
+    help="Name by which an executor knows a client (repeatable).",
 )
 @click.option(
     "--days",
     type=click.IntRange(1, 825),
     default=365,
     show_default=True,
-    help="How long they hold.",
+    help="Validity in days.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the files as a JSON object.")
 def make(
     folder: Path, servers: tuple[str, ...], clients: tuple[str, ...], days: int, *, as_json: bool
 ) -> None:
-    """Make a private authority, and certificates that it signs.
+    """Create a private CA, and certificates that it signs.
 
-    An authority that is there already is used again, so that more clients can be added. Keys can
-    be read by their owner alone; that of the authority is needed only here.
+    An existing CA is used again, so that you can add clients. Only the owner can read the key
+    files; the CA's key is needed only here.
     """
     from assay.auth.certificates import (
         make_authority,

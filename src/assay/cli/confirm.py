@@ -1,4 +1,4 @@
-"""Asks before something is removed for good."""
+"""Questions before something is removed permanently."""
 
 import sys
 from collections.abc import Collection, Iterable
@@ -7,11 +7,11 @@ import click
 
 from assay.contracts.errors import UsageError
 
-YES = click.option("--yes", is_flag=True, help="Do not ask. Needed where there is no terminal.")
+YES = click.option("--yes", is_flag=True, help="Do not ask; required without a terminal.")
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Return if the person agrees, or has done so with `--yes`.
+    """Return if the user agrees, or has agreed with `--yes`.
 
     Raises:
         UsageError: If there is no terminal to ask at.
@@ -21,16 +21,17 @@ def confirm(question: str, *, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise UsageError(
-            "this removes something for good, and there is no terminal to ask at", hint="add --yes"
+            "this removes data permanently, and without a terminal Assay cannot ask",
+            hint="add --yes",
         )
     click.confirm(question, abort=True, err=True)
 
 
 def check_ids(ids: Iterable[str], known: Collection[str]) -> None:
-    """Check that everything that is to be removed is there.
+    """Check that everything to remove exists.
 
     Raises:
-        UsageError: If something is not.
+        UsageError: If something does not.
     """
     for each in ids:
         if each not in known:

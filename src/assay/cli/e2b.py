@@ -1,4 +1,4 @@
-"""`assay sandbox list` and `clean` at E2B: what runs there, and what was forgotten."""
+"""`assay sandbox list` and `clean` at E2B: running and orphaned sandboxes."""
 
 import json
 from typing import TYPE_CHECKING
@@ -30,7 +30,7 @@ def list_sandboxes(*, as_json: bool) -> None:
             f"{one.id}  {_state(one)}  owner {one.owner.pid} on {one.host}  {one.age_s:.0f} s"
         )
     if any(one.orphaned for one in found):
-        click.echo("hint: `assay sandbox clean --backend e2b` ends what was forgotten", err=True)
+        click.echo("hint: `assay sandbox clean --backend e2b` ends orphaned sandboxes", err=True)
 
 
 def clean(ids: tuple[str, ...], *, everything: bool, dry_run: bool, yes: bool) -> None:
@@ -48,7 +48,7 @@ def clean(ids: tuple[str, ...], *, everything: bool, dry_run: bool, yes: bool) -
     elif others := sum(not one.here for one in found if one not in wanted):
         click.echo(f"{others} others have an owner elsewhere; `--all` ends them too", err=True)
     if not wanted:
-        click.echo("nothing was forgotten")
+        click.echo("no orphaned sandboxes")
     elif dry_run:
         for one in wanted:
             click.echo(f"would end {one.id}")

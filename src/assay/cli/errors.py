@@ -1,4 +1,4 @@
-"""Runs a command line: every error becomes one line with a hint, and an exit code."""
+"""Command-line runner: every error becomes one line with a hint, and an exit code."""
 
 import errno
 import logging
@@ -15,16 +15,16 @@ import click
 from assay.contracts.errors import AssayError, ExitCode
 
 COMMAND_LOG: Final = "assay.command"
-"""Where `assay.telemetry.logs` tells how a command began and ended."""
+"""The logger of `assay.telemetry.logs` for the start and end of a command."""
 _REFUSALS: Final = frozenset(
     {
         *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG),
         *(errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM),
     }
 )
-"""Why the system refuses to read or write where Assay has made no mistake."""
+"""Errors of reading or writing that are the machine's and no defect of Assay."""
 _SQLITE_REFUSALS: Final = frozenset({3, 8, 10, 13, 14})
-"""The same for a database: permission, read-only, input or output, full, cannot be opened."""
+"""The same for SQLite: permission, read-only, input or output, full, cannot be opened."""
 
 
 def log_to_stderr(*, verbose: bool) -> None:
@@ -32,7 +32,7 @@ def log_to_stderr(*, verbose: bool) -> None:
     screen = logging.StreamHandler(sys.stderr)
     # On the handler: the log on disk has more than the screen.
     screen.setLevel(logging.INFO if verbose else logging.WARNING)
-    # How the command ends is told by `run_command`, and once is enough.
+    # `run_command` prints how the command ends, so the log does not repeat it.
     screen.addFilter(lambda record: record.name != COMMAND_LOG)
     logging.basicConfig(
         handlers=[screen],
@@ -42,14 +42,14 @@ def log_to_stderr(*, verbose: bool) -> None:
 
 
 def leave(code: int) -> NoReturn:
-    """End this process with an exit code.
+    """Exit this process with an exit code.
 
-    Threads of the SDK of E2B sometimes abort while the interpreter ends, and the exit code
-    would be theirs: where the SDK was used, the process ends without that.
+    Threads of the E2B SDK sometimes abort during interpreter shutdown and change the exit code.
+    If the SDK is loaded, the process therefore exits without that shutdown.
     """
     if "e2b" in sys.modules:
         logging.shutdown()
-        with suppress(OSError, ValueError):  # A closed pipe was told of before.
+        with suppress(OSError, ValueError):  # A closed pipe was reported before.
             sys.stdout.flush()
             sys.stderr.flush()
         os._exit(code)
@@ -64,15 +64,15 @@ def run_command(
     obj: object = None,
     on_error: Callable[[Exception], None] = lambda _: None,
 ) -> int:
-    """Run one command line and return its exit code; `obj` is what click calls so."""
-    # The library would write lines of its own to stderr, about errors that Assay reports itself.
+    """Run one command line and return its exit code; `obj` is click's context object."""
+    # gRPC would also log to stderr the errors that Assay reports.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # noqa: TID251 - a word to gRPC, not a setting
     try:
         code = _answered(partial(command.main, arguments, prog_name=name, obj=obj), name, on_error)
-        sys.stdout.flush()  # A closed pipe is found here, not while the interpreter ends.
-    except Exception as error:  # noqa: BLE001 - a crash has an exit code of its own
+        sys.stdout.flush()  # A closed pipe fails here, not during interpreter shutdown.
+    except Exception as error:  # noqa: BLE001 - a crash has its own exit code
         if _is_closed_pipe(error):
-            # The interpreter would still try to write the rest.
+            # At shutdown the interpreter would try to write the rest of its buffer.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return ExitCode.CLOSED_PIPE
         on_error(error)
@@ -80,14 +80,14 @@ def run_command(
             return _print_error(trouble, _remedy(trouble), ExitCode.INFRASTRUCTURE)
         traceback.print_exc()
         told = f"Assay has a defect: {type(error).__name__}"
-        return _print_error(told, "please report it with the lines above", ExitCode.INTERNAL)
+        return _print_error(told, "report it with the lines above", ExitCode.INTERNAL)
     return code
 
 
 def _answered(
     carry_out: Callable[..., object], name: str, on_error: Callable[[Exception], None]
 ) -> int:
-    """Do what was asked; what is wrong with the request or the machine is told."""
+    """Run the command and print its errors of usage and of Assay."""
     stdout = sys.stdout
     try:
         outcome = carry_out(standalone_mode=False)
@@ -113,7 +113,7 @@ def _answered(
 
 
 def _is_closed_pipe(error: BaseException) -> bool:
-    """Whether the reader of what Assay prints is gone; of a group, all errors have to say so."""
+    """Return whether stdout's reader has closed the pipe; in a group, all errors must be that."""
     if isinstance(error, BaseExceptionGroup):
         group = cast("BaseExceptionGroup[BaseException]", error)
         return all(map(_is_closed_pipe, group.exceptions))
@@ -121,9 +121,9 @@ def _is_closed_pipe(error: BaseException) -> bool:
 
 
 def machine_trouble(error: BaseException) -> str:
-    """Say what the machine refused: a file that cannot be written, a full disk; empty if nothing.
+    """Describe a failure of the machine, such as a full disk; empty for any other error.
 
-    Of a group of errors, all have to be of this kind.
+    In a group of errors, all must be of this kind.
     """
     if isinstance(error, BaseExceptionGroup):
         group = cast("BaseExceptionGroup[BaseException]", error)
@@ -132,7 +132,7 @@ def machine_trouble(error: BaseException) -> str:
     if isinstance(error, OSError) and error.errno in _REFUSALS:
         place = f"{os.fsdecode(error.filename)!r}: " if error.filename else ""
         return f"a file cannot be read or written: {place}{error.strerror}"
-    # Not imported for this: where it has not been, the error is another one.
+    # Not imported for this: without an earlier import, it cannot have raised the error.
     database = sys.modules.get("sqlite3")
     if database is not None and isinstance(error, database.OperationalError):
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
@@ -143,7 +143,7 @@ def machine_trouble(error: BaseException) -> str:
 def _remedy(trouble: str) -> str:
     from assay.settings.load import load_settings
 
-    told = "make room, or make it writable for you"
+    told = "free disk space, or make it writable for you"
     try:
         settings = load_settings()
     except AssayError:
@@ -151,7 +151,7 @@ def _remedy(trouble: str) -> str:
     state, cache = settings.state_dir, settings.models.cache_dir.parent
     ours = (*(state, *state.parents)[:-1], *(cache, *cache.parents)[:-1])
     if "'" in trouble and not any(f"'{folder}" in trouble for folder in ours):
-        return "check that you may read and write it, and that there is room"
+        return "check that you may read and write it, and that the disk is not full"
     return f"{told}; ASSAY_STATE_DIR and XDG_CACHE_HOME replace {state} and {cache}"
 
 

@@ -1,4 +1,4 @@
-"""`assay executor` and `assay-executor`: run programs for others, over gRPC."""
+"""`assay executor` and `assay-executor`: serve sandboxes to other machines over gRPC."""
 
 import json
 import os
@@ -29,43 +29,43 @@ def main() -> None:
 
 @click.group(name="executor", context_settings={"help_option_names": ["-h", "--help"]})
 def command() -> None:
-    """Run programs for others, over gRPC."""
+    """Serve sandboxes to other machines over gRPC."""
 
 
 @command.command()
 @click.option("--host", help="Address to listen on.  [default: 127.0.0.1]")
-@click.option("--port", type=click.IntRange(0, 65535), help="[default: 50051; 0 for a free one]")
+@click.option("--port", type=click.IntRange(0, 65535), help="[default: 50051; 0: any free]")
 @click.option(
-    "--cert", type=click.Path(path_type=Path, dir_okay=False), help="Our certificate, PEM."
+    "--cert", type=click.Path(path_type=Path, dir_okay=False), help="Server certificate, PEM."
 )
-@click.option("--key", type=click.Path(path_type=Path, dir_okay=False), help="Its key.")
+@click.option("--key", type=click.Path(path_type=Path, dir_okay=False), help="Private key, PEM.")
 @click.option(
     "--client-ca",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Who signs the certificates that clients must show.",
+    help="CA that signs client certificates.",
 )
 @click.option(
     "--token-file",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Digests of the tokens that clients must show.",
+    help="File with the digests of client tokens.",
 )
-@click.option("--metrics-port", type=click.IntRange(0, 65535), help="[default: 50052; 0 for none]")
-@click.option("--json", "as_json", is_flag=True, help="Print where we listen as a JSON object.")
-@click.option("--verbose", "-v", is_flag=True, help="Say more on stderr.")
+@click.option("--metrics-port", type=click.IntRange(0, 65535), help="[default: 50052; 0: none]")
+@click.option("--json", "as_json", is_flag=True, help="Print the address as one JSON object.")
+@click.option("--verbose", "-v", is_flag=True, help="Show more of the log on stderr.")
 def serve(*, as_json: bool, verbose: bool, **given: Any) -> int:  # noqa: ANN401 - settings, checked as such
-    """Serve sandboxes until told to end.
+    """Serve sandboxes until a signal stops the executor.
 
-    SIGTERM and Ctrl-C let what runs come to its end first, for `executor.drain_s`; a second one
-    does not. Without certificates or tokens, only this machine is served.
+    SIGTERM and Ctrl-C let running programs finish within `executor.drain_s`; a second signal does
+    not. Without certificates or tokens, only this machine is served.
     """
     import anyio
 
     from assay.settings.load import load_settings
 
     log_to_stderr(verbose=verbose)
-    # Failed handshakes are known from the log of gRPC only.
+    # Only the log of gRPC reports failed handshakes.
     os.environ.pop("GRPC_VERBOSITY", None)  # noqa: TID251 - a word to gRPC, not a setting
-    # Ignored in what a shell starts in the background, and inherited by the programs we run.
+    # A shell ignores SIGQUIT for background jobs, and sandboxed programs would inherit that.
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)
     settings = load_settings({"executor": given})
     return anyio.run(_serve, settings, as_json)
@@ -100,17 +100,17 @@ async def _serve_until_told(
     import anyio
 
     await anext(signals)
-    _tell(f"ending; what runs has {drain_s:g} s")
+    _tell(f"stopping; running programs have {drain_s:g} s to finish")
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_drain, executor, drain_s, tasks.cancel_scope)
         async for _ in signals:
-            _tell("ending at once")
+            _tell("stopping immediately")
             tasks.cancel_scope.cancel()
 
 
 async def _drain(executor: "Executor", within_s: float, waiting: Any) -> None:  # noqa: ANN401 - a scope of anyio, loaded late
     if not await executor.drain(within_s):
-        _tell("not everything has come to its end; ending it")
+        _tell("some programs have not finished; stopping them")
     waiting.cancel()
 
 
@@ -143,14 +143,14 @@ def _tell(what: str) -> None:
 @click.option(
     "--token-file",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Where digests of tokens are kept.  [default: executor.token_file]",
+    help="File for the token digests.  [default: executor.token_file]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def token(name: str, token_file: Path | None, *, as_json: bool) -> None:
-    """Make a token for the client NAME.
+    """Create a token for the client NAME.
 
     It is shown once and kept only as a digest. An executor that uses this file
-    accepts the token immediately, and refuses it when its line is removed.
+    accepts the token immediately, and refuses it after you remove its line.
     """
     from assay.auth.tokens import add_token
     from assay.settings.load import load_settings
@@ -165,7 +165,7 @@ def token(name: str, token_file: Path | None, *, as_json: bool) -> None:
 @command.command()
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def check(*, as_json: bool) -> int:
-    """Ask the executors of `sandbox.remote` whether they serve, and how they isolate."""
+    """Check whether the executors of `sandbox.remote` serve, and how they isolate."""
     import anyio
 
     from assay.settings.load import load_settings
@@ -187,7 +187,7 @@ def check(*, as_json: bool) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _State:
-    """How one executor is."""
+    """The state of one executor."""
 
     isolation: str = ""
     trouble: str = ""
@@ -200,10 +200,10 @@ class _State:
 
 
 async def _check(settings: "RemoteSettings") -> dict[str, _State]:
-    """Ask each of them separately, all at the same time.
+    """Ask all executors concurrently.
 
     Raises:
-        UsageError: If the settings cannot be used with any of them.
+        UsageError: If no executor is set, or a certificate or token file is unusable.
     """
     import anyio
 

@@ -1,4 +1,4 @@
-"""The words of a goal: from the command line, from a file, or from stdin."""
+"""The text of a goal: from the command line, from a file, or from stdin."""
 
 import sys
 from pathlib import Path
@@ -40,5 +40,5 @@ def _text(content: bytes, source: str) -> str:
     if "\0" in text:
         raise UsageError(f"the goal in {source} is not text", hint="give it as UTF-8 text")
     if not text:
-        raise UsageError(f"the goal in {source} is empty", hint="say what is to be done")
+        raise UsageError(f"the goal in {source} is empty", hint="describe the task")
     return text

@@ -1,4 +1,4 @@
-"""`assay keys`: who may use `assay serve`, as what, and how much of it."""
+"""`assay keys`: API keys of `assay serve`, with roles and quotas."""
 
 import json
 from collections.abc import AsyncGenerator
@@ -19,29 +19,29 @@ if TYPE_CHECKING:
 
 @click.group(name="keys")
 def command() -> None:
-    """Look after the keys of `assay serve`.
+    """Manage API keys for `assay serve`.
 
-    As soon as there is one, nobody gets in without. A key is shown once and kept as a digest.
+    Once a key exists, every request must send one. A key is shown once and kept as a digest.
     """
 
 
 @command.command()
 @click.argument("name")
-@click.option("--user", help="Whose it is: keys of one user share everything.  [default: NAME]")
+@click.option("--user", help="User of the key; keys of one user share everything.  [default: NAME]")
 @click.option(
     "--role",
     type=click.Choice(["admin", "user", "read-only"]),
     default="user",
     show_default=True,
-    help="An admin also looks after keys; read-only changes nothing.",
+    help="An admin also manages keys; read-only cannot change anything.",
 )
 @click.option("--requests-per-minute", type=click.IntRange(min=1), help="[default: the settings]")
-@click.option("--runs", type=click.IntRange(min=1), help="Unfinished at once.")
+@click.option("--runs", type=click.IntRange(min=1), help="Maximum number of unfinished runs.")
 @click.option("--tokens-per-day", type=click.IntRange(min=1))
 @click.option("--usd-per-day", type=click.FloatRange(min=0))
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def create(name: str, user: str | None, *, as_json: bool, **more: Any) -> int:  # noqa: ANN401 - click's options
-    """Make a key called NAME."""
+    """Create an API key called NAME."""
     import anyio
 
     from assay.server.auth import NewKey
@@ -65,7 +65,7 @@ def create(name: str, user: str | None, *, as_json: bool, **more: Any) -> int:  
 @command.command(name="list")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
 def list_keys(*, as_json: bool) -> int:
-    """List keys, without the keys themselves."""
+    """List API keys without their secrets."""
     import anyio
 
     async def read() -> "tuple[KeyRecord, ...]":
@@ -78,7 +78,7 @@ def list_keys(*, as_json: bool) -> int:
     elif found:
         _print_table(found)
     else:
-        click.echo("no keys yet; `assay keys create NAME` makes one")
+        click.echo("no keys yet; `assay keys create NAME` creates one")
     return ExitCode.ACCEPTED
 
 
@@ -87,7 +87,7 @@ def list_keys(*, as_json: bool) -> int:
 @YES
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def revoke(key_id: str, *, yes: bool, as_json: bool) -> int:
-    """Let the key ID work no more, from its next request on."""
+    """Revoke the API key ID, from its next request on."""
     import anyio
 
     confirm(f"Revoke the key {key_id}? Its clients lose access.", yes=yes)

@@ -1,4 +1,4 @@
-"""The `assay` command: finds the command asked for."""
+"""The `assay` command: imports and runs one subcommand."""
 
 import importlib
 import sys
@@ -15,43 +15,43 @@ if TYPE_CHECKING:
     from assay.telemetry.logs import CommandLog
 
 _COMMANDS: Final = {
-    "run": ("run", "run", "Carry out a goal; comes back with code that a check has accepted."),
-    "resume": ("run", "resume", "Go on with a run where it stopped."),
-    "replay": ("run", "replay", "Do a run again without a model, and compare."),
-    "runs": ("runs", "runs", "List what was run."),
-    "show": ("runs", "show", "Show what happened in a run."),
-    "verify": ("verify", "verify", "Run the proof of a certificate again."),
-    "chat": ("chat.command", "chat", "Talk with an agent that can run code."),
-    "sessions": ("chat.command", "sessions", "Look after conversations."),
+    "run": ("run", "run", "Write code for a goal until an independent check accepts it."),
+    "resume": ("run", "resume", "Continue a run where it stopped."),
+    "replay": ("run", "replay", "Repeat a run without a model and compare the results."),
+    "runs": ("runs", "runs", "List or delete runs."),
+    "show": ("runs", "show", "Show the steps and the result of a run."),
+    "verify": ("verify", "verify", "Check a certificate and run its checks again."),
+    "chat": ("chat.command", "chat", "Chat with an agent that can run code."),
+    "sessions": ("chat.command", "sessions", "List, rename, delete and export sessions."),
     "serve": ("serve", "command", "Serve the HTTP API and the web page."),
-    "keys": ("keys", "command", "Look after who may use `assay serve`."),
-    "bench": ("bench", "command", "Measure models, and Assay, on suites of exercises."),
-    "memory": ("memory", "command", "Look after what earlier failures taught."),
+    "keys": ("keys", "command", "Manage API keys for `assay serve`."),
+    "bench": ("bench", "command", "Run and compare benchmarks of models and of Assay."),
+    "memory": ("memory", "command", "Manage lessons from earlier failures."),
     "doctor": (
         "doctor.command",
         "command",
-        "Prove what works here, isolation first, and name what is missing.",
+        "Check what works here, isolation first, and list what is missing.",
     ),
     "models": (
         "models",
         "command",
-        "Show which models are usable here, fetch one, try one out.",
+        "List usable models, download one, test one.",
     ),
     "map": (
         "diagram.command",
         "command",
-        "Draw the parts of the system and the graph of the agent.",
+        "Draw the parts of the package and the agent's graph.",
     ),
-    "tools": ("tools", "command", "Show which tools models may use, and check your own."),
+    "tools": ("tools", "command", "List the tools that models may use, and check your own."),
     "mcp": ("mcp", "command", "Serve sandboxes to MCP clients."),
-    "executor": ("executor", "command", "Run programs for others, over gRPC."),
-    "certs": ("certs", "command", "Make certificates for an executor and its clients."),
-    "sandbox": ("sandbox", "command", "Run programs that cannot leave their sandbox."),
+    "executor": ("executor", "command", "Serve sandboxes to other machines over gRPC."),
+    "certs": ("certs", "command", "Create TLS certificates for an executor and its clients."),
+    "sandbox": ("sandbox", "command", "Run programs in a sandbox, test and clean up sandboxes."),
 }
 
 
 class LazyGroup(click.Group):
-    """Imports a command's module only when that command is asked for."""
+    """A command group that imports the module of a command only when it is needed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         del ctx
@@ -79,15 +79,15 @@ class LazyGroup(click.Group):
 
 @dataclass(slots=True, kw_only=True)
 class CommandContext:
-    """One command line being carried out."""
+    """The state of one command line while it runs."""
 
     words: list[str]
     log: "CommandLog | None" = None
     help_only: bool = False
-    """Nothing was done but to show help, which is no news for the log."""
+    """The command only showed help, so the log does not record its end."""
 
     def note(self, error: Exception) -> None:
-        """Write into the log what has ended it."""
+        """Log the error that ended the command."""
         if self.log is not None:
             self.log.failed(error, trouble=machine_trouble(error))
 
@@ -99,11 +99,11 @@ class CommandContext:
     no_args_is_help=True,
 )
 @click.version_option(package_name=DISTRIBUTION, prog_name="assay")
-@click.option("--verbose", is_flag=True, help="Show the log on the screen too.")
+@click.option("--verbose", is_flag=True, help="Show the log on stderr too.")
 @click.option("--goal", metavar="GOAL", help="Same as `assay run GOAL`.")
 @click.option("--benchmarks", is_flag=True, help="Same as `assay bench run polyglot`.")
-@click.option("--benchmarks-limit", type=click.IntRange(min=1), help="With --benchmarks: so many.")
-@click.option("--model", help="With --goal or --benchmarks: who answers.")
+@click.option("--benchmarks-limit", type=click.IntRange(min=1), help="With --benchmarks: limit.")
+@click.option("--model", help="With --goal or --benchmarks: model to use.")
 @click.pass_context
 def cli(ctx: click.Context, *, verbose: bool, **short: "str | int | bool | None") -> object:
     """A coding agent that does not take the model's word for it."""
@@ -122,7 +122,7 @@ def cli(ctx: click.Context, *, verbose: bool, **short: "str | int | bool | None"
 def _carry_out_short(
     ctx: click.Context, short: "dict[str, str | int | bool | None]", named: str | None
 ) -> object:
-    """Do what a short form stands for, and say what that is."""
+    """Print and run the command that a short form stands for."""
     from assay.cli.aliases import ShortForm, command_for, written
 
     words = command_for(ShortForm(**short), named)  # pyright: ignore[reportArgumentType] - click has checked them

@@ -1,4 +1,4 @@
-"""`assay mcp`: serve sandboxes to MCP clients, make tokens, print configurations."""
+"""`assay mcp`: serve sandboxes to MCP clients, create tokens, print configurations."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ _WHERE: Final = {
     "claude-desktop": "claude_desktop_config.json (Settings > Developer > Edit Config)",
     "cursor": ".cursor/mcp.json of a project, or of your home folder",
     "vscode": ".vscode/mcp.json",
-    "openai-agents": "your program; examples/openai_agents_sdk.py is a whole one",
+    "openai-agents": "your program; examples/openai_agents_sdk.py is a complete one",
 }
 
 
@@ -26,13 +26,13 @@ _WHERE: Final = {
 def command() -> None:
     """Serve sandboxes to MCP clients.
 
-    Every client has a workspace of its own. Without tokens, only this machine is served.
+    Every client has its own workspace. Without tokens, only this machine is served.
     """
 
 
 @command.command()
 @click.argument("which", type=click.Choice(["filesystem", "executor", "all"]))
-@click.option("--stdio", is_flag=True, help="Talk to the program that has started this one.")
+@click.option("--stdio", is_flag=True, help="Serve over stdin and stdout instead of HTTP.")
 @click.option("--host", default=None, help="Address to listen on.  [default: 127.0.0.1]")
 @click.option(
     "--port",
@@ -40,13 +40,13 @@ def command() -> None:
     help="Port; `all` takes the next one too.  [default: 7101 for files, 7102 for programs]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the addresses as one JSON object.")
-@click.option("--verbose", "-v", is_flag=True, help="Say more on stderr.")
+@click.option("--verbose", "-v", is_flag=True, help="Show more of the log on stderr.")
 def serve(
     which: "Which", host: str | None, port: int | None, *, stdio: bool, as_json: bool, verbose: bool
 ) -> None:
-    """Serve the files of a sandbox, programs in it, or both.
+    """Serve a sandbox's files, programs in it, or both.
 
-    Both together share workspaces: what is written by one is seen by the other.
+    Both together share workspaces: each sees what the other writes.
     """
     if stdio and (host is not None or port is not None or as_json):
         raise UsageError("--stdio has no address", hint="leave out --host, --port and --json")
@@ -71,15 +71,15 @@ def serve(
 
 @command.command()
 @click.argument("name", required=False)
-@click.option("--remove", is_flag=True, help="Take the token of this name back.")
+@click.option("--remove", is_flag=True, help="Remove the token of NAME.")
 @YES
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def token(name: str | None, *, remove: bool, yes: bool, as_json: bool) -> None:
-    """Make a token for the client NAME; without a name, list whose there are.
+    """Create a token for the client NAME; without a name, list the clients that have one.
 
-    A token is shown once and kept only as a hash. Where there are tokens, calls over HTTP need
-    one, and each token has a workspace of its own. Servers that run accept new tokens and
-    refuse removed ones immediately.
+    A token is shown once and kept only as a hash. If tokens exist, calls over HTTP need one, and
+    each token has its own workspace. Running servers accept new tokens and refuse removed ones
+    immediately.
     """
     from assay.mcp.tokens import add_token, load_tokens, remove_token
 
@@ -101,18 +101,18 @@ def token(name: str | None, *, remove: bool, yes: bool, as_json: bool) -> None:
 @click.argument(
     "client", type=click.Choice(["claude-desktop", "cursor", "vscode", "openai-agents"])
 )
-@click.option("--http", is_flag=True, help="For servers that run, instead of starting one.")
+@click.option("--http", is_flag=True, help="Use running servers instead of starting one.")
 def config(client: "ClientName", *, http: bool) -> None:
-    """Print what a client has to be told to use the servers.
+    """Print the configuration with which a client uses the servers.
 
-    Where there are tokens, it is written so that the client sends one.
+    If tokens exist, it makes HTTP clients send one.
     """
     from assay.mcp.client_configs import configuration
     from assay.mcp.tokens import load_tokens
 
     needed = http and bool(load_tokens(_token_file()))
     click.echo(configuration(client, http=http, token=needed), nl=False)
-    click.echo(f"this belongs into {_WHERE[client]}", err=True)
+    click.echo(f"put this into {_WHERE[client]}", err=True)
 
 
 def _token_file() -> Path:

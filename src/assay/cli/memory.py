@@ -1,4 +1,4 @@
-"""`assay memory`: what earlier runs left behind, to be looked at, searched, moved and forgotten."""
+"""`assay memory`: lists, searches, exports, imports and removes failures and helpers."""
 
 import json
 import sys
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
     from assay.memory.sqlite_store import SqliteStore
     from assay.memory.types import FailureRecord, Similar
 
-_NOTHING: Final = "nothing is remembered yet; failures of `assay run` are"
+_NOTHING: Final = "no lessons yet; Assay records failures during `assay run`"
 _LEAST_ID: Final = 4
 
 
 @click.group(name="memory")
 def command() -> None:
-    """Look after what earlier failures taught.
+    """Manage lessons from earlier failures.
 
-    It is kept in one file in the folder of state, and written only by runs whose result was judged.
+    They are kept in one file in the state folder, and written only by runs with a verdict.
     """
 
 
 @command.command(name="list")
-@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="At most.")
-@click.option("--all", "show_all", is_flag=True, help="All of them.")
+@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Maximum.")
+@click.option("--all", "show_all", is_flag=True, help="List all.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
 def list_(limit: int, *, show_all: bool, as_json: bool) -> None:
     """List failures and helpers, the newest first."""
@@ -53,7 +53,7 @@ def list_(limit: int, *, show_all: bool, as_json: bool) -> None:
 @click.argument("beginning", metavar="ID")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def show(beginning: str, *, as_json: bool) -> None:
-    """Show everything about one failure or helper. The beginning of its id is enough."""
+    """Show one failure or helper in full. ID may be the beginning of its id."""
     with _store() as store:
         record = _the_one(store, beginning)
     if as_json:
@@ -70,10 +70,10 @@ def show(beginning: str, *, as_json: bool) -> None:
 
 @command.command()
 @click.argument("words", nargs=-1, required=True)
-@click.option("--limit", type=click.IntRange(min=1), default=10, show_default=True, help="At most.")
+@click.option("--limit", type=click.IntRange(min=1), default=10, show_default=True, help="Maximum.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
 def search(words: tuple[str, ...], limit: int, *, as_json: bool) -> None:
-    """Find failures and helpers by words of the goal, the error or the code, and by likeness."""
+    """Find failures and helpers by words of the goal, error or code, and by similarity."""
     from assay.memory.search import search as search_in
     from assay.memory.search import search_skills
 
@@ -90,20 +90,20 @@ def search(words: tuple[str, ...], limit: int, *, as_json: bool) -> None:
     _print_tables(
         [one.record for one in failures],
         [record for record, _ in skills],
-        nothing="nothing like that is remembered",
+        nothing="no failure or helper matches",
     )
 
 
 @command.command()
 @click.argument("ids", metavar="ID...", nargs=-1)
-@click.option("--retired", is_flag=True, help="All that proved harmful or grew stale.")
-@click.option("--all", "everything", is_flag=True, help="Everything.")
+@click.option("--retired", is_flag=True, help="Forget all that are harmful or stale.")
+@click.option("--all", "everything", is_flag=True, help="Forget everything.")
 @YES
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def forget(
     ids: tuple[str, ...], *, retired: bool, everything: bool, yes: bool, as_json: bool
 ) -> None:
-    """Remove failures and helpers for good: their words are not left in the file either."""
+    """Remove failures and helpers permanently; the file keeps nothing of their text."""
     if bool(ids) + retired + everything != 1:
         raise UsageError(
             "say what to forget: ids, --retired or --all", hint="`assay memory list` shows ids"
@@ -115,14 +115,14 @@ def forget(
             known = (*store.records(), *store.skills()) if store else ()
             chosen = [record.id for record in known if everything or record.retired]
         if chosen:
-            confirm(f"Forget {len(chosen)} of them for good?", yes=yes)
+            confirm(f"Forget {len(chosen)} of them permanently?", yes=yes)
         removed = store.forget(chosen) if store and chosen else 0
     click.echo(json.dumps({"forgotten": removed}) if as_json else f"forgot {removed}")
 
 
 @command.command()
 @click.argument("file", type=click.File("w", encoding="utf-8", lazy=True), default="-")
-@click.option("--json", "as_json", is_flag=True, help="Accepted everywhere; it is JSON already.")
+@click.option("--json", "as_json", is_flag=True, help="No effect: output is always JSON lines.")
 def export(file: TextIO, *, as_json: bool) -> None:
     """Write every failure and helper to FILE, or to stdout, as lines of JSON."""
     from assay.memory.import_export import export_lines
@@ -137,17 +137,17 @@ def export(file: TextIO, *, as_json: bool) -> None:
 
 @command.command(name="import")
 @click.argument("file", type=click.File("r", encoding="utf-8"))
-@click.option("--shared", is_flag=True, help="Let every project see them.")
+@click.option("--shared", is_flag=True, help="Show them to every project.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def import_(file: TextIO, *, shared: bool, as_json: bool) -> None:
-    """Add what an export holds. What is known already stays as it is."""
+    """Import failures and helpers from FILE, an export. Known ones stay unchanged."""
     from assay.memory.import_export import import_lines
 
     try:
         records = tuple(import_lines(file, shared=shared))
     except UnicodeDecodeError as error:
         raise UsageError(
-            "the file is not text", hint="import what `assay memory export` has written"
+            "the file is not text", hint="import a file that `assay memory export` has written"
         ) from error
     with _store(make=True) as store:
         new, known = store.import_(records) if store else (0, 0)
@@ -160,7 +160,7 @@ def import_(file: TextIO, *, shared: bool, as_json: bool) -> None:
 @command.command()
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def stats(*, as_json: bool) -> None:
-    """Show how failures and repeats develop, and whether lessons help."""
+    """Show failures and repeats over time, and whether lessons help."""
     from assay.memory.database import damaged_files
     from assay.memory.history import history_of
 
@@ -219,11 +219,11 @@ def _the_one(store: "SqliteStore | None", beginning: str) -> "FailureRecord | Sk
     if found:
         raise UsageError(
             f"{len(found)} ids begin with {beginning!r}",
-            hint="give more of it",
+            hint="give more characters",
         )
     raise UsageError(
-        f"nothing with the id {beginning!r} is remembered",
-        hint=f"`assay memory list` shows ids; {_LEAST_ID} characters are the least",
+        f"no failure or helper has the id {beginning!r}",
+        hint=f"`assay memory list` shows ids; give at least {_LEAST_ID} characters",
     )
 
 
@@ -233,9 +233,9 @@ def _path() -> Path:
 
     settings = load_settings()
     if settings.memory.store == "chroma":
-        # What runs have learnt is elsewhere; showing the file as if it were all would be a lie.
+        # The lessons are elsewhere; showing only the file would mislead.
         raise UsageError(
-            "`memory.store` is chroma, and these commands look into the SQLite file only",
+            "`memory.store` is chroma, and these commands read only the SQLite file",
             hint="use Chroma's own tools, or ASSAY_MEMORY__STORE=sqlite for what is in the file",
         )
     return settings.state_dir / MEMORY
@@ -243,7 +243,7 @@ def _path() -> Path:
 
 @contextmanager
 def _store(*, make: bool = False) -> Generator["SqliteStore | None"]:
-    """Open all that is remembered; None if there is no file, and none is to be made."""
+    """Open the store; None if there is no file and `make` is false."""
     from assay.memory.sqlite_store import SqliteStore
 
     path = _path()

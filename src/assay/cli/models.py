@@ -1,4 +1,4 @@
-"""`assay models`: which models are usable here, fetching the embedded one, one real request."""
+"""`assay models`: lists usable models, downloads the embedded one, sends one real request."""
 
 import json
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _UNBROKEN: Final = 2000
 _QUESTION: Final = Request(
     messages=(Message(role="user", text="Reply with the single word: ready"),),
-    # Room to think, for models that do so before they speak.
+    # Room for models that reason before they answer.
     max_output_tokens=1024,
     temperature=0.0,
 )
@@ -33,11 +33,11 @@ _QUESTION: Final = Request(
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
 @click.pass_context
 def command(ctx: click.Context, *, as_json: bool) -> int:
-    """Show which models are usable here, and why the others are not.
+    """List usable models, and why the others are not usable.
 
-    Wherever a model is asked for, write `auto`, `local[:NAME]`, PROVIDER[:MODEL], `scripted:FILE`
-    or `replay:PATH`. Nothing is sent to a provider by this command; the exit code is 4 if there is
-    nothing that `auto` could take.
+    Options for a model accept `auto`, `local[:NAME]`, PROVIDER[:MODEL], `scripted:FILE` or
+    `replay:PATH`. This command sends nothing to a provider; the exit code is 4 if `auto` finds no
+    model.
     """
     if ctx.invoked_subcommand is not None:
         return ExitCode.ACCEPTED
@@ -55,7 +55,7 @@ def command(ctx: click.Context, *, as_json: bool) -> int:
 
 
 def show(found: Sequence["Availability"], console: "Console") -> None:
-    """Print what is usable, then what is not and what would help, then what `auto` takes."""
+    """Print the usable models, the others and how to enable them, then what `auto` takes."""
     from rich.table import Table
     from rich.text import Text
 
@@ -69,12 +69,12 @@ def show(found: Sequence["Availability"], console: "Console") -> None:
         if one.fix:
             fixes.setdefault(one.fix, []).append(one.title)
     if fixes:
-        console.print("\nWhat would add to it:")
+        console.print("\nTo enable more models:")
     for fix, titles in fixes.items():
-        # Not wrapped by us: a command is there to be copied.
+        # Not wrapped, so that a command can be copied.
         console.print(Text(f"  {'; '.join(titles)}: {fix}"), soft_wrap=True)
     taken = next((one for one in found if one.by_auto), None)
-    verdict = f"`auto` takes {taken.name}." if taken else "There is nothing that `auto` could take."
+    verdict = f"`auto` takes {taken.name}." if taken else "`auto` finds no model."
     console.print(Text(f"\n{verdict}", style="bold"), soft_wrap=True)
 
 
@@ -82,9 +82,9 @@ def show(found: Sequence["Availability"], console: "Console") -> None:
 @click.argument("name", default="")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def pull(name: str, *, as_json: bool) -> None:
-    """Fetch the weights of an embedded model, the default one if no NAME is given.
+    """Download the weights of an embedded model, of the default one without NAME.
 
-    They are checked by SHA-256 and kept. What an interrupted pull has fetched is used by the next.
+    Assay checks them by SHA-256 and keeps them. The next pull continues an interrupted one.
     """
     import anyio
 
@@ -131,7 +131,7 @@ async def _pull(name: str, settings: "ModelSettings", opening: "OpenOptions") ->
 def test(name: str, *, as_json: bool) -> None:
     """Send one real request to the model NAME, or to the one of the settings.
 
-    Prints the answer, how long it took, how many tokens, and what it cost.
+    Prints the answer, its duration, its tokens and its cost.
     """
     import anyio
 
@@ -212,6 +212,6 @@ def _console() -> "Console":
 
     console = Console(highlight=False)
     if not console.is_terminal:
-        # Where nobody looks at the width, a model is a line.
+        # Without a terminal, each model is one line.
         console.width = _UNBROKEN
     return console

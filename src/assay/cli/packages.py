@@ -1,4 +1,4 @@
-"""`assay sandbox packages`: what was fetched for sandboxes, and how to be rid of it."""
+"""`assay sandbox packages`: lists and removes packages that sandboxes fetched."""
 
 import json
 import time
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 @click.group(name="packages")
 def command() -> None:
-    """Show or remove the packages that were fetched for sandboxes."""
+    """List or remove the packages that were fetched for sandboxes."""
 
 
 @command.command(name="list")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
 def list_layers(as_json: bool) -> None:  # noqa: FBT001 - click's
-    """Show every layer of packages, the one used last first."""
+    """List all package layers, the most recently used first."""
     layers = _store().layers()
     if as_json:
         now = time.time()
@@ -46,7 +46,7 @@ def list_layers(as_json: bool) -> None:  # noqa: FBT001 - click's
 @command.command()
 @YES
 def clean(*, yes: bool) -> None:
-    """Remove all that no sandbox is using; it is fetched again when it is asked for."""
+    """Remove all layers that no sandbox uses; Assay fetches them again when needed."""
     confirm("Remove all fetched packages that no sandbox is using?", yes=yes)
     removed = _store().clean()
     freed = sum(layer.size_bytes for layer in removed)

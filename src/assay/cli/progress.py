@@ -1,4 +1,4 @@
-"""How a person sees that something is being fetched: notices as lines, progress as a bar."""
+"""The progress of downloads: notices as lines, progress as a bar."""
 
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def open_progress(*, silent: bool = False) -> Generator["OpenOptions"]:
-    """Tell notices as lines on stderr, and progress as a bar if that is a terminal."""
+    """Print notices as lines on stderr, and progress as a bar if that is a terminal."""
     from rich.console import Console
     from rich.progress import (
         BarColumn,

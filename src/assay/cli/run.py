@@ -1,4 +1,4 @@
-"""`assay run`: a goal in, proven code and a certificate out. And `assay resume`, `assay replay`."""
+"""`assay run`, `assay resume` and `assay replay`: start, continue and repeat runs."""
 
 import json
 import os
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from assay.settings.load import Settings
 
 _PAGE: Final = 100
-"""Columns of a summary that is written to a file."""
+"""Columns of a summary if stdout is not a terminal."""
 _START_FIELD: Final = 19
-"""Of `/proc/PID/stat`, counted behind the name: when the process started, in ticks since boot."""
+"""Field of `/proc/PID/stat` after the name: the start time, in ticks since boot."""
 _EXIT_CODES: Final = {
     Status.ACCEPTED: ExitCode.ACCEPTED,
     Status.NOT_ACCEPTED: ExitCode.NOT_ACCEPTED,
@@ -36,19 +36,19 @@ _EXIT_CODES: Final = {
 }
 
 _NOT_WRITTEN: Final = (
-    "nothing is written into {folder}: there is no terminal to ask at\n"
+    "nothing is written into {folder}: without a terminal, Assay cannot ask\n"
     "hint: add --yes next time; `assay show --files FOLDER` writes the files of this run"
 )
 _YES: Final = click.option(
     "--yes",
     is_flag=True,
-    help="Write accepted files into the workspace unasked; without a terminal, only with this.",
+    help="Write accepted files into the workspace without asking; required without a terminal.",
 )
 
 _WAIT: Final = click.option(
     "--wait",
     is_flag=True,
-    help="Wait while another run works on the folder; without this, the second run is refused.",
+    help="If another run works on the folder, wait for it instead of failing.",
 )
 
 
@@ -58,43 +58,69 @@ _WAIT: Final = click.option(
     "--workspace",
     type=click.Path(file_okay=False, path_type=Path),
     default=Path(),
-    help="The folder to work on. Default: the current folder.",
+    help="Folder to work on.  [default: the current folder]",
 )
-@click.option("--check", "checks", multiple=True, metavar="CMD", help="A command that decides.")
+@click.option(
+    "--check",
+    "checks",
+    multiple=True,
+    metavar="CMD",
+    help="Command that decides about acceptance (repeatable).",
+)
 @click.option(
     "--tests",
     multiple=True,
     metavar="PATH",
-    help="Test files or folders that decide, from the workspace; the agent cannot change them.",
+    help="Test file or folder that decides, relative to the workspace (repeatable). "
+    "The agent cannot change it.",
 )
 @click.option(
-    "--allow", multiple=True, metavar="GLOB", help="What the agent may change. Default: the rest."
+    "--allow",
+    multiple=True,
+    metavar="GLOB",
+    help="Files the agent may change (repeatable).  [default: all except protected files]",
 )
 @click.option(
     "--exclude",
     multiple=True,
     metavar="GLOB",
-    help="What is left out of the workspace: data too big to copy, say.",
+    help="Files to leave out of the workspace, such as large data (repeatable).",
 )
 @click.option(
     "--include",
     multiple=True,
     metavar="PATH",
-    help="Use this although git ignores it or it looks like a secret.",
+    help="Use this path although git ignores it or it looks like a secret (repeatable).",
 )
-@click.option("--model", help="`auto`, `local`, PROVIDER[:MODEL], `scripted:FILE` …")
-@click.option("--backend", help="Where code runs. Default: as the settings say.")
-@click.option("--package", "packages", multiple=True, metavar="NAME", help="A package to have.")
-@click.option("--allow-host", "hosts", multiple=True, metavar="HOST", help="A host to reach.")
+@click.option("--model", help="Model to use: `auto`, `local`, PROVIDER[:MODEL], `scripted:FILE` …")
+@click.option("--backend", help="Sandbox backend.  [default: sandbox.backend]")
+@click.option(
+    "--package",
+    "packages",
+    multiple=True,
+    metavar="NAME",
+    help="Package to install in the sandbox (repeatable).",
+)
+@click.option(
+    "--allow-host",
+    "hosts",
+    multiple=True,
+    metavar="HOST",
+    help="Host that sandboxed programs may reach (repeatable).",
+)
 @click.option(
     "--max-attempts",
     type=int,
-    help="Proposals at most.  [default: 8, or 16 for a model that runs here]",
+    help="Maximum number of attempts.  [default: 8, or 16 for a model that runs here]",
 )
-@click.option("--best-of", type=int, default=1, help="Proposals made side by side each time.")
-@click.option("--budget-usd", type=float, help="Dollars at most.")
-@click.option("--budget-tokens", type=int, help="Tokens at most, read and written.")
-@click.option("--timeout", "timeout_s", type=float, help="Seconds at most.  [default: 1800]")
+@click.option(
+    "--best-of", type=int, default=1, show_default=True, help="Attempts made in parallel."
+)
+@click.option("--budget-usd", type=float, help="Maximum cost in dollars.")
+@click.option("--budget-tokens", type=int, help="Maximum number of tokens, read and written.")
+@click.option(
+    "--timeout", "timeout_s", type=float, help="Maximum duration in seconds.  [default: 1800]"
+)
 @click.option(
     "--baseline-timeout",
     "baseline_s",
@@ -105,12 +131,12 @@ _WAIT: Final = click.option(
 @click.option(
     "--policy",
     type=click.Choice(["off", "warn", "block"]),
-    help="What happens to code that the screen has something against.  [default: warn]",
+    help="What to do with code that screening flags.  [default: warn]",
 )
 @click.option(
     "--memory",
     type=click.Choice(["off", "plan", "action", "all"]),
-    help="When lessons of earlier failures are recalled.  [default: all]",
+    help="When to recall lessons from earlier failures.  [default: all]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end.")
 @click.option(
@@ -120,14 +146,14 @@ _WAIT: Final = click.option(
 )
 @_YES
 @_WAIT
-@click.option("--verbose", is_flag=True, help="Show more of what happens.")
+@click.option("--verbose", is_flag=True, help="Show more detail.")
 def run(goal: str, **options: Any) -> int:  # noqa: ANN401 - click's options, taken apart below
-    """Carry out GOAL, and come back with code that an independent check has accepted.
+    """Write code for GOAL until an independent check accepts it or a limit is reached.
 
     GOAL is a sentence, @FILE to read it from a file, or - to read it from stdin.
 
     Exit codes: 0 accepted, 1 not accepted, 2 usage, 3 budget, 4 infrastructure, 5 tampering found,
-    70 a defect of Assay, 130 interrupted, 141 the reader of stdout is gone.
+    70 a defect of Assay, 130 interrupted, 141 stdout was closed by its reader.
     """
     from assay.cli.goal_text import read_goal
     from assay.runs.runner import start_run
@@ -147,9 +173,9 @@ def run(goal: str, **options: Any) -> int:  # noqa: ANN401 - click's options, ta
 )
 @_YES
 @_WAIT
-@click.option("--verbose", is_flag=True, help="Show more of what happens.")
+@click.option("--verbose", is_flag=True, help="Show more detail.")
 def resume(run_id: str, **options: Any) -> int:  # noqa: ANN401 - as above
-    """Go on with RUN where it stopped. Nothing is asked of a model twice."""
+    """Continue RUN where it stopped. Model replies that it has recorded are used again."""
     from assay.runs.runner import resume_run
     from assay.settings.load import load_settings
     from assay.storage.run_store import RunStore
@@ -162,9 +188,9 @@ def resume(run_id: str, **options: Any) -> int:  # noqa: ANN401 - as above
 @click.command(name="replay")
 @click.argument("run_id", metavar="RUN")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@click.option("--verbose", is_flag=True, help="Show more of what happens.")
+@click.option("--verbose", is_flag=True, help="Show more detail.")
 def replay(run_id: str, *, as_json: bool, verbose: bool) -> int:
-    """Do RUN again without a model: execute everything anew, and compare what comes of it."""
+    """Repeat RUN without a model: execute everything again and compare the results."""
     import anyio
 
     from assay.cli.render.view import open_view
@@ -240,7 +266,7 @@ def _commission(goal: str, settings: "Settings", options: dict[str, Any]) -> "Co
 def _run_with_display(
     carry: Callable[["RunCallbacks"], Coroutine[Any, Any, RunResult]], options: dict[str, Any]
 ) -> int:
-    """Show a run while it goes on, and how it ended."""
+    """Show a run while it works, and then its result."""
     import anyio
 
     from assay.cli.signals import run_until_interrupted
@@ -261,7 +287,7 @@ def _run_with_display(
         try:
             outcome = anyio.run(run_until_interrupted, partial(carry, watching))
         except click.Abort:
-            # Ctrl-C instead of an answer: nothing was written, and the run can be taken up again.
+            # Ctrl-C instead of an answer: nothing was written, and the run can be resumed.
             outcome = None
         except AssayError as error:
             stage.close()
@@ -271,7 +297,7 @@ def _run_with_display(
 
 
 class _RunDisplay:
-    """The terminal while a run goes on: first what is being fetched, then the run itself."""
+    """The terminal during a run: first the progress of downloads, then the run itself."""
 
     def __init__(self, *, verbose: bool) -> None:
         from assay.cli.progress import open_progress
@@ -297,7 +323,7 @@ def _event_writer(path: Path, stack: ExitStack) -> Callable[[RunEvent], None]:
     from assay.cli.render.json_output import json_event
 
     try:
-        # Without a buffer: what was told is there, whatever happens next.
+        # Without a buffer, so that a crash loses no event.
         file = stack.enter_context(path.open("wb", buffering=0))
     except OSError as error:
         raise UsageError(f"cannot write events to {str(path)!r}: {error.strerror}") from error
@@ -310,7 +336,7 @@ def _event_writer(path: Path, stack: ExitStack) -> Callable[[RunEvent], None]:
         try:
             file.write(json.dumps(json_event(event)).encode() + b"\n")
         except OSError as error:
-            # The run is worth more than its record for others.
+            # A failing event file does not stop the run.
             broken = True
             said = f"events are no longer written to {str(path)!r}: {error.strerror}"
             click.echo(said, err=True)
@@ -319,7 +345,7 @@ def _event_writer(path: Path, stack: ExitStack) -> Callable[[RunEvent], None]:
 
 
 def _confirm(stage: _RunDisplay, *, unasked: bool) -> Callable[[str], bool]:
-    """Ask before files of the person's own folder are changed, and write nothing unasked."""
+    """Return a callback that asks before Assay changes files in the user's folder."""
     from assay.cli.signals import interruptible
 
     def ask(folder: str) -> bool:
@@ -341,7 +367,7 @@ def _print_result(outcome: RunResult | None, watching: "RunCallbacks", *, as_jso
 
     if outcome is None:
         return _interrupted(watching, as_json=as_json)
-    # What the person waited, with the start of the command and of its parts.
+    # The time the user waited, which includes the start of the process.
     outcome = replace(outcome, wall_s=max(outcome.wall_s, _since_start_s()))
     if as_json:
         click.echo(json.dumps(json_outcome(outcome)))
@@ -354,20 +380,20 @@ def _print_result(outcome: RunResult | None, watching: "RunCallbacks", *, as_jso
 
 
 def _since_start_s() -> float:
-    """Return for how long this process exists."""
+    """Return how long this process has existed."""
     fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
     started_s = int(fields[_START_FIELD]) / os.sysconf("SC_CLK_TCK")
     return time.clock_gettime(time.CLOCK_BOOTTIME) - started_s
 
 
 def _say_how_to_go_on(error: AssayError, watching: "RunCallbacks", *, as_json: bool) -> None:
-    """Tell that a run which a broken part ended is not lost; the error itself is told later."""
+    """Print how to resume a run that failed; the caller reports the error itself."""
     if not watching.run:
         return
     if as_json:
         fields = {"outcome": Status.FAILED.value, "run": watching.run, "reason": str(error)}
         click.echo(json.dumps(fields))
-    click.echo(f"nothing is lost; go on with: assay resume {watching.run}", err=True)
+    click.echo(f"nothing is lost; continue with: assay resume {watching.run}", err=True)
 
 
 def _interrupted(watching: "RunCallbacks", *, as_json: bool) -> int:
@@ -376,5 +402,5 @@ def _interrupted(watching: "RunCallbacks", *, as_json: bool) -> int:
         click.echo(json.dumps({"outcome": Status.INTERRUPTED.value, "run": watching.run}))
     click.echo("interrupted; nothing is lost" if hint else "interrupted", err=True)
     if hint:
-        click.echo(f"go on with: {hint}", err=True)
+        click.echo(f"continue with: {hint}", err=True)
     return ExitCode.INTERRUPTED

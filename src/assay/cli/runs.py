@@ -1,4 +1,4 @@
-"""`assay runs` and `assay show`: what was run, and what happened in one run."""
+"""`assay runs` and `assay show`: the list of runs, and the details of one."""
 
 import json
 import time
@@ -31,20 +31,20 @@ _DIFF_LINES: Final = 400
 
 
 @click.command(name="runs")
-@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="At most.")
-@click.option("--all", "show_all", is_flag=True, help="All of them.")
+@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Maximum.")
+@click.option("--all", "show_all", is_flag=True, help="List all runs.")
 @click.option(
     "--delete-older-than",
     type=click.FloatRange(min=0),
     metavar="DAYS",
-    help="Remove runs that were begun longer ago, with all that was kept of them.",
+    help="Remove runs that started earlier than that, with all their data.",
 )
 @YES
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
 def runs(
     limit: int, *, show_all: bool, delete_older_than: float | None, yes: bool, as_json: bool
 ) -> None:
-    """List what was run, the newest first."""
+    """List runs, the newest first."""
     store = _store()
     if delete_older_than is not None:
         confirm(f"Remove all runs older than {delete_older_than:g} days?", yes=yes)
@@ -57,7 +57,7 @@ def runs(
     elif found:
         _print_runs(found)
     else:
-        click.echo("nothing was run yet; `assay run GOAL` begins")
+        click.echo("no runs yet; `assay run GOAL` starts one")
 
 
 def _summary_fields(one: "RunSummary") -> dict[str, Any]:
@@ -121,12 +121,12 @@ def _status_text(status: str) -> "Text":
     "--files",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Write the accepted state, or the best one, into this new folder.",
+    help="Write the accepted files, or the best so far, into this new folder.",
 )
 def show(name: str, *, as_json: bool, events: bool, files: Path | None) -> None:
-    """Show what happened in RUN, or in the newest one: plan, attempts, tests, changes.
+    """Show RUN, or the newest run: plan, attempts, tests and changes.
 
-    The beginning of a run's name is enough.
+    RUN may be the beginning of a run's name.
     """
     store = _store()
     run = store.open(name)
@@ -155,7 +155,7 @@ def _write_files(store: "RunStore", run: "Run", folder: Path) -> None:
     tree = after or before
     if tree is None:
         raise UsageError(
-            f"the run {run.id!r} has no files yet", hint=f"`assay resume {run.id}` goes on with it"
+            f"the run {run.id!r} has no files yet", hint=f"`assay resume {run.id}` continues it"
         )
     write_tree(folder, tree)
     accepted = store.summary(run.id).status == "accepted"
@@ -164,7 +164,7 @@ def _write_files(store: "RunStore", run: "Run", folder: Path) -> None:
 
 
 def _states(run: "Run") -> "tuple[Tree | None, Tree | None]":
-    """Return the files from before the run, and the best there are since."""
+    """Return the files before the run, and the best files since then, if any."""
     from assay.contracts.events import FilesChanged, RunEnded, RunStarted
     from assay.storage.blob_store import BlobStore
     from assay.storage.journal import read_events
@@ -188,7 +188,7 @@ def _states(run: "Run") -> "tuple[Tree | None, Tree | None]":
 
 
 def _diff(run: "Run") -> str:
-    """Return what a run changed, or why that cannot be said: the rest is still worth showing."""
+    """Return the diff of a run, or a comment on why there is none."""
     from assay.text.diffs import unified_diff
 
     try:

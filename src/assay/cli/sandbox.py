@@ -36,7 +36,7 @@ _COUNT: Final = click.IntRange(min=1)
 
 @click.group(name="sandbox")
 def command() -> None:
-    """Run programs that cannot leave their sandbox."""
+    """Run programs in a sandbox, test and clean up sandboxes."""
 
 
 command.add_command(sandbox_admin.selftest)
@@ -46,7 +46,7 @@ command.add_command(cli_packages.command)
 
 
 class _WithProgram(click.Command):
-    """Keeps what comes after `--` whole: it is a program and its arguments, not ours."""
+    """A command that keeps all words after `--` as a program and its arguments."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if "--" in args:
@@ -64,43 +64,62 @@ class _WithProgram(click.Command):
 @click.argument("file", required=False)
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 @click.option(
-    "--backend", help="How to isolate: auto, native, docker, docker+runsc, e2b or remote."
+    "--backend", help="Sandbox backend: auto, native, docker, docker+runsc, e2b or remote."
 )
-@click.option("--isolation", help="The least to accept: restricted, isolated, kernel or machine.")
-@click.option("--timeout", "wall_s", type=_SECONDS, help="Seconds before the program is ended.")
-@click.option("--cpu-s", type=_SECONDS, help="Processor seconds, all its processes together.")
-@click.option("--memory-mb", type=_COUNT, help="Memory, all its processes together.")
-@click.option("--processes", type=_COUNT, help="Processes and threads at once.")
-@click.option("--disk-mb", type=_COUNT, help="Size of the workspace and /tmp together.")
-@click.option("--network", help="`none`: nothing can be reached, whatever the settings say.")
 @click.option(
-    "--allow-host", "hosts", multiple=True, metavar="HOST[:PORT]", help="Let it reach this host."
+    "--isolation", help="Minimum isolation level: restricted, isolated, kernel or machine."
 )
-@click.option("--package", "packages", multiple=True, metavar="NAME", help="Give it this package.")
-@click.option("--env", "env", multiple=True, metavar="NAME=VALUE", help="Set a variable for it.")
-@click.option("--copy", "copies", multiple=True, metavar="FILE", help="Copy into the workspace.")
+@click.option(
+    "--timeout",
+    "wall_s",
+    type=_SECONDS,
+    help="Seconds before the program is killed.  [default: 60]",
+)
+@click.option("--cpu-s", type=_SECONDS, help="CPU seconds of all its processes.  [default: 60]")
+@click.option("--memory-mb", type=_COUNT, help="Memory of all its processes.  [default: 512]")
+@click.option("--processes", type=_COUNT, help="Processes and threads.  [default: 64]")
+@click.option("--disk-mb", type=_COUNT, help="Workspace and /tmp together.  [default: 256]")
+@click.option("--network", help="`none`: block all connections, also those of the settings.")
+@click.option(
+    "--allow-host",
+    "hosts",
+    multiple=True,
+    metavar="HOST[:PORT]",
+    help="Host that the program may reach (repeatable).",
+)
+@click.option(
+    "--package",
+    "packages",
+    multiple=True,
+    metavar="NAME",
+    help="Package to install for the program (repeatable).",
+)
+@click.option("--env", "env", multiple=True, metavar="NAME=VALUE", help="Variable (repeatable).")
+@click.option("--copy", "copies", multiple=True, metavar="FILE", help="Copy it in (repeatable).")
 @click.option(
     "--workspace",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Run it in a copy of this folder, and say what it changed there.",
+    help="Run the program in a copy of this folder, and list the changes.",
 )
-@click.option("--exclude", multiple=True, metavar="GLOB", help="What not to copy of the folder.")
-@click.option("--include", multiple=True, metavar="PATH", help="Copy this though it is withheld.")
-@click.option("--diff", "show_diff", is_flag=True, help="Show the changes line by line.")
+@click.option("--exclude", multiple=True, metavar="GLOB", help="Files not to copy (repeatable).")
+@click.option("--include", multiple=True, metavar="PATH", help="Copy a withheld path (repeatable).")
+@click.option("--diff", "show_diff", is_flag=True, help="Show the changes as a diff.")
 @click.option("--apply", "apply_changes", is_flag=True, help="Write the changes into the folder.")
 @click.option(
     "--artifacts",
     type=click.Path(file_okay=False, path_type=Path),
     help="Save new and changed files into this folder.",
 )
-@click.option("--stdin", "stdin", metavar="FILE", help="What it reads: a file, or - for ours.")
+@click.option(
+    "--stdin", "stdin", metavar="FILE", help="Standard input: a file, or - for this stdin."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the whole result as one JSON object.")
 @click.pass_context
 def run(ctx: click.Context, file: str | None, args: tuple[str, ...], **options: Any) -> int:  # noqa: ANN401 - click's
     """Run a Python FILE, or any program after `--`, in a fresh sandbox.
 
-    Its output and its exit code are passed through; 124 means that it ran out of time, 128 + N
-    that signal N ended it.
+    Assay passes its output and exit code through; 124 means a timeout, 128 + N that signal N
+    killed it.
     """
     import anyio
 
@@ -137,7 +156,7 @@ async def _run(
     wishes: workspace_options.WorkspaceOptions | None,
     heard: "_Heard | None",
 ) -> tuple[ExecutionResult, workspace_options.WorkspaceReport | None]:
-    """Run it; output goes to the terminal, or to `heard` if there is one."""
+    """Run the program; output goes to the terminal, or to `heard` if there is one."""
     from assay.wiring import open_backend
 
     quiet = heard is not None
@@ -161,7 +180,7 @@ async def _run(
 
 
 class _Heard:
-    """The output so far, for when there is no result."""
+    """The output so far, for an error without a result."""
 
     def __init__(self, most_bytes: int) -> None:
         self._kept = {"stdout": Capture(most_bytes), "stderr": Capture(most_bytes)}
@@ -170,7 +189,7 @@ class _Heard:
         self._kept[chunk.stream].add(chunk.data)
 
     def fields(self) -> dict[str, Any]:
-        """The output, named as in a result."""
+        """Return the output, named as in a result."""
         return _output_fields(self._kept["stdout"].kept, self._kept["stderr"].kept)
 
 
@@ -216,7 +235,7 @@ def _program(
             "nothing to run", hint="give a Python file, - for stdin, or a program after `--`"
         )
     if file == "-" and options["stdin"] == "-":
-        raise UsageError("stdin cannot be both the program and what it reads")
+        raise UsageError("stdin cannot be both the program and its input")
     source = sys.stdin.buffer.read() if file == "-" else _read(file)
     _check_source(file, source)
     name = "stdin.py" if file == "-" else Path(file).name
@@ -228,7 +247,7 @@ def _program(
 def _variable(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals:
-        raise UsageError(f"not a variable: {text!r}", hint="write --env NAME=VALUE")
+        raise UsageError(f"invalid variable {text!r}", hint="write --env NAME=VALUE")
     return name, value
 
 
@@ -278,7 +297,7 @@ def _limits(options: Mapping[str, Any]) -> Limits:
     try:
         return Limits(**given)
     except UsageError as error:
-        # Said in the words the person used.
+        # The message names the option, not the field.
         name = str(error).partition(" ")[0]
         raise UsageError(
             str(error).replace(name, names[name]), hint=error.hint.replace(name, names[name])
@@ -291,7 +310,7 @@ def _settings(options: Mapping[str, Any], program: Program) -> "SandboxSettings"
 
     words = {"backend": options["backend"], "isolation": options["isolation"]}
     settings = load_settings({"sandbox": words}).sandbox
-    # One program: import ahead only what it will import, and keep nothing waiting.
+    # Only one program runs: preload just its imports, and keep no spares.
     preload = needed_stages(program, settings.preload)
     hosts = () if options["network"] == "none" else (*settings.hosts, *options["hosts"])
     packages = (*settings.packages, *options["packages"])
@@ -307,7 +326,7 @@ def _settings(options: Mapping[str, Any], program: Program) -> "SandboxSettings"
 
 
 def exit_code(result: ExecutionResult) -> int:
-    """What a shell would have returned for the program."""
+    """Return the exit code that a shell would return for the program."""
     if result.reason is Reason.TIMED_OUT:
         return _TIMED_OUT
     if result.exit_code is not None:
@@ -316,7 +335,7 @@ def exit_code(result: ExecutionResult) -> int:
 
 
 def _output_fields(stdout: bytes, stderr: bytes) -> dict[str, str | None]:
-    """Output as text, and in base64 too where it is not UTF-8."""
+    """Return output as text, and also in base64 if it is not UTF-8."""
     kept = {"stdout": stdout, "stderr": stderr}
     encoded = {name: base64_of_binary(data) for name, data in kept.items()}
     return {
@@ -327,7 +346,7 @@ def _output_fields(stdout: bytes, stderr: bytes) -> dict[str, str | None]:
 
 
 def result_fields(result: ExecutionResult) -> dict[str, Any]:
-    """The result with the names of `ExecutionResult`; bytes that are not UTF-8 in base64 too."""
+    """Return the fields of `ExecutionResult`; bytes that are not UTF-8 also in base64."""
     return {
         "exit_code": result.exit_code,
         "signal": result.signal,
@@ -356,7 +375,7 @@ def result_fields(result: ExecutionResult) -> dict[str, Any]:
 
 
 def _explain(result: ExecutionResult, limits: Limits) -> None:
-    """Say on stderr what a bare exit code would not tell."""
+    """Print on stderr what the exit code does not show."""
     for denial in result.denials:
         click.echo(f"assay: denied: {denial}", err=True)
     if result.reason in {Reason.COMPLETED, Reason.SIGNALLED} and not result.truncated:
@@ -365,10 +384,10 @@ def _explain(result: ExecutionResult, limits: Limits) -> None:
         click.echo(result.stderr, err=True, nl=False)
         return
     told = {
-        Reason.TIMED_OUT: f"ended after {limits.wall_s:g} s (--timeout)",
+        Reason.TIMED_OUT: f"was killed after {limits.wall_s:g} s (--timeout)",
         Reason.CPU_TIME: f"used more than {limits.cpu_s:g} s of processor time (--cpu-s)",
         Reason.OUT_OF_MEMORY: f"used more than {limits.memory_mb} MB of memory (--memory-mb)",
-        Reason.TOO_MANY_PROCESSES: f"wanted more than {limits.processes} processes (--processes)",
+        Reason.TOO_MANY_PROCESSES: f"needed more than {limits.processes} processes (--processes)",
         Reason.DISK_FULL: f"wrote more than {limits.disk_mb} MB (--disk-mb)",
         Reason.OUTPUT_LIMIT: f"wrote far more than {limits.output_bytes} bytes of output",
     }

@@ -1,4 +1,4 @@
-"""`assay sandbox selftest`, `list` and `clean`: is it tight, what runs, what did a crash leave."""
+"""`assay sandbox selftest`, `list` and `clean`: test a backend, list and remove engines."""
 
 import json
 import time
@@ -21,14 +21,18 @@ if TYPE_CHECKING:
 @click.command()
 @click.option(
     "--backend",
-    help="Which backend to test: auto, native, docker, docker+runsc, e2b or remote; if not given, "
-    "that of the settings.",
+    help="Sandbox backend: auto, native, docker, docker+runsc, e2b or remote.  "
+    "[default: sandbox.backend]",
 )
-@click.option("--isolation", help="The least to accept: restricted, isolated, kernel or machine.")
-@click.option("--suite", "suites", multiple=True, help="conformance or hostile; both if not given.")
+@click.option(
+    "--isolation", help="Minimum isolation level: restricted, isolated, kernel or machine."
+)
+@click.option(
+    "--suite", "suites", multiple=True, help="conformance or hostile (repeatable).  [default: both]"
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def selftest(suites: tuple[str, ...], as_json: bool, **words: str | None) -> int:  # noqa: FBT001
-    """Hold a backend to every promise, and attack it in every way we know."""
+    """Run the conformance and security suites against a backend."""
     import anyio
 
     report = anyio.run(_selftest, words, suites, as_json)
@@ -53,14 +57,14 @@ async def _selftest(words: dict[str, Any], suites: tuple[str, ...], quiet: bool)
     progress = _Progress(sum(sizes[suite] for suite in chosen), quiet=quiet)
     with progress:
         settings = load_settings({"sandbox": words}).sandbox
-        # What is tested is the sandbox, and not what somebody has allowed theirs.
+        # The suites test the backend without the packages and hosts of the settings.
         bare = settings.model_copy(update={"packages": (), "hosts": ()})
         async with open_backend(bare, on_notice=progress.notice) as opened:
             return await run_suites(opened, suites=chosen, on_result=progress.tell)
 
 
 class _Progress:
-    """A bar on a terminal; failures as lines wherever we write to."""
+    """A bar on a terminal, and failures as lines on stderr."""
 
     def __init__(self, total: int, *, quiet: bool) -> None:
         from rich.console import Console
@@ -143,7 +147,7 @@ _WHERE = click.option(
     type=click.Choice(["here", "e2b"]),
     default="here",
     show_default=True,
-    help="Whose to look at: engines and containers of this machine, or sandboxes at E2B.",
+    help="Engines and containers on this machine, or sandboxes at E2B.",
 )
 
 
@@ -151,7 +155,7 @@ _WHERE = click.option(
 @_WHERE
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
 def list_engines(backend: str, as_json: bool) -> None:  # noqa: FBT001
-    """Show what runs, or was left behind by a crash: engines of this user, or sandboxes at E2B."""
+    """List running and orphaned engines of this user, or sandboxes at E2B."""
     if backend == "e2b":
         from assay.cli import e2b
 
@@ -210,7 +214,7 @@ async def _container_rows(settings: "SandboxSettings") -> list[dict[str, Any]]:
 
 @asynccontextmanager
 async def _open_engine(settings: "SandboxSettings") -> "AsyncGenerator[Engine | None]":
-    """Connect to Docker where it is there; without it there are no containers to speak of."""
+    """Connect to Docker if it is there; without it there are no containers."""
     from assay.sandbox.docker.engine import open_engine
 
     async with AsyncExitStack() as opened:
@@ -226,15 +230,15 @@ async def _open_engine(settings: "SandboxSettings") -> "AsyncGenerator[Engine | 
 @click.command()
 @_WHERE
 @click.argument("ids", metavar="[ID]...", nargs=-1)
-@click.option("--all", "everything", is_flag=True, help="E2B: also those of running owners.")
+@click.option("--all", "everything", is_flag=True, help="E2B: also sandboxes with a running owner.")
 @click.option("--dry-run", is_flag=True, help="Show what would be removed, and remove nothing.")
 @YES
 def clean(
     backend: str, ids: tuple[str, ...], *, everything: bool, dry_run: bool, yes: bool
 ) -> None:
-    """Remove what a crash left behind, or only the IDs that `assay sandbox list` shows.
+    """Remove orphans of a crash: all, or only the IDs that `assay sandbox list` shows.
 
-    Sandboxes that have a running owner are not touched.
+    Without --all, sandboxes with a running owner are not removed.
     """
     if backend == "e2b":
         from assay.cli import e2b

@@ -12,17 +12,17 @@ from assay.contracts.errors import ExitCode
 
 @click.command(name="serve")
 @click.option("--host", help="Address to listen on.  [default: 127.0.0.1]")
-@click.option("--port", type=click.IntRange(0, 65535), help="[default: 8000; 0 for a free one]")
-@click.option("--model", help="Who answers: `auto`, `local`, PROVIDER[:MODEL] …")
-@click.option("--backend", help="Where code runs. Default: as the settings say.")
-@click.option("--require-keys", is_flag=True, default=None, help="Let nobody in without a key.")
-@click.option("--json", "as_json", is_flag=True, help="Print where we listen as a JSON object.")
-@click.option("--log-json", is_flag=True, help="Write the log to stderr too, as JSON lines.")
+@click.option("--port", type=click.IntRange(0, 65535), help="[default: 8000; 0: any free]")
+@click.option("--model", help="Model to use: `auto`, `local`, PROVIDER[:MODEL] …")
+@click.option("--backend", help="Sandbox backend.  [default: sandbox.backend]")
+@click.option("--require-keys", is_flag=True, default=None, help="Require an API key.")
+@click.option("--json", "as_json", is_flag=True, help="Print the address as one JSON object.")
+@click.option("--log-json", is_flag=True, help="Also write the log to stderr, as JSON lines.")
 def command(*, as_json: bool, log_json: bool, **given: Any) -> int:  # noqa: ANN401 - settings, checked as such
-    """Serve conversations and runs over HTTP, with a web page, until told to end.
+    """Serve the HTTP API and the web page until a signal stops the server.
 
-    SIGTERM and Ctrl-C let turns come to their end first, for `serve.drain_s`; a second one does
-    not. Runs are taken up again by the next start. Without keys, only this machine is served.
+    SIGTERM and Ctrl-C let running turns finish within `serve.drain_s`; a second signal does not.
+    The next start resumes unfinished runs. Without API keys, only this machine is served.
     """
     import anyio
 
@@ -48,7 +48,7 @@ def command(*, as_json: bool, log_json: bool, **given: Any) -> int:  # noqa: ANN
         if as_json:
             click.echo(json.dumps({"url": url, "backend": backend}))
             sys.stdout.flush()
-        click.echo(f"listening on {url} (backend {backend}); Ctrl-C ends it", err=True)
+        click.echo(f"listening on {url} (backend {backend}); Ctrl-C stops it", err=True)
 
     with written_beside():
         anyio.run(serve, settings, announce)

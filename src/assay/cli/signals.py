@@ -1,4 +1,4 @@
-"""Ends work cleanly when the person has had enough of it."""
+"""Clean cancellation on SIGINT and SIGTERM."""
 
 import signal
 from collections.abc import Callable, Coroutine, Generator
@@ -13,9 +13,9 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 async def run_until_interrupted(work: Callable[[], Coroutine[Any, Any, Value]]) -> Value | None:
-    """Do something to its end; SIGINT and SIGTERM end it cleanly, with None.
+    """Run the work to completion; on SIGINT or SIGTERM cancel it cleanly and return None.
 
-    What the work raises is raised out of any group that it was raised in.
+    An error of the work is raised without the exception groups around it.
     """
     value: Value | None = None
     failures: list[Exception] = []
@@ -41,9 +41,9 @@ async def run_until_interrupted(work: Callable[[], Coroutine[Any, Any, Value]]) 
 
 @contextmanager
 def interruptible() -> Generator[None]:
-    """Have SIGINT and SIGTERM raise `KeyboardInterrupt` in what keeps the loop waiting.
+    """Make SIGINT and SIGTERM raise `KeyboardInterrupt` in code that blocks the event loop.
 
-    A question does: the signal would be heard only after the answer.
+    During a question, the signal would otherwise take effect only after the answer.
     """
     before = {number: signal.signal(number, signal.default_int_handler) for number in _SIGNALS}
     try:
@@ -54,8 +54,8 @@ def interruptible() -> Generator[None]:
 
 
 def _innermost(error: Exception) -> Exception:
-    """Return what was raised first, out of the groups around it."""
+    """Return the first error without the groups around it."""
     if isinstance(error, ExceptionGroup):
-        inner = cast("ExceptionGroup[Exception]", error).exceptions  # Of what kind, nobody can see.
+        inner = cast("ExceptionGroup[Exception]", error).exceptions  # `isinstance` hides the type.
         return _innermost(inner[0])
     return error

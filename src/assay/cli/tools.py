@@ -1,4 +1,4 @@
-"""`assay tools`: which tools a model may use, where they come from, and whether files are right."""
+"""`assay tools`: lists the tools of models, and checks tool files."""
 
 import json
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @click.group(name="tools")
 def command() -> None:
-    """Show which tools models may use, and check your own.
+    """List the tools that models may use, and check your own.
 
     Tools are built in, declared in files (with Assay, in the folder `tools` beside the settings
     file, in `.assay/tools` of a project), or those of MCP servers named in the settings.
@@ -27,7 +27,7 @@ def command() -> None:
 @click.option("--no-mcp", "without_servers", is_flag=True, help="Do not start or ask MCP servers.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
 def list_(project: Path, *, without_servers: bool, as_json: bool) -> None:
-    """List every tool, where it comes from, and whether it may be used without asking."""
+    """List every tool, its origin, and whether models may use it without asking."""
     import anyio
 
     found: list[dict[str, Any]] = anyio.run(_list, project, without_servers)
@@ -90,7 +90,7 @@ def _print(found: Sequence[dict[str, Any]]) -> None:
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def check(files: tuple[Path, ...], *, as_json: bool) -> int:
-    """Check FILES, or all files that would be loaded here. Nothing is run."""
+    """Check tool FILES, or all that Assay would load here. Nothing is run."""
     from assay.settings.load import load_settings
     from assay.tools.discover import PROJECT_FOLDER, SHIPPED, tool_files
     from assay.tools.yaml_tool import load_tool
@@ -108,6 +108,6 @@ def check(files: tuple[Path, ...], *, as_json: bool) -> int:
         click.echo(json.dumps({"tools": good, "faults": faults}))
     else:
         for fault in faults:
-            click.echo(f"{click.style('wrong', fg='red')}  {fault}")
-        click.echo(f"{len(good)} of {len(paths)} files are right")
+            click.echo(f"{click.style('invalid', fg='red')}  {fault}")
+        click.echo(f"{len(good)} of {len(paths)} files are valid")
     return ExitCode.USAGE if faults else ExitCode.ACCEPTED

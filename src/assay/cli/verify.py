@@ -1,4 +1,4 @@
-"""`assay verify`: is a certificate genuine, are the files those, and does the proof still hold."""
+"""`assay verify`: checks a certificate's signature and files, and runs its checks again."""
 
 import json
 from pathlib import Path, PurePosixPath
@@ -22,18 +22,17 @@ _FINGERPRINT: Final = 16
 @click.option(
     "--workspace",
     type=click.Path(file_okay=False, path_type=Path),
-    help="The folder with the files. Default: the one whose `.assay` folder has the certificate.",
+    help="Folder with the files.  [default: the one whose `.assay` folder has the certificate]",
 )
-@click.option("--exclude", multiple=True, metavar="GLOB", help="What not to read in the folder.")
+@click.option("--exclude", multiple=True, metavar="GLOB", help="Files not to read (repeatable).")
 @click.option("--key", metavar="HEX", help="Accept only certificates signed by this public key.")
-@click.option("--no-run", is_flag=True, help="Check signature and files, and run nothing.")
+@click.option("--no-run", is_flag=True, help="Check only signature and files; run nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def verify(certificate: Path, **options: Any) -> int:  # noqa: ANN401 - click's options
-    """Check a CERTIFICATE: its signature, its files, and its proof, which is run again.
+    """Check the signature and the files of a CERTIFICATE, and run its checks again.
 
-    Says `verified` (exit code 0), `changed` if the files are not what was certified (1), `failed`
-    if the proof does not hold any more (1), or `tampered` if the certificate itself is not what was
-    signed (5).
+    Prints `verified` (exit code 0), `changed` if the files differ from the certified ones (1),
+    `failed` if the checks no longer pass (1), or `tampered` if the certificate is invalid (5).
     """
     from assay.settings.load import load_settings
     from assay.storage.certificates import compare_files, read_certificate
@@ -46,7 +45,7 @@ def verify(certificate: Path, **options: Any) -> int:  # noqa: ANN401 - click's 
     except JournalError as error:
         return _tell_tampering(error, as_json=options["as_json"])
     folder = options["workspace"] or _folder_of(certificate)
-    # What took part is compared, also where a run would withhold it now.
+    # Certified files are compared even if a run would withhold them now.
     certified = map(PurePosixPath, read.files)
     tree = read_workspace(folder, exclude=options["exclude"], include=certified)
     differences = compare_files(read, tree)
@@ -64,7 +63,7 @@ def _check_key(certificate: "Certificate", wanted: str | None) -> None:
     if wanted is not None and certificate.key != wanted.strip().lower():
         raise JournalError(
             f"the certificate was signed by another key, {certificate.key}",
-            hint="do not trust it, unless you know that key too",
+            hint="do not trust it unless you know that key",
         )
 
 
@@ -72,8 +71,8 @@ def _folder_of(certificate: Path) -> Path:
     parent = certificate.absolute().parent
     if parent.name != ".assay":
         raise UsageError(
-            "it cannot be told which files this certificate is about",
-            hint="name their folder with --workspace",
+            "the folder of this certificate's files is unknown",
+            hint="add --workspace DIR",
         )
     return parent.parent
 
@@ -143,13 +142,13 @@ def _print_check(
 
     goal = one_line(certificate.goal)
     _say(status, "green" if status == "verified" else "red", f"{certificate.grade.value}: {goal}")
-    whose = "by the key of this machine" if own else "by a key that is not of this machine"
+    whose = "by the key of this machine" if own else "by another key"
     click.echo(f"  signature  good, {whose}: {certificate.key[:_FINGERPRINT]}…")
     certified = count(len(certificate.files), "file")
     extra = len(differences.extra)
     beside = f"; {count(extra, 'file')} beside them took no part" if extra else ""
     if differences.any:
-        click.echo("  files      not what was certified:")
+        click.echo("  files      differ from the certified ones:")
         for what in ("changed", "missing"):
             for path in getattr(differences, what)[:_NAMES_SHOWN]:
                 click.echo(f"    {what}  {one_line(str(path))}")

@@ -1,4 +1,4 @@
-"""What `assay sandbox run --workspace` does besides: the folder in, the changes out and told."""
+"""The `--workspace` of `assay sandbox run`: copies the folder in and reports the changes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ _OF_ITS_OWN: Final = frozenset({Reason.COMPLETED, Reason.SIGNALLED})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkspaceOptions:
-    """What is to happen with a folder and with what becomes of its copy."""
+    """The options for a folder and for the changes to its copy."""
 
     folder: Path
     exclude: tuple[str, ...]
@@ -33,10 +33,10 @@ class WorkspaceOptions:
 
 
 def wishes_of(options: Mapping[str, Any]) -> WorkspaceOptions | None:
-    """Read them from the command line; None without a folder.
+    """Read the options from the command line; None without `--workspace`.
 
     Raises:
-        UsageError: If something is asked for that needs one.
+        UsageError: If another option needs `--workspace`.
     """
     if options["workspace"] is None:
         for option, name in (
@@ -47,9 +47,7 @@ def wishes_of(options: Mapping[str, Any]) -> WorkspaceOptions | None:
             ("include", "--include"),
         ):
             if options[option]:
-                raise UsageError(
-                    f"{name} is about a folder, and none was named", hint="add --workspace DIR"
-                )
+                raise UsageError(f"{name} needs --workspace", hint="add --workspace DIR")
         return None
     return WorkspaceOptions(
         folder=options["workspace"],
@@ -62,7 +60,7 @@ def wishes_of(options: Mapping[str, Any]) -> WorkspaceOptions | None:
 
 
 async def send(sandbox: "Sandbox", wishes: WorkspaceOptions, *, quiet: bool) -> "Upload":
-    """Copy the folder into the sandbox, with a bar on a terminal."""
+    """Copy the folder into the sandbox, with a progress bar on a terminal."""
     from assay.cli.progress import open_progress
     from assay.runs.workspace_sync import upload
 
@@ -78,16 +76,16 @@ async def send(sandbox: "Sandbox", wishes: WorkspaceOptions, *, quiet: bool) -> 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkspaceReport:
-    """What came of the copy, and what was done with it."""
+    """The changes to the copy, and whether they were applied."""
 
     wishes: WorkspaceOptions
     changes: "Changes"
     applied: bool = False
     ended_early: bool = False
-    """Half-done work is not applied, even if that was asked for."""
+    """The program was stopped, so `--apply` has no effect."""
 
     def fields(self) -> dict[str, Any]:
-        """Return it as JSON; bytes of names that are no text come as lone surrogates."""
+        """Return the report as JSON; undecodable bytes in names become lone surrogates."""
         kinds = {change.path: change.kind for change in self.changes.files}
         return {
             "changes": [{"path": str(path), "kind": kind} for path, kind in kinds.items()],
@@ -110,7 +108,7 @@ class WorkspaceReport:
         }
 
     def show(self) -> None:
-        """Tell it on stderr, so that stdout is the program's alone."""
+        """Print the report on stderr, so that stdout has only the program's output."""
         from assay.cli.render.text import one_line, visible
 
         for line in self._summary():
@@ -143,7 +141,7 @@ class WorkspaceReport:
         if self.wishes.artifacts is not None:
             lines.append(f"saved {len(types)} files to {str(self.wishes.artifacts)!r}")
         if self.ended_early:
-            lines.append("not applied: the program was ended before it was done")
+            lines.append("not applied: the program was stopped before it finished")
         elif self.changes.files and not self.wishes.apply:
             lines.append("nothing was applied; --apply writes the changes into the folder")
         return lines
@@ -160,10 +158,10 @@ class WorkspaceReport:
 async def hand_back(
     sent: "Upload | None", wishes: WorkspaceOptions | None, result: ExecutionResult, *, quiet: bool
 ) -> WorkspaceReport | None:
-    """Compare, save and apply as asked; None if no folder was sent.
+    """Compare, save and apply the changes as requested; None without a folder.
 
     Raises:
-        UsageError: If something of it cannot be written; then nothing of it was.
+        UsageError: If a file cannot be written; then none was.
     """
     if sent is None or wishes is None:
         return None

@@ -24,14 +24,14 @@ def test_a_short_form_becomes_a_command(short: ShortForm, meant: str) -> None:
 @pytest.mark.parametrize(
     ("short", "named", "why"),
     [
-        (ShortForm(goal="x", benchmarks=True), None, "two things"),
+        (ShortForm(goal="x", benchmarks=True), None, "exclude each other"),
         (ShortForm(benchmarks_limit=3), None, "needs --benchmarks"),
         (ShortForm(goal="x", benchmarks_limit=3), None, "needs --benchmarks"),
         (ShortForm(goal="  "), None, "goal is empty"),
-        (ShortForm(model="local"), None, "says nothing to do"),
-        (ShortForm(model="local"), "run", "stands before `run`"),
-        (ShortForm(goal="x"), "doctor", "there is one already"),
-        (ShortForm(benchmarks=True), "bench", "there is one already"),
+        (ShortForm(model="local"), None, "names no command"),
+        (ShortForm(model="local"), "run", "cannot stand before `run`"),
+        (ShortForm(goal="x"), "doctor", "cannot be combined with the command"),
+        (ShortForm(benchmarks=True), "bench", "cannot be combined with the command"),
     ],
 )
 def test_words_that_do_not_go_together_are_refused(

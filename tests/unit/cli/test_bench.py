@@ -17,7 +17,7 @@ from tests.support.exercises import simple_suite
         (("run", "polyglot"), "bench pull polyglot"),
         (("run", "humaneval"), "--dataset"),
         (("run", "humaneval", "--dataset", "none"), "cannot read HumanEval"),
-        (("run", "suite", "--languages", "cobol"), "there is no language"),
+        (("run", "suite", "--languages", "cobol"), "unknown language"),
         (("run", "suite", "--shard", "5/4"), "there is no shard"),
         (("run", "suite", "--limit", "0"), "--limit"),
         (("run", "suite", "--tries", "0"), "tries must be"),

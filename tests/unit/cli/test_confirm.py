@@ -35,7 +35,7 @@ def test_without_a_terminal_only_yes_removes(monkeypatch: pytest.MonkeyPatch) ->
     with open(os.devnull) as stdin:  # noqa: PTH123 - a device
         monkeypatch.setattr("sys.stdin", stdin)
 
-        with pytest.raises(UsageError, match="no terminal") as caught:
+        with pytest.raises(UsageError, match="without a terminal") as caught:
             confirm("Remove it?", yes=False)
         confirm("Remove it?", yes=True)
 
@@ -64,7 +64,7 @@ def test_every_command_that_removes_wants_yes(
 
         assert run(words.split()) == 2
 
-    assert "there is no terminal to ask at\nhint: add --yes\n" in capfd.readouterr().err
+    assert "without a terminal Assay cannot ask\nhint: add --yes\n" in capfd.readouterr().err
 
 
 def test_only_what_is_there_can_be_named() -> None:

@@ -50,7 +50,7 @@ def test_what_the_machine_refuses_is_one_line(capfd: pytest.CaptureFixture[str])
     assert run_command(failing, [], name="assay") == ExitCode.INFRASTRUCTURE
     told, hint = capfd.readouterr().err.splitlines()
     assert told == "error: a file cannot be read or written: '/state/x': No space left on device"
-    assert hint == "hint: check that you may read and write it, and that there is room"
+    assert hint == "hint: check that you may read and write it, and that the disk is not full"
 
 
 def test_a_database_that_cannot_be_opened_is_no_defect(tmp_path: Path) -> None:

@@ -1,1 +1,1 @@
-"""A conversation in the terminal."""
+"""Chat sessions in the terminal."""

@@ -1,4 +1,4 @@
-"""`assay chat`: a conversation with an agent that computes. And `assay sessions`."""
+"""`assay chat` and `assay sessions`: chat with an agent that can run code."""
 
 import json
 from pathlib import Path
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 
 
 _PAGE: Final = 100
-"""Columns of an answer that is written to a file."""
+"""Columns of an answer if stdout is not a terminal."""
 
 
 @click.command(name="chat")
 @click.argument("message", required=False)
-@click.option("--session", "name", help="Go on with this session; `last` is the one used last.")
-@click.option("--title", default="", help="What a new session is called.")
+@click.option("--session", "name", help="Continue this session; `last` is the most recent.")
+@click.option("--title", default="", help="Title of a new session.")
 @click.option(
     "--file",
     "files",
     multiple=True,
     type=click.Path(path_type=Path),
-    help="A file to put into the workspace.",
+    help="File to put into the workspace (repeatable).",
 )
 @click.option(
     "--package",
@@ -38,13 +38,13 @@ _PAGE: Final = 100
     metavar="NAME",
     help="Install this package for the notebook (repeatable).",
 )
-@click.option("--model", default="", help="`auto`, `local`, PROVIDER[:MODEL], `scripted:FILE` …")
-@click.option("--backend", help="Where code runs. Default: as the settings say.")
+@click.option("--model", default="", help="Model to use: `auto`, `local`, PROVIDER[:MODEL] …")
+@click.option("--backend", help="Sandbox backend.  [default: sandbox.backend]")
 @click.option("--json", "as_json", is_flag=True, help="With MESSAGE: print one JSON object.")
 def chat(message: str | None, **options: Any) -> int:  # noqa: ANN401 - click's options
-    """Talk with an agent that can run code. With MESSAGE, take one turn and leave.
+    """Chat with an agent that can run code. With MESSAGE, take one turn and exit.
 
-    The session is kept: `assay chat --session last` goes on where you left.
+    The session is kept: `assay chat --session last` continues it.
     """
     import anyio
 
@@ -58,7 +58,7 @@ def chat(message: str | None, **options: Any) -> int:  # noqa: ANN401 - click's 
     if notice := project_notice(Path.cwd()):
         click.echo(notice, err=True)
     servers = ("mcp",) if settings.tools.mcp else ()
-    # A session that continues may have a model of its own.
+    # A session that continues may have its own model.
     model = options["model"] or ("" if options["name"] else settings.models.default)
     check_extras("a conversation", settings, "chat", *servers, model=model)
     session = _session(settings, options["name"], options["title"])
@@ -129,7 +129,7 @@ async def _ask_once(
 
 
 def answer_fields(conversation: "Conversation", ended: "TurnEnded") -> dict[str, Any]:
-    """Return a turn as JSON has it: thought, code and observation apart."""
+    """Return a turn as JSON, with thought, code and observation as separate fields."""
     from assay.contracts.jsonable import jsonable
 
     turn = conversation.dialogue.history.turns[-1]
@@ -147,13 +147,13 @@ def answer_fields(conversation: "Conversation", ended: "TurnEnded") -> dict[str,
 
 @click.group(name="sessions")
 def sessions() -> None:
-    """Look after conversations: list, rename, delete, export."""
+    """List, rename, delete and export sessions."""
 
 
 @sessions.command(name="list")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
 def list_sessions(*, as_json: bool) -> int:
-    """List conversations, the one used last first."""
+    """List sessions, the most recently used first."""
     from assay.cli.chat.commands import session_table
     from assay.cli.render.view import open_console
     from assay.contracts.jsonable import jsonable
@@ -164,7 +164,7 @@ def list_sessions(*, as_json: bool) -> int:
     elif found:
         open_console().print(session_table(found))
     else:
-        click.echo("no sessions yet; `assay chat` begins one")
+        click.echo("no sessions yet; `assay chat` starts one")
     return ExitCode.ACCEPTED
 
 
@@ -172,7 +172,7 @@ def list_sessions(*, as_json: bool) -> int:
 @click.argument("name")
 @click.argument("title")
 def rename(name: str, title: str) -> int:
-    """Call session NAME something else."""
+    """Give session NAME another TITLE."""
     session = _store().rename(name, title)
     click.echo(f"{session.id} is now called {session.title!r}")
     return ExitCode.ACCEPTED

@@ -1,4 +1,4 @@
-"""What a person can say with a slash in front."""
+"""The slash commands of a terminal session."""
 
 import shlex
 import shutil
@@ -26,23 +26,23 @@ _TITLE: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class GoTo:
-    """Leave this conversation for another one."""
+    """Leave this session for another one."""
 
     session: Session
 
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """Leave the terminal conversation."""
+    """Exit the terminal session."""
 
 
 Next = GoTo | Leave | None
-"""What comes after a command; None: the conversation goes on."""
+"""What comes after a command; None: the session continues."""
 
 
 @dataclass(slots=True, kw_only=True)
 class CommandContext:
-    """What the commands work with."""
+    """The session, store and console of the commands."""
 
     conversation: Conversation
     store: SessionStore
@@ -104,7 +104,7 @@ async def _package(desk: CommandContext, words: list[str]) -> Next:
         packages = desk.conversation.dialogue.history.packages
         desk.say(", ".join(packages) or "no packages were added; /package NAME adds one")
         return None
-    desk.say("installing; then the notebook starts anew, and its cells are run again")
+    desk.say("installing; then the interpreter restarts and runs its cells again")
     await desk.conversation.dialogue.add_packages(tuple(words))
     return None
 
@@ -148,7 +148,7 @@ async def _help(desk: CommandContext, words: list[str]) -> Next:
     for name, (usage, about, _) in COMMANDS.items():
         table.add_row(Text(f"{name} {usage}".strip(), style="cyan"), Text(about))
     desk.console.print(table)
-    desk.say("Enter sends, Alt+Enter begins another line, Ctrl-C interrupts, Ctrl-D leaves.")
+    desk.say("Enter sends, Alt+Enter starts a new line, Ctrl-C interrupts, Ctrl-D exits.")
     return None
 
 
@@ -158,31 +158,31 @@ async def _quit(desk: CommandContext, words: list[str]) -> Next:
 
 
 COMMANDS: Final[dict[str, tuple[str, str, Act]]] = {
-    "/new": ("[TITLE]", "begin another session", _new),
+    "/new": ("[TITLE]", "start another session", _new),
     "/sessions": ("", "list all sessions", _sessions),
-    "/open": ("NAME", "go on with another session", _open),
+    "/open": ("NAME", "continue another session", _open),
     "/rename": ("TITLE", "give this session a title", _rename),
     "/load": ("FILE …", "put files into the workspace", _load),
-    "/files": ("", "list what went in and what came out", _files),
-    "/package": ("[NAME …]", "list added packages, or install some for the notebook", _package),
-    "/model": ("[NAME]", "say which model answers, or let another one", _model),
-    "/cost": ("", "say what this session took", _cost),
-    "/undo": ("", "take the last turn back, and what its cells did", _undo),
+    "/files": ("", "list loaded and created files", _files),
+    "/package": ("[NAME …]", "list added packages, or install some", _package),
+    "/model": ("[NAME]", "show the model, or use another one", _model),
+    "/cost": ("", "show the cost of this session", _cost),
+    "/undo": ("", "undo the last turn, and what its cells did", _undo),
     "/export": ("FILE", "write a notebook (.ipynb) or Markdown (.md)", _export),
     "/help": ("", "list these commands", _help),
-    "/quit": ("", "leave; the session stays", _quit),
+    "/quit": ("", "exit; the session is kept", _quit),
 }
 
 
 async def dispatch(line: str, desk: CommandContext) -> Next:
-    """Carry out a line that begins with a slash; what is wrong with it is told, not raised."""
+    """Run a line that begins with a slash; its errors are printed, not raised."""
     try:
         name, *words = shlex.split(line)
     except ValueError as error:
-        desk.say(f"that cannot be read: {error}")
+        desk.say(f"invalid command line: {error}")
         return None
     if name not in COMMANDS:
-        desk.say(f"there is no command {one_line(name)}; /help lists them")
+        desk.say(f"unknown command {one_line(name)}; /help lists all commands")
         return None
     try:
         return await COMMANDS[name][2](desk, words)
@@ -194,7 +194,7 @@ async def dispatch(line: str, desk: CommandContext) -> Next:
 
 
 def session_table(sessions: tuple[Session, ...]) -> Table:
-    """Lay out sessions, the one used last first."""
+    """Return a table of the sessions."""
     table = Table(box=None, pad_edge=False)
     for heading in ("session", "last used", "turns", "about"):
         table.add_column(heading)
@@ -212,16 +212,18 @@ def session_table(sessions: tuple[Session, ...]) -> Table:
 
 
 def write_export(path: Path, history: History, session: Path) -> None:
-    """Write a conversation to a file of the kind that its name says; `session` is its folder.
+    """Write a session to a notebook or Markdown file; `session` is the session's folder.
 
-    The pictures of a Markdown file are copied into a folder beside it, named after the file.
+    Pictures of a Markdown file are copied into a folder beside it, named after the file.
 
     Raises:
-        UsageError: If it is of no such kind, or cannot be written.
+        UsageError: If the file has another suffix, or cannot be written.
     """
     folder = session / ARTIFACTS
     if path.suffix not in {".ipynb", ".md"}:
-        raise UsageError(f"{str(path)!r} says no kind of file", hint="end it in .ipynb or in .md")
+        raise UsageError(
+            f"unsupported format {str(path)!r}", hint="use a name that ends in .ipynb or .md"
+        )
     try:
         text = (
             to_markdown(history, artifacts=PurePosixPath(f"{path.stem}_files"))

@@ -1,7 +1,7 @@
-"""Pictures in a terminal: as kitty, iTerm or sixel show them, or as the name of a file.
+"""Pictures in a terminal: in kitty's, iTerm's or sixel format, or as a file name.
 
-The picture comes from a sandbox and is not looked into here. Kitty and iTerm are handed the file;
-sixels are made from it in the sandbox again, and let through only if they are nothing else.
+The picture comes from a sandbox and is not decoded here. Kitty and iTerm get the file itself; the
+sandbox converts it to sixels, which are shown only if they contain nothing else.
 """
 
 import base64

@@ -1,4 +1,4 @@
-"""Reads what a person types: history, several lines, completion; plain lines where no one types."""
+"""Input of a chat: history, multiple lines and completion; plain lines without a terminal."""
 
 import sys
 from collections.abc import Iterable, Iterator
@@ -18,19 +18,19 @@ _TAKE_PATHS: Final = frozenset({"/load", "/export"})
 
 
 class Reader(Protocol):
-    """Where the next message comes from."""
+    """The source of messages."""
 
     async def read(self) -> str | None:
         """Return the next message; None when there is no more.
 
         Raises:
-            KeyboardInterrupt: If the person wants to take back what they typed.
+            KeyboardInterrupt: If the user discards the input.
         """
         ...
 
 
 class LineReader:
-    """Takes a line at a time from a pipe or a file."""
+    """A reader of lines from a pipe or a file."""
 
     async def read(self) -> str | None:
         line = await to_thread.run_sync(sys.stdin.readline, abandon_on_cancel=True)
@@ -38,7 +38,7 @@ class LineReader:
 
 
 class PromptReader:
-    """Asks at a terminal. Enter sends; Alt+Enter, or a backslash at the end, adds a line."""
+    """A prompt at a terminal. Enter sends; Alt+Enter, or a backslash at the end, adds a line."""
 
     def __init__(self, history: Path, commands: Iterable[str]) -> None:
         try:
@@ -70,7 +70,7 @@ def _keys() -> "KeyBindings":
     keys = KeyBindings()
 
     @keys.add("enter")
-    @keys.add("c-j")  # how Enter arrives that was pressed before the prompt was there
+    @keys.add("c-j")  # Enter, if pressed before the prompt was there
     def _(event: KeyPressEvent) -> None:
         buffer = event.current_buffer
         if buffer.complete_state and buffer.complete_state.current_completion:
@@ -89,7 +89,7 @@ def _keys() -> "KeyBindings":
 
 
 def open_completer(commands: tuple[str, ...]) -> "Completer":
-    """Return what Tab completes: commands, and file names where they take some."""
+    """Return the completer of commands and of file names after commands that take them."""
     from prompt_toolkit.completion import (
         CompleteEvent,
         Completer,
@@ -101,7 +101,7 @@ def open_completer(commands: tuple[str, ...]) -> "Completer":
     paths = PathCompleter(expanduser=True)
 
     class Commands(Completer):
-        """Completes a command as a whole, with its slash, and file names after some commands."""
+        """A completer of commands with their slash, and of file names after some commands."""
 
         def get_completions(
             self, document: Document, complete_event: CompleteEvent
@@ -120,7 +120,7 @@ def open_completer(commands: tuple[str, ...]) -> "Completer":
 
 
 def open_reader(history: Path, commands: Iterable[str]) -> Reader:
-    """Choose by who is in front of us."""
+    """Return a prompt at a terminal, else a reader of lines."""
     if sys.stdin.isatty() and sys.stdout.isatty():
         return PromptReader(history, commands)
     return LineReader()

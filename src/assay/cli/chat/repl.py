@@ -1,4 +1,4 @@
-"""The terminal conversation: read, obey or pass on, show, until the person leaves."""
+"""The loop of a terminal session: read a message, run it as a command or turn, show it."""
 
 import signal
 import sys
@@ -30,7 +30,7 @@ _HISTORY: Final = "chat_history"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatOptions:
-    """How a person began."""
+    """The options of `assay chat`."""
 
     session: Session
     model: str = ""
@@ -39,7 +39,7 @@ class ChatOptions:
 
 
 async def converse(wishes: ChatOptions, settings: Settings, console: Console) -> None:
-    """Talk until the person leaves; going over to another session begins anew."""
+    """Run sessions until the user exits; a command can switch to another session."""
     store = SessionStore(settings.state_dir)
     reader = open_reader(settings.state_dir / _HISTORY, COMMANDS)
     following: Next = GoTo(wishes.session)
@@ -50,7 +50,7 @@ async def converse(wishes: ChatOptions, settings: Settings, console: Console) ->
 
 
 class _ChatRepl:
-    """One session in front of one person."""
+    """The loop of one session."""
 
     def __init__(
         self, *, settings: Settings, store: SessionStore, console: Console, reader: Reader
@@ -97,7 +97,7 @@ class _ChatRepl:
             asked = one_line(turns[-1].message, 100)
             self._console.print(Text(f"{name}, {len(turns)} turns so far; the last: {asked}"))
         else:
-            self._console.print(Text(f"{name}; /help lists what else you can do", style="dim"))
+            self._console.print(Text(f"{name}; /help lists the commands", style="dim"))
 
     async def _attend(self, conversation: Conversation) -> Next:
         desk = CommandContext(conversation=conversation, store=self._store, console=self._console)
@@ -118,7 +118,7 @@ class _ChatRepl:
                 await self._show_figures(conversation)
 
     async def _obey(self, words: str, desk: CommandContext) -> Next:
-        """Carry out a command; Ctrl-C ends it and not the conversation."""
+        """Run a command; Ctrl-C stops it and not the session."""
         try:
             return await run_until_interrupted(partial(dispatch, words, desk))
         finally:
@@ -126,7 +126,7 @@ class _ChatRepl:
                 self._view.close()
 
     async def _approve(self, ask: ToolAsk) -> bool:
-        """Ask about a tool; nobody there to ask means no."""
+        """Ask whether a tool may run; without a terminal the answer is no."""
         if not sys.stdin.isatty():
             return False
         if self._view is not None:
@@ -140,7 +140,7 @@ class _ChatRepl:
         return (answer or "").strip().lower() in {"y", "yes"}
 
     async def _show_figures(self, conversation: Conversation) -> None:
-        """Draw what a turn has shown, where the terminal can."""
+        """Draw a turn's figures if the terminal can."""
         waiting, self._figures[:] = list(self._figures), []
         chosen = self._settings.chat.figures
         kind = terminal_graphics() if chosen == "auto" else chosen
@@ -171,7 +171,7 @@ class _ChatRepl:
 
 
 async def take_turn(conversation: Conversation, message: str) -> TurnEnded:
-    """Take one turn; Ctrl-C ends it and not the conversation."""
+    """Take one turn; Ctrl-C stops it and not the session."""
     ended: TurnEnded | None = None
     failure: AssayError | None = None
 

@@ -1,4 +1,4 @@
-"""How a conversation looks: events in, lines out. Nothing untrusted reaches the terminal raw."""
+"""The display of a chat session. Nothing untrusted reaches the terminal unescaped."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -41,7 +41,7 @@ ShowFigure = Callable[[Exhibit], None]
 
 
 class ChatView:
-    """Shows what happens as it happens. Close it when a turn is over, whatever ended it."""
+    """A live display of chat events. Close it after every turn, also after an error."""
 
     def __init__(self, console: Console, folder: Path, show_figure: ShowFigure) -> None:
         self._console = console
@@ -52,7 +52,7 @@ class ChatView:
         self._doing = ""
         self._restoring = False
         self._interrupted = ""
-        """What was shown as being done when cells had to be run again."""
+        """The activity that was shown before cells had to run again."""
 
     def __call__(self, event: ChatEvent) -> None:
         match event:
@@ -87,7 +87,7 @@ class ChatView:
                 self._note(_sentence(event))
 
     def close(self) -> None:
-        """Take down what is only shown for a while."""
+        """Remove what is shown only temporarily."""
         if self._live is not None:
             self._live.stop()
             self._live = None
@@ -95,7 +95,7 @@ class ChatView:
         self._restoring = False
 
     def _restore(self, event: StateRestoring) -> None:
-        """Say which cell runs again, in place of what is shown."""
+        """Show which cell runs again, in place of the current activity."""
         doing = f"restoring cell {event.cell} of {event.cells}"
         if self._restoring and self._live is not None:
             self._live.update(Spinner("dots", text=Text(doing, style="dim")))
@@ -184,7 +184,7 @@ def _sentence(
             cells = "1 cell was" if event.cells == 1 else f"{event.cells} cells were"
             again = f"{cells} run again to restore its variables"
             failed = f"; {event.failed} of them fail now" if event.failed else ""
-            return f"The interpreter was started anew ({event.why}): {again}{failed}."
+            return f"The interpreter was restarted ({event.why}): {again}{failed}."
         case PackagesAdded():
             return f"Cells can import {one_line(', '.join(event.packages), 400)}."
         case ModelChosen():

@@ -1,1 +1,1 @@
-"""Pictures of the system, drawn from what it is: as text, as Mermaid and as SVG."""
+"""Diagrams of the installed package, as text, Mermaid and SVG."""

@@ -1,4 +1,4 @@
-"""`assay map`: draws the parts of the system and the graph of the agent from what they are."""
+"""`assay map`: draws the parts of the package and the agent's graph."""
 
 import shutil
 from pathlib import Path
@@ -29,22 +29,20 @@ _WIDEST: Final = 160
     type=click.Choice(["parts", "agent", "all"]),
     default="all",
     show_default=True,
-    help="Who uses whom, the steps of a run, or both.",
+    help="The package's parts, the agent's steps, or both.",
 )
 @click.option(
     "--format",
     "wanted",
     type=click.Choice(["text", "mermaid", "svg"]),
-    help="How it is drawn.  [default: what the name of the file says, else text]",
+    help="Output format.  [default: by the suffix of --out, else text]",
 )
-@click.option(
-    "--out", type=click.Path(dir_okay=False, path_type=Path), help="Write it to this file."
-)
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Write to this file.")
 def command(what: What, wanted: Format | None, out: Path | None) -> int:
-    """Draw the parts of the system, what is set up around them, and the graph of the agent.
+    """Draw the parts of the package, the backends, models and servers, and the agent's graph.
 
-    The parts are those of the installed package, arrows are its imports, and the steps are those of
-    the compiled graph: nothing is drawn from memory.
+    Parts and arrows come from the imports of the installed package, steps from the compiled
+    graph.
     """
     chosen = wanted or (_BY_ENDING.get(out.suffix.lower(), "text") if out else "text")
     drawn = _drawn(_pictures(what), chosen, to_file=out is not None)

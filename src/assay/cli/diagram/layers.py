@@ -1,6 +1,6 @@
-"""In which row a box stands, and where in its row: arrows point down and cross as little as can be.
+"""Layered layout of a picture: arrows point down, with few crossings.
 
-Long arrows get a waypoint in each row they pass: they go between boxes, not through them.
+Long arrows get a waypoint in each row they pass, so that they go between boxes.
 """
 
 from collections.abc import Iterable
@@ -20,9 +20,9 @@ class Layers:
     rows: tuple[tuple[str, ...], ...]
     """Boxes and waypoints, from left to right."""
     ways: tuple[tuple[Arrow, tuple[str, ...]], ...]
-    """Each arrow that points down, with all it passes."""
+    """Each arrow that points down, with its boxes and waypoints."""
     back: tuple[Arrow, ...]
-    """Arrows that return to where the way has been before."""
+    """Arrows that point back up."""
 
     @property
     def is_chain(self) -> bool:
@@ -51,12 +51,12 @@ def layered(picture: Picture) -> Layers:
 
 
 def is_waypoint(name: str) -> bool:
-    """Tell a bend of an arrow from a box."""
+    """Return whether the name is a waypoint and not a box."""
     return name.startswith("\0")
 
 
 def _returning(picture: Picture) -> list[Arrow]:
-    """Return the arrows that close a circle, looking at boxes in the order they are given."""
+    """Return the arrows that close a cycle, in a depth-first search in the given order."""
     after: dict[str, list[Arrow]] = {node.id: [] for node in picture.nodes}
     for arrow in picture.arrows:
         after[arrow.source].append(arrow)
@@ -86,7 +86,7 @@ def _ranks(nodes: Iterable[str], down: list[Arrow]) -> dict[str, int]:
 
 
 def _uncross(rows: list[list[str]], pairs: list[tuple[str, str]]) -> None:
-    """Order each row by the middle of what it is joined to, from above and from below in turn."""
+    """Order each row by the average position of its neighbors, above and below in turn."""
     above: dict[str, list[str]] = {}
     below: dict[str, list[str]] = {}
     for upper, lower in pairs:

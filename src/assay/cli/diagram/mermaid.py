@@ -1,4 +1,4 @@
-"""Pictures as Mermaid text, which many places that show Markdown draw by themselves."""
+"""Pictures as Mermaid text, which many Markdown viewers draw."""
 
 import re
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ _CLASSES = """\
 
 
 def to_mermaid(pictures: Sequence[Picture]) -> str:
-    """Return one flowchart with every picture in a frame of its own."""
+    """Return one flowchart with a frame for every picture."""
     lines = ["flowchart TB"]
     for number, picture in enumerate(pictures, 1):
         lines.append(f'  subgraph picture{number}["{_escaped(picture.title)}"]')
@@ -37,7 +37,7 @@ def _arrow(arrow: Arrow, number: int) -> str:
 
 
 def _name(text: str, number: int) -> str:
-    # "end" alone is a word of the language.
+    # "end" alone is a keyword of Mermaid.
     return f"n{number}_{re.sub(r'[^A-Za-z0-9]', '_', text)}"
 
 

@@ -1,4 +1,4 @@
-"""The parts of the package and who imports whom, read from the package itself."""
+"""The parts of the package and their imports, read from the installed source."""
 
 import ast
 import re
@@ -43,7 +43,7 @@ def _imported(source: bytes) -> set[str]:
 
 
 def _about(home: Path, name: str) -> str:
-    """Return the first sentence of what a part says of itself."""
+    """Return the first sentence of a part's docstring."""
     folder = home / name / "__init__.py"
     source = folder if folder.exists() else home / f"{name}.py"
     told = ast.get_docstring(ast.parse(source.read_bytes())) or ""

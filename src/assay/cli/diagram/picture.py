@@ -1,4 +1,4 @@
-"""A picture before anybody has drawn it: boxes, and arrows between them."""
+"""The model of a diagram: boxes, and arrows between them."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -25,7 +25,7 @@ class Arrow:
     target: str
     label: str = ""
     sometimes: bool = False
-    """Taken under a condition, or there only if somebody has set it up."""
+    """Taken under a condition, or present only if the settings say so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class Picture:
 
 
 def without_shortcuts(arrows: tuple[Arrow, ...]) -> tuple[Arrow, ...]:
-    """Leave out arrows that a longer way says already: who can be reached stays the same."""
+    """Return the arrows without those that a longer path implies (transitive reduction)."""
     after: dict[str, set[str]] = {}
     for arrow in arrows:
         after.setdefault(arrow.source, set()).add(arrow.target)

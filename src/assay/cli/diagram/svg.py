@@ -1,4 +1,4 @@
-"""Pictures as SVG, drawn here: rows of boxes and curved arrows, for light and dark surroundings."""
+"""Pictures as SVG: rows of boxes and curved arrows, in a light and a dark theme."""
 
 import textwrap
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from assay.cli.diagram.layers import Layers, is_waypoint, layered
 from assay.cli.diagram.picture import Arrow, Node, Picture
 
 _LETTER: Final = 6.6
-"""How wide a letter is, about."""
+"""Approximate width of a letter."""
 _ABOUT_CHARS: Final = 30
 _ABOUT_LINES: Final = 4
 _LINE: Final = 16.0
@@ -56,7 +56,7 @@ Point = tuple[float, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Box:
-    """Where something is: `x` and `y` are its middle."""
+    """The position and size of a box; `x` and `y` are its center."""
 
     x: float
     y: float
@@ -151,7 +151,7 @@ def _in_rows(layers: Layers, sizes: dict[str, _Box], top: float) -> dict[str, _B
         height = max(box.height for box in found.values())
         left = 0.0
         for name, box in found.items():
-            # A bend is as high as its row, so that the arrow goes straight past its neighbours.
+            # A waypoint is as high as its row, so that the arrow passes its neighbors straight.
             high = height if is_waypoint(name) else box.height
             boxes[name] = replace(box, x=left + box.width / 2, y=top + height / 2, height=high)
             left += box.width + _BETWEEN
@@ -162,7 +162,7 @@ def _in_rows(layers: Layers, sizes: dict[str, _Box], top: float) -> dict[str, _B
 
 
 def _settle(layers: Layers, boxes: dict[str, _Box]) -> None:
-    """Move boxes towards what they are joined to, without changing their order."""
+    """Move boxes toward their neighbors in other rows, without changing their order."""
     near: dict[str, list[str]] = {}
     for _, passed in layers.ways:
         for upper, lower in pairwise(passed):
@@ -179,7 +179,7 @@ def _settle(layers: Layers, boxes: dict[str, _Box]) -> None:
 
 
 def _spread(row: tuple[str, ...], wanted: dict[str, float], boxes: dict[str, _Box]) -> None:
-    """Give each its place or the next that is free, then move the whole row to the middle."""
+    """Give each box its place or the next free one, then center the whole row."""
     placed: dict[str, float] = {}
     edge = float("-inf")
     for name in row:
@@ -227,7 +227,7 @@ def _way(arrow: Arrow, boxes: list[_Box], *, flat: bool) -> str:
 
 
 def _return(arrow: Arrow, boxes: dict[str, _Box], number: int) -> str:
-    """Draw an arrow that goes back, beneath everything."""
+    """Draw a returning arrow below all boxes."""
     start, end = boxes[arrow.source].bottom, boxes[arrow.target].bottom
     low = max(box.bottom[1] for box in boxes.values()) + 34.0 + 40.0 * number
     path = (

@@ -1,4 +1,4 @@
-"""What there is to draw: the parts with what is set up around them, and the graph of the agent."""
+"""The diagrams to draw: the package's parts with their surroundings, and the agent's graph."""
 
 import inspect
 from typing import TYPE_CHECKING, Final
@@ -15,14 +15,14 @@ _END: Final = "end"
 
 
 def picture_of_parts(settings: "Settings", usable: tuple["Availability", ...]) -> Picture:
-    """Draw the parts of the package, and outside of it what the settings lead to."""
+    """Return the parts of the package, with the backends, models and servers of the settings."""
     nodes, arrows = package_parts()
     around = [*_backends(settings), *_models(settings, usable), *_tools(settings)]
     there = {node.id for node in nodes}
     outside = [(part, node) for part, node in around if part in there]
     joined = (Arrow(source=part, target=node.id, sometimes=True) for part, node in outside)
     return Picture(
-        title="The parts of Assay, and who uses whom",
+        title="The parts of Assay and their imports",
         nodes=(*nodes, *(node for _, node in outside)),
         arrows=(*without_shortcuts(arrows), *joined),
     )
@@ -69,7 +69,7 @@ def _outside(title: str, about: str) -> Node:
 
 
 def picture_of_agent() -> Picture:
-    """Draw the graph that carries out a goal, as it is compiled.
+    """Return the agent's graph as compiled.
 
     Raises:
         MissingExtraError: If LangGraph is not installed.
@@ -82,7 +82,7 @@ def picture_of_agent() -> Picture:
         for name, work in STEPS.items()
     ]
     return Picture(
-        title="How the agent carries out a goal",
+        title="The agent's graph",
         nodes=(
             Node(id=_BEGIN, title="goal", kind="end"),
             *steps,

@@ -1,4 +1,4 @@
-"""Pictures in letters, for a terminal or a file."""
+"""Pictures as text, for a terminal or a file."""
 
 import textwrap
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ _ABOUT_LINES: Final = 4
 
 
 def to_text(pictures: Sequence[Picture], *, width: int = 100) -> str:
-    """Return all pictures, one below the other, no wider than this where that can be."""
+    """Return all pictures, one below the other, no wider than `width` if possible."""
     return "\n\n".join(_drawn(picture, width) for picture in pictures) + "\n"
 
 
@@ -25,7 +25,7 @@ def _drawn(picture: Picture, width: int) -> str:
 
 
 def _chain(picture: Picture, layers: Layers, width: int) -> list[str]:
-    """Draw one line of boxes, and what returns beneath it."""
+    """Draw one line of boxes, with returning arrows below it."""
     nodes = {node.id: node for node in picture.nodes}
     titles = [nodes[row[0]].title for row in layers.rows]
     line = "  " + _STEP.join(titles)
@@ -57,7 +57,7 @@ def _returning(arrow: Arrow, left: int, right: int) -> list[str]:
 
 
 def _rows(picture: Picture, layers: Layers, width: int) -> list[str]:
-    """Draw boxes in rows; each says itself where its arrows lead."""
+    """Draw boxes in rows; each lists the targets of its arrows."""
     nodes = {node.id: node for node in picture.nodes}
     lines: list[str] = []
     for number, row in enumerate(layers.rows):

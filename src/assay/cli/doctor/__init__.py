@@ -1,1 +1,1 @@
-"""What `assay doctor` looks at besides isolation: keys, models, services, extras, folders."""
+"""The checks of `assay doctor` beyond isolation: keys, models, services, extras, folders."""

@@ -1,4 +1,4 @@
-"""`assay doctor`: shows what works here, why not more, and what to do about it."""
+"""`assay doctor`: shows what works here, what does not, and how to fix it."""
 
 import json
 from collections.abc import Generator, Iterable, Sequence
@@ -33,28 +33,28 @@ _STYLES: Final = {
     "timed_out": "red",
 }
 _GRADES: Final = {
-    Isolation.NONE: "nothing is in their way",
+    Isolation.NONE: "no isolation",
     Isolation.RESTRICTED: "Landlock and seccomp; process table and names are the host's",
     Isolation.ISOLATED: "own namespaces, own root, seccomp; only the kernel is the host's",
-    Isolation.KERNEL: "a kernel of their own in user space",
-    Isolation.MACHINE: "a virtual machine of their own",
+    Isolation.KERNEL: "a separate kernel in user space",
+    Isolation.MACHINE: "a separate virtual machine",
 }
 
 
 @click.command(name="doctor")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as one JSON object.")
 def command(*, as_json: bool) -> int:
-    """Prove what this machine can isolate, and name what is missing.
+    """Check what this machine can isolate, and list what is missing.
 
-    Every part of the sandbox is tried in a process of its own, then a program is run in the whole.
-    Keys, models, services, extras, toolchains and folders are looked at besides; no key is shown.
+    Assay tries every part of the sandbox in a separate process, then runs a program in all of it.
+    It also checks keys, models, services, extras, toolchains and folders, and shows no key.
     The exit code is 0 if programs can be isolated here, and 4 if not.
     """
     from rich.console import Console
 
     console = Console(highlight=False)
     if not console.is_terminal:
-        # Where nobody looks at the width, a finding is a line.
+        # Without a terminal, each finding is one line.
         console.width = _UNBROKEN
     report, sections = _examine(console, silent=as_json)
     if as_json:
@@ -77,7 +77,7 @@ def _examine(console: "Console", *, silent: bool) -> tuple["Report", "Sections"]
     if notice := project_notice(Path.cwd()):
         click.echo(notice, err=True)
     settings = everything.sandbox
-    # The data stack is looked at by itself; here it would only make the start slow.
+    # The data stack has its own check; here it would only slow the start.
     bare = settings.model_copy(update={"preload": ()})
     look = partial(
         _look_at_all,
@@ -97,15 +97,15 @@ def _examine(console: "Console", *, silent: bool) -> tuple["Report", "Sections"]
 
 @contextmanager
 def progress(console: "Console") -> Generator["OnProgress"]:
-    """Show each name when it is told, not only at the next turn of the spinner."""
+    """Show each name immediately, not only with the spinner's next frame."""
     from rich.live import Live
     from rich.spinner import Spinner
 
-    spinner = Spinner("dots", "looking around")
+    spinner = Spinner("dots", "checking")
     with Live(spinner, console=console, refresh_per_second=_TURNS_PER_S, transient=True) as live:
 
         def tell(name: str) -> None:
-            spinner.update(text=f"looking at: {name}")
+            spinner.update(text=f"checking: {name}")
             live.refresh()
 
         yield tell
@@ -116,7 +116,7 @@ async def _look_at_all(
     examine: "Callable[..., Awaitable[Report]]",
     on_progress: "OnProgress" = lambda _: None,
 ) -> tuple["Report", "Sections"]:
-    """Look at what isolates, and meanwhile at everything else."""
+    """Check the isolation and, concurrently, everything else."""
     import anyio
 
     from assay.cli.doctor.report import look_at_everything
@@ -138,7 +138,7 @@ async def _look(
     examine: "Callable[..., Awaitable[Report]]",
     on_progress: "OnProgress" = lambda _: None,
 ) -> "Report":
-    """Look at the machine, and at Docker on it; what is to be proven comes last."""
+    """Check the machine, then Docker; the end-to-end run stays the last finding."""
     from dataclasses import replace
 
     report = await examine(on_progress=on_progress)
@@ -164,7 +164,7 @@ async def _look_at_docker(settings: "SandboxSettings") -> tuple["Finding", ...]:
 
 
 def report_fields(report: "Report", sections: "Sections | None" = None) -> dict[str, Any]:
-    """The report as JSON has it; names are kept from version to version."""
+    """Return the report as JSON; its names are stable between versions."""
     proof = report.proof
     return {
         "usable": proof is not None,
@@ -189,13 +189,13 @@ def show(report: "Report", console: "Console", sections: "Sections | None" = Non
     for name, findings in (sections or {}).items():
         _show_table(name, _shortened(name, findings), console)
     others = [each for findings in (sections or {}).values() for each in findings]
-    # What somebody may have left out on purpose is no reason for advice.
+    # Optional parts may be left out on purpose, so they give no advice.
     isolating = (each for each in report.findings if each.fix != install_command("data"))
     advice = fixes([*isolating, *(each for each in others if each.status != "info")])
     if advice:
-        console.print("\nWhat would help:")
+        console.print("\nSuggested fixes:")
     for fix, names in advice.items():
-        # Not wrapped by us: a command is there to be copied.
+        # Not wrapped, so that a command can be copied.
         console.print(Text(f"  {', '.join(names)}: {fix}"), soft_wrap=True)
     console.print()
     for line in verdict(report):
@@ -236,7 +236,7 @@ def _show_table(title: str, findings: Iterable["Finding"], console: "Console") -
 
 
 def fixes(findings: Iterable["Finding"]) -> dict[str, list[str]]:
-    """Each thing to do once, with the names of the findings it would change."""
+    """Return each fix once, with the names of the findings it is for."""
     found: dict[str, list[str]] = {}
     for finding in findings:
         if finding.fix:
@@ -245,10 +245,10 @@ def fixes(findings: Iterable["Finding"]) -> dict[str, list[str]]:
 
 
 def verdict(report: "Report") -> tuple[str, ...]:
-    """Which backend programs will get, how much isolation, and who keeps the limits."""
+    """Say which backend and isolation level programs get, and what enforces the limits."""
     proof = report.proof
     if proof is None:
-        return ("No program can be isolated on this machine as it is; nothing will be run.",)
+        return ("This machine cannot isolate programs; Assay will not run any.",)
     grade = proof.isolation
     return (
         f"Programs will run in the {proof.backend} sandbox, {grade.value}: {_GRADES[grade]}.",

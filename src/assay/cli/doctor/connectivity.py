@@ -1,4 +1,4 @@
-"""Who answers: models, executors, servers on this machine. Each is asked for a short while only."""
+"""Checks of models, executors and local servers, each with a short timeout."""
 
 import os
 import shutil
@@ -17,12 +17,12 @@ from assay.settings.sections import ForeignServerSettings
 
 _KNOCK_S: Final = 2.0
 _TRIED_ELSEWHERE: Final = ("native", "docker", "docker+runsc")
-"""Backends that the examination of this machine has tried."""
+"""Backends that the other checks of this machine cover."""
 MCP_PORTS: Final = {"MCP server for files": 7101, "MCP server for programs": 7102}
 
 
 async def look_at_models(settings: ModelSettings) -> AsyncIterator[Finding]:
-    """Say which models would answer, and why the others would not."""
+    """Yield the usable models, and why the others are not usable."""
     found = await list_available(settings)
     anybody = any(one.usable for one in found)
     for one in found:
@@ -43,19 +43,19 @@ async def look_at_models(settings: ModelSettings) -> AsyncIterator[Finding]:
             status="missing",
             detail="none is usable",
             cause="`assay run` and `assay chat` need one",
-            fix=f"{install_command('local')} for the embedded model, or set a key of a provider, "
+            fix=f"{install_command('local')} for the embedded model, or set a provider's API key, "
             f"in the environment or in {credentials_file()}",
         )
 
 
 async def look_at_backends(settings: SandboxSettings) -> AsyncIterator[Finding]:
-    """Say which ways of isolating elsewhere can be reached."""
+    """Yield which backends on other machines are reachable."""
     for name in BACKENDS:
         if name == "remote":
             async for finding in _look_at_executors(settings):
                 yield finding
         elif name not in _TRIED_ELSEWHERE:
-            told = f"not tried; `assay sandbox selftest --backend {name}` does"
+            told = f"not tried; `assay sandbox selftest --backend {name}` tests it"
             yield Finding(name=f"backend {name}", status="info", detail=told)
 
 
@@ -65,7 +65,7 @@ async def _look_at_executors(settings: SandboxSettings) -> AsyncIterator[Finding
         yield Finding(
             name="backend remote",
             status="failed" if needed else "info",
-            detail="no executor is named",
+            detail="no executor is set",
             cause="sandbox.remote.addresses is empty",
             fix="set sandbox.remote.addresses to HOST:PORT of an `assay executor serve`",
         )
@@ -85,7 +85,7 @@ async def _look_at_executors(settings: SandboxSettings) -> AsyncIterator[Finding
 
 
 async def look_at_services(settings: Settings) -> AsyncIterator[Finding]:
-    """Say which servers of ours listen here, and whether foreign ones can be had."""
+    """Yield which of Assay's servers listen here, and which foreign MCP servers are reachable."""
     ports = {name: ("127.0.0.1", port, "assay mcp serve all") for name, port in MCP_PORTS.items()}
     executor = settings.executor
     ports["executor"] = (executor.host, executor.port, "assay executor serve")
@@ -110,7 +110,7 @@ async def _look_at_foreign(name: str, server: ForeignServerSettings, path: str) 
             name=title,
             status="failed",
             detail=f"{program} cannot be started",
-            cause="there is no such program",
+            cause="the program was not found",
             fix=f"install it, or correct tools.mcp.{name}.command",
         )
     parts = urlsplit(server.url or "")
@@ -128,7 +128,7 @@ async def _look_at_foreign(name: str, server: ForeignServerSettings, path: str) 
 
 
 async def _answers(host: str, port: int) -> bool:
-    """Whether somebody accepts connections there; nothing is said to them."""
+    """Return whether a server accepts connections there; nothing is sent."""
     try:
         with anyio.fail_after(_KNOCK_S):
             stream = await anyio.connect_tcp(host, port)

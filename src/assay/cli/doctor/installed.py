@@ -1,4 +1,4 @@
-"""What is installed and set up here: keys, extras, toolchains, folders. Nothing secret is told."""
+"""Checks of keys, extras, toolchains and folders; no secret is shown."""
 
 import os
 import re
@@ -31,7 +31,7 @@ _TOOLCHAINS: Final = (
 
 
 def look_at_keys(settings: ModelSettings) -> Iterator[Finding]:
-    """Say which keys are set; what they are stays where it is."""
+    """Yield which keys are set, without their values."""
     for name in KEY_VARIABLES:
         key = settings.api_keys.get(name)
         if key is None or not key.get_secret_value().strip():
@@ -41,8 +41,8 @@ def look_at_keys(settings: ModelSettings) -> Iterator[Finding]:
             yield Finding(
                 name=name,
                 status="failed",
-                detail="set, and no provider will take it",
-                cause="there is a space or a line break in it",
+                detail="set, but no provider accepts it",
+                cause="it contains a space or a line break",
                 fix=f"set {name} to the key alone",
             )
         else:
@@ -50,7 +50,7 @@ def look_at_keys(settings: ModelSettings) -> Iterator[Finding]:
 
 
 def look_at_extras(requirements: Sequence[str] | None = None) -> Iterator[Finding]:
-    """Say which extras of this package have everything that they name."""
+    """Yield which extras of this package are fully installed."""
     if requirements is None:
         requirements = metadata.requires(DISTRIBUTION) or ()
     missing: dict[str, list[str]] = {}
@@ -65,7 +65,7 @@ def look_at_extras(requirements: Sequence[str] | None = None) -> Iterator[Findin
             continue
         yield Finding(
             name=extra,
-            # Every extra is a choice: what needs one says so by itself.
+            # Extras are optional; a command that needs one reports it.
             status="info",
             detail="not installed",
             cause=f"without {', '.join(names)}",
@@ -82,7 +82,7 @@ def _is_installed(name: str) -> bool:
 
 
 def look_at_toolchains(search_path: Sequence[str]) -> Iterator[Finding]:
-    """Say which languages besides Python can be built and tested here."""
+    """Yield which languages other than Python can be built and tested here."""
     path = os.pathsep.join(search_path)
     for name, programs, language in _TOOLCHAINS:
         places = {program: shutil.which(program, path=path) for program in programs}
@@ -100,7 +100,7 @@ def look_at_toolchains(search_path: Sequence[str]) -> Iterator[Finding]:
 
 
 def look_at_folders(settings: Settings) -> Iterator[Finding]:
-    """Say which files are read, and whether what is kept can be kept, by writing there."""
+    """Yield which files are read, and whether folders are writable, by writing there."""
     for name, path in (("settings file", settings_file()), ("credentials", credentials_file())):
         told = str(path) if path.is_file() else f"none; it would be {path}"
         yield Finding(name=name, status="ok" if path.is_file() else "info", detail=told)
@@ -132,7 +132,7 @@ def _look_at_folder(name: str, folder: Path, setting: str) -> Finding:
 
 
 def _nearest(folder: Path) -> Path:
-    """Return the folder, or the one that it would be made in."""
+    """Return the folder, or the nearest parent that exists."""
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
     return folder

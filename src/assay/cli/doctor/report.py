@@ -1,4 +1,4 @@
-"""All that is looked at besides isolation, at the same time, and none of it for long."""
+"""Concurrent checks beyond isolation, each with a timeout."""
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Final
@@ -18,13 +18,13 @@ from assay.sandbox.native.doctor.explain import Finding
 from assay.settings.load import Settings
 
 Sections = dict[str, tuple[Finding, ...]]
-"""By what they are about, in the order in which they are shown."""
+"""Findings by section, in display order."""
 
 _WITHIN_S: Final = 20.0
 
 
 async def look_at_everything(settings: Settings, *, within_s: float = _WITHIN_S) -> Sections:
-    """Look at each thing; one that does not come back in time is a finding too."""
+    """Run all checks concurrently; a check that times out becomes a finding."""
     still: dict[str, Callable[[], Iterator[Finding]]] = {
         "keys": lambda: look_at_keys(settings.models),
         "extras": look_at_extras,

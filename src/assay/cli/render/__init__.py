@@ -1,1 +1,1 @@
-"""How a run looks: in a terminal while it goes on, when it is over, and as JSON."""
+"""The display of a run: live in a terminal, as a summary, and as JSON."""

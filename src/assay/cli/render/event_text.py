@@ -1,4 +1,4 @@
-"""Says the events of a run in words: one line each, no colour, nothing that a terminal obeys."""
+"""Events of a run as plain text: one line each, without colors or escape sequences."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import PurePosixPath
@@ -38,7 +38,7 @@ MEANING: Final = {
     "their exit code is known, or there is a doubt",
     Grade.RAN: "it ran and ended well; no check that failed on the untouched files confirms it",
 }
-"""What an acceptance is worth, by grade."""
+"""The meaning of an acceptance, by grade."""
 
 ENDINGS: Final = {
     Status.ACCEPTED: "accepted",
@@ -66,7 +66,7 @@ _SMALL_USD: Final = 0.995
 
 
 def event_line(event: RunEvent) -> str:
-    """Say what happened in one line; empty for pieces of text that only pass by."""
+    """Describe an event in one line; empty for streamed pieces of text."""
     match event:
         case TextDelta() | OutputDelta():
             return ""
@@ -94,7 +94,7 @@ def _of_the_run(event: RunStarted | RunResumed | RunEnded | BudgetUsed) -> str:
                 f"{one_line(event.isolation)}, files in {one_line(event.workspace)}){withheld}"
             )
         case RunResumed():
-            return f"run {one_line(event.run)} is taken up again"
+            return f"run {one_line(event.run)} resumes"
         case RunEnded(outcome=outcome):
             return f"{ending(outcome)}: {one_line(outcome.reason)}"
         case BudgetUsed():
@@ -169,13 +169,13 @@ def _step(attempt: int, step: int) -> str:
 
 
 def ending(outcome: RunResult) -> str:
-    """Say how a run ended, with the grade if it was accepted."""
+    """Describe how a run ended, with the grade if it was accepted."""
     grade = f", {outcome.grade.value}" if outcome.grade else ""
     return f"{ENDINGS[outcome.status]}{grade}"
 
 
 def verdict(told: Verdict) -> str:
-    """Say what the independent check found."""
+    """Describe what the independent check found."""
     if told.accepted:
         graded = f" ({told.grade.value})" if told.grade else ""
         head = f"verified, accepted{graded}"
@@ -186,14 +186,14 @@ def verdict(told: Verdict) -> str:
 
 
 def finding(found: Finding) -> str:
-    """Name a trick, where it is, and how bad it is."""
+    """Describe a finding: severity, kind and place."""
     place = f" in {found.path}" if found.path else ""
     line = f":{found.line}" if found.path and found.line is not None else ""
     return f"{found.severity} {found.trick.value}{place}{line}: {found.explanation}"
 
 
 def reports(told: Iterable[CheckReport]) -> str:
-    """Say how checks ended: by their tests, or by their exit code where there are none."""
+    """Describe check results by their tests, or by their exit code if they have none."""
     return "; ".join(_report(report) for report in told) or "no check was run"
 
 
@@ -211,7 +211,7 @@ def _report(report: CheckReport) -> str:
 
 
 def changes(made: Iterable[FileChange]) -> str:
-    """Say which files were added, modified and deleted."""
+    """List the files that were added, modified and deleted."""
     kinds: dict[str, list[PurePosixPath]] = {}
     for change in made:
         kinds.setdefault(change.kind, []).append(change.path)
@@ -220,16 +220,16 @@ def changes(made: Iterable[FileChange]) -> str:
 
 
 def listed(things: Iterable[object]) -> str:
-    """Name the first few of many things."""
+    """List the first few of many things."""
     names = [one_line(str(thing), 120) for thing in things]
     rest = len(names) - _NAMES_SHOWN
-    # One more is named rather than counted: it takes no more room.
+    # A single further name takes no more room than its count.
     shown = names if rest <= 1 else [*names[:_NAMES_SHOWN], f"{rest} more"]
     return shortened(", ".join(shown), 400)
 
 
 def withheld_line(withheld: Sequence[Withheld]) -> str:
-    """Say what the code and the model do not see, and how to change that."""
+    """Describe which files the code and the model do not see, and how to change that."""
     names: dict[str, list[str]] = {}
     for one in withheld[:_WITHHELD_SHOWN]:
         names.setdefault(one_line(one.why, 120), []).append(one_line(str(one), 120))
@@ -240,13 +240,13 @@ def withheld_line(withheld: Sequence[Withheld]) -> str:
 
 
 def in_words(usage: Usage) -> str:
-    """Return how often the model was asked, and how much it read and wrote."""
+    """Return the number of model calls, and of tokens read and written."""
     read, written = compact(usage.input_tokens), compact(usage.output_tokens)
     return f"{count(usage.calls, 'call')}, {read} tokens read, {written} written"
 
 
 def cost(usage: Usage, *, local: bool = False) -> str:
-    """Return the price; a small one with more digits, since it is rarely nothing."""
+    """Return the price; a small one with more digits, since it is rarely zero."""
     if local:
         return "free, ran on this machine"
     if usage.cost_usd is None:

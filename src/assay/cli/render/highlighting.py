@@ -1,4 +1,4 @@
-"""Finds the code in what a model is writing, and draws its end with colours."""
+"""Excerpts of the code in a model's reply, with syntax highlighting."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -11,15 +11,15 @@ from assay.cli.render.text import plain, visible
 
 _FENCES: Final = ("```", "~~~")
 _LOOKED_AT: Final = 60
-"""Lines that are coloured, so that a string begun above the shown ones is seen as one."""
+"""Lines to highlight, so that a string that begins above the shown ones is recognized."""
 _WIDEST: Final = 400
 THEME: Final = "ansi_dark"
-"""The terminal's own colours: they suit its background, whichever that is."""
+"""The terminal's own colors, which suit any background."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Excerpt:
-    """The end of some code, or of prose where there is none."""
+    """The end of code, or of prose if there is no code."""
 
     lines: tuple[str, ...]
     language: str = ""
@@ -28,7 +28,7 @@ class Excerpt:
     """Number of the first of these lines."""
 
     def draw(self, rows: int, *, colours: bool) -> RenderableType:
-        """Draw the last lines, coloured and numbered if they are code."""
+        """Draw the last lines, highlighted and numbered if they are code."""
         if not self.language:
             return Group(*(unwrapped(line) for line in self.lines[-rows:]))
         before = len(self.lines) - min(rows, len(self.lines))
@@ -49,7 +49,7 @@ class Excerpt:
 def excerpt_of_reply(text: str, *, whole: bool) -> Excerpt:
     """Return what to show of a reply: the code being written, else the prose.
 
-    Of a reply that is whole the last code is shown, since that is what is tried out now.
+    A complete reply shows its last code, since Assay runs that now.
     """
     opened: int | None = None
     language = ""
@@ -92,6 +92,6 @@ def _tail(lines: list[str]) -> tuple[str, ...]:
 
 
 def _lexer(language: str) -> str:
-    """Return a name Pygments may know. What it does not know is drawn without colours."""
+    """Return a lexer name for Pygments, which draws unknown ones without colors."""
     word = language.rsplit(maxsplit=1)[-1].rpartition(":")[2]
     return Syntax.guess_lexer(word) if "." in word else word.lower()

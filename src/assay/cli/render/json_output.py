@@ -1,6 +1,6 @@
 """A run as JSON: the object that `--json` prints and the lines that `--events` writes.
 
-The names are promised from version to version; docs/reference/run-json.md lists them.
+The names are stable between versions; docs/reference/run-json.md lists them.
 """
 
 from collections.abc import Mapping
@@ -44,7 +44,7 @@ def json_outcome(outcome: RunResult) -> dict[str, Any]:
 
 
 def lattice_fields(lattice: TestMatrix) -> dict[str, list[str | None]]:
-    """Return, per test id, how it ended in each attempt; null where it was not reported."""
+    """Return, per test id, its result in each attempt; null where it was not reported."""
     return {
         _text(test): [
             status.value if (status := row.statuses.get(test)) else None for row in lattice.rows
@@ -54,13 +54,13 @@ def lattice_fields(lattice: TestMatrix) -> dict[str, list[str | None]]:
 
 
 def json_event(event: RunEvent) -> dict[str, Any]:
-    """Return an event as one line of `--events` has it: its kind, then its fields."""
+    """Return an event as in a line of `--events`: its kind, then its fields."""
     told = _plain(event)
     return {"kind": told.pop("kind"), **told}
 
 
 def _plain(value: object) -> Any:  # noqa: ANN401 - any JSON
-    """Return a value of the contracts as JSON has it."""
+    """Return a value of the contracts as JSON."""
     if isinstance(value, str | PurePath):
         return _text(str(value))
     if isinstance(value, Mapping):
@@ -74,5 +74,5 @@ def _plain(value: object) -> Any:  # noqa: ANN401 - any JSON
 
 
 def _text(text: str) -> str:
-    # Bytes that are no UTF-8 come as half characters, which other readers of JSON refuse.
+    # Bytes that are not UTF-8 come as lone surrogates, which other JSON readers refuse.
     return text.encode("utf-8", "replace").decode()

@@ -1,4 +1,4 @@
-"""A run as a picture that moves, for a terminal: drawn anew several times a second."""
+"""A live view of a run in a terminal, redrawn several times a second."""
 
 import time
 from collections.abc import Callable, Generator, Sequence
@@ -52,7 +52,7 @@ _SIDE_BY_SIDE: Final = 116
 _GAP: Final = 2
 _ROOMY: Final = 20
 _LEAST: Final = 3
-"""Lines under which a pane says nothing, its title included."""
+"""Minimum number of lines of a pane, with its title."""
 
 
 @contextmanager
@@ -63,7 +63,7 @@ def open_live_view(
     now: Clock = time.monotonic,
     frames_per_s: float = _FRAMES_PER_S,
 ) -> Generator["LiveView"]:
-    """Draw a run while it goes on; what should be remembered is left above as lines."""
+    """Draw a run while it works; important events stay above as lines."""
     easel = LiveDisplay(look=look_of(console), now=now)
     live = Live(
         console=console,
@@ -80,7 +80,7 @@ def open_live_view(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveView:
-    """A picture of a run on a terminal."""
+    """A live view of a run on a terminal."""
 
     console: Console
     easel: "LiveDisplay"
@@ -104,7 +104,7 @@ class LiveView:
 
     @contextmanager
     def aside(self) -> Generator[None]:
-        """Take the picture away for a while."""
+        """Hide the picture temporarily."""
         self._stop()
         try:
             yield
@@ -143,7 +143,7 @@ def _kept_line(event: RunEvent, look: TerminalStyle) -> Text:
 
 @dataclass(slots=True, kw_only=True)
 class LiveDisplay:
-    """Holds what is to be drawn. Events come from the loop, the drawing is done by a thread."""
+    """The state to draw. Events come from the event loop; a thread draws."""
 
     look: TerminalStyle
     now: Clock
@@ -160,7 +160,7 @@ class LiveDisplay:
                 self._told_at = self.now()
 
     def picture(self) -> "_Picture":
-        """Copy what is to be drawn, so that drawing it keeps nobody waiting."""
+        """Copy the state, so that drawing does not block events."""
         with self._lock:
             state = self.state
             since = 0.0 if self._told_at is None else self.now() - self._told_at
@@ -202,7 +202,7 @@ class _Picture:
                 sheet.stack(self.working, left, room), sheet.stack(self.standing, right, room), left
             )
         else:
-            # What stays comes first where room is given, since it is small and says the most.
+            # Standing panes get room first, since they are small and say the most.
             middle = sheet.stack([*self.standing, *self.working], width, room)
         lines = [*above, *middle, *below][: max(console.height - 1, 1)]
         self.easel.drawn = tuple(Segment.get_line_length(line) for line in lines)
@@ -213,7 +213,7 @@ class _Picture:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Canvas:
-    """Turns parts into lines of a given width."""
+    """A renderer of parts as lines of a given width."""
 
     console: Console
     options: ConsoleOptions
@@ -234,9 +234,9 @@ class _Canvas:
 
 
 def shared_out(wanted: Sequence[int], room: int) -> list[int]:
-    """Give each pane its lines, title included: a few to each as long as they last, then by turns.
+    """Share lines, titles included, among panes: a minimum for each, then one more in turn.
 
-    A pane that would get less than it takes to say something gets none.
+    A pane that would get less than its minimum gets none.
     """
     given = [0] * len(wanted)
     for place, rows in enumerate(wanted):
@@ -264,7 +264,7 @@ def _beside(left: Lines, right: Lines, width: int) -> Lines:
 
 @dataclass(slots=True, kw_only=True)
 class _Rewrapped(RenderHook):
-    """Erases all of a frame also when the terminal has become narrower and wrapped its lines."""
+    """A hook that erases a whole frame even if a narrower terminal has wrapped its lines."""
 
     console: Console
     easel: LiveDisplay

@@ -1,4 +1,4 @@
-"""How what is remembered looks in a terminal: tables, single records, and a picture over time."""
+"""Failures and helpers in a terminal: tables, single records, and a chart over time."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -19,7 +19,7 @@ _BAR: Final = 40
 
 
 def print_failures(found: Sequence[FailureRecord]) -> None:
-    """Print one line for each failure."""
+    """Print a table of failures."""
     table = Table.grid(padding=(0, 2))
     titles = ("id", "when", "seen", "helped", "failure", "lesson")
     table.add_row(*(Text(title, "bold") for title in titles))
@@ -44,7 +44,7 @@ def print_failures(found: Sequence[FailureRecord]) -> None:
 
 
 def print_failure(record: FailureRecord) -> None:
-    """Print everything about one failure."""
+    """Print one failure in full."""
     console = open_console()
     console.print(Text(one_line(record.signature, 300), "bold"), soft_wrap=True)
     state = f"retired: {record.retired}" if record.retired else f"worth {record.worth:.2f}"
@@ -62,11 +62,11 @@ def print_failure(record: FailureRecord) -> None:
         "environment": record.environment,
     }
     _print_fields(lines)
-    _print_texts({"what led to it": record.action, "what ended it": record.fix})
+    _print_texts({"cause": record.action, "fix": record.fix})
 
 
 def print_skills(found: Sequence[SkillRecord]) -> None:
-    """Print one line for each helper."""
+    """Print a table of helpers."""
     table = Table.grid(padding=(0, 2))
     titles = ("id", "when", "offered", "helped", "helper", "made for")
     table.add_row(*(Text(title, "bold") for title in titles))
@@ -90,7 +90,7 @@ def print_skills(found: Sequence[SkillRecord]) -> None:
 
 
 def print_skill(record: SkillRecord) -> None:
-    """Print everything about one helper."""
+    """Print one helper in full."""
     open_console().print(Text(_called(record), "bold"), soft_wrap=True)
     state = f"retired: {record.retired}" if record.retired else f"worth {record.worth:.2f}"
     _print_fields(
@@ -131,7 +131,7 @@ def _print_texts(texts: Mapping[str, str]) -> None:
 
 
 def print_history(history: History) -> None:
-    """Print what a memory holds, what came of it, and how failures develop over time."""
+    """Print the number of records, how often they helped, and failures over time."""
     console = open_console()
     console.print(
         f"{history.records} kinds of failure, {history.with_lesson} with a lesson, "
@@ -163,7 +163,7 @@ def print_history(history: History) -> None:
 
 
 def _picture(history: History) -> RenderableType:
-    """Draw a bar for each period: what failed for the first time, and what had failed before."""
+    """Draw a bar for each period: new failures and repeated ones."""
     table = Table.grid(padding=(0, 1))
     title = Text.assemble("failures: ", ("█ new ", "cyan"), ("▒ repeated", "yellow"))
     table.add_row(Text("from", "bold"), title, Text("all", "bold"), Text("repeated", "bold"))

@@ -1,4 +1,4 @@
-"""The parts of the live picture of a run: what each shows, and how it makes do with fewer lines."""
+"""The parts of the live view of a run, and how each shrinks to fewer lines."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -32,17 +32,17 @@ _NEAR: Final = 0.85
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """One part of the picture."""
+    """One part of the live view."""
 
     title: str
     wanted: int
-    """Lines it would fill."""
+    """Number of lines it would fill."""
     draw: Callable[[int], RenderableType]
-    """Draw it within so many lines."""
+    """Draws the panel within that many lines."""
 
 
 def head(state: RunState, look: TerminalStyle, seconds: float) -> list[Text]:
-    """Say what goes on, for what goal, with which model, and where."""
+    """Return the activity, the goal, the model, the backend and the workspace."""
     attempt, desk = state.focus
     frames = _PLAIN_SPINNER if look.ascii_only else _SPINNER
     line = unwrapped()
@@ -65,7 +65,7 @@ def head(state: RunState, look: TerminalStyle, seconds: float) -> list[Text]:
 
 
 def foot(usage: Usage, share: float, seconds: float, width: int) -> Table:
-    """Show how much of the budget is gone, what it cost and how long it took."""
+    """Return the used share of the budget, the cost and the time."""
     share = min(max(share, 0.0), 1.0)
     style = "green" if share < _CALM else "yellow" if share < _NEAR else "red"
     told = [f"{share:.0%} of budget", cost(usage), clock(seconds)]
@@ -87,7 +87,7 @@ def foot(usage: Usage, share: float, seconds: float, width: int) -> Table:
 
 
 def working_panes(state: RunState, look: TerminalStyle) -> list[Panel]:
-    """Build what moves: the code being written and what programs print."""
+    """Return the panels that change often: code and output of programs."""
     _, desk = state.focus
     panes: list[Panel] = []
     excerpt = _excerpt(desk)
@@ -111,7 +111,7 @@ def working_panes(state: RunState, look: TerminalStyle) -> list[Panel]:
 
 
 def standing_panes(state: RunState, look: TerminalStyle) -> list[Panel]:
-    """Build what stays: the plan and the tests."""
+    """Return the panels that stay: the plan and the tests."""
     panes: list[Panel] = []
     plan = _plan(state, look)
     if plan.rows:
@@ -136,7 +136,7 @@ def _excerpt(desk: AttemptView) -> Excerpt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Plan:
-    """Steps are ticked when all is accepted, files when they were written, checks as they end."""
+    """Plan steps are ticked on acceptance, files when written, checks when they end."""
 
     steps: tuple[Text, ...]
     marked: tuple[Text, ...]
@@ -148,7 +148,7 @@ class _Plan:
     def draw(self, rows: int) -> RenderableType:
         if self.rows <= rows:
             return Group(*self.steps, *self.marked)
-        # What shows progress stays; of the steps as many as there is room for.
+        # Lines that show progress stay; steps get the remaining room.
         room = max(rows - len(self.marked) - 1, 0)
         left = self.rows - room - len(self.marked[: rows - 1])
         return Group(

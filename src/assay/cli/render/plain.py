@@ -1,4 +1,4 @@
-"""A run as plain lines, for logs and pipes: written whole, flushed, never gone back to."""
+"""A run as plain lines, for logs and pipes: each is written once and flushed."""
 
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
@@ -32,7 +32,7 @@ _WIDEST: Final = 500
 
 
 class PlainView:
-    """Writes a line for each event worth one; with `verbose`, what models and programs said too."""
+    """A view with one line per notable event; `verbose` adds output of models and programs."""
 
     def __init__(self, file: IO[str], *, verbose: bool = False) -> None:
         self._file = file
@@ -49,7 +49,7 @@ class PlainView:
 
     @contextmanager
     def aside(self) -> Generator[None]:
-        """Do nothing: lines are never in anybody's way."""
+        """Do nothing: lines need no room on the screen."""
         yield
 
     def _write(self, text: str) -> None:
@@ -97,7 +97,7 @@ def details(event: RunEvent) -> list[str]:
         case ToolAnswered():
             return _some([event.answer])
         case FilesChanged():
-            # In a change nothing may be hidden, not even an escape sequence.
+            # A diff hides nothing, not even an escape sequence.
             return _some([visible(event.diff)])
         case Executed():
             return _some(report.output for report in event.reports if not report.passed)

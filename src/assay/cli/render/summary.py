@@ -1,4 +1,4 @@
-"""What is printed when a run is over: the verdict, what changed, the tests, and what to do next."""
+"""The summary of a finished run: verdict, changes, tests, and next commands."""
 
 import shlex
 from collections.abc import Iterator
@@ -52,7 +52,7 @@ _WIDEST: Final = 300
 def summary(
     outcome: RunResult, diff: str, *, folder: str = "", local: bool = False, diff_lines: int = 120
 ) -> RenderableType:
-    """Draw the end of a run.
+    """Return the summary of a run.
 
     `folder` is where the run is kept, `local` says that the model ran on this machine, and of the
     diff `diff_lines` are shown.
@@ -79,11 +79,11 @@ def print_summary(
     local: bool = False,
     diff_lines: int = 120,
 ) -> None:
-    """Print the end of a run, and the commands that suggest themselves now."""
+    """Print the summary of a run, and the commands that may follow."""
     console.print(summary(outcome, diff, folder=folder, local=local, diff_lines=diff_lines))
     console.print()
     for command, purpose in hints(outcome).items():
-        # Not wrapped by us: a command is there to be copied.
+        # Not wrapped, so that a command can be copied.
         line = Text().append(command, "cyan").append(f"  {purpose}", "dim")
         console.print(line, soft_wrap=True)
 
@@ -101,7 +101,7 @@ def _changes(outcome: RunResult, diff: str, diff_lines: int) -> Iterator[Rendera
     if not outcome.changes:
         yield from (Text("No file was changed.", "dim"), Text())
         return
-    # What is only the best of what was tried is shown, and not passed off as handed over.
+    # The best attempt of an unaccepted run is shown, but not as a result.
     title = "changes" if outcome.accepted else "best changes so far"
     yield Rule(Text(title, "bold"), align="left", style="dim")
     for change in outcome.changes[:_FILES_SHOWN]:
@@ -168,13 +168,13 @@ def _facts(outcome: RunResult, *, folder: str, local: bool) -> RenderableType:
 
 
 def hints(outcome: RunResult) -> dict[str, str]:
-    """Return commands that suggest themselves now, and what each is for."""
+    """Return commands that may follow, with their purpose."""
     run = shlex.quote(one_line(outcome.run))
     commands: dict[str, str] = {}
     if outcome.certificate:
         certificate = shlex.quote(visible(outcome.certificate))
-        commands[f"assay verify {certificate}"] = "to have it proven again"
+        commands[f"assay verify {certificate}"] = "to run the checks again"
     if outcome.status in _RESUMABLE:
-        commands[f"assay resume {run}"] = "to go on where it stopped"
+        commands[f"assay resume {run}"] = "to continue where it stopped"
     commands[f"assay show {run}"] = "to see every step"
     return commands

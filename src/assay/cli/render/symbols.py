@@ -1,4 +1,4 @@
-"""What a terminal can show, and the marks that are told apart by it."""
+"""Capabilities of a terminal, and the marks of test results."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -11,7 +11,7 @@ from assay.contracts.verdict import TestStatus
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """How an ending looks: a square where there are colours, a symbol where there are none."""
+    """The mark of a test result: a square with colors, a symbol without."""
 
     style: str
     symbol: str
@@ -29,32 +29,32 @@ MARKS: Final[dict[TestStatus | None, Mark]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TerminalStyle:
-    """What the terminal can show."""
+    """The capabilities of a terminal."""
 
     colours: bool
-    """A difference in colour alone would be seen."""
+    """Whether the terminal shows colors."""
     ascii_only: bool
 
     def square(self, status: TestStatus | None) -> Text:
-        """Draw how a test ended, as part of a picture."""
+        """Draw a test result as a cell of the lattice."""
         if status is None or not self.colours or self.ascii_only:
             return self.symbol(status)
         return Text("■", MARKS[status].style)
 
     def symbol(self, status: TestStatus | None) -> Text:
-        """Draw how a test ended, for those who do not tell green from red."""
+        """Draw a test result as a symbol, for readers who cannot tell green from red."""
         mark = MARKS[status]
         return Text(mark.ascii if self.ascii_only else mark.symbol, mark.style)
 
     def tick(self, *, done: bool | None) -> Text:
-        """Draw a tick, a cross, or a ring for what is still open."""
+        """Draw a tick, a cross, or a ring if the result is still open."""
         if done is None:
             return Text("." if self.ascii_only else "○", "dim")
         return self.symbol(TestStatus.PASSED if done else TestStatus.FAILED)
 
 
 def look_of(console: Console) -> TerminalStyle:
-    """Ask a console what it can show."""
+    """Return the capabilities of a console."""
     return TerminalStyle(
         colours=console.color_system is not None and not console.no_color,
         ascii_only=console.options.ascii_only,
@@ -62,5 +62,5 @@ def look_of(console: Console) -> TerminalStyle:
 
 
 def unwrapped(text: str = "", style: str = "") -> Text:
-    """Return a line that is cut where the terminal ends."""
+    """Return a line that is cut at the terminal's width."""
     return Text(text, style, no_wrap=True, overflow="ellipsis")

@@ -1,4 +1,4 @@
-"""The test lattice as a picture: a row per test, a column per attempt, a mark per ending."""
+"""The test lattice as a picture: a row per test, a column per attempt, a mark per result."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -14,7 +14,7 @@ from assay.cli.render.text import one_line, shortened
 from assay.contracts.verdict import TestMatrix, TestMatrixRow, TestStatus
 
 History = tuple[TestStatus | None, ...]
-"""How one test ended, attempt by attempt; None where it was not reported."""
+"""The results of one test by attempt; None where it was not reported."""
 
 
 _WORDS: Final[dict[TestStatus | None, str]] = {
@@ -31,7 +31,7 @@ _NAMES: Final = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatticePicture:
-    """A lattice in at most `max_rows` lines: many tests are put together by what became of them."""
+    """A lattice in at most `max_rows` lines; many tests are grouped by their results."""
 
     lattice: TestMatrix
     max_rows: int = 16
@@ -52,7 +52,7 @@ class LatticePicture:
 
     @property
     def rows(self) -> int:
-        """How many lines it would like to have."""
+        """Number of lines it would fill."""
         if not self.lattice.rows:
             return 0
         return min(len(self.lattice.tests) + _FRAME_ROWS, self.max_rows)
@@ -75,12 +75,12 @@ class LatticePicture:
         shown = ordered if len(ordered) <= room else ordered[: room - 1]
         yield from (pen.row(history, _together(tests)) for history, tests in shown)
         if left := sum(len(tests) for _, tests in ordered[len(shown) :]):
-            yield unwrapped(f"and {count(left, 'test')} that went other ways", "dim")
+            yield unwrapped(f"and {count(left, 'test')} with other results", "dim")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _GridRenderer:
-    """Draws the lines of one picture."""
+    """A renderer of the lines of one picture."""
 
     look: TerminalStyle
     cell: int
@@ -100,7 +100,7 @@ class _GridRenderer:
 
     def row(self, history: History, name: str) -> Text:
         line = unwrapped()
-        # The newest ending is told by a symbol too: some people do not tell green from red.
+        # The newest result also has a symbol: some readers cannot tell green from red.
         line.append_text(self.look.symbol(history[-1]))
         line.append(" ")
         for status in history:
@@ -127,7 +127,7 @@ def _total(lattice: TestMatrix) -> Text:
 
 
 def _shared_prefix(tests: Sequence[str]) -> str:
-    """Return the file or folder that all tests have in common, to be said once."""
+    """Return the file or folder that all tests have in common, to be shown once."""
     first = tests[0].partition("[")[0] if len(tests) > 1 else ""
     places = [first[: mark.end()] for mark in re.finditer("::|/", first)]
     shared = (place for place in reversed(places) if all(test.startswith(place) for test in tests))
@@ -135,7 +135,7 @@ def _shared_prefix(tests: Sequence[str]) -> str:
 
 
 def _interest(group: tuple[History, list[str]]) -> tuple[bool, bool, int]:
-    """What does not pass comes first, then what once did not, then what many tests share."""
+    """Sort failing tests first, then tests that once failed, then large groups."""
     history, tests = group
     passes = history[-1] is TestStatus.PASSED
     return passes, passes and set(history) == {TestStatus.PASSED}, -len(tests)

@@ -1,7 +1,7 @@
-"""Makes text of models and programs harmless to a terminal, and short enough for it.
+"""Sanitizing and shortening of untrusted text for a terminal.
 
-Nothing that comes from outside reaches a terminal except through here: an escape sequence could
-write over a verdict, and a bidirectional override could make a diff read backwards.
+All text of models and programs passes through here: an escape sequence could overwrite a verdict,
+and a bidirectional override could reorder a diff.
 """
 
 import re
@@ -17,23 +17,23 @@ _UNSEEN: Final = re.compile(
     "\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     "\ud800-\udfff\U000e0000-\U000e007f]"
 )
-"""What a terminal obeys instead of showing, what reorders or hides text, and half characters."""
+"""Control characters, characters that reorder or hide text, and lone surrogates."""
 
 _TAB: Final = 4
 _PICTURES: Final = 0x2400
 _DELETE: Final = 0x7F
 _LONGEST_LINE: Final = 1000
 _RAW_PER_SHOWN: Final = 20
-"""How many characters are looked at for one that is shown: the rest may be escape sequences."""
+"""Characters read for each one shown: the rest may be escape sequences."""
 
 
 def visible(text: str) -> str:
-    """Return the text with everything unseen in it made seen. Nothing is taken away."""
+    """Return the text with every invisible character made visible and none removed."""
     return _UNSEEN.sub(_picture, text).expandtabs(_TAB)
 
 
 def plain(text: str) -> str:
-    """Return the text without escape sequences, and with other unseen characters made seen."""
+    """Return the text without escape sequences, and with other characters made visible."""
     return visible(_ESCAPE.sub("", text))
 
 
@@ -44,19 +44,19 @@ def one_line(text: str, limit: int = 200) -> str:
 
 
 def shortened(text: str, limit: int) -> str:
-    """Cut a text that is too long, and show that it was."""
+    """Cut a text that is too long, and mark the cut."""
     return text if len(text) <= limit else text[: max(limit - 1, 0)].rstrip() + "…"
 
 
 def last_lines(text: str, count: int) -> list[str]:
-    """Return the end of what a program printed, as a terminal would have shown it."""
+    """Return the last lines of a program's output, as a terminal shows them."""
     tail = text[-count * _LONGEST_LINE :].replace("\r\n", "\n").rstrip("\n")
     lines = _ESCAPE.sub("", tail).split("\n")[-count:]
     return [visible(_overwritten(line))[:_LONGEST_LINE] for line in lines] if tail else []
 
 
 def _overwritten(line: str) -> str:
-    """Return what carriage returns leave of a line: the last state of a progress bar."""
+    """Return the last state of a line with carriage returns, such as a progress bar."""
     return next((part for part in reversed(line.split("\r")) if part), "")
 
 

@@ -1,4 +1,4 @@
-"""How a run looks in a terminal: a live picture where there is one, plain lines where there is not.
+"""The view of a run: a live picture on a terminal, plain lines elsewhere.
 
 Both are written to stderr, so that stdout holds nothing but the result.
 """
@@ -19,18 +19,18 @@ Watch = Callable[[RunEvent], None]
 
 
 class View(Protocol):
-    """Somebody who is told what happens, and shows it."""
+    """A display of the events of a run."""
 
     def __call__(self, event: RunEvent, /) -> None: ...
 
     def aside(self) -> AbstractContextManager[None]:
-        """Leave the terminal to somebody else for a while, to ask a question for example."""
+        """Leave the terminal free temporarily, for example for a question."""
         ...
 
 
 @contextmanager
 def open_view(console: "Console | None" = None, *, verbose: bool = False) -> Generator[View]:
-    """Show the events of a run until the context is left. What it yields never blocks for long."""
+    """Show the events of a run until the context exits. The view never blocks for long."""
     from assay.cli.render.plain import PlainView
 
     if console is None:
@@ -45,7 +45,7 @@ def open_view(console: "Console | None" = None, *, verbose: bool = False) -> Gen
 
 
 def open_console(*, stderr: bool = False) -> "Console":
-    """Make a console that can write any text, whatever the terminal's encoding can hold."""
+    """Return a console that can write any text in any terminal encoding."""
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
@@ -53,6 +53,6 @@ def open_console(*, stderr: bool = False) -> "Console":
         stream.reconfigure(errors="backslashreplace")
     console = Console(stderr=stderr, highlight=False, markup=False, emoji=False)
     if not console.is_terminal:
-        # Where nobody looks at the width, a sentence is a line.
+        # Without a terminal, each sentence is one line.
         console.width = _UNBROKEN
     return console

@@ -1,4 +1,4 @@
-"""What is known of a run while it goes on: its events, summed up for whoever draws it."""
+"""The state of a run in progress, accumulated from its events for the live view."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -46,36 +46,36 @@ class RollingText:
 
 @dataclass(slots=True, kw_only=True)
 class AttemptView:
-    """One attempt at work."""
+    """The state of one attempt."""
 
     move: ActionKind | None = None
     doing: str = "writing code"
     writing: RollingText = field(default_factory=RollingText)
     diff: str = ""
-    """What came of the writing, until something else is written."""
+    """The change that the reply made, until the next reply."""
     printed: RollingText = field(default_factory=RollingText)
     replied: bool = False
-    """The text is whole: the next piece begins another reply."""
+    """The text is complete: the next piece begins another reply."""
     ran: bool = False
-    """The program has ended: the next piece of output is another one's."""
+    """The program has ended: the next piece of output belongs to another program."""
 
 
 @dataclass(slots=True, kw_only=True)
 class RunState:
-    """A run as far as it has been told. Events may come in any order, as a resumed run has them."""
+    """The state of a run. Events may come in any order, as in a resumed run."""
 
     started: RunStarted | None = None
     steps: tuple[str, ...] = ()
     targets: tuple[PurePosixPath, ...] = ()
     written: set[PurePosixPath] = field(default_factory=set[PurePosixPath])
     checks: dict[str, bool | None] = field(default_factory=dict[str, bool | None])
-    """Commands that decide; None until one was run."""
+    """Check commands and their results; None before the first result."""
     desks: dict[int, AttemptView] = field(default_factory=dict[int, AttemptView])
-    """Attempts that are being made; 0 is the planning."""
+    """Attempts in progress; 0 is the planning."""
     left: tuple[int, AttemptView] = field(
         default_factory=lambda: (0, AttemptView(doing="starting"))
     )
-    """The attempt that was made last."""
+    """The attempt that ended last."""
     lattice: TestMatrix = field(default_factory=TestMatrix)
     usage: Usage = field(default_factory=Usage)
     share: float = 0.0
@@ -84,11 +84,11 @@ class RunState:
 
     @property
     def focus(self) -> tuple[int, AttemptView]:
-        """The attempt to look at: of those side by side the first, so that the picture is calm."""
+        """The attempt to show: the first of parallel ones, so that the picture is calm."""
         return next(iter(self.desks.items()), self.left)
 
     def apply(self, event: RunEvent) -> None:
-        """Take in one event."""
+        """Update the state with one event."""
         match event:
             case RunStarted():
                 self.started = event
@@ -138,7 +138,7 @@ class RunState:
                 desk.diff = ""
             case ModelReplied():
                 desk = self._desk(event.attempt)
-                # What arrived in pieces may have been another try of the same question.
+                # The streamed pieces may belong to an earlier try of the same request.
                 desk.writing, desk.replied = RollingText(event.text[-_TAIL:]), True
                 self.usage += event.usage
             case OutputDelta():

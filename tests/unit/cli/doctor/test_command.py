@@ -54,7 +54,7 @@ def test_a_finding_is_shown_with_its_cause_and_what_would_help() -> None:
 
     assert "seccomp" in text
     assert "clone: no: user.max_user_namespaces is 0" in text
-    assert "\nWhat would help:\n  user namespace: sudo sysctl -w user.max_user_name" in text
+    assert "\nSuggested fixes:\n  user namespace: sudo sysctl -w user.max_user_name" in text
 
 
 def test_a_command_to_copy_is_in_one_piece_however_narrow_the_terminal() -> None:
@@ -86,7 +86,7 @@ def test_what_helps_with_several_things_is_said_once() -> None:
 
 
 def test_nothing_to_do_is_not_announced() -> None:
-    assert "What would help" not in shown(a_report(WORKS))
+    assert "Suggested fixes" not in shown(a_report(WORKS))
 
 
 @pytest.mark.parametrize("grade", list(Isolation))
@@ -103,7 +103,7 @@ def test_the_verdict_says_backend_grade_and_who_keeps_the_limits(grade: Isolatio
 def test_without_a_proof_the_verdict_promises_nothing() -> None:
     (line,) = verdict(a_report(BROKEN, proof=None))
 
-    assert line.startswith("No program can be isolated")
+    assert line.startswith("This machine cannot isolate programs")
 
 
 def test_a_report_is_plain_json() -> None:
@@ -137,7 +137,7 @@ def test_every_name_is_shown_however_quickly_the_next_follows() -> None:
             tell(f"part {number} of all")
 
     assert [
-        number for number in range(20) if f"looking at: part {number} of" not in output.getvalue()
+        number for number in range(20) if f"checking: part {number} of" not in output.getvalue()
     ] == []
 
 
@@ -161,7 +161,7 @@ def test_what_was_left_out_by_choice_is_one_line_and_no_advice(
     show(a_report(numpy), Console(file=output, width=2000), sections)
 
     text = output.getvalue()
-    assert "What would help" not in text
+    assert "Suggested fixes" not in text
     (line,) = [line for line in text.splitlines() if "chat" in line]
     assert line.split() == [
         "available",

@@ -63,7 +63,7 @@ attempt 3: verified, not accepted: 5 of 8 tests do not pass
 attempt 3 broke tests/test_slugify.py::test_folds_accents, \
 tests/test_slugify.py::test_gives_nothing_for_nothing: back to attempt 2
 attempt 3: the separator is not used; next: a fresh start
-run 20260301-101500-slugify is taken up again
+run 20260301-101500-slugify resumes
 attempt 4: a fresh start
 attempt 4: modified slugify.py
 attempt 4: tried out: pytest -q tests/test_slugify.py: 8 of 8 tests pass

@@ -93,7 +93,7 @@ def test_what_does_not_pass_comes_before_what_there_is_no_room_for() -> None:
 
     assert len(lines) == 6
     assert "70 tests" in lines[1]
-    assert lines[-2] == "and 28 tests that went other ways"
+    assert lines[-2] == "and 28 tests with other results"
 
 
 def test_of_many_attempts_the_newest_are_shown() -> None:
