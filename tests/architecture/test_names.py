@@ -66,28 +66,6 @@ REMAINING_NAMES = frozenset(
 )
 """Names with a retired word that the code still has. Remove entries; do not add any."""
 
-REMAINING_HELP = frozenset(
-    {
-        "assay",
-        "assay bench gate",
-        "assay bench list",
-        "assay bench replay",
-        "assay bench run",
-        "assay chat",
-        "assay doctor",
-        "assay executor serve",
-        "assay keys",
-        "assay keys create",
-        "assay memory",
-        "assay replay",
-        "assay resume",
-        "assay sandbox run",
-        "assay serve",
-        "assay sessions",
-    }
-)
-"""Commands whose help text still has a retired word. Remove entries; do not add any."""
-
 FENCED_BLOCK = re.compile(r"^ *```.*?^ *```", re.DOTALL | re.MULTILINE)
 CODE_SPAN = re.compile(r"`[^`\n]+`")
 
@@ -141,7 +119,7 @@ def help_texts(
 def test_help_texts_have_no_retired_word() -> None:
     found = {name for name, text in help_texts(cli) if retired_in(text)}
 
-    assert found == REMAINING_HELP
+    assert found == set()
 
 
 def words_of(name: str) -> list[str]:
