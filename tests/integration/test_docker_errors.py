@@ -4,6 +4,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -101,12 +102,11 @@ def test_the_command_says_it_in_one_line_and_ends_with_4(tmp_path: Path) -> None
     assert not rest
 
 
-def test_a_socket_that_is_not_for_us_is_said_to_be(tmp_path: Path, user: OrdinaryUser) -> None:
-    tmp_path.chmod(0o755)
-    for folder in tmp_path.parents[:3]:
-        folder.chmod(0o755)
-    with socket.socket(socket.AF_UNIX) as listening:
-        path = tmp_path / "docker.sock"
+def test_a_socket_that_is_not_for_us_is_said_to_be(user: OrdinaryUser) -> None:
+    # Not pytest's folder: other users may not enter it.
+    with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as listening:
+        Path(folder).chmod(0o755)
+        path = Path(folder) / "docker.sock"
         listening.bind(str(path))
         path.chmod(0)  # the owner may be the user who connects
         listening.listen()
