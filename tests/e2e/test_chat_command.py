@@ -118,7 +118,7 @@ def test_a_conversation_at_a_terminal(home: Path) -> None:
     say(child, "/cost")
     child.expect("2 replies")
     say(child, "/nonsense")
-    child.expect("no command /nonsense")
+    child.expect("unknown command /nonsense")
     say(child, "/export out.ipynb")
     child.expect("written to")
     leave(child)
