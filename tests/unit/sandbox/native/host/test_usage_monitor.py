@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Generator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -49,12 +49,15 @@ def no_collections() -> Generator[None]:
 @contextmanager
 def a_cell(*, program: Callable[[], object] = lambda: None) -> Generator[Jail]:
     """A cell whose PID 1 has one child, the program, which has done something and waits."""
-    with a_child(lambda: have_a_child(program)) as first:
-        cell = cell_of(os.pidfd_open(first))
-        try:
+    with ExitStack() as stack:
+        with a_child(lambda: have_a_child(program)) as first:
+            ended = os.pidfd_open(process_tree(first)[1])
+            stack.callback(os.close, ended)
+            cell = cell_of(os.pidfd_open(first))
+            stack.callback(cell.close)
             yield cell
-        finally:
-            cell.close()
+        # Until the program has exited, it shares pages with this process and so with the next test.
+        assert select.select([ended], [], [], 60)[0]
 
 
 def hold(megabytes: int) -> None:
