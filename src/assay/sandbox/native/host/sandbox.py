@@ -1,5 +1,6 @@
 """One native sandbox: a workspace for its files, a new jail for each execution."""
 
+import errno
 import os
 import time
 from collections.abc import AsyncGenerator, Callable, Generator
@@ -7,7 +8,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, context
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -47,9 +48,11 @@ from assay.sandbox.native.host.usage_monitor import (
 )
 from assay.sandbox.native.host.workspace_pool import Workspace, WorkspacePool
 from assay.sandbox.native.kernel import libc
+from assay.sandbox.native.kernel.open_files import TOO_FEW_HINT
 from assay.sandbox.network.proxy import EgressProxy, open_gate
 
 _T = TypeVar("_T")
+_NO_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,8 +72,9 @@ def _limit(cell: Jail, limits: Limits) -> None:
         cell.group.apply(memory_bytes=limits.memory_mb << 20, processes=most)
     except OSError as error:
         raise SandboxUnavailableError(
-            f"the control group of the sandbox is gone: {error.strerror}",
+            f"the control group of the sandbox cannot be used: {error.strerror}",
             dispatch="never_started",
+            hint=TOO_FEW_HINT if error.errno in _NO_DESCRIPTORS else "",
         ) from error
 
 
@@ -117,12 +121,22 @@ class NativeSandbox:
             served = time.perf_counter()
             cell = await self._prepare(suitable_stage(program, self._house.stages), limits)
             prepared = time.perf_counter()
-            supervision = Supervision(cell, limits, self._watch(cell, limits), on_output)
+            started = False
             try:
+                supervision = Supervision(cell, limits, self._watch(cell, limits), on_output)
                 with self._tracked(supervision):
+                    started = True
                     follow = self._follow(supervision, cell, request, program.stdin)
                     ending, denials = await follow
                 usage = cell.group.usage()
+            except OSError as error:
+                if error.errno not in _NO_DESCRIPTORS:
+                    raise
+                raise SandboxUnavailableError(
+                    f"out of descriptors: {error}",
+                    dispatch="outcome_unknown" if started else "never_started",
+                    hint=TOO_FEW_HINT,
+                ) from error
             finally:
                 self._engine.discard(cell)
         timings = Timings(
