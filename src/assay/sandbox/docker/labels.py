@@ -16,7 +16,7 @@ from assay.sandbox.native.host.registry import ProcessMark, mark
 
 LABEL: Final = "dev.assay.sandbox"
 IMAGE_LABEL: Final = "dev.assay.image"
-_PLACE: Final = "dev.assay.owner.place"
+OWNER_PLACE: Final = "dev.assay.owner.place"
 _PID: Final = "dev.assay.owner.pid"
 _STARTED: Final = "dev.assay.owner.started"
 _SINCE: Final = "dev.assay.since"
@@ -52,7 +52,7 @@ def owner_labels() -> dict[str, str]:
     own = mark(os.getpid())
     return {
         LABEL: "1",
-        _PLACE: place(),
+        OWNER_PLACE: place(),
         _PID: str(own.pid),
         _STARTED: str(own.started),
         _SINCE: f"{time.time():.3f}",
@@ -69,7 +69,7 @@ def read_record(found: Mapping[str, Any], *, here: str, now: float) -> Container
         since = 0.0
     running = found.get("State") == "running"
     state: State
-    if labels.get(_PLACE) == here:
+    if labels.get(OWNER_PLACE) == here:
         state = "owned" if owner.alive else "orphaned"
     else:
         state = "elsewhere" if running or now - since < _SETTLING_S else "orphaned"
