@@ -78,7 +78,7 @@ def draw(measured: Measurements, target: Path) -> None:
     figure.savefig(target, dpi=150, facecolor="white")
 
 
-def _draw_bars(axes: Any, rows: Sequence[Row], place: int) -> None:  # noqa: ANN401 - partly typed library
+def _draw_bars(axes: Any, rows: Sequence[Row], place: int) -> None:
     for number, row in enumerate(rows):
         spread = row.spreads[place]
         if spread is None:
@@ -115,7 +115,7 @@ def shown_ms(value: float) -> str:
     return f"{value:.1f}" if value < 100 else f"{value:,.0f}"
 
 
-def _draw_frame(axes: Any, rows: Sequence[Row], *, named: bool) -> None:  # noqa: ANN401 - partly typed library
+def _draw_frame(axes: Any, rows: Sequence[Row], *, named: bool) -> None:
     largest = max((spread.p95_ms for row in rows for spread in row.spreads if spread), default=10)
     axes.set_xscale("log")
     axes.set_xlim(_LEAST_MS, largest * 2.5)
@@ -134,7 +134,7 @@ def _draw_frame(axes: Any, rows: Sequence[Row], *, named: bool) -> None:  # noqa
             _write_name(axes, number, row)
 
 
-def _write_name(axes: Any, number: int, row: Row) -> None:  # noqa: ANN401 - partly typed library
+def _write_name(axes: Any, number: int, row: Row) -> None:
     for text, shift, size, color, weight in (
         (row.label, 7, 11, _INK, "bold" if row.ours else "normal"),
         (row.timed, -7, 8.5, _FAINT, "normal"),

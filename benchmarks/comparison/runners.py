@@ -227,7 +227,7 @@ async def open_llm_sandbox(*, shared: bool) -> AsyncGenerator[SessionRunner]:
             await anyio.to_thread.run_sync(runner.close)
 
 
-def _open_llm_session() -> Any:  # noqa: ANN401 - an optional library
+def _open_llm_session() -> Any:
     session = importlib.import_module("llm_sandbox").SandboxSession(
         lang="python",
         image=IMAGE,

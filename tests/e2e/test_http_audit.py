@@ -29,7 +29,7 @@ def test_turns_and_cells_are_in_the_audit_log(tmp_path: Path) -> None:
             ben.post("/chat", json={"message": message, "session_id": session})
         key_id = next(k["id"] for k in ada.get("/v1/keys").json()["keys"] if k["name"] == "ben")
 
-        def read(**filters: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - of a query
+        def read(**filters: Any) -> list[dict[str, Any]]:
             return ada.get("/v1/audit", params=filters).json()["entries"]
 
         cells = read(action="cell.run", target=session)

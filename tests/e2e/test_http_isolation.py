@@ -69,7 +69,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Generator[Two]:
         yield Two(service, ada, ben, names)
 
 
-def filled(value: Any, names: dict[str, str]) -> Any:  # noqa: ANN401 - any JSON
+def filled(value: Any, names: dict[str, str]) -> Any:
     if isinstance(value, dict):
         return {name: filled(item, names) for name, item in value.items()}
     return value.format(**names) if isinstance(value, str) else value

@@ -43,7 +43,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Generator[tuple[Served,
 
 
 @pytest.fixture(scope="module")
-def api(service: tuple[Served, str, str, str]) -> Any:  # noqa: ANN401 - a schema of the library
+def api(service: tuple[Served, str, str, str]) -> Any:
     one, key, _, _ = service
     headers = {"Authorization": f"Bearer {key}"}
     return schemathesis.openapi.from_url(f"{one.url}/openapi.json", headers=headers)
@@ -62,7 +62,7 @@ def test_every_operation_answers_as_it_is_described(
     operation: Operation,
     asked_rightly: bool,  # noqa: FBT001 - a parameter
     service: tuple[Served, str, str, str],
-    api: Any,  # noqa: ANN401 - as above
+    api: Any,
 ) -> None:
     _, key, session, run = service
     known = {"session_id": session, "run_id": run}

@@ -28,7 +28,7 @@ def run_in_shell(script: str, *, cwd: Path = ROOT, **more: str) -> str:
     shown = subprocess.run(
         ["/bin/bash", "-c", script],
         cwd=cwd,
-        env={"PATH": f"{BIN}:/usr/bin:/bin", "HOME": "/tmp", "NO_COLOR": "1", **more},  # noqa: S108 - nothing is written there
+        env={"PATH": f"{BIN}:/usr/bin:/bin", "HOME": "/tmp", "NO_COLOR": "1", **more},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

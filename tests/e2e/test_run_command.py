@@ -30,7 +30,7 @@ def workspace(tmp_path: Path) -> Path:
     return folder
 
 
-def a_model(folder: Path, *sources: str, **more: Any) -> str:  # noqa: ANN401 - fields of a line
+def a_model(folder: Path, *sources: str, **more: Any) -> str:
     path = folder / "script.jsonl"
     lines = [SMALL, *({"text": f"```python\n{source}```", **more} for source in sources)]
     path.write_text("\n".join(json.dumps(line) for line in lines))

@@ -49,7 +49,7 @@ def page(
 def call(page: "Page") -> Call:
     """Call a function of a module with plain values."""
 
-    def call(module: str, function: str, *values: object) -> Any:  # noqa: ANN401 - JSON
+    def call(module: str, function: str, *values: object) -> Any:
         return page.evaluate(
             "async ([module, name, values]) => (await import(`/${module}`))[name](...values)",
             [f"{module}.js", function, list(values)],

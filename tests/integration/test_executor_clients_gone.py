@@ -139,7 +139,7 @@ async def test_a_lost_executor_leaves_the_output_so_far_and_the_error_as_json(
 class _Forgetful:
     """A far side that was started again, and does not know the execution."""
 
-    async def ask(self, *asked: object, timeout_s: float | None = None) -> Any:  # noqa: ANN401 - never answers
+    async def ask(self, *asked: object, timeout_s: float | None = None) -> Any:
         raise NotImplementedError
 
     @asynccontextmanager

@@ -29,7 +29,7 @@ async def opened(
     folder: Path,
     *,
     on_notice: Callable[[str], None] = lambda _: None,
-    **servers: Any,  # noqa: ANN401 - settings
+    **servers: Any,
 ) -> AsyncGenerator[dict[str, Tool]]:
     mcp = {name: ForeignServerSettings(**fields) for name, fields in servers.items()}
     settings = Settings(config_dir=folder, tools=ToolSettings(mcp=mcp))
@@ -37,7 +37,7 @@ async def opened(
         yield {each.tool.spec.name: each.tool for each in found}
 
 
-async def refusal(tool: Tool, **arguments: Any) -> str:  # noqa: ANN401 - of any kind
+async def refusal(tool: Tool, **arguments: Any) -> str:
     with pytest.raises(ToolError) as refused:
         await tool.call(arguments, BOX)
     return str(refused.value)

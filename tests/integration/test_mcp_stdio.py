@@ -88,7 +88,7 @@ def started(folder: Path) -> subprocess.Popen[bytes]:
     )
 
 
-def message(method: str, number: int | None = None, **params: Any) -> bytes:  # noqa: ANN401 - JSON
+def message(method: str, number: int | None = None, **params: Any) -> bytes:
     fields: dict[str, Any] = {"jsonrpc": "2.0", "method": method, "params": params}
     if number is not None:
         fields["id"] = number

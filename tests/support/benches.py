@@ -18,7 +18,7 @@ def bench_settings(folder: Path) -> Settings:
     return settings_in(folder).model_copy(update={"models": models})
 
 
-async def measure(folder: Path, out: str, **order: Any) -> Summary:  # noqa: ANN401 - fields of an order
+async def measure(folder: Path, out: str, **order: Any) -> Summary:
     """Run a benchmark and read what came of it."""
     place = folder / out
     fields: dict[str, Any] = {"gate": False, "jobs": 2, **order}

@@ -30,7 +30,7 @@ class ChatEndpoint:
 
 
 @contextmanager
-def serve_chat(*models: str, **more: Any) -> Generator[ChatEndpoint]:  # noqa: ANN401 - fields of the endpoint
+def serve_chat(*models: str, **more: Any) -> Generator[ChatEndpoint]:
     """Serve on a port of this machine."""
     endpoint = ChatEndpoint(models=models, **more)
 

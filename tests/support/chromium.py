@@ -81,7 +81,7 @@ def open_browser() -> "Generator[Browser]":
 
 
 @contextmanager
-def open_window(browser: "Browser", origin: str, folder: Path, **look: Any) -> Generator[Window]:  # noqa: ANN401 - of Playwright
+def open_window(browser: "Browser", origin: str, folder: Path, **look: Any) -> Generator[Window]:
     """Open a page of a fresh profile; at the end, nothing may have happened that should not."""
     size: Any = look.pop("viewport", {"width": 1280, "height": 860})
     context: BrowserContext = browser.new_context(viewport=size, **look)

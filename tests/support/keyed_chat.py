@@ -87,7 +87,7 @@ def serve_keyed(replies: Mapping[str, Sequence[str]]) -> Generator[KeyedChat]:
 def _frames(chat: KeyedChat, reply: str) -> Iterator[bytes]:
     frame = {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "keyed"}
 
-    def event(**fields: Any) -> bytes:  # noqa: ANN401 - JSON
+    def event(**fields: Any) -> bytes:
         return f"data: {json.dumps({**frame, **fields})}\n\n".encode()
 
     for number, part in enumerate(reply.split(HOLD)):

@@ -28,7 +28,7 @@ def main(weights: str, key: str, context_tokens: str) -> None:
     os._exit(0)
 
 
-def _load(weights: str, key: str, context_tokens: int) -> Any:  # noqa: ANN401 - it has no types
+def _load(weights: str, key: str, context_tokens: int) -> Any:
     xllamacpp: Any = importlib.import_module("xllamacpp")
     params = xllamacpp.CommonParams()
     params.model.path = weights

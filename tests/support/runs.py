@@ -347,7 +347,7 @@ def hostile_events() -> st.SearchStrategy[RunEvent]:
     return st.one_of(*(_built(event, parts) for event in get_args(RunEvent)))
 
 
-def _built(wanted: Any, parts: dict[type, st.SearchStrategy[Any]]) -> st.SearchStrategy[Any]:  # noqa: ANN401 - any type
+def _built(wanted: Any, parts: dict[type, st.SearchStrategy[Any]]) -> st.SearchStrategy[Any]:
     """Build values of a type from those of the types it is made of."""
     if wanted in parts:
         return parts[wanted]

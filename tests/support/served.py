@@ -60,7 +60,7 @@ class Served:
     folder: Path
     log: Path
 
-    def client(self, key: str = "", **more: Any) -> httpx.Client:  # noqa: ANN401 - of httpx
+    def client(self, key: str = "", **more: Any) -> httpx.Client:
         """Return somebody who asks it."""
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         return httpx.Client(base_url=self.url, headers=headers, timeout=60, trust_env=False, **more)
@@ -119,7 +119,7 @@ def served(
             process.stdout.close()
 
 
-def events(client: httpx.Client, path: str, **params: Any) -> list[tuple[int, str, dict[str, Any]]]:  # noqa: ANN401 - of a query
+def events(client: httpx.Client, path: str, **params: Any) -> list[tuple[int, str, dict[str, Any]]]:
     """Read a stream to its end: number, kind and fields of each event."""
     found: list[tuple[int, str, dict[str, Any]]] = []
     text = client.get(path, params=params).text

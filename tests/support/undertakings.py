@@ -64,7 +64,7 @@ async def tell(  # noqa: PLR0913 - what a story may differ in
     effort: RunLimits | None = None,
     statement: str = "Write the answer",
     listener: Callable[[RunEvent], None] = lambda _: None,
-    **more: Any,  # noqa: ANN401 - fields of a commission
+    **more: Any,
 ) -> Story:
     """Let a scripted model work on a goal in a workspace with these files."""
     workspace = folder / "workspace"

@@ -114,7 +114,7 @@ def _judging(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--budget-tokens", type=int, help="Maximum tokens of the whole run.")
 @click.option("--out", type=_FOLDER, help="Results; an unfinished run there continues.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end.")
-def run(suite: str, **options: Any) -> int:  # noqa: ANN401 - click's options, taken apart below
+def run(suite: str, **options: Any) -> int:
     """Run the exercises of SUITE, and write results and reports into a folder.
 
     After an interruption, the same command continues the run. Exit codes: 0 done, 2 usage,
@@ -199,7 +199,7 @@ def _default_folder(order: "BenchOrder", settings: "Settings") -> Path:
 @_choosing
 @_judging
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per exercise.")
-def gate(suite: str, **options: Any) -> int:  # noqa: ANN401 - as above
+def gate(suite: str, **options: Any) -> int:
     """Check that the tests of each exercise accept the reference and reject the stub.
 
     Results are cached until the exercise, the command or the toolchain changes. Exit code 1 if a
@@ -250,7 +250,7 @@ def _print_gate(answers: "list[GateResult]", not_run: dict[str, str]) -> None:
 @command.command(name="list")
 @click.argument("suite")
 @_choosing
-def list_exercises(suite: str, **options: Any) -> None:  # noqa: ANN401 - as above
+def list_exercises(suite: str, **options: Any) -> None:
     """List the selected exercises of SUITE, and why some cannot run here."""
     from assay.bench.bench_run import load
     from assay.bench.toolchains.all import find_kits, place_of

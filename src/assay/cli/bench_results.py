@@ -119,7 +119,7 @@ def _print_comparison(comparison: "Comparison", *, as_json: bool) -> None:
 @click.option("--out", type=_FOLDER, required=True, help="Folder for the replay's results.")
 @click.option("--jobs", type=int, default=1, show_default=True, help="Parallel exercises.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def replay(folder: Path, **options: Any) -> int:  # noqa: ANN401 - as above
+def replay(folder: Path, **options: Any) -> int:
     """Repeat the run in FOLDER with its recorded model replies, and compare the results.
 
     Everything else runs again. Exit code 1 if an exercise ends differently.

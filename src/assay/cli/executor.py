@@ -52,7 +52,7 @@ def command() -> None:
 @click.option("--metrics-port", type=click.IntRange(0, 65535), help="[default: 50052; 0: none]")
 @click.option("--json", "as_json", is_flag=True, help="Print the address as one JSON object.")
 @click.option("--verbose", "-v", is_flag=True, help="Show more of the log on stderr.")
-def serve(*, as_json: bool, verbose: bool, **given: Any) -> int:  # noqa: ANN401 - settings, checked as such
+def serve(*, as_json: bool, verbose: bool, **given: Any) -> int:
     """Serve sandboxes until a signal stops the executor.
 
     SIGTERM and Ctrl-C let running programs finish within `executor.drain_s`; a second signal does
@@ -108,7 +108,7 @@ async def _serve_until_told(
             tasks.cancel_scope.cancel()
 
 
-async def _drain(executor: "Executor", within_s: float, waiting: Any) -> None:  # noqa: ANN401 - a scope of anyio, loaded late
+async def _drain(executor: "Executor", within_s: float, waiting: Any) -> None:
     if not await executor.drain(within_s):
         _tell("some programs have not finished; stopping them")
     waiting.cancel()

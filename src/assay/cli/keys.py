@@ -40,7 +40,7 @@ def command() -> None:
 @click.option("--tokens-per-day", type=click.IntRange(min=1))
 @click.option("--usd-per-day", type=click.FloatRange(min=0))
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def create(name: str, user: str | None, *, as_json: bool, **more: Any) -> int:  # noqa: ANN401 - click's options
+def create(name: str, user: str | None, *, as_json: bool, **more: Any) -> int:
     """Create an API key called NAME."""
     import anyio
 

@@ -147,7 +147,7 @@ _WAIT: Final = click.option(
 @_YES
 @_WAIT
 @click.option("--verbose", is_flag=True, help="Show more detail.")
-def run(goal: str, **options: Any) -> int:  # noqa: ANN401 - click's options, taken apart below
+def run(goal: str, **options: Any) -> int:
     """Write code for GOAL until an independent check accepts it or a limit is reached.
 
     GOAL is a sentence, @FILE to read it from a file, or - to read it from stdin.
@@ -174,7 +174,7 @@ def run(goal: str, **options: Any) -> int:  # noqa: ANN401 - click's options, ta
 @_YES
 @_WAIT
 @click.option("--verbose", is_flag=True, help="Show more detail.")
-def resume(run_id: str, **options: Any) -> int:  # noqa: ANN401 - as above
+def resume(run_id: str, **options: Any) -> int:
     """Continue RUN where it stopped. Model replies that it has recorded are used again."""
     from assay.runs.runner import resume_run
     from assay.settings.load import load_settings

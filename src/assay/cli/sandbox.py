@@ -115,7 +115,7 @@ class _WithProgram(click.Command):
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the whole result as one JSON object.")
 @click.pass_context
-def run(ctx: click.Context, file: str | None, args: tuple[str, ...], **options: Any) -> int:  # noqa: ANN401 - click's
+def run(ctx: click.Context, file: str | None, args: tuple[str, ...], **options: Any) -> int:
     """Run a Python FILE, or any program after `--`, in a fresh sandbox.
 
     Assay passes its output and exit code through; 124 means a timeout, 128 + N that signal N

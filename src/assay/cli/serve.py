@@ -18,7 +18,7 @@ from assay.contracts.errors import ExitCode
 @click.option("--require-keys", is_flag=True, default=None, help="Require an API key.")
 @click.option("--json", "as_json", is_flag=True, help="Print the address as one JSON object.")
 @click.option("--log-json", is_flag=True, help="Also write the log to stderr, as JSON lines.")
-def command(*, as_json: bool, log_json: bool, **given: Any) -> int:  # noqa: ANN401 - settings, checked as such
+def command(*, as_json: bool, log_json: bool, **given: Any) -> int:
     """Serve the HTTP API and the web page until a signal stops the server.
 
     SIGTERM and Ctrl-C let running turns finish within `serve.drain_s`; a second signal does not.

@@ -28,7 +28,7 @@ _FINGERPRINT: Final = 16
 @click.option("--key", metavar="HEX", help="Accept only certificates signed by this public key.")
 @click.option("--no-run", is_flag=True, help="Check only signature and files; run nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def verify(certificate: Path, **options: Any) -> int:  # noqa: ANN401 - click's options
+def verify(certificate: Path, **options: Any) -> int:
     """Check the signature and the files of a CERTIFICATE, and run its checks again.
 
     Prints `verified` (exit code 0), `changed` if the files differ from the certified ones (1),

@@ -10,7 +10,7 @@ from typing import Any, Final, cast
 _AS_IT_IS: Final = frozenset({str, int, float, bool, type(None)})
 
 
-def jsonable(value: object) -> Any:  # noqa: ANN401 - JSON is anything
+def jsonable(value: object) -> Any:
     """Return a value that consists only of JSON types; defaults are included.
 
     Text that is not UTF-8, such as a file name, survives the conversion.

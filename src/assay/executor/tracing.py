@@ -67,7 +67,7 @@ def open_tracing(endpoint: str | None) -> Generator[Tracing]:
 
 
 class _OpenTelemetry:
-    def __init__(self, provider: Any) -> None:  # noqa: ANN401 - of a library that is loaded late
+    def __init__(self, provider: Any) -> None:
         self._tracer = provider.get_tracer("assay.executor")
 
     @contextmanager

@@ -108,7 +108,7 @@ def _translated(method: Callable[_P, _T]) -> Callable[_P, _T]:
 class ChromaStore:
     """The records of one scope, in four collections: records, occurrences, vectors, skills."""
 
-    def __init__(self, client: Any, place: Place) -> None:  # noqa: ANN401 - an optional library
+    def __init__(self, client: Any, place: Place) -> None:
         self._client = client
         self._place = place
         self._records = self._collection(_RECORDS)
@@ -274,11 +274,11 @@ class ChromaStore:
         found = self._records.get(ids=wanted, include=["documents"])
         return [_RECORD.validate_json(text) for text in found["documents"]]
 
-    def _vectors(self, embedder: str) -> Any:  # noqa: ANN401
+    def _vectors(self, embedder: str) -> Any:
         name = hashlib.sha256(embedder.encode()).hexdigest()[:16]
         return self._collection(f"{_PREFIX}{name}")
 
-    def _collection(self, name: str) -> Any:  # noqa: ANN401
+    def _collection(self, name: str) -> Any:
         return self._client.get_or_create_collection(
             name, embedding_function=None, metadata={"hnsw:space": "cosine"}
         )

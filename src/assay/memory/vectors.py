@@ -103,7 +103,7 @@ def _cosine(row: bytes, wanted: Sequence[int], length: float) -> float:
 class NumpyIndex:
     """Index of signs in rows of machine words, one row for each 64 coordinates."""
 
-    def __init__(self, dimensions: int, numpy: Any) -> None:  # noqa: ANN401 - an optional library
+    def __init__(self, dimensions: int, numpy: Any) -> None:
         self._np = numpy
         self._dimensions = dimensions
         self._words = -(-dimensions // _WORD_BITS)
@@ -152,7 +152,7 @@ class NumpyIndex:
         best = np.argsort(-cosines, kind="stable")[:limit]
         return [(int(self._keys[slots[at]]), float(cosines[at])) for at in best]
 
-    def _candidates(self, wanted: Any) -> Any:  # noqa: ANN401
+    def _candidates(self, wanted: Any) -> Any:
         np = self._np
         if self._count <= _LOOKED_AT:
             return np.arange(self._count)
@@ -167,7 +167,7 @@ class NumpyIndex:
         as_close = np.flatnonzero(distances == last)[: _LOOKED_AT - len(closer)]
         return np.concatenate([closer, as_close])
 
-    def _signs_of(self, rows: Any) -> Any:  # noqa: ANN401
+    def _signs_of(self, rows: Any) -> Any:
         np = self._np
         packed = np.packbits(rows > 0, axis=1)
         whole = np.zeros((len(rows), self._words * _WORD_BITS // 8), np.uint8)

@@ -222,7 +222,7 @@ def _flat_until(listed: "ModelPrice") -> int | None:
     return min(starts, default=None)
 
 
-def _base(amount: Any) -> float | None:  # noqa: ANN401 - a number, or one with tiers
+def _base(amount: Any) -> float | None:
     if amount is None:
         return None
     return float(getattr(amount, "base", amount))

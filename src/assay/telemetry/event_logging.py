@@ -41,7 +41,7 @@ def note_dialogue(session: str) -> Callable[[ChatEvent], None]:
     return note
 
 
-def facts_of(event: Any) -> dict[str, Any]:  # noqa: ANN401 - any event dataclass
+def facts_of(event: Any) -> dict[str, Any]:
     """Return the numbers and names of an event, without any text that a person could write."""
     found: dict[str, Any] = {}
     for field in fields(event):

@@ -156,7 +156,7 @@ def fields_of(record: logging.LogRecord) -> dict[str, Any]:
     return {name: value for name, value in record.__dict__.items() if name not in _STANDARD}
 
 
-def _plain(value: Any, redact: Redact) -> Any:  # noqa: ANN401 - any logged value
+def _plain(value: Any, redact: Redact) -> Any:
     match value:
         case None | bool() | int() | float():
             return value

@@ -77,7 +77,7 @@ class ForeignServer:
         """
         return await self._ask(lambda client: client.call_tool(tool, dict(arguments)))
 
-    async def _ask(self, ask: Callable[["Client"], Any]) -> Any:  # noqa: ANN401 - any request
+    async def _ask(self, ask: Callable[["Client"], Any]) -> Any:
         from mcp.shared.exceptions import MCPError
         from mcp_types import CONNECTION_CLOSED
 
@@ -141,7 +141,7 @@ class ForeignServer:
                 if self._left is left:  # Otherwise a newer connection exists already.
                     self.leave()
 
-    def _open(self, complaints: Any) -> AbstractAsyncContextManager["Client"]:  # noqa: ANN401 - a text file
+    def _open(self, complaints: Any) -> AbstractAsyncContextManager["Client"]:
         if self.settings.command:
             return _open_program(self.settings, complaints)
         return _open_address(self.settings)
@@ -155,7 +155,7 @@ class ForeignServer:
 @asynccontextmanager
 async def _open_program(
     settings: ForeignServerSettings,
-    complaints: Any,  # noqa: ANN401 - a text file
+    complaints: Any,
 ) -> AsyncGenerator["Client"]:
     from mcp import Client
     from mcp.client.stdio import StdioServerParameters, stdio_client
@@ -293,7 +293,7 @@ def _short(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
 
 
-def _last_line(complaints: Any) -> str:  # noqa: ANN401 - a text file
+def _last_line(complaints: Any) -> str:
     complaints.seek(0)
     lines = complaints.read(100_000).strip().splitlines()
     return readable(lines[-1])[:200] if lines else ""

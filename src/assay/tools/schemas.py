@@ -70,7 +70,7 @@ def applicable(schema: Mapping[str, Any]) -> dict[str, Any]:
     return plain
 
 
-def _reduced(schema: object) -> Any:  # noqa: ANN401 - JSON
+def _reduced(schema: object) -> Any:
     if not isinstance(schema, Mapping):
         return schema
     plain: dict[str, Any] = {}
@@ -102,7 +102,7 @@ def check_arguments(name: str, schema: Mapping[str, Any], arguments: Mapping[str
     raise ToolError(f"{name} cannot be called so ({wrong}); it takes {taken}")
 
 
-def _place(error: Any) -> str:  # noqa: ANN401 - untyped library
+def _place(error: Any) -> str:
     return ".".join(map(str, error.absolute_path)) or "arguments"
 
 
@@ -118,7 +118,7 @@ class _Validators:
         self._registry = registry()
         self.META: Any = Draft202012Validator(Draft202012Validator.META_SCHEMA)
 
-    def of(self, schema: Mapping[str, Any]) -> Any:  # noqa: ANN401 - untyped library
+    def of(self, schema: Mapping[str, Any]) -> Any:
         return self._kind(dict(schema), registry=self._registry)
 
 

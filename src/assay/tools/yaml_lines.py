@@ -58,7 +58,7 @@ def read_yaml(text: str) -> Read:
         raise YamlError("this cannot be read as YAML", line=1) from error
 
 
-def _library() -> Any:  # noqa: ANN401 - partly untyped
+def _library() -> Any:
     try:
         import yaml
     except ImportError as error:
@@ -66,7 +66,7 @@ def _library() -> Any:  # noqa: ANN401 - partly untyped
     return yaml
 
 
-def _value(node: Any, path: Path, lines: dict[Path, int], yaml: Any) -> Any:  # noqa: ANN401 - untyped
+def _value(node: Any, path: Path, lines: dict[Path, int], yaml: Any) -> Any:
     if node is None:
         return None
     lines.setdefault(path, node.start_mark.line + 1)

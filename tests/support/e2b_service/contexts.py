@@ -17,7 +17,7 @@ from tests.support.e2b_service import kernel
 from tests.support.e2b_service.machine import GuestMachine, Told
 
 _SOURCE = Path(kernel.__file__).read_bytes()
-_KERNEL = "/tmp/.kernel.py"  # noqa: S108 - inside the machine
+_KERNEL = "/tmp/.kernel.py"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -63,7 +63,7 @@ class Contexts:
         machine = self._find(request)
         if isinstance(machine, Response):
             return machine
-        cwd = (await request.json()).get("cwd", "/tmp")  # noqa: S108
+        cwd = (await request.json()).get("cwd", "/tmp")
         name = await self._begin(machine, cwd)
         return JSONResponse({"id": name, "language": "python", "cwd": cwd})
 
@@ -101,7 +101,7 @@ class Contexts:
         for name, context in self._known.items():
             if name.startswith(_DEFAULT) and context.machine is machine:
                 return name
-        begun = await self._begin(machine, "/tmp")  # noqa: S108 - the guest's
+        begun = await self._begin(machine, "/tmp")
         name = f"{_DEFAULT}{begun}"
         self._known[name] = self._known.pop(begun)
         return name

@@ -19,7 +19,7 @@ _TELLING = threading.Lock()
 _PROCESSES: dict[int, "subprocess.Popen[bytes]"] = {}
 
 
-def tell(number: int, **what: Any) -> None:  # noqa: ANN401 - JSON
+def tell(number: int, **what: Any) -> None:
     line = json.dumps({"id": number, **what}).encode() + b"\n"
     with _TELLING:
         while line:
@@ -75,7 +75,7 @@ def _follow(number: int, process: "subprocess.Popen[bytes]") -> None:
     tell(number, code=code)
 
 
-def _pass_on(number: int, name: str, stream: Any) -> None:  # noqa: ANN401 - a pipe
+def _pass_on(number: int, name: str, stream: Any) -> None:
     while data := os.read(stream.fileno(), 1 << 15):
         tell(number, **{name: base64.b64encode(data).decode()})
 

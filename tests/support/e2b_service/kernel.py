@@ -14,7 +14,7 @@ from typing import Any, cast
 _OUT = sys.stdout
 
 
-def tell(kind: str, **what: Any) -> None:  # noqa: ANN401 - JSON
+def tell(kind: str, **what: Any) -> None:
     # An interrupt waits: half a line would be no line at all.
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     _OUT.write(json.dumps({"type": kind, **what}) + "\n")

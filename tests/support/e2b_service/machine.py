@@ -77,7 +77,7 @@ class GuestMachine:
         for listener in self._listeners.values():
             listener.put_nowait({"gone": True})
 
-    async def _order(self, **order: Any) -> None:  # noqa: ANN401 - JSON
+    async def _order(self, **order: Any) -> None:
         async with self._sending:
             path = PurePosixPath(guest.INBOX) / f"{next(self._orders):09d}"
             await self._sandbox.write_file(path, json.dumps(order).encode())

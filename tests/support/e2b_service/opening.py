@@ -11,7 +11,7 @@ from assay.sandbox.e2b.vm import E2BOptions
 from tests.support.backends import open_native
 from tests.support.e2b_service.service import KEY, Service, open_service
 
-WORKSPACE = PurePosixPath("/tmp/workspace")  # noqa: S108 - inside a machine
+WORKSPACE = PurePosixPath("/tmp/workspace")
 """Where a program of a stand-in machine finds its files: nobody is root there, to make `/app`."""
 
 

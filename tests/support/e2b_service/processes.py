@@ -17,12 +17,12 @@ from tests.support.e2b_service.machine import GuestMachine
 class Processes:
     """Starts and ends processes of many machines; the request's headers say whose."""
 
-    def __init__(self, find: Any) -> None:  # noqa: ANN401 - a callable
+    def __init__(self, find: Any) -> None:
         self._find = find
         self._pids = itertools.count(1000)
         self._known: dict[int, tuple[GuestMachine, int]] = {}
 
-    async def start(self, request: pb.StartRequest, ctx: Any) -> AsyncIterator[pb.StartResponse]:  # noqa: ANN401
+    async def start(self, request: pb.StartRequest, ctx: Any) -> AsyncIterator[pb.StartResponse]:
         machine = self._find(ctx.request_headers)
         config = request.process
         assert config is not None
@@ -46,7 +46,7 @@ class Processes:
             if "code" in event:
                 return
 
-    async def send_signal(self, request: pb.SendSignalRequest, ctx: Any) -> pb.SendSignalResponse:  # noqa: ANN401
+    async def send_signal(self, request: pb.SendSignalRequest, ctx: Any) -> pb.SendSignalResponse:
         self._find(ctx.request_headers)
         assert request.process is not None
         assert request.process.selector is not None
@@ -57,16 +57,16 @@ class Processes:
         await machine.kill(number, int(request.signal))
         return pb.SendSignalResponse()
 
-    def connect(self, *call: Any) -> Any:  # noqa: ANN401
+    def connect(self, *call: Any) -> Any:
         raise ConnectError(Code.UNIMPLEMENTED, f"not here: {call}")
 
-    async def _refuse(self, *call: Any) -> Any:  # noqa: ANN401
+    async def _refuse(self, *call: Any) -> Any:
         raise ConnectError(Code.UNIMPLEMENTED, f"not here: {call}")
 
     list = update = stream_input = send_input = close_stdin = _refuse
 
 
-def _event_of(told: dict[str, Any], pid: int) -> Any:  # noqa: ANN401 - one of several
+def _event_of(told: dict[str, Any], pid: int) -> Any:
     if "pid" in told:
         return Oneof("start", pb.ProcessEvent.StartEvent(pid=pid))
     for name in ("stdout", "stderr"):

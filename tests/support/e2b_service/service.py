@@ -218,7 +218,7 @@ def _gone() -> Response:
 class _Server(uvicorn.Server):
     """One that leaves the signals of the test run alone."""
 
-    def capture_signals(self) -> Any:  # noqa: ANN401 - a context manager
+    def capture_signals(self) -> Any:
         return nullcontext()
 
 

@@ -35,7 +35,7 @@ def a_result(
     *,
     status: Status | None = None,
     language: Language = "python",
-    **more: Any,  # noqa: ANN401 - fields of a result
+    **more: Any,
 ) -> Result:
     found = Status.PASSED if any(tries) else Status.FAILED
     return Result(

@@ -22,7 +22,7 @@ LIMITS = frozenset(
 )
 
 
-def a_result(**words: Any) -> ExecutionResult:  # noqa: ANN401 - the fields of a result
+def a_result(**words: Any) -> ExecutionResult:
     return replace(answer_with(), **words)
 
 

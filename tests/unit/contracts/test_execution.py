@@ -180,7 +180,7 @@ def test_without_a_timeout_the_sandbox_decides(build: Callable[..., Program]) ->
     assert build().timeout_s is None
 
 
-def a_result(**words: Any) -> ExecutionResult:  # noqa: ANN401 - the fields of a result
+def a_result(**words: Any) -> ExecutionResult:
     return replace(answer_with(), **words)
 
 

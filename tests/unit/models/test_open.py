@@ -61,12 +61,12 @@ def settings(tmp_path: Path, nowhere: str) -> ModelSettings:
     return ModelSettings(cache_dir=tmp_path / "cache", base_urls=dict.fromkeys(SERVERS, nowhere))
 
 
-def having(settings: ModelSettings, **more: Any) -> ModelSettings:  # noqa: ANN401 - settings
+def having(settings: ModelSettings, **more: Any) -> ModelSettings:
     urls = {**settings.base_urls, **more.pop("base_urls", {})}
     return ModelSettings.model_validate({**dict(settings), **more, "base_urls": urls})
 
 
-def with_key(settings: ModelSettings, endpoint: ChatEndpoint, **more: Any) -> ModelSettings:  # noqa: ANN401 - settings
+def with_key(settings: ModelSettings, endpoint: ChatEndpoint, **more: Any) -> ModelSettings:
     return having(
         settings,
         api_keys={"OPENAI_API_KEY": SecretStr(SECRET)},

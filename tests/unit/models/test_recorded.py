@@ -40,7 +40,7 @@ SAMPLE = Path(__file__).parent / "samples" / "recording_format_1.jsonl"
 TOOL = ToolSpec(name="run", description="Run it.", parameters={"type": "object"})
 
 
-def asking(text: str, **more: Any) -> Request:  # noqa: ANN401 - fields of a request
+def asking(text: str, **more: Any) -> Request:
     return Request(messages=(Message(role="user", text=text),), **more)
 
 

@@ -69,7 +69,7 @@ VERDICT = Verdict(
 )
 
 
-def a_proof(**fields: Any) -> Proof:  # noqa: ANN401 - any field of a proof
+def a_proof(**fields: Any) -> Proof:
     return Proof(
         **{
             "run": "brisk-otter-4f2a",
@@ -159,7 +159,7 @@ def test_the_signature_can_be_checked_by_hand(written: Path) -> None:
     key.verify(signature, content.encode())
 
 
-def leaves(value: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:  # noqa: ANN401 - JSON
+def leaves(value: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
     if isinstance(value, dict) and value:
         return [leaf for name, one in value.items() for leaf in leaves(one, (*path, name))]
     if isinstance(value, list) and value:

@@ -35,7 +35,7 @@ STATEMENTS = TEXT.filter(lambda text: bool(text.strip()))
 
 
 @cache
-def every(kind: Any) -> st.SearchStrategy[Any]:  # noqa: ANN401 - one for each sort of type
+def every(kind: Any) -> st.SearchStrategy[Any]:
     """Whatever a value of this type can be."""
     if kind in LEAVES:
         return LEAVES[kind]
@@ -57,7 +57,7 @@ def every(kind: Any) -> st.SearchStrategy[Any]:  # noqa: ANN401 - one for each s
             raise AssertionError(f"what is {kind}?")
 
 
-def through_text(fields: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
+def through_text(fields: Mapping[str, Any]) -> Any:
     return json.loads(json.dumps(fields))
 
 

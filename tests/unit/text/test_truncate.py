@@ -136,8 +136,8 @@ def test_numbers_in_assertions_are_left_alone(line: str) -> None:
 
 
 def test_temporary_folders_and_addresses_have_one_name() -> None:
-    assert normalise_temporary_paths("/tmp/pytest-of-user/pytest-3/test_a0/x") == "/tmp/…/test_a0/x"  # noqa: S108 - words
-    assert normalise_temporary_paths("/tmp/tmpab12cd/x.txt") == "/tmp/…/x.txt"  # noqa: S108
+    assert normalise_temporary_paths("/tmp/pytest-of-user/pytest-3/test_a0/x") == "/tmp/…/test_a0/x"
+    assert normalise_temporary_paths("/tmp/tmpab12cd/x.txt") == "/tmp/…/x.txt"
     assert normalise_addresses("<A object at 0x7f3a12bc4d50>") == "<A object at 0x…>"
     assert normalise_addresses("assert 0x12 == 0xff") == "assert 0x12 == 0xff"
 

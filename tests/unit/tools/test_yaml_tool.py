@@ -44,7 +44,7 @@ def a_file(folder: Path, text: str, name: str = "tool.yaml") -> Path:
     return path
 
 
-async def program_for(path: Path, **arguments: Any) -> Command | PythonCode:  # noqa: ANN401 - of any kind
+async def program_for(path: Path, **arguments: Any) -> Command | PythonCode:
     box = FakeSandbox()
     await load_tool(path).call(arguments, box)
     [program] = box.programs
@@ -167,7 +167,7 @@ def test_a_project_cannot_agree_in_the_persons_name_but_the_settings_can(tmp_pat
     a_file(tmp_path / ".assay" / "tools", GREP)
     nowhere = tmp_path / "nowhere"
 
-    def approval(**approvals: Any) -> str:  # noqa: ANN401 - a closed set of words
+    def approval(**approvals: Any) -> str:
         found = collect(nowhere, tmp_path, approvals, lambda _: None)
         return next(each.approval for each in found if each.tool.spec.name == "find_words")
 

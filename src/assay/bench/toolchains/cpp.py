@@ -22,7 +22,7 @@ from assay.sandbox.tree_io import write_tree
 _PROGRAMS: Final = {"g++": "g++", "cmake": "cmake", "make": "make"}
 _BOOST: Final = Path("/usr/include/boost/date_time.hpp")
 _BOOST_PACKAGE: Final = "libboost-date-time-dev"
-_BUILD: Final = "/tmp/build"  # noqa: S108 - the sandbox's own
+_BUILD: Final = "/tmp/build"
 _MAIN: Final = "test/tests-main.cpp"
 _OBJECTS: Final = PurePosixPath(".assay-objects")
 _BEFORE: Final = "before-compiler"

@@ -33,8 +33,8 @@ _VARIABLES: Final = {
     "GOFLAGS": "-mod=mod",
     "GOPROXY": "off",
     "GOTOOLCHAIN": "local",
-    "GOCACHE": "/tmp/go-cache",  # noqa: S108 - the sandbox's own
-    "GOPATH": "/tmp/go",  # noqa: S108
+    "GOCACHE": "/tmp/go-cache",
+    "GOPATH": "/tmp/go",
 }
 _COMPILED: Final = (
     "bufio", "bytes", "cmp", "container/...", "context", "encoding/json", "errors", "flag", "fmt",

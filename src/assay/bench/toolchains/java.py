@@ -44,7 +44,7 @@ _COMES_WITH_JUNIT: Final = frozenset({"junit-bom", "junit-jupiter", "assertj-cor
 _DEPENDENCY: Final = re.compile(
     r"""^\s*(?:testI|i)mplementation\s*(?:platform)?\s*\(?\s*["'][\w.-]+:([\w.-]+)""", re.MULTILINE
 )
-_CLASSES: Final = "/tmp/classes"  # noqa: S108 - the sandbox's own
+_CLASSES: Final = "/tmp/classes"
 _QUICK: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 """Startup takes most of the time of such short programs."""
 

@@ -30,8 +30,8 @@ _UNDERSCORED: Final = {"lazy-static": "lazy_static", "once-cell": "once_cell"}
 _REGISTRY: Final = Path("/usr/share/cargo/registry")
 _CONFIG: Final = "config.toml"
 _VARIABLES: Final = {
-    "CARGO_HOME": "/tmp/cargo-home",  # noqa: S108 - the sandbox's own
-    "CARGO_TARGET_DIR": "/tmp/cargo-target",  # noqa: S108
+    "CARGO_HOME": "/tmp/cargo-home",
+    "CARGO_TARGET_DIR": "/tmp/cargo-target",
     "CARGO_NET_OFFLINE": "true",
     "CARGO_INCREMENTAL": "0",
     "CARGO_TERM_COLOR": "never",

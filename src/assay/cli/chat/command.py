@@ -41,7 +41,7 @@ _PAGE: Final = 100
 @click.option("--model", default="", help="Model to use: `auto`, `local`, PROVIDER[:MODEL] …")
 @click.option("--backend", help="Sandbox backend.  [default: sandbox.backend]")
 @click.option("--json", "as_json", is_flag=True, help="With MESSAGE: print one JSON object.")
-def chat(message: str | None, **options: Any) -> int:  # noqa: ANN401 - click's options
+def chat(message: str | None, **options: Any) -> int:
     """Chat with an agent that can run code. With MESSAGE, take one turn and exit.
 
     The session is kept: `assay chat --session last` continues it.

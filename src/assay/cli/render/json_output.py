@@ -59,7 +59,7 @@ def json_event(event: RunEvent) -> dict[str, Any]:
     return {"kind": told.pop("kind"), **told}
 
 
-def _plain(value: object) -> Any:  # noqa: ANN401 - any JSON
+def _plain(value: object) -> Any:
     """Return a value of the contracts as JSON."""
     if isinstance(value, str | PurePath):
         return _text(str(value))

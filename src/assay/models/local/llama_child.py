@@ -81,7 +81,7 @@ def _be_modest(plan: dict[str, Any]) -> None:
         score.write(_OOM_SCORE)
 
 
-def _load(plan: dict[str, Any]) -> Any:  # noqa: ANN401 - the engine has no types
+def _load(plan: dict[str, Any]) -> Any:
     sys.path.append(plan["engine_path"])
     # Imported by name at run time: it is an extra without types, and its folder is known only now.
     xllamacpp: Any = importlib.import_module("xllamacpp")
@@ -112,7 +112,7 @@ def _load(plan: dict[str, Any]) -> Any:  # noqa: ANN401 - the engine has no type
     return server
 
 
-def _serve(server: Any, answer: Answer, say: Say) -> None:  # noqa: ANN401 - the engine has no types
+def _serve(server: Any, answer: Answer, say: Say) -> None:
     dropped: set[int] = set()
     asked: queue.SimpleQueue[tuple[int, dict[str, Any]]] = queue.SimpleQueue()
 
@@ -134,7 +134,7 @@ def _serve(server: Any, answer: Answer, say: Say) -> None:  # noqa: ANN401 - the
 
 
 def _answer(
-    server: Any,  # noqa: ANN401 - the engine has no types
+    server: Any,
     number: int,
     body: dict[str, Any],
     dropped: set[int],
@@ -173,7 +173,7 @@ def _answer(
 
 
 def _embed(
-    server: Any,  # noqa: ANN401 - the engine has no types
+    server: Any,
     number: int,
     body: dict[str, Any],
     dropped: set[int],

@@ -188,7 +188,7 @@ def _grow_thought(draft: ReplyDraft, name: str, text: str) -> None:
     thoughts[-1][name] = (thoughts[-1].get(name) or "") + text
 
 
-def _count_input(usage: Any, draft: ReplyDraft) -> None:  # noqa: ANN401 - one of two event types
+def _count_input(usage: Any, draft: ReplyDraft) -> None:
     cached = usage.cache_read_input_tokens or 0
     draft.cached_input_tokens = cached
     # The API counts cache reads and cache writes separately.

@@ -185,7 +185,7 @@ class GeminiModel:
         draft.stop_reason = _STOP_REASONS.get(reason, StopReason.FILTERED)
 
 
-def _answer(error: Any) -> Answer:  # noqa: ANN401 - typed, but by parts that are not installed
+def _answer(error: Any) -> Answer:
     headers: Mapping[str, str] = getattr(error.response, "headers", None) or {}
     return Answer(status=error.code or 200, headers=headers, body=error.details)
 

@@ -68,7 +68,7 @@ class EngineError(IsolationUnavailableError):
 class Engine:
     """One connection to a Docker engine. Every method raises `EngineError`."""
 
-    def __init__(self, client: Any, address: str) -> None:  # noqa: ANN401 - the SDK has no types
+    def __init__(self, client: Any, address: str) -> None:
         self._client = client
         self.address = address
         self._limiter = anyio.CapacityLimiter(_CALLS_AT_ONCE)
@@ -233,7 +233,7 @@ def _knock(url: str, address: str) -> None:
         raise _no_answer(address, error) from error
 
 
-def plain_socket(held: Any) -> socket.socket:  # noqa: ANN401 - an internal type of the SDK
+def plain_socket(held: Any) -> socket.socket:
     """Return the socket inside the SDK's object, ready for an event loop."""
     found = getattr(held, "_sock", held)
     if isinstance(found, ssl.SSLSocket):

@@ -135,13 +135,13 @@ def _host_config(plan: ContainerPlan) -> dict[str, Any]:
 
 def _tmpfs() -> dict[str, str]:
     """Return mounts for an engine that mounts the files of its sandbox itself."""
-    return {RUNTIME: _mount(_RUNTIME_MB, USER_ID), "/tmp": _mount(_RUNTIME_MB, USER_ID)}  # noqa: S108
+    return {RUNTIME: _mount(_RUNTIME_MB, USER_ID), "/tmp": _mount(_RUNTIME_MB, USER_ID)}
 
 
 def _gvisor_tmpfs(walls: ResourceCaps) -> dict[str, str]:
     """Return mounts for an engine that cannot mount: the files of its sandbox are here."""
     files = _mount(walls.disk_mb, USER_ID, mode="0755")
-    temporary = dict.fromkeys(("/tmp", "/dev/shm"), files)  # noqa: S108 - of the container
+    temporary = dict.fromkeys(("/tmp", "/dev/shm"), files)
     return {RUNTIME: _mount(_RUNTIME_MB, 0), str(WORKSPACE): files, **temporary}
 
 

@@ -209,7 +209,7 @@ class _Cell:
     def hear_stderr(self, message: "OutputMessage") -> None:
         self._hear("stderr", self._stderr, message)
 
-    def _hear(self, stream: Any, capture: Capture, message: "OutputMessage") -> None:  # noqa: ANN401 - a literal
+    def _hear(self, stream: Any, capture: Capture, message: "OutputMessage") -> None:
         data = str(message.line).encode("utf-8", "replace")
         capture.add(data)
         try:

@@ -134,7 +134,7 @@ class E2BSandbox:
             return self.limits
         return replace(self.limits, wall_s=program.timeout_s)
 
-    async def _begin(self, act: str, request: Frame, hear: Any) -> "_Conversation":  # noqa: ANN401 - a callable
+    async def _begin(self, act: str, request: Frame, hear: Any) -> "_Conversation":
         for name in _LONG & request.keys():
             content: bytes = request[name]
             if len(content) <= _INLINE:
@@ -151,7 +151,7 @@ class E2BSandbox:
         conversation.start(self._machine.start(command, conversation.feed))
         return conversation
 
-    async def _ask(self, act: str, **words: Any) -> list[Frame]:  # noqa: ANN401 - JSON
+    async def _ask(self, act: str, **words: Any) -> list[Frame]:
         """Run a file operation and return the frames of its answer."""
         self._check_open()
         frames: list[Frame] = []
@@ -246,7 +246,7 @@ def _request_of(program: Program, limits: Limits) -> Frame:
 class _Conversation:
     """One command of Assay in the machine, from its first frame to its end."""
 
-    def __init__(self, hear: Any) -> None:  # noqa: ANN401 - a callable
+    def __init__(self, hear: Any) -> None:
         self._hear = hear
         self._reader = FrameReader(self._take)
         self._task: asyncio.Future[None] | None = None

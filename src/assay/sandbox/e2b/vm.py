@@ -102,7 +102,7 @@ class Machine:
     def __init__(self, sandbox: "AsyncSandbox", options: E2BOptions) -> None:
         self.sdk = sandbox
         self.address = options.address
-        self.state = f"/tmp/.assay-{secrets.token_hex(8)}"  # noqa: S108 - not on this machine
+        self.state = f"/tmp/.assay-{secrets.token_hex(8)}"
         self.python = "python3"
         self._options = options
         self._ended = False

@@ -121,7 +121,7 @@ class EgressProxy:
         listener: socket.socket,
         message: bytes,
         notes: Sequence[Any],
-        sender: Any,  # noqa: ANN401 - the kernel's type
+        sender: Any,
     ) -> None:
         question = parse_question(message)
         if question is None:

@@ -100,7 +100,7 @@ class GrpcCaller:
             why, hint = await anyio.to_thread.run_sync(look, abandon_on_cancel=True)
             raise UnreachableError(f"the executor {self.address}: {why}", hint=hint)
 
-    def _multi_callable(self, method: Method[Any, Any]) -> Any:  # noqa: ANN401 - four kinds
+    def _multi_callable(self, method: Method[Any, Any]) -> Any:
         if method.name not in self._methods:
             kinds = {
                 (False, False): self._channel.unary_unary,

@@ -365,7 +365,7 @@ def _digest(request: Message) -> bytes:
     return hashlib.sha256(request.SerializeToString(deterministic=True)).digest()
 
 
-async def _first(requests: Requests) -> Any:  # noqa: ANN401 - the method table gives the type
+async def _first(requests: Requests) -> Any:
     try:
         return await anext(requests)
     except StopAsyncIteration:

@@ -55,7 +55,7 @@ def with_header_timeout(patience_s: float, connections: Connections) -> type[Htt
         _address = ""
         _patience_s = patience_s
 
-        def connection_made(self, transport: Any) -> None:  # noqa: ANN401 - of uvicorn
+        def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
             self._address = self.client[0] if self.client else ""
             if fault := connections.enter(self._address):
@@ -76,7 +76,7 @@ def with_header_timeout(patience_s: float, connections: Connections) -> type[Htt
             connections.leave(self._address)
             super().connection_lost(exc)
 
-        def _wait(self, transport: Any) -> None:  # noqa: ANN401 - as above
+        def _wait(self, transport: Any) -> None:
             self._stop_waiting()
             self._waiting = self.loop.call_later(self._patience_s, transport.close)
 

@@ -193,7 +193,7 @@ class _Postgres:
             self._database.close()
 
 
-def _numbered(sql: str) -> Any:  # noqa: ANN401 - psycopg requires literal text, as here
+def _numbered(sql: str) -> Any:
     return sql.replace("?", "%s")
 
 

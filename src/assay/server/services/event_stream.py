@@ -74,7 +74,7 @@ class Feed:
     def is_heard(self) -> bool:
         return bool(self._listeners)
 
-    def tell(self, event: Any, *, kept: bool) -> None:  # noqa: ANN401 - an event of a run or a session
+    def tell(self, event: Any, *, kept: bool) -> None:
         """Send an event; a stored one has been written to disk already."""
         if kept:
             self._kept += 1
@@ -132,7 +132,7 @@ class Feed:
             self._listeners.discard(listener)
 
 
-def told_of(event: Any, number: int, *, after: int = 0) -> FeedEvent:  # noqa: ANN401 - as above
+def told_of(event: Any, number: int, *, after: int = 0) -> FeedEvent:
     """Return an event in the form for listeners."""
     return _told(event_to_json(event), number, after)
 

@@ -117,7 +117,7 @@ class Progress:
             case Reflected():
                 return self._with(event.attempt, note=event.lesson)
 
-    def _with(self, number: int, **changes: Any) -> "Progress":  # noqa: ANN401 - fields of an attempt
+    def _with(self, number: int, **changes: Any) -> "Progress":
         return replace(
             self,
             attempts=tuple(

@@ -62,7 +62,7 @@ class Workspace:
         # Code from an archive has a path relative to the place where the archive was named.
         return name if name.startswith(("/", "<")) else self._folder + name
 
-    def names_tests(self, name: Any) -> bool:  # noqa: ANN401 - any argument of `open`
+    def names_tests(self, name: Any) -> bool:
         path = os.fsdecode(name) if isinstance(name, str | bytes) else ""
         return path.endswith(".py") and self.judges(self._real(path))
 
@@ -104,12 +104,12 @@ def new_finders(workspace: Workspace) -> "list[str]":
     return sorted(found - {""})
 
 
-def _by_itself(workspace: Workspace, given: "tuple[Any, ...]", frame: Any) -> str:  # noqa: ANN401 - a frame
+def _by_itself(workspace: Workspace, given: "tuple[Any, ...]", frame: Any) -> str:
     del given
     return workspace.own(frame.f_code.co_filename)
 
 
-def _code(workspace: Workspace, given: "tuple[Any, ...]", frame: Any) -> str:  # noqa: ANN401 - a frame
+def _code(workspace: Workspace, given: "tuple[Any, ...]", frame: Any) -> str:
     """Code that was compiled from text, or from a file without a `.py` suffix."""
     source = getattr(given[0], "co_filename", "") if given else ""
     if isinstance(source, str) and not (source.endswith(".py") and Path(source).is_file()):
@@ -117,32 +117,32 @@ def _code(workspace: Workspace, given: "tuple[Any, ...]", frame: Any) -> str:  #
     return _by_itself(workspace, given, frame)
 
 
-def _foreign(workspace: Workspace, given: "tuple[Any, ...]", frame: Any) -> str:  # noqa: ANN401 - a frame
+def _foreign(workspace: Workspace, given: "tuple[Any, ...]", frame: Any) -> str:
     """Access to memory and foreign functions, through `ctypes` or without it."""
     while frame is not None and "/ctypes/" in frame.f_code.co_filename:
         frame = frame.f_back
     return "" if frame is None else _by_itself(workspace, given, frame)
 
 
-def _frame(workspace: Workspace, given: "tuple[Any, ...]", frame: Any) -> str:  # noqa: ANN401 - a frame
+def _frame(workspace: Workspace, given: "tuple[Any, ...]", frame: Any) -> str:
     path = _by_itself(workspace, given, frame)
     if not path and frame.f_back is not None and frame.f_code.co_name in _GIVE_FRAMES:
         return _by_itself(workspace, given, frame.f_back)
     return path
 
 
-def _attribute(workspace: Workspace, given: "tuple[Any, ...]", frame: Any) -> str:  # noqa: ANN401 - a frame
+def _attribute(workspace: Workspace, given: "tuple[Any, ...]", frame: Any) -> str:
     return _by_itself(workspace, given, frame) if given[1] in _ATTRIBUTES else ""
 
 
-def _unpickled(workspace: Workspace, given: "tuple[Any, ...]", frame: Any) -> str:  # noqa: ANN401 - a frame
+def _unpickled(workspace: Workspace, given: "tuple[Any, ...]", frame: Any) -> str:
     module, name = str(given[0]), str(given[1])
     if module.partition(".")[0] not in _DANGEROUS or name in _HARMLESS:
         return ""
     return _nearest(workspace, frame)
 
 
-def _opened(workspace: Workspace, given: "tuple[Any, ...]", frame: Any) -> str:  # noqa: ANN401 - a frame
+def _opened(workspace: Workspace, given: "tuple[Any, ...]", frame: Any) -> str:
     name = given[0]
     text = os.fsdecode(name) if isinstance(name, str | bytes) else ""
     inside = text.startswith("/proc/") and text.rstrip("/").split("/")[3:4]
@@ -151,7 +151,7 @@ def _opened(workspace: Workspace, given: "tuple[Any, ...]", frame: Any) -> str: 
     return ""
 
 
-def _nearest(workspace: Workspace, frame: Any) -> str:  # noqa: ANN401 - a frame
+def _nearest(workspace: Workspace, frame: Any) -> str:
     """The workspace file that caused a library to act."""
     for _ in range(_LONGEST_STACK):
         if frame is None:

@@ -10,18 +10,18 @@ from typing import Any
 _pick = random.SystemRandom()
 
 
-def same_as(value: Any) -> Any:  # noqa: ANN401 - any expected value
+def same_as(value: Any) -> Any:
     """Return the value unchanged; tests with their original meaning call this."""
     return value
 
 
-def other_than(value: Any) -> Any:  # noqa: ANN401 - any expected value
+def other_than(value: Any) -> Any:
     """Return another value of this type; for an unknown type, an object that equals nothing."""
     change = _CHANGES.get(value.__class__)
     return (value, ...) if change is None else change(value)
 
 
-def _number(value: Any) -> Any:  # noqa: ANN401 - any kind of number
+def _number(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return _pick.random()
     # A large step away from zero, because large numbers hide small steps.
@@ -29,7 +29,7 @@ def _number(value: Any) -> Any:  # noqa: ANN401 - any kind of number
     return value * 3 + step if value >= 0 else value * 3 - step
 
 
-def _sequence(value: Any) -> Any:  # noqa: ANN401 - list or tuple
+def _sequence(value: Any) -> Any:
     # The length stays, which exposes code that compares only lengths.
     first = other_than(value[0]) if value else _pick.random()
     return type(value)([first, *value[1:]])
@@ -42,7 +42,7 @@ def _mapping(value: "dict[Any, Any]") -> "dict[Any, Any]":
     return changed
 
 
-def _members(value: Any) -> Any:  # noqa: ANN401 - set or frozenset
+def _members(value: Any) -> Any:
     return type(value)([*list(value)[1:], _pick.random()])
 
 

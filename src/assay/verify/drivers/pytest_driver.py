@@ -1,4 +1,3 @@
-# ruff: noqa: ANN401 - hooks are given what pytest has no public type for
 """Run pytest as the user's command would, and report the real result of each test."""
 
 import ast

@@ -36,7 +36,7 @@ class Places:
             self._say(["skips", ""])
         return ""
 
-    def _steps(self, error: Any) -> "list[tuple[str, int, bool]]":  # noqa: ANN401 - any exception
+    def _steps(self, error: Any) -> "list[tuple[str, int, bool]]":
         """Workspace files and lines, the outermost first, and whether each file is protected.
 
         Runners convert exceptions; the previous exception in the chain is then the raised one.

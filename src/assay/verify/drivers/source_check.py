@@ -32,7 +32,7 @@ class Originals:
             self._known.add(code)
             waiting += [inner for inner in code.co_consts if isinstance(inner, CodeType)]
 
-    def stranger(self, function: Any) -> "str | None":  # noqa: ANN401 - any callable test
+    def stranger(self, function: Any) -> "str | None":
         """Return the file of a test's code if it is not the test file; None if it matches."""
         for layer in _layers(function):
             code = getattr(layer, "__code__", None)
@@ -55,7 +55,7 @@ def _compiled(file: Path) -> CodeType:
     return compile(file.read_bytes(), str(file), "exec", dont_inherit=True)
 
 
-def _layers(function: Any) -> "Iterator[Any]":  # noqa: ANN401 - any callable test
+def _layers(function: Any) -> "Iterator[Any]":
     layer = getattr(function, "__func__", function)
     for _ in range(_DEEPEST):
         if layer is None:

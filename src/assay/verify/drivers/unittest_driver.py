@@ -1,4 +1,4 @@
-# ruff: noqa: ANN401, N802 - methods that unittest calls, by its names
+# ruff: noqa: N802 - methods that unittest calls, by its names
 """Run unittest as the user's command would, and report the real result of each test."""
 
 import os

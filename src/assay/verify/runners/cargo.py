@@ -31,8 +31,8 @@ from assay.verify.runners.rust_libtest import (
 
 _ENV: Final = {
     # Keep build output out of the workspace.
-    "CARGO_HOME": "/tmp/cargo-home",  # noqa: S108 - the sandbox's own
-    "CARGO_TARGET_DIR": "/tmp/cargo-target",  # noqa: S108
+    "CARGO_HOME": "/tmp/cargo-home",
+    "CARGO_TARGET_DIR": "/tmp/cargo-target",
     "CARGO_INCREMENTAL": "0",
     "CARGO_NET_OFFLINE": "true",
     "CARGO_TERM_COLOR": "never",

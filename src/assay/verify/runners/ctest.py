@@ -31,8 +31,8 @@ from assay.verify.runner import CheckSpec, Observation
 from assay.verify.runners.cpp_frameworks import Framework, framework_of, named_tests, with_canaries
 from assay.verify.runners.junit import read_junit
 
-_BUILD: Final = "/tmp/cmake-build"  # noqa: S108 - the sandbox's own
-_REPORT: Final = "/tmp/cmake-report.xml"  # noqa: S108
+_BUILD: Final = "/tmp/cmake-build"
+_REPORT: Final = "/tmp/cmake-report.xml"
 _QUERY: Final = (
     f"mkdir -p {_BUILD}/.cmake/api/v1/query && touch {_BUILD}/.cmake/api/v1/query/codemodel-v2"
 )
@@ -301,7 +301,7 @@ def _after_space(text: str, position: int) -> int:
     return match.end() if match else position
 
 
-def _target(value: Any, folder: PurePosixPath) -> tuple[_Target, ...]:  # noqa: ANN401 - decoded JSON
+def _target(value: Any, folder: PurePosixPath) -> tuple[_Target, ...]:
     match value:
         case {
             "type": "EXECUTABLE",

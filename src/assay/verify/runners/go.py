@@ -21,8 +21,8 @@ from assay.verify.report_checks import RawReport, ReportCapture, a_test, conclud
 from assay.verify.runner import CheckSpec, Observation
 
 _ENV: Final = {
-    "GOCACHE": "/tmp/go-cache",  # noqa: S108 - the sandbox's own
-    "GOPATH": "/tmp/go",  # noqa: S108
+    "GOCACHE": "/tmp/go-cache",
+    "GOPATH": "/tmp/go",
     "GOPROXY": "off",
     "GOTOOLCHAIN": "local",
     "GOTELEMETRY": "off",

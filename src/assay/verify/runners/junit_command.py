@@ -19,7 +19,7 @@ from assay.verify.runners.junit import read_junit
 
 _REPORTS: Final = ("build/test-results/*/*.xml", "target/surefire-reports/*.xml")
 _ENV: Final = {
-    "GRADLE_USER_HOME": "/tmp/gradle",  # noqa: S108 - the sandbox's own
+    "GRADLE_USER_HOME": "/tmp/gradle",
     "GRADLE_OPTS": "-Dorg.gradle.daemon=false",
 }
 _MAX_REPORT_BYTES: Final = 16 << 20

@@ -20,7 +20,7 @@ from assay.verify.report_checks import RawReport, conclude, with_doubt
 from assay.verify.runner import CheckSpec, Observation
 from assay.verify.runners.junit import read_junit
 
-_REPORTS: Final = "/tmp/junit-reports"  # noqa: S108 - the sandbox's own
+_REPORTS: Final = "/tmp/junit-reports"
 _READ: Final = f"cat {_REPORTS}/*.xml"
 _LAUNCHER: Final = re.compile(
     r"org\.junit\.platform\.console\.ConsoleLauncher|junit-platform-console-standalone[\w.-]*\.jar"

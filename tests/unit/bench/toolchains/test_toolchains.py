@@ -80,7 +80,7 @@ async def test_every_pip_is_tried_and_the_first_complaint_told(tmp_path: Path) -
 
 def test_parts_that_sandboxes_cannot_see_cost_one_language_only(tmp_path: Path) -> None:
     # Below /tmp, which every sandbox has for itself.
-    hidden = Path("/tmp") / tmp_path.name  # noqa: S108 - nothing is written there
+    hidden = Path("/tmp") / tmp_path.name
     folder = hidden / "toolchains" / "go"
     place = Place(cache_dir=hidden, search_path=())
     folder.mkdir(parents=True)

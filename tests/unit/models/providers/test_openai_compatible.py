@@ -152,7 +152,7 @@ async def test_the_organisation_in_the_environment_is_for_openai_only(
     assert sent == {"openai": ["openai-organization", "openai-project"], "ollama": []}
 
 
-def _options() -> Any:  # noqa: ANN401 - of a private kind
+def _options() -> Any:
     from openai._models import FinalRequestOptions
 
     return FinalRequestOptions(method="post", url="/chat/completions")

@@ -56,7 +56,7 @@ def test_an_entry_outside_the_workspace_is_not_believed(path: str) -> None:
 
 
 @pytest.mark.parametrize("data", [None, 7, "not base64!", {"a": 1}])
-def test_bytes_that_are_none_are_an_error(data: Any) -> None:  # noqa: ANN401 - anything at all
+def test_bytes_that_are_none_are_an_error(data: Any) -> None:
     with pytest.raises(SandboxUnavailableError):
         data_of({"data": data})
 

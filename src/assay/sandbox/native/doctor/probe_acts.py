@@ -35,7 +35,7 @@ from assay.sandbox.native.guest.jail_plan import INNER_ID
 from assay.sandbox.native.kernel import landlock, libc, seccomp
 from assay.sandbox.native.kernel.cgroups import ControlGroups, folders_of, open_groups
 
-_PLACE: Final = "/tmp"  # noqa: S108 - a mount point that exists everywhere, in a private namespace
+_PLACE: Final = "/tmp"
 _FILE_SYSTEM_BYTES: Final = 1 << 20
 _GROUP_BYTES: Final = 32 << 20
 _SAFE_LANDLOCK: Final = 6

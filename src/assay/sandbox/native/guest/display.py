@@ -188,7 +188,7 @@ def _encode_json(value: object) -> bytes:
     return "".join(pieces).encode()
 
 
-def _attempt(form: Callable[[], Any]) -> Any:  # noqa: ANN401 - the caller checks what an object returns
+def _attempt(form: Callable[[], Any]) -> Any:
     """Return None if it raises: an error of an object does not fail the cell."""
     try:
         return form()

@@ -75,7 +75,7 @@ def picture_of(value: object) -> bytes | None:
     return picture
 
 
-def _draw(figure: Any) -> bytes | None:  # noqa: ANN401 - Assay does not import matplotlib
+def _draw(figure: Any) -> bytes | None:
     if not figure.axes and not figure.get_children()[1:]:
         return None
     drawn = BytesIO()

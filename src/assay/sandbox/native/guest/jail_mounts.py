@@ -29,7 +29,7 @@ LAYERS: Final = "/layers"
 LAYER_CONTENT: Final = "site"
 BOX_FOLDERS: Final = ("workspace", "tmp")
 
-_ASSEMBLY: Final = "/tmp"  # noqa: S108 - a mount point that exists everywhere, in a private namespace
+_ASSEMBLY: Final = "/tmp"
 _DEVICES: Final = ("null", "zero", "full", "random", "urandom")
 _DEVICE_LINKS: Final = (
     ("fd", "/proc/self/fd"),
@@ -82,20 +82,20 @@ def open_places() -> None:
     libc.mount_tmpfs(SLOTS, size_bytes=_ROOT_BYTES, inodes=_INODES, mode=0o700)
     libc.mount(None, SLOTS, None, libc.MS_SHARED)
     # The zygote's own: matplotlib cannot be imported without a writable folder.
-    libc.mount_tmpfs("/tmp", size_bytes=_ROOT_BYTES, inodes=_INODES, mode=0o700)  # noqa: S108
+    libc.mount_tmpfs("/tmp", size_bytes=_ROOT_BYTES, inodes=_INODES, mode=0o700)
 
 
 def enter_execution_root(slot: str, layer: str = "") -> None:
     """Give the calling process, in its own namespaces, the root that a program sees."""
     libc.set_hostname(HOSTNAME)
     libc.bind(TEMPLATE, STAGE)
-    for folder, target in zip(BOX_FOLDERS, (WORKSPACE, "/tmp"), strict=True):  # noqa: S108
+    for folder, target in zip(BOX_FOLDERS, (WORKSPACE, "/tmp"), strict=True):
         os.makedirs(f"{slot}/{folder}", exist_ok=True)
         libc.bind(f"{slot}/{folder}", STAGE + target)
     if layer:
         libc.bind(f"{LAYERS}/{layer}/{LAYER_CONTENT}", STAGE + PACKAGES)
     libc.mount_tmpfs(
-        f"{STAGE}/dev/shm",  # noqa: S108
+        f"{STAGE}/dev/shm",
         size_bytes=SHM_BYTES,
         inodes=1024,
         mode=0o1777,
@@ -142,7 +142,7 @@ def _mount_proc(root: str) -> None:
 
 
 def _populate(root: str, plan: RootPlan, sources: Sequence[int]) -> None:
-    for folder in (WORKSPACE, "/tmp", "/proc", "/dev/shm", "/dev/pts", PACKAGES):  # noqa: S108
+    for folder in (WORKSPACE, "/tmp", "/proc", "/dev/shm", "/dev/pts", PACKAGES):
         os.makedirs(root + folder, exist_ok=True)
     for path, content in plan.files:
         _write_file(root + path, content)

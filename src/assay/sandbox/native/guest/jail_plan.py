@@ -13,7 +13,7 @@ INNER_ID = 1000
 """The uid and gid that a program sees as its own."""
 HOSTNAME = "sandbox"
 WORKSPACE = "/app"
-TEMPORARY = "/tmp"  # noqa: S108 - the jail's own
+TEMPORARY = "/tmp"
 SHM_BYTES = 64 << 20
 """The size of `/dev/shm`."""
 PACKAGES = "/opt/assay/packages"

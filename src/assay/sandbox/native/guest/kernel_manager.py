@@ -392,7 +392,7 @@ def _is_an_end(status: int) -> bool:
     return 0 <= status <= _LARGEST_STATUS and (os.WIFEXITED(status) or os.WIFSIGNALED(status))
 
 
-def _only_ring(number: int, frame: Any) -> None:  # noqa: ANN401 - the standard library's signature
+def _only_ring(number: int, frame: Any) -> None:
     """Do nothing: with a handler, the signal writes to the wakeup pipe."""
 
 

@@ -81,7 +81,7 @@ def _limit(cell: Jail, limits: Limits) -> None:
 def places_of(tier: Tier, folder: Path | None) -> tuple[Path, ...]:
     """Return the folders whose size the supervisor limits, if no file system does."""
     if tier == "contained":
-        return Path(WORKSPACE), Path(TEMPORARY), Path("/dev/shm")  # noqa: S108 - of the container
+        return Path(WORKSPACE), Path(TEMPORARY), Path("/dev/shm")
     return () if folder is None else (folder,)
 
 

@@ -23,7 +23,7 @@ VENV: Final = f"{HOME}/venv"
 LIBRARY: Final = f"{HOME}/lib"
 INTERPRETER: Final = f"{VENV}/bin/python3"
 
-OWN_FOLDERS: Final = ("/tmp", "/proc", "/dev", WORKSPACE)  # noqa: S108 - the jail's own
+OWN_FOLDERS: Final = ("/tmp", "/proc", "/dev", WORKSPACE)
 """Host folders that are hidden in a sandbox, which has its own at the same path."""
 _SYSTEM_FOLDERS: Final = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _ETC: Final = (
@@ -108,8 +108,8 @@ def _environment(first_folders: Iterable[str]) -> dict[str, str]:
     folders = [*first_folders, "/usr/local/bin", "/usr/bin", "/bin"]
     env = {
         "PATH": ":".join(folders),
-        "HOME": "/tmp",  # noqa: S108 - the jail's own
-        "TMPDIR": "/tmp",  # noqa: S108
+        "HOME": "/tmp",
+        "TMPDIR": "/tmp",
         "USER": "user",
         "LANG": "C.UTF-8",
         "MPLBACKEND": "Agg",

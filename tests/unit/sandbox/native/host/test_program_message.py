@@ -7,8 +7,8 @@ import pytest
 from assay.contracts.execution import Command, Limits, Program, PythonCode
 from assay.sandbox.native.host.program_message import JailPaths, encode_request
 
-JAILED = JailPaths(workspace="/app", temporary="/tmp", groups_enforce=True)  # noqa: S108 - a jail's
-WATCHED = JailPaths(workspace="/app", temporary="/tmp", groups_enforce=False)  # noqa: S108
+JAILED = JailPaths(workspace="/app", temporary="/tmp", groups_enforce=True)
+WATCHED = JailPaths(workspace="/app", temporary="/tmp", groups_enforce=False)
 SHARED = JailPaths(
     workspace="/boxes/1/workspace",
     temporary="/boxes/1/tmp",
