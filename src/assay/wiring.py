@@ -208,7 +208,7 @@ async def _open_embedder(settings: Settings) -> AsyncGenerator["Embedder"]:
     url = settings.memory.embedding_url or settings.models.base_url
     if url is None:
         raise UsageError(
-            "memory.embedding_model is set, and there is nobody to ask for it",
+            "memory.embedding_model is set, but there is no service that computes embeddings",
             hint="set memory.embedding_url",
         )
     key = key_for(url, settings.models)

@@ -42,7 +42,9 @@ def _pictures(summary: Summary) -> list[str]:
         rates.extend((language, rate_of(results)) for language, results in languages.items())
     pictures = [rate_bars(rates, "Solved, with 95 % intervals")]
     if summary.curve:
-        pictures.append(curve(summary.curve, "Solved after so many proposals", "proposals"))
+        pictures.append(
+            curve(summary.curve, "Solved exercises by number of proposals", "proposals")
+        )
     times: list[tuple[str, float]] = []
     costs: list[tuple[str, float]] = []
     for language, results in languages.items():

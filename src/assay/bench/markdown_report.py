@@ -10,7 +10,7 @@ from assay.bench.summary import Summary, rate_of
 _MOST_REASON: Final = 140
 _MEANINGS: Final = {
     "blind": "docs and stubs only, tests hidden, their whole output after a failed try",
-    "blind+exec": "tests hidden; Assay runs its own code and checks, and is told their output",
+    "blind+exec": "tests hidden; Assay runs its own code and checks, and reads their output",
     "agentic": "Assay, with the tests in sight, until they are passed or the budget is out",
 }
 

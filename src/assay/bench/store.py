@@ -124,7 +124,7 @@ def _take(lock: int, folder: Path) -> None:
         flock(lock, LOCK_EX | LOCK_NB)
     except OSError as error:
         raise UsageError(
-            f"somebody works on {str(folder)!r} already", hint="wait, or name another folder"
+            f"another process works on {str(folder)!r} already", hint="wait, or name another folder"
         ) from error
 
 

@@ -171,13 +171,13 @@ class Answering:
             if owner is None:
                 raise RequestRefusedError(
                     "the executor does not know this token",
-                    hint="ask whoever runs it for one: `assay executor token NAME`",
+                    hint="ask its operator for one: `assay executor token NAME`",
                 )
             return f"token:{owner}"
         if self._credentials.wants_certificates:
             names = tuple(context.auth_context().get(_CERTIFICATE_NAME, ()))
             if len(names) != 1 or not names[0]:
-                raise RequestRefusedError("the certificate names nobody")
+                raise RequestRefusedError("the certificate has no name")
             return f"cert:{names[0].decode('utf-8', errors='backslashreplace')}"
         return _ANYBODY
 

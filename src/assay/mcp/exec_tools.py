@@ -38,13 +38,17 @@ class _RunCommand(WorkspaceArguments):
     stdin: str = Field(default="", description="What it reads.")
     cwd: str = Field(default=".", description="Directory to run in, from the workspace root.")
     env: dict[str, str] = Field(default_factory=dict[str, str], description="Variables to set.")
-    timeout_s: float | None = Field(default=None, gt=0, description="Seconds until it is ended.")
+    timeout_s: float | None = Field(
+        default=None, gt=0, description="Seconds after which the program is stopped."
+    )
 
 
 class _RunPython(WorkspaceArguments):
     code: str = Field(min_length=1, description="Python code; print what you want to see.")
     stdin: str = Field(default="", description="What it reads; not for a stateful run.")
-    timeout_s: float | None = Field(default=None, gt=0, description="Seconds until it is ended.")
+    timeout_s: float | None = Field(
+        default=None, gt=0, description="Seconds after which the program is stopped."
+    )
     stateful: bool = Field(
         default=False,
         description=(

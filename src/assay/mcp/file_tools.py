@@ -67,7 +67,7 @@ class _Entry(BaseModel):
 class _Listing(Answer):
     path: str
     entries: list[_Entry]
-    left_out: int = Field(description="How many entries there are besides these.")
+    left_out: int = Field(description="The number of entries that are not listed.")
 
 
 class _Path(PathArguments):

@@ -74,8 +74,8 @@ def check_reachable(host: str, policy: HttpPolicy) -> None:
         return
     if not policy.tokens.current():
         raise UsageError(
-            f"anybody who reaches {host} could run programs here",
-            hint="make a token first: `assay mcp token NAME`",
+            f"every client that reaches {host} could run programs here",
+            hint="create a token first: `assay mcp token NAME`",
         )
     if not policy.hosts:
         raise UsageError(

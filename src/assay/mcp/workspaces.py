@@ -155,8 +155,8 @@ class Workspaces:
         # The same message in both cases, so that it does not reveal whether a handle exists.
         if found is None or found.owner != caller.owner:
             raise ToolError(
-                "there is no such workspace: it ended because nobody used it, or it is not yours; "
-                "leave `workspace` out to get one"
+                "there is no such workspace: it was closed after inactivity, or it belongs to "
+                "another client; omit `workspace` to get a new one"
             )
         return found
 

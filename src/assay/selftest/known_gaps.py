@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import Final
 
 _ONE_MACHINE: Final = "executions of one sandbox share its machine, and see each other in it"
-_WATCHED_DISK: Final = "room is watched and not refused: who takes too much is ended"
+_WATCHED_DISK: Final = "room is watched and not refused: a program that takes too much is stopped"
 _NO_ROLLING_BACK: Final = "the service interrupts a cell, and cannot undo what it did"
 _OWN_INTERPRETER: Final = "how cells end and what they show is up to the service's own interpreter"
 _DENIALS: Final = "the service denies connections without telling which"

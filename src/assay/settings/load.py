@@ -493,7 +493,7 @@ def _placed(keys: Mapping[str, Any]) -> dict[str, Any]:
 def _check_private(path: Path, status: os.stat_result) -> None:
     if status.st_uid != os.getuid():
         raise UsageError(
-            f"{str(path)!r} holds keys and belongs to somebody else",
+            f"{str(path)!r} holds keys and belongs to another user",
             hint=f"run `sudo chown {os.getuid()} {path}`",
         )
     if stat.S_IMODE(status.st_mode) & ~0o600:

@@ -19,7 +19,7 @@ _NAMED: Final = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """The facts besides the files on which a result may depend."""
+    """The facts other than the files on which a result may depend."""
 
     python: str
     """Implementation and version."""

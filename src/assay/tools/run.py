@@ -38,7 +38,10 @@ class _RunArguments(Arguments):
         min_length=1, description="A shell command; it runs in the workspace root."
     )
     timeout_s: float = Field(
-        default=120.0, gt=0, le=_LONGEST_TIMEOUT_S, description="Seconds until it is ended."
+        default=120.0,
+        gt=0,
+        le=_LONGEST_TIMEOUT_S,
+        description="Seconds after which the program is stopped.",
     )
 
 

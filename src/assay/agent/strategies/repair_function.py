@@ -95,7 +95,7 @@ def _messages(sitting: StepContext, suspect: _Candidate, tree: Tree) -> tuple[Me
     test = fenced(PurePosixPath("test.py"), suspect.test_source)
     error = trim(suspect.test.detail or suspect.test.message, max_chars=_DETAIL_CHARS)
     order = (
-        f"The mistake is in `{suspect.name}`. Write `{simple}` anew, so that the goal is met and "
+        f"The mistake is in `{suspect.name}`. Write `{simple}` again, so that the goal is met and "
         "this test passes. Reply with that one function only, in one fenced code block."
     )
     said = (

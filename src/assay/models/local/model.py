@@ -143,7 +143,7 @@ class LocalModel:
             except EngineLostError as error:
                 await self._end_engine()
                 raise ModelUnavailableError(
-                    f"the embedded model broke off: {error}", hint="ask again: it starts anew"
+                    f"the embedded model broke off: {error}", hint="ask again: it starts again"
                 ) from error
             finally:
                 self._last_used = anyio.current_time()

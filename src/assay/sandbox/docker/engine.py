@@ -78,7 +78,7 @@ class Engine:
         call = partial(self._translated, act, *arguments, **named)
         with anyio.CancelScope(shield=True):
             return await anyio.to_thread.run_sync(call, limiter=self._limiter)
-        raise AssertionError("nobody cancels a scope that is shielded and not handed out")
+        raise AssertionError("a shielded scope that is not handed out cannot be cancelled")
 
     def _translated(self, act: Callable[..., T], *arguments: object, **named: object) -> T:
         with explained(self.address):

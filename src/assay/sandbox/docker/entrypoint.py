@@ -152,7 +152,7 @@ def main() -> NoReturn:
     """Serve until the streams end. Never returns."""
     options = options_from_json(sys.argv[1])
     if options.gvisor and not in_gvisor():
-        _give_up("this is not gVisor's kernel, whatever the runtime is called")
+        _give_up("this is not gVisor's kernel, although the runtime is configured as gVisor")
     # Nothing else in this process may read or write the two streams by accident.
     stream = DescriptorStream(os.dup(0), os.dup(1))
     nowhere = os.open("/dev/null", os.O_RDWR)

@@ -74,7 +74,8 @@ def prepare_access(settings: RemoteSettings) -> Access:
 def _check_plain(settings: RemoteSettings) -> None:
     if settings.cert is not None:
         raise UsageError(
-            "a certificate of ours, and none to know the executor by", hint="set sandbox.remote.ca"
+            "a client certificate is set, but no certificate authority to check the executor's",
+            hint="set sandbox.remote.ca",
         )
     for address in settings.addresses:
         if not is_loopback(address.rpartition(":")[0]):

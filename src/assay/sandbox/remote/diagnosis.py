@@ -108,14 +108,14 @@ def _untrusted(error: ssl.SSLCertVerificationError) -> Finding:
 def _hung_up(identity: Identity) -> Finding:
     if identity.cert is None:
         return (
-            "it hung up without a certificate of ours",
+            "it closed the connection because the client sent no certificate",
             "set sandbox.remote.cert and sandbox.remote.key",
         )
     if ended := _expiry(identity.cert):
         return f"our certificate has expired on {ended}", "let `assay certs make` make another"
     return (
-        "it does not take our certificate",
-        "ask whoever runs it who may sign certificates; its log says more",
+        "it rejects the client certificate",
+        "ask its operator which authority may sign client certificates; its log has the reason",
     )
 
 

@@ -90,7 +90,7 @@ class RelayCaller:
 
     def _number(self) -> Exchange:
         if len(self._calls) >= _MOST_CALLS:
-            raise SandboxUnavailableError("too many calls at once", dispatch="never_started")
+            raise SandboxUnavailableError("too many concurrent calls", dispatch="never_started")
         self._last_call += 1
         exchange = Exchange(self._link, self._last_call, asks=True, back=self._back)
         self._calls[exchange.call] = exchange
@@ -145,4 +145,4 @@ class RelayCaller:
                 if exchange is not None:
                     exchange.take_grant(frame.grant)
             case other:
-                raise MessageError(f"{other} is not for whoever asks")
+                raise MessageError(f"{other} is not a message to the calling side")

@@ -63,7 +63,7 @@ class Desk:
             case "stop":
                 scope.cancel()
             case other:
-                raise MessageError(f"{other} is not for whoever answers")
+                raise MessageError(f"{other} is not a message to the answering side")
 
     def _begin(self, frame: pb.Frame) -> None:
         method = self._methods.get(frame.begin.method)

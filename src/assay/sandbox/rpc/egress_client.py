@@ -30,7 +30,9 @@ class HostDialer:
 
     def dialer(self, policy: Policy) -> Dialing:
         if self._caller is None:
-            raise SandboxUnavailableError("nobody to ask yet", dispatch="never_started")
+            raise SandboxUnavailableError(
+                "the connection to the client is not open yet", dispatch="never_started"
+            )
         return FarDialer(policy=policy, caller=self._caller)
 
 

@@ -35,7 +35,7 @@ class Outlet:
     async def answer(self, method: Method[Any, Any], exchange: Exchange) -> None:
         """See `assay.sandbox.rpc.dispatcher.Answer`."""
         if self._dialer is None:
-            raise UsageError("this sandbox may reach nobody")
+            raise UsageError("this sandbox has no network access")
         if method is LOOK_UP:
             await self._look_up(self._dialer, exchange)
         else:

@@ -88,7 +88,7 @@ class Following:
         stream = member(STREAMS, output.stream, of="stream")
         expected = self._offsets[stream]
         if output.offset < expected or (output.offset > expected < self._limit_bytes):
-            raise MessageError(f"{stream} goes on at byte {output.offset}, not at {expected}")
+            raise MessageError(f"{stream} continues at byte {output.offset}, not at {expected}")
         self._offsets[stream] = output.offset + len(output.data)
         if self._offsets[stream] > (FLOOD_FACTOR + 1) * self._limit_bytes + _SLACK_BYTES:
             raise MessageError(f"{stream} has no end")

@@ -63,7 +63,7 @@ class _NoDesk:
     """Rejects all calls from the other side."""
 
     def take(self, frame: pb.Frame) -> None:
-        raise MessageError(f"call {frame.call} asks where nobody answers")
+        raise MessageError(f"call {frame.call} is a request, and this side answers none")
 
 
 def _desk_for(answer: Answer | None, link: Link, tasks: anyio.abc.TaskGroup) -> Desk | _NoDesk:

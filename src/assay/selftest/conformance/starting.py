@@ -98,7 +98,7 @@ async def the_environment_is_small_and_the_same_for_all(backend: SandboxBackend)
         assert first.succeeded, describe(first)
         names = set(json.loads(first.stdout))
         assert {"PATH", "HOME"} <= names, f"a program needs PATH and HOME, and has {names}"
-        assert len(names) <= 24, f"that many variables look like somebody's own: {sorted(names)}"
+        assert len(names) <= 24, f"these variables look like the user's own: {sorted(names)}"
         assert names == set(json.loads(second.stdout)), describe(second)
 
 

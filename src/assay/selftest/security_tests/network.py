@@ -311,7 +311,7 @@ MEETING = build_case(
     terms=replace(
         _APART,
         not_applicable_from=Isolation.KERNEL,
-        moot_because="gVisor knows no abstract addresses, so nobody can meet there",
+        moot_because="gVisor knows no abstract addresses, so no two programs can meet there",
     ),
 )
 

@@ -230,11 +230,11 @@ _ENDS = {Reason.COMPLETED, Reason.SIGNALLED, Reason.TIMED_OUT, Reason.TOO_MANY_P
 
 
 async def _outlives(arena: AttackContext, *, source: str) -> Finding:
-    """Run a program that ends or is ended, and check whether any part of it continues."""
+    """Run a program that ends or is stopped, and check whether any part of it continues."""
     async with arena.backend.open_sandbox(replace(TIGHT, wall_s=1.5)) as sandbox:
         result = await sandbox.run(python(HEARTBEAT + source))
         assert result.reason in _ENDS, f"nothing was tested: {describe(result)}"
-        return Finding(breached=await beats_go_on(sandbox), evidence="something goes on")
+        return Finding(breached=await beats_go_on(sandbox), evidence="a process is still running")
 
 
 async def _goes_on(arena: AttackContext) -> Finding:
@@ -250,7 +250,7 @@ async def _goes_on(arena: AttackContext) -> Finding:
             await beating.wait()
         goes_on = await beats_go_on(sandbox, within_s=5.0)
         await sandbox.cancel()
-        return Finding(breached=goes_on, evidence="something goes on")
+        return Finding(breached=goes_on, evidence="a process is still running")
     raise AssertionError("the sandbox swallowed an error")
 
 

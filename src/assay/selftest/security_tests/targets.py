@@ -89,7 +89,7 @@ import select, socket
 def send():
     with REACHED() as mine:
         mine.send(b"hello")
-        # What nobody takes is refused by the sandbox's own loopback, a moment later.
+        # The loopback of the sandbox refuses connections that no program accepts, a moment later.
         refused = select.poll()
         refused.register(mine, 0)
         return "sent" if not refused.poll(1000) else None

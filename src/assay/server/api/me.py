@@ -17,7 +17,7 @@ class LimitsShape(BaseModel):
     """Quotas of an API key; null is no cap."""
 
     requests_per_minute: int = Field(examples=[600])
-    runs: int = Field(description="Unfinished at once", examples=[4])
+    runs: int = Field(description="Maximum number of unfinished runs", examples=[4])
     tokens_per_day: int | None
     usd_per_day: float | None
 

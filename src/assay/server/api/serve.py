@@ -87,8 +87,8 @@ async def check_reachable(settings: Settings) -> None:
     ) as store:
         if not await store.has_keys():
             raise UsageError(
-                f"anybody who reaches {settings.serve.host} could run programs here",
-                hint="make a key first: `assay keys create NAME --role admin`, or set API_KEY",
+                f"every client that reaches {settings.serve.host} could run programs here",
+                hint="create a key first: `assay keys create NAME --role admin`, or set API_KEY",
             )
 
 

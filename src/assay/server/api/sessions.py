@@ -50,7 +50,7 @@ _PICTURES: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/web
 """Media types that a browser shows without running any code."""
 _BYTES: Final = "application/octet-stream"
 
-Limit = Annotated[int, Query(ge=1, le=200, description="At most so many")]
+Limit = Annotated[int, Query(ge=1, le=200, description="Maximum number of entries")]
 Before = Annotated[
     float | None, Query(description="Only what is older than this moment", allow_inf_nan=False)
 ]

@@ -432,7 +432,7 @@ def _write_files(workspace: Path, files: dict[PurePosixPath, bytes]) -> None:
             write_file(workspace / path, content)
     except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
         _remove(workspace)
-        raise UsageError("a path of these files is a file and a folder at once") from error
+        raise UsageError("one path in these files is both a file and a folder") from error
     except OSError as error:
         _remove(workspace)
         raise JournalError(f"the files of the run cannot be written: {error.strerror}") from error

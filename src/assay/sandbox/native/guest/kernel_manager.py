@@ -238,7 +238,7 @@ class _Keeper:
                 self._forget(branch, {"closed": True})
             return
         if line.cell_post is None or line.cell:
-            raise TalkError("of a cell that nobody asked for")
+            raise TalkError("of a cell that was not requested")
         line.cell = pid
         self._relatives.rank(pid, 1000)
         post = line.cell_post

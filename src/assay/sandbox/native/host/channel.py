@@ -48,7 +48,7 @@ class Channel:
                 self._must_be_open()
                 await self._send(json.dumps(question).encode(), descriptors)
                 return await self.hear()
-        raise AssertionError("nobody cancels a scope that is shielded and not handed out")
+        raise AssertionError("a shielded scope that is not handed out cannot be cancelled")
 
     async def tell(self, message: Mapping[str, object]) -> None:
         """Send a message that has no answer. Delivery is not confirmed.

@@ -165,7 +165,9 @@ class LatticeShape(BaseModel):
 class UsedOf(BaseModel):
     """Used amount and cap."""
 
-    used: float | None = Field(description="Null where nobody knows, as without a known price")
+    used: float | None = Field(
+        description="Null if it is unknown, for example without a known price"
+    )
     limit: float | None = Field(description="Null is no cap")
 
 

@@ -111,7 +111,7 @@ class FileList(BaseModel):
 class LoadedFile(FileShape):
     """A file that was added to the workspace."""
 
-    about: str = Field(description="What the model is told of it", examples=["3 rows, 2 columns"])
+    about: str = Field(description="What the model sees of it", examples=["3 rows, 2 columns"])
 
 
 class ArtifactShape(BaseModel):
