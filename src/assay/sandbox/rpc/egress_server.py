@@ -9,7 +9,7 @@ from typing import Any, Final
 from assay.contracts.errors import UsageError
 from assay.sandbox.network.dial import DeniedError, Dialing, NoSuchHostError
 from assay.sandbox.network.forward import TrafficQuota, carry
-from assay.sandbox.rpc.messages import egress_pb2 as pb
+from assay.sandbox.rpc.messages import egress_pb2
 from assay.sandbox.rpc.messages.methods import LOOK_UP, Method
 from assay.sandbox.rpc.messages.primitives import MessageError, to_text
 from assay.sandbox.rpc.stream import Exchange
@@ -42,31 +42,33 @@ class Outlet:
             await self._dial(self._dialer, exchange)
 
     async def _look_up(self, dialer: Dialing, exchange: Exchange) -> None:
-        async for request in exchange.receive(pb.LookUpRequest):
+        async for request in exchange.receive(egress_pb2.LookUpRequest):
             try:
                 addresses = await dialer.addresses(_host(request.host))
-                answer = pb.LookUpResponse(addresses=addresses)
+                answer = egress_pb2.LookUpResponse(addresses=addresses)
             except (DeniedError, NoSuchHostError, OSError) as error:
-                answer = pb.LookUpResponse(refusal=_refusal(error))
+                answer = egress_pb2.LookUpResponse(refusal=_refusal(error))
             await exchange.send(answer)
             return
 
     async def _dial(self, dialer: Dialing, exchange: Exchange) -> None:
-        here = CarriedStream(exchange, pb.DialRequest, lambda data: pb.DialResponse(data=data))
+        here = CarriedStream(
+            exchange, egress_pb2.DialRequest, lambda data: egress_pb2.DialResponse(data=data)
+        )
         first = await here.receive_first()
-        if not isinstance(first, pb.DialRequest) or not 0 < first.port <= _HIGHEST_PORT:
+        if not isinstance(first, egress_pb2.DialRequest) or not 0 < first.port <= _HIGHEST_PORT:
             raise MessageError("a connection to no port")
         if not self._allowance.take_connection():
-            await exchange.send(pb.DialResponse(refusal=_refusal(DeniedError(_CROWDED))))
+            await exchange.send(egress_pb2.DialResponse(refusal=_refusal(DeniedError(_CROWDED))))
             return
         try:
             try:
                 there = await dialer.dial(_host(first.host), first.port)
             except (DeniedError, NoSuchHostError, OSError) as error:
-                await exchange.send(pb.DialResponse(refusal=_refusal(error)))
+                await exchange.send(egress_pb2.DialResponse(refusal=_refusal(error)))
                 return
             async with there:
-                await exchange.send(pb.DialResponse())
+                await exchange.send(egress_pb2.DialResponse())
                 await carry(here, there, self._allowance)
         finally:
             self._allowance.give_back_connection()
@@ -78,10 +80,10 @@ def _host(text: str) -> str:
     return text
 
 
-def _refusal(error: Exception) -> pb.Refusal:
-    kind = pb.Refusal.KIND_FAILED
+def _refusal(error: Exception) -> egress_pb2.Refusal:
+    kind = egress_pb2.Refusal.KIND_FAILED
     if isinstance(error, DeniedError):
-        kind = pb.Refusal.KIND_DENIED
+        kind = egress_pb2.Refusal.KIND_DENIED
     elif isinstance(error, NoSuchHostError):
-        kind = pb.Refusal.KIND_NO_SUCH_HOST
-    return pb.Refusal(kind=kind, why=to_text(str(error)[:_LONGEST_REASON]))
+        kind = egress_pb2.Refusal.KIND_NO_SUCH_HOST
+    return egress_pb2.Refusal(kind=kind, why=to_text(str(error)[:_LONGEST_REASON]))
