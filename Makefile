@@ -86,7 +86,7 @@ fix: $(READY)
 stubs: $(READY)
 	@$(BIN)/python -m grpc_tools.protoc -I src --python_out=src --pyi_out=src src/assay/sandbox/rpc/messages/*.proto
 	@$(BIN)/python -m grpc_tools.protoc -I src --grpc_python_out=src src/assay/sandbox/rpc/messages/executor.proto
-	@$(BIN)/python -c 'import json; from assay.sandbox.docker.seccomp_profile import build_profile; \
+	@$(BIN)/python -c 'import json; from assay.sandbox.docker.security import build_profile; \
 		print(json.dumps(build_profile("x86_64"), indent=1))' > deploy/seccomp.json
 
 lock: $(READY)

@@ -19,13 +19,12 @@ from pathlib import Path
 
 import anyio
 
-from assay.bench.bench_run import Bench, BenchOrder, load, open_bench
+from assay.bench.bench_run import Bench, BenchOrder, Rules, Runner, Task, load, open_bench
 from assay.bench.exercise import Exercise
-from assay.bench.runner import Rules, Runner, Task
 from assay.bench.score import Judge
-from assay.bench.selection import Selection
 from assay.bench.solvers import open_player
 from assay.bench.store import open_store
+from assay.bench.suites import Selection
 from assay.contracts.execution import Command
 from assay.contracts.goal import RunLimits
 from assay.models.open import OpenOptions

@@ -22,7 +22,7 @@ from pathlib import Path
 import anyio
 
 from assay.agent.context import RunDeps
-from assay.agent.loop import pursue
+from assay.agent.graph import pursue
 from assay.contracts.events import AttemptStarted, RunEvent
 from assay.contracts.execution import (
     DEFAULT_SPEC,
@@ -51,7 +51,7 @@ from assay.contracts.ports import (
     ignore_text,
 )
 from assay.contracts.workspace import Tree
-from assay.memory.null import NoMemory
+from assay.memory.stored_memory import NoMemory
 from assay.settings.load import load_settings
 from assay.storage.journal import DiskJournal
 from assay.tools.workspace import WORKSPACE_TOOLS

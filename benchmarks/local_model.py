@@ -20,11 +20,10 @@ from typing import IO, Any
 import anyio
 
 from assay.contracts.messages import Message, Request
-from assay.models.local.download import WeightsStore
+from assay.models.local.download import PipSurroundings, WeightsStore
+from assay.models.local.llama_process import worthwhile_threads
 from assay.models.local.model import LocalModel, LocalModelOptions, open_local_model
-from assay.models.local.processors import worthwhile_threads
 from assay.models.local.weights import known_weights, weights_named
-from assay.models.local.wheel_source import PipSurroundings
 
 QUESTION = "Write a long story about a robot that learns to bake bread."
 LEAST_RATIO = 0.8

@@ -33,8 +33,8 @@ import anyio
 from recurring_goals import RecurringGoal, recurring_goals
 
 from assay.agent.context import RunDeps
-from assay.agent.failure_fingerprint import signatures
-from assay.agent.loop import pursue
+from assay.agent.feedback import signatures
+from assay.agent.graph import pursue
 from assay.contracts.events import Executed, Planned, RunEvent
 from assay.contracts.goal import AcceptanceCriteria, Goal, MemoryUse, RunLimits
 from assay.contracts.messages import (
@@ -48,9 +48,9 @@ from assay.contracts.messages import (
 )
 from assay.contracts.ports import LessonStore, Model, OnText, SandboxBackend, ignore_text
 from assay.contracts.workspace import Tree, TreeFile
-from assay.memory.null import NoMemory
-from assay.memory.scoring import wilson_bounds
-from assay.runs.limits import limits_of
+from assay.memory.stored_memory import NoMemory
+from assay.memory.types import wilson_bounds
+from assay.runs.request import limits_of
 from assay.settings.load import Settings, load_settings
 from assay.tools.workspace import WORKSPACE_TOOLS
 from assay.wiring import build_screen, open_backend, open_memory, open_model, settings_apart

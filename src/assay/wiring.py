@@ -12,7 +12,7 @@ from assay.contracts.execution import DEFAULT_SPEC, Limits, SandboxSpec
 from assay.contracts.goal import MemoryUse
 from assay.contracts.ports import LessonStore, Model, Sandbox, SandboxBackend, Screen
 from assay.sandbox import factory
-from assay.sandbox.provisioned import EquippedBackend
+from assay.sandbox.factory import EquippedBackend
 from assay.settings.load import (
     ModelSettings,
     SandboxSettings,
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from assay.memory.embedding import Embedder
     from assay.memory.types import Place
     from assay.models.open import OpenOptions
-    from assay.tools.registered import RegisteredTool
+    from assay.tools.discover import RegisteredTool
 
 
 _LOCAL: Final = "local:"
@@ -157,12 +157,11 @@ async def open_memory(
         JournalError: If the file cannot be opened or created.
     """
     if use == "off":
-        from assay.memory.null import NoMemory
+        from assay.memory.stored_memory import NoMemory
 
         yield NoMemory()
         return
-    from assay.memory.resilient import ForgivingMemory
-    from assay.memory.scope import current_place
+    from assay.memory.stored_memory import ForgivingMemory, current_place
 
     place = current_place(project)
     async with (
@@ -202,7 +201,7 @@ async def _open_embedder(settings: Settings) -> AsyncGenerator["Embedder"]:
         async with open_local_embedding(await _local_weights(settings)) as local:
             yield ModelEmbedder(local.name, local.vectors)
         return
-    from assay.memory.endpoint_embedder import Endpoint, open_endpoint_embedder
+    from assay.memory.embedding import Endpoint, open_endpoint_embedder
     from assay.models.resolve import key_for
 
     url = settings.memory.embedding_url or settings.models.base_url

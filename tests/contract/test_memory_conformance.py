@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from assay.contracts.ports import LessonStore
-from assay.memory.resilient import ForgivingMemory
-from assay.memory.stored_memory import open_sqlite_memory
+from assay.memory.stored_memory import ForgivingMemory, open_sqlite_memory
 from assay.memory.types import Place
 from tests.conformance.memory import MEMORY_PROMISES, MemoryPromise, MemorySubject
 from tests.support.requirements import require

@@ -16,6 +16,7 @@ from assay.contracts.errors import (
 )
 from assay.contracts.execution import (
     DEFAULT_SPEC,
+    CellResult,
     ExecutionResult,
     FileInfo,
     Isolation,
@@ -27,7 +28,6 @@ from assay.contracts.execution import (
     SandboxSpec,
     Timings,
 )
-from assay.contracts.interpreter import CellResult
 from assay.contracts.ports import OnOutput, ignore_output
 
 _ROOT = PurePosixPath()

@@ -32,8 +32,12 @@ from assay.contracts.verdict import (
     Verdict,
 )
 from assay.contracts.workspace import Tree, TreeFile, changes_between
-from assay.storage.certificates import Proof, build_certificate, write_certificate
-from assay.storage.environment import describe_environment
+from assay.storage.certificates import (
+    Proof,
+    build_certificate,
+    describe_environment,
+    write_certificate,
+)
 from assay.storage.journal import DiskJournal
 from assay.storage.read_workspace import write_tree
 from assay.storage.run_store import Run, RunRequest, RunStore

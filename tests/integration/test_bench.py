@@ -7,14 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from assay.bench.bench_run import BenchCallbacks, BenchOrder, ask_gate, open_bench
+from assay.bench.bench_run import (
+    BenchCallbacks,
+    BenchOrder,
+    Rules,
+    Runner,
+    Task,
+    ask_gate,
+    open_bench,
+)
 from assay.bench.exercise import Exercise, Track
-from assay.bench.folder_suite import load_folder
-from assay.bench.result import Status
-from assay.bench.runner import Rules, Runner, Task
 from assay.bench.score import Judge
 from assay.bench.solvers import open_player
-from assay.bench.store import open_store
+from assay.bench.store import Status, open_store
+from assay.bench.suites import load_folder
 from assay.bench.toolchains.all import Toolchains
 from assay.bench.toolchains.toolchain import Kit, Missing
 from assay.contracts.errors import ModelUnavailableError, UsageError

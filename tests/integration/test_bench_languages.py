@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from assay.bench.bench_run import BenchCallbacks, BenchOrder, ask_gate
-from assay.bench.selection import Selection
+from assay.bench.suites import Selection
 from assay.bench.toolchains.all import TOOLCHAINS, place_of
 from assay.bench.validate import GateResult
 from assay.settings.load import SandboxSettings, Settings, load_settings

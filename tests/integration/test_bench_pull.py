@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.bench.datasets import commit_of, pull
+from assay.bench.polyglot import commit_of, pull
 from assay.contracts.errors import AssayError, UsageError
 from tests.support.exercises import polyglot_clone
 from tests.support.requirements import require

@@ -15,8 +15,8 @@ from assay.contracts.chat import (
     FileLoaded,
     TurnEnded,
     TurnStarted,
+    history_of,
 )
-from assay.contracts.chat_history import history_of
 from assay.contracts.execution import Limits
 from assay.contracts.messages import Usage
 from tests.support.native import open_own, python

@@ -15,9 +15,8 @@ import pytest
 from assay.contracts.errors import ExitCode, IsolationUnavailableError, SandboxUnavailableError
 from assay.contracts.execution import Limits
 from assay.sandbox.docker.backend import DockerOptions, open_docker
-from assay.sandbox.docker.dockerfile import ImagePython
 from assay.sandbox.docker.engine import EngineError, open_engine
-from assay.sandbox.docker.image import ImageOptions, ensure_image
+from assay.sandbox.docker.image import ImageOptions, ImagePython, ensure_image
 from assay.sandbox.packages.store import PackageStore
 from tests.support.fake_docker import FakeDocker, a_fake_docker
 from tests.support.ordinary_user import OrdinaryUser

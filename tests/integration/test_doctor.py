@@ -16,7 +16,7 @@ import pytest
 
 from assay.contracts.errors import ExitCode
 from assay.sandbox.native.doctor import probe_acts
-from assay.sandbox.native.doctor.probe import attempt, import_module
+from assay.sandbox.native.doctor.probes import attempt, import_module
 from assay.sandbox.native.guest import launcher
 from assay.sandbox.native.kernel import cgroups
 from tests.support.children import a_child

@@ -13,7 +13,7 @@ import pytest
 from assay.contracts.errors import SandboxUnavailableError, UsageError
 from assay.contracts.execution import Isolation, Limits, PythonCode, Reason, SandboxSpec
 from assay.contracts.ports import Interpreter, Sandbox
-from assay.sandbox.e2b import cleanup
+from assay.sandbox.e2b import backend as cleanup
 from assay.sandbox.e2b.backend import E2BBackend, open_e2b
 from tests.support.e2b_service.machine import GuestMachine
 from tests.support.e2b_service.opening import StandIn, open_stand_in
@@ -232,12 +232,12 @@ async def test_a_sandbox_is_labelled_with_its_owner_and_ended_with_its_context(
     stand_in: StandIn, backend: E2BBackend
 ) -> None:
     async with backend.open_sandbox(LIMITS):
-        (found,) = await cleanup.find(stand_in.options)
+        (found,) = await cleanup.find_leftovers(stand_in.options)
 
         assert found.owner.pid == os.getpid()
         assert found.here
         assert not found.orphaned
-    assert await cleanup.find(stand_in.options) == []
+    assert await cleanup.find_leftovers(stand_in.options) == []
 
 
 DIES = """
@@ -275,7 +275,7 @@ async def test_what_a_killed_owner_leaves_is_found_and_ended(
         assert states == ["orphaned", "running"], hint
         assert code == 0
         assert ended.startswith("ended i")
-        assert len(await cleanup.find(stand_in.options)) == 1
+        assert len(await cleanup.find_leftovers(stand_in.options)) == 1
 
 
 async def test_the_command_runs_a_program_there(stand_in: StandIn) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from assay.contracts.execution import Limits
-from assay.sandbox.e2b.bundle import packed
+from assay.sandbox.e2b.vm import packed
 from tests.support.requirements import require
 
 PYTHON = "/usr/bin/python3"

@@ -16,8 +16,12 @@ from assay.contracts.execution import Command, ExecutionResult, Limits, Program,
 from assay.contracts.ports import OnOutput, SandboxBackend, ignore_output
 from assay.executor.serve import Executor
 from assay.sandbox.rpc.messages import executor_pb2, executor_pb2_grpc
-from assay.sandbox.rpc.messages.failures import ExecutorBusyError, RequestRefusedError
-from assay.sandbox.rpc.messages.statuses import FAILURE_KEY, PUSHBACK_KEY
+from assay.sandbox.rpc.messages.failures import (
+    FAILURE_KEY,
+    PUSHBACK_KEY,
+    ExecutorBusyError,
+    RequestRefusedError,
+)
 from tests.doubles.fake_sandbox import FakeBackend, FakeSandbox, answer_with
 from tests.support.executors import Certificates, make_certificates, open_client, open_served
 from tests.support.slow_sandboxes import OneSandbox, SlowSandbox

@@ -14,9 +14,8 @@ import grpc.aio
 import pytest
 
 from assay.contracts.errors import SandboxUnavailableError
-from assay.sandbox.rpc.follow import Following, pick_up
+from assay.sandbox.rpc.client_sandbox import BrokenOffError, Following, pick_up
 from assay.sandbox.rpc.messages import executor_pb2, executor_pb2_grpc
-from assay.sandbox.rpc.transport import BrokenOffError
 from tests.support.executors import open_served
 from tests.support.slow_sandboxes import OneSandbox, SlowSandbox
 

@@ -9,8 +9,8 @@ import grpc.aio
 import pytest
 
 from assay.auth.tokens import add_token
+from assay.sandbox.rpc.messages.failures import path_of
 from assay.sandbox.rpc.messages.methods import METHODS
-from assay.sandbox.rpc.messages.statuses import path_of
 from tests.doubles.fake_sandbox import FakeBackend
 from tests.support.executors import open_served
 

@@ -13,10 +13,9 @@ from assay.auth.certificates import make_server_certificate
 from assay.auth.credentials import expiry_warning
 from assay.contracts.errors import PolicyError, UsageError
 from assay.contracts.execution import Limits, PythonCode
-from assay.executor.audit_log import AuditLog
+from assay.executor.observer import AuditLog
 from assay.sandbox.rpc.messages import executor_pb2, executor_pb2_grpc
-from assay.sandbox.rpc.messages.failures import ExecutorBusyError
-from assay.sandbox.rpc.messages.statuses import SERVICE
+from assay.sandbox.rpc.messages.failures import SERVICE, ExecutorBusyError
 from tests.doubles.fake_sandbox import FakeBackend
 from tests.support.executors import make_certificates, open_client, open_served
 

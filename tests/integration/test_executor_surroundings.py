@@ -17,7 +17,7 @@ from assay.contracts.errors import UsageError
 from assay.contracts.execution import DEFAULT_SPEC, Command, Isolation, Limits, SandboxSpec
 from assay.contracts.ports import Sandbox, trouble_of
 from assay.executor.serve import Executor
-from assay.sandbox.provisioned import EquippedBackend
+from assay.sandbox.factory import EquippedBackend
 from assay.sandbox.rpc.messages.failures import ExecutorBusyError
 from assay.settings.load import load_settings
 from tests.doubles.fake_sandbox import FakeBackend

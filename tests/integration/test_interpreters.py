@@ -10,8 +10,7 @@ import anyio
 import pytest
 
 from assay.contracts.errors import SandboxUnavailableError
-from assay.contracts.execution import Limits
-from assay.contracts.interpreter import CellResult
+from assay.contracts.execution import CellResult, Limits
 from assay.sandbox.native.host import registry
 from assay.sandbox.native.host.branch import BranchPipes, Report
 from assay.selftest.conformance.cells import a_cell_that_takes_all_memory_is_lost_alone

@@ -18,9 +18,8 @@ from assay.contracts.errors import ModelUnavailableError
 from assay.contracts.messages import ModelFacts, Request
 from assay.models.catalogue import facts_for, provider
 from assay.models.connection import Connection
-from assay.models.local.download import WeightsStore
+from assay.models.local.download import PipSurroundings, WeightsStore
 from assay.models.local.weights import weights_named
-from assay.models.local.wheel_source import PipSurroundings
 from assay.models.providers.openai_compatible import open_openai_compatible
 from assay.settings.load import load_settings
 from tests.conformance.model import (

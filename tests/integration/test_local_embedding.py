@@ -11,10 +11,9 @@ from assay.contracts.lessons import RecallQuery
 from assay.memory.embedding import ModelEmbedder
 from assay.memory.stored_memory import open_sqlite_memory
 from assay.memory.types import Place
-from assay.models.local.download import WeightsStore
+from assay.models.local.download import PipSurroundings, WeightsStore
 from assay.models.local.embedding import LocalEmbedding, open_local_embedding
 from assay.models.local.weights import weights_named
-from assay.models.local.wheel_source import PipSurroundings
 from assay.settings.load import MemorySettings, ModelSettings, Settings
 from assay.wiring import open_memory
 from tests.conformance.memory.failures import CHART, DURATIONS

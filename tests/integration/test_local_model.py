@@ -21,11 +21,10 @@ import pytest
 
 from assay.contracts.errors import ContextOverflowError, ModelRefusedError, ModelUnavailableError
 from assay.contracts.messages import Message, ModelFacts, Request, StopReason, ToolSpec
-from assay.models.local.download import WeightsStore
+from assay.models.local.download import PipSurroundings, WeightsStore
 from assay.models.local.llama_process import Engine, EnginePlan
 from assay.models.local.model import LocalModel, LocalModelOptions, open_local_model
 from assay.models.local.weights import weights_named
-from assay.models.local.wheel_source import PipSurroundings
 from assay.models.plain_text_tools import PlainTextToolsModel
 from tests.conformance.model import (
     MODEL_PROMISES,

@@ -14,7 +14,7 @@ from pydantic import SecretStr
 
 from assay.contracts.errors import ModelUnavailableError
 from assay.contracts.lessons import RecallQuery
-from assay.memory.endpoint_embedder import Endpoint, open_endpoint_embedder
+from assay.memory.embedding import Endpoint, open_endpoint_embedder
 from assay.memory.stored_memory import open_sqlite_memory
 from assay.memory.types import Place
 from assay.settings.load import Settings

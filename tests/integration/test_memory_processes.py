@@ -14,9 +14,8 @@ from anyio import to_thread
 from assay.contracts.errors import JournalError, UsageError
 from assay.contracts.lessons import RecallQuery
 from assay.memory.database import SCHEMA_VERSION, damaged_files
-from assay.memory.resilient import ForgivingMemory
 from assay.memory.sqlite_store import SqliteStore
-from assay.memory.stored_memory import StoredMemory, open_sqlite_memory
+from assay.memory.stored_memory import ForgivingMemory, StoredMemory, open_sqlite_memory
 from assay.memory.types import Place
 from tests.conformance.memory.failures import CHART, DURATIONS, SKILL, cue_for
 

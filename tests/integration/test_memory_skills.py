@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from assay.agent.context import RunDeps
-from assay.agent.loop import pursue
+from assay.agent.graph import pursue
 from assay.contracts.errors import SandboxUnavailableError
 from assay.contracts.events import Planned, RunEvent
 from assay.contracts.execution import DEFAULT_SPEC, Isolation, Limits, SandboxSpec
@@ -20,10 +20,10 @@ from assay.contracts.messages import Message, ModelFacts, Reply, Request, StopRe
 from assay.contracts.ports import OnText, Sandbox, SandboxBackend, ignore_text
 from assay.contracts.workspace import Tree, TreeFile
 from assay.memory.database import MEMORY
-from assay.memory.scope import current_place
 from assay.memory.snippets import SkillRecord, skill_record_of
 from assay.memory.sqlite_store import SqliteStore
-from assay.runs.limits import limits_of
+from assay.memory.stored_memory import current_place
+from assay.runs.request import limits_of
 from assay.settings.load import Settings
 from assay.wiring import build_screen, open_backend, open_memory
 from tests.doubles.memory_journal import MemoryJournal

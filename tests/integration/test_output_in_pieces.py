@@ -3,7 +3,7 @@
 import pytest
 
 from assay.contracts.execution import Limits, OutputChunk
-from assay.sandbox.native.host.pacing import READ_EVERY_S, READS_AHEAD
+from assay.sandbox.native.host.supervisor import READ_EVERY_S, READS_AHEAD
 from tests.support.backends import TIERS, Tier, open_native
 from tests.support.native import python
 

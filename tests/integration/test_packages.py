@@ -12,8 +12,7 @@ import pytest
 
 from assay.contracts.errors import PackageError
 from assay.contracts.execution import Command, Limits, SandboxSpec
-from assay.sandbox.packages.layers import Layer
-from assay.sandbox.packages.store import PackageStore
+from assay.sandbox.packages.store import Layer, PackageStore
 from assay.settings.load import SandboxSettings
 from assay.wiring import open_backend
 from tests.support.native import python

@@ -9,8 +9,7 @@ from assay.contracts.messages import Usage
 from assay.contracts.verdict import Grade, Verdict
 from assay.contracts.workspace import Tree, TreeFile
 from assay.runs.reverify import reverify
-from assay.storage.certificates import Certificate, Proof, build_certificate
-from assay.storage.environment import describe_environment
+from assay.storage.certificates import Certificate, Proof, build_certificate, describe_environment
 from assay.storage.signing_keys import signing_key
 from tests.support.undertakings import settings_in
 

@@ -8,8 +8,7 @@ from collections.abc import Generator
 
 import pytest
 
-from assay.sandbox.native.guest.descendants import children_of
-from assay.sandbox.native.guest.process_tree import ListedRelatives, NumberedRelatives
+from assay.sandbox.native.guest.process_tree import ListedRelatives, NumberedRelatives, children_of
 from tests.support.children import a_child, have_a_child
 
 WAIT = [sys.executable, "-c", "import sys; sys.stdin.read()"]

@@ -11,7 +11,7 @@ from assay.contracts.execution import Command, Limits
 from assay.contracts.ports import Sandbox
 from assay.contracts.workspace import Tree, TreeFile
 from assay.verify.commands import choose_runner, split_command
-from assay.verify.runner import CheckSpec, Observation
+from assay.verify.spec import CheckSpec, Observation
 from tests.support.native import open_own
 from tests.support.requirements import require
 from tests.support.runner_cases import CASES, NODE, RunnerCase

@@ -17,9 +17,8 @@ from assay.runs.request import Commission
 from assay.server.db.models import Caller, Quota, RunRow
 from assay.server.db.store import Store, open_store, write_run
 from assay.server.errors import RequestRejectedError
-from assay.server.services.event_streams import Feeds
-from assay.server.services.quotas import Quotas
-from assay.server.services.reservations import drop_abandoned, release, settle
+from assay.server.services.event_stream import Feeds
+from assay.server.services.quotas import Quotas, drop_abandoned, release, settle
 from assay.server.services.run_service import RunService, Wanted
 from assay.settings.load import Settings
 from tests.doubles.fake_sandbox import FakeBackend

@@ -14,7 +14,7 @@ from assay.server.db.database import open_database
 from assay.server.db.models import Caller, Quota, RunRow
 from assay.server.db.store import Store
 from assay.server.errors import RequestRejectedError
-from assay.server.services.event_streams import Feeds
+from assay.server.services.event_stream import Feeds
 from assay.server.services.quotas import Quotas
 from assay.server.services.run_service import RunService
 from assay.settings.load import Settings

@@ -18,7 +18,7 @@ from assay.server.db.models import AuditEntry, AuditPage, Page, RunRow, SessionR
 from assay.server.db.store import Store, open_store
 from assay.server.errors import RequestRejectedError
 from assay.server.services.quotas import Quotas
-from assay.settings.server import QuotaSettings
+from assay.settings.sections import QuotaSettings
 
 SESSION = SessionRow(id="calm-owl-1", user="ada", title="ü", created_at=1.5, updated_at=1.5)
 RUN = RunRow(

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from assay.bench.toolchains.survey import survey
+from assay.bench.toolchains.all import survey
 from assay.settings.load import Settings
 
 

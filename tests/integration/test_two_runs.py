@@ -8,13 +8,13 @@ import anyio
 import pytest
 
 from assay.contracts.errors import UsageError
-from assay.storage.workspace_lock import hold_workspace
+from assay.storage.lock import hold_workspace
 from tests.support.undertakings import tell
 
 HOLD = """
 import anyio, sys
 from pathlib import Path
-from assay.storage.workspace_lock import hold_workspace
+from assay.storage.lock import hold_workspace
 
 async def main():
     async with hold_workspace(Path(sys.argv[1]), Path(sys.argv[2])) as note:

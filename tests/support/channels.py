@@ -10,7 +10,7 @@ from typing import Any
 
 import anyio
 
-from assay.sandbox.native.host.channel import Channel
+from assay.sandbox.native.host.engine import Channel
 
 
 class Peer:

@@ -5,7 +5,7 @@ from functools import cache
 from typing import Any, cast
 
 from assay.server.api.app import create_app
-from assay.server.api.metrics import Metrics
+from assay.server.api.monitoring import Metrics
 
 METHODS = frozenset({"get", "post", "put", "patch", "delete"})
 

@@ -9,7 +9,7 @@ from assay.contracts.execution import Limits
 from assay.contracts.goal import Goal
 from assay.contracts.ports import Journal, Model
 from assay.contracts.workspace import Tree
-from assay.memory.null import NoMemory
+from assay.memory.stored_memory import NoMemory
 from tests.doubles.fake_sandbox import FakeBackend
 from tests.doubles.memory_journal import MemoryJournal
 

@@ -12,9 +12,9 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from assay.contracts.chat import TurnEnded
 from assay.contracts.messages import Usage
-from assay.executor.metrics import Metrics as ExecutorMetrics
-from assay.server.api.metrics import Metrics
+from assay.executor.observer import Metrics as ExecutorMetrics
 from assay.server.api.middleware import RequestCompleted
+from assay.server.api.monitoring import Metrics
 from tests.support.requirements import require
 from tests.support.sources import ROOT
 

@@ -1,7 +1,8 @@
 """The run loop as a graph, with the state on disk after each step.
 
-Only this module uses LangGraph. The graph carries one value, the run's state as plain JSON.
-Checkpoints therefore need no Assay class, and reading one runs no code.
+`pursue` carries out one run, from its goal to its outcome. Only this module uses LangGraph. The
+graph carries one value, the run's state as plain JSON. Checkpoints therefore need no Assay
+class, and reading one runs no code.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -12,20 +13,25 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypedDict
 
+import anyio
+
 from assay.agent.context import RunDeps, StepContext
-from assay.agent.state import STATE, RunState
+from assay.agent.state import STATE, Plan, RunState
+from assay.agent.steps.check import execute, screen, verify
 from assay.agent.steps.code import propose
-from assay.agent.steps.execute import execute
 from assay.agent.steps.finish import end
 from assay.agent.steps.plan import make_plan
 from assay.agent.steps.reflect import reflect
-from assay.agent.steps.screen import screen
-from assay.agent.steps.verify import verify
 from assay.contracts.errors import BudgetExceededError, JournalError, MissingExtraError
+from assay.contracts.events import RunResumed, RunStarted
+from assay.contracts.goal import RunResult
 from assay.contracts.jsonable import jsonable
 
 if TYPE_CHECKING:
-    from langgraph.graph.state import CompiledStateGraph, StateGraph  # pyright: ignore[reportMissingTypeStubs] - typed, without the mark
+    from langgraph.graph.state import (  # pyright: ignore[reportMissingTypeStubs] - typed, without the mark
+        CompiledStateGraph,
+        StateGraph,
+    )
 
 _Work = Callable[[StepContext], Awaitable[RunState]]
 
@@ -190,3 +196,55 @@ def _node(parts: RunDeps, work: _Work) -> _Step:
 async def _again(state: _Channels) -> str:
     # Asynchronous although it awaits nothing: LangGraph runs synchronous functions in a thread.
     return "again" if state["state"]["ending"] is None else "over"
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The outcome of a run, and its plan."""
+
+    outcome: RunResult
+    plan: Plan
+
+
+async def pursue(parts: RunDeps, checkpoints: Path) -> Ended:
+    """Carry out a goal, or continue a stopped run.
+
+    The caller emits the event of the outcome, after it has delivered the files.
+
+    Raises:
+        ModelUnavailableError: If the model stops answering; the run can be resumed.
+        ModelRefusedError: If the model rejected the very first request.
+        SandboxUnavailableError: If no sandbox is available; the run can be resumed.
+        JournalError: If the journal cannot be written.
+    """
+    async with open_graph(parts, checkpoints) as graph:
+        begun = await graph.state()
+        if begun is None:
+            parts.journal.emit(_started(parts), key="started")
+        elif begun.ending is not None:
+            return Ended(begun.ending, begun.plan)
+        else:
+            parts.journal.emit(RunResumed(run=parts.run))
+        used_s = begun.wall_s if begun else 0.0
+        with anyio.move_on_after(parts.goal.effort.wall_s - used_s):
+            await graph.go_on()
+        state = await graph.state() or RunState()
+    if state.ending is None:
+        # The time ran out within a step. That step is lost; the results of earlier steps remain.
+        late = replace(state, wall_s=max(state.wall_s, parts.goal.effort.wall_s))
+        state = await end(StepContext(parts=parts, state=late), late, None)
+    assert state.ending is not None  # noqa: S101 - for the type checker: there is one by now
+    return Ended(state.ending, state.plan)
+
+
+def _started(parts: RunDeps) -> RunStarted:
+    return RunStarted(
+        run=parts.run,
+        goal=parts.goal,
+        model=parts.model.name,
+        backend=parts.backend.name,
+        isolation=parts.backend.isolation.value,
+        workspace=parts.workspace,
+        tree=parts.pristine.digest,
+        withheld=parts.pristine.withheld,
+    )

@@ -1,7 +1,7 @@
-"""Build the prompts of a run from its state. Pure."""
+"""Build the prompts of a run from its state, and fit messages into the context window. Pure."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import PurePosixPath
 from string import Template
@@ -11,7 +11,7 @@ from assay.contracts.execution import DEFAULT_SPEC, SandboxSpec
 from assay.contracts.lessons import Snippet
 from assay.contracts.messages import Message, ModelFacts
 from assay.contracts.workspace import Tree
-from assay.text.truncate import trim
+from assay.text.formatting import trim
 
 _CHARS_PER_TOKEN: Final = 3
 """A low estimate for code."""
@@ -176,3 +176,26 @@ def system(text: str) -> Message:
 def user(text: str) -> Message:
     """Return a user message."""
     return Message(role="user", text=text)
+
+
+_SHARE: Final = 0.7
+_KEPT_BEGINNING: Final = 2
+"""The system message and the goal."""
+_KEPT_END: Final = 6
+_STUB_CHARS: Final = 200
+
+
+def shortened(messages: tuple[Message, ...], facts: ModelFacts) -> tuple[Message, ...]:
+    """Return the messages; if they are too long, the oldest after the beginning are cut first."""
+    room = int(facts.context_tokens * _CHARS_PER_TOKEN * _SHARE)
+    total = sum(len(message.text) for message in messages)
+    result = list(messages)
+    for place in range(_KEPT_BEGINNING, len(messages) - _KEPT_END):
+        if total <= room:
+            break
+        message = messages[place]
+        if len(message.text) > _STUB_CHARS:
+            cut = f"{message.text[:_STUB_CHARS]}\n[the rest was left out]"
+            result[place] = replace(message, text=cut)
+            total -= len(message.text) - len(cut)
+    return tuple(result)

@@ -11,7 +11,7 @@ from assay.contracts.goal import RunResult
 from assay.contracts.lessons import Snippet
 from assay.contracts.messages import Message, Reply, Usage
 from assay.contracts.verdict import CheckReport, Finding, Grade, TestMatrix, Verdict
-from assay.verify.runner import Observation
+from assay.verify.spec import Observation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

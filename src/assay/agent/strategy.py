@@ -1,15 +1,16 @@
 """Select the next action: samples for small models, repairs for large ones, no repetitions.
 
-Pure. Small local models gain little from feedback at temperature 0 and more from new samples. Large
-models repair most in the first two rounds and then lose track. A fresh context with a short list of
-earlier attempts then beats a third repair.
+Attempts are compared by their test results: the best attempt, and gains and losses between two.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from assay.agent.state import Attempt, NextAction
 from assay.contracts.events import ActionKind
 from assay.contracts.goal import RunLimits
+from assay.contracts.verdict import CheckReport, TestMatrixRow, TestStatus
 
 _SMALL: Final[tuple[ActionKind, ...]] = ("sample", "sample", "repair", "hinted", "repair", "sample")
 """The cycle for small models, after a first sample, which is the most likely reply."""
@@ -90,3 +91,53 @@ def _stuck(attempts: tuple[Attempt, ...]) -> bool:
     before, last = attempts[-2:]
     same_failures = bool(last.signatures) and last.signatures == before.signatures
     return bool(last.repeats) or (same_failures and last.passed == before.passed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gain:
+    """The difference in passed tests between two attempts."""
+
+    fixed: frozenset[str]
+    broke: frozenset[str]
+
+
+def row_of(number: int, reports: tuple[CheckReport, ...]) -> TestMatrixRow:
+    """Build one row of the test matrix; a check without tests counts as one test."""
+    statuses: dict[str, TestStatus] = {}
+    checks = tuple(report.command for report in reports if not report.tests)
+    for report in reports:
+        for test in report.tests:
+            statuses[test.id] = test.status
+        if not report.tests:
+            status = TestStatus.PASSED if report.passed else TestStatus.FAILED
+            statuses[report.command] = status
+    return TestMatrixRow(attempt=number, statuses=statuses, checks=checks)
+
+
+def gain(before: Attempt, after: Attempt) -> Gain:
+    """Compare the passed tests of two attempts."""
+    return Gain(fixed=after.passed - before.passed, broke=before.passed - after.passed)
+
+
+def better(one: Attempt, other: Attempt | None) -> bool:
+    """Whether an attempt is better than the best so far: more tests passed, fewer failed.
+
+    An attempt without results is not better. Fewer failures do not count if it ran no tests.
+    """
+    if not one.reports:
+        return False
+    if other is None:
+        return not one.tampered
+    return _rank(one) > _rank(other)
+
+
+def _rank(attempt: Attempt) -> tuple[bool, bool, int, bool, int]:
+    tests = [test for report in attempt.reports for test in report.tests]
+    failing = sum(test.status in {TestStatus.FAILED, TestStatus.ERROR} for test in tests)
+    passed = len(attempt.passed)
+    return (not attempt.tampered, attempt.all_passed, passed, bool(tests), -failing)
+
+
+def statuses_of(attempt: Attempt | None) -> Mapping[str, TestStatus]:
+    """Return the test results of an attempt; empty if there is none."""
+    return row_of(attempt.number, attempt.reports).statuses if attempt else {}

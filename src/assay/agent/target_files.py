@@ -1,4 +1,8 @@
-"""Guess the files that a goal is about, from its text, its tests and the allowed globs."""
+"""The files of a run: guessed targets, test sources, and the rules for changes.
+
+Target files are guessed from the goal, its tests and the allowed globs. The rules for changes
+are stated in the prompt and enforced by the verifier.
+"""
 
 import ast
 import re
@@ -7,7 +11,10 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Final
 
+from assay.agent.edits.apply import MayChange
+from assay.contracts.goal import Goal
 from assay.contracts.workspace import Tree
+from assay.verify.judged_tree import matches
 
 _PATH_IN_WORDS: Final = re.compile(
     r"(?<![\w/.-])((?:[\w-]+/)*[\w-]+\.(?:py|js|mjs|cjs|ts|jsx|tsx|go|rs|c|cc|cpp|h|hpp|java|rb|sh|"
@@ -148,3 +155,37 @@ def _resolved(test: PurePosixPath, written: str, tree: Tree) -> PurePosixPath:
         if path.with_suffix(suffix) in tree.files:
             return path.with_suffix(suffix)
     return path.with_suffix(".js")
+
+
+def may_change(goal: Goal, protected: tuple[PurePosixPath, ...], pristine: Tree) -> MayChange:
+    """Build the function that returns why a path may not be changed, or an empty text."""
+
+    def reason(path: PurePosixPath) -> str:
+        if path in protected or any(folder in protected for folder in path.parents):
+            return f"`{path}` is a test or belongs to one: it is given, and stays as it is"
+        if goal.allowed and not matches(path, goal.allowed):
+            allowed = ", ".join(goal.allowed)
+            return f"`{path}` is not among the files that may be changed: {allowed}"
+        if why := pristine.why_withheld(path):
+            return f"`{path}` stays as it is on the person's disk, unseen ({why}): write elsewhere"
+        return ""
+
+    return reason
+
+
+def source_of(test_id: str, tree: Tree) -> str:
+    """Return the function behind a pytest ID; empty if it cannot be found."""
+    file, _, name = test_id.partition("[")[0].partition("::")
+    text = tree.text(PurePosixPath(file))
+    if text is None or not name:
+        return ""
+    try:
+        module = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError):
+        return ""
+    wanted = name.rpartition("::")[2]
+    for node in ast.walk(module):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == wanted:
+            first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+            return "\n".join(text.splitlines()[first - 1 : node.end_lineno])
+    return ""

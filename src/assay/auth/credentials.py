@@ -7,8 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from assay.auth.token_file import Reread
-from assay.auth.tokens import Tokens, read_private, read_tokens
+from assay.auth.tokens import Reread, Tokens, read_private, read_tokens
 from assay.contracts.errors import UsageError
 from assay.settings.executor import ExecutorSettings
 

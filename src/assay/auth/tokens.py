@@ -1,16 +1,18 @@
 """Tokens of executor clients: generated, shown once, and stored only as digests.
 
-Each line of a token file is `name sha256-of-the-token`. The name identifies the client.
+A token file is read again after each change, without a restart.
 """
 
 import hashlib
 import hmac
+import logging
 import os
 import re
 import secrets
 import stat
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from assay.contracts.errors import UsageError
 
@@ -118,3 +120,44 @@ def read_private(path: Path) -> str:
 
 def _digest(token: str) -> bytes:
     return hashlib.sha256(token.encode("utf-8", errors="surrogateescape")).digest()
+
+
+Content = TypeVar("Content")
+
+_log = logging.getLogger(__name__)
+
+
+class Reread(Generic[Content]):
+    """Content of a file, checked for changes on every use.
+
+    Raises:
+        UsageError: If the file cannot be used at the start.
+    """
+
+    def __init__(self, path: Path, read: Callable[[Path], Content], *, nothing: Content) -> None:
+        self._path = path
+        self._read = read
+        self._nothing = nothing
+        self._mark = _mark(path)
+        self._content = read(path)
+
+    def current(self) -> Content:
+        """Return the content; empty while the file is unusable, so that no client gets in."""
+        # Read before the content, so that the next call detects a write in between.
+        mark = _mark(self._path)
+        if mark != self._mark:
+            self._mark = mark
+            try:
+                self._content = self._read(self._path)
+            except UsageError as error:
+                _log.warning("no token is accepted: %s", error)
+                self._content = self._nothing
+        return self._content
+
+
+def _mark(path: Path) -> tuple[int, ...]:
+    try:
+        status = path.stat()
+    except OSError:
+        return ()
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns

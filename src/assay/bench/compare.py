@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from assay.bench.markdown_report import rate_cells, table
-from assay.bench.result import Result
-from assay.bench.statistics import Rate, mcnemar
-from assay.bench.summary import Summary
+from assay.bench.reports import rate_cells, table
+from assay.bench.store import Result
+from assay.bench.summary import Rate, Summary, mcnemar
 from assay.contracts.errors import UsageError
 
 

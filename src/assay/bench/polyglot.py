@@ -1,23 +1,154 @@
-"""The Polyglot benchmark: 225 Exercism exercises in six languages, from a clone.
+"""The Polyglot benchmark: 225 Exercism exercises in six languages, from a Git clone.
 
-Each exercise folder lists its files in `.meta/config.json`. Solutions are in `.meta` and, for some,
-in `.approaches` and `.articles`: none of these is ever part of a workspace.
+Includes the download of the clone at a pinned commit, and the old crates without a Debian package
+that reference solutions need.
 """
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+import shutil
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, get_args
 
+import anyio
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from assay.bench.compat_crates import relaxed
-from assay.bench.datasets import commit_of
 from assay.bench.exercise import Exercise, Language, Suite
-from assay.contracts.errors import UsageError
+from assay.contracts.errors import AssayError, UsageError
 from assay.contracts.workspace import Tree, TreeFile
+
+_HASH: Final = re.compile(r"[0-9a-f]{40}")
+
+
+def commit_of(folder: Path) -> str | None:
+    """Return the commit of a clone; None if the folder is not a clone."""
+    git = folder / ".git"
+    try:
+        head = (git / "HEAD").read_text().strip()
+    except OSError:
+        return None
+    if _HASH.fullmatch(head):
+        return head
+    name = head.removeprefix("ref: ").strip()
+    try:
+        return (git / name).read_text().strip()
+    except OSError:
+        return _packed(git, name)
+
+
+def _packed(git: Path, name: str) -> str | None:
+    try:
+        lines = (git / "packed-refs").read_text().splitlines()
+    except OSError:
+        return None
+    return next((line[:40] for line in lines if line[40:].strip() == name), None)
+
+
+async def pull(
+    url: str, commit: str, folder: Path, on_notice: Callable[[str], None] = lambda _: None
+) -> bool:
+    """Ensure a clone at exactly this commit; returns whether a download was needed.
+
+    Downloads only that commit, and renames the result into place when it is complete and has the
+    requested commit: git names commits by content.
+
+    Raises:
+        UsageError: If the folder has other content, or the commit does not exist.
+        AssayError: If git is not installed, or fails.
+    """
+    if _is_there(folder, commit):
+        return False
+    if shutil.which("git") is None:
+        raise AssayError("git is not installed", hint="run `apt-get install git`")
+    on_notice(f"fetching commit {commit[:12]} of {url}")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    partial = folder.with_name(f".{folder.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        await _git("init", "--quiet", str(partial))
+        await _git("-C", str(partial), "fetch", "--quiet", "--depth", "1", url, commit)
+        await _git("-C", str(partial), "checkout", "--quiet", "--detach", "FETCH_HEAD")
+        if commit_of(partial) != commit:
+            raise UsageError(f"{url} does not have the commit {commit}")
+        partial.rename(folder)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return True
+
+
+def _is_there(folder: Path, commit: str) -> bool:
+    if not folder.exists():
+        return False
+    found = commit_of(folder)
+    if found != commit:
+        raise UsageError(
+            f"{str(folder)!r} is at {found or 'no commit'}, not at {commit}",
+            hint="remove it, or name another folder with --to",
+        )
+    return True
+
+
+async def _git(*words: str) -> None:
+    # No hooks, no prompts: nothing from the repository runs here.
+    command = ["git", "-c", "core.hooksPath=/dev/null", *words]
+    result = await anyio.run_process(command, check=False, stdin=None)
+    if result.returncode != 0:
+        told = result.stderr.decode("utf-8", "replace").strip().splitlines()
+        raise AssayError(
+            f"git failed: {told[-1] if told else f'exit code {result.returncode}'}",
+            hint="check the address and the network, or clone it yourself and give --dataset",
+        )
+
+
+_VERSION: Final = re.compile(r'((?:^[\w-]+|version)\s*=\s*)"[^"]*"', re.MULTILINE)
+_OLD_RAND: Final = re.compile(r'^rand\s*=\s*"0\.3[^"]*"', re.MULTILINE)
+_RAND_FOLDER: Final = "rand-0.3"
+_RAND_MANIFEST: Final = '[package]\nname = "rand"\nversion = "0.3.0"\nedition = "2021"\n'
+_RAND_SOURCE: Final = """\
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
+
+pub struct ThreadRng(u64);
+
+pub fn thread_rng() -> ThreadRng {
+    ThreadRng(RandomState::new().build_hasher().finish())
+}
+
+pub trait Rng {
+    fn next_u64(&mut self) -> u64;
+
+    fn choose<'a, T>(&mut self, values: &'a [T]) -> Option<&'a T> {
+        let place = self.next_u64() as usize % values.len().max(1);
+        values.get(place)
+    }
+}
+
+impl Rng for ThreadRng {
+    fn next_u64(&mut self) -> u64 {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        self.0 >> 16
+    }
+}
+"""
+
+
+def relaxed(manifest: str) -> dict[PurePosixPath, str]:
+    """Return the files of a manifest that accepts any version of its crates, or a replacement.
+
+    The exact version does not matter if the reference compiles.
+    """
+    head, mark, dependencies = manifest.partition("[dependencies]")
+    files: dict[PurePosixPath, str] = {}
+    loose = _VERSION.sub(r'\1"*"', dependencies)
+    if _OLD_RAND.search(dependencies):
+        loose = re.sub(r"(?m)^rand = .*$", f'rand = {{ path = "{_RAND_FOLDER}" }}', loose)
+        files[PurePosixPath(_RAND_FOLDER, "Cargo.toml")] = _RAND_MANIFEST
+        files[PurePosixPath(_RAND_FOLDER, "src/lib.rs")] = _RAND_SOURCE
+    files[PurePosixPath("Cargo.toml")] = head + mark + loose
+    return files
+
 
 COMMIT: Final = "7e0611e77b54e2dea774cdc0aa00cf9f7ed6144f"
 """The benchmark's commit that the public leaderboard uses."""

@@ -17,8 +17,13 @@ from assay.contracts.messages import ModelFacts, Price, Reply
 from assay.contracts.ports import Model
 from assay.contracts.workspace import Tree
 from assay.models.open import OpenOptions
-from assay.models.recorded import Matching, RecordingModel, ReplayingModel
-from assay.models.recording import open_recording, read_recording
+from assay.models.recording import (
+    Matching,
+    RecordingModel,
+    ReplayingModel,
+    open_recording,
+    read_recording,
+)
 from assay.models.scripted import Said, Script, ScriptedModel
 from assay.settings.load import ModelSettings, expand_home
 from assay.wiring import open_model

@@ -1,15 +1,18 @@
-"""The interpreter of a session and its sandbox, which are rebuilt if they are gone."""
+"""The interpreter of a session and its sandbox, which are rebuilt if they are gone.
 
+The output of a running cell is passed on as events; its beginning is kept and survives a crash.
+"""
+
+import codecs
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
 from assay.asyncx.owned_context import OwnedContext
-from assay.contracts.chat import READY_NAMES
+from assay.contracts.chat import READY_NAMES, CellOutputDelta
 from assay.contracts.errors import SandboxUnavailableError
-from assay.contracts.execution import DEFAULT_SPEC, Limits, SandboxSpec
-from assay.contracts.interpreter import CellResult
+from assay.contracts.execution import DEFAULT_SPEC, CellResult, Limits, OutputChunk, SandboxSpec
 from assay.contracts.ports import Interpreter, OnOutput, Sandbox, SandboxBackend
 from assay.contracts.workspace import Tree
 from assay.sandbox.tree_io import write_tree
@@ -142,3 +145,38 @@ class Notebook:
         """End the interpreter and all processes in its sandbox."""
         self._open = None
         await self.seat.vacate()
+
+
+_KEPT_CHARS: Final = 64_000
+_KEPT_PIECES: Final = 500
+"""A cap, so that a cell that flushes after each character does not fill the disk with events."""
+
+
+class Printer:
+    """Callback for each piece of output of one cell or tool."""
+
+    def __init__(self, tell: Callable[[CellOutputDelta], None], *, keep: bool = True) -> None:
+        self._tell = tell
+        self._keep = keep
+        self._pieces = 0
+        # The bytes of one character may arrive in two pieces.
+        new = codecs.getincrementaldecoder("utf-8")
+        self._decoders = {name: new(errors="replace") for name in ("stdout", "stderr")}
+        self.printed = ""
+
+    def __call__(self, chunk: OutputChunk) -> None:
+        self._pass_on(self._decoders[chunk.stream].decode(chunk.data))
+
+    def end(self) -> str:
+        """Flush an incomplete character; returns the complete output."""
+        for decoder in self._decoders.values():
+            self._pass_on(decoder.decode(b"", final=True))
+        return self.printed
+
+    def _pass_on(self, text: str) -> None:
+        if not text:
+            return
+        fits = self._pieces < _KEPT_PIECES and len(self.printed) + len(text) <= _KEPT_CHARS
+        self._pieces += 1
+        self.printed += text
+        self._tell(CellOutputDelta(text=text, kept=self._keep and fits))

@@ -17,18 +17,16 @@ from assay.asyncx.owned_context import OwnedContext, open_seats
 from assay.chat.config import Approve, Manners, approve_nothing
 from assay.chat.notebook import Notebook
 from assay.chat.session import ChatDeps, Dialogue
-from assay.contracts.chat import FileLoaded
-from assay.contracts.chat_history import history_of
+from assay.contracts.chat import FileLoaded, history_of
 from assay.contracts.errors import UsageError
 from assay.contracts.execution import DEFAULT_SPEC, Limits, SandboxSpec
 from assay.contracts.ports import Model, SandboxBackend, Tool
 from assay.models.open import OpenOptions
 from assay.settings.load import ChatSettings, Settings
 from assay.settings.sections import Approval
-from assay.storage.chat_log import DialogueListener, SessionRecord
-from assay.storage.chat_store import Session
-from assay.telemetry.event_logging import note_dialogue
-from assay.tools.registered import RegisteredTool
+from assay.storage.chat_store import DialogueListener, Session, SessionRecord
+from assay.telemetry.events import note_dialogue
+from assay.tools.discover import RegisteredTool
 from assay.tools.workspace import WORKSPACE_TOOLS
 from assay.wiring import build_screen, open_backend, open_model, open_tools
 

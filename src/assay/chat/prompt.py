@@ -3,12 +3,10 @@
 from typing import Final
 
 from assay.agent.prompt_builder import prompt, system, user
-from assay.chat.cells import CELL_TOOL
-from assay.chat.reply import Block
-from assay.contracts.chat import CellEnded
-from assay.contracts.chat_history import History, Turn
+from assay.chat.reply import CELL_TOOL, Block
+from assay.contracts.chat import CellEnded, History, Turn
 from assay.contracts.messages import Message, ModelFacts, ToolCall
-from assay.text.truncate import trim
+from assay.text.formatting import trim
 
 _CHARS_PER_TOKEN: Final = 3
 _SHARE: Final = 0.6

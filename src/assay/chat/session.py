@@ -8,22 +8,9 @@ from typing import Final
 
 import anyio
 
-from assay.agent.context_window import shortened
-from assay.agent.prompt_builder import user
-from assay.chat.cell_output import Printer
-from assay.chat.cells import (
-    CELL_TOOL,
-    NO_CODE,
-    NOT_RUN,
-    code_of,
-    import_hint,
-    screened,
-    takes_calls,
-)
+from assay.agent.prompt_builder import shortened, user
 from assay.chat.config import Approve, Manners, approve_nothing
-from assay.chat.failures import turn_error
-from assay.chat.file_preview import preview
-from assay.chat.notebook import Notebook
+from assay.chat.notebook import Notebook, Printer
 from assay.chat.observations import (
     MOST_PICTURES,
     Seen,
@@ -35,15 +22,30 @@ from assay.chat.observations import (
     look_around,
     lost,
     pictures_in,
+    preview,
 )
 from assay.chat.prompt import CELL_BEGINS, observed, opening
-from assay.chat.reply import Block, Said, read_reply, say_only
+from assay.chat.reply import (
+    CELL_TOOL,
+    NO_CODE,
+    NOT_RUN,
+    Block,
+    Said,
+    code_of,
+    import_hint,
+    read_reply,
+    say_only,
+    screened,
+    takes_calls,
+)
 from assay.contracts.chat import (
     CellEnded,
     CellStarted,
     ChatEvent,
     Exhibit,
+    FailureType,
     FileLoaded,
+    History,
     ModelChosen,
     PackagesAdded,
     SpeechArrived,
@@ -52,23 +54,51 @@ from assay.contracts.chat import (
     ToolAsk,
     ToolUsed,
     TurnEnded,
+    TurnError,
     TurnStarted,
     TurnStatus,
     TurnUndone,
 )
-from assay.contracts.chat_history import History
 from assay.contracts.errors import (
     AssayError,
+    BudgetExceededError,
     ContextOverflowError,
+    IsolationUnavailableError,
+    ModelRefusedError,
+    ModelUnavailableError,
     SandboxUnavailableError,
     ToolError,
     UsageError,
 )
-from assay.contracts.execution import SandboxSpec
-from assay.contracts.interpreter import CellResult
+from assay.contracts.execution import CellResult, SandboxSpec
 from assay.contracts.messages import Message, Picture, Reply, Request, ToolCall, Usage
 from assay.contracts.ports import ChatLog, Model, Sandbox, Screen, Tool
-from assay.text.truncate import trim
+from assay.text.formatting import trim
+
+
+def turn_error(error: AssayError) -> TurnError:
+    """Return the stored form of an error that ended a turn."""
+    retry_after_s = error.retry_after_s if isinstance(error, ModelUnavailableError) else None
+    return TurnError(
+        type=_type_of(error), detail=str(error), hint=error.hint, retry_after_s=retry_after_s
+    )
+
+
+def _type_of(error: AssayError) -> FailureType:
+    match error:
+        case ModelUnavailableError():
+            return "model-rate-limited" if error.rate_limited else "model-unavailable"
+        case ContextOverflowError():
+            return "context-too-long"
+        case ModelRefusedError():
+            return "model-refused"
+        case BudgetExceededError():
+            return "quota-exceeded"
+        case SandboxUnavailableError() | IsolationUnavailableError():
+            return "executor-unavailable"
+        case _:
+            return "failed"
+
 
 _ANSWER_CHARS: Final = 8_000
 _TIRED: Final = (

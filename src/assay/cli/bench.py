@@ -1,31 +1,216 @@
-"""`assay bench`: runs, validates, reports and compares benchmark suites."""
+"""`assay bench`: runs, validates, reports and compares benchmark suites.
+
+Also the prerequisites of a benchmark: `pull` fetches suites, `toolchains` installs compilers.
+"""
 
 import json
-from collections.abc import Callable
+import sys
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import click
 
-from assay.cli.bench_results import (
-    command_line,
-    compare,
-    finished,
-    print_summary,
-    replay,
-    report,
-    summary_fields,
-)
-from assay.cli.bench_setup import pull, read_languages, toolchains
-from assay.contracts.errors import ExitCode
+from assay.contracts.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from assay.bench.bench_run import BenchOrder
+    from assay.bench.compare import Comparison
+    from assay.bench.exercise import Language
+    from assay.bench.summary import Summary
     from assay.bench.validate import GateResult
     from assay.settings.load import Settings
 
+
 _FOLDER: Final = click.Path(file_okay=False, path_type=Path)
+LANGUAGES: Final[tuple["Language", ...]] = ("python", "javascript", "go", "rust", "cpp", "java")
+
+
+def read_languages(text: str) -> tuple["Language", ...]:
+    """Parse languages separated by commas.
+
+    Raises:
+        UsageError: If one is unknown.
+    """
+    named = tuple(word.strip() for word in text.split(",") if word.strip())
+    for word in named:
+        if word not in LANGUAGES:
+            raise UsageError(
+                f"unknown language {word!r}", hint=f"choose from: {', '.join(LANGUAGES)}"
+            )
+    return cast("tuple[Language, ...]", named)
+
+
+@click.command()
+@click.argument("suite", type=click.Choice(["polyglot"]))
+@click.option("--from", "url", help="Another URL of the repository, or a folder with a clone.")
+@click.option("--commit", help="Commit to use instead of the pinned one.")
+@click.option("--to", type=_FOLDER, help="Folder to write to.  [default: the cache]")
+def pull(suite: str, *, url: str | None, commit: str | None, to: Path | None) -> None:
+    """Fetch the exercises of SUITE with git, at the pinned commit."""
+    import anyio
+
+    from assay.bench.polyglot import pull as pull_clone
+    from assay.bench.suites import POLYGLOT_COMMIT, POLYGLOT_URL, pulled_to
+    from assay.settings.load import load_settings
+
+    folder = to or pulled_to(suite, load_settings().models.cache_dir / "bench")
+    wanted = commit or POLYGLOT_COMMIT
+    tell = partial(click.echo, err=True)
+    fetched = anyio.run(pull_clone, url or POLYGLOT_URL, wanted, folder, tell)
+    said = "is now" if fetched else "was already"
+    click.echo(f"{suite} {said} at commit {wanted} in {folder}")
+
+
+@click.command()
+@click.option("--languages", default="", help="Only these languages, separated by commas.")
+@click.option("--install", is_flag=True, help="Fetch and install what is missing.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def toolchains(*, languages: str, install: bool, as_json: bool) -> int:
+    """Show which languages' tests can run in a sandbox here, and what is missing."""
+    import anyio
+
+    from assay.bench.toolchains.all import survey
+    from assay.settings.load import load_settings
+
+    tell = partial(click.echo, err=True)
+    wanted = read_languages(languages) or LANGUAGES
+    found = anyio.run(partial(survey, load_settings(), wanted, install=install, on_notice=tell))
+    if as_json:
+        click.echo(json.dumps({one.language: one.fields() for one in found}))
+    else:
+        for one in found:
+            click.echo(f"{one.language:11} {one.words}")
+            for fix in one.fixes:
+                click.echo(f"{'':11} {fix}")
+    ready = all(one.ready for one in found)
+    return ExitCode.ACCEPTED if ready else ExitCode.INFRASTRUCTURE
+
+
+def command_line() -> str:
+    """Return the command as typed, for reports."""
+    import shlex
+
+    return shlex.join(["assay", *sys.argv[1:]])
+
+
+def finished(work: Callable[[], Awaitable[None]]) -> bool:
+    """Run the work; False if it was interrupted. Finished results are on the disk either way."""
+    import anyio
+
+    from assay.cli.signals import run_until_interrupted
+
+    async def carry_out() -> bool:
+        await work()
+        return True
+
+    return bool(anyio.run(run_until_interrupted, carry_out))
+
+
+def summary_fields(summary: "Summary") -> dict[str, Any]:
+    """Return the summary of a run as JSON."""
+    from assay.bench.reports import leaderboard_entry
+    from assay.bench.store import Status
+
+    return {
+        "folder": str(summary.folder),
+        "complete": summary.complete,
+        "solved": summary.rate.successes,
+        "counted": summary.rate.trials,
+        "interval": summary.rate.interval,
+        "statuses": {status.value: summary.count(status) for status in Status},
+        "leaderboard": leaderboard_entry(summary, command_line()),
+    }
+
+
+def print_summary(summary: "Summary") -> None:
+    """Print the summary of a run as a table."""
+    from rich.table import Table
+
+    from assay.bench.reports import rate_cells
+    from assay.bench.summary import rate_of
+    from assay.cli.render.view import open_console
+
+    asked = summary.asked
+    shown = Table("language", "solved", "rate", "95 % interval", "not run", title=None)
+    for language, results in summary.languages.items():
+        not_run = sum(not result.counted for result in results)
+        shown.add_row(language, *rate_cells(rate_of(results)), str(not_run) if not_run else "")
+    shown.add_row("all", *rate_cells(summary.rate), "", style="bold")
+    console = open_console()
+    console.print(f"{asked['suite']}, {asked['model']}, track {asked['track']}", markup=False)
+    console.print(shown)
+
+
+@click.command()
+@click.argument("folder", type=_FOLDER)
+@click.option("--to", type=_FOLDER, help="Folder for the reports.  [default: FOLDER]")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def report(folder: Path, *, to: Path | None, as_json: bool) -> None:
+    """Write the reports of the run in FOLDER again: Markdown, HTML, and the leaderboard's YAML."""
+    from assay.bench.reports import write_reports
+    from assay.bench.summary import read_summary
+
+    summary = read_summary(folder)
+    place = to or folder
+    place.mkdir(parents=True, exist_ok=True)
+    written = write_reports(summary, place, command_line())
+    if as_json:
+        click.echo(json.dumps(summary_fields(summary)))
+        return
+    print_summary(summary)
+    for path in written:
+        click.echo(str(path))
+
+
+@click.command()
+@click.argument("a", type=_FOLDER)
+@click.argument("b", type=_FOLDER)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def compare(a: Path, b: Path, *, as_json: bool) -> None:
+    """Compare two runs: the exercises that changed, and McNemar's exact test."""
+    from assay.bench.compare import compare as compare_runs
+    from assay.bench.summary import read_summary
+
+    _print_comparison(compare_runs(read_summary(a), read_summary(b)), as_json=as_json)
+
+
+def _print_comparison(comparison: "Comparison", *, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(comparison.fields()))
+    else:
+        click.echo(comparison.as_markdown(), nl=False)
+
+
+@click.command()
+@click.argument("folder", type=_FOLDER)
+@click.option("--dataset", type=click.Path(path_type=Path), help="Folder or file of the exercises.")
+@click.option("--out", type=_FOLDER, required=True, help="Folder for the replay's results.")
+@click.option("--jobs", type=int, default=1, show_default=True, help="Parallel exercises.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def replay(folder: Path, **options: Any) -> int:
+    """Repeat the run in FOLDER with its recorded model replies, and compare the results.
+
+    Everything else runs again. Exit code 1 if an exercise ends differently.
+    """
+    from assay.bench.bench_run import order_of, run_bench
+    from assay.bench.compare import compare as compare_runs
+    from assay.bench.summary import read_summary
+    from assay.cli.bench_display import open_bench_progress
+    from assay.settings.load import load_settings
+
+    settings = load_settings()
+    order = order_of(folder, dataset=options["dataset"], jobs=options["jobs"])
+    with open_bench_progress(silent=options["as_json"]) as watching:
+        if not finished(partial(run_bench, order, settings, options["out"], watching)):
+            return ExitCode.INTERRUPTED
+    comparison = compare_runs(read_summary(folder), read_summary(options["out"]))
+    _print_comparison(comparison, as_json=options["as_json"])
+    same = not comparison.gained and not comparison.lost and not comparison.left_out
+    return ExitCode.ACCEPTED if same else ExitCode.NOT_ACCEPTED
+
+
 _TRACKS: Final = ("blind", "blind+exec", "agentic")
 
 _Options = dict[str, Any]
@@ -137,7 +322,7 @@ def run(suite: str, **options: Any) -> int:
 
 def _conclude(out: Path, *, as_json: bool) -> int:
     from assay.bench.reports import write_reports
-    from assay.bench.result import Status
+    from assay.bench.store import Status
     from assay.bench.summary import read_summary
 
     summary = read_summary(out)
@@ -161,7 +346,7 @@ def _overrides(options: _Options) -> dict[str, Any]:
 
 def _order(suite: str, settings: "Settings", options: _Options) -> "BenchOrder":
     from assay.bench.bench_run import BenchOrder
-    from assay.bench.selection import Selection, read_shard
+    from assay.bench.suites import Selection, read_shard
     from assay.contracts.goal import RunLimits
 
     selection = Selection(

@@ -10,9 +10,8 @@ from assay.models.open import OpenOptions
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-    from assay.bench.bench_run import BenchCallbacks
-    from assay.bench.result import Result
-    from assay.bench.runner import Task
+    from assay.bench.bench_run import BenchCallbacks, Task
+    from assay.bench.store import Result
     from assay.bench.validate import GateResult
 
 

@@ -24,7 +24,7 @@ _COMMANDS: Final = {
     "chat": ("chat.command", "chat", "Chat with an agent that can run code."),
     "sessions": ("chat.command", "sessions", "List, rename, delete and export sessions."),
     "serve": ("serve", "command", "Serve the HTTP API and the web page."),
-    "keys": ("keys", "command", "Manage API keys for `assay serve`."),
+    "keys": ("serve", "keys_command", "Manage API keys for `assay serve`."),
     "bench": ("bench", "command", "Run and compare benchmarks of models and of Assay."),
     "memory": ("memory", "command", "Manage lessons from earlier failures."),
     "doctor": (
@@ -45,7 +45,11 @@ _COMMANDS: Final = {
     "tools": ("tools", "command", "List the tools that models may use, and check your own."),
     "mcp": ("mcp", "command", "Serve sandboxes to MCP clients."),
     "executor": ("executor", "command", "Serve sandboxes to other machines over gRPC."),
-    "certs": ("certs", "command", "Create TLS certificates for an executor and its clients."),
+    "certs": (
+        "executor",
+        "certs_command",
+        "Create TLS certificates for an executor and its clients.",
+    ),
     "sandbox": ("sandbox", "command", "Run programs in a sandbox, test and clean up sandboxes."),
 }
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from assay.cli.confirm import YES, confirm
 from assay.cli.errors import log_to_stderr
+from assay.cli.terminal import YES, confirm
 from assay.contracts.errors import UsageError
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import click
 
-from assay.cli.confirm import YES, confirm
+from assay.cli.terminal import YES, confirm
 from assay.contracts.errors import UsageError
 
 if TYPE_CHECKING:
@@ -74,8 +74,8 @@ def show(beginning: str, *, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
 def search(words: tuple[str, ...], limit: int, *, as_json: bool) -> None:
     """Find failures and helpers by words of the goal, error or code, and by similarity."""
-    from assay.memory.search import search as search_in
-    from assay.memory.search import search_skills
+    from assay.memory.ranking import search as search_in
+    from assay.memory.ranking import search_skills
 
     text = " ".join(words)
     with _store() as store:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from assay.cli.progress import open_progress
+from assay.cli.terminal import open_progress
 from assay.contracts.errors import ExitCode
 from assay.contracts.messages import Message, Reply, Request
 

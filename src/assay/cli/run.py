@@ -1,4 +1,7 @@
-"""`assay run`, `assay resume` and `assay replay`: start, continue and repeat runs."""
+"""`assay run`, `assay resume` and `assay replay`: start, continue and repeat runs.
+
+The text of a goal comes from the command line, from a file, or from stdin.
+"""
 
 import json
 import os
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     from assay.cli.render.view import View
     from assay.runs.request import Commission, RunCallbacks
     from assay.settings.load import Settings
+
 
 _PAGE: Final = 100
 """Columns of a summary if stdout is not a terminal."""
@@ -155,7 +159,6 @@ def run(goal: str, **options: Any) -> int:
     Exit codes: 0 accepted, 1 not accepted, 2 usage, 3 budget, 4 infrastructure, 5 tampering found,
     70 a defect of Assay, 130 interrupted, 141 stdout was closed by its reader.
     """
-    from assay.cli.goal_text import read_goal
     from assay.runs.runner import start_run
 
     settings = _settings_of(options["workspace"], _overrides(options))
@@ -300,7 +303,7 @@ class _RunDisplay:
     """The terminal during a run: first the progress of downloads, then the run itself."""
 
     def __init__(self, *, verbose: bool) -> None:
-        from assay.cli.progress import open_progress
+        from assay.cli.terminal import open_progress
 
         self._verbose = verbose
         self._shown = ExitStack()
@@ -320,7 +323,7 @@ class _RunDisplay:
 
 
 def _event_writer(path: Path, stack: ExitStack) -> Callable[[RunEvent], None]:
-    from assay.cli.render.json_output import json_event
+    from assay.cli.render.view import json_event
 
     try:
         # Without a buffer, so that a crash loses no event.
@@ -361,9 +364,8 @@ def _confirm(stage: _RunDisplay, *, unasked: bool) -> Callable[[str], bool]:
 
 
 def _print_result(outcome: RunResult | None, watching: "RunCallbacks", *, as_json: bool) -> int:
-    from assay.cli.render.json_output import json_outcome
     from assay.cli.render.summary import print_summary
-    from assay.cli.render.view import open_console
+    from assay.cli.render.view import json_outcome, open_console
 
     if outcome is None:
         return _interrupted(watching, as_json=as_json)
@@ -404,3 +406,41 @@ def _interrupted(watching: "RunCallbacks", *, as_json: bool) -> int:
     if hint:
         click.echo(f"continue with: {hint}", err=True)
     return ExitCode.INTERRUPTED
+
+
+_STDIN: Final = "-"
+_FILE: Final = "@"
+
+
+def read_goal(word: str) -> str:
+    """Return the goal that an argument stands for.
+
+    Raises:
+        UsageError: If the file or stdin cannot be read, is empty, or is not text.
+    """
+    if word == _STDIN:
+        return _text(sys.stdin.buffer.read(), "stdin")
+    if not word.startswith(_FILE):
+        return word
+    name = word.removeprefix(_FILE)
+    try:
+        content = Path(name).expanduser().read_bytes()
+    except (OSError, RuntimeError, ValueError) as error:
+        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        raise UsageError(
+            f"the goal cannot be read from {name!r}: {reason}",
+            hint="check the path; a goal that itself starts with @ needs a space before it",
+        ) from error
+    return _text(content, repr(name))
+
+
+def _text(content: bytes, source: str) -> str:
+    try:
+        text = content.decode("utf-8-sig").strip()
+    except UnicodeDecodeError:
+        text = "\0"
+    if "\0" in text:
+        raise UsageError(f"the goal in {source} is not text", hint="give it as UTF-8 text")
+    if not text:
+        raise UsageError(f"the goal in {source} is empty", hint="describe the task")
+    return text

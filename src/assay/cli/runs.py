@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from assay.cli.confirm import YES, confirm
+from assay.cli.terminal import YES, confirm
 from assay.contracts.errors import JournalError, UsageError
 
 if TYPE_CHECKING:
@@ -84,8 +84,7 @@ def _print_runs(found: Sequence["RunSummary"]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from assay.cli.render.event_text import cost
-    from assay.cli.render.text import one_line
+    from assay.cli.render.text import cost, one_line
     from assay.cli.render.view import open_console
 
     table = Table.grid(padding=(0, 2))
@@ -201,7 +200,7 @@ def _diff(run: "Run") -> str:
 def _run_fields(
     summary: "RunSummary", run: "Run", recorded: Sequence["RecordedEvent"]
 ) -> dict[str, Any]:
-    from assay.cli.render.json_output import json_event, json_outcome
+    from assay.cli.render.view import json_event, json_outcome
     from assay.storage.codec import goal_to_json
 
     return {
@@ -216,10 +215,9 @@ def _run_fields(
 def _print_run(summary: "RunSummary", run: "Run", recorded: Sequence["RecordedEvent"]) -> None:
     from rich.text import Text
 
-    from assay.cli.render.plain import PlainView
     from assay.cli.render.summary import print_summary
     from assay.cli.render.test_matrix import LatticePicture
-    from assay.cli.render.view import open_console
+    from assay.cli.render.view import PlainView, open_console
     from assay.contracts.events import Executed
 
     console = open_console()
@@ -251,7 +249,7 @@ def _moment(seconds: float) -> str:
 
 
 def _age(seconds: float) -> str:
-    from assay.cli.render.event_text import clock
+    from assay.cli.render.text import clock
 
     age = max(time.time() - seconds, 0.0)
     if age < _DAY_S:

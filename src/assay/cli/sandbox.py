@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from assay.cli import packages as cli_packages
 from assay.cli import sandbox_admin, workspace_options
+from assay.cli import sandbox_admin as cli_packages
 from assay.contracts.errors import SandboxUnavailableError, UsageError
 from assay.contracts.execution import (
     Command,
@@ -42,7 +42,7 @@ def command() -> None:
 command.add_command(sandbox_admin.selftest)
 command.add_command(sandbox_admin.list_engines)
 command.add_command(sandbox_admin.clean)
-command.add_command(cli_packages.command)
+command.add_command(cli_packages.packages_command)
 
 
 class _WithProgram(click.Command):
@@ -305,7 +305,7 @@ def _limits(options: Mapping[str, Any]) -> Limits:
 
 
 def _settings(options: Mapping[str, Any], program: Program) -> "SandboxSettings":
-    from assay.sandbox.native.host.preload_stages import needed_stages
+    from assay.sandbox.native.host.program import needed_stages
     from assay.settings.load import load_settings
 
     words = {"backend": options["backend"], "isolation": options["isolation"]}

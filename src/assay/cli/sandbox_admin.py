@@ -1,4 +1,8 @@
-"""`assay sandbox selftest`, `list` and `clean`: test a backend, list and remove engines."""
+"""`assay sandbox selftest`, `list`, `clean` and `packages`: test a backend, and clean up after it.
+
+`list` and `clean` show and remove engines and containers of this machine or sandboxes at E2B;
+`packages` lists and removes the packages that sandboxes fetched.
+"""
 
 import json
 import time
@@ -7,13 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from assay.cli.confirm import YES, check_ids, confirm
+from assay.cli.terminal import YES, check_ids, confirm
 from assay.contracts.errors import AssayError, ExitCode, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from assay.sandbox.docker.engine import Engine
+    from assay.sandbox.e2b.backend import Leftover
+    from assay.sandbox.e2b.vm import E2BOptions
+    from assay.sandbox.packages.store import PackageStore
     from assay.selftest.run import CheckResult, Report, Suite
     from assay.settings.load import SandboxSettings
 
@@ -157,9 +164,7 @@ _WHERE = click.option(
 def list_engines(backend: str, as_json: bool) -> None:  # noqa: FBT001
     """List running and orphaned engines of this user, or sandboxes at E2B."""
     if backend == "e2b":
-        from assay.cli import e2b
-
-        e2b.list_sandboxes(as_json=as_json)
+        list_e2b(as_json=as_json)
         return
     import anyio
 
@@ -241,9 +246,7 @@ def clean(
     Without --all, sandboxes with a running owner are not removed.
     """
     if backend == "e2b":
-        from assay.cli import e2b
-
-        e2b.clean(ids, everything=everything, dry_run=dry_run, yes=yes)
+        clean_e2b(ids, everything=everything, dry_run=dry_run, yes=yes)
         return
     if everything:
         raise UsageError("--all is for --backend e2b", hint="leave it out")
@@ -287,3 +290,129 @@ async def _clean_containers(settings: "SandboxSettings", names: frozenset[str]) 
 
     async with _open_engine(settings) as engine:
         return [one.name for one in await remove_orphans(engine, names)] if engine else []
+
+
+def list_e2b(*, as_json: bool) -> None:
+    """Show the sandboxes that Assay has opened with this key."""
+    import anyio
+
+    from assay.sandbox.e2b.backend import find_leftovers
+
+    found = anyio.run(find_leftovers, _e2b_options())
+    if as_json:
+        click.echo(json.dumps([_e2b_row(one) for one in found]))
+        return
+    if not found:
+        click.echo("no sandbox of Assay is running at E2B")
+    for one in found:
+        click.echo(
+            f"{one.id}  {_e2b_state(one)}  owner {one.owner.pid} on {one.host}  {one.age_s:.0f} s"
+        )
+    if any(one.orphaned for one in found):
+        click.echo("hint: `assay sandbox clean --backend e2b` ends orphaned sandboxes", err=True)
+
+
+def clean_e2b(ids: tuple[str, ...], *, everything: bool, dry_run: bool, yes: bool) -> None:
+    """End the sandboxes whose owner is gone; with `everything`, all that Assay has opened."""
+    import anyio
+
+    from assay.sandbox.e2b.backend import find_leftovers
+
+    options = _e2b_options()
+    found = anyio.run(find_leftovers, options)
+    wanted = [one for one in found if everything or one.orphaned]
+    if ids:
+        check_ids(ids, [one.id for one in wanted])
+        wanted = [one for one in wanted if one.id in ids]
+    elif others := sum(not one.here for one in found if one not in wanted):
+        click.echo(f"{others} others have an owner elsewhere; `--all` ends them too", err=True)
+    if not wanted:
+        click.echo("no orphaned sandboxes")
+    elif dry_run:
+        for one in wanted:
+            click.echo(f"would end {one.id}")
+    else:
+        confirm(f"End {', '.join(one.id for one in wanted)}?", yes=yes)
+        anyio.run(_end_e2b, options, wanted)
+
+
+async def _end_e2b(options: "E2BOptions", wanted: list["Leftover"]) -> None:
+    from assay.sandbox.e2b.backend import end_leftover
+
+    for one in wanted:
+        await end_leftover(options, one)
+        click.echo(f"ended {one.id}")
+
+
+def _e2b_state(one: "Leftover") -> str:
+    return "orphaned" if one.orphaned else "running" if one.here else "elsewhere"
+
+
+def _e2b_row(one: "Leftover") -> dict[str, str | int | float]:
+    return {
+        "sandbox": one.id,
+        "state": _e2b_state(one),
+        "owner_host": one.host,
+        "owner_pid": one.owner.pid,
+        "age_s": round(one.age_s, 1),
+    }
+
+
+def _e2b_options() -> "E2BOptions":
+    from assay.sandbox.e2b.backend import check_sdk
+    from assay.sandbox.factory import e2b_options
+    from assay.settings.load import load_settings
+
+    check_sdk()
+    options = e2b_options(load_settings().sandbox.e2b)
+    if not options.api_key:
+        raise UsageError("the e2b backend needs a key", hint="set E2B_API_KEY")
+    return options
+
+
+@click.group(name="packages")
+def packages_command() -> None:
+    """List or remove the packages that were fetched for sandboxes."""
+
+
+@packages_command.command(name="list")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
+def list_layers(as_json: bool) -> None:  # noqa: FBT001 - click's
+    """List all package layers, the most recently used first."""
+    layers = _package_store().layers()
+    if as_json:
+        now = time.time()
+        rows = [
+            {
+                "layer": layer.key,
+                "packages": list(layer.pins),
+                "python": layer.python,
+                "size_bytes": layer.size_bytes,
+                "unused_s": round(now - layer.used_at, 1),
+            }
+            for layer in layers
+        ]
+        click.echo(json.dumps(rows))
+        return
+    if not layers:
+        click.echo("no packages were fetched")
+    for layer in layers:
+        size = f"{layer.size_bytes / 1e6:.1f} MB"
+        click.echo(f"{layer.key[:12]}  {size:>9}  Python {layer.python}  {' '.join(layer.pins)}")
+
+
+@packages_command.command(name="clean")
+@YES
+def clean_packages(*, yes: bool) -> None:
+    """Remove all layers that no sandbox uses; Assay fetches them again when needed."""
+    confirm("Remove all fetched packages that no sandbox is using?", yes=yes)
+    removed = _package_store().clean()
+    freed = sum(layer.size_bytes for layer in removed)
+    click.echo(f"removed {len(removed)} layers, {freed / 1e6:.1f} MB")
+
+
+def _package_store() -> "PackageStore":
+    from assay.sandbox.factory import build_package_store
+    from assay.settings.load import load_settings
+
+    return build_package_store(load_settings().sandbox)

@@ -1,13 +1,22 @@
-"""`assay serve`: the HTTP API and the web page."""
+"""`assay serve`: the HTTP API and the web page; `assay keys`: API keys, with roles and quotas."""
 
 import json
 import logging
 import sys
-from typing import Any
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from assay.cli.terminal import YES, confirm
 from assay.contracts.errors import ExitCode
+
+if TYPE_CHECKING:
+    from assay.server.auth import ApiKeys
+    from assay.server.db.models import KeyRecord
 
 
 @click.command(name="serve")
@@ -61,3 +70,129 @@ def _log_in_lines() -> None:
     screen = logging.StreamHandler(sys.stderr)
     screen.setFormatter(InLines(pattern_redaction()))
     logging.getLogger("assay").addHandler(screen)
+
+
+@click.group(name="keys")
+def keys_command() -> None:
+    """Manage API keys for `assay serve`.
+
+    Once a key exists, every request must send one. A key is shown once and kept as a digest.
+    """
+
+
+@keys_command.command()
+@click.argument("name")
+@click.option("--user", help="User of the key; keys of one user share everything.  [default: NAME]")
+@click.option(
+    "--role",
+    type=click.Choice(["admin", "user", "read-only"]),
+    default="user",
+    show_default=True,
+    help="An admin also manages keys; read-only cannot change anything.",
+)
+@click.option("--requests-per-minute", type=click.IntRange(min=1), help="[default: the settings]")
+@click.option("--runs", type=click.IntRange(min=1), help="Maximum number of unfinished runs.")
+@click.option("--tokens-per-day", type=click.IntRange(min=1))
+@click.option("--usd-per-day", type=click.FloatRange(min=0))
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def create(name: str, user: str | None, *, as_json: bool, **more: Any) -> int:
+    """Create an API key called NAME."""
+    import anyio
+
+    from assay.server.auth import NewKey
+
+    async def make() -> "tuple[KeyRecord, str]":
+        async with _open_keys() as keys:
+            return await keys.create(NewKey(name=name, user=user or name, **more))
+
+    record, key = anyio.run(make)
+    if as_json:
+        click.echo(json.dumps({**_fields(record), "key": key}))
+    else:
+        click.echo(key)
+        click.echo(
+            f"for {record.user} ({record.role}), id {record.id}; this is the only time it is shown",
+            err=True,
+        )
+    return ExitCode.ACCEPTED
+
+
+@keys_command.command(name="list")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
+def list_keys(*, as_json: bool) -> int:
+    """List API keys without their secrets."""
+    import anyio
+
+    async def read() -> "tuple[KeyRecord, ...]":
+        async with _open_keys() as keys:
+            return await keys.list()
+
+    found = anyio.run(read)
+    if as_json:
+        click.echo(json.dumps([_fields(record) for record in found]))
+    elif found:
+        _print_table(found)
+    else:
+        click.echo("no keys yet; `assay keys create NAME` creates one")
+    return ExitCode.ACCEPTED
+
+
+@keys_command.command()
+@click.argument("key_id", metavar="ID")
+@YES
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def revoke(key_id: str, *, yes: bool, as_json: bool) -> int:
+    """Revoke the API key ID, from its next request on."""
+    import anyio
+
+    confirm(f"Revoke the key {key_id}? Its clients lose access.", yes=yes)
+
+    async def end() -> None:
+        async with _open_keys() as keys:
+            await keys.revoke(key_id)
+
+    anyio.run(end)
+    click.echo(json.dumps({"revoked": key_id}) if as_json else f"revoked {key_id}")
+    return ExitCode.ACCEPTED
+
+
+@asynccontextmanager
+async def _open_keys() -> "AsyncGenerator[ApiKeys]":
+    from assay.server.auth import ApiKeys
+    from assay.server.db.store import open_store
+    from assay.settings.load import load_settings
+
+    settings = load_settings()
+    database = settings.serve.database
+    url = database.get_secret_value() if database else ""
+    async with open_store(settings.state_dir, url) as store:
+        yield ApiKeys(store)
+
+
+def _fields(record: "KeyRecord") -> dict[str, Any]:
+    return asdict(record)
+
+
+def _print_table(found: "tuple[KeyRecord, ...]") -> None:
+    from rich.table import Table
+
+    from assay.cli.render.view import open_console
+
+    table = Table(box=None, pad_edge=False)
+    for title in ("id", "name", "user", "role", "made", "last used", ""):
+        table.add_column(title)
+    for record in found:
+        table.add_row(
+            record.id,
+            record.name,
+            record.user,
+            record.role,
+            _day(record.created_at),
+            _day(record.last_used_at),
+            "revoked" if record.revoked_at else "",
+        )
+    open_console().print(table)
+
+
+def _day(moment: float | None) -> str:
+    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%d") if moment else "never"

@@ -10,7 +10,7 @@ import click
 from assay.contracts.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from assay.tools.registered import RegisteredTool
+    from assay.tools.discover import RegisteredTool
 
 
 @click.group(name="tools")

@@ -137,8 +137,7 @@ def _print_check(
     *,
     own: bool,
 ) -> None:
-    from assay.cli.render.event_text import count, reports
-    from assay.cli.render.text import one_line
+    from assay.cli.render.text import count, one_line, reports
 
     goal = one_line(certificate.goal)
     _say(status, "green" if status == "verified" else "red", f"{certificate.grade.value}: {goal}")

@@ -61,7 +61,7 @@ def wishes_of(options: Mapping[str, Any]) -> WorkspaceOptions | None:
 
 async def send(sandbox: "Sandbox", wishes: WorkspaceOptions, *, quiet: bool) -> "Upload":
     """Copy the folder into the sandbox, with a progress bar on a terminal."""
-    from assay.cli.progress import open_progress
+    from assay.cli.terminal import open_progress
     from assay.runs.workspace_sync import upload
 
     with open_progress(silent=quiet) as progress:
@@ -135,7 +135,7 @@ class WorkspaceReport:
             for one in self.changes.left_out[:_SHOWN]
         )
         if withheld := self.changes.before.withheld:
-            from assay.cli.render.event_text import withheld_line
+            from assay.cli.render.text import withheld_line
 
             lines.append(f"withheld: {withheld_line(withheld)}")
         if self.wishes.artifacts is not None:
@@ -165,7 +165,7 @@ async def hand_back(
     """
     if sent is None or wishes is None:
         return None
-    from assay.cli.progress import open_progress
+    from assay.cli.terminal import open_progress
 
     with open_progress(silent=quiet) as progress:
         changes = await sent.changes(on_progress=progress.on_progress)

@@ -9,6 +9,7 @@ from assay.contracts.chat import ChatEvent, Exhibit, ExhibitSource
 from assay.contracts.events import RunEvent, ScreenFinding
 from assay.contracts.execution import (
     DEFAULT_SPEC,
+    CellResult,
     ExecutionResult,
     FileInfo,
     Isolation,
@@ -17,7 +18,6 @@ from assay.contracts.execution import (
     Program,
     SandboxSpec,
 )
-from assay.contracts.interpreter import CellResult
 from assay.contracts.lessons import Failure, Lesson, RecallQuery, Snippet
 from assay.contracts.messages import ModelFacts, Reply, Request, ToolSpec
 from assay.contracts.workspace import Tree

@@ -1,4 +1,7 @@
-"""Workspace trees: the files of a workspace at one moment, as values."""
+"""Workspace trees: the files of a workspace at one moment, as values.
+
+Includes the names of files that tools leave in a workspace, which Assay does not read or change.
+"""
 
 import hashlib
 import posixpath
@@ -114,3 +117,14 @@ def changes_between(before: Tree, after: Tree) -> tuple[FileChange, ...]:
         kind: ChangeKind = "added" if old is None else "deleted" if new is None else "modified"
         changes.append(FileChange(path=path, kind=kind))
     return tuple(changes)
+
+
+LEFTOVER_NAMES: Final = frozenset(
+    {
+        *(".git", ".hg", ".svn", ".jj", ".assay", ".DS_Store"),
+        *("__pycache__", ".venv", ".tox", ".nox", ".eggs", "node_modules"),
+        *(".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis", ".ipynb_checkpoints"),
+        *(".gradle", ".terraform", ".next", ".nuxt", ".parcel-cache", ".turbo"),
+    }
+)
+LEFTOVER_SUFFIXES: Final = (".pyc", ".pyo")

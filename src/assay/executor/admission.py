@@ -13,9 +13,9 @@ import anyio
 from assay.contracts.errors import PolicyError, UsageError
 from assay.contracts.execution import Limits, SandboxSpec
 from assay.executor.observer import Watcher
-from assay.sandbox.rpc.admission import ExecutionRequest, Note
 from assay.sandbox.rpc.messages.failures import ExecutorBusyError
-from assay.screening.module_rules import ModuleRules
+from assay.sandbox.rpc.open_sandboxes import ExecutionRequest, Note
+from assay.screening.scan import ModuleRules
 
 _SOON_S: Final = 1.0
 _MINUTE_S: Final = 60.0
@@ -107,7 +107,7 @@ class Admission:
 
 
 class ClientGate:
-    """Implementation of `assay.sandbox.rpc.admission.AdmissionPolicy` for one client."""
+    """Implementation of `assay.sandbox.rpc.open_sandboxes.AdmissionPolicy` for one client."""
 
     def __init__(self, admission: Admission, client: str, clock: Callable[[], float]) -> None:
         self._admission = admission

@@ -1,15 +1,209 @@
-"""Observer of executions: writes the audit log, and counts metrics."""
+"""Observer of executions: writes the audit log, counts metrics, and builds traces.
 
+The audit log has one JSON line per execution, with client, digest, limits and result. Prometheus
+metrics have their own registry. OpenTelemetry traces of calls need a configured endpoint.
+"""
+
+import errno
+import hashlib
+import json
+import logging
+import os
 import time
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager, suppress
-from typing import Any
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, Protocol
 
-from assay.contracts.execution import ExecutionResult
-from assay.executor.audit_log import Write, describe_attempt, describe_result
-from assay.executor.metrics import Metrics
-from assay.sandbox.rpc.admission import ExecutionRequest, Note
-from assay.sandbox.rpc.messages.failures import ExecutorBusyError
+from assay.contracts.errors import MissingExtraError, UsageError
+from assay.contracts.execution import DEFAULT_SPEC, Command, ExecutionResult, PythonCode
+from assay.sandbox.rpc.messages.codec import to_program, to_source
+from assay.sandbox.rpc.messages.failures import SERVICE, ExecutorBusyError
+from assay.sandbox.rpc.open_sandboxes import ExecutionRequest, Note
+
+_AGAIN_S: Final = 10.0
+"""Retry delay for clients after a failed write to the log."""
+_log = logging.getLogger("assay.executor")
+
+Write = Callable[[Mapping[str, Any]], None]
+
+
+def now() -> str:
+    """Return the current time in the format of the log."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+class AuditLog:
+    """Appends lines to a file for its owner only; each is written whole or not at all."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+            self._descriptor = os.open(path, flags, 0o600)
+        except OSError as error:
+            raise UsageError(
+                f"cannot write the audit log {str(path)!r}: {error.strerror}",
+                hint="set executor.audit_file",
+            ) from error
+
+    def write(self, entry: Mapping[str, Any]) -> None:
+        """Write a line. An execution that cannot be logged must not run, so this raises.
+
+        Raises:
+            ExecutorBusyError: If it cannot be written, as on a full disk.
+        """
+        line = json.dumps({"time": now(), **entry}, separators=(",", ":")) + "\n"
+        try:
+            self._append(line.encode())
+        except OSError as error:
+            told = f"cannot write the audit log {str(self._path)!r}: {error.strerror}"
+            _log.error("%s", told)
+            raise ExecutorBusyError(
+                f"the executor cannot write its audit log: {error.strerror}",
+                retry_after_s=_AGAIN_S,
+            ) from error
+
+    def _append(self, line: bytes) -> None:
+        written = os.write(self._descriptor, line)
+        if written < len(line):  # The disk became full during the write.
+            os.ftruncate(self._descriptor, os.fstat(self._descriptor).st_size - written)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+def describe_attempt(attempt: ExecutionRequest) -> dict[str, Any]:
+    """Describe an execution without its content."""
+    told: dict[str, Any] = {
+        "execution": attempt.execution_id,
+        "kind": _kind(attempt),
+        "sha256": fingerprint(attempt),
+        "limits": asdict(attempt.limits),
+    }
+    if attempt.equipment != DEFAULT_SPEC:
+        told["packages"] = list(attempt.equipment.packages)
+        told["hosts"] = list(attempt.equipment.hosts)
+    return told
+
+
+def describe_result(result: ExecutionResult) -> dict[str, Any]:
+    """Return the measurements of a result."""
+    return {
+        "outcome": result.reason.value,
+        "exit_code": result.exit_code,
+        "signal": result.signal,
+        "duration_s": round(result.duration_s, 6),
+        "cpu_s": round(result.cpu_s, 6),
+        "peak_memory_bytes": result.peak_memory_bytes,
+        "stdout_bytes": len(result.stdout_bytes) + result.stdout_dropped_bytes,
+        "stderr_bytes": len(result.stderr_bytes) + result.stderr_dropped_bytes,
+        "limits_hit": list(result.limits_hit),
+        "denials": len(result.denials),
+    }
+
+
+def fingerprint(attempt: ExecutionRequest) -> str:
+    """Return a digest of an execution: code, arguments, input and environment."""
+    if isinstance(attempt.work, str):
+        return hashlib.sha256(to_source(attempt.work)).hexdigest()
+    message = to_program(attempt.work)
+    return hashlib.sha256(message.SerializeToString(deterministic=True)).hexdigest()
+
+
+def _kind(attempt: ExecutionRequest) -> str:
+    match attempt.work:
+        case PythonCode():
+            return "python"
+        case Command():
+            return "command"
+        case str():
+            return "cell"
+
+
+try:
+    from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+except ImportError as error:
+    raise MissingExtraError("metrics of an executor", extra="executor") from error
+
+_BUCKETS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+
+
+class Metrics:
+    """Metrics of an executor. Labels have few values, regardless of what clients do."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._executions = Counter(
+            "assay_executions", "Executions by how they ended.", ["outcome"], registry=self.registry
+        )
+        self._seconds = Histogram(
+            "assay_execution_seconds",
+            "From the turn of an execution to its end.",
+            buckets=_BUCKETS_S,
+            registry=self.registry,
+        )
+        self._refusals = Counter(
+            "assay_refusals", "Requests that were not let in.", ["why"], registry=self.registry
+        )
+        self._running = Gauge(
+            "assay_executions_running", "Executions that run now.", registry=self.registry
+        )
+        self._waiting = Gauge(
+            "assay_executions_waiting", "Executions in the queue.", registry=self.registry
+        )
+        self._sandboxes = Gauge(
+            "assay_sandboxes_open", "Sandboxes that are open.", registry=self.registry
+        )
+        self._calls = Histogram(
+            "assay_call_seconds",
+            "Calls by method and status.",
+            ["method", "status"],
+            buckets=_BUCKETS_S,
+            registry=self.registry,
+        )
+
+    def count_execution(self, outcome: str, seconds: float) -> None:
+        self._executions.labels(outcome).inc()
+        self._seconds.observe(seconds)
+
+    def count_refusal(self, why: str) -> None:
+        self._refusals.labels(why).inc()
+
+    def set_load(self, *, running: int, waiting: int) -> None:
+        self._running.set(running)
+        self._waiting.set(waiting)
+
+    def change_sandboxes(self, change: int) -> None:
+        self._sandboxes.inc(change)
+
+    def count_call(self, method: str, status: str, seconds: float) -> None:
+        self._calls.labels(method, status).observe(seconds)
+
+    @contextmanager
+    def served(self, host: str, port: int) -> Generator[int]:
+        """Serve `/metrics` on its own address; yield the port.
+
+        Raises:
+            UsageError: If the address is not available.
+        """
+        try:
+            server, thread = start_http_server(port, addr=host, registry=self.registry)
+        except OSError as error:
+            raise UsageError(
+                f"metrics cannot be served on {host}:{port}: {error.strerror}",
+                hint="set executor.metrics_port, 0 for none",
+            ) from error
+        try:
+            yield server.server_port
+        finally:
+            server.shutdown()
+            server.server_close()
+            thread.join(5)
 
 
 class Watcher:
@@ -78,3 +272,94 @@ class Watcher:
 
     def note_call(self, method: str, status: str, seconds: float) -> None:
         self._metrics.count_call(method, status, seconds)
+
+
+_EXPORT_S: Final = 3.0
+"""Maximum delay of the shutdown by an unreachable collector, including all retries."""
+
+NoteStatus = Callable[[str], None]
+"""Callback for the name of the call's status."""
+
+
+class Tracing(Protocol):
+    """Records a span around a call."""
+
+    def span(
+        self, method: str, metadata: Iterable[tuple[str, str | bytes]]
+    ) -> AbstractContextManager[NoteStatus]: ...
+
+
+class NoTracing:
+    """Records nothing."""
+
+    def span(
+        self, method: str, metadata: Iterable[tuple[str, str | bytes]]
+    ) -> AbstractContextManager[NoteStatus]:
+        del method, metadata
+        return nullcontext(_ignore)
+
+
+def _ignore(_: str) -> None:
+    pass
+
+
+@contextmanager
+def open_tracing(endpoint: str | None) -> Generator[Tracing]:
+    """Export spans to an endpoint over OTLP; flush the rest before this ends.
+
+    Raises:
+        MissingExtraError: If the library for it is not installed.
+    """
+    if endpoint is None:
+        yield NoTracing()
+        return
+    try:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import (
+            OTLPSpanExporter,
+        )
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    except ImportError as error:
+        raise MissingExtraError("traces of an executor", extra="executor") from error
+    provider = TracerProvider(
+        resource=Resource.create({"service.name": "assay-executor"}), shutdown_on_exit=False
+    )
+    exporter = OTLPSpanExporter(endpoint=endpoint, timeout=_EXPORT_S)
+    provider.add_span_processor(BatchSpanProcessor(exporter))
+    try:
+        yield _OpenTelemetry(provider)
+    finally:
+        provider.shutdown()
+
+
+class _OpenTelemetry:
+    def __init__(self, provider: Any) -> None:
+        self._tracer = provider.get_tracer("assay.executor")
+
+    @contextmanager
+    def span(
+        self, method: str, metadata: Iterable[tuple[str, str | bytes]]
+    ) -> Generator[NoteStatus]:
+        from opentelemetry.trace import SpanKind, StatusCode
+        from opentelemetry.trace.propagation.tracecontext import (
+            TraceContextTextMapPropagator,
+        )
+
+        carrier = {name: value for name, value in metadata if isinstance(value, str)}
+        parent = TraceContextTextMapPropagator().extract(carrier)
+        about = {"rpc.system": "grpc", "rpc.service": SERVICE, "rpc.method": method}
+        # Not set as the current span: another context may resume the generator.
+        span = self._tracer.start_span(
+            f"{SERVICE}/{method}", context=parent, kind=SpanKind.SERVER, attributes=about
+        )
+
+        def note(status: str) -> None:
+            span.set_attribute("rpc.grpc.status", status)
+            if status != "OK":
+                span.set_status(StatusCode.ERROR, status)
+
+        try:
+            yield note
+        finally:
+            span.end()

@@ -1,4 +1,7 @@
-"""Executor server: a sandbox backend behind gRPC, with authentication, quotas, logs and metrics."""
+"""Executor server: a sandbox backend behind gRPC, with authentication, quotas, logs and metrics.
+
+The gRPC health protocol reports whether the executor accepts requests.
+"""
 
 import hashlib
 import importlib.metadata
@@ -8,20 +11,22 @@ from collections.abc import AsyncGenerator
 from contextlib import ExitStack, asynccontextmanager, closing
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, cast
 
 import anyio
+import grpc.aio
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from assay.auth.credentials import Credentials, load_credentials
 from assay.contracts.errors import MissingExtraError, UsageError
 from assay.contracts.execution import Limits
 from assay.contracts.ports import SandboxBackend
-from assay.executor.audit_log import AuditLog
+from assay.executor.observer import AuditLog
 from assay.sandbox.rpc.messages import executor_pb2
 from assay.sandbox.rpc.messages.codec import CHUNK_BYTES, MAX_MESSAGE_BYTES
-from assay.sandbox.rpc.messages.statuses import SERVICE
+from assay.sandbox.rpc.messages.failures import SERVICE
 from assay.sandbox.rpc.sandbox_service import SandboxServiceConfig
-from assay.screening.module_rules import ModuleRules
+from assay.screening.scan import ModuleRules
 from assay.settings.executor import ExecutorSettings
 
 try:
@@ -29,11 +34,8 @@ try:
     from grpc_reflection.v1alpha import reflection
 
     from assay.executor.admission import Admission, Quotas, share_of
-    from assay.executor.health import HEALTH_SERVICE, Health
-    from assay.executor.metrics import Metrics
-    from assay.executor.observer import Watcher
+    from assay.executor.observer import Metrics, Watcher, open_tracing
     from assay.executor.servicer import Answering, Clients
-    from assay.executor.tracing import open_tracing
 except ImportError as missing:
     raise MissingExtraError("an executor", extra="executor") from missing
 
@@ -217,3 +219,25 @@ def _system() -> dict[str, str]:
         return platform.freedesktop_os_release()
     except OSError:
         return {}
+
+
+_SERVING: Final = cast("Any", health_pb2).HealthCheckResponse.SERVING
+HEALTH_SERVICE: Final = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
+
+
+class Health:
+    """Health service of an executor; reports SERVING until `end`."""
+
+    def __init__(self, server: grpc.aio.Server) -> None:
+        # The type stubs of this library lack its asynchronous half.
+        self._state = cast("Any", health).aio.HealthServicer()
+        cast("Any", health_pb2_grpc).add_HealthServicer_to_server(self._state, server)
+
+    async def begin(self, *services: str) -> None:
+        """Report SERVING for these names too; the empty name, the whole server, always exists."""
+        for name in services:
+            await self._state.set(name, _SERVING)
+
+    async def end(self) -> None:
+        """Report NOT_SERVING to all watching clients."""
+        await self._state.enter_graceful_shutdown()

@@ -15,11 +15,17 @@ from assay.auth.credentials import Credentials
 from assay.contracts.errors import AssayError
 from assay.contracts.ports import SandboxBackend
 from assay.executor.admission import Admission
-from assay.executor.tracing import Tracing
-from assay.sandbox.rpc.messages.failures import RequestRefusedError, to_failure
+from assay.executor.observer import Tracing
+from assay.sandbox.rpc.messages.codec import MessageError
+from assay.sandbox.rpc.messages.failures import (
+    FAILURE_KEY,
+    PUSHBACK_KEY,
+    SERVICE,
+    RequestRefusedError,
+    status_of,
+    to_failure,
+)
 from assay.sandbox.rpc.messages.methods import METHODS, Method
-from assay.sandbox.rpc.messages.primitives import MessageError
-from assay.sandbox.rpc.messages.statuses import FAILURE_KEY, PUSHBACK_KEY, SERVICE, status_of
 from assay.sandbox.rpc.sandbox_service import SandboxService, SandboxServiceConfig
 
 _ANYBODY: Final = "anybody"

@@ -6,10 +6,9 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from assay.contracts.errors import SandboxUnavailableError, ToolError
-from assay.contracts.execution import Command, ExecutionResult, PythonCode
-from assay.contracts.interpreter import CellResult, RichOutput
+from assay.contracts.execution import CellResult, Command, ExecutionResult, PythonCode, RichOutput
 from assay.contracts.ports import OnOutput
-from assay.mcp.tools import (
+from assay.mcp.server import (
     Answer,
     AnyTool,
     Image,
@@ -19,7 +18,7 @@ from assay.mcp.tools import (
     path_in,
 )
 from assay.mcp.workspaces import Workspace
-from assay.text.head_and_tail import cut_middle, readable
+from assay.text.formatting import head_and_tail, readable
 from assay.tools.run import describe_end
 
 _MOST_CHARS: Final = 20_000
@@ -231,7 +230,7 @@ def _run_fields(workspace: Workspace, result: ExecutionResult) -> Mapping[str, A
 def _describe(result: ExecutionResult) -> str:
     parts = [describe_end(result)]
     for name, text in (("stdout", result.stdout), ("stderr", result.stderr)):
-        if short := cut_middle(readable(text).rstrip(), max_chars=_MOST_CHARS):
+        if short := head_and_tail(readable(text).rstrip(), max_chars=_MOST_CHARS):
             parts.append(f"{name}:\n{short}")
     if result.truncated:
         dropped = result.stdout_dropped_bytes + result.stderr_dropped_bytes
@@ -242,7 +241,7 @@ def _describe(result: ExecutionResult) -> str:
 
 def _describe_cell(cell: CellResult, values: list[str]) -> str:
     parts = [_describe(cell.execution)]
-    parts += [f"value:\n{cut_middle(value, max_chars=_MOST_CHARS)}" for value in values[-1:]]
+    parts += [f"value:\n{head_and_tail(value, max_chars=_MOST_CHARS)}" for value in values[-1:]]
     if cell.error is not None:
         parts += ["\n".join(cell.error.traceback)]
     if cell.state == "rolled_back":

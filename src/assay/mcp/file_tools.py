@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from assay.contracts.errors import ToolError
 from assay.contracts.execution import FileInfo
 from assay.contracts.ports import OnOutput
-from assay.mcp.tools import (
+from assay.mcp.server import (
     Answer,
     AnyTool,
     PathArguments,

@@ -1,27 +1,345 @@
-"""Opens the sandboxes behind the MCP servers, and serves until a signal."""
+"""Opens the sandboxes behind the MCP servers, and serves until a signal.
 
-from collections.abc import AsyncGenerator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+The transports are standard input and output, for clients that start the server themselves, and
+streamable HTTP: one process, one port per server, checks of tokens and origins.
+"""
+
+import json
+import logging
+import os
+import select
+import signal
+import socket
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Mapping, Sequence
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    aclosing,
+    asynccontextmanager,
+    contextmanager,
+)
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import anyio
+import anyio.lowlevel
+import uvicorn
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.provider import AccessToken
+from mcp.server.lowlevel.server import Server
+from mcp.server.stdio import stdio_server
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.server.transport_security import TransportSecuritySettings
+from starlette.datastructures import Headers
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from assay.asyncx.listen import listen
-from assay.auth.token_file import Reread
+from assay.asyncx.listen import EmbeddedServer, is_loopback, listen, url_of
+from assay.auth.tokens import Reread
+from assay.contracts.errors import UsageError
 from assay.contracts.execution import Limits, SandboxSpec
 from assay.contracts.ports import Sandbox, SandboxBackend, trouble_of
 from assay.mcp.exec_tools import program_tools
 from assay.mcp.file_tools import file_tools
-from assay.mcp.http import HttpPolicy, Listening, check_reachable, serve_http
-from assay.mcp.server import build_server
-from assay.mcp.stdio import serve_stdio
+from assay.mcp.server import AnyTool, build_server
 from assay.mcp.tokens import TOKEN_FILE, Tokens, load_tokens
-from assay.mcp.tools import AnyTool
 from assay.mcp.workspaces import Workspaces, open_workspaces
 from assay.settings.load import Settings
 from assay.settings.sections import McpSettings
 from assay.wiring import open_backend
+
+PATH: Final = "/mcp"
+HEALTH_PATH: Final = "/healthz"
+_LOG: Final = logging.getLogger(__name__)
+_DRAIN_S: Final = 5
+"""Grace period for calls after the signal to stop."""
+_MOST_CONNECTIONS: Final = 256
+_MOST_SESSIONS: Final = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpPolicy:
+    """Access rules and size limits of the servers."""
+
+    tokens: Reread[Tokens]
+    hosts: tuple[str, ...]
+    """Values of the `Host` header that the servers accept, in addition to their own address."""
+    origins: tuple[str, ...]
+    """Origins of web pages that may call the servers; by default none."""
+    body_bytes: int
+    session_idle_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listening:
+    """A server and its listening socket."""
+
+    name: str
+    server: Server[Any]
+    socket: socket.socket
+
+    @property
+    def address(self) -> tuple[str, int]:
+        return self.socket.getsockname()[:2]
+
+    @property
+    def url(self) -> str:
+        return url_of(self.socket) + PATH
+
+
+def check_reachable(host: str, policy: HttpPolicy) -> None:
+    """Refuse to listen for other machines without tokens, or without host names.
+
+    Raises:
+        UsageError: If tokens or host names are missing.
+    """
+    if is_loopback(host):
+        return
+    if not policy.tokens.current():
+        raise UsageError(
+            f"every client that reaches {host} could run programs here",
+            hint="create a token first: `assay mcp token NAME`",
+        )
+    if not policy.hosts:
+        raise UsageError(
+            "say under which names the servers are reached, so that others can be refused",
+            hint='set mcp.hosts, for example to ["tools.example.org:*"]',
+        )
+
+
+async def serve_http(
+    listening: Sequence[Listening], policy: HttpPolicy, trouble: Callable[[], str]
+) -> None:
+    """Serve until SIGINT or SIGTERM. Calls then have a few seconds, or until a second signal.
+
+    `trouble` returns why programs cannot run now, for the health endpoint.
+    """
+    async with AsyncExitStack() as stack:
+        by_port: dict[int, ASGIApp] = {}
+        for each in listening:
+            manager = _manager(each, policy)
+            await stack.enter_async_context(manager.run())
+            by_port[each.address[1]] = manager.asgi_app
+        gate = Gate(by_port, policy.tokens, trouble)
+        config = uvicorn.Config(
+            gate,
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            limit_concurrency=_MOST_CONNECTIONS,
+            timeout_graceful_shutdown=_DRAIN_S,
+            ws="none",
+        )
+        server = EmbeddedServer(config)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_stop_on_signal, server, gate)
+            await server.serve(sockets=[each.socket for each in listening])
+            tasks.cancel_scope.cancel()
+
+
+async def _stop_on_signal(server: uvicorn.Server, gate: "Gate") -> None:
+    async with anyio.create_task_group() as tasks:
+        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+            async for _ in signals:
+                if server.should_exit:
+                    server.force_exit = True
+                server.should_exit = True
+                _LOG.info("stopping")
+                tasks.start_soon(_drain, server, gate)
+
+
+async def _drain(server: uvicorn.Server, gate: "Gate") -> None:
+    """Wait for calls, but not for notification streams that older clients keep open."""
+    with anyio.move_on_after(_DRAIN_S):
+        await gate.no_calls.wait()
+    server.force_exit = True
+
+
+def _manager(each: Listening, policy: HttpPolicy) -> StreamableHTTPSessionManager:
+    host, port = each.address
+    own = {f"[{host}]:{port}" if ":" in host else f"{host}:{port}"}
+    if is_loopback(host):
+        own |= {f"127.0.0.1:{port}", f"localhost:{port}", f"[::1]:{port}"}
+    return StreamableHTTPSessionManager(
+        each.server,
+        security_settings=TransportSecuritySettings(
+            allowed_hosts=[*sorted(own), *policy.hosts], allowed_origins=list(policy.origins)
+        ),
+        session_idle_timeout=policy.session_idle_s,
+        max_request_body_size=policy.body_bytes,
+        max_sessions=_MOST_SESSIONS,
+    )
+
+
+class Gate:
+    """Authenticates requests, and routes each to the server of its port."""
+
+    def __init__(
+        self,
+        by_port: Mapping[int, ASGIApp],
+        tokens: Reread[Tokens],
+        trouble: Callable[[], str],
+    ) -> None:
+        self._by_port = by_port
+        self._trouble = trouble
+        self._tokens = tokens
+        self._needs_token = bool(tokens.current())
+        """Never reset: removing the last token must not open the server."""
+        self._calls = 0
+        self.no_calls = anyio.Event()
+        """Set while no call is running."""
+        self.no_calls.set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        if scope["path"] == HEALTH_PATH:
+            await self._health()(scope, receive, send)
+            return
+        if scope["path"].rstrip("/") not in {PATH, ""}:
+            await _refusal(404, f"the server is at {PATH}")(scope, receive, send)
+            return
+        tokens = self._tokens.current()
+        self._needs_token = self._needs_token or bool(tokens)
+        if self._needs_token:
+            holder = tokens.holder(_bearer(Headers(scope=scope)))
+            if not holder:
+                _LOG.warning("refused a call from %s: no token, or a wrong one", scope["client"])
+                await _refusal(401, "a bearer token is needed")(scope, receive, send)
+                return
+            # The transport binds a session to this user.
+            scope["user"] = AuthenticatedUser(AccessToken(token="", client_id=holder, scopes=[]))
+        with self._counted(scope["method"]):
+            await self._by_port[scope["server"][1]](scope, receive, send)
+
+    def _health(self) -> Response:
+        """Answer whether programs can run now; unauthenticated, so it gives no details."""
+        trouble = self._trouble()
+        body = json.dumps({"status": "unavailable" if trouble else "ok"})
+        return Response(body, status_code=503 if trouble else 200, media_type="application/json")
+
+    @contextmanager
+    def _counted(self, method: str) -> Generator[None]:
+        if method != "POST":
+            yield
+            return
+        if not self._calls:
+            self.no_calls = anyio.Event()
+        self._calls += 1
+        try:
+            yield
+        finally:
+            self._calls -= 1
+            if not self._calls:
+                self.no_calls.set()
+
+
+def _bearer(headers: Headers) -> str:
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
+
+
+def _refusal(status: int, why: str) -> Response:
+    headers = {"WWW-Authenticate": 'Bearer realm="assay"'} if status == 401 else {}  # noqa: PLR2004 - HTTP
+    body = json.dumps({"error": why})
+    return Response(body, status_code=status, media_type="application/json", headers=headers)
+
+
+_CHUNK: Final = 1 << 16
+
+
+async def serve_stdio(server: Server[Any], *, line_bytes: int) -> None:
+    """Serve the client until it closes its end, or until SIGINT or SIGTERM.
+
+    A client that has exited counts as one that closed its end.
+    """
+    try:
+        await _serve(server, line_bytes)
+    except* (BrokenPipeError, anyio.BrokenResourceError, anyio.ClosedResourceError):
+        _LOG.info("the client is gone")
+
+
+async def _serve(server: Server[Any], line_bytes: int) -> None:
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_cancel_on_signal, tasks.cancel_scope)
+        with _input_apart() as descriptor:
+            # The SDK reads in a thread, which cannot be interrupted: a stopping server would wait
+            # for one more line.
+            lines: Any = _Lines(descriptor, line_bytes)
+            async with stdio_server(stdin=lines) as (reading, writing):
+                await server.run(reading, writing, server.create_initialization_options())
+        tasks.cancel_scope.cancel()
+
+
+async def _cancel_on_signal(scope: anyio.CancelScope) -> None:
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async for _ in signals:
+            scope.cancel()
+
+
+@contextmanager
+def _input_apart() -> Generator[int]:
+    """Replace standard input for the rest of this process, because it carries the protocol."""
+    descriptor = os.dup(0)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    try:
+        yield descriptor
+    finally:
+        os.dup2(descriptor, 0)
+        os.close(descriptor)
+
+
+def _can_be_watched(descriptor: int) -> bool:
+    """Whether an event loop can poll a descriptor: not a regular file, nor /dev/null."""
+    with select.epoll() as watch:
+        try:
+            watch.register(descriptor, select.EPOLLIN)
+        except PermissionError:
+            return False
+    return True
+
+
+class _Lines:
+    """Lines of a descriptor, read without a thread, which could not be interrupted."""
+
+    def __init__(self, descriptor: int, most_bytes: int) -> None:
+        self._descriptor = descriptor
+        self._most_bytes = most_bytes
+        self._can_wait = _can_be_watched(descriptor)
+
+    async def __aiter__(self) -> AsyncIterator[str]:
+        buffer = bytearray()
+        too_long = False
+        async with aclosing(self._chunks()) as chunks:
+            async for chunk in chunks:
+                *whole, rest = chunk.split(b"\n")
+                for part in whole:
+                    buffer += part
+                    if not too_long and buffer.strip():
+                        yield buffer.decode("utf-8", errors="replace")
+                    buffer.clear()
+                    too_long = False
+                buffer += rest
+                if len(buffer) > self._most_bytes and not too_long:
+                    # Passed on as an unreadable message; the rest of the line is skipped.
+                    yield "a line that is too long"
+                    too_long = True
+                if too_long:
+                    buffer.clear()
+
+    async def _chunks(self) -> AsyncGenerator[bytes]:
+        while True:
+            if self._can_wait:
+                await anyio.wait_readable(self._descriptor)
+            chunk = os.read(self._descriptor, _CHUNK)
+            if not chunk:
+                return
+            yield chunk
+            await anyio.lowlevel.checkpoint()
+
 
 Which = Literal["filesystem", "executor", "all"]
 PORTS: Final = {"filesystem": 7101, "executor": 7102}

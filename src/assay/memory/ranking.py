@@ -1,14 +1,26 @@
-"""Ranking: chooses the few lessons to show at one moment. Pure functions."""
+"""Ranking of lessons and failures: for a run, and for a person who searches.
+
+A run is shown a few lessons at one moment. A search finds exact text first, then similar text.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from assay.contracts.lessons import Lesson, RecallPoint, RecallQuery
-from assay.memory.embedding import similarity
-from assay.memory.instructions import without_instructions
-from assay.memory.lesson_text import one_line
-from assay.memory.types import Facet, FailureRecord, Similar, is_transferable, parts_of
+from assay.memory.embedding import HashedEmbedder, hashed, pack, similarity
+from assay.memory.lesson_text import one_line, without_instructions
+from assay.memory.snippets import SkillRecord, text_of
+from assay.memory.sqlite_store import SqliteStore
+from assay.memory.types import (
+    FACETS,
+    Facet,
+    FailureRecord,
+    Similar,
+    Vectors,
+    is_transferable,
+    parts_of,
+)
 from assay.text.redaction import redact
 
 
@@ -94,3 +106,48 @@ def saying(record: FailureRecord, moment: RecallPoint) -> str:
     if moment == "action":
         return one_line(f"code like this failed with: {record.message or record.signature}")
     return ""
+
+
+_LEAST_LIKENESS = 0.2
+_BATCH = 500
+
+
+def search(store: SqliteStore, text: str, limit: int) -> tuple[Similar, ...]:
+    """Return the records that contain the text or are similar to it, the best first."""
+    embed_all(store)
+    found: dict[str, Similar] = {
+        record.id: Similar(record=record, likeness=1.0) for record in store.holding(text, limit)
+    }
+    vector = pack(hashed(text))
+    for facet in FACETS:
+        for near in store.nearest(HashedEmbedder.name, facet, vector, limit):
+            known = found.get(near.record.id)
+            if near.likeness >= _LEAST_LIKENESS and (
+                known is None or known.likeness < near.likeness
+            ):
+                found[near.record.id] = near
+    ranked = sorted(found.values(), key=lambda near: (-near.likeness, -near.record.last_seen))
+    return tuple(ranked[:limit])
+
+
+def search_skills(
+    known: Iterable[SkillRecord], text: str, limit: int
+) -> tuple[tuple[SkillRecord, float], ...]:
+    """Return the helpers that contain the text or are similar to it, with their similarity."""
+    ranked: list[tuple[SkillRecord, float]] = []
+    for record in known:
+        whole = f"{text_of(record)}\n{record.source}"
+        holds = text.lower() in whole.lower()
+        ranked.append((record, 1.0 if holds else similarity(text, text_of(record))))
+    ranked.sort(key=lambda pair: (-pair[1], -pair[0].last_seen))
+    return tuple(pair for pair in ranked if pair[1] >= _LEAST_LIKENESS)[:limit]
+
+
+def embed_all(store: SqliteStore) -> None:
+    """Add a vector of the embedder without a model to every record that lacks one."""
+    while records := store.unembedded(HashedEmbedder.name, _BATCH):
+        store.embed(HashedEmbedder.name, {record.id: _vectors(record) for record in records})
+
+
+def _vectors(record: FailureRecord) -> Vectors:
+    return {facet: pack(hashed(record.text(facet))) for facet in FACETS}

@@ -9,8 +9,7 @@ from typing import Final, Literal
 
 from assay.contracts.lessons import RecallQuery, Snippet
 from assay.memory.embedding import similarity
-from assay.memory.scoring import is_harmful, score
-from assay.memory.types import Place
+from assay.memory.types import Place, is_harmful, score
 from assay.text.redaction import redact
 
 MOST_SKILLS: Final = 500

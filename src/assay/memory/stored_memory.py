@@ -1,18 +1,28 @@
-"""Failure memory over any record store: embeds, searches, ranks and stores."""
+"""Failure memory over any record store: embeds, searches, ranks and stores.
 
+The scope of a run is its project and its interpreter. `ForgivingMemory` lets a run continue
+without lessons after a store error, and `NoMemory` is for runs without a memory.
+"""
+
+import hashlib
+import json
+import os
+import platform
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import partial
+from importlib import metadata
 from pathlib import Path
 from typing import Final, ParamSpec, Protocol, TypeVar
 
 import anyio
 import anyio.to_thread
 
-from assay.contracts.errors import JournalError, ModelUnavailableError
+from assay.contracts.errors import AssayError, JournalError, ModelUnavailableError
 from assay.contracts.lessons import Failure, Lesson, RecallQuery, Snippet
+from assay.contracts.ports import LessonStore
 from assay.memory.database import Notice, ignore_notice
 from assay.memory.embedding import Embedder, HashedEmbedder
 from assay.memory.ranking import CANDIDATES, RULES, choose, looked_for, to_lesson
@@ -42,8 +52,8 @@ _CATCH_UP: Final = 128
 _MOST_BATCHES: Final = 8
 _EXACT: Final = 8
 
-_P = ParamSpec("_P")
 _T = TypeVar("_T")
+_P = ParamSpec("_P")
 
 
 class RecordStore(Protocol):
@@ -234,3 +244,102 @@ def open_sqlite_memory(
     return open_stored_memory(
         partial(SqliteStore, path, place, on_notice), place, embedder=embedder
     )
+
+
+class NoMemory:
+    """Stores nothing and returns no lessons."""
+
+    async def recall(self, cue: RecallQuery) -> tuple[Lesson, ...]:
+        del cue
+        return ()
+
+    async def learn(self, failure: Failure) -> None:
+        del failure
+
+    async def offer(self, cue: RecallQuery) -> tuple[Snippet, ...]:
+        del cue
+        return ()
+
+    async def keep(self, skill: Snippet) -> None:
+        del skill
+
+    async def tested(self, skill: str, *, passed: bool) -> None:
+        del skill, passed
+
+    async def judge(self, ids: tuple[str, ...], *, helped: bool) -> None:
+        del ids, helped
+
+
+class ForgivingMemory:
+    """Forwards calls to another memory, and works without it after an error."""
+
+    def __init__(self, memory: LessonStore, on_notice: Callable[[str], None]) -> None:
+        self._memory = memory
+        self._on_notice = on_notice
+        self._told = False
+
+    async def recall(self, cue: RecallQuery) -> tuple[Lesson, ...]:
+        return await self._or_else((), self._memory.recall(cue))
+
+    async def learn(self, failure: Failure) -> None:
+        await self._or_else(None, self._memory.learn(failure))
+
+    async def offer(self, cue: RecallQuery) -> tuple[Snippet, ...]:
+        return await self._or_else((), self._memory.offer(cue))
+
+    async def keep(self, skill: Snippet) -> None:
+        await self._or_else(None, self._memory.keep(skill))
+
+    async def tested(self, skill: str, *, passed: bool) -> None:
+        await self._or_else(None, self._memory.tested(skill, passed=passed))
+
+    async def judge(self, ids: tuple[str, ...], *, helped: bool) -> None:
+        await self._or_else(None, self._memory.judge(ids, helped=helped))
+
+    async def _or_else(self, nothing: _T, answer: Awaitable[_T]) -> _T:
+        try:
+            return await answer
+        except AssayError as error:
+            if not self._told:
+                self._told = True
+                self._on_notice(f"going on without the memory of failures: {error}")
+            return nothing
+
+
+_MATTER: Final = ("matplotlib", "numpy", "pandas", "pytest", "scikit-learn", "scipy")
+"""Libraries whose versions decide whether a lesson still holds."""
+_DIGEST_CHARS: Final = 8
+_RELEASE_PARTS: Final = 2
+
+
+def current_place(folder: str = "") -> Place:
+    """Return the scope of a run in this folder; without a folder, a scope without project."""
+    return Place(project=project_of(folder) if folder else "", environment=environment_digest())
+
+
+def project_of(folder: str) -> str:
+    """Return the name of a project: its folder name and a digest of the path."""
+    path = Path(os.path.expanduser(folder)).resolve()  # noqa: PTH111 - leaves unknown accounts alone
+    return f"{path.name}-{_digest(str(path))}"
+
+
+def environment_digest() -> str:
+    """Return what distinguishes interpreters: their release and that of common libraries.
+
+    Patch releases do not count: otherwise lessons would almost never match.
+    """
+    about = {"python": _release(platform.python_version())}
+    for name in _MATTER:
+        try:
+            about[name] = _release(metadata.version(name))
+        except metadata.PackageNotFoundError:
+            about[name] = ""
+    return _digest(json.dumps(about, sort_keys=True))
+
+
+def _release(version: str) -> str:
+    return ".".join(version.split(".")[:_RELEASE_PARTS])
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:_DIGEST_CHARS]

@@ -1,20 +1,34 @@
-"""Stream builder: collects pieces of text and of tool calls into one `Reply`."""
+"""Stream builder: collects pieces of text and of tool calls into one `Reply`.
+
+Provider state is the text that a provider needs back with a past turn; it is opaque for others.
+"""
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from assay.contracts.messages import (
-    Message,
-    Reply,
-    Request,
-    StopReason,
-    ToolCall,
-    Usage,
-)
+from assay.contracts.messages import Message, Reply, Request, StopReason, ToolCall, Usage
 from assay.contracts.ports import OnText
-from assay.models.provider_state import seal
+
+_BY = "by"
+
+
+def seal(by: str, fields: Mapping[str, Any]) -> str:
+    """Encode the state of `by`; empty if there is none."""
+    kept = {name: value for name, value in fields.items() if value}
+    return json.dumps({_BY: by, **kept}, ensure_ascii=False) if kept else ""
+
+
+def unseal(message: Message, by: str) -> Mapping[str, Any]:
+    """Return the state that `by` stored with this message; empty if another provider stored it."""
+    try:
+        found: object = json.loads(message.provider_state) if message.provider_state else None
+    except ValueError:
+        return {}
+    fields = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+    return fields if fields.get(_BY) == by else {}
+
 
 CALLS = "calls"
 """Where a message's state has the states of its calls, in their order."""

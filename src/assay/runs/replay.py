@@ -8,18 +8,24 @@ from pathlib import Path
 from typing import Any
 
 from assay.agent.context import RunDeps
-from assay.agent.loop import pursue
+from assay.agent.graph import pursue
 from assay.contracts.errors import ModelRefusedError, UsageError
 from assay.contracts.events import Executed, FilesChanged, RunEvent, Verified
 from assay.contracts.execution import SandboxSpec
 from assay.contracts.goal import RunResult
 from assay.contracts.messages import ModelFacts, Reply, Request
 from assay.contracts.ports import OnText, ignore_text
-from assay.memory.null import NoMemory
-from assay.runs.journal_keys import MODEL, PACKAGES, PRISTINE, REPLIES, model_from_json
-from assay.runs.limits import limits_of
-from assay.runs.request import commission_from_json
-from assay.runs.runner import CHECKPOINTS, goal_for
+from assay.memory.stored_memory import NoMemory
+from assay.runs.request import commission_from_json, limits_of
+from assay.runs.runner import (
+    CHECKPOINTS,
+    MODEL,
+    PACKAGES,
+    PRISTINE,
+    REPLIES,
+    goal_for,
+    model_from_json,
+)
 from assay.settings.load import SandboxSettings, Settings
 from assay.storage.journal import DiskJournal, read_events
 from assay.storage.run_store import Run, RunStore

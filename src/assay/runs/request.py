@@ -10,8 +10,10 @@ from pydantic import TypeAdapter, ValidationError
 
 from assay.contracts.errors import JournalError, UsageError
 from assay.contracts.events import RunEvent
+from assay.contracts.execution import Limits
 from assay.contracts.goal import AcceptanceCriteria, Goal, MemoryUse, RunLimits
 from assay.contracts.workspace import Tree
+from assay.settings.load import AgentSettings
 from assay.storage.read_workspace import path_within
 from assay.storage.withheld_files import IGNORED
 from assay.verify.commands import split_command
@@ -152,3 +154,14 @@ class RunCallbacks:
     """The folder with the run's files."""
     local: bool = False
     """Whether the model ran on this machine."""
+
+
+def limits_of(agent: AgentSettings) -> Limits:
+    """Return the limits of one execution in a run, from the settings."""
+    return Limits(
+        wall_s=agent.check_s,
+        cpu_s=2 * agent.check_s,
+        memory_mb=agent.memory_mb,
+        disk_mb=agent.disk_mb,
+        processes=agent.processes,
+    )

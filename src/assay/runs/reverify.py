@@ -10,7 +10,7 @@ from anyio import to_thread
 from assay.contracts.errors import AssayError, UsageError
 from assay.contracts.verdict import Grade, Verdict
 from assay.contracts.workspace import Tree
-from assay.runs.limits import limits_of
+from assay.runs.request import limits_of
 from assay.settings.load import Settings
 from assay.storage.blob_store import BlobStore
 from assay.storage.certificates import Certificate, compare_files

@@ -1,17 +1,21 @@
-"""Carry out a run: create it, connect its dependencies and deliver accepted files."""
+"""Carry out a run: create it, connect its dependencies and deliver accepted files.
+
+The journal stores values for a later resume under the keys that are defined here.
+"""
 
 import os
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Final, TypeVar
 
 import anyio
+from pydantic import TypeAdapter
 
 from assay.agent.context import RunDeps
-from assay.agent.loop import Ended, pursue
+from assay.agent.graph import Ended, pursue
 from assay.agent.state import REPLY
 from assay.contracts.errors import BudgetExceededError, MissingExtraError, PackageError, UsageError
 from assay.contracts.events import RunEnded
@@ -19,35 +23,31 @@ from assay.contracts.execution import SandboxSpec
 from assay.contracts.goal import Goal, RunResult
 from assay.contracts.messages import ModelFacts, Usage
 from assay.contracts.ports import Model, SandboxBackend
-from assay.contracts.workspace import Tree
+from assay.contracts.workspace import Tree, Withheld
 from assay.models.open import OpenOptions, build_meter
-from assay.runs.journal_keys import (
-    HANDED_OVER,
-    MODEL,
-    PACKAGES,
-    PRISTINE,
-    REPLIES,
-    WITHHELD,
-    model_to_json,
-)
-from assay.runs.limits import limits_of
 from assay.runs.request import (
     Commission,
     RunCallbacks,
     commission_from_json,
     commission_to_json,
     goal_of,
+    limits_of,
 )
 from assay.settings.load import BudgetSettings, SandboxSettings, Settings
 from assay.storage.apply_changes import write_changes
-from assay.storage.certificates import Certificate, Proof, build_certificate, write_certificate
-from assay.storage.environment import describe_environment
+from assay.storage.certificates import (
+    Certificate,
+    Proof,
+    build_certificate,
+    describe_environment,
+    write_certificate,
+)
 from assay.storage.journal import DiskJournal
+from assay.storage.lock import hold_workspace
 from assay.storage.read_workspace import included_paths, path_within, read_workspace
 from assay.storage.run_store import Run, RunRequest, RunStore
 from assay.storage.signing_keys import signing_key
-from assay.storage.workspace_lock import hold_workspace
-from assay.telemetry.event_logging import log_run_events
+from assay.telemetry.events import log_run_events
 from assay.text.diffs import unified_diff
 from assay.tools.workspace import WORKSPACE_TOOLS
 from assay.wiring import (
@@ -58,6 +58,32 @@ from assay.wiring import (
     open_model,
     pin_packages,
 )
+
+PRISTINE: Final = "pristine"
+"""The workspace at the start of the run."""
+MODEL: Final = "model"
+"""The model: a resumed run keeps it, even if `auto` would select another one now."""
+HANDED_OVER: Final = "handed over"
+"""The path of the certificate, set after delivery: a resumed run does not deliver twice."""
+PACKAGES: Final = "packages"
+"""The exact package versions for the sandboxes of this run."""
+REPLIES: Final = "reply:"
+"""Prefix of the model's replies, which have been paid for."""
+
+_FACTS: Final = TypeAdapter(ModelFacts)
+WITHHELD: Final = TypeAdapter(tuple[Withheld, ...])
+"""The files that the run cannot see, stored with `PRISTINE`."""
+
+
+def model_to_json(model: Model) -> dict[str, Any]:
+    """Convert the model's name and facts to JSON."""
+    return {"name": model.name, "facts": _FACTS.dump_python(model.facts, mode="json")}
+
+
+def model_from_json(fields: Mapping[str, Any]) -> tuple[str, ModelFacts]:
+    """Read the model's name and facts from JSON."""
+    return fields["name"], _FACTS.validate_python(fields["facts"])
+
 
 CHECKPOINTS = "checkpoints.sqlite"
 CERTIFICATES = ".assay"

@@ -1,21 +1,26 @@
-"""Chooses the sandbox backend: the only module that knows all of them."""
+"""Choose and open the sandbox backend; the only module that knows all of them.
+
+`EquippedBackend` wraps a backend so that all its sandboxes have the same packages and hosts.
+"""
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from assay.contracts.errors import AssayError, IsolationUnavailableError, UsageError
-from assay.contracts.execution import Isolation
-from assay.contracts.ports import SandboxBackend
+from assay.contracts.execution import DEFAULT_SPEC, Isolation, Limits, SandboxSpec
+from assay.contracts.ports import Sandbox, SandboxBackend, trouble_of
 from assay.settings.load import SandboxSettings
 
 if TYPE_CHECKING:
     from assay.sandbox.docker.backend import DockerOptions
-    from assay.sandbox.docker.dockerfile import ImagePython
+    from assay.sandbox.docker.image import ImagePython
     from assay.sandbox.e2b.vm import E2BOptions
     from assay.sandbox.packages.store import PackageStore
-    from assay.settings.backends import E2BSettings
+    from assay.settings.sections import E2BSettings
+
 
 BACKENDS = ("native", "docker", "docker+runsc", "e2b", "remote")
 
@@ -128,8 +133,7 @@ def _open_docker(settings: SandboxSettings, on_notice: OnNotice, *, gvisor: bool
 def docker_options(settings: SandboxSettings, *, gvisor: bool) -> "DockerOptions":
     """Return the options of the Docker backend."""
     from assay.sandbox.docker.backend import GVISOR, DockerOptions
-    from assay.sandbox.docker.dockerfile import PACKAGES
-    from assay.sandbox.docker.image import ImageOptions
+    from assay.sandbox.docker.image import PACKAGES, ImageOptions
     from assay.sandbox.packages.target import Target
 
     docker = settings.docker
@@ -199,4 +203,37 @@ def e2b_options(settings: "E2BSettings") -> "E2BOptions":
         sandbox_url=settings.sandbox_url or "",
         user=settings.user,
         workspace=settings.workspace,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class EquippedBackend:
+    """See `assay.contracts.ports.SandboxBackend`; a caller's packages and hosts are added."""
+
+    backend: SandboxBackend
+    equipment: SandboxSpec
+
+    @property
+    def name(self) -> str:
+        return self.backend.name
+
+    @property
+    def isolation(self) -> Isolation:
+        return self.backend.isolation
+
+    @property
+    def trouble(self) -> str:
+        return trouble_of(self.backend)
+
+    def open_sandbox(
+        self, limits: Limits, equipment: SandboxSpec = DEFAULT_SPEC
+    ) -> AbstractAsyncContextManager[Sandbox]:
+        return self.backend.open_sandbox(limits, both(self.equipment, equipment))
+
+
+def both(one: SandboxSpec, other: SandboxSpec) -> SandboxSpec:
+    """Merge two specs without duplicates."""
+    return SandboxSpec(
+        packages=tuple(dict.fromkeys((*one.packages, *other.packages))),
+        hosts=tuple(dict.fromkeys((*one.hosts, *other.hosts))),
     )

@@ -5,9 +5,14 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from assay.contracts.errors import FileTooLargeError, WorkspaceError
-from assay.contracts.leftovers import LEFTOVER_NAMES, LEFTOVER_SUFFIXES
 from assay.contracts.ports import Sandbox
-from assay.contracts.workspace import Tree, TreeFile, changes_between
+from assay.contracts.workspace import (
+    LEFTOVER_NAMES,
+    LEFTOVER_SUFFIXES,
+    Tree,
+    TreeFile,
+    changes_between,
+)
 
 _BUILT_BY: Final = frozenset({"Cargo.toml", "pom.xml"})
 _BUILT: Final = "target"

@@ -1,4 +1,7 @@
-"""The names that screening flags, with reasons, and the policy that adjusts them."""
+"""The names that screening flags, with reasons, and the policy that adjusts them.
+
+`Remark` is the result type of all scans.
+"""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -184,3 +187,14 @@ def _normalised(path: str) -> PurePosixPath:
         elif len(parts) > 1:
             parts.pop()
     return PurePosixPath(*parts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Remark:
+    """One remark about a file under a policy."""
+
+    line: int
+    rule: str
+    """`import`, `call`, `attribute`, `dynamic_import`, `write_outside`, `text` or `unreadable`."""
+    explanation: str
+    """What was found and why it matters, in one line."""

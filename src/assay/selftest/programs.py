@@ -1,4 +1,4 @@
-"""Shortcuts for programs and their results in both suites."""
+"""Shortcuts for programs, interpreters and their results in both suites."""
 
 from collections.abc import AsyncGenerator, Awaitable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -11,6 +11,7 @@ import anyio
 from assay.contracts.errors import AssayError, MissingExtraError, PackageError, UsageError
 from assay.contracts.execution import (
     DEFAULT_SPEC,
+    CellResult,
     Command,
     ExecutionResult,
     Limits,
@@ -18,7 +19,7 @@ from assay.contracts.execution import (
     PythonCode,
     SandboxSpec,
 )
-from assay.contracts.ports import OnOutput, Sandbox, SandboxBackend, ignore_output
+from assay.contracts.ports import Interpreter, OnOutput, Sandbox, SandboxBackend, ignore_output
 
 ORDINARY = Limits(wall_s=30.0, cpu_s=20.0, memory_mb=256, disk_mb=32)
 """Enough for any program without a limit test, and an end for one that hangs."""
@@ -161,3 +162,38 @@ async def beats_go_on(sandbox: Sandbox, *, within_s: float = 0.3) -> bool:
         if len(await sandbox.read_file(_BEATS)) > before:
             return True
     return False
+
+
+@asynccontextmanager
+async def open_session(
+    backend: SandboxBackend, limits: Limits = ORDINARY
+) -> AsyncGenerator[Interpreter]:
+    """Open an interpreter in a separate sandbox."""
+    async with backend.open_sandbox(limits) as sandbox, sandbox.open_interpreter() as interpreter:
+        yield interpreter
+
+
+async def run_in(interpreter: Interpreter, source: str) -> CellResult:
+    """Run an indented cell that must succeed and keep its state."""
+    result = await interpreter.run_cell(dedent(source))
+    assert result.succeeded, describe_cell(result)
+    assert result.state == "kept", describe_cell(result)
+    return result
+
+
+async def value_in(interpreter: Interpreter, source: str) -> str:
+    """Run a cell and return the text of its value."""
+    result = await run_in(interpreter, source)
+    values = [output.text for output in result.outputs if output.kind == "value"]
+    assert len(values) == 1, f"{len(values)} values: {describe_cell(result)}"
+    return values[0]
+
+
+def describe_cell(result: CellResult) -> str:
+    """Describe the result of a cell, for a failed assertion."""
+    error = "" if result.error is None else f"{result.error.name}: {result.error.message:.200}; "
+    shown = "; ".join(f"{output.kind} {sorted(output.forms)}" for output in result.outputs)
+    return (
+        f"cell {result.number} was {result.state}; {error}{describe(result.execution)}; "
+        f"shown: {shown or 'nothing'}"
+    )

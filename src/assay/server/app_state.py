@@ -1,33 +1,136 @@
-"""State of the server: opened once, shared by all requests, drained at shutdown."""
+"""State of the server: opened once, shared by all requests, drained at shutdown.
+
+Also the interface of observers, which receive the events of all users, and the health of the
+components that the service needs: database, executor and model.
+"""
 
 import logging
 import secrets
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal, Protocol
 
 import anyio
 
 from assay.asyncx.owned_context import open_seats
-from assay.contracts.chat import ChatEvent
-from assay.contracts.errors import JournalError
+from assay.contracts.chat import CellStarted, ChatEvent, ToolUsed, TurnEnded
+from assay.contracts.errors import AssayError, JournalError
+from assay.contracts.events import RunEvent
+from assay.contracts.execution import Limits
+from assay.contracts.ports import SandboxBackend, trouble_of
 from assay.server.auth import ApiKeys, Authenticator
 from assay.server.db.models import AuditEntry, Caller
 from assay.server.db.store import Store, open_store
-from assay.server.observers import NULL_OBSERVER, Observer
-from assay.server.preload import warm_up
 from assay.server.services.audit_log import log
 from assay.server.services.chat_service import Conversations
-from assay.server.services.event_streams import Feeds
-from assay.server.services.health import Health
+from assay.server.services.event_stream import Feeds, Streams
 from assay.server.services.memory_service import Memories
-from assay.server.services.open_streams import Streams
 from assay.server.services.quotas import Quotas
 from assay.server.services.run_service import RunService
-from assay.server.services.shared_resources import open_shared
+from assay.server.services.shared_resources import open_shared, warm_up
 from assay.settings.load import Settings
+
+
+class Observer(Protocol):
+    """Receives every event, in the event loop. Must not block."""
+
+    def dialogue_event(self, session: str, event: ChatEvent) -> None: ...
+
+    def run_event(self, run: str, event: RunEvent) -> None: ...
+
+
+class _Nobody:
+    def dialogue_event(self, session: str, event: ChatEvent) -> None:
+        del session, event
+
+    def run_event(self, run: str, event: RunEvent) -> None:
+        del run, event
+
+
+NULL_OBSERVER: Final[Observer] = _Nobody()
+
+Component = Literal["database", "executor", "model"]
+COMPONENTS: Final[tuple[Component, ...]] = ("database", "executor", "model")
+
+_FRESH_S: Final = 10.0
+"""Cache time of the executor's result: a check opens a sandbox."""
+_WAIT_S: Final = 10.0
+_PAID: Final = frozenset({"e2b"})
+"""Backends whose sandboxes cost money: the health check opens none."""
+_OF_MODEL: Final = frozenset({"model-unavailable", "model-rate-limited", "model-refused"})
+
+
+class Health:
+    """Checks components on demand, and remembers the model's last result."""
+
+    def __init__(
+        self, store: Store, backend: SandboxBackend, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._store = store
+        self._backend = backend
+        self._clock = clock
+        self._checking = anyio.Lock()
+        self._checked_at: float | None = None
+        self._executor = ""
+        self._model = ""
+
+    async def troubles(self) -> dict[Component, str]:
+        """Return the problem of each component; an empty text if there is none."""
+        return {
+            "database": await self._database_trouble(),
+            "executor": await self._executor_trouble(),
+            "model": self._model,
+        }
+
+    def hear(self, event: ChatEvent) -> None:
+        """Learn from a session's events whether the model answers."""
+        match event:
+            case CellStarted() | ToolUsed():
+                self._model = ""
+            case TurnEnded(error=None):
+                if event.status in {"answered", "out_of_steps"}:
+                    self._model = ""
+            case TurnEnded(error=error) if error is not None:
+                if error.type in _OF_MODEL:
+                    self._model = error.detail
+                elif error.type == "executor-unavailable":
+                    # Force the next check to look again, regardless of the cache.
+                    self._checked_at = None
+            case _:
+                pass
+
+    async def _database_trouble(self) -> str:
+        try:
+            with anyio.fail_after(_WAIT_S):
+                await self._store.check()
+        except AssayError as error:
+            return str(error)
+        except TimeoutError:
+            return f"no answer within {_WAIT_S:g} s"
+        return ""
+
+    async def _executor_trouble(self) -> str:
+        if (trouble := trouble_of(self._backend)) or self._backend.name in _PAID:
+            return trouble
+        async with self._checking:
+            at = self._checked_at
+            if at is None or self._clock() - at > _FRESH_S:
+                self._executor = await self._open_sandbox()
+                self._checked_at = self._clock()
+            return self._executor
+
+    async def _open_sandbox(self) -> str:
+        try:
+            with anyio.fail_after(_WAIT_S):
+                async with self._backend.open_sandbox(Limits()):
+                    return ""
+        except AssayError as error:
+            return str(error)
+        except TimeoutError:
+            return f"no sandbox within {_WAIT_S:g} s"
+
 
 _LOG: Final = logging.getLogger(__name__)
 _FLUSH_S: Final = 1.0

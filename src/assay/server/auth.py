@@ -1,19 +1,53 @@
-"""Authentication: API keys, stored as digests, and the local user without a key."""
+"""Authentication and users: API keys, stored as digests, and the local user without a key.
+
+Each user has a folder for sessions, runs and memory, apart from other users'.
+"""
 
 import hashlib
 import hmac
+import re
 import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from assay.contracts.errors import UsageError
 from assay.server.db.models import LOCAL, Caller, KeyRecord, Quota, Role
 from assay.server.db.store import Store
 from assay.server.errors import RequestRejectedError
-from assay.server.services.user_dirs import check_user
-from assay.settings.server import QuotaSettings
+from assay.settings.load import Settings
+from assay.settings.sections import QuotaSettings
+from assay.wiring import settings_apart
+
+_USER: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+USERS: Final = "users"
+
+
+def check_user(name: str) -> str:
+    """Return the name if it is a valid user name.
+
+    Raises:
+        UsageError: If it is not.
+    """
+    if not _USER.fullmatch(name):
+        raise UsageError(
+            f"not a name for a user: {name!r}",
+            hint="use up to 64 small letters, digits, - and _, a letter or digit first",
+        )
+    return name
+
+
+def folder_of(state_dir: Path, user: str) -> Path:
+    """Return the folder of a user."""
+    return state_dir / USERS / check_user(user)
+
+
+def settings_of(settings: Settings, user: str) -> Settings:
+    """Return the settings for all work of this user."""
+    return settings_apart(settings, folder_of(settings.state_dir, user))
+
 
 BOOTSTRAP: Final = "bootstrap"
 """Id of the key from the settings, for its usage counts."""

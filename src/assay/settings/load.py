@@ -19,7 +19,6 @@ from pydantic import Field, SecretStr, ValidationError
 
 from assay.contracts.errors import UsageError
 from assay.contracts.execution import Isolation
-from assay.settings.backends import DockerSettings, E2BSettings
 from assay.settings.executor import (
     DEFAULT_PORT,
     EXECUTOR_VARIABLES,
@@ -29,12 +28,14 @@ from assay.settings.executor import (
 from assay.settings.project_env import ProjectEnv, read_project_env
 from assay.settings.sections import (
     ChatSettings,
+    DockerSettings,
+    E2BSettings,
     McpSettings,
     MemorySettings,
     ScreeningSettings,
+    ServeSettings,
     ToolSettings,
 )
-from assay.settings.server import ServeSettings
 from assay.settings.types import (
     HttpUrl,
     Packages,

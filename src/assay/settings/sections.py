@@ -1,12 +1,15 @@
-"""Settings of sessions, MCP, tools, screening and failure memory."""
+"""Settings by section: sessions, MCP, tools, screening, failure memory, sandboxes and server.
+
+The sandbox sections are Docker and E2B. The server section has address, storage, models and quotas.
+"""
 
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, SecretStr, StringConstraints, model_validator
+from pydantic import AfterValidator, Field, SecretStr, StringConstraints, model_validator
 
-from assay.settings.types import HttpUrl, Packages, Positive, Seconds, Section, StrList
+from assay.settings.types import HttpUrl, Packages, Positive, Seconds, Section, StrList, Usd
 
 Approval = Literal["allow", "ask", "deny"]
 """Whether a model may call a tool: always, after the user's approval, or never."""
@@ -118,3 +121,109 @@ class ChatSettings(Section):
     """How a model sends code: as tool calls, or as blocks labeled `python` in its text."""
     figures: Literal["auto", "kitty", "iterm", "sixel", "file"] = "auto"
     """How the terminal shows images; `file` only prints their paths."""
+
+
+class DockerSettings(Section):
+    """Settings of the Docker backend."""
+
+    socket: Annotated[str, Field(min_length=1)] = "/var/run/docker.sock"
+    """Socket path, or an address as in DOCKER_HOST, which applies if this is unset."""
+    base_image: Annotated[str, Field(pattern=r"^[\w./:@-]+$")] = "python:3.12-slim"
+    """Base image of `assay-python`; it must contain Python 3.11 or newer."""
+    packages: Packages = ()
+    """Python packages to install in the image, in addition to the default ones."""
+    runtime: Literal["", "runsc"] = ""
+    """`runsc` is gVisor, the same as the backend `docker+runsc`."""
+    spares: Annotated[int, Field(ge=0, le=16)] = 1
+    """Number of warm containers."""
+    cpus: Annotated[float, Field(gt=0, le=1024)] = 2.0
+    """Number of processors for a container."""
+
+
+def _absolute(path: PurePosixPath) -> PurePosixPath:
+    if not path.is_absolute() or ".." in path.parts or not path.name:
+        raise ValueError("an absolute path is needed")
+    return path
+
+
+class E2BSettings(Section):
+    """Settings of the E2B backend."""
+
+    api_key: SecretStr | None = Field(default=None, repr=False)
+    """From `E2B_API_KEY` or the file of keys. Not allowed in the settings file."""
+    template: Annotated[str, Field(min_length=1)] = "code-interpreter-v1"
+    timeout_s: Annotated[float, Field(ge=30, le=86_400)] = 300.0
+    """Maximum lifetime of a sandbox after Assay stops to renew it."""
+    user: Annotated[str, Field(min_length=1)] = "user"
+    """User account that runs programs."""
+    workspace: Annotated[PurePosixPath, AfterValidator(_absolute)] = PurePosixPath("/app")
+    domain: str = ""
+    """Domain of a self-hosted service; unset: E2B's."""
+    api_url: HttpUrl | None = None
+    """Unset: derived from the domain."""
+    sandbox_url: HttpUrl | None = None
+
+
+def _database_url(url: SecretStr) -> SecretStr:
+    if not url.get_secret_value().startswith(("postgresql://", "postgres://")):
+        raise ValueError("a PostgreSQL URL is needed, as in postgresql://user@host/name")
+    return url
+
+
+DatabaseUrl = Annotated[SecretStr, AfterValidator(_database_url)]
+
+
+class QuotaSettings(Section):
+    """Default quotas of each API key; unset is no cap."""
+
+    requests_per_minute: Positive = 600
+    runs: Positive = 4
+    """Maximum number of unfinished runs."""
+    tokens_per_day: Positive | None = None
+    """Input and output tokens together, per UTC day."""
+    usd_per_day: Usd | None = None
+
+
+class ServeSettings(Section):
+    """Address, access and resource limits of `assay serve`."""
+
+    host: Annotated[str, Field(min_length=1)] = "127.0.0.1"
+    """Address to listen on. Other than loopback, it requires API keys."""
+    port: Annotated[int, Field(ge=0, le=65535)] = 8000
+    names: StrList = ()
+    """Host names of the service, in addition to IP addresses: `assay.example.org`."""
+    origins: StrList = ()
+    """Origins of foreign web pages that may call it: `https://notes.example.org`. Default: none."""
+    require_keys: bool = False
+    """Whether requests need a key even before the first one exists."""
+    api_key: SecretStr | None = Field(default=None, repr=False)
+    """Key with admin rights, from `API_KEY`. Not allowed in the settings file."""
+    database: DatabaseUrl | None = None
+    """URL of a PostgreSQL server; unset: `serve.sqlite` in `state_dir`."""
+    quota: QuotaSettings = Field(default_factory=QuotaSettings)
+    models: StrList = ()
+    """Models that clients may request; empty: `models.default` and every provider's."""
+    conversations: Positive = 256
+    """Maximum number of open sessions; above it, the least recently used is closed."""
+    idle_s: Seconds = 900.0
+    """Idle time after which a session is closed; its state is rebuilt on demand."""
+    runs: Positive = 2
+    """Maximum number of parallel runs, of all users; more of them wait."""
+    body_bytes: Positive = 16 << 20
+    """Maximum size of a request, except file uploads."""
+    upload_bytes: Positive = 64 << 20
+    """Maximum size of a file."""
+    patience_s: Seconds = 30.0
+    """Timeout for a client to send a piece of its request, or to read a piece of the response."""
+    body_s: Seconds = 300.0
+    """Timeout for a client to send a whole request."""
+    connections: Positive = 1024
+    """Maximum number of open connections."""
+    connections_per_address: Positive = 256
+    """Per address; raise it behind a proxy, which has one address for all its clients."""
+    drain_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 20.0
+    """Grace period for turns after the signal to stop; runs resume after the restart."""
+    otlp_endpoint: HttpUrl | None = None
+    """OTLP endpoint over HTTP for traces; unset: no traces."""
+    trace_content: bool = False
+    """Whether traces contain messages, code and output, in addition to names and numbers."""

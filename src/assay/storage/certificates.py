@@ -1,9 +1,11 @@
 """Certificates: accepted files, their checks and the environment, with a signature.
 
-docs/reference/certificate.md describes the format and a manual check.
+The environment is the interpreter, the machine, the sandbox and the packages of a verification.
 """
 
+import hashlib
 import json
+import platform
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -21,9 +23,62 @@ from assay.contracts.jsonable import jsonable
 from assay.contracts.messages import Usage
 from assay.contracts.verdict import Finding, Grade, TestStatus, Verdict
 from assay.contracts.workspace import FileChange, Tree, changes_between
-from assay.storage.environment import Environment
 from assay.storage.secure_files import sync_folder, write_draft
 from assay.storage.signing_keys import SigningKey, is_signed_by
+
+_NAMED: Final = frozenset(
+    {
+        *("pytest", "pluggy", "iniconfig", "hypothesis", "pytest-asyncio", "pytest-timeout"),
+        *("numpy", "pandas", "scipy", "scikit-learn", "matplotlib"),
+    }
+)
+"""Packages whose versions are listed; the digest covers all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Environment:
+    """The facts other than the files on which a result may depend."""
+
+    python: str
+    """Implementation and version."""
+    system: str
+    machine: str
+    kernel: str
+    backend: str
+    isolation: str
+    packages: Mapping[str, str]
+    digest: str
+    """SHA-256 of the interpreter, the machine and every installed package."""
+    given: tuple[str, ...] = ()
+    """Packages that the sandboxes received in addition, `name==version`."""
+    hosts: tuple[str, ...] = ()
+    """Hosts that the sandboxes could reach."""
+
+
+def describe_environment(
+    *, backend: str, isolation: str, given: tuple[str, ...] = (), hosts: tuple[str, ...] = ()
+) -> Environment:
+    """Describe the interpreter that runs sandboxed Python."""
+    python = f"{platform.python_implementation()} {platform.python_version()}"
+    installed = {
+        name.lower(): distribution.version
+        for distribution in metadata.distributions()
+        if (name := distribution.name)
+    }
+    about = [python, platform.system(), platform.machine(), sorted(installed.items())]
+    return Environment(
+        python=python,
+        system=platform.system(),
+        machine=platform.machine(),
+        kernel=platform.release(),
+        backend=backend,
+        isolation=isolation,
+        packages={name: installed[name] for name in sorted(_NAMED & installed.keys())},
+        digest=hashlib.sha256(json.dumps(about).encode()).hexdigest(),
+        given=given,
+        hosts=hosts,
+    )
+
 
 _KIND: Final = "assay-certificate/"
 FORMAT: Final = "assay-certificate/1"

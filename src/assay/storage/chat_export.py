@@ -8,8 +8,7 @@ from pathlib import PurePosixPath
 from typing import Any, Final
 from urllib.parse import quote
 
-from assay.contracts.chat import READY_NAMES, CellEnded, Exhibit
-from assay.contracts.chat_history import History, Turn
+from assay.contracts.chat import READY_NAMES, CellEnded, Exhibit, History, Turn
 
 Load = Callable[[Exhibit], bytes]
 """Returns the content of an artifact of a session."""

@@ -23,8 +23,7 @@ from assay.contracts.workspace import Tree
 from assay.storage import lock
 from assay.storage.blob_store import BlobStore
 from assay.storage.codec import event_from_json, event_to_json, fields_of, line_of
-from assay.storage.jsonl import JsonlFile, whole_lines
-from assay.storage.secure_files import make_folder, sync_folder
+from assay.storage.secure_files import JsonlFile, make_folder, sync_folder, whole_lines
 
 EVENTS: Final = "events.jsonl"
 KEPT: Final = "kept.jsonl"

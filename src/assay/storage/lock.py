@@ -1,8 +1,12 @@
-"""Lock of a run or a session: one process at a time."""
+"""Locks: one process at a time uses a run or a session, and one run at a time a workspace.
+
+Two runs that work on one workspace would overwrite each other.
+"""
 
 import fcntl
+import hashlib
 import os
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -10,6 +14,7 @@ from typing import Final
 import anyio
 
 from assay.contracts.errors import UsageError
+from assay.storage.secure_files import make_folder
 
 _NAME: Final = "lock"
 _TRIES: Final = 10
@@ -61,3 +66,93 @@ def is_held(folder: Path) -> bool:
     finally:
         os.close(descriptor)
     return False
+
+
+_OWNERS: Final = "workspaces"
+_BETWEEN_WORKSPACE_TRIES_S: Final = 0.2
+_NAME_CHARS: Final = 24
+_LONGEST_OWNER: Final = 200
+
+
+def _no_name(run: str) -> None:
+    del run
+
+
+@asynccontextmanager
+async def hold_workspace(
+    workspace: Path | None,
+    state_dir: Path,
+    *,
+    wait: bool = False,
+    on_notice: Callable[[str], None] = _no_name,
+) -> AsyncGenerator[Callable[[str], None]]:
+    """Hold the lock of a folder; yields a function that records the name of the run.
+
+    The kernel releases the lock of a process that dies. A folder on a file system without locks is
+    used without one.
+
+    Raises:
+        UsageError: If another run works on it, unless `wait` is set.
+    """
+    descriptor = _opened(workspace)
+    if descriptor is None or workspace is None:
+        yield _no_name
+        return
+    owner = state_dir / _OWNERS / _name_of(workspace)
+    try:
+        if not _is_taken(descriptor):
+            told = f"{_who(owner)} works on the folder {_where(workspace)!r}"
+            if not wait:
+                raise UsageError(
+                    f"{told}, and two runs would overwrite each other's files",
+                    hint="add --wait to start when it has ended, or stop it",
+                )
+            on_notice(f"waiting: {told}")
+            while not _is_taken(descriptor):  # noqa: ASYNC110 - processes share no events
+                await anyio.sleep(_BETWEEN_WORKSPACE_TRIES_S)
+
+        def note(run: str) -> None:
+            with suppress(OSError):
+                make_folder(owner.parent)
+                owner.write_text(f"run {run!r} (process {os.getpid()})")
+
+        yield note
+        with suppress(OSError):
+            owner.unlink(missing_ok=True)
+    finally:
+        os.close(descriptor)
+
+
+def _opened(workspace: Path | None) -> int | None:
+    if workspace is None:
+        return None
+    with suppress(OSError):
+        return os.open(workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    return None
+
+
+def _is_taken(descriptor: int) -> bool:
+    """Try to take the lock; a file system without locks counts as success."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _name_of(workspace: Path) -> str:
+    place = os.fsencode(workspace.resolve())
+    return hashlib.sha256(place).hexdigest()[:_NAME_CHARS]
+
+
+def _where(workspace: Path) -> str:
+    return str(workspace.absolute())
+
+
+def _who(owner: Path) -> str:
+    with suppress(OSError, UnicodeDecodeError):
+        if said := owner.read_text()[:_LONGEST_OWNER].strip():
+            return said
+    return "another run"

@@ -12,8 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from assay.contracts.errors import UsageError
-from assay.contracts.leftovers import LEFTOVER_NAMES, LEFTOVER_SUFFIXES
-from assay.contracts.workspace import Tree, TreeFile, Withheld
+from assay.contracts.workspace import LEFTOVER_NAMES, LEFTOVER_SUFFIXES, Tree, TreeFile, Withheld
 from assay.storage.gitignore import RULES_FILE
 from assay.storage.withheld_files import (
     BY_NAME,

@@ -19,9 +19,8 @@ from assay.contracts.messages import Usage
 from assay.storage import lock
 from assay.storage.codec import event_from_json, fields_of, goal_from_json, goal_to_json, line_of
 from assay.storage.journal import EVENTS, read_events
-from assay.storage.jsonl import last_line
 from assay.storage.run_names import new_name
-from assay.storage.secure_files import DRAFT, make_folder, sync_folder, write_file
+from assay.storage.secure_files import DRAFT, last_line, make_folder, sync_folder, write_file
 
 _REQUEST: Final = "run.json"
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]*")

@@ -1,14 +1,29 @@
-"""Discovery of tools in YAML files: Assay's, the user's and the project's."""
+"""Discovery of tools in YAML files: Assay's, the user's and the project's.
+
+A discovered tool is a `RegisteredTool`: the tool with its origin and its approval.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from assay.contracts.errors import UsageError
+from assay.contracts.ports import Tool
 from assay.settings.sections import Approval
-from assay.tools.registered import RegisteredTool
 from assay.tools.workspace import WORKSPACE_TOOLS
 from assay.tools.yaml_tool import DeclaredTool, load_tool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisteredTool:
+    """A tool that can be offered to a model."""
+
+    tool: Tool
+    origin: str
+    """`assay`, the path of a file, or `mcp:NAME`."""
+    approval: Approval
+
 
 SHIPPED: Final = Path(__file__).with_name("registry")
 PROJECT_FOLDER: Final = Path(".assay") / "tools"

@@ -21,9 +21,9 @@ from assay.contracts.errors import MissingExtraError, ToolError
 from assay.contracts.messages import ToolSpec
 from assay.contracts.ports import OnOutput, Sandbox, ignore_output
 from assay.settings.sections import ForeignServerSettings
-from assay.text.head_and_tail import cut_middle, readable
-from assay.tools.registered import RegisteredTool
-from assay.tools.schemas import applicable, check_arguments
+from assay.text.formatting import head_and_tail, readable
+from assay.tools.arguments import applicable, check_arguments
+from assay.tools.discover import RegisteredTool
 
 if TYPE_CHECKING:
     import mcp_types as types
@@ -202,7 +202,7 @@ class ForeignTool:
         del sandbox, on_output
         check_arguments(self.spec.name, self.checked, arguments)
         result = await self.server.call(self.remote_name, arguments)
-        told = cut_middle(readable(_in_words(result)).strip(), max_chars=_MOST_CHARS)
+        told = head_and_tail(readable(_in_words(result)).strip(), max_chars=_MOST_CHARS)
         if result.is_error:
             return f"the tool failed: {told or 'it does not say why'}"
         return told or "done; it says nothing"

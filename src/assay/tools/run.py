@@ -13,7 +13,7 @@ from assay.contracts.execution import Command, ExecutionResult, Program, PythonC
 from assay.contracts.messages import ToolSpec
 from assay.contracts.ports import OnOutput, Sandbox, ignore_output
 from assay.contracts.workspace import project_env, project_script
-from assay.text.head_and_tail import cut_middle, readable
+from assay.text.formatting import head_and_tail, readable
 from assay.tools.arguments import Arguments, build_spec, read_arguments, told_to_the_model
 
 _MOST_CHARS = 12_000
@@ -120,8 +120,8 @@ async def run_program(program: Program, sandbox: Sandbox, on_output: OnOutput) -
     result = await sandbox.run(program, on_output=on_output)
     stdout, stderr = readable(result.stdout).rstrip(), readable(result.stderr).rstrip()
     room = max(_LEAST_CHARS, _MOST_CHARS - len(stderr))
-    short_out = cut_middle(stdout, max_chars=room)
-    short_err = cut_middle(stderr, max_chars=max(_LEAST_CHARS, _MOST_CHARS - len(short_out)))
+    short_out = head_and_tail(stdout, max_chars=room)
+    short_err = head_and_tail(stderr, max_chars=max(_LEAST_CHARS, _MOST_CHARS - len(short_out)))
     parts = [describe_end(result)]
     parts += [f"stdout:\n{short_out}"] if short_out else []
     parts += [f"stderr:\n{short_err}"] if short_err else []

@@ -1,8 +1,259 @@
-"""All tools for the files of a sandbox."""
+"""Tools for the files of a sandbox: read, list and search files.
 
-from assay.contracts.ports import Tool
-from assay.tools.files import ListFiles, ReadFile
+`WORKSPACE_TOOLS` has these and the tools that run programs. The model's search pattern runs only
+in the sandbox.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+from pydantic import Field
+
+from assay.contracts.errors import ToolError, WorkspaceFileNotFoundError
+from assay.contracts.execution import FileInfo, PythonCode
+from assay.contracts.messages import ToolSpec
+from assay.contracts.ports import OnOutput, Sandbox, Tool, ignore_output
+from assay.tools.arguments import (
+    Arguments,
+    build_spec,
+    read_arguments,
+    told_to_the_model,
+    workspace_path,
+)
 from assay.tools.run import Run, RunPython
-from assay.tools.search import Search
+
+QUIET_DIRECTORIES = frozenset(
+    {
+        *(".git", ".hg", ".svn", ".venv", "venv", "__pycache__", ".pytest_cache", ".mypy_cache"),
+        *(".ruff_cache", ".tox", "node_modules", "target", ".gradle", ".idea"),
+    }
+)
+"""Directories with many generated files."""
+
+_MOST_FILE_BYTES = 8 << 20
+_MOST_LINES = 500
+_MOST_CHARS = 24_000
+_LONGEST_LINE_CHARS = 2000
+_MOST_ENTRIES = 300
+
+
+class _ReadFileArguments(Arguments):
+    path: str = Field(min_length=1, description="Path from the workspace root.")
+    from_line: int = Field(default=1, ge=1, description="First line, counted from 1.")
+    to_line: int = Field(default=0, ge=0, description="Last line; 0 for as many as fit.")
+
+
+class _ListFilesArguments(Arguments):
+    path: str = Field(default=".", description="A directory, from the workspace root.")
+
+
+_READ_FILE = build_spec("read_file", "Read a text file, or lines of it.", _ReadFileArguments)
+_LIST_FILES = build_spec("list_files", "List all files below a directory.", _ListFilesArguments)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadFile:
+    """Shows a file as it is: without line numbers, so that a model can copy lines into an edit."""
+
+    @property
+    def spec(self) -> ToolSpec:
+        return _READ_FILE
+
+    async def call(
+        self,
+        arguments: Mapping[str, Any],
+        sandbox: Sandbox,
+        *,
+        on_output: OnOutput = ignore_output,
+    ) -> str:
+        del on_output
+        wanted = read_arguments(_READ_FILE, _ReadFileArguments, arguments)
+        path = workspace_path(wanted.path)
+        try:
+            with told_to_the_model():
+                content = await sandbox.read_file(path, max_bytes=_MOST_FILE_BYTES)
+        except ToolError as error:
+            if isinstance(error.__cause__, WorkspaceFileNotFoundError):
+                raise ToolError(f"{error}{await _suggest(path, sandbox)}") from error
+            raise
+        if b"\0" in content[:8192]:
+            return f"{path} is not text ({len(content)} bytes)."
+        lines = content.decode("utf-8", errors="replace").splitlines()
+        return _show(path, lines, wanted)
+
+
+def _show(path: PurePosixPath, lines: list[str], wanted: _ReadFileArguments) -> str:
+    if not lines:
+        return f"{path} is empty."
+    if wanted.from_line > len(lines):
+        raise ToolError(f"{path} has only {len(lines)} lines")
+    last = min(wanted.to_line or len(lines), len(lines), wanted.from_line + _MOST_LINES - 1)
+    if last < wanted.from_line:
+        raise ToolError(f"from_line {wanted.from_line} comes after to_line {wanted.to_line}")
+    shown: list[str] = []
+    room = _MOST_CHARS
+    for line in lines[wanted.from_line - 1 : last]:
+        short = line if len(line) <= _LONGEST_LINE_CHARS else f"{line[:_LONGEST_LINE_CHARS]} [...]"
+        room -= len(short) + 1
+        if room < 0 and shown:
+            break
+        shown.append(short)
+    last = wanted.from_line + len(shown) - 1
+    rest = "" if last == len(lines) else f"; read on from line {last + 1}"
+    head = f"{path}, lines {wanted.from_line} to {last} of {len(lines)}{rest}:"
+    return "\n".join([head, *shown])
+
+
+async def _suggest(path: PurePosixPath, sandbox: Sandbox) -> str:
+    found = [info.path for info in await sandbox.list_files() if info.path.name == path.name]
+    return f"; did you mean {' or '.join(map(str, found[:3]))}?" if found else ""
+
+
+@dataclass(frozen=True, slots=True)
+class ListFiles:
+    """Lists files with their sizes; directories of generated files only with a count."""
+
+    @property
+    def spec(self) -> ToolSpec:
+        return _LIST_FILES
+
+    async def call(
+        self,
+        arguments: Mapping[str, Any],
+        sandbox: Sandbox,
+        *,
+        on_output: OnOutput = ignore_output,
+    ) -> str:
+        del on_output
+        wanted = read_arguments(_LIST_FILES, _ListFilesArguments, arguments)
+        path = workspace_path(wanted.path)
+        with told_to_the_model():
+            found = await sandbox.list_files(path)
+        return _describe(path, found)
+
+
+def _describe(root: PurePosixPath, found: tuple[FileInfo, ...]) -> str:
+    quiet: Counter[PurePosixPath] = Counter()
+    rows: list[str] = []
+    filled = {parent for info in found for parent in info.path.parents}
+    for info in found:
+        above = _quiet_directory(root, info.path)
+        if above is not None and info.path != above:
+            quiet[above] += info.kind != "directory"
+        elif info.kind != "directory":
+            kind = "" if info.kind == "file" else f", {info.kind}"
+            rows.append(f"{info.path} ({info.size_bytes} bytes{kind})")
+        elif info.path not in filled:
+            rows.append(f"{info.path}/ (empty)")
+    rows += [f"{path}/ ({count} files, not listed)" for path, count in quiet.items()]
+    if not rows:
+        return f"{root} is empty."
+    left_out = len(rows) - _MOST_ENTRIES
+    more = [f"[... {left_out} more; list a directory below ...]"] if left_out > 0 else []
+    return "\n".join([*sorted(rows)[:_MOST_ENTRIES], *more])
+
+
+def _quiet_directory(root: PurePosixPath, path: PurePosixPath) -> PurePosixPath | None:
+    """Return the first such directory in a path below the requested one."""
+    known = len(root.parts)
+    for depth in range(known, len(path.parts)):
+        if path.parts[depth] in QUIET_DIRECTORIES:
+            return PurePosixPath(*path.parts[: depth + 1])
+    return None
+
+
+_TIMEOUT_S = 20.0
+_MOST_MATCHES = 100
+_REFUSED = 3
+"""The program's exit code for an invalid request; no other end has it."""
+
+# A pattern can run without end or use all memory. So the program runs in the sandbox, whose limits
+# end it.
+_PROGRAM = f"""
+import os, re, sys
+pattern, root, quiet = sys.argv[1], sys.argv[2], set(sys.argv[3].split(","))
+try:
+    expression = re.compile(pattern)
+except (re.error, OverflowError, RecursionError) as error:
+    print(error)
+    sys.exit({_REFUSED})
+if not os.path.lexists(root):
+    print("there is no " + repr(root))
+    sys.exit({_REFUSED})
+def files():
+    if not os.path.isdir(root):
+        yield root
+    for folder, folders, names in os.walk(root):
+        folders[:] = sorted(name for name in folders if name not in quiet)
+        for name in sorted(names):
+            yield os.path.normpath(os.path.join(folder, name))
+left = {_MOST_MATCHES}
+for path in files():
+    if not os.path.isfile(path) or os.path.islink(path) or os.path.getsize(path) > 4000000:
+        continue
+    try:
+        with open(path, "rb") as file:
+            content = file.read()
+    except OSError:
+        continue
+    if b"\\0" in content[:8192]:
+        continue
+    for number, line in enumerate(content.decode("utf-8", "replace").splitlines(), 1):
+        if expression.search(line):
+            if not left:
+                print("[... more than {_MOST_MATCHES} lines match; search for less ...]")
+                sys.exit()
+            left -= 1
+            print(path + ":" + str(number) + ": " + line.strip()[:300], flush=True)
+""".lstrip()
+
+
+class _SearchArguments(Arguments):
+    pattern: str = Field(min_length=1, max_length=1000, description="A Python regular expression.")
+    path: str = Field(default=".", description="A file or directory, from the workspace root.")
+
+
+_SEARCH = build_spec(
+    "search", "Search files by a regular expression; gives path, line and text.", _SearchArguments
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """Finds lines by a regular expression."""
+
+    @property
+    def spec(self) -> ToolSpec:
+        return _SEARCH
+
+    async def call(
+        self,
+        arguments: Mapping[str, Any],
+        sandbox: Sandbox,
+        *,
+        on_output: OnOutput = ignore_output,
+    ) -> str:
+        del on_output
+        wanted = read_arguments(_SEARCH, _SearchArguments, arguments)
+        path = workspace_path(wanted.path)
+        with told_to_the_model():
+            program = PythonCode(
+                source=_PROGRAM.encode(),
+                filename="search.py",
+                args=(wanted.pattern, str(path), ",".join(sorted(QUIET_DIRECTORIES))),
+                timeout_s=min(_TIMEOUT_S, sandbox.limits.wall_s),
+            )
+        result = await sandbox.run(program)
+        found = result.stdout.strip()
+        if result.exit_code == _REFUSED:
+            raise ToolError(f"{wanted.pattern!r} cannot be searched for in {path}: {found}")
+        if not result.succeeded:
+            why = f"[... the search was ended early: {result.reason.value}; search for less ...]"
+            return f"{found}\n{why}".strip()
+        return found or f"Nothing in {path} matches {wanted.pattern!r}."
+
 
 WORKSPACE_TOOLS: tuple[Tool, ...] = (Run(), RunPython(), ReadFile(), ListFiles(), Search())

@@ -1,12 +1,11 @@
 """Tools declared in YAML files: validation with the line of each error.
 
-A tool runs only in the sandbox. Its arguments are JSON on standard input, or whole words of a
-command line; they never pass through a shell.
+The reader accepts a safe subset of YAML and returns the line of every key.
 """
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Final, Self, cast
@@ -20,15 +19,97 @@ from pydantic import (
     model_validator,
 )
 
-from assay.contracts.errors import ToolError, UsageError
+from assay.contracts.errors import MissingExtraError, ToolError, UsageError
 from assay.contracts.execution import Command, Program, PythonCode
 from assay.contracts.messages import ToolSpec
 from assay.contracts.ports import OnOutput, Sandbox, ignore_output
 from assay.settings.sections import Approval
-from assay.tools.arguments import told_to_the_model
+from assay.tools.arguments import check_arguments, find_fault, strict, told_to_the_model
 from assay.tools.run import run_program
-from assay.tools.schemas import check_arguments, find_fault, strict
-from assay.tools.yaml_lines import MOST_BYTES, Read, YamlError, read_yaml
+
+KeyPath = tuple[str | int, ...]
+MOST_BYTES: Final = 64 << 10
+_DEEPEST: Final = 20
+
+
+class YamlError(ValueError):
+    """The text is not valid for this reader; has the line."""
+
+    def __init__(self, message: str, *, line: int) -> None:
+        super().__init__(message)
+        self.line = line
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """The parsed data and its lines."""
+
+    value: Any
+    lines: dict[KeyPath, int]
+
+    def line_of(self, path: KeyPath) -> int:
+        """Return the line of a path, or of its nearest parent."""
+        while path and path not in self.lines:
+            path = path[:-1]
+        return self.lines.get(path, 1)
+
+
+def read_yaml(text: str) -> Read:
+    """Read plain data: no aliases, no language tags, no duplicate keys.
+
+    Raises:
+        YamlError: If it is anything else.
+        MissingExtraError: If the YAML library is not installed.
+    """
+    yaml = _library()
+    try:
+        for event in yaml.parse(text, yaml.SafeLoader):
+            # A few lines of aliases can expand beyond the available memory.
+            if isinstance(event, yaml.AliasEvent):
+                raise YamlError("aliases cannot be used here", line=event.start_mark.line + 1)
+        node = yaml.compose(text, yaml.SafeLoader)
+        lines: dict[KeyPath, int] = {}
+        return Read(_value(node, (), lines, yaml), lines)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        raise YamlError(str(error.problem), line=mark.line + 1 if mark else 1) from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        if isinstance(error, YamlError):
+            raise
+        raise YamlError("this cannot be read as YAML", line=1) from error
+
+
+def _library() -> Any:
+    try:
+        import yaml
+    except ImportError as error:
+        raise MissingExtraError("a tool of one's own", extra="chat") from error
+    return yaml
+
+
+def _value(node: Any, path: KeyPath, lines: dict[KeyPath, int], yaml: Any) -> Any:
+    if node is None:
+        return None
+    lines.setdefault(path, node.start_mark.line + 1)
+    if len(path) > _DEEPEST:
+        raise YamlError("this is nested too deep", line=node.start_mark.line + 1)
+    constructor = yaml.constructor.SafeConstructor()
+    if isinstance(node, yaml.MappingNode):
+        found: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            line = key_node.start_mark.line + 1
+            key = cast("Hashable", constructor.construct_object(key_node))
+            if not isinstance(key, str):
+                raise YamlError(f"the key {key!r} is not text: put it in quotes", line=line)
+            if key in found:
+                raise YamlError(f"the key {key!r} is there twice", line=line)
+            lines[(*path, key)] = line
+            found[key] = _value(value_node, (*path, key), lines, yaml)
+        return found
+    if isinstance(node, yaml.SequenceNode):
+        return [_value(each, (*path, place), lines, yaml) for place, each in enumerate(node.value)]
+    return constructor.construct_object(node)
+
 
 _PLACEHOLDER: Final = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _LONGEST_S: Final = 3600.0

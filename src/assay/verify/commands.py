@@ -1,8 +1,7 @@
 """Split check commands into argument lists, and select the runner with the most evidence.
 
-A command that needs a shell is judged only by its exit code. Forms that can be read without a shell
-are therefore resolved: `cd FOLDER && …`, leading variables, globs, and the script behind `npm
-test`.
+A command that belongs to no supported test runner is judged only by its exit code
+(`PlainRunner`), which never gives the best grade.
 """
 
 import fnmatch
@@ -14,20 +13,71 @@ from pathlib import PurePosixPath
 from typing import Any, Final, cast
 
 from assay.contracts.errors import UsageError
-from assay.contracts.workspace import Tree
+from assay.contracts.execution import Command
+from assay.contracts.ports import OnOutput, Sandbox, ignore_output
+from assay.contracts.verdict import CheckReport, Grade
+from assay.contracts.workspace import Tree, project_env, project_script
 from assay.verify.discovery import checks_for, find_tests
 from assay.verify.parse_command import ASSIGNMENT, read_invocation, with_environment
-from assay.verify.runner import Runner
+from assay.verify.report_checks import explain_ending, printed_by
 from assay.verify.runners.cargo import CargoRunner
 from assay.verify.runners.ctest import CTestRunner
-from assay.verify.runners.exit_code import PlainRunner
 from assay.verify.runners.go import GoRunner
-from assay.verify.runners.jest import JestRunner
-from assay.verify.runners.junit_command import JUnitRunner
-from assay.verify.runners.junit_console import JUnitConsoleRunner
-from assay.verify.runners.node import NodeRunner
-from assay.verify.runners.python_pytest import PytestRunner
-from assay.verify.runners.python_unittest import UnittestRunner
+from assay.verify.runners.javascript import JestRunner, NodeRunner
+from assay.verify.runners.junit import JUnitConsoleRunner, JUnitRunner
+from assay.verify.runners.python import PytestRunner, UnittestRunner
+from assay.verify.spec import CheckSpec, Observation, Runner
+
+_SHELL: Final = ("bash", "-c")
+
+
+class PlainRunner:
+    """Any command that belongs to no supported test runner."""
+
+    name = "command"
+    most = Grade.CHECKED
+    configuration: tuple[str, ...] = (
+        "Makefile",
+        "makefile",
+        "GNUmakefile",
+        "justfile",
+        "tox.ini",
+        "vitest.config.*",
+        "vitest.workspace.*",
+        "jest.config.*",
+        ".mocharc*",
+    )
+
+    def understands(self, argv: tuple[str, ...]) -> bool:
+        return bool(argv)
+
+    def expected(self, order: CheckSpec, tree: Tree) -> frozenset[str]:
+        del order, tree
+        return frozenset()
+
+    async def run(
+        self, order: CheckSpec, sandbox: Sandbox, *, on_output: OnOutput = ignore_output
+    ) -> Observation:
+        result = await sandbox.run(_command(order), on_output=on_output)
+        return Observation(
+            report=CheckReport(
+                command=order.command,
+                runner=self.name,
+                passed=result.succeeded,
+                exit_code=result.exit_code,
+                explanation=explain_ending(result),
+                output=printed_by(result),
+                duration_s=result.duration_s,
+            )
+        )
+
+
+def _command(order: CheckSpec) -> Command:
+    if order.argv[:-1] == _SHELL:
+        return Command(argv=project_script(order.argv[-1]), timeout_s=order.timeout_s)
+    env = project_env(read_invocation(order.argv).cwd)
+    return Command(argv=order.argv, env=env, timeout_s=order.timeout_s)
+
 
 __all__ = ["RUNNERS", "checks_for", "choose_runner", "find_tests", "split_command"]
 

@@ -12,8 +12,8 @@ from typing import Final, Literal
 from assay.contracts.execution import ExecutionResult, OutputChunk, Reason
 from assay.contracts.ports import OnOutput
 from assay.contracts.verdict import CheckReport, Finding, TamperKind, TestResult, TestStatus
-from assay.text.truncate import trim
-from assay.verify.runner import CheckSpec, Observation
+from assay.text.formatting import trim
+from assay.verify.spec import CheckSpec, Observation
 
 MAX_OUTPUT_CHARS: Final = 48_000
 _MAX_REPORT_BYTES: Final = 64 << 20

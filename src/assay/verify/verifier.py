@@ -1,8 +1,6 @@
 """The independent check of an attempt: fresh sandboxes, original tests, and inverted tests.
 
-A first run rejects failing attempts at low cost. If it passes, two more runs follow concurrently.
-One has rewritten tests with the same meaning, under other conditions and in another order. The
-other has inverted tests, which must fail.
+After each run, the files of the sandbox must still match what was written into it.
 """
 
 import random
@@ -14,40 +12,102 @@ from typing import Final
 
 import anyio
 
-from assay.contracts.execution import Limits
+from assay.contracts.errors import WorkspaceError
+from assay.contracts.execution import FileInfo, Limits
 from assay.contracts.ports import OnOutput, Sandbox, SandboxBackend, ignore_output
-from assay.contracts.verdict import CheckReport, Finding, Grade, Verdict
+from assay.contracts.verdict import CheckReport, Finding, Grade, Severity, TamperKind, Verdict
 from assay.contracts.workspace import Tree
 from assay.sandbox.tree_io import write_tree
 from assay.verify import judged_tree as pristine
 from assay.verify.commands import choose_runner, split_command
-from assay.verify.file_integrity import changed_files
-from assay.verify.invert_assertions import Words
+from assay.verify.inverted_tests import Words, rewrite_tests
+from assay.verify.judged_tree import is_protected
 from assay.verify.parse_command import read_invocation
-from assay.verify.rewrite_tests import rewrite_tests
-from assay.verify.runner import CheckSpec, Observation
+from assay.verify.runners.python import PytestRunner, UnittestRunner
 from assay.verify.runners.python_process import Conditions, PythonRun
-from assay.verify.runners.python_pytest import PytestRunner
-from assay.verify.runners.python_unittest import UnittestRunner
-from assay.verify.spec import VerificationSpec
+from assay.verify.spec import CheckSpec, Observation, VerificationSpec
 from assay.verify.static_analysis import attributable, read_proposal
 from assay.verify.verdicts import (
     Check,
+    added_tests,
+    changed_python,
     compare_repetition,
     conclude,
     judge_turned_tests,
     missing_tests,
-    skipped_tests,
-)
-from assay.verify.witness import (
-    added_tests,
-    changed_python,
     not_executed,
     nothing_changed,
     passed_before,
     removed_python,
     says_nothing_new,
+    skipped_tests,
 )
+
+_STEERING: Final = frozenset(
+    {"conftest.py", "pytest.ini", "sitecustomize.py", "usercustomize.py", "tox.ini", "setup.cfg"}
+)
+_HEAD_BYTES: Final = 4096
+
+
+async def changed_files(
+    case: VerificationSpec, sandbox: Sandbox, tree: Tree
+) -> tuple[Finding, ...]:
+    """Compare a sandbox with the files written into it; tests may add new files."""
+    now = {info.path: info for info in await sandbox.list_files()}
+    findings: list[Finding] = []
+    for path, file in tree.files.items():
+        if not await _is_same(sandbox, now.get(path), file.content):
+            findings.append(_changed(case, tree, path))
+    for path, info in now.items():
+        if path in tree.files or info.kind != "file":
+            continue
+        if path.name in _STEERING or path.suffix == ".pth":
+            said = f"{path} was written while the tests ran"
+            findings.append(_finding("forgery", path, said))
+        elif path.suffix == ".xml" and not _asks_for(case, path):
+            findings += await _report_of_others(sandbox, path)
+    return tuple(findings)
+
+
+async def _is_same(sandbox: Sandbox, info: FileInfo | None, content: bytes) -> bool:
+    if info is None or info.kind != "file" or info.size_bytes != len(content):
+        return False
+    try:
+        return await sandbox.read_file(info.path, max_bytes=len(content) + 1) == content
+    except WorkspaceError:
+        return False
+
+
+def _changed(case: VerificationSpec, tree: Tree, path: PurePosixPath) -> Finding:
+    proposed = tree.files[path] != case.pristine.files.get(path)
+    judges = is_protected(case, path)
+    severity: Severity = "forgery" if judges or proposed or path.suffix == ".py" else "note"
+    return _finding(severity, path, f"{path} was rewritten while the tests ran")
+
+
+def _finding(severity: Severity, path: PurePosixPath, said: str) -> Finding:
+    return Finding(
+        trick=TamperKind.CHANGED_WHILE_TESTED, severity=severity, explanation=said, path=path
+    )
+
+
+def _asks_for(case: VerificationSpec, path: PurePosixPath) -> bool:
+    return any(path.name in command for command in case.checks)
+
+
+async def _report_of_others(sandbox: Sandbox, path: PurePosixPath) -> tuple[Finding, ...]:
+    try:
+        text = await sandbox.read_file(path, max_bytes=64 << 20)
+    except WorkspaceError:
+        return ()
+    if b"<testsuite" not in text[:_HEAD_BYTES]:
+        return ()
+    said = f"{path} is a report of tests that no runner was asked to write"
+    finding = Finding(
+        trick=TamperKind.FORGED_REPORT, severity="forgery", explanation=said, path=path
+    )
+    return (finding,)
+
 
 _REPORT_BYTES: Final = 8 << 20
 """The space for a report of about ten thousand tests."""

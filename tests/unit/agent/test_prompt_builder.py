@@ -1,7 +1,6 @@
 from pathlib import PurePosixPath
 
-from assay.agent.context_window import shortened
-from assay.agent.prompt_builder import PromptInput, fenced, first_message, prompt
+from assay.agent.prompt_builder import PromptInput, fenced, first_message, prompt, shortened
 from assay.contracts.messages import Message, ModelFacts
 from assay.contracts.workspace import Tree, TreeFile
 

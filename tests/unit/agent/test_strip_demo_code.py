@@ -1,6 +1,6 @@
 import pytest
 
-from assay.agent.strip_demo_code import tidy_module
+from assay.agent.strategies.whole_file import tidy_module
 
 ADD = "def add(a, b):\n    return a + b\n"
 

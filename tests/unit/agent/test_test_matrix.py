@@ -1,6 +1,6 @@
 from dataclasses import replace
 
-from assay.agent.test_matrix import better, gain, row_of, statuses_of
+from assay.agent.strategy import better, gain, row_of, statuses_of
 from assay.contracts.verdict import CheckReport, Finding, TamperKind, TestStatus
 from tests.support.attempts import a_report, an_attempt
 

@@ -5,11 +5,10 @@ from pathlib import Path
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from assay.auth.token_file import Reread
-from assay.auth.tokens import Tokens, add_token, read_tokens
+from assay.auth.tokens import Reread, Tokens, add_token, read_tokens
 from assay.contracts.errors import UsageError
 from assay.mcp import tokens as mcp_tokens
-from assay.mcp.http import Gate
+from assay.mcp.serve import Gate
 
 
 def test_an_executor_knows_new_tokens_and_forgets_removed_ones(tmp_path: Path) -> None:

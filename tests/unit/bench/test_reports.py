@@ -11,10 +11,9 @@ import yaml
 
 from assay.bench.compare import compare
 from assay.bench.exercise import Language, Track
-from assay.bench.leaderboard import as_yaml, leaderboard_entry
-from assay.bench.reports import REPORTS, write_reports
-from assay.bench.result import RESULT, Result, Status, Try
+from assay.bench.reports import REPORTS, as_yaml, leaderboard_entry, write_reports
 from assay.bench.score import telling_line
+from assay.bench.store import RESULT, Result, Status, Try
 from assay.bench.summary import Summary, read_summary
 from assay.contracts.errors import UsageError
 from assay.contracts.messages import Usage

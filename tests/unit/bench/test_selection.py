@@ -1,7 +1,7 @@
 import pytest
 
 from assay.bench.exercise import Exercise, Suite
-from assay.bench.selection import Selection, read_shard
+from assay.bench.suites import Selection, read_shard
 from assay.contracts.errors import UsageError
 from assay.contracts.workspace import Tree
 

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.bench.statistics import Rate, mcnemar
+from assay.bench.summary import Rate, mcnemar
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.bench.result import Result, Status
-from assay.bench.store import RESULTS, is_final, open_store, read_results
+from assay.bench.store import RESULTS, Result, Status, is_final, open_store, read_results
 from assay.contracts.errors import JournalError, UsageError
 
 ASKED = {"suite": "mine", "tries": 2}

@@ -7,10 +7,8 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from assay.bench.exercise import Exercise
-from assay.bench.folder_suite import load_folder
-from assay.bench.humaneval import load_humaneval
 from assay.bench.polyglot import load_polyglot
-from assay.bench.suites import load_suite
+from assay.bench.suites import load_folder, load_humaneval, load_suite
 from assay.contracts.errors import UsageError
 from assay.contracts.workspace import Tree
 from tests.support.exercises import POLYGLOT, SECRET, polyglot_clone, simple_suite, write_files

@@ -2,7 +2,7 @@
 
 import pytest
 
-from assay.chat.failures import turn_error
+from assay.chat.session import turn_error
 from assay.contracts.errors import (
     AssayError,
     BudgetExceededError,

@@ -19,14 +19,15 @@ from assay.contracts.chat import (
     ChatEvent,
     Exhibit,
     ExhibitSource,
+    History,
     PackagesAdded,
     StateRebuilt,
     StateRestoring,
     ToolAsk,
     ToolUsed,
     TurnEnded,
+    history_of,
 )
-from assay.contracts.chat_history import History, history_of
 from assay.contracts.errors import (
     ModelUnavailableError,
     PackageError,
@@ -35,19 +36,20 @@ from assay.contracts.errors import (
 )
 from assay.contracts.execution import (
     DEFAULT_SPEC,
+    CellResult,
     ExecutionResult,
     Limits,
     OutputChunk,
     Program,
     PythonCode,
     Reason,
+    RichOutput,
     SandboxSpec,
 )
-from assay.contracts.interpreter import CellResult, RichOutput
 from assay.contracts.messages import Message, Reply
 from assay.contracts.ports import OnOutput, Tool
 from assay.contracts.workspace import Tree, TreeFile
-from assay.tools.files import ReadFile
+from assay.tools.workspace import ReadFile
 from tests.doubles.fake_sandbox import FakeBackend, FakeSandbox, answer_with
 from tests.doubles.scripted_model import FACTS, ScriptedModel, calls_tool, says
 

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 import click
 import pytest
 
-from assay.cli.confirm import check_ids, confirm
 from assay.cli.main import run
+from assay.cli.terminal import check_ids, confirm
 from assay.contracts.errors import UsageError
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.cli.goal_text import read_goal
+from assay.cli.run import read_goal
 from assay.contracts.errors import UsageError
 
 

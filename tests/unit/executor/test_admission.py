@@ -9,10 +9,9 @@ import pytest
 from assay.contracts.errors import UsageError
 from assay.contracts.execution import DEFAULT_SPEC, Command, Limits
 from assay.executor.admission import Admission, Quotas, share_of
-from assay.executor.metrics import Metrics
-from assay.executor.observer import Watcher
-from assay.sandbox.rpc.admission import ExecutionRequest
+from assay.executor.observer import Metrics, Watcher
 from assay.sandbox.rpc.messages.failures import ExecutorBusyError
+from assay.sandbox.rpc.open_sandboxes import ExecutionRequest
 from assay.settings.executor import ExecutorSettings
 
 ATTEMPT = ExecutionRequest(

@@ -9,7 +9,7 @@ import pytest
 from assay.contracts.errors import SandboxUnavailableError, ToolError
 from assay.contracts.execution import Limits
 from assay.contracts.ports import Sandbox
-from assay.mcp.peers import connected_user
+from assay.mcp.server import connected_user
 from assay.mcp.workspaces import NEW, McpClient, Workspaces, open_workspaces
 from assay.sandbox.rpc.messages.failures import ExecutorBusyError
 from tests.doubles.fake_sandbox import FakeBackend

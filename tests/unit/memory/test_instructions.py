@@ -4,7 +4,7 @@ import pytest
 
 from assay.contracts.lessons import Failure
 from assay.memory.import_export import export_lines, import_lines
-from assay.memory.instructions import LEFT_OUT, without_instructions
+from assay.memory.lesson_text import LEFT_OUT, without_instructions
 from assay.memory.ranking import to_lesson
 from assay.memory.types import FailureRecord, Place, record_of
 

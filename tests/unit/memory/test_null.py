@@ -1,4 +1,4 @@
-from assay.memory.null import NoMemory
+from assay.memory.stored_memory import NoMemory
 from tests.conformance.memory.failures import DURATIONS, SKILL, cue_for
 
 

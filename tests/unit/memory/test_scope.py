@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from assay.memory.scope import current_place, environment_digest, project_of
+from assay.memory.stored_memory import current_place, environment_digest, project_of
 
 
 def test_a_project_is_told_by_its_folder_without_saying_where_it_is(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.memory.scoring import is_harmful, score, wilson_bounds
+from assay.memory.types import is_harmful, score, wilson_bounds
 
 ROUNDING = 1e-12
 COUNTS = st.integers(min_value=0, max_value=10_000)

@@ -9,7 +9,7 @@ import pytest
 
 from assay.contracts.lessons import RecallQuery
 from assay.memory.embedding import HashedEmbedder, hashed, pack
-from assay.memory.search import search
+from assay.memory.ranking import search
 from assay.memory.sqlite_store import SqliteStore
 from assay.memory.stored_memory import StoredMemory
 from assay.memory.types import FACETS, FailureRecord, Place, Vectors, record_of

@@ -3,8 +3,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from assay.memory.embedding import hashed, pack
-from assay.memory.vectors import NumpyIndex, PlainIndex, VectorIndex, build_index
+from assay.memory.embedding import NumpyIndex, PlainIndex, VectorIndex, build_index, hashed, pack
 from tests.support.requirements import require
 
 WORDS = [f"{a}{b}{c}" for a in "bdfgklmnprst" for b in "aeiou" for c in "nrstlmk"]

@@ -28,7 +28,7 @@ from assay.contracts.messages import (
 )
 from assay.contracts.ports import OnText, ignore_text
 from assay.models.budget import Budget, Caps, MeteredModel, estimate_input_tokens
-from assay.models.retry import RetryingModel, RetryPolicy
+from assay.models.open import RetryingModel, RetryPolicy
 from tests.doubles.scripted_model import FACTS, ScriptedModel, says
 from tests.support.apart import run_apart
 

@@ -12,7 +12,7 @@ from assay.contracts.errors import (
     ModelRefusedError,
     ModelUnavailableError,
 )
-from assay.models.error_mapping import Answer, Asked, retry_after_s
+from assay.models.connection import Answer, Asked, retry_after_s
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 ASKED = Asked(name="some:model", secret=SecretStr("sk-secret"), key_variable="SOME_API_KEY")

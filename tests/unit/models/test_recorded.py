@@ -29,8 +29,13 @@ from assay.contracts.messages import (
 )
 from assay.contracts.ports import OnText, ignore_text
 from assay.models.message_json import key_of, reply_from_json, reply_to_json, request_to_json
-from assay.models.recorded import RecordingModel, ReplayingModel
-from assay.models.recording import RecordingFile, open_recording, read_recording
+from assay.models.recording import (
+    RecordingFile,
+    RecordingModel,
+    ReplayingModel,
+    open_recording,
+    read_recording,
+)
 from tests.doubles.scripted_model import FACTS, ScriptedModel, calls_tool, says
 from tests.support.apart import run_apart
 

@@ -13,7 +13,7 @@ from assay.contracts.errors import (
 )
 from assay.contracts.messages import Message, ModelFacts, Reply, Request, StopReason, Usage
 from assay.contracts.ports import Model, OnText, ignore_text
-from assay.models.retry import RetryingModel, RetryPolicy
+from assay.models.open import RetryingModel, RetryPolicy
 
 REQUEST = Request(messages=(Message(role="user", text="hello"),))
 REPLY = Reply(

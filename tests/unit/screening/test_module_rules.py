@@ -6,7 +6,7 @@ import pytest
 
 from assay.contracts.errors import PolicyError
 from assay.contracts.execution import Command, Program, PythonCode
-from assay.screening.module_rules import ModuleRules
+from assay.screening.scan import ModuleRules
 
 
 def refused(rules: ModuleRules, work: Program | str) -> str:

@@ -31,10 +31,10 @@ from assay.storage.certificates import (
     build_certificate,
     canonical,
     compare_files,
+    describe_environment,
     read_certificate,
     write_certificate,
 )
-from assay.storage.environment import describe_environment
 from assay.storage.signing_keys import public_key, signing_key
 
 TESTS = PurePosixPath("tests/test_add.py")

@@ -16,13 +16,12 @@ from assay.contracts.chat import (
     SpeechArrived,
     TurnEnded,
     TurnStarted,
+    history_of,
 )
-from assay.contracts.chat_history import history_of
 from assay.contracts.errors import JournalError, UsageError
 from assay.contracts.messages import Usage
 from assay.storage.chat_export import to_markdown, to_notebook
-from assay.storage.chat_log import SessionRecord, read_session_events
-from assay.storage.chat_store import Session, SessionStore
+from assay.storage.chat_store import Session, SessionRecord, SessionStore, read_session_events
 
 PNG = b"\x89PNG\r\n\x1a\nnot really"
 FIGURE = Exhibit(

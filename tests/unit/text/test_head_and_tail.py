@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.text.head_and_tail import cut_middle, readable
+from assay.text.formatting import head_and_tail, readable
 
 
 @given(text=st.text(alphabet="ab\n", max_size=300), max_chars=st.integers(1, 200))
 def test_what_is_cut_keeps_its_ends_and_counts_the_rest(text: str, max_chars: int) -> None:
-    short = cut_middle(text, max_chars=max_chars)
+    short = head_and_tail(text, max_chars=max_chars)
 
     if len(text) <= max_chars:
         assert short == text

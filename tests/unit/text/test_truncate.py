@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.text.truncate import (
+from assay.text.formatting import (
     cut_middle,
     fold_repeated_lines,
     normalise_addresses,

@@ -8,8 +8,8 @@ import pytest
 
 from assay.contracts.errors import ToolError, UsageError
 from assay.contracts.execution import Command, PythonCode, Reason
+from assay.tools.arguments import applicable, check_arguments
 from assay.tools.discover import SHIPPED, collect, tool_files
-from assay.tools.schemas import applicable, check_arguments
 from assay.tools.yaml_tool import load_tool
 from tests.doubles.fake_sandbox import FakeSandbox, answer_with
 

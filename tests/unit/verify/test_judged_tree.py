@@ -7,10 +7,9 @@ import pytest
 
 from assay.contracts.verdict import Finding, TamperKind
 from assay.contracts.workspace import Tree, TreeFile, Withheld
-from assay.verify.commands import RUNNERS
+from assay.verify.commands import RUNNERS, PlainRunner
 from assay.verify.judged_tree import judged_tree, matches
-from assay.verify.runners.exit_code import PlainRunner
-from assay.verify.runners.python_pytest import PytestRunner
+from assay.verify.runners.python import PytestRunner
 from assay.verify.spec import VerificationSpec
 
 CONFIGURATION = PytestRunner.configuration

@@ -5,7 +5,7 @@ from pathlib import PurePosixPath
 import pytest
 
 from assay.contracts.workspace import Tree, TreeFile
-from assay.verify.protected_files import find_deciders
+from assay.verify.parse_command import find_deciders
 
 PACKAGE = b'{"scripts": {"pretest": "node build.js", "test": "sh run.sh > log", "e2e": "./e2e.sh"}}'
 TREE = Tree(

@@ -5,6 +5,7 @@ import pytest
 from assay.contracts.execution import ExecutionResult, OutputChunk, Program, Reason
 from assay.contracts.verdict import TamperKind, TestResult, TestStatus
 from assay.verify.canaries import Plan, planted
+from assay.verify.commands import PlainRunner
 from assay.verify.report_checks import (
     RawReport,
     ReportCapture,
@@ -13,8 +14,7 @@ from assay.verify.report_checks import (
     conclude,
     with_doubt,
 )
-from assay.verify.runner import CheckSpec, Observation
-from assay.verify.runners.exit_code import PlainRunner
+from assay.verify.spec import CheckSpec, Observation
 from tests.doubles.fake_sandbox import FakeSandbox, answer_with
 
 ORDER = CheckSpec(command="x", argv=("x",), canaries=True)

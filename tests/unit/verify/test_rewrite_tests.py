@@ -11,8 +11,7 @@ import pytest
 
 from assay.contracts.workspace import Tree, TreeFile
 from assay.verify.drivers.perturb_values import other_than, same_as
-from assay.verify.invert_assertions import Words
-from assay.verify.rewrite_tests import RewrittenTests, rewrite_tests
+from assay.verify.inverted_tests import RewrittenTests, Words, rewrite_tests
 
 PATH = PurePosixPath("tests/test_it.py")
 WORDS = Words(tell="_seen", keep="_kept", other="_other")

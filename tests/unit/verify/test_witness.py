@@ -5,9 +5,8 @@ from pathlib import PurePosixPath
 from assay.contracts.verdict import CheckReport, Severity, TamperKind, TestStatus
 from assay.contracts.workspace import Tree, TreeFile
 from assay.verify.report_checks import a_test
-from assay.verify.runner import Execution, Observation
-from assay.verify.spec import VerificationSpec
-from assay.verify.witness import (
+from assay.verify.spec import Execution, Observation, VerificationSpec
+from assay.verify.verdicts import (
     changed_python,
     not_executed,
     nothing_changed,

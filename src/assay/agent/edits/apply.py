@@ -1,21 +1,268 @@
-"""Apply the edits that a model requests to a file tree: all or none."""
+"""Apply the edits that a model requests to a file tree: all or none.
 
+Paths are normalized, and line ends, BOM and last newline of a file are kept. An edit with a
+placeholder such as `...` in place of code is rejected. Files that do not parse afterwards are
+noted; the syntax checks run no code.
+"""
+
+import ast
 import difflib
+import json
+import re
+import tomllib
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import assert_never
 
 from assay.agent.edits.match import AlreadyThere, Ambiguous, Found, Missed, locate
-from assay.agent.edits.newlines import FileText, plain_ends
-from assay.agent.edits.placeholders import (
-    left_out_of_file,
-    left_out_of_replacement,
-    left_out_of_search,
-)
-from assay.agent.edits.syntax import syntax_error
-from assay.agent.model_paths import tidy_path, why_unusable
+from assay.contracts.execution import WORKSPACE
 from assay.contracts.workspace import Tree, TreeFile
+
+_BOM = "\ufeff"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileText:
+    """A file's text with LF line ends and a final LF, and the data to write it back."""
+
+    text: str
+    ends: tuple[str, ...]
+    """The file's line end for each LF of `text`."""
+    bom: bool
+    final_newline: bool
+
+    @classmethod
+    def read(cls, content: bytes) -> "FileText | None":
+        """Return the text of a file; None if it is not UTF-8."""
+        try:
+            raw = content.decode()
+        except UnicodeDecodeError:
+            return None
+        bom = raw.startswith(_BOM)
+        raw = raw.removeprefix(_BOM)
+        final_newline = raw.endswith("\n") or not raw
+        pieces = raw.split("\n")
+        ends = tuple("\r\n" if piece.endswith("\r") else "\n" for piece in pieces[:-1])
+        text = plain_ends(raw)
+        if not final_newline:
+            text, ends = text + "\n", (*ends, _usual(ends))
+        return cls(text=text, ends=ends, bom=bom, final_newline=final_newline)
+
+    def with_part(self, start: int, end: int, replacement: str) -> "FileText":
+        """Return a copy with one part replaced; lines outside that part keep their line ends."""
+        before = self.text.count("\n", 0, start)
+        inside = self.text.count("\n", start, end)
+        kept, gone, rest = (
+            self.ends[:before],
+            self.ends[before : before + inside],
+            self.ends[before + inside :],
+        )
+        usual = _usual(gone or self.ends)
+        return FileText(
+            text=self.text[:start] + replacement + self.text[end:],
+            ends=(*kept, *([usual] * replacement.count("\n")), *rest),
+            bom=self.bom,
+            final_newline=self.final_newline,
+        )
+
+    def with_text(self, text: str) -> "FileText":
+        """Return a rewritten file with the line ends and BOM of this one."""
+        plain = plain_ends(text.removeprefix(_BOM))
+        final_newline = plain.endswith("\n") or not plain
+        plain = plain if final_newline else plain + "\n"
+        ends = (_usual(self.ends),) * plain.count("\n")
+        return FileText(text=plain, ends=ends, bom=self.bom, final_newline=final_newline)
+
+    def to_bytes(self) -> bytes:
+        """Return the file's content.
+
+        Raises:
+            UnicodeEncodeError: If the text has lone surrogates.
+        """
+        lines = self.text.split("\n")
+        whole = "".join(line + end for line, end in zip(lines, (*self.ends, ""), strict=True))
+        if not self.final_newline:
+            whole = whole.removesuffix("\n").removesuffix("\r")
+        return ((_BOM if self.bom else "") + whole).encode()
+
+
+def plain_ends(text: str) -> str:
+    """Return a text with LF line ends."""
+    return text.replace("\r\n", "\n")
+
+
+def _usual(ends: tuple[str, ...]) -> str:
+    return "\r\n" if 2 * ends.count("\r\n") > len(ends) else "\n"
+
+
+_COMMENT = re.compile(r"^(?:#|//|/\*|\*|--|<!--|;|%)(?P<words>.*)$")
+_DOTS = re.compile(r"^(?:\.{3,}|…)$")
+_DOTTED_WORDS = re.compile(r"^(?:\.{3,}|…)|(?:\.{3,}|…)$")
+_CODE = r"(?:code|file|class|module|implementation|program|script|methods?|functions?|imports?)"
+_SAYS_SO = re.compile(
+    rf"\b(?:rest|remainder) of (?:the |your |this )?{_CODE}|\b{_CODE} (?:goes |is )?here\b"
+    rf"|\b(?:{_CODE}|rest|everything|remaining) .{{0,20}}(?:unchanged|as before|the same)\b"
+    rf"|\bunchanged {_CODE}|\b{_CODE} (?:is |are )?omitted"
+    r"|\bfor brevity\b|^same as (?:before|above)",
+    re.IGNORECASE,
+)
+_SAYS_SO_WITH_DOTS = re.compile(
+    r"\b(?:existing|previous|original|other|remaining|unchanged|rest|same|keep|omitted)\b",
+    re.IGNORECASE,
+)
+_LONGEST_LINE_CHARS = 300
+_FEW_WORDS = 8
+"""A longer comment describes existing code and is no placeholder."""
+_DOTS_MEAN_SOMETHING = frozenset({".py", ".pyi", ".md", ".rst", ".txt", ".yaml", ".yml", ".html"})
+
+
+def left_out_of_search(search: str) -> str:
+    """Return the placeholder line in a search text; empty if there is none."""
+    for line in search.splitlines():
+        if _DOTS.match(line.strip()) or _is_comment_for_left_out(line):
+            return line.strip()
+    return ""
+
+
+def left_out_of_replacement(path: PurePosixPath, search: str, replace: str) -> str:
+    """Return the new placeholder line in a replacement; empty if there is none."""
+    before = {line.strip() for line in search.splitlines()}
+    for line in replace.splitlines():
+        if line.strip() not in before and _stands_for_others(path, line):
+            return line.strip()
+    return ""
+
+
+def left_out_of_file(path: PurePosixPath, before: str, after: str) -> str:
+    """Return the placeholder line in a new version that has fewer lines; empty if there is none."""
+    if len(after.splitlines()) >= len(before.splitlines()):
+        return ""
+    known = {line.strip() for line in before.splitlines()}
+    for line in after.splitlines():
+        if line.strip() in known:
+            continue
+        # In Python, `...` may be a body, but not without indentation.
+        at_margin = bool(_DOTS.match(line.rstrip())) and path.suffix in {".py", ".pyi"}
+        if at_margin or _stands_for_others(path, line):
+            return line.strip()
+    return ""
+
+
+def _stands_for_others(path: PurePosixPath, line: str) -> bool:
+    bare = bool(_DOTS.match(line.strip())) and path.suffix not in _DOTS_MEAN_SOMETHING
+    return bare or _is_comment_for_left_out(line)
+
+
+def _is_comment_for_left_out(line: str) -> bool:
+    comment = _COMMENT.match(line.strip()) if len(line) <= _LONGEST_LINE_CHARS else None
+    if comment is None:
+        return False
+    words = comment["words"].removesuffix("*/").removesuffix("-->").strip("#/*;%- \t")
+    if _DOTS.match(words):
+        return True
+    if len(words.split()) > _FEW_WORDS:
+        return False
+    dotted = bool(_DOTTED_WORDS.search(words))
+    return bool(_SAYS_SO.search(words)) or (dotted and bool(_SAYS_SO_WITH_DOTS.search(words)))
+
+
+_LARGEST_CHARS = 4_000_000
+_JSON_WITH_COMMENTS = re.compile(r"[tj]sconfig.*\.json|\.eslintrc\.json|devcontainer\.json")
+
+
+def is_readable(path: PurePosixPath) -> bool:
+    """Whether `syntax_error` knows the language of this file."""
+    return _parser_for(path) is not None
+
+
+def syntax_error(path: PurePosixPath, text: str) -> str:
+    """Return `line 3: the error`; empty if the file parses or its language is not known."""
+    parse = _parser_for(path)
+    if parse is None or len(text) > _LARGEST_CHARS:
+        return ""
+    try:
+        parse(text)
+    except SyntaxError as error:
+        return f"line {error.lineno or 1}: {error.msg}"
+    except json.JSONDecodeError as error:
+        return f"line {error.lineno}: {error.msg}"
+    except ValueError as error:  # tomllib names the line itself; NUL characters and huge numbers
+        return str(error)
+    except (RecursionError, MemoryError):
+        return "it is nested too deeply to be read"
+    return ""
+
+
+def parse_python(text: str) -> ast.Module | None:
+    """Return the syntax tree; None if the source does not parse."""
+    try:
+        return _parse_python(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def _parse_python(text: str) -> ast.Module:
+    with warnings.catch_warnings():
+        # An invalid escape is only a warning, not an error.
+        warnings.simplefilter("ignore")
+        return ast.parse(text)
+
+
+def _parser_for(path: PurePosixPath) -> Callable[[str], object] | None:
+    match path.suffix.lower():
+        case ".py" | ".pyi":
+            return _parse_python
+        case ".json" if not _JSON_WITH_COMMENTS.fullmatch(path.name):
+            return json.loads
+        case ".toml":
+            return tomllib.loads
+        case _:
+            return None
+
+
+_LONGEST_NAME_BYTES = 255
+_LONGEST_PATH_BYTES = 4095
+_DRIVE = re.compile(r"^[A-Za-z]:[\\/]")
+
+
+def tidy_path(written: str) -> PurePosixPath:
+    """Return the intended path, without quotes, `./`, `/app/` and backslashes.
+
+    The result may still be unusable; `why_unusable` gives the reason.
+    """
+    text = written.strip().strip("`'\"*").strip()
+    if "\\" in text and "/" not in text and not _DRIVE.match(text):
+        text = text.replace("\\", "/")
+    path = PurePosixPath(text)
+    return path.relative_to(WORKSPACE) if path.is_relative_to(WORKSPACE) else path
+
+
+def why_unusable(path: PurePosixPath) -> str:
+    """Return why no file of the workspace can have this path; empty if one can."""
+    text = str(path)
+    longest = max((_size(part) for part in path.parts), default=0)
+    reasons = (
+        (text in {"", "."}, "the path is empty"),
+        (
+            path.is_absolute() or bool(_DRIVE.match(text)),
+            "the path is absolute; write it relative to the workspace root",
+        ),
+        (".." in path.parts, "the path contains `..`; write it relative to the workspace root"),
+        ("\\" in text, "the path contains a backslash; use `/`"),
+        (not text.isprintable(), "the path contains characters that cannot be printed"),
+        (
+            longest > _LONGEST_NAME_BYTES or _size(text) > _LONGEST_PATH_BYTES,
+            "the path is too long",
+        ),
+    )
+    return next((reason for applies, reason in reasons if applies), "")
+
+
+def _size(text: str) -> int:
+    return len(text.encode("utf-8", "replace"))
+
 
 _MOST_LINES_SHOWN = 16
 

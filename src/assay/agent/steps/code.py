@@ -1,24 +1,259 @@
-"""The second step: the model makes one attempt, or several concurrently."""
+"""The second step: make one attempt, or several concurrently.
 
-from dataclasses import replace
+The model writes the attempt with a strategy of `agent.strategies`. Two kinds change single
+functions. A repair has a small model rewrite one function, with one failing test in the prompt.
+A crossover combines functions of two attempts without the model: two samples often fail
+different tests, and trying a combination costs a test run and no token.
+"""
+
+import ast
+import re
+import textwrap
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import PurePosixPath
+from typing import Any, Final
 
 import anyio
 
 from assay.agent.context import StepContext
 from assay.agent.feedback import describe_reports
-from assay.agent.state import Attempt, NextAction, RunState
-from assay.agent.strategies.crossover import recombine
-from assay.agent.strategies.repair_function import repair_function
+from assay.agent.prompt_builder import fenced, prompt, system, user
+from assay.agent.state import OBSERVATIONS, Attempt, NextAction, RunState
+from assay.agent.steps.plan import case_of
 from assay.agent.strategies.tool_loop import work_on
 from assay.agent.strategies.whole_file import write_directly
-from assay.agent.test_matrix import statuses_of
-from assay.agent.test_source import source_of
+from assay.agent.strategy import statuses_of
+from assay.agent.target_files import source_of
 from assay.contracts.errors import AssayError, ModelRefusedError
 from assay.contracts.events import AttemptStarted, FilesChanged
+from assay.contracts.jsonable import jsonable
 from assay.contracts.lessons import RecallQuery
-from assay.contracts.workspace import Tree, changes_between
+from assay.contracts.messages import Message, Request
+from assay.contracts.verdict import TestResult
+from assay.contracts.workspace import Tree, TreeFile, changes_between
 from assay.text.diffs import unified_diff
-from assay.text.truncate import cut_middle
+from assay.text.formatting import cut_middle, trim
+from assay.verify.spec import Observation
+from assay.verify.verifier import judged_tree
+
+_MOST: Final = 6
+"""Combinations to try for one pair of attempts."""
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+async def recombine(sitting: StepContext, number: int, step: NextAction, *, tree: Tree) -> Attempt:
+    """Try combinations of two attempts, and return the one that passes most tests."""
+    journal, state = sitting.parts.journal, sitting.state
+    other = state.attempt(step.other)
+    best, most = tree, -1
+    if other is not None:
+        partner = await journal.load_tree(other.tree)
+        mixed = islice(mixtures(tree, partner, state.plan.targets), _MOST)
+        for place, mixture in enumerate(mixed, 1):
+            passed = await _passed(sitting, mixture, f"mixed:{number}.{place}", number)
+            if passed > most:
+                best, most = mixture, passed
+    digest = await journal.store_tree(best)
+    return Attempt(number=number, move=step.move, tree=digest, base=step.base, other=step.other)
+
+
+async def _passed(sitting: StepContext, tree: Tree, key: str, number: int) -> int:
+    async def really() -> Mapping[str, Any]:
+        pristine = await sitting.parts.journal.load_tree(sitting.state.plan.pristine)
+        case = case_of(sitting, sitting.state.plan, pristine)
+        judged, _ = judged_tree(case, tree)
+        observations = await sitting.parts.verifier.run_checks(
+            case, judged, on_output=sitting.on_output(number)
+        )
+        return {"observations": jsonable(observations)}
+
+    kept = await sitting.once(key, really)
+    observations: tuple[Observation, ...] = OBSERVATIONS.validate_python(kept["observations"])
+    return sum(test.passed for seen in observations for test in seen.report.tests)
+
+
+def mixtures(one: Tree, other: Tree, paths: tuple[PurePosixPath, ...]) -> Iterator[Tree]:
+    """Yield the first tree with one function, or all but one, taken from the second."""
+    for path in paths:
+        mine, theirs = one.text(path), other.text(path)
+        if path.suffix != ".py" or mine is None or theirs is None:
+            continue
+        for text in mixed_sources(mine, theirs):
+            yield one.with_files({path: TreeFile(text.encode(), one.files[path].executable)})
+
+
+def mixed_sources(mine: str, theirs: str) -> Iterator[str]:
+    """Yield combinations of two modules that define some functions differently."""
+    try:
+        ours, others = functions_of(ast.parse(mine)), functions_of(ast.parse(theirs))
+    except (SyntaxError, ValueError, RecursionError):
+        return
+    differing = [
+        name for name in ours if name in others and ast.dump(ours[name]) != ast.dump(others[name])
+    ]
+    choices = [{name} for name in differing]
+    if len(differing) > 2:  # noqa: PLR2004 - of two, all but one is one
+        choices += [set(differing) - {name} for name in differing]
+    for chosen in choices:
+        if chosen != set(differing) or len(ours) > len(differing):
+            yield _replaced(mine, theirs, {name: (ours[name], others[name]) for name in chosen})
+
+
+def functions_of(module: ast.Module) -> dict[str, Function]:
+    """Return the functions and methods of a module by name."""
+    found: dict[str, Function] = {}
+    for node in module.body:
+        if isinstance(node, Function):
+            found[node.name] = node
+        elif isinstance(node, ast.ClassDef):
+            for inner in node.body:
+                if isinstance(inner, Function):
+                    found[f"{node.name}.{inner.name}"] = inner
+    return found
+
+
+def _replaced(mine: str, theirs: str, pairs: Mapping[str, tuple[Function, Function]]) -> str:
+    lines, other_lines = mine.splitlines(), theirs.splitlines()
+    # Last first, so that earlier line numbers stay valid.
+    for old, new in sorted(pairs.values(), key=lambda pair: -pair[0].lineno):
+        first, last = span_of(old)
+        lines[first:last] = other_lines[slice(*span_of(new))]
+    missing = [line for line in _imports(theirs) if line not in _imports(mine)]
+    return "\n".join([*missing, *lines]) + "\n"
+
+
+def span_of(node: Function) -> tuple[int, int]:
+    """Return the line range of a function with its decorators, as slice bounds."""
+    first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+    return first - 1, node.end_lineno or node.lineno
+
+
+def _imports(source: str) -> list[str]:
+    return [
+        ast.unparse(node)
+        for node in ast.parse(source).body
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    ]
+
+
+_TOKENS: Final = 600
+_DETAIL_CHARS: Final = 800
+_FENCE: Final = re.compile(r"```(?:python)?\n(.*?)(?:\n```|\Z)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Candidate:
+    """A function that a failing test points to."""
+
+    path: PurePosixPath
+    name: str
+    """Including the name of its class."""
+    test: TestResult
+    test_source: str
+
+
+async def repair_function(
+    sitting: StepContext, number: int, step: NextAction, *, tree: Tree
+) -> Attempt | None:
+    """Have one function of the best attempt rewritten; None if no failing test points to one."""
+    earlier = sitting.state.attempt(step.base)
+    suspects = _suspects(sitting, earlier, tree) if earlier else []
+    if not suspects:
+        return None
+    suspect = suspects[number % len(suspects)]
+    simple = suspect.name.rpartition(".")[2]
+    request = Request(
+        messages=_messages(sitting, suspect, tree),
+        max_output_tokens=_TOKENS,
+        temperature=step.temperature,
+        prefill=f"```python\ndef {simple}(" if sitting.parts.model.facts.supports_prefill else "",
+        stop=("\n```",),
+    )
+    reply = await sitting.ask(f"{number}.1", request, attempt=number, step=1)
+    before = tree.text(suspect.path) or ""
+    after = with_function(before, suspect.name, _code_in(reply.message.text))
+    journal = sitting.parts.journal
+    if after is None:
+        digest = await journal.store_tree(tree)
+        complaint = f"There is no function `{simple}` in the reply."
+        return Attempt(number=number, move=step.move, tree=digest, complaint=complaint)
+    file = TreeFile(after.encode(), tree.files[suspect.path].executable)
+    digest = await journal.store_tree(tree.with_files({suspect.path: file}))
+    return Attempt(number=number, move=step.move, tree=digest)
+
+
+def _suspects(sitting: StepContext, earlier: Attempt, tree: Tree) -> list[_Candidate]:
+    found: list[_Candidate] = []
+    failing = [test for report in earlier.reports for test in report.tests if not test.passed]
+    for path in sitting.state.plan.targets:
+        names = _names_in(tree.text(path) or "") if path.suffix == ".py" else []
+        for test in failing:
+            source = source_of(test.id, tree)
+            for name in names:
+                simple = re.escape(name.rpartition(".")[2])
+                seen = any(one.name == name and one.test_source == source for one in found)
+                if not seen and re.search(rf"\b{simple}\b", source):
+                    found.append(_Candidate(path=path, name=name, test=test, test_source=source))
+    return found
+
+
+def _names_in(source: str) -> list[str]:
+    try:
+        return list(functions_of(ast.parse(source)))
+    except (SyntaxError, ValueError, RecursionError):
+        return []
+
+
+def _messages(sitting: StepContext, suspect: _Candidate, tree: Tree) -> tuple[Message, ...]:
+    simple = suspect.name.rpartition(".")[2]
+    file = fenced(suspect.path, tree.text(suspect.path) or "")
+    test = fenced(PurePosixPath("test.py"), suspect.test_source)
+    error = trim(suspect.test.detail or suspect.test.message, max_chars=_DETAIL_CHARS)
+    order = (
+        f"The mistake is in `{suspect.name}`. Write `{simple}` again, so that the goal is met and "
+        "this test passes. Reply with that one function only, in one fenced code block."
+    )
+    said = (
+        f"# Goal\n{sitting.parts.goal.statement.strip()}",
+        f"# The file now: `{suspect.path}`\n{file}",
+        f"# A test that fails\n{test}\nIt says:\n```\n{error}\n```",
+        order,
+    )
+    return (system(prompt("direct")), user("\n\n".join(said)))
+
+
+def _code_in(text: str) -> str:
+    blocks = _FENCE.findall(text)
+    return max(blocks, key=len) if blocks else text
+
+
+def with_function(source: str, name: str, written: str) -> str | None:
+    """Return a module with one function or method replaced; None if that is not possible."""
+    try:
+        old = functions_of(ast.parse(source))[name]
+        code = textwrap.dedent(written)
+        new = _find(ast.parse(code), name.rpartition(".")[2])
+    except (SyntaxError, ValueError, RecursionError, KeyError):
+        return None
+    if new is None:
+        return None
+    lines = source.splitlines()
+    first, last = span_of(new)
+    body = textwrap.dedent("\n".join(code.splitlines()[first:last]))
+    start, end = span_of(old)
+    lines[start:end] = textwrap.indent(body, " " * old.col_offset).splitlines()
+    return "\n".join(lines) + "\n"
+
+
+def _find(module: ast.Module, name: str) -> Function | None:
+    for node in ast.walk(module):
+        if isinstance(node, Function) and node.name == name:
+            return node
+    return None
+
 
 _HARD_TESTS = 3
 _HARD_TEST_CHARS = 1500

@@ -8,7 +8,7 @@ from assay.agent.state import Attempt, RunState
 from assay.contracts.goal import RunResult, Status
 from assay.contracts.verdict import Finding, TestResult, TestStatus
 from assay.contracts.workspace import changes_between
-from assay.text.plurals import count
+from assay.text.formatting import count
 
 _NO_CHECK = (
     "nothing can tell whether it is done: there is no check, and the model wrote no test that fails"

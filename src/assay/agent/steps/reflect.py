@@ -3,12 +3,11 @@
 from dataclasses import replace
 
 from assay.agent.context import StepContext
-from assay.agent.snippets.trial import judge_skills, keep_skills
+from assay.agent.snippets import judge_skills, keep_skills
 from assay.agent.state import Attempt, NextAction, RunState
+from assay.agent.steps.code import mixtures
 from assay.agent.steps.finish import end
-from assay.agent.strategies.crossover import mixtures
-from assay.agent.strategy import complements, next_step
-from assay.agent.test_matrix import better, gain
+from assay.agent.strategy import better, complements, gain, next_step
 from assay.contracts.events import BudgetUsed, Reflected, RolledBack
 from assay.contracts.lessons import Failure
 from assay.contracts.workspace import Tree

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from assay.agent.context import StepContext
-from assay.agent.context_window import shortened
 from assay.agent.edits.apply import Applied, DeleteFile, Edit, WriteFile, apply_edits
 from assay.agent.prompt_builder import (
     PromptInput,
     first_message,
     prompt,
     room_for_files,
+    shortened,
     system,
     user,
 )
@@ -30,7 +30,7 @@ from assay.agent.reply_parser.parse import (
     understand_text,
 )
 from assay.agent.state import Attempt, NextAction
-from assay.agent.write_rules import may_change
+from assay.agent.target_files import may_change
 from assay.contracts.errors import ContextOverflowError, ToolError, WorkspaceError
 from assay.contracts.events import ToolAnswered
 from assay.contracts.lessons import RecallQuery
@@ -45,7 +45,7 @@ from assay.contracts.messages import (
 from assay.contracts.ports import Sandbox, Tool
 from assay.contracts.workspace import Tree
 from assay.sandbox.tree_io import read_tree, update_tree, write_tree
-from assay.text.truncate import trim
+from assay.text.formatting import trim
 
 _EMPTY_REPLIES: Final = 2
 """Consecutive replies without an action, after which the attempt ends."""

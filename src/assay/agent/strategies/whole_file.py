@@ -1,5 +1,9 @@
-"""An attempt in one reply: the model receives the file and the tests, and writes the file."""
+"""An attempt in one reply: the model receives the file and the tests, and writes the file.
 
+Demonstrations and tests that a small model adds to a module unasked are removed.
+"""
+
+import ast
 from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Final
@@ -17,11 +21,64 @@ from assay.agent.prompt_builder import (
 )
 from assay.agent.reply_parser.parse import ParsedReply, describe_protocol, understand_text
 from assay.agent.state import Attempt, NextAction, Plan
-from assay.agent.strip_demo_code import tidy_module
-from assay.agent.target_files import names_wanted, only_imported
-from assay.agent.write_rules import may_change
+from assay.agent.target_files import may_change, names_wanted, only_imported
 from assay.contracts.messages import Message, Reply, Request, StopReason
 from assay.contracts.workspace import Tree
+
+_KEPT_AT_TOP = (
+    ast.FunctionDef,
+    ast.AsyncFunctionDef,
+    ast.ClassDef,
+    ast.Import,
+    ast.ImportFrom,
+    ast.Assign,
+    ast.AnnAssign,
+    ast.AugAssign,
+)
+
+
+def tidy_module(source: str) -> str:
+    """Return the source without top-level prints, asserts, demonstrations and test functions.
+
+    Source that cannot be parsed, or would be empty afterwards, is returned unchanged.
+    """
+    try:
+        module = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError):
+        return source
+    lines = source.splitlines(keepends=True)
+    kept = False
+    for node in reversed(module.body):
+        if not _is_demonstration(node):
+            kept = kept or isinstance(node, _KEPT_AT_TOP)
+            continue
+        del lines[_first_line(node) - 1 : node.end_lineno]
+    return "".join(lines) if kept else source
+
+
+def _first_line(node: ast.stmt) -> int:
+    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
+    return min([node.lineno, *(decorator.lineno for decorator in decorators)])
+
+
+def _is_demonstration(node: ast.stmt) -> bool:
+    match node:
+        case ast.Assert():
+            found = True
+        case ast.Expr(value=ast.Call(func=ast.Name(id=name))):
+            found = name == "print" or name.startswith("test_")
+        case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name)))):
+            found = name in {"unittest", "doctest"}
+        case ast.If(test=ast.Compare(left=ast.Name(id="__name__")), body=body):
+            found = all(_is_demonstration(inner) for inner in body)
+        case ast.FunctionDef(name=name):
+            found = name.startswith("test_")
+        case ast.ClassDef(bases=bases):
+            found = any("TestCase" in ast.unparse(base) for base in bases)
+        case _:
+            found = False
+    return found
+
 
 _CHANCES: Final = 2
 """Replies per attempt, if the first is unusable."""

@@ -1,22 +1,70 @@
-"""All toolchains by language, and their state on this machine."""
+"""All toolchains by language, and their state on this machine.
+
+Python is here because pytest comes with Assay itself. The survey checks in a sandbox for which
+languages tests can run.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from assay.bench.exercise import Exercise, Language
 from assay.bench.toolchains.cpp import CppToolchain
 from assay.bench.toolchains.go import GoToolchain
 from assay.bench.toolchains.java import JavaToolchain
 from assay.bench.toolchains.javascript import JavaScriptToolchain
-from assay.bench.toolchains.python import PythonToolchain
 from assay.bench.toolchains.rust import RustToolchain
-from assay.bench.toolchains.toolchain import Commands, Kit, Missing, Place, Toolchain, in_folder
+from assay.bench.toolchains.toolchain import (
+    Commands,
+    Kit,
+    Missing,
+    OnNotice,
+    Place,
+    Toolchain,
+    in_folder,
+)
+from assay.contracts.distribution import install_command
+from assay.contracts.errors import AssayError, MissingExtraError
 from assay.contracts.execution import Command, Limits
 from assay.contracts.ports import SandboxBackend
 from assay.sandbox.native.host.visible_paths import OWN_FOLDERS
 from assay.settings.load import SandboxSettings, Settings
+from assay.wiring import open_backend
+
+_PYTEST: Final = "PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 pytest -p no:cacheprovider"
+"""Plain pytest: plugins of this installation would take time, and may reorder tests."""
+
+
+class PythonToolchain:
+    """See `assay.bench.toolchains.toolchain.Toolchain`."""
+
+    language: Language = "python"
+    versions: tuple[tuple[str, ...], ...] = (("python3", "--version"), ("pytest", "--version"))
+
+    def find(self, place: Place) -> Kit:
+        missing = (
+            () if find_spec("pytest") else (Missing(what="pytest", fix=install_command("agent")),)
+        )
+        return Kit(language=self.language, folder=place.of(self.language), missing=missing)
+
+    async def install(self, place: Place, on_notice: OnNotice) -> None:
+        del on_notice
+        if not self.find(place).ready:
+            raise MissingExtraError("running Python's tests", extra="agent")
+
+    def lacks(self, exercise: Exercise, kit: Kit) -> str:
+        del exercise, kit
+        return ""
+
+    def commands(self, exercise: Exercise, kit: Kit) -> Commands:
+        del kit
+        return Commands(bare=_PYTEST, check=in_folder(exercise.folder, _PYTEST))
+
+    async def warm(self, exercise: Exercise, kit: Kit, backend: SandboxBackend) -> None:
+        del exercise, kit, backend
+
 
 TOOLCHAINS: Final[Mapping[Language, Toolchain]] = {
     toolchain.language: toolchain
@@ -116,3 +164,74 @@ async def versions_of(backend: SandboxBackend, kits: Toolchains) -> dict[Languag
                 lines.append(said[0].strip() if said else f"{argv[0]}: nothing")
             found[language] = ", ".join(lines)
     return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """One language."""
+
+    language: Language
+    kit: Kit
+    version: str
+    problem: str = ""
+    """Why the installation failed; empty if it succeeded or was not tried."""
+
+    @property
+    def ready(self) -> bool:
+        return self.kit.ready
+
+    @property
+    def words(self) -> str:
+        if self.ready:
+            return f"ready    {self.version}"
+        return f"not run  missing: {', '.join(one.what for one in self.kit.missing)}"
+
+    @property
+    def fixes(self) -> tuple[str, ...]:
+        tried = (f"not installed: {self.problem}",) if self.problem else ()
+        fixes = (one.fix for one in self.kit.missing)
+        return tuple(dict.fromkeys(f"         {line}" for line in (*tried, *fixes)))
+
+    def fields(self) -> dict[str, Any]:
+        """Return all values for JSON output."""
+        missing = [{"what": one.what, "fix": one.fix} for one in self.kit.missing]
+        return {
+            "ready": self.ready,
+            "version": self.version,
+            "missing": missing,
+            "problem": self.problem,
+        }
+
+
+async def survey(
+    settings: Settings, languages: Iterable[Language], *, install: bool, on_notice: OnNotice
+) -> tuple[Found, ...]:
+    """Find toolchains, install missing ones on request, and query versions.
+
+    An installation error is reported with its language; the other languages are still installed.
+
+    Raises:
+        AssayError: If no sandbox can be opened.
+    """
+    place = place_of(settings)
+    wanted = tuple(languages)
+    problems: dict[Language, str] = {}
+    for language in wanted if install else ():
+        if not TOOLCHAINS[language].find(place).ready:
+            try:
+                await TOOLCHAINS[language].install(place, on_notice)
+            except (AssayError, OSError) as error:
+                hint = error.hint if isinstance(error, AssayError) else ""
+                problems[language] = "; ".join(filter(None, (str(error), hint)))
+    kits = find_kits(place, wanted)
+    async with open_backend(kits.sandbox_settings(settings.sandbox)) as backend:
+        versions = await versions_of(backend, kits)
+    return tuple(
+        Found(
+            language=language,
+            kit=kit,
+            version=versions.get(language, ""),
+            problem=problems.get(language, ""),
+        )
+        for language, kit in kits.found.items()
+    )

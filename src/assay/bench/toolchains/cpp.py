@@ -12,8 +12,15 @@ from typing import Final
 import anyio
 
 from assay.bench.exercise import Exercise, Language
-from assay.bench.toolchains.apt import first_on, install_packages, package
-from assay.bench.toolchains.toolchain import Commands, Kit, OnNotice, Place
+from assay.bench.toolchains.toolchain import (
+    Commands,
+    Kit,
+    OnNotice,
+    Place,
+    first_on,
+    install_packages,
+    package,
+)
 from assay.contracts.errors import WorkspaceError
 from assay.contracts.execution import WORKSPACE, Command, Limits
 from assay.contracts.ports import SandboxBackend

@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import Final
 
 from assay.bench.exercise import Exercise, Language
-from assay.bench.toolchains.apt import first_on, run_quietly
 from assay.bench.toolchains.toolchain import (
     Commands,
     Kit,
     Missing,
     OnNotice,
     Place,
+    first_on,
     in_folder,
+    run_quietly,
     with_variables,
 )
 from assay.contracts.errors import AssayError

@@ -13,8 +13,18 @@ from typing import Final
 import anyio
 
 from assay.bench.exercise import Exercise, Language
-from assay.bench.toolchains.apt import first_on, install_packages, package, run_quietly
-from assay.bench.toolchains.toolchain import Commands, Kit, Missing, OnNotice, Place, in_folder
+from assay.bench.toolchains.toolchain import (
+    Commands,
+    Kit,
+    Missing,
+    OnNotice,
+    Place,
+    first_on,
+    in_folder,
+    install_packages,
+    package,
+    run_quietly,
+)
 from assay.contracts.errors import AssayError
 from assay.contracts.ports import SandboxBackend
 

@@ -6,14 +6,17 @@ from pathlib import Path
 from typing import Final
 
 from assay.bench.exercise import Exercise, Language
-from assay.bench.toolchains.apt import first_on, install_packages, package, run_quietly
 from assay.bench.toolchains.toolchain import (
     Commands,
     Kit,
     Missing,
     OnNotice,
     Place,
+    first_on,
     in_folder,
+    install_packages,
+    package,
+    run_quietly,
     with_variables,
 )
 from assay.contracts.errors import AssayError

@@ -8,14 +8,16 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from assay.bench.exercise import Exercise, Language
-from assay.bench.toolchains.apt import first_on, install_packages, package
 from assay.bench.toolchains.toolchain import (
     Commands,
     Kit,
     Missing,
     OnNotice,
     Place,
+    first_on,
     in_folder,
+    install_packages,
+    package,
     with_variables,
 )
 from assay.contracts.ports import SandboxBackend

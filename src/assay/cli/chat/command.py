@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from assay.cli.confirm import YES, confirm
+from assay.cli.terminal import YES, confirm
 from assay.contracts.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -100,9 +100,9 @@ async def _ask_once(
     from assay.chat.open_session import ChatCallbacks, open_conversation
     from assay.cli.chat.repl import take_turn
     from assay.cli.chat.view import ChatView
-    from assay.cli.progress import open_progress
     from assay.cli.render.view import open_console
-    from assay.storage.chat_log import ARTIFACTS
+    from assay.cli.terminal import open_progress
+    from assay.storage.chat_store import ARTIFACTS
 
     console = open_console()
     if not console.is_terminal:
@@ -197,8 +197,8 @@ def delete(name: str, *, yes: bool) -> int:
 def export(name: str, path: Path) -> int:
     """Write session NAME to PATH, a notebook (.ipynb) or Markdown (.md)."""
     from assay.cli.chat.commands import write_export
-    from assay.contracts.chat_history import history_of
-    from assay.storage.chat_log import read_session_events
+    from assay.contracts.chat import history_of
+    from assay.storage.chat_store import read_session_events
 
     session = _store().open(name)
     write_export(path, history_of(read_session_events(session.folder)), session.folder)

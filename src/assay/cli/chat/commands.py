@@ -14,12 +14,10 @@ from rich.text import Text
 
 from assay.chat.open_session import Conversation
 from assay.cli.render.text import one_line
-from assay.contracts.chat import Exhibit
-from assay.contracts.chat_history import History
+from assay.contracts.chat import Exhibit, History
 from assay.contracts.errors import AssayError, UsageError
 from assay.storage.chat_export import is_picture, to_markdown, to_notebook
-from assay.storage.chat_log import ARTIFACTS
-from assay.storage.chat_store import Session, SessionStore
+from assay.storage.chat_store import ARTIFACTS, Session, SessionStore
 
 _TITLE: Final = 60
 

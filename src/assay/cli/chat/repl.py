@@ -1,29 +1,149 @@
-"""The loop of a terminal session: read a message, run it as a command or turn, show it."""
+"""The loop of a terminal session: read a message, run it as a command or turn, show it.
+
+Input has history, multiple lines and completion; without a terminal it is plain lines.
+"""
 
 import signal
 import sys
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import anyio
+from anyio import to_thread
 from rich.console import Console
 from rich.text import Text
 
 from assay.chat.open_session import ChatCallbacks, Conversation, open_conversation
-from assay.cli.chat import figures
+from assay.cli.chat import view
 from assay.cli.chat.commands import COMMANDS, CommandContext, GoTo, Leave, Next, dispatch
-from assay.cli.chat.input import Reader, open_reader
 from assay.cli.chat.view import ChatView
-from assay.cli.progress import open_progress
 from assay.cli.render.text import one_line
 from assay.cli.signals import run_until_interrupted
+from assay.cli.terminal import open_progress
 from assay.contracts.chat import ChatEvent, Exhibit, ToolAsk, TurnEnded
-from assay.contracts.errors import AssayError
+from assay.contracts.errors import AssayError, MissingExtraError
 from assay.settings.load import Settings, terminal_graphics
-from assay.storage.chat_log import ARTIFACTS
-from assay.storage.chat_store import Session, SessionStore
+from assay.storage.chat_store import ARTIFACTS, Session, SessionStore
+
+if TYPE_CHECKING:
+    from prompt_toolkit.completion import Completer
+    from prompt_toolkit.key_binding import KeyBindings
+
+
+_TAKE_PATHS: Final = frozenset({"/load", "/export"})
+
+
+class Reader(Protocol):
+    """The source of messages."""
+
+    async def read(self) -> str | None:
+        """Return the next message; None when there is no more.
+
+        Raises:
+            KeyboardInterrupt: If the user discards the input.
+        """
+        ...
+
+
+class LineReader:
+    """A reader of lines from a pipe or a file."""
+
+    async def read(self) -> str | None:
+        line = await to_thread.run_sync(sys.stdin.readline, abandon_on_cancel=True)
+        return line.rstrip("\n") if line else None
+
+
+class PromptReader:
+    """A prompt at a terminal. Enter sends; Alt+Enter, or a backslash at the end, adds a line."""
+
+    def __init__(self, history: Path, commands: Iterable[str]) -> None:
+        try:
+            from prompt_toolkit import PromptSession
+            from prompt_toolkit.history import FileHistory
+        except ImportError as error:
+            raise MissingExtraError("a conversation in the terminal", extra="chat") from error
+        history.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._session: PromptSession[str] = PromptSession(
+            message="> ",
+            history=FileHistory(str(history)),
+            completer=open_completer(tuple(commands)),
+            complete_while_typing=True,
+            multiline=True,
+            key_bindings=_keys(),
+            prompt_continuation="  ",
+        )
+
+    async def read(self) -> str | None:
+        try:
+            return await self._session.prompt_async()
+        except EOFError:
+            return None
+
+
+def _keys() -> "KeyBindings":
+    from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+
+    keys = KeyBindings()
+
+    @keys.add("enter")
+    @keys.add("c-j")  # Enter, if pressed before the prompt was there
+    def _(event: KeyPressEvent) -> None:
+        buffer = event.current_buffer
+        if buffer.complete_state and buffer.complete_state.current_completion:
+            buffer.complete_state = None
+        elif buffer.document.current_line.endswith("\\"):
+            buffer.delete_before_cursor()
+            buffer.insert_text("\n")
+        else:
+            buffer.validate_and_handle()
+
+    @keys.add("escape", "enter")
+    def _(event: KeyPressEvent) -> None:
+        event.current_buffer.insert_text("\n")
+
+    return keys
+
+
+def open_completer(commands: tuple[str, ...]) -> "Completer":
+    """Return the completer of commands and of file names after commands that take them."""
+    from prompt_toolkit.completion import (
+        CompleteEvent,
+        Completer,
+        Completion,
+        PathCompleter,
+    )
+    from prompt_toolkit.document import Document
+
+    paths = PathCompleter(expanduser=True)
+
+    class Commands(Completer):
+        """A completer of commands with their slash, and of file names after some commands."""
+
+        def get_completions(
+            self, document: Document, complete_event: CompleteEvent
+        ) -> Iterator[Completion]:
+            text = document.text_before_cursor
+            name, space, rest = text.partition(" ")
+            if space and name in _TAKE_PATHS:
+                word = rest.rpartition(" ")[2]
+                yield from paths.get_completions(Document(word), complete_event)
+            elif not space and text.startswith("/"):
+                for command in commands:
+                    if command.startswith(text):
+                        yield Completion(command, start_position=-len(text))
+
+    return Commands()
+
+
+def open_reader(history: Path, commands: Iterable[str]) -> Reader:
+    """Return a prompt at a terminal, else a reader of lines."""
+    if sys.stdin.isatty() and sys.stdout.isatty():
+        return PromptReader(history, commands)
+    return LineReader()
+
 
 _HISTORY: Final = "chat_history"
 
@@ -159,14 +279,14 @@ class _ChatRepl:
             sys.stdout.buffer.flush()
 
     async def _sequences(
-        self, kind: figures.Graphics, png: bytes, conversation: Conversation
+        self, kind: view.Graphics, png: bytes, conversation: Conversation
     ) -> list[bytes]:
         if kind == "kitty":
-            return list(figures.kitty(png))
+            return list(view.kitty(png))
         if kind == "iterm":
-            return list(figures.iterm(png))
+            return list(view.iterm(png))
         sandbox = conversation.dialogue.sandbox
-        made = await figures.sixel(png, sandbox) if sandbox else None
+        made = await view.sixel(png, sandbox) if sandbox else None
         return [] if made is None else [made]
 
 

@@ -1,15 +1,25 @@
-"""`assay map`: draws the parts of the package and the agent's graph."""
+"""`assay map`: draws the parts of the package and the agent's graph.
 
+The parts and their imports are read from the installed source.
+"""
+
+import ast
+import inspect
+import re
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 import click
 
+import assay
+from assay.cli.diagram.picture import Arrow, Node, Picture, without_shortcuts
 from assay.contracts.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from assay.cli.diagram.picture import Picture
+    from assay.models.resolve import Availability
+    from assay.settings.load import Settings
+
 
 What = Literal["parts", "agent", "all"]
 Format = Literal["text", "mermaid", "svg"]
@@ -60,7 +70,6 @@ def command(what: What, wanted: Format | None, out: Path | None) -> int:
 def _pictures(what: What) -> list["Picture"]:
     import anyio
 
-    from assay.cli.diagram.system import picture_of_agent, picture_of_parts
     from assay.models.resolve import list_available
     from assay.settings.load import load_settings
 
@@ -74,9 +83,7 @@ def _pictures(what: What) -> list["Picture"]:
 
 
 def _drawn(pictures: list["Picture"], wanted: Format, *, to_file: bool) -> str:
-    from assay.cli.diagram.mermaid import to_mermaid
-    from assay.cli.diagram.svg import to_svg
-    from assay.cli.diagram.text import to_text
+    from assay.cli.diagram.formats import to_mermaid, to_svg, to_text
 
     match wanted:
         case "text":
@@ -86,3 +93,141 @@ def _drawn(pictures: list["Picture"], wanted: Format, *, to_file: bool) -> str:
             return to_mermaid(pictures)
         case "svg":
             return to_svg(pictures)
+
+
+_IMPORT: Final = re.compile(rb"^\s*(?:from|import)[ ]assay\.(\w+)", re.MULTILINE)
+_FROM_TOP: Final = re.compile(rb"^\s*from[ ]assay[ ]import[ ](\w+)", re.MULTILINE)
+_SETTINGS: Final = "settings"
+
+
+def package_parts() -> tuple[tuple[Node, ...], tuple[Arrow, ...]]:
+    """Return a box for each part, with its own first sentence, and an arrow for each import."""
+    home = Path(assay.__path__[0])
+    files: dict[str, list[Path]] = {}
+    for path in sorted(home.rglob("*.py")):
+        inside = path.relative_to(home)
+        if not inside.parts[0].startswith("_"):
+            files.setdefault(part_of(inside.parts[0].removesuffix(".py")), []).append(path)
+    nodes = tuple(Node(id=name, title=name, about=_about(home, name)) for name in files)
+    arrows = {
+        (name, target)
+        for name, paths in files.items()
+        for path in paths
+        for target in _imported(path.read_bytes())
+        if target != name and target in files
+    }
+    return nodes, tuple(Arrow(source=source, target=target) for source, target in sorted(arrows))
+
+
+def part_of(module: str) -> str:
+    """Return the part that a folder or module of the package belongs to."""
+    return _SETTINGS if "setting" in module else module
+
+
+def _imported(source: bytes) -> set[str]:
+    named = [*_IMPORT.findall(source), *_FROM_TOP.findall(source)]
+    return {part_of(name.decode()) for name in named}
+
+
+def _about(home: Path, name: str) -> str:
+    """Return the first sentence of a part's docstring."""
+    folder = home / name / "__init__.py"
+    source = folder if folder.exists() else home / f"{name}.py"
+    told = ast.get_docstring(ast.parse(source.read_bytes())) or ""
+    first = " ".join(told.split("\n\n", maxsplit=1)[0].split())
+    return re.split(r"[.;](?:\s|$)", first, maxsplit=1)[0]
+
+
+_BEGIN: Final = "begin"
+_END: Final = "end"
+
+
+def picture_of_parts(settings: "Settings", usable: tuple["Availability", ...]) -> Picture:
+    """Return the parts of the package, with the backends, models and servers of the settings."""
+    nodes, arrows = package_parts()
+    around = [*_backends(settings), *_models(settings, usable), *_tools(settings)]
+    there = {node.id for node in nodes}
+    outside = [(part, node) for part, node in around if part in there]
+    joined = (Arrow(source=part, target=node.id, sometimes=True) for part, node in outside)
+    return Picture(
+        title="The parts of Assay and their imports",
+        nodes=(*nodes, *(node for _, node in outside)),
+        arrows=(*without_shortcuts(arrows), *joined),
+    )
+
+
+def _backends(settings: "Settings") -> list[tuple[str, Node]]:
+    from assay.sandbox.factory import BACKENDS
+
+    chosen = settings.sandbox.backend
+    return [
+        ("sandbox", _outside(f"backend {name}", "what the settings name" if name == chosen else ""))
+        for name in BACKENDS
+    ]
+
+
+def _models(settings: "Settings", usable: tuple["Availability", ...]) -> list[tuple[str, Node]]:
+    found = [
+        (
+            "models",
+            _outside(one.name, f"{one.reason}; `auto` takes it" if one.by_auto else one.reason),
+        )
+        for one in usable
+        if one.usable
+    ]
+    default = settings.models.default
+    if default != "auto" and all(node.title != default for _, node in found):
+        found.append(("models", _outside(default, "what the settings name")))
+    return found
+
+
+def _tools(settings: "Settings") -> list[tuple[str, Node]]:
+    return [
+        ("tools", _outside(f"MCP server {name}", f"{server.approval}; {_reached(server.url)}"))
+        for name, server in settings.tools.mcp.items()
+    ]
+
+
+def _reached(url: str | None) -> str:
+    return f"at {url}" if url else "a program that is started here"
+
+
+def _outside(title: str, about: str) -> Node:
+    return Node(id=f"outside {title}", title=title, about=about, kind="outside")
+
+
+def picture_of_agent() -> Picture:
+    """Return the agent's graph as compiled.
+
+    Raises:
+        MissingExtraError: If LangGraph is not installed.
+    """
+    from assay.agent.graph import STEPS, describe_passages
+
+    passages = describe_passages()
+    steps = [
+        Node(id=name, title=name, about=_first_sentence(work), kind="step")
+        for name, work in STEPS.items()
+    ]
+    return Picture(
+        title="The agent's graph",
+        nodes=(
+            Node(id=_BEGIN, title="goal", kind="end"),
+            *steps,
+            Node(id=_END, title="outcome", kind="end"),
+        ),
+        arrows=tuple(
+            Arrow(
+                source=passage.source or _BEGIN,
+                target=passage.target or _END,
+                label=passage.condition,
+                sometimes=bool(passage.condition),
+            )
+            for passage in passages
+        ),
+    )
+
+
+def _first_sentence(work: object) -> str:
+    told = " ".join((inspect.getdoc(work) or "").split("\n\n", maxsplit=1)[0].split())
+    return told.rstrip(".")

@@ -1,7 +1,12 @@
-"""The model of a diagram: boxes, and arrows between them."""
+"""The model of a diagram: boxes and arrows, and their layered layout.
 
+In the layout, arrows point down, with few crossings.
+"""
+
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from itertools import pairwise
+from typing import Final, Literal
 
 Kind = Literal["part", "step", "end", "outside"]
 
@@ -63,3 +68,101 @@ def _reaches(after: dict[str, set[str]], start: str, goal: str) -> bool:
                 seen.add(following)
                 waiting.append(following)
     return False
+
+
+_SWEEPS: Final = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layers:
+    """A picture in rows."""
+
+    rows: tuple[tuple[str, ...], ...]
+    """Boxes and waypoints, from left to right."""
+    ways: tuple[tuple[Arrow, tuple[str, ...]], ...]
+    """Each arrow that points down, with its boxes and waypoints."""
+    back: tuple[Arrow, ...]
+    """Arrows that point back up."""
+
+    @property
+    def is_chain(self) -> bool:
+        """Whether there is never more than one box beside another."""
+        return all(len(row) == 1 for row in self.rows)
+
+
+def layered(picture: Picture) -> Layers:
+    """Put every box below those that point at it."""
+    back = _returning(picture)
+    down = [arrow for arrow in picture.arrows if arrow not in back]
+    rank = _ranks([node.id for node in picture.nodes], down)
+    rows: list[list[str]] = [[] for _ in range(max(rank.values(), default=0) + 1)]
+    for node in picture.nodes:
+        rows[rank[node.id]].append(node.id)
+    ways: list[tuple[Arrow, tuple[str, ...]]] = []
+    for number, arrow in enumerate(down):
+        passed = [arrow.source]
+        for row in range(rank[arrow.source] + 1, rank[arrow.target]):
+            waypoint = f"\0{number}.{row}"
+            rows[row].append(waypoint)
+            passed.append(waypoint)
+        ways.append((arrow, (*passed, arrow.target)))
+    _uncross(rows, [pair for _, passed in ways for pair in pairwise(passed)])
+    return Layers(rows=tuple(map(tuple, rows)), ways=tuple(ways), back=tuple(back))
+
+
+def is_waypoint(name: str) -> bool:
+    """Return whether the name is a waypoint and not a box."""
+    return name.startswith("\0")
+
+
+def _returning(picture: Picture) -> list[Arrow]:
+    """Return the arrows that close a cycle, in a depth-first search in the given order."""
+    after: dict[str, list[Arrow]] = {node.id: [] for node in picture.nodes}
+    for arrow in picture.arrows:
+        after[arrow.source].append(arrow)
+    found: list[Arrow] = []
+    done: set[str] = set()
+
+    def walk(node: str, above: tuple[str, ...]) -> None:
+        for arrow in after[node]:
+            if arrow.target in above:
+                found.append(arrow)
+            elif arrow.target not in done:
+                walk(arrow.target, (*above, arrow.target))
+        done.add(node)
+
+    for node in picture.nodes:
+        if node.id not in done:
+            walk(node.id, (node.id,))
+    return found
+
+
+def _ranks(nodes: Iterable[str], down: list[Arrow]) -> dict[str, int]:
+    rank = dict.fromkeys(nodes, 0)
+    for _ in rank:
+        for arrow in down:
+            rank[arrow.target] = max(rank[arrow.target], rank[arrow.source] + 1)
+    return rank
+
+
+def _uncross(rows: list[list[str]], pairs: list[tuple[str, str]]) -> None:
+    """Order each row by the average position of its neighbors, above and below in turn."""
+    above: dict[str, list[str]] = {}
+    below: dict[str, list[str]] = {}
+    for upper, lower in pairs:
+        above.setdefault(lower, []).append(upper)
+        below.setdefault(upper, []).append(lower)
+    for sweep in range(_SWEEPS):
+        near = below if sweep % 2 else above
+        place = {
+            name: index / max(len(row) - 1, 1) for row in rows for index, name in enumerate(row)
+        }
+        for row in reversed(rows) if sweep % 2 else rows:
+            middle = {name: _middle(near.get(name, ()), place, place[name]) for name in row}
+            row.sort(key=middle.__getitem__)
+            place |= {name: index / max(len(row) - 1, 1) for index, name in enumerate(row)}
+
+
+def _middle(names: Iterable[str], place: dict[str, float], otherwise: float) -> float:
+    places = [place[name] for name in names]
+    return sum(places) / len(places) if places else otherwise

@@ -6,7 +6,7 @@ from typing import Final
 from rich.console import Group, RenderableType
 from rich.syntax import Syntax
 
-from assay.cli.render.symbols import unwrapped
+from assay.cli.render.test_matrix import unwrapped
 from assay.cli.render.text import plain, visible
 
 _FENCES: Final = ("```", "~~~")

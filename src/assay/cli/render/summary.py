@@ -9,17 +9,19 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from assay.cli.render.event_text import (
+from assay.cli.render.test_matrix import LatticePicture
+from assay.cli.render.text import (
     MEANING,
     clock,
     cost,
     count,
     ending,
     in_words,
+    one_line,
+    shortened,
+    visible,
     withheld_line,
 )
-from assay.cli.render.test_matrix import LatticePicture
-from assay.cli.render.text import one_line, shortened, visible
 from assay.contracts.goal import RunResult, Status
 from assay.contracts.verdict import Finding, Severity
 from assay.contracts.workspace import ChangeKind

@@ -1,4 +1,7 @@
-"""The test lattice as a picture: a row per test, a column per attempt, a mark per result."""
+"""The test matrix as a picture: a row per test, a column per attempt, a mark per result.
+
+Also the marks and the capabilities of a terminal that other views need.
+"""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -8,10 +11,66 @@ from typing import Final
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from assay.cli.render.event_text import count
-from assay.cli.render.symbols import MARKS, TerminalStyle, look_of, unwrapped
-from assay.cli.render.text import one_line, shortened
+from assay.cli.render.text import count, one_line, shortened
 from assay.contracts.verdict import TestMatrix, TestMatrixRow, TestStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """The mark of a test result: a square with colors, a symbol without."""
+
+    style: str
+    symbol: str
+    ascii: str
+
+
+MARKS: Final[dict[TestStatus | None, Mark]] = {
+    TestStatus.PASSED: Mark(style="green", symbol="✓", ascii="+"),
+    TestStatus.FAILED: Mark(style="red", symbol="✗", ascii="x"),
+    TestStatus.ERROR: Mark(style="magenta", symbol="!", ascii="!"),
+    TestStatus.SKIPPED: Mark(style="yellow", symbol="–", ascii="-"),  # noqa: RUF001 - longer
+    None: Mark(style="dim", symbol="·", ascii="."),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TerminalStyle:
+    """The capabilities of a terminal."""
+
+    colours: bool
+    """Whether the terminal shows colors."""
+    ascii_only: bool
+
+    def square(self, status: TestStatus | None) -> Text:
+        """Draw a test result as a cell of the lattice."""
+        if status is None or not self.colours or self.ascii_only:
+            return self.symbol(status)
+        return Text("■", MARKS[status].style)
+
+    def symbol(self, status: TestStatus | None) -> Text:
+        """Draw a test result as a symbol, for readers who cannot tell green from red."""
+        mark = MARKS[status]
+        return Text(mark.ascii if self.ascii_only else mark.symbol, mark.style)
+
+    def tick(self, *, done: bool | None) -> Text:
+        """Draw a tick, a cross, or a ring if the result is still open."""
+        if done is None:
+            return Text("." if self.ascii_only else "○", "dim")
+        return self.symbol(TestStatus.PASSED if done else TestStatus.FAILED)
+
+
+def look_of(console: Console) -> TerminalStyle:
+    """Return the capabilities of a console."""
+    return TerminalStyle(
+        colours=console.color_system is not None and not console.no_color,
+        ascii_only=console.options.ascii_only,
+    )
+
+
+def unwrapped(text: str = "", style: str = "") -> Text:
+    """Return a line that is cut at the terminal's width."""
+    return Text(text, style, no_wrap=True, overflow="ellipsis")
+
 
 History = tuple[TestStatus | None, ...]
 """The results of one test by attempt; None where it was not reported."""

@@ -1,11 +1,39 @@
-"""Sanitizing and shortening of untrusted text for a terminal.
+"""Plain text for a terminal: sanitized and shortened untrusted text, and the events of a run.
 
-All text of models and programs passes through here: an escape sequence could overwrite a verdict,
-and a bidirectional override could reorder a diff.
+An event is one line, without colors or escape sequences.
 """
 
 import re
-from typing import Final
+from collections.abc import Iterable, Sequence
+from pathlib import PurePosixPath
+from typing import Final, assert_never
+
+from assay.contracts.events import (
+    ActionKind,
+    AttemptStarted,
+    BudgetUsed,
+    ChecksWritten,
+    Executed,
+    FilesChanged,
+    ModelReplied,
+    OutputDelta,
+    Planned,
+    Reflected,
+    RolledBack,
+    RunEnded,
+    RunEvent,
+    RunResumed,
+    RunStarted,
+    Screened,
+    TextDelta,
+    ToolAnswered,
+    Verified,
+)
+from assay.contracts.goal import RunResult, Status
+from assay.contracts.messages import Usage
+from assay.contracts.verdict import CheckReport, Finding, Grade, TestStatus, Verdict
+from assay.contracts.workspace import FileChange, Withheld
+from assay.text.formatting import count
 
 _ESCAPE: Final = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # colours, cursor
@@ -67,3 +95,247 @@ def _picture(match: re.Match[str]) -> str:
     if code == _DELETE:
         return "␡"
     return f"\\u{code:04x}"
+
+
+MEANING: Final = {
+    Grade.PROVEN: "your own tests pass in a fresh sandbox, and a forgery would have been seen",
+    Grade.CHECKED: "checks that failed on the untouched files now pass; the agent wrote them, only "
+    "their exit code is known, or there is a doubt",
+    Grade.RAN: "it ran and ended well; no check that failed on the untouched files confirms it",
+}
+"""The meaning of an acceptance, by grade."""
+
+ENDINGS: Final = {
+    Status.ACCEPTED: "accepted",
+    Status.NOT_ACCEPTED: "not accepted",
+    Status.OUT_OF_BUDGET: "out of budget",
+    Status.TAMPERED: "not accepted, tampering found",
+    Status.INTERRUPTED: "interrupted",
+    Status.FAILED: "failed",
+}
+
+MOVES: Final[dict[ActionKind, str]] = {
+    "sample": "an independent sample",
+    "hinted": "an independent sample that knows which tests are hard",
+    "combine": "functions of two attempts put together",
+    "repair": "a repair in the same context",
+    "fresh": "a fresh start",
+}
+
+_NAMES_SHOWN: Final = 4
+_WITHHELD_SHOWN: Final = 50
+_MINUTE: Final = 60
+_HOUR: Final = 3600
+_THOUSAND: Final = 1000
+_SMALL_USD: Final = 0.995
+
+
+def event_line(event: RunEvent) -> str:
+    """Describe an event in one line; empty for streamed pieces of text."""
+    match event:
+        case TextDelta() | OutputDelta():
+            return ""
+        case RunStarted() | RunResumed() | RunEnded() | BudgetUsed():
+            return _of_the_run(event)
+        case Planned() | ChecksWritten():
+            return _of_the_plan(event)
+        case AttemptStarted(attempt=attempt, move=move):
+            return f"attempt {attempt}: {MOVES[move]}"
+        case ModelReplied() | ToolAnswered() | FilesChanged():
+            return _of_the_work(event)
+        case Screened() | Executed() | Verified() | RolledBack() | Reflected():
+            return _of_the_judgement(event)
+        case _:
+            assert_never(event)
+
+
+def _of_the_run(event: RunStarted | RunResumed | RunEnded | BudgetUsed) -> str:
+    match event:
+        case RunStarted():
+            withheld = f"; withheld: {withheld_line(event.withheld)}" if event.withheld else ""
+            return (
+                f"run {one_line(event.run)}: {one_line(event.goal.statement)} "
+                f"(model {one_line(event.model)}, sandbox {one_line(event.backend)}, "
+                f"{one_line(event.isolation)}, files in {one_line(event.workspace)}){withheld}"
+            )
+        case RunResumed():
+            return f"run {one_line(event.run)} resumes"
+        case RunEnded(outcome=outcome):
+            return f"{ending(outcome)}: {one_line(outcome.reason)}"
+        case BudgetUsed():
+            return (
+                f"budget: {event.share:.0%} used; {in_words(event.usage)}, {cost(event.usage)}, "
+                f"{clock(event.wall_s)}"
+            )
+        case _:
+            assert_never(event)
+
+
+def _of_the_plan(event: Planned | ChecksWritten) -> str:
+    match event:
+        case Planned():
+            parts = (
+                f"plan: {count(len(event.steps), 'step')}",
+                f"will write {listed(event.targets)}" if event.targets else "",
+                f"decided by {listed(event.checks)}" if event.checks else "",
+                f"{count(len(event.lessons), 'lesson')} recalled" if event.lessons else "",
+                f"offers {listed(event.skills)} of earlier runs" if event.skills else "",
+                one_line(event.baseline),
+            )
+            return "; ".join(filter(None, parts))
+        case ChecksWritten():
+            return f"wrote checks that fail on the untouched files: {listed(event.paths)}"
+        case _:
+            assert_never(event)
+
+
+def _of_the_work(event: ModelReplied | ToolAnswered | FilesChanged) -> str:
+    match event:
+        case ModelReplied():
+            asked = f"; asks for {listed(event.calls)}" if event.calls else ""
+            written = count(event.usage.output_tokens, "token")
+            return f"{_step(event.attempt, event.step)}: replied, {written}{asked}"
+        case ToolAnswered():
+            ended = "failed" if event.failed else "done"
+            asked = one_line(f"{event.tool} {event.summary}")
+            return f"{_step(event.attempt, event.step)}: {asked}: {ended}"
+        case FilesChanged():
+            return f"attempt {event.attempt}: {changes(event.changes)}"
+        case _:
+            assert_never(event)
+
+
+def _of_the_judgement(event: Screened | Executed | Verified | RolledBack | Reflected) -> str:
+    match event:
+        case Screened():
+            places = [f"{one.path}:{one.line} {one.explanation}" for one in event.findings]
+            found = listed(places) if places else "nothing found"
+            ended = "screening blocked it" if event.blocked else "screening"
+            return f"attempt {event.attempt}: {ended}: {found}"
+        case Executed():
+            seen = "".join(f"; {one_line(finding(one))}" for one in event.findings)
+            return f"attempt {event.attempt}: tried out: {reports(event.reports)}{seen}"
+        case Verified():
+            return f"attempt {event.attempt}: {verdict(event.verdict)}"
+        case RolledBack():
+            broke = f" broke {listed(event.broke)}" if event.broke else ""
+            return f"attempt {event.attempt}{broke}: back to attempt {event.to_attempt}"
+        case Reflected():
+            next_move = MOVES[event.next_move] if event.next_move else "the run ends"
+            learned = f"{one_line(event.lesson)}; " if event.lesson.strip() else ""
+            return f"attempt {event.attempt}: {learned}next: {next_move}"
+        case _:
+            assert_never(event)
+
+
+def _step(attempt: int, step: int) -> str:
+    # Before the first attempt there is the plan.
+    return f"attempt {attempt}, step {step}" if attempt else f"planning, step {step}"
+
+
+def ending(outcome: RunResult) -> str:
+    """Describe how a run ended, with the grade if it was accepted."""
+    grade = f", {outcome.grade.value}" if outcome.grade else ""
+    return f"{ENDINGS[outcome.status]}{grade}"
+
+
+def verdict(told: Verdict) -> str:
+    """Describe what the independent check found."""
+    if told.accepted:
+        graded = f" ({told.grade.value})" if told.grade else ""
+        head = f"verified, accepted{graded}"
+    else:
+        head = "verified, not accepted"
+    seen = f"; {listed(finding(one) for one in told.findings)}" if told.findings else ""
+    return f"{head}: {one_line(told.reason)}{seen}"
+
+
+def finding(found: Finding) -> str:
+    """Describe a finding: severity, kind and place."""
+    place = f" in {found.path}" if found.path else ""
+    line = f":{found.line}" if found.path and found.line is not None else ""
+    return f"{found.severity} {found.trick.value}{place}{line}: {found.explanation}"
+
+
+def reports(told: Iterable[CheckReport]) -> str:
+    """Describe check results by their tests, or by their exit code if they have none."""
+    return "; ".join(_report(report) for report in told) or "no check was run"
+
+
+def _report(report: CheckReport) -> str:
+    command = one_line(report.command, 60)
+    if report.tests:
+        passed = sum(test.passed for test in report.tests)
+        failing = [test.id for test in report.tests if test.status is not TestStatus.PASSED]
+        rest = f", not {listed(failing)}" if failing else ""
+        return f"{command}: {passed} of {count(len(report.tests), 'test')} pass{rest}"
+    if report.passed:
+        return f"{command}: passes"
+    why = report.explanation or f"exit code {report.exit_code}"
+    return f"{command}: fails, {one_line(why)}"
+
+
+def changes(made: Iterable[FileChange]) -> str:
+    """List the files that were added, modified and deleted."""
+    kinds: dict[str, list[PurePosixPath]] = {}
+    for change in made:
+        kinds.setdefault(change.kind, []).append(change.path)
+    told = "; ".join(f"{kind} {listed(paths)}" for kind, paths in sorted(kinds.items()))
+    return told or "no file changed"
+
+
+def listed(things: Iterable[object]) -> str:
+    """List the first few of many things."""
+    names = [one_line(str(thing), 120) for thing in things]
+    rest = len(names) - _NAMES_SHOWN
+    # A single further name takes no more room than its count.
+    shown = names if rest <= 1 else [*names[:_NAMES_SHOWN], f"{rest} more"]
+    return shortened(", ".join(shown), 400)
+
+
+def withheld_line(withheld: Sequence[Withheld]) -> str:
+    """Describe which files the code and the model do not see, and how to change that."""
+    names: dict[str, list[str]] = {}
+    for one in withheld[:_WITHHELD_SHOWN]:
+        names.setdefault(one_line(one.why, 120), []).append(one_line(str(one), 120))
+    told = [f"{', '.join(each)} ({why})" for why, each in names.items()]
+    if len(withheld) > _WITHHELD_SHOWN:
+        told.append(f"{len(withheld) - _WITHHELD_SHOWN} more, which --json lists")
+    return f"{'; '.join(told)}; --include PATH uses one"
+
+
+def in_words(usage: Usage) -> str:
+    """Return the number of model calls, and of tokens read and written."""
+    read, written = compact(usage.input_tokens), compact(usage.output_tokens)
+    return f"{count(usage.calls, 'call')}, {read} tokens read, {written} written"
+
+
+def cost(usage: Usage, *, local: bool = False) -> str:
+    """Return the price; a small one with more digits, since it is rarely zero."""
+    if local:
+        return "free, ran on this machine"
+    if usage.cost_usd is None:
+        return "price unknown"
+    if not usage.cost_usd:
+        return "free"
+    digits = 4 if usage.cost_usd < _SMALL_USD else 2
+    return f"${usage.cost_usd:,.{digits}f}"
+
+
+def compact(number: int) -> str:
+    """Return 950, 12.3k, 4.1M."""
+    value, suffix = float(number), ""
+    for larger in ("k", "M", "G"):
+        if value < _THOUSAND:
+            break
+        value, suffix = value / _THOUSAND, larger
+    return f"{value:.1f}{suffix}" if suffix else str(number)
+
+
+def clock(seconds: float) -> str:
+    """Return 4.2 s, 3:07, 1:02:09."""
+    if seconds < _MINUTE:
+        return f"{max(seconds, 0):.1f} s"
+    hours, rest = divmod(int(seconds), _HOUR)
+    minutes, left = divmod(rest, _MINUTE)
+    return f"{hours}:{minutes:02}:{left:02}" if hours else f"{minutes}:{left:02}"

@@ -1,18 +1,44 @@
-"""The view of a run: a live picture on a terminal, plain lines elsewhere.
+"""The view of a run: a live picture on a terminal, plain lines elsewhere, or JSON.
 
-Both are written to stderr, so that stdout holds nothing but the result.
+Views write to stderr, so that stdout holds nothing but the result. JSON is the object that `--json`
+prints and the lines that `--events` writes.
 """
 
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import fields, is_dataclass
 from io import TextIOWrapper
-from typing import TYPE_CHECKING, Final, Protocol
+from pathlib import PurePath
+from typing import IO, TYPE_CHECKING, Any, Final, Protocol, assert_never, cast
 
-from assay.contracts.events import RunEvent
+from assay.cli.render.text import count, event_line, plain, shortened, visible
+from assay.contracts.events import (
+    AttemptStarted,
+    BudgetUsed,
+    ChecksWritten,
+    Executed,
+    FilesChanged,
+    ModelReplied,
+    OutputDelta,
+    Planned,
+    Reflected,
+    RolledBack,
+    RunEnded,
+    RunEvent,
+    RunResumed,
+    RunStarted,
+    Screened,
+    TextDelta,
+    ToolAnswered,
+    Verified,
+)
+from assay.contracts.goal import RunResult
+from assay.contracts.verdict import TestMatrix
 
 if TYPE_CHECKING:
     from rich.console import Console
+
 
 _UNBROKEN: Final = 2000
 Watch = Callable[[RunEvent], None]
@@ -31,8 +57,6 @@ class View(Protocol):
 @contextmanager
 def open_view(console: "Console | None" = None, *, verbose: bool = False) -> Generator[View]:
     """Show the events of a run until the context exits. The view never blocks for long."""
-    from assay.cli.render.plain import PlainView
-
     if console is None:
         console = open_console(stderr=True)
     if not console.is_terminal or console.is_dumb_terminal:
@@ -56,3 +80,153 @@ def open_console(*, stderr: bool = False) -> "Console":
         # Without a terminal, each sentence is one line.
         console.width = _UNBROKEN
     return console
+
+
+_DETAIL_LINES: Final = 60
+_WIDEST: Final = 500
+
+
+class PlainView:
+    """A view with one line per notable event; `verbose` adds output of models and programs."""
+
+    def __init__(self, file: IO[str], *, verbose: bool = False) -> None:
+        self._file = file
+        self._verbose = verbose
+        self._heard = True
+
+    def __call__(self, event: RunEvent) -> None:
+        if not self._verbose and not _is_notable(event):
+            return
+        lines = [event_line(event)]
+        if self._verbose:
+            lines += [f"    {line}" for line in details(event)]
+        self._write("".join(f"{line}\n" for line in lines if line))
+
+    @contextmanager
+    def aside(self) -> Generator[None]:
+        """Do nothing: lines need no room on the screen."""
+        yield
+
+    def _write(self, text: str) -> None:
+        encoding = getattr(self._file, "encoding", None) or "utf-8"
+        try:
+            if self._heard and text:
+                self._file.write(text.encode(encoding, "backslashreplace").decode(encoding))
+                self._file.flush()
+        except OSError:
+            # Whoever was listening has left. That is no reason to end the run.
+            self._heard = False
+
+
+def _is_notable(event: RunEvent) -> bool:
+    match event:
+        case TextDelta() | OutputDelta() | ModelReplied() | ToolAnswered() | BudgetUsed():
+            return False
+        case Screened(findings=findings):
+            return bool(findings)
+        case (
+            RunStarted()
+            | RunResumed()
+            | Planned()
+            | ChecksWritten()
+            | AttemptStarted()
+            | FilesChanged()
+            | Executed()
+            | Verified()
+            | RolledBack()
+            | Reflected()
+            | RunEnded()
+        ):
+            return True
+        case _:
+            assert_never(event)
+
+
+def details(event: RunEvent) -> list[str]:
+    """Return what stands behind a line: steps, texts, answers, changes, output of what failed."""
+    match event:
+        case Planned():
+            return _some(f"{number}. {step}" for number, step in enumerate(event.steps, start=1))
+        case ModelReplied() | ChecksWritten():
+            return _some([event.text])
+        case ToolAnswered():
+            return _some([event.answer])
+        case FilesChanged():
+            # A diff hides nothing, not even an escape sequence.
+            return _some([visible(event.diff)])
+        case Executed():
+            return _some(report.output for report in event.reports if not report.passed)
+        case _:
+            return []
+
+
+def _some(texts: Iterable[str]) -> list[str]:
+    lines = [line for text in texts for line in plain(text.rstrip()).split("\n")]
+    shown = [shortened(line, _WIDEST) for line in lines[:_DETAIL_LINES]]
+    left = len(lines) - len(shown)
+    return [*shown, f"({count(left, 'line')} more)"] if left else shown if any(shown) else []
+
+
+def json_outcome(outcome: RunResult) -> dict[str, Any]:
+    """Return what `assay run --json` prints."""
+    usage = outcome.usage
+    return {
+        "run": outcome.run,
+        "outcome": outcome.status.value,
+        "accepted": outcome.accepted,
+        "grade": outcome.grade.value if outcome.grade else None,
+        "reason": _text(outcome.reason),
+        "attempts": outcome.attempts,
+        "lattice": {
+            "attempts": [row.attempt for row in outcome.lattice.rows],
+            "tests": lattice_fields(outcome.lattice),
+        },
+        "findings": [_plain(finding) for finding in outcome.findings],
+        "changes": [_plain(change) for change in outcome.changes],
+        "withheld": [_plain(one) for one in outcome.withheld],
+        "cost": {
+            "usd": usage.cost_usd,
+            "input_tokens": usage.input_tokens,
+            "cached_input_tokens": usage.cached_input_tokens,
+            "output_tokens": usage.output_tokens,
+            "calls": usage.calls,
+        },
+        "wall_s": round(outcome.wall_s, 3),
+        "certificate": outcome.certificate or None,
+        "tree": outcome.tree,
+    }
+
+
+def lattice_fields(lattice: TestMatrix) -> dict[str, list[str | None]]:
+    """Return, per test id, its result in each attempt; null where it was not reported."""
+    return {
+        _text(test): [
+            status.value if (status := row.statuses.get(test)) else None for row in lattice.rows
+        ]
+        for test in lattice.tests
+    }
+
+
+def json_event(event: RunEvent) -> dict[str, Any]:
+    """Return an event as in a line of `--events`: its kind, then its fields."""
+    told = _plain(event)
+    return {"kind": told.pop("kind"), **told}
+
+
+def _plain(value: object) -> Any:
+    """Return a value of the contracts as JSON."""
+    if isinstance(value, str | PurePath):
+        return _text(str(value))
+    if isinstance(value, Mapping):
+        pairs = cast("Mapping[object, object]", value)
+        return {_text(str(key)): _plain(item) for key, item in pairs.items()}
+    if isinstance(value, tuple):
+        return [_plain(item) for item in cast("tuple[object, ...]", value)]
+    if is_dataclass(value):
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+    return value
+
+
+def _text(text: str) -> str:
+    # Bytes that are not UTF-8 come as lone surrogates, which other JSON readers refuse.
+    return text.encode("utf-8", "replace").decode()

@@ -15,10 +15,15 @@ from typing import Final
 import anyio
 
 from assay.contracts.errors import ModelUnavailableError
-from assay.models.local.llama_process import Engine, EngineLostError, EnginePlan, find_engine
-from assay.models.local.messages import EngineMessage
+from assay.models.local.llama_process import (
+    Engine,
+    EngineLostError,
+    EngineMessage,
+    EnginePlan,
+    find_engine,
+    worthwhile_threads,
+)
 from assay.models.local.model import check_weights_file
-from assay.models.local.processors import worthwhile_threads
 
 _CONTEXT_TOKENS: Final = 512
 """The context of most embedding models in training."""

@@ -1,22 +1,107 @@
-"""Parent side of the embedded model's process: starts it, exchanges messages, ends it."""
+"""Parent side of the embedded model's process: starts it, exchanges messages, ends it.
+
+Messages of the child are validated on arrival. The number of threads follows the physical cores.
+"""
 
 import importlib.util
 import json
+import math
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import PIPE  # noqa: TID251 - a constant for anyio's processes
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import anyio
 from anyio.abc import Process
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from assay.contracts.errors import MissingExtraError
-from assay.models.local.messages import EngineMessage
+
+_MOST = 8
+"""Memory limits generation; cores beyond this are better left to the tests."""
+
+
+def worthwhile_threads(system: Path = Path("/sys")) -> int:
+    """Return the number of physical cores that this process may use, at most eight."""
+    cores = {_core_of(system, processor) for processor in os.sched_getaffinity(0)}
+    return max(1, min(len(cores), _quota(system), _MOST))
+
+
+def _core_of(system: Path, processor: int) -> str:
+    siblings = system / f"devices/system/cpu/cpu{processor}/topology/thread_siblings_list"
+    try:
+        return siblings.read_text().strip()
+    except OSError:
+        return str(processor)
+
+
+def _quota(system: Path) -> int:
+    """Return the number of processors that a container's control group allows."""
+    try:
+        text = (system / "fs/cgroup/cpu.max").read_text()
+    except OSError:
+        return _MOST
+    granted = re.match(r"(\d+) (\d+)", text)
+    return math.ceil(int(granted[1]) / int(granted[2])) if granted else _MOST
+
+
+Count = Annotated[int, Field(ge=0)]
+
+
+class _Heard(BaseModel):
+    # The engine may add fields; these ones must have this form.
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class CachedTokens(_Heard):
+    """The part of the prompt that came from the cache."""
+
+    cached_tokens: Count = 0
+
+
+class EngineUsage(_Heard):
+    """The token counts of a reply."""
+
+    prompt_tokens: Count
+    completion_tokens: Count
+    prompt_tokens_details: CachedTokens = CachedTokens()
+
+
+class EngineEnd(_Heard):
+    """The end of a reply; both fields are missing for a cancelled one."""
+
+    finish: str | None = None
+    usage: EngineUsage | None = None
+    vectors: tuple[tuple[Annotated[float, Field(allow_inf_nan=False)], ...], ...] = ()
+    """The vectors of an embeddings request, in the order of its texts."""
+
+
+class EngineFault(_Heard):
+    """Why there is no reply although the engine still works."""
+
+    type: str = ""
+    message: str = "it did not say why"
+    n_prompt_tokens: int | None = None
+    n_ctx: int | None = None
+
+
+class EngineMessage(_Heard):
+    """One line. Its fields define its type; `llama_child.py` has the list."""
+
+    ready: bool = False
+    failed: str | None = None
+    taken: int | None = None
+    of: int | None = None
+    """The number of the request that the rest belongs to."""
+    text: str = ""
+    end: EngineEnd | None = None
+    error: EngineFault | None = None
+
 
 _CHILD = Path(__file__).with_name("llama_child.py")
 _LOAD_PATIENCE_S = 300.0

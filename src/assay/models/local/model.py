@@ -1,6 +1,10 @@
-"""The embedded model as a `Model`: one request at a time, in a process that starts on demand."""
+"""The embedded model as a `Model`: one request at a time, in a process that starts on demand.
+
+Converts requests into the engine's form of a chat completion, and its stream into a `Reply`.
+"""
 
 import itertools
+import re
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -9,20 +13,145 @@ from typing import Any
 
 import anyio
 
-from assay.contracts.errors import ModelRefusedError, ModelUnavailableError, UsageError
-from assay.contracts.messages import ModelFacts, Price, Reply, Request
+from assay.contracts.errors import (
+    ContextOverflowError,
+    ModelRefusedError,
+    ModelUnavailableError,
+    UsageError,
+)
+from assay.contracts.messages import Message, ModelFacts, Price, Reply, Request, StopReason, Usage
 from assay.contracts.ports import OnText, ignore_text
 from assay.models.local.llama_process import (
     Engine,
+    EngineEnd,
+    EngineFault,
     EngineLostError,
+    EngineMessage,
     EnginePlan,
     EngineStartError,
     find_engine,
+    worthwhile_threads,
 )
-from assay.models.local.processors import worthwhile_threads
-from assay.models.local.prompt import chat_body
-from assay.models.local.reply import Answer
 from assay.models.local.weights import Sampling
+
+_SEEDS = 2**32 - 1
+"""The engine uses 32 bits, and takes the largest number for no seed."""
+_CONTROL_TOKEN = re.compile(r"<\|(?=[a-z_]+\|>)")
+
+
+def chat_body(request: Request, sampling: Sampling, *, facts: ModelFacts) -> dict[str, Any]:
+    """Return the request in the engine's form."""
+    messages = [_turn(message) for message in request.messages]
+    if request.prefill:
+        # The engine continues a final assistant turn.
+        messages.append({"role": "assistant", "content": request.prefill})
+    body: dict[str, Any] = {
+        "messages": messages,
+        "max_tokens": facts.output_limit(request),
+        "stop": [word for word in request.stop if word],  # an empty one would stop immediately
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "return_progress": True,
+        "cache_prompt": True,
+        **_drawing(request, sampling),
+    }
+    if request.seed is not None:
+        body["seed"] = request.seed % _SEEDS
+    if request.json_schema is not None:
+        body["json_schema"] = dict(request.json_schema)
+    return body
+
+
+def _drawing(request: Request, sampling: Sampling) -> dict[str, float]:
+    if request.temperature is None:
+        return sampling.model_dump()
+    # A requested temperature gives exactly that variety: no penalty, which would distort even
+    # temperature zero, and the engine's own wide selection.
+    return Sampling(temperature=request.temperature).model_dump()
+
+
+def _turn(message: Message) -> dict[str, str]:
+    return {"role": message.role, "content": without_control_tokens(message.text)}
+
+
+def without_control_tokens(text: str) -> str:
+    """Break up text that the engine would read as the end or the start of a turn.
+
+    The engine searches the finished prompt for control tokens. It cannot distinguish Assay's own
+    from those in a file or in program output, which could then act as the system.
+    """
+    return _CONTROL_TOKEN.sub("< |", text)
+
+
+class Answer:
+    """The text so far, passed to the listener as it comes."""
+
+    def __init__(self, prefill: str, on_text: OnText) -> None:
+        self._prefill = prefill
+        self._on_text = on_text
+        self._pieces: list[str] = []
+        self._end = EngineEnd()
+
+    def hear(self, message: EngineMessage) -> bool:
+        """Process one message; True if it was the last.
+
+        Raises:
+            ModelRefusedError: If the engine rejects the request.
+            ModelUnavailableError: If the engine failed, and a retry may succeed.
+        """
+        if message.error:
+            raise _as_promised(message.error)
+        if message.text or message.end:
+            self._tell(message.text)
+        if message.end:
+            self._end = message.end
+        return message.end is not None
+
+    def _tell(self, text: str) -> None:
+        # The prefill is sent with the first word, when a reply is certain.
+        for piece in (self._prefill, text):
+            if piece:
+                self._pieces.append(piece)
+                self._on_text(piece)
+        self._prefill = ""
+
+    def as_reply(self, model: str) -> Reply:
+        """Return the whole reply after the last message."""
+        length = self._end.finish == "length"
+        return Reply(
+            message=Message(role="assistant", text="".join(self._pieces)),
+            stop_reason=StopReason.LENGTH if length else StopReason.ENDED,
+            usage=_usage(self._end),
+            model=model,
+        )
+
+
+def _usage(end: EngineEnd) -> Usage:
+    if end.usage is None:
+        return Usage(calls=1)
+    return Usage(
+        input_tokens=end.usage.prompt_tokens,
+        cached_input_tokens=end.usage.prompt_tokens_details.cached_tokens,
+        output_tokens=end.usage.completion_tokens,
+        calls=1,
+    )
+
+
+def _as_promised(fault: EngineFault) -> ModelRefusedError | ModelUnavailableError:
+    match fault.type:
+        case "exceed_context_size_error":
+            return ContextOverflowError(
+                f"the request has {fault.n_prompt_tokens} tokens,"
+                f" and the embedded model reads fewer than {fault.n_ctx}",
+                hint="send less",
+            )
+        case "server_error" | "unavailable_error":
+            return ModelUnavailableError(f"the embedded model failed: {fault.message}")
+        case _:
+            return ModelRefusedError(
+                f"the embedded model does not take the request: {fault.message}"
+            )
+
 
 _SILENCE_S = 300.0
 """While it reads, a message comes after every batch, and while it writes, with every token."""

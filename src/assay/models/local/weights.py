@@ -1,10 +1,18 @@
-"""Downloadable models: the data of `weights.toml` as values."""
+"""Weights of the embedded model: the data of `weights.toml`, and partially downloaded files.
 
+A partial file grows from the front, from any source, with a running digest. All sources provide the
+same bytes, so one can continue another's download.
+"""
+
+import errno
+import hashlib
+import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Literal
+from types import TracebackType
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -91,3 +99,122 @@ def weights_named(name: str) -> Weights:
         raise UsageError(
             f"there is no embedded model {name!r}", hint=f"choose one of {names}"
         ) from None
+
+
+OnProgress = Callable[[int, int, str], None]
+"""Receives the current size, the final size, and a description of the step."""
+
+_CHUNK_BYTES = 1 << 20
+
+
+def ignore_progress(done_bytes: int, total_bytes: int, what: str) -> None:
+    """Ignore progress."""
+    del done_bytes, total_bytes, what
+
+
+class SourceError(Exception):
+    """A source does not have the complete file. Another one may."""
+
+
+class StorageError(Exception):
+    """The data cannot be written here, from any source."""
+
+
+class PartialFile:
+    """The first bytes of a file. Blocking: called in worker threads, one call at a time."""
+
+    def __init__(self, path: Path, *, size_bytes: int) -> None:
+        self.path = path
+        self.size_bytes = size_bytes
+        try:
+            # Unbuffered, so that counted bytes are written bytes.
+            self._file = path.open("r+b" if path.exists() else "w+b", buffering=0)
+        except OSError as error:
+            raise _explained(error, path) from error
+        self._digest = hashlib.sha256()
+        self._length = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._file.close()
+
+    @property
+    def length(self) -> int:
+        return self._length
+
+    @property
+    def complete(self) -> bool:
+        return self._length == self.size_bytes
+
+    @property
+    def sha256(self) -> str:
+        return self._digest.hexdigest()
+
+    def take_stock(self) -> None:
+        """Count and digest the data of an earlier attempt."""
+        self.cut(min(os.fstat(self._file.fileno()).st_size, self.size_bytes))
+
+    def cut(self, length: int) -> None:
+        """Keep only the first bytes, and compute their digest again.
+
+        Raises:
+            StorageError: If the file cannot be changed.
+        """
+        self._digest = hashlib.sha256()
+        self._length = 0
+        try:
+            self._file.truncate(length)
+            self._file.seek(0)
+            while chunk := self._file.read(_CHUNK_BYTES):
+                self._digest.update(chunk)
+                self._length += len(chunk)
+        except OSError as error:
+            raise _explained(error, self.path) from error
+
+    def append(self, data: bytes) -> None:
+        """Append the next bytes.
+
+        Raises:
+            SourceError: If the file would become too large.
+            StorageError: If they cannot be written.
+        """
+        if self._length + len(data) > self.size_bytes:
+            raise SourceError("it has more bytes than the file")
+        view = memoryview(data)
+        try:
+            while view:
+                view = view[self._file.write(view) :]
+        except OSError as error:
+            raise _explained(error, self.path) from error
+        self._digest.update(data)
+        self._length += len(data)
+
+    def move_to(self, destination: Path) -> None:
+        """Rename the complete file to its final name.
+
+        Raises:
+            StorageError: If it cannot be renamed.
+        """
+        try:
+            os.fsync(self._file.fileno())
+            self.path.replace(destination)
+            folder = os.open(destination.parent, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+        except OSError as error:
+            raise _explained(error, destination) from error
+
+
+def _explained(error: OSError, path: Path) -> StorageError:
+    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+        return StorageError(f"no space is left in {str(path.parent)!r}")
+    return StorageError(f"cannot write {str(path)!r}: {error.strerror or error}")

@@ -18,10 +18,14 @@ from assay.contracts.messages import (
 )
 from assay.contracts.ports import OnText, ignore_text
 from assay.models.catalogue import Provider
-from assay.models.connection import Connection, build_http_client
-from assay.models.error_mapping import Answer
-from assay.models.provider_state import unseal
-from assay.models.stream_builder import ReplyDraft, arguments_to_send, call_states, system_text
+from assay.models.connection import Answer, Connection, build_http_client
+from assay.models.stream_builder import (
+    ReplyDraft,
+    arguments_to_send,
+    call_states,
+    system_text,
+    unseal,
+)
 
 if TYPE_CHECKING:
     import httpx2

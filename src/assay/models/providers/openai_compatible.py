@@ -17,10 +17,8 @@ from assay.contracts.messages import (
 )
 from assay.contracts.ports import OnText, ignore_text
 from assay.models.catalogue import Provider, Quirks, quirks_for
-from assay.models.connection import Connection, build_http_client
-from assay.models.error_mapping import Answer
-from assay.models.provider_state import unseal
-from assay.models.stream_builder import ReplyDraft, arguments_to_send, call_states
+from assay.models.connection import Answer, Connection, build_http_client
+from assay.models.stream_builder import ReplyDraft, arguments_to_send, call_states, unseal
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI

@@ -19,10 +19,9 @@ import anyio.abc
 from assay.contracts.errors import AssayError, PackageError
 from assay.contracts.execution import Isolation
 from assay.sandbox.native.host.backend import NativeOptions, open_native
-from assay.sandbox.packages.layers import Layer, read_layer
+from assay.sandbox.packages.store import Layer, read_layer
 from assay.sandbox.packages.target import Target
-from assay.sandbox.rpc.egress_client import HostDialer
-from assay.sandbox.rpc.stream_server import serve_relay
+from assay.sandbox.rpc.stream_server import HostDialer, serve_relay
 
 SHIPPED_LAYERS: Final = "/opt/assay/layers"
 SHIPPED_LAYER: Final = "packages"

@@ -12,8 +12,7 @@ from assay.sandbox.docker.container import Container, start_container
 from assay.sandbox.docker.engine import Engine, EngineError
 from assay.sandbox.docker.security import ContainerPlan, container_config
 from assay.sandbox.rpc.client_sandbox import FarBackend
-from assay.sandbox.rpc.egress_server import Outlet
-from assay.sandbox.rpc.stream_client import open_relay
+from assay.sandbox.rpc.stream_client import Outlet, open_relay
 
 _GREETING_S: Final = 120.0
 _STARTS_AT_ONCE: Final = 4

@@ -17,18 +17,19 @@ import anyio
 
 from assay.contracts.errors import SandboxUnavailableError, UsageError
 from assay.contracts.execution import (
+    CellError,
+    CellResult,
     ExecutionResult,
     Isolation,
     LimitName,
     Limits,
     OutputChunk,
     Reason,
+    RichOutput,
     Timings,
 )
-from assay.contracts.interpreter import CellError, CellResult, RichOutput
 from assay.contracts.ports import Interpreter, OnOutput, ignore_output
-from assay.sandbox.e2b.errors import explain, gone
-from assay.sandbox.e2b.vm import Machine
+from assay.sandbox.e2b.vm import Machine, explain, gone
 from assay.sandbox.output import Capture
 
 if TYPE_CHECKING:

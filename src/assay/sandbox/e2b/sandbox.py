@@ -1,19 +1,34 @@
-"""E2B sandbox: runs programs and transfers files through Assay's code in a virtual machine."""
+"""E2B sandbox: runs programs and transfers files through Assay's code in a virtual machine.
+
+The answers of the virtual machine are frames; every value in them is checked.
+"""
 
 import asyncio
 import base64
+import binascii
 import json
+import os
 import secrets
 import time
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import anyio
 
-from assay.contracts.errors import AssayError, SandboxUnavailableError, WorkspaceFullError
+from assay.contracts.errors import (
+    AssayError,
+    FileTooLargeError,
+    NotARegularFileError,
+    PathOutsideWorkspaceError,
+    SandboxUnavailableError,
+    UsageError,
+    WorkspaceError,
+    WorkspaceFileNotFoundError,
+    WorkspaceFullError,
+)
 from assay.contracts.execution import (
     ExecutionResult,
     FileInfo,
@@ -22,19 +37,162 @@ from assay.contracts.execution import (
     OutputChunk,
     Program,
     PythonCode,
+    Reason,
     Timings,
 )
 from assay.contracts.ports import Interpreter, OnOutput, ignore_output
-from assay.sandbox.e2b.bundle import act_command
-from assay.sandbox.e2b.errors import explain, gone
-from assay.sandbox.e2b.frames import Frame, FrameReader, data_of, ending_of, entry_of, refusal_of
-from assay.sandbox.e2b.vm import Machine
-from assay.sandbox.native.host.result import ResultInputs, conclude
+from assay.sandbox.e2b.vm import Machine, act_command, explain, gone
+from assay.sandbox.native.host.supervisor import RawResult, ResultInputs, conclude
+from assay.sandbox.native.host.usage_monitor import Usage
 from assay.sandbox.native.kernel.cgroups import GroupUsage
 from assay.sandbox.output import Capture
 
 if TYPE_CHECKING:
     from e2b import AsyncCommandHandle
+
+
+Frame = dict[str, Any]
+_LONGEST_LINE: Final = 1 << 20
+_REFUSALS: Final[dict[str, type[AssayError]]] = {
+    kind.__name__: kind
+    for kind in (
+        NotARegularFileError,
+        PathOutsideWorkspaceError,
+        UsageError,
+        WorkspaceError,
+        WorkspaceFileNotFoundError,
+        WorkspaceFullError,
+    )
+}
+_KINDS: Final = ("file", "directory", "symlink", "other")
+
+
+def garbled(why: str) -> SandboxUnavailableError:
+    """Build the error for output that Assay's code in the machine cannot have sent."""
+    return SandboxUnavailableError(
+        f"what came out of the sandbox makes no sense: {why}", dispatch="outcome_unknown"
+    )
+
+
+class FrameReader:
+    """Splits a text stream into frames and passes each one on."""
+
+    def __init__(self, on_frame: Callable[[Frame], None]) -> None:
+        self._on_frame = on_frame
+        self._rest = ""
+
+    def feed(self, text: str) -> None:
+        """Process received text.
+
+        Raises:
+            SandboxUnavailableError: If a line is not a frame.
+        """
+        *lines, self._rest = (self._rest + text).split("\n")
+        if len(self._rest) > _LONGEST_LINE:
+            raise garbled("a line has no end")
+        for line in lines:
+            self._on_frame(_frame(line))
+
+
+def _frame(line: str) -> Frame:
+    try:
+        frame = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise garbled(f"{line[:80]!r} is not JSON") from error
+    if not isinstance(frame, dict):
+        raise garbled(f"{line[:80]!r} is no frame")
+    return cast("Frame", frame)
+
+
+def data_of(frame: Frame) -> bytes:
+    """Return the bytes in a frame."""
+    try:
+        return base64.b64decode(frame["data"], validate=True)
+    except (KeyError, TypeError, ValueError, binascii.Error) as error:
+        raise garbled("a frame without its bytes") from error
+
+
+def refusal_of(frame: Frame) -> AssayError:
+    """Return the error in a frame; only errors that the contract knows."""
+    kind, message = str(frame.get("error")), str(frame.get("message", ""))[:4000]
+    if kind == FileTooLargeError.__name__:
+        return FileTooLargeError(
+            message, size_bytes=_count(frame, "size_bytes"), max_bytes=_count(frame, "max_bytes")
+        )
+    if kind not in _REFUSALS:
+        return garbled(f"a refusal of kind {kind[:80]!r}")
+    return _REFUSALS[kind](message, hint=str(frame.get("hint", ""))[:4000])
+
+
+def entry_of(frame: Frame) -> FileInfo:
+    """Return the workspace entry in a frame."""
+    path = PurePosixPath(str(frame.get("path", "")))
+    kind = frame.get("kind")
+    if path.is_absolute() or ".." in path.parts or not path.parts or kind not in _KINDS:
+        raise garbled("an entry that cannot be in the workspace")
+    return FileInfo(
+        path=path,
+        kind=kind,
+        size_bytes=_count(frame, "size_bytes"),
+        executable=frame.get("executable") is True,
+    )
+
+
+def ending_of(frame: Frame, stdout: Capture, stderr: Capture) -> tuple[RawResult, bool]:
+    """Return how a program ended, and whether the disk was full then."""
+    told = frame.get("report")
+    if not isinstance(told, dict):
+        raise garbled("an end without a report")
+    source = cast("Frame", told)
+    report: Frame = {"cpu_s": _seconds(source, "cpu_s"), "grown_kb": _count(source, "grown_kb")}
+    if "ended" in source:
+        report["ended"] = _wait_status(source)
+    if "start_failed" in source:
+        report["start_failed"] = str(source["start_failed"])[:4000]
+    killed = frame.get("killed_for")
+    try:
+        killed_for = None if killed is None else Reason(killed)
+    except ValueError as error:
+        raise garbled(f"an end for reason {str(killed)[:80]!r}") from error
+    sample = Usage(
+        cpu_s=_seconds(frame, "cpu_s"),
+        memory_bytes=_count(frame, "memory_bytes"),
+        processes=_count(frame, "processes"),
+    )
+    ending = RawResult(
+        report=report,
+        killed_for=killed_for,
+        stdout=stdout,
+        stderr=stderr,
+        sample=sample,
+        duration_s=_seconds(frame, "duration_s"),
+    )
+    return ending, frame.get("disk_full") is True
+
+
+def _wait_status(frame: Frame) -> int:
+    """Return the wait status of an exited process; a stopped process has another one."""
+    status = _count(frame, "ended")
+    try:
+        os.waitstatus_to_exitcode(status)
+    except (ValueError, OverflowError) as error:
+        raise garbled(f"a wait status of {status}") from error
+    return status
+
+
+def _count(frame: Frame, name: str) -> int:
+    value = frame.get(name, 0)
+    if not isinstance(value, int) or not 0 <= value < 1 << 62:
+        raise garbled(f"{name} is {str(value)[:80]!r}")
+    return value
+
+
+def _seconds(frame: Frame, name: str) -> float:
+    value = frame.get(name, 0.0)
+    if not isinstance(value, int | float) or not 0 <= value < 1e9:  # noqa: PLR2004 - thirty years
+        raise garbled(f"{name} is {str(value)[:80]!r}")
+    return float(value)
+
 
 _INLINE: Final = 8_000
 """The limits of data on a command line; longer data is uploaded first."""

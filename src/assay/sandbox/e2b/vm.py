@@ -1,26 +1,213 @@
-"""Virtual machine of the service, ready for use; only this module asks the SDK for one."""
+"""Virtual machine of the service: created, filled with Assay's code, and asked for answers.
 
+Only this module asks the SDK for a machine. It packs the bundle of modules that run inside, and
+translates errors of the SDK and the network into contract errors, each with its fix.
+"""
+
+import base64
+import io
 import json
 import math
 import secrets
+import shlex
+import zipfile
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import anyio
+import httpx
 
-from assay.contracts.errors import SandboxUnavailableError, UsageError
+from assay.contracts.errors import AssayError, Dispatch, SandboxUnavailableError, UsageError
 from assay.contracts.execution import SandboxSpec
-from assay.sandbox.e2b.bundle import setup_command
-from assay.sandbox.e2b.errors import explain, explain_opening
 
 if TYPE_CHECKING:
     from e2b import AsyncCommandHandle
     from e2b_code_interpreter import (  # pyright: ignore[reportMissingTypeStubs] - it has none
         AsyncSandbox,
     )
+
+
+_MODULES: Final = (
+    "contracts/distribution.py",
+    "contracts/errors.py",
+    "contracts/execution.py",
+    "sandbox/output.py",
+    "sandbox/native/host/files.py",
+    "sandbox/native/kernel/libc.py",
+    "sandbox/native/kernel/rmtree.py",
+    "sandbox/native/kernel/syscalls.py",
+    "sandbox/native/host/memory_use.py",
+    "sandbox/native/guest/jail_plan.py",
+    "sandbox/native/host/usage_monitor.py",
+    "sandbox/e2b/agent/main.py",
+    "sandbox/e2b/agent/bootstrap.py",
+)
+_PACKAGES: Final = (
+    "",
+    "contracts/",
+    "sandbox/",
+    "sandbox/e2b/",
+    "sandbox/e2b/agent/",
+    "sandbox/native/",
+    "sandbox/native/guest/",
+    "sandbox/native/host/",
+    "sandbox/native/kernel/",
+)
+_START: Final = "from assay.sandbox.e2b.agent.main import main\nmain()\n"
+
+_UNPACK: Final = """
+import base64, io, json, os, pwd, sys, zipfile
+state, workspace, user, packed = sys.argv[1:]
+try:
+    if sys.version_info < (3, 11):
+        raise SystemExit(json.dumps({"trouble": "old_python"}))
+    os.makedirs(state + "/far", mode=0o755)
+    zipfile.ZipFile(io.BytesIO(base64.b64decode(packed))).extractall(state + "/far")
+    ours = os.geteuid() == 0 and user != "root"
+    for path in (workspace, state + "/tmp"):
+        os.makedirs(path, exist_ok=True)
+        if ours:
+            account = pwd.getpwnam(user)
+            os.chown(path, account.pw_uid, account.pw_gid)
+    if os.listdir(workspace):
+        raise SystemExit(json.dumps({"trouble": "not_empty"}))
+except KeyError:
+    raise SystemExit(json.dumps({"trouble": "no_user"}))
+except OSError as error:
+    raise SystemExit(json.dumps({"trouble": "refused", "why": str(error)}))
+print(json.dumps({"python": sys.executable}), flush=True)
+os.execv(sys.executable, [sys.executable, "-ESs", state + "/far", "serve", state + "/socket"])
+"""
+"""Answers in one line, and waits until the request server runs."""
+
+_ASK = """
+import os, sys
+try:
+    # Not the module around it, which takes longer to load than all the rest.
+    import _socket
+    asking = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    asking.connect(sys.argv[1] + "/socket")
+except (ImportError, OSError):
+    os.execv(sys.executable, [sys.executable, "-ESs", sys.argv[1] + "/far", *sys.argv[2:]])
+words = (" ".join(sys.argv[2:]) + "\\n").encode()
+output = (1).to_bytes(4, sys.byteorder)
+sent = asking.sendmsg([words], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, output)])
+if sent < len(words):  # sending nothing fails where the answer was given already
+    asking.sendall(words[sent:])
+asking.recv(1)
+"""
+
+
+def setup_command(*, state: str, workspace: str, user: str) -> str:
+    """Return the command that prepares a new machine."""
+    words = ("python3", "-ISE", "-c", _UNPACK, state, workspace, user, packed())
+    return "exec " + shlex.join(words) + " 2>&1"
+
+
+def act_command(*, python: str, state: str, act: str, request: str) -> str:
+    """Return the command that sends one request."""
+    return "exec " + shlex.join((python, "-ISE", f"{state}/far/ask.py", state, act, request))
+
+
+@cache
+def packed() -> str:
+    """Return the modules as a zip archive in base64."""
+    buffer = io.BytesIO()
+    package = files("assay")
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for folder in _PACKAGES:
+            # Empty: the real ones import more than is needed.
+            archive.writestr(f"assay/{folder}__init__.py", "")
+        for name in _MODULES:
+            archive.writestr(f"assay/{name}", package.joinpath(name).read_bytes())
+        archive.writestr("__main__.py", _START)
+        archive.writestr("ask.py", _ASK)
+    return base64.b64encode(buffer.getvalue()).decode()
+
+
+KEYS = "https://e2b.dev/dashboard?tab=keys"
+
+
+def unreachable(address: str) -> SandboxUnavailableError:
+    """Build the error for a service that does not answer."""
+    return SandboxUnavailableError(
+        f"E2B cannot be reached at {address}",
+        dispatch="never_started",
+        hint="check the network, or use --backend native",
+    )
+
+
+def explain(error: Exception, *, dispatch: Dispatch, address: str) -> AssayError:
+    """Translate the failure of a call to the service.
+
+    `dispatch` is what is known of a program if the sandbox was lost during the call.
+    """
+    import e2b
+
+    if isinstance(error, AssayError):
+        return error
+    if isinstance(error, e2b.NotFoundException | e2b.SandboxNotRunningException):
+        return gone(dispatch)
+    if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | OSError):
+        return unreachable(address)
+    return _refusal(error, dispatch)
+
+
+def _refusal(error: Exception, dispatch: Dispatch) -> AssayError:
+    """Translate the service's rejection of a call."""
+    import e2b
+
+    if isinstance(error, e2b.AuthenticationException):
+        return UsageError("E2B does not accept the key", hint=f"set E2B_API_KEY to one of {KEYS}")
+    if isinstance(error, e2b.RateLimitException):
+        return SandboxUnavailableError(
+            "E2B allows no more sandboxes or requests right now",
+            dispatch=dispatch,
+            hint="`assay sandbox clean --backend e2b` ends forgotten ones; or wait a little",
+        )
+    if isinstance(error, e2b.ServiceBusyException):
+        return SandboxUnavailableError(
+            "E2B has no room for a sandbox right now", dispatch=dispatch, hint="try again later"
+        )
+    return SandboxUnavailableError(
+        f"E2B failed: {_first_line(error)}", dispatch=dispatch, hint="try again, in a new sandbox"
+    )
+
+
+def gone(dispatch: Dispatch) -> SandboxUnavailableError:
+    """Build the error for a sandbox that no longer exists."""
+    return SandboxUnavailableError(
+        "the E2B sandbox is gone: it was ended, or lived for longer than it may",
+        dispatch=dispatch,
+        hint="look at what was done before you run it again"
+        if dispatch == "outcome_unknown"
+        else "open another one",
+    )
+
+
+def explain_opening(error: Exception, *, template: str, address: str) -> AssayError:
+    """Explain why a sandbox could not be created."""
+    import e2b
+
+    status = getattr(error, "status_code", None)
+    no_template = isinstance(error, e2b.NotFoundException | e2b.TemplateException)
+    if no_template or (status in {400, 403, 404} and "template" in str(error).lower()):
+        return UsageError(
+            f"E2B has no template {template!r} for you that can be used",
+            hint="set sandbox.e2b.template to one of yours, or leave it out",
+        )
+    return explain(error, dispatch="never_started", address=address)
+
+
+def _first_line(error: Exception) -> str:
+    words = str(error).strip() or type(error).__name__
+    return words.splitlines()[0][:300]
+
 
 _ROOT: Final = "root"
 _REQUEST_S: Final = 30.0

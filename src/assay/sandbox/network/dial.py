@@ -13,8 +13,7 @@ from typing import Final, Protocol
 import anyio
 import anyio.abc
 
-from assay.sandbox.network.addresses import is_own, refusal
-from assay.sandbox.network.policy import Policy, is_host_name
+from assay.sandbox.network.policy import Policy, address_refusal, is_host_name, is_own_address
 
 Resolve = Callable[[str], Awaitable[tuple[str, ...]]]
 """Returns the addresses of a name; none if it does not exist. Raises `OSError` on failure."""
@@ -139,10 +138,10 @@ class Dialer:
 
 
 def _objection(address: str) -> str:
-    if why := refusal(address):
+    if why := address_refusal(address):
         return why
-    return "an address of this machine" if is_own(address) else ""
+    return "an address of this machine" if is_own_address(address) else ""
 
 
 def _is_address(host: str) -> bool:
-    return refusal(host) != "not an address"
+    return address_refusal(host) != "not an address"

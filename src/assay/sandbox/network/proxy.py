@@ -3,8 +3,7 @@
 A program looks a name up. If the host is on the allowlist and exists, the answer is an address from
 an unused range, a different one for each name. In the network of an execution
 (`assay.sandbox.native.guest.loopback`) all addresses lead to the proxy, so the address identifies
-the host. The proxy dials that host and forwards bytes. Encrypted connections stay encrypted from
-end to end: the proxy reads nothing of them.
+the name. Traffic is forwarded within a quota.
 """
 
 import ipaddress
@@ -14,6 +13,7 @@ import struct
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import Any, Final
 
 import anyio
@@ -21,8 +21,151 @@ import anyio.abc
 
 from assay.contracts.execution import BlockedConnection
 from assay.sandbox.network.dial import DeniedError, Dialing, NoSuchHostError
-from assay.sandbox.network.dns import Outcome, Question, build_answer, parse_question
-from assay.sandbox.network.forward import TrafficQuota, carry
+
+_HEADER: Final = struct.Struct("!HHHHHH")
+_TAIL: Final = struct.Struct("!HH")
+_RECORD: Final = struct.Struct("!HHHIH")
+_IS_ANSWER: Final = 0x8000
+_OPERATION: Final = 0x7800
+_RECURSION: Final = 0x0180
+_LONGEST_LABEL: Final = 63
+_LONGEST_NAME: Final = 255
+_NAME_OF_QUESTION: Final = 0xC00C
+_ADDRESS: Final = 1
+_INTERNET: Final = 1
+_LIFETIME_S: Final = 30
+
+
+class Outcome(IntEnum):
+    """The result of an answer."""
+
+    FOUND = 0
+    FAILED = 2
+    NO_SUCH_NAME = 3
+    NOT_DONE = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """One DNS question with the fields that its answer needs."""
+
+    number: int
+    name: str
+    """In lower case, without the final dot."""
+    wants_address: bool
+    """Whether the question asks for an IPv4 address; other types have no answer here."""
+    text: bytes
+    """The original bytes, which the answer repeats."""
+
+
+def parse_question(message: bytes) -> Question | None:
+    """Parse a program's query; None if it is not exactly one question."""
+    try:
+        number, flags, questions, *_ = _HEADER.unpack_from(message)
+        if flags & (_IS_ANSWER | _OPERATION) or questions != 1:
+            return None
+        name, end = _parse_name(message, _HEADER.size)
+        kind, family = _TAIL.unpack_from(message, end)
+    except (struct.error, ValueError, IndexError):
+        return None
+    return Question(
+        number=number,
+        name=name,
+        wants_address=kind == _ADDRESS and family == _INTERNET,
+        text=message[_HEADER.size : end + _TAIL.size],
+    )
+
+
+def build_answer(question: Question, outcome: Outcome, address: str = "") -> bytes:
+    """Build the answer to a question, with or without an address."""
+    flags = _IS_ANSWER | _RECURSION | outcome
+    record = b""
+    if address:
+        packed = ipaddress.IPv4Address(address).packed
+        fixed = _RECORD.pack(_NAME_OF_QUESTION, _ADDRESS, _INTERNET, _LIFETIME_S, len(packed))
+        record = fixed + packed
+    header = _HEADER.pack(question.number, flags, 1, int(bool(record)), 0, 0)
+    return header + question.text + record
+
+
+def _parse_name(message: bytes, start: int) -> tuple[str, int]:
+    labels: list[str] = []
+    place = start
+    while length := message[place]:
+        if length > _LONGEST_LABEL or place + length - start > _LONGEST_NAME:
+            raise ValueError("not a plain name")
+        label = message[place + 1 : place + 1 + length]
+        # Non-ASCII bytes are escaped, and no allowlist contains them.
+        labels.append(label.decode("ascii", "backslashreplace").lower())
+        place += 1 + length
+    return ".".join(labels), place + 1
+
+
+_CHUNK: Final = 1 << 16
+_IDLE_S: Final = 120.0
+
+
+@dataclass(slots=True, kw_only=True)
+class TrafficQuota:
+    """The remaining network quota of a sandbox."""
+
+    connections: int = 64
+    """The maximum number of concurrent connections."""
+    carried_bytes: int = 1 << 30
+    """The maximum number of bytes, both directions together."""
+
+    def take_connection(self) -> bool:
+        if self.connections <= 0:
+            return False
+        self.connections -= 1
+        return True
+
+    def give_back_connection(self) -> None:
+        self.connections += 1
+
+    def take_bytes(self, count: int) -> bool:
+        self.carried_bytes -= count
+        return self.carried_bytes >= 0
+
+
+async def carry(
+    here: anyio.abc.ByteStream, there: anyio.abc.ByteStream, allowance: TrafficQuota
+) -> bool:
+    """Forward both ways until both ends finish or fall silent; False if the quota is used up."""
+    within = True
+
+    async with anyio.create_task_group() as tasks:
+
+        async def pump(source: anyio.abc.ByteStream, sink: anyio.abc.ByteStream) -> None:
+            nonlocal within
+            try:
+                while True:
+                    data = await source.receive(_CHUNK)
+                    within = allowance.take_bytes(len(data))
+                    if not within:
+                        break
+                    tasks.cancel_scope.deadline = anyio.current_time() + _IDLE_S
+                    await sink.send(data)
+            except anyio.EndOfStream:
+                # One side has finished sending; the other may continue.
+                await _send_eof(sink)
+                return
+            except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
+                pass
+            tasks.cancel_scope.cancel()
+
+        tasks.cancel_scope.deadline = anyio.current_time() + _IDLE_S
+        tasks.start_soon(pump, here, there)
+        tasks.start_soon(pump, there, here)
+    return within
+
+
+async def _send_eof(sink: anyio.abc.ByteStream) -> None:
+    try:
+        await sink.send_eof()
+    except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
+        return
+
 
 _FIRST_ADDRESS: Final = int(ipaddress.IPv4Address("198.18.0.1"))
 """The start of a range for network benchmarks: no host of the internet has such an address."""

@@ -1,5 +1,6 @@
-"""Valid package requests: a name and a version, never a location."""
+"""Valid package requests: a name and a version, never a location; suggestions for unknown names."""
 
+import difflib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -69,3 +70,153 @@ def parse_requirement(text: str) -> Requirement:
 def canonical_name(name: str) -> str:
     """Return the canonical name, which is equal for `Foo.Bar`, `foo_bar` and `foo-bar`."""
     return re.sub(r"[-_.]+", "-", name).lower()
+
+
+_NAMED_DIFFERENTLY: Final = {
+    "bs4": "beautifulsoup4",
+    "crypto": "pycryptodome",
+    "cv2": "opencv-python-headless",
+    "dateutil": "python-dateutil",
+    "docx": "python-docx",
+    "dotenv": "python-dotenv",
+    "fitz": "pymupdf",
+    "git": "gitpython",
+    "jose": "python-jose",
+    "jwt": "pyjwt",
+    "magic": "python-magic",
+    "pil": "pillow",
+    "pptx": "python-pptx",
+    "psycopg2": "psycopg2-binary",
+    "serial": "pyserial",
+    "skimage": "scikit-image",
+    "sklearn": "scikit-learn",
+    "yaml": "pyyaml",
+    "zmq": "pyzmq",
+}
+"""Modules whose packages have a different name."""
+_OFTEN_ASKED_FOR: Final = [
+    "aiohttp",
+    "anyio",
+    "arrow",
+    "attrs",
+    "beautifulsoup4",
+    "black",
+    "boto3",
+    "cachetools",
+    "certifi",
+    "chardet",
+    "click",
+    "cryptography",
+    "dask",
+    "django",
+    "duckdb",
+    "faker",
+    "fastapi",
+    "flask",
+    "gensim",
+    "gitpython",
+    "grpcio",
+    "httpx",
+    "hypothesis",
+    "ipython",
+    "jinja2",
+    "joblib",
+    "jsonschema",
+    "lightgbm",
+    "loguru",
+    "lxml",
+    "markdown",
+    "matplotlib",
+    "more-itertools",
+    "mypy",
+    "networkx",
+    "nltk",
+    "numba",
+    "numpy",
+    "openai",
+    "opencv-python",
+    "openpyxl",
+    "orjson",
+    "pandas",
+    "paramiko",
+    "pillow",
+    "playwright",
+    "plotly",
+    "polars",
+    "protobuf",
+    "psutil",
+    "psycopg2-binary",
+    "pyarrow",
+    "pycryptodome",
+    "pydantic",
+    "pygments",
+    "pyjwt",
+    "pymongo",
+    "pymysql",
+    "pyparsing",
+    "pypdf",
+    "pytest",
+    "python-dateutil",
+    "python-docx",
+    "python-dotenv",
+    "pytz",
+    "pyyaml",
+    "pyzmq",
+    "rapidfuzz",
+    "redis",
+    "regex",
+    "reportlab",
+    "requests",
+    "rich",
+    "ruff",
+    "scikit-image",
+    "scikit-learn",
+    "scipy",
+    "scrapy",
+    "seaborn",
+    "selenium",
+    "setuptools",
+    "shapely",
+    "six",
+    "spacy",
+    "sqlalchemy",
+    "starlette",
+    "statsmodels",
+    "sympy",
+    "tabulate",
+    "tenacity",
+    "tensorflow",
+    "tiktoken",
+    "tokenizers",
+    "toml",
+    "toolz",
+    "torch",
+    "tornado",
+    "tqdm",
+    "transformers",
+    "trio",
+    "typer",
+    "typing-extensions",
+    "urllib3",
+    "uvicorn",
+    "websockets",
+    "werkzeug",
+    "xgboost",
+    "xlsxwriter",
+    "xmltodict",
+    "zstandard",
+]
+
+
+def package_of_module(module: str) -> str:
+    """Return the package of a module, if Assay knows it."""
+    return _NAMED_DIFFERENTLY.get(module.lower(), module)
+
+
+def likely_name(name: str) -> str:
+    """Return the package that was probably meant; empty if no name is similar."""
+    wanted = canonical_name(name)
+    if known := _NAMED_DIFFERENTLY.get(wanted):
+        return known
+    close = difflib.get_close_matches(wanted, _OFTEN_ASKED_FOR, n=1, cutoff=0.75)
+    return close[0] if close and close[0] != wanted else ""

@@ -1,10 +1,13 @@
 """Resolver: uv chooses compatible versions and unpacks wheels; no package code runs.
 
 uv runs in a separate folder, reads no configuration file, and gets only the variables for the
-index. It rejects wheels with files outside of the target folder.
+index: the one that pip is configured for, because uv reads neither pip's variables nor its files.
+Its output is translated into one short error that a model or a person can act on.
 """
 
+import configparser
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,10 +17,181 @@ from typing import Final
 import anyio
 
 from assay.contracts.errors import MissingExtraError, PackageError
-from assay.sandbox.packages.error_messages import explain
-from assay.sandbox.packages.index import index_environment, redacted
-from assay.sandbox.packages.requirements import Requirement
+from assay.sandbox.packages.requirements import Requirement, canonical_name, likely_name
 from assay.sandbox.packages.target import Target
+
+_FOR_UV: Final = re.compile(
+    r"UV_(DEFAULT_INDEX|INDEX|INDEX_URL|EXTRA_INDEX_URL|FIND_LINKS|NO_INDEX|INSECURE_HOST|OFFLINE"
+    r"|HTTP_TIMEOUT|NATIVE_TLS|SYSTEM_CERTS|INDEX_\w+_(USERNAME|PASSWORD))"
+    r"|(https?|all|no)_proxy|SSL_CERT_(FILE|DIR)|HOME|LANG|LC_ALL|NETRC",
+    re.IGNORECASE,
+)
+_SECTIONS: Final = ("global", "install")
+_PIP: Final = {
+    "index-url": ("UV_DEFAULT_INDEX", " ", ("UV_INDEX_URL",)),
+    "extra-index-url": ("UV_INDEX", " ", ("UV_EXTRA_INDEX_URL",)),
+    "find-links": ("UV_FIND_LINKS", ",", ()),
+    "trusted-host": ("UV_INSECURE_HOST", " ", ()),
+    "no-index": ("UV_NO_INDEX", " ", ()),
+    "cert": ("SSL_CERT_FILE", " ", ()),
+}
+"""By pip's name: uv's variable, the separator of several values, older names of the same."""
+_CREDENTIALS: Final = re.compile(r"://[^/@\s]+@")
+
+
+def index_environment(user: Mapping[str, str]) -> dict[str, str]:
+    """Return uv's environment variables from the user's environment and pip's settings."""
+    told = {name: value for name, value in user.items() if _FOR_UV.fullmatch(name)}
+    for option, value in _pip_options(user).items():
+        variable, separator, others = _PIP[option]
+        if value and not any(name in told for name in (variable, *others)):
+            told[variable] = separator.join(value.split())
+            if option == "extra-index-url":
+                # Users who configured several indexes for pip expect the best version of all, as
+                # from pip.
+                told["UV_INDEX_STRATEGY"] = "unsafe-best-match"
+    return told
+
+
+def redacted(text: str) -> str:
+    """Remove user names and passwords from URLs."""
+    return _CREDENTIALS.sub("://", text)
+
+
+def _pip_options(user: Mapping[str, str]) -> dict[str, str]:
+    options: dict[str, str] = {}
+    for path in _pip_files(user):
+        options |= _read(path)
+    for option in _PIP:
+        value = user.get(f"PIP_{option.upper().replace('-', '_')}")
+        if value is not None:
+            options[option] = value
+    return options
+
+
+def _pip_files(user: Mapping[str, str]) -> list[Path]:
+    """Return the files that pip reads, in ascending priority."""
+    home = Path(user.get("HOME", "/nonexistent"))
+    folders = (user.get("XDG_CONFIG_DIRS") or "/etc/xdg").split(":")
+    personal = Path(user.get("XDG_CONFIG_HOME") or home / ".config")
+    named = user.get("PIP_CONFIG_FILE", "")
+    if named == "/dev/null":
+        return []
+    return [
+        *(Path(folder, "pip", "pip.conf") for folder in folders if folder),
+        Path("/etc/pip.conf"),
+        home / ".pip" / "pip.conf",
+        personal / "pip" / "pip.conf",
+        Path(sys.prefix, "pip.conf"),
+        *([Path(named)] if named else []),
+    ]
+
+
+def _read(path: Path) -> dict[str, str]:
+    parser = configparser.RawConfigParser()
+    try:
+        parser.read(path, encoding="utf-8")
+    except (OSError, UnicodeDecodeError, configparser.Error):
+        return {}  # pip itself reports this error to its users
+    return {
+        option: parser.get(section, option)
+        for section in _SECTIONS
+        for option in _PIP
+        if parser.has_option(section, option)
+    }
+
+
+_UNKNOWN: Final = re.compile(r"(\S+) was not found in the (?:package registry|provided package)")
+_NO_VERSION: Final = re.compile(r"there (?:is|are) no versions? of (.+?)(?: and | that |, |$)")
+_ONLY_OTHERS: Final = re.compile(r"only (.+?) (?:is|are) available and you require ([^\s,]+)")
+_NO_WHEEL: Final = re.compile(r"no usable wheels|no wheels with a matching|no matching wheels")
+_UNREACHABLE: Final = re.compile(
+    r"Failed to fetch|error sending request|Request failed|dns error|Connection refused"
+    r"|network was disabled|Network connectivity is disabled"
+)
+_CONCLUSION: Final = re.compile(
+    r",? ?we can conclude that (?:your requirements are unsatisfiable|all of:).*", re.DOTALL
+)
+_LONGEST: Final = 400
+
+
+class IndexUnreachableError(Exception):
+    """The index does not answer; cached data may still be enough."""
+
+
+def explain(said: str, asked: Sequence[Requirement], target: Target) -> PackageError:
+    """Translate a resolver failure into an error of the port.
+
+    Raises:
+        IndexUnreachableError: If the index could not be reached.
+    """
+    text = redacted(said)
+    if _UNREACHABLE.search(text):
+        raise IndexUnreachableError(_last_cause(text))
+    if unknown := _UNKNOWN.search(text):
+        return _unknown(canonical_name(unknown[1]), asked)
+    flat = _flattened(text)
+    for requirement in target.present:
+        name, _, version = requirement.partition("==")
+        if re.search(rf"\b{re.escape(name)}=={re.escape(version)}(?![\w.])", flat):
+            return PackageError(
+                f"the sandbox has {name} {version} loaded, which does not fit: {_short(flat)}",
+                hint=f"ask for versions that work with {requirement}",
+            )
+    if _NO_WHEEL.search(flat):
+        return _no_wheel(flat, asked, target)
+    if missing := _NO_VERSION.search(flat):
+        return PackageError(
+            f"there is no version of {missing[1]} to be had for {target.words}",
+            hint="ask for another version, or for none in particular",
+        )
+    if others := _ONLY_OTHERS.search(flat):
+        return PackageError(
+            f"there is no version that fits {others[2]} for {target.words}",
+            hint=f"there is {others[1][:_LONGEST]}",
+        )
+    return PackageError(f"the packages cannot be had together: {_short(flat)}")
+
+
+def _unknown(name: str, asked: Sequence[Requirement]) -> PackageError:
+    if name not in {requirement.name for requirement in asked}:
+        return PackageError(f"a package that was asked for needs {name!r}, which does not exist")
+    meant = likely_name(name)
+    return PackageError(
+        f"there is no package named {name!r}" + (f"; did you mean {meant!r}?" if meant else ""),
+        hint="packages are not always called like the module that is imported",
+    )
+
+
+def _no_wheel(flat: str, asked: Sequence[Requirement], target: Target) -> PackageError:
+    named = [str(one) for one in asked if re.search(rf"\b{re.escape(one.name)}\b", flat)]
+    others = [meant for one in asked if one.name in flat and (meant := likely_name(one.name))]
+    hint = f"did you mean {others[0]!r}?" if others else "ask for another version or package"
+    return PackageError(
+        f"there is no wheel of {' or '.join(named) or 'a package'} for {target.words}, and nothing "
+        "is built from source",
+        hint=hint,
+    )
+
+
+def _flattened(text: str) -> str:
+    kept = [line for line in text.splitlines() if not line.startswith("hint:")]
+    flat = " ".join(" ".join(kept).split())
+    flat = re.sub(r"^error: No solution found when resolving dependencies(?: cause:)?", "", flat)
+    return flat.strip(" :")
+
+
+def _short(flat: str) -> str:
+    text = _CONCLUSION.sub("", flat).removeprefix("Because ").strip()
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
+
+def _last_cause(text: str) -> str:
+    """Return the innermost cause, without the requested URL."""
+    lines = [line.strip().removeprefix("cause:").strip() for line in text.splitlines()]
+    told = (line for line in reversed(lines) if line and not line.startswith("hint:"))
+    return next(told, "no answer")
+
 
 _PIN: Final = re.compile(r"(?P<name>[A-Za-z0-9._-]+)==(?P<version>[^\s\\;]+)")
 _HASH: Final = re.compile(r"--hash=(\w+:[0-9a-f]+)")

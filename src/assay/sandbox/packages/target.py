@@ -9,8 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata
 
-from assay.sandbox.packages.requirements import canonical_name
-from assay.sandbox.packages.suggestions import package_of_module
+from assay.sandbox.packages.requirements import canonical_name, package_of_module
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,13 +16,11 @@ from assay.contracts.ports import Sandbox
 from assay.settings.executor import RemoteSettings
 
 try:
-    from assay.sandbox.remote.cache import CachingSandbox, ResultCache
-    from assay.sandbox.remote.channel import Access, open_channel, prepare_access
     from assay.sandbox.remote.endpoints import Endpoint, by_load, meet_all
-    from assay.sandbox.remote.grpc_transport import GrpcCaller
-    from assay.sandbox.remote.sandbox import NAME, RemoteSandbox
+    from assay.sandbox.remote.grpc_transport import Access, GrpcCaller, open_channel, prepare_access
+    from assay.sandbox.remote.sandbox import NAME, CachingSandbox, RemoteSandbox, ResultCache
+    from assay.sandbox.rpc.client_sandbox import BrokenOffError, UnreachableError
     from assay.sandbox.rpc.messages.failures import ExecutorBusyError
-    from assay.sandbox.rpc.transport import BrokenOffError, UnreachableError
 except ImportError as missing:
     raise MissingExtraError("the backend 'remote'", extra="executor") from missing
 

@@ -10,12 +10,10 @@ from grpc_health.v1 import health_pb2
 from assay.contracts.errors import AssayError, SandboxUnavailableError
 from assay.contracts.execution import Isolation
 from assay.sandbox.remote.grpc_transport import GrpcCaller
-from assay.sandbox.rpc.client_sandbox import FarSandbox
+from assay.sandbox.rpc.client_sandbox import FarSandbox, UnreachableError, distrusting
 from assay.sandbox.rpc.messages import executor_pb2 as pb
 from assay.sandbox.rpc.messages import methods
-from assay.sandbox.rpc.messages.primitives import member, seconds
-from assay.sandbox.rpc.messages.results import ISOLATIONS
-from assay.sandbox.rpc.transport import UnreachableError, distrusting
+from assay.sandbox.rpc.messages.codec import ISOLATIONS, member, seconds
 
 _CHECK_EVERY_S: Final = 2.0
 _CHECK_S: Final = 5.0

@@ -1,4 +1,8 @@
-"""Executions on the executor side: each runs while a client reads it, and can be read again."""
+"""Executions on the executor side: each runs while a client reads it, and can be read again.
+
+A buffer holds every output byte that a result keeps, and the last megabyte beyond, so that slow or
+reconnecting readers can catch up.
+"""
 
 import math
 import time
@@ -10,14 +14,55 @@ from typing import Final
 import anyio
 
 from assay.contracts.errors import SandboxUnavailableError
-from assay.contracts.execution import ExecutionResult, OutputChunk
-from assay.contracts.interpreter import CellResult
+from assay.contracts.execution import CellResult, ExecutionResult, OutputChunk
 from assay.contracts.ports import OnOutput
 from assay.sandbox.rpc.messages import executor_pb2 as pb
-from assay.sandbox.rpc.messages.codec import CHUNK_BYTES
+from assay.sandbox.rpc.messages.codec import (
+    CHUNK_BYTES,
+    STREAM_NUMBERS,
+    StreamName,
+    to_cell,
+    to_result,
+)
 from assay.sandbox.rpc.messages.failures import to_failure
-from assay.sandbox.rpc.messages.results import STREAM_NUMBERS, StreamName, to_cell, to_result
-from assay.sandbox.rpc.output_buffer import Spool
+
+TAIL_BYTES: Final = 1 << 20
+
+
+class Spool:
+    """One output stream of one execution."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self._kept = bytearray()
+        self._tail = bytearray()
+        self._total = 0
+
+    def add(self, data: bytes) -> None:
+        room = self._limit_bytes - len(self._kept)
+        self._kept += data[:room]
+        self._tail += data[room:] if room > 0 else data
+        self._total += len(data)
+        if len(self._tail) > 2 * TAIL_BYTES:
+            del self._tail[:-TAIL_BYTES]
+
+    def read(self, offset: int) -> tuple[int, bytes]:
+        """Return the output at or after an offset and where it begins; empty if there is none."""
+        if offset < len(self._kept):
+            return offset, bytes(self._kept[offset : offset + CHUNK_BYTES])
+        tail_begins = self._total - len(self._tail)
+        begin = max(offset, tail_begins)
+        within = begin - tail_begins
+        return begin, bytes(self._tail[within : within + CHUNK_BYTES])
+
+    @property
+    def kept(self) -> bytes:
+        return bytes(self._kept)
+
+    @property
+    def held_bytes(self) -> int:
+        return len(self._kept) + len(self._tail)
+
 
 Outcome = ExecutionResult | CellResult | Exception
 Work = Callable[[OnOutput], Awaitable[ExecutionResult | CellResult]]

@@ -15,25 +15,28 @@ import anyio.abc
 from google.protobuf.message import Message
 
 from assay.contracts.errors import SandboxUnavailableError, UsageError, WorkspaceFullError
-from assay.contracts.execution import ExecutionResult
-from assay.contracts.interpreter import CellResult
+from assay.contracts.execution import CellResult, ExecutionResult
 from assay.contracts.ports import OnOutput, SandboxBackend
-from assay.sandbox.rpc.admission import OPEN_GATE, AdmissionPolicy, ExecutionRequest
 from assay.sandbox.rpc.executions import Execution, Executions, Work
 from assay.sandbox.rpc.messages import executor_pb2 as pb
 from assay.sandbox.rpc.messages import methods
 from assay.sandbox.rpc.messages.codec import (
     CHUNK_BYTES,
+    ISOLATION_NUMBERS,
     MAX_MESSAGE_BYTES,
+    MessageError,
+    check_id,
     from_equipment,
     from_limits,
+    from_path,
     from_program,
     from_source,
+    seconds,
+    to_file,
+    to_result,
 )
 from assay.sandbox.rpc.messages.methods import Method
-from assay.sandbox.rpc.messages.primitives import MessageError, check_id, from_path, seconds
-from assay.sandbox.rpc.messages.results import ISOLATION_NUMBERS, to_file, to_result
-from assay.sandbox.rpc.open_sandboxes import Places
+from assay.sandbox.rpc.open_sandboxes import OPEN_GATE, AdmissionPolicy, ExecutionRequest, Places
 
 _FILES_AT_ONCE: Final = 500
 _MOST_FILE_BYTES: Final = 64 << 20

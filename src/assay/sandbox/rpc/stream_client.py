@@ -1,21 +1,26 @@
-"""RPC client over a byte stream: uses a backend at the other end."""
+"""RPC client over a byte stream: uses a backend at the other end, and serves its network requests.
+
+The remote side's opinion on what is allowed does not count. This side has the allowlist, resolves
+names, checks addresses and counts traffic; see `assay.sandbox.network.dial`.
+"""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Any, Final
 
 import anyio
 import anyio.abc
 
-from assay.contracts.errors import SandboxUnavailableError
-from assay.sandbox.rpc.calls import RelayCaller
+from assay.contracts.errors import SandboxUnavailableError, UsageError
+from assay.sandbox.network.dial import DeniedError, Dialing, NoSuchHostError
+from assay.sandbox.network.proxy import TrafficQuota, carry
+from assay.sandbox.rpc.calls import Answer, CarriedStream, Desk, Exchange, RelayCaller
 from assay.sandbox.rpc.client_sandbox import FarBackend
 from assay.sandbox.rpc.connection import Link, LinkBrokenError
-from assay.sandbox.rpc.dispatcher import Answer, Desk
-from assay.sandbox.rpc.messages import executor_pb2, methods
+from assay.sandbox.rpc.messages import egress_pb2, executor_pb2, methods
 from assay.sandbox.rpc.messages import relay_pb2 as pb
-from assay.sandbox.rpc.messages.methods import EGRESS_METHODS
-from assay.sandbox.rpc.messages.primitives import MessageError
+from assay.sandbox.rpc.messages.codec import MessageError, to_text
+from assay.sandbox.rpc.messages.methods import EGRESS_METHODS, LOOK_UP, Method
 
 _PING_S: Final = 15.0
 _SILENCE_S: Final = 60.0
@@ -89,3 +94,77 @@ async def _greet(link: Link, caller: RelayCaller, greeting_s: float) -> FarBacke
 
 async def _keep_alive(link: Link) -> None:
     await link.keep_alive(every_s=_PING_S, silence_s=_SILENCE_S)
+
+
+_LONGEST_HOST: Final = 1000
+_HIGHEST_PORT: Final = 65535
+_LONGEST_REASON: Final = 300
+_CROWDED: Final = "more connections than a sandbox may have"
+
+
+class Outlet:
+    """Answers the network requests of one sandbox; closed until `open` sets a dialer."""
+
+    def __init__(self) -> None:
+        self._dialer: Dialing | None = None
+        self._allowance = TrafficQuota()
+
+    def open(self, dialer: Dialing) -> None:
+        """Allow the sandbox to reach what this dialer reaches."""
+        self._dialer = dialer
+
+    async def answer(self, method: Method[Any, Any], exchange: Exchange) -> None:
+        """See `assay.sandbox.rpc.calls.Answer`."""
+        if self._dialer is None:
+            raise UsageError("this sandbox has no network access")
+        if method is LOOK_UP:
+            await self._look_up(self._dialer, exchange)
+        else:
+            await self._dial(self._dialer, exchange)
+
+    async def _look_up(self, dialer: Dialing, exchange: Exchange) -> None:
+        async for request in exchange.receive(egress_pb2.LookUpRequest):
+            try:
+                addresses = await dialer.addresses(_host(request.host))
+                answer = egress_pb2.LookUpResponse(addresses=addresses)
+            except (DeniedError, NoSuchHostError, OSError) as error:
+                answer = egress_pb2.LookUpResponse(refusal=_refusal(error))
+            await exchange.send(answer)
+            return
+
+    async def _dial(self, dialer: Dialing, exchange: Exchange) -> None:
+        here = CarriedStream(
+            exchange, egress_pb2.DialRequest, lambda data: egress_pb2.DialResponse(data=data)
+        )
+        first = await here.receive_first()
+        if not isinstance(first, egress_pb2.DialRequest) or not 0 < first.port <= _HIGHEST_PORT:
+            raise MessageError("a connection to no port")
+        if not self._allowance.take_connection():
+            await exchange.send(egress_pb2.DialResponse(refusal=_refusal(DeniedError(_CROWDED))))
+            return
+        try:
+            try:
+                there = await dialer.dial(_host(first.host), first.port)
+            except (DeniedError, NoSuchHostError, OSError) as error:
+                await exchange.send(egress_pb2.DialResponse(refusal=_refusal(error)))
+                return
+            async with there:
+                await exchange.send(egress_pb2.DialResponse())
+                await carry(here, there, self._allowance)
+        finally:
+            self._allowance.give_back_connection()
+
+
+def _host(text: str) -> str:
+    if len(text) > _LONGEST_HOST:
+        raise MessageError(f"a host with a name of {len(text)} characters")
+    return text
+
+
+def _refusal(error: Exception) -> egress_pb2.Refusal:
+    kind = egress_pb2.Refusal.KIND_FAILED
+    if isinstance(error, DeniedError):
+        kind = egress_pb2.Refusal.KIND_DENIED
+    elif isinstance(error, NoSuchHostError):
+        kind = egress_pb2.Refusal.KIND_NO_SUCH_HOST
+    return egress_pb2.Refusal(kind=kind, why=to_text(str(error)[:_LONGEST_REASON]))

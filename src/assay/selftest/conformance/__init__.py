@@ -1,42 +1,32 @@
 """Conformance suite for sandboxes: one coroutine per requirement, for any backend."""
 
 from assay.selftest.conformance import (
-    branches,
     cells,
-    devices,
-    disk,
-    endings,
     equipment,
+    execution,
     files,
     interpreter,
     lifecycle,
     limits,
     measures,
     output,
-    shared_files,
     shown,
-    starting,
 )
-from assay.selftest.conformance.promise import Requirement, promises_in
+from assay.selftest.conformance.requirement import Requirement, promises_in
 
 __all__ = ["PROMISES", "Requirement"]
 
 PROMISES: tuple[Requirement, ...] = tuple(
     found
     for module in (
-        endings,
-        starting,
-        devices,
+        execution,
         output,
         interpreter,
         limits,
-        disk,
         lifecycle,
         measures,
         files,
-        shared_files,
         cells,
-        branches,
         shown,
         equipment,
     )

@@ -7,7 +7,7 @@ run anywhere.
 from assay.contracts.errors import PackageError
 from assay.contracts.execution import Command, Isolation, SandboxSpec
 from assay.contracts.ports import Sandbox, SandboxBackend
-from assay.selftest.conformance.promise import promise
+from assay.selftest.conformance.requirement import promise
 from assay.selftest.programs import ORDINARY, describe, open_equipped, python, run_alone, run_well
 
 _PACKAGE = "six"

@@ -5,7 +5,7 @@ from pathlib import PurePosixPath
 
 from assay.contracts.execution import Isolation, PythonCode, Reason
 from assay.contracts.ports import SandboxBackend
-from assay.selftest.conformance.promise import promise
+from assay.selftest.conformance.requirement import promise
 from assay.selftest.programs import ORDINARY, describe, python, run_alone, run_well
 
 

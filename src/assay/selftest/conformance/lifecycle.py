@@ -10,7 +10,7 @@ import anyio
 from assay.contracts.errors import SandboxUnavailableError
 from assay.contracts.execution import ExecutionResult, Isolation, OutputChunk, Program, Reason
 from assay.contracts.ports import OnOutput, Sandbox, SandboxBackend
-from assay.selftest.conformance.promise import promise
+from assay.selftest.conformance.requirement import promise
 from assay.selftest.programs import (
     BEAT_AND_SAY_SO,
     HEARTBEAT,

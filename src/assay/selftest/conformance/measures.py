@@ -4,7 +4,7 @@ import math
 from dataclasses import fields
 
 from assay.contracts.ports import SandboxBackend
-from assay.selftest.conformance.promise import promise
+from assay.selftest.conformance.requirement import promise
 from assay.selftest.programs import ORDINARY, describe, python, run_alone
 
 

@@ -8,7 +8,7 @@ import anyio
 
 from assay.contracts.execution import ExecutionResult, OutputChunk, Reason
 from assay.contracts.ports import Sandbox, SandboxBackend
-from assay.selftest.conformance.promise import promise
+from assay.selftest.conformance.requirement import promise
 from assay.selftest.programs import ORDINARY, describe, python, run_alone, shell
 
 _GO = PurePosixPath("go")

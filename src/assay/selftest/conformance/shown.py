@@ -2,10 +2,10 @@
 
 import json
 
-from assay.contracts.interpreter import CellError, CellResult, RichOutput
+from assay.contracts.execution import CellError, CellResult, RichOutput
 from assay.contracts.ports import Interpreter, SandboxBackend
-from assay.selftest.conformance.promise import promise
-from assay.selftest.interpreters import describe_cell, open_session, run_in, value_in
+from assay.selftest.conformance.requirement import promise
+from assay.selftest.programs import describe_cell, open_session, run_in, value_in
 
 _PNG = b"\x89PNG\r\n\x1a\n"
 _MOST_BYTES = 32 << 20

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 from assay.contracts.execution import Isolation, SandboxSpec
 from assay.selftest.security_tests.attack import AttackConfig
-from assay.selftest.security_tests.probe import probing
-from assay.selftest.security_tests.targets import (
+from assay.selftest.security_tests.probe import (
     LIST_ANY,
     LIST_CONTROL,
     MAKE_SOCKET,
     MAKE_SOCKET_CONTROL,
     OPEN_ANY_FOR_WRITING,
+    probing,
 )
 
 _WITH_HOSTS = AttackConfig(

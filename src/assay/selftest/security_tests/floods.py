@@ -15,8 +15,7 @@ from assay.selftest.security_tests.attack import (
     HostileCase,
     build_case,
 )
-from assay.selftest.security_tests.probe import probing
-from assay.selftest.security_tests.targets import CALL
+from assay.selftest.security_tests.probe import CALL, probing
 
 _TERMS = AttackConfig(group="resources")
 _CROWDED = _TERMS.ending(Reason.TOO_MANY_PROCESSES, Reason.OUT_OF_MEMORY)

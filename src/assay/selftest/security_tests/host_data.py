@@ -15,14 +15,14 @@ from assay.selftest.security_tests.attack import (
     Finding,
     build_case,
 )
-from assay.selftest.security_tests.probe import probing
-from assay.selftest.security_tests.targets import (
+from assay.selftest.security_tests.probe import (
     FIND_IN,
     LIST_ANY,
     LIST_CONTROL,
     OPEN_ANY_FOR_WRITING,
     READ_ANY,
     READ_CONTROL,
+    probing,
 )
 
 _PATIENT = replace(TIGHT, wall_s=30.0, cpu_s=30.0)

@@ -11,15 +11,15 @@ from textwrap import dedent
 import anyio
 
 from assay.contracts.errors import SandboxUnavailableError, WorkspaceFileNotFoundError
-from assay.contracts.execution import OutputChunk, Reason
-from assay.contracts.interpreter import CellResult
+from assay.contracts.execution import CellResult, OutputChunk, Reason
 from assay.contracts.ports import Interpreter
-from assay.selftest.interpreters import describe_cell, open_session
 from assay.selftest.programs import (
     BEAT_AND_SAY_SO,
     HEARTBEAT,
     beats_go_on,
     describe,
+    describe_cell,
+    open_session,
     python,
 )
 from assay.selftest.security_tests.attack import (

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 
 from assay.contracts.execution import Isolation, Reason
 from assay.selftest.security_tests.attack import AttackConfig, HostileCase
-from assay.selftest.security_tests.probe import probing
-from assay.selftest.security_tests.targets import (
+from assay.selftest.security_tests.probe import (
     CALL,
     CALL_CONTROL,
     MAKE_SOCKET,
     MAKE_SOCKET_CONTROL,
+    probing,
 )
 
 _TERMS = AttackConfig(group="kernel_surface", not_applicable_from=Isolation.KERNEL)

@@ -17,14 +17,14 @@ from assay.selftest.security_tests.attack import (
     Finding,
     build_case,
 )
-from assay.selftest.security_tests.probe import probing
-from assay.selftest.security_tests.targets import (
+from assay.selftest.security_tests.probe import (
     FIND_IN,
     MAKE_SOCKET,
     MAKE_SOCKET_CONTROL,
     REACH,
     REACH_BY_DATAGRAM,
     REACH_CONTROL,
+    probing,
 )
 
 _TERMS = AttackConfig(group="network")

@@ -1,13 +1,200 @@
-"""Attacks on privileges: the rights of a program, and ways to gain more."""
+"""Attacks through operations that need privileges, and on privileges themselves.
+
+Targets are the metadata of host files (permissions, owners, times, leases, device numbers), kernel
+settings, terminals, and the rights of the program.
+"""
 
 from dataclasses import replace
 
 from assay.contracts.execution import Isolation
 from assay.selftest.security_tests.attack import AttackConfig
-from assay.selftest.security_tests.probe import probing
-from assay.selftest.security_tests.targets import CALL, CALL_CONTROL, FIND_IN
+from assay.selftest.security_tests.probe import (
+    CALL,
+    CALL_CONTROL,
+    FIND_IN,
+    OPEN_ANY_FOR_WRITING,
+    probing,
+)
 
 _TERMS = AttackConfig(group="host_data")
+_OF_THE_HOST = "TARGET = CANARY['writable_file']"
+_ONE_OF_ITS_OWN = """
+TARGET = os.path.abspath("own")
+open(TARGET, "w").close()
+"""
+
+_CHANGES = {
+    "the_mode_of_a_file_of_the_host_cannot_be_changed": "os.chmod(TARGET, 0o640)",
+    "the_mode_of_a_file_of_the_host_cannot_be_changed_through_a_link": (
+        "(os.symlink(TARGET, 'link'), os.chmod('link', 0o640))"
+    ),
+    "the_mode_of_a_file_of_the_host_cannot_be_changed_from_its_folder": (
+        "(os.chdir(os.path.dirname(TARGET)), os.chmod(os.path.basename(TARGET), 0o640))"
+    ),
+    "the_mode_of_a_file_of_the_host_cannot_be_changed_through_a_descriptor": (
+        "os.chmod(f'/proc/self/fd/{os.open(TARGET, os.O_PATH)}', 0o640)"
+    ),
+    "the_mode_of_a_file_of_the_host_cannot_be_changed_through_the_root_of_a_process": (
+        "os.chmod('/proc/self/root' + TARGET, 0o640)"
+    ),
+    "the_mode_of_a_folder_of_the_host_cannot_be_changed": (
+        "os.chmod(os.path.dirname(TARGET), 0o750)"
+    ),
+    "the_times_of_a_file_of_the_host_cannot_be_changed": "os.utime(TARGET, (1, 1))",
+    "the_times_of_a_link_of_the_host_cannot_be_changed": (
+        "os.utime(TARGET, (1, 1), follow_symlinks=False)"
+    ),
+}
+
+CHANGES = tuple(
+    probing(
+        name,
+        detector=f"judge(lambda: (True, {act}))",
+        attack=_OF_THE_HOST,
+        control=_ONE_OF_ITS_OWN,
+        terms=_TERMS,
+    )
+    for name, act in _CHANGES.items()
+)
+
+_REFUSALS = {
+    "the_group_of_a_file_of_the_host_cannot_be_changed": "os.chown(TARGET, -1, os.getgid())",
+    "an_attribute_of_a_file_of_the_host_cannot_be_set": "os.setxattr(TARGET, 'user.x', b'x')",
+}
+
+REFUSALS = tuple(
+    probing(
+        name,
+        detector=CALL,
+        attack=f"{_OF_THE_HOST}\nACT = lambda: {act}",
+        control=CALL_CONTROL,
+        terms=_TERMS,
+    )
+    for name, act in _REFUSALS.items()
+)
+
+SWAPPED = probing(
+    "a_link_that_changes_its_mind_does_not_change_the_mode_of_a_file_of_the_host",
+    detector="""
+        import threading, time
+        open("harmless", "w").close()
+        over = time.monotonic() + 1
+        def swap():
+            while time.monotonic() < over:
+                for target in ("harmless", TARGET):
+                    os.symlink(target, "new")
+                    os.rename("new", "link")
+        os.symlink("harmless", "link")
+        swapper = threading.Thread(target=swap)
+        swapper.start()
+        while time.monotonic() < over:
+            try:
+                os.chmod("link", 0o640)
+            except OSError:
+                pass
+        swapper.join()
+        judge(lambda: os.stat(TARGET).st_mode & 0o777 == 0o640 and "changed")
+    """,
+    attack=_OF_THE_HOST,
+    control=_ONE_OF_ITS_OWN,
+    terms=_TERMS,
+)
+
+_INODE_TERMS = AttackConfig(group="host_data", not_applicable_from=Isolation.KERNEL)
+
+DEVICES = probing(
+    "the_times_of_devices_cannot_be_changed",
+    detector="""
+        def touch_any():
+            for target in TARGETS:
+                try:
+                    os.utime(target)
+                except OSError:
+                    continue
+                return target
+        judge(touch_any)
+    """,
+    attack="""
+        TARGETS = [f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom")]
+    """,
+    control="""
+        open("own", "w").close()
+        TARGETS = ["missing", "own"]
+    """,
+    terms=_INODE_TERMS,
+)
+
+LEASES = probing(
+    "leases_are_refused",
+    detector=CALL,
+    attack="""
+        import fcntl
+        def ACT():
+            # On a file of the program's own, where no other rule would refuse it.
+            with open("own", "w") as file:
+                fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+    """,
+    control=CALL_CONTROL,
+    terms=_INODE_TERMS,
+)
+
+DIRECTORY_NOTES = probing(
+    "changes_of_folders_are_not_told_by_signals",
+    detector=CALL,
+    attack="""
+        import fcntl
+        def ACT():
+            folder = os.open(".", os.O_RDONLY)
+            fcntl.fcntl(folder, fcntl.F_NOTIFY, fcntl.DN_ACCESS)
+    """,
+    control=CALL_CONTROL,
+    terms=_INODE_TERMS,
+)
+
+KERNEL_SETTINGS = probing(
+    "no_setting_of_the_kernel_can_be_opened_for_writing",
+    detector=OPEN_ANY_FOR_WRITING,
+    attack="""
+        TARGETS = ["/proc/sys/kernel/ns_last_pid"]
+        TARGETS += [
+            os.path.join(folder, name)
+            for folder, _, names in os.walk("/proc/sys")
+            for name in names
+        ]
+    """,
+    control="""
+        open("own", "w").close()
+        TARGETS = ["own"]
+    """,
+    terms=_INODE_TERMS,
+)
+
+TERMINALS = probing(
+    "a_new_terminal_is_not_one_of_the_host",
+    detector="""
+        # The file system that a terminal is in tells whose it is.
+        judge(lambda: os.fstat(MAKE()).st_dev == DEVICE)
+    """,
+    attack="DEVICE, MAKE = CANARY['terminals'], lambda: os.openpty()[1]",
+    control="""
+        DEVICE = os.stat(".").st_dev
+        MAKE = lambda: os.open("own", os.O_CREAT | os.O_RDWR)
+    """,
+    terms=_INODE_TERMS,
+)
+
+TYPING = probing(
+    "nobody_types_into_a_terminal_of_the_sandbox",
+    detector="""
+        import fcntl
+        _, terminal = os.openpty()
+        judge(lambda: (True, fcntl.ioctl(terminal, REQUEST, WORD)))
+    """,
+    attack="REQUEST, WORD = 0x5412, b'x'",
+    # The size of the window
+    control="REQUEST, WORD = 0x5413, bytes(8)",
+    terms=replace(_INODE_TERMS, needs=Isolation.ISOLATED),
+)
 _SHARED_KERNEL = replace(_TERMS, not_applicable_from=Isolation.KERNEL)
 
 _PRIVILEGES = {

@@ -1,7 +1,7 @@
 """Probes: attack programs that check the target and report whether they succeeded.
 
-A probe is three pieces of Python run as one program: a prelude that reports, a setting with the
-target (the attack's or the control's), and a detector.
+Includes the detectors that many attacks share, each with a control that is permitted everywhere,
+and the template of attacks that take more of a resource than the limits allow.
 """
 
 from dataclasses import dataclass
@@ -17,6 +17,111 @@ from assay.selftest.security_tests.attack import (
     HostileCase,
     build_case,
 )
+
+READ_ANY = """
+def read_any():
+    for target in TARGETS:
+        try:
+            with open(target, "rb") as file:
+                content = file.read(64)
+        except OSError:
+            continue
+        if content:
+            return target, content
+judge(read_any)
+"""
+"""Fires when one of TARGETS can be read and is not empty."""
+
+READ_CONTROL = """
+with open("planted", "w") as file:
+    file.write("permitted")
+TARGETS = ["missing", "planted"]
+"""
+
+LIST_ANY = """
+def list_any():
+    for target in TARGETS:
+        try:
+            names = os.listdir(target)
+        except OSError:
+            continue
+        if names:
+            return target, names
+judge(list_any)
+"""
+"""Fires when one of the directories TARGETS can be listed and is not empty."""
+
+LIST_CONTROL = """
+os.mkdir("folder")
+open("folder/planted", "w").close()
+TARGETS = ["missing", "folder"]
+"""
+
+OPEN_ANY_FOR_WRITING = """
+def open_any():
+    for target in TARGETS:
+        try:
+            # Not truncating: where a sandbox fails, looking must do no damage.
+            os.close(os.open(target, os.O_WRONLY | os.O_NONBLOCK))
+        except OSError:
+            continue
+        return target
+judge(open_any)
+"""
+"""Fires when one of TARGETS can be opened for writing."""
+
+FIND_IN = """
+import re
+def find_in():
+    with open(TARGET, errors="replace") as file:
+        found = re.search(NEEDLE, file.read(), re.MULTILINE)
+    return found and found.group()
+judge(find_in)
+"""
+"""Fires when the file TARGET contains the pattern NEEDLE."""
+
+CALL = "judge(lambda: (True, ACT()))"
+"""Fires when ACT is not rejected."""
+
+CALL_CONTROL = "ACT = os.getuid"
+
+REACH = """
+import socket
+def connect(family, kind, address):
+    mine = socket.socket(family, kind)
+    mine.settimeout(3)
+    mine.connect(address)
+    return mine
+judge(lambda: REACHED(connect).send(b"hello"))
+"""
+"""Fires when data can be sent over the connection from REACHED."""
+
+REACH_CONTROL = """
+import socket
+pair = socket.socketpair()
+REACHED = lambda connect: pair[0]
+"""
+
+REACH_BY_DATAGRAM = """
+import select, socket
+def send():
+    with REACHED() as mine:
+        mine.send(b"hello")
+        # The loopback of the sandbox refuses connections that no program accepts, a moment later.
+        refused = select.poll()
+        refused.register(mine, 0)
+        return "sent" if not refused.poll(1000) else None
+judge(send)
+"""
+"""Fires when a datagram can be sent over the socket from REACHED without a rejection."""
+
+MAKE_SOCKET = """
+import socket
+judge(lambda: MAKE(socket))
+"""
+"""Fires when MAKE makes a socket."""
+
+MAKE_SOCKET_CONTROL = "MAKE = lambda socket: socket.socketpair()"
 
 _SIGSYS = 31
 
@@ -98,3 +203,24 @@ def judged(result: ExecutionResult, terms: AttackConfig) -> Finding:
     if "TRYING ''" in lines and (refused_by_kill or result.reason in terms.endings):
         return Finding(breached=False, evidence=describe(result))
     raise AssertionError(f"the attack tested nothing: {describe(result)}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Greed:
+    """An attack for AMOUNT of a resource: far too much in the attack, little in the control."""
+
+    name: str
+    take: str
+    """Defines `take()`, which returns a value when it got AMOUNT."""
+    much: int
+    little: int
+    terms: AttackConfig
+
+    def case(self) -> HostileCase:
+        return probing(
+            self.name,
+            detector=f"{self.take}\njudge(take)",
+            attack=f"AMOUNT = {self.much}",
+            control=f"AMOUNT = {self.little}",
+            terms=self.terms,
+        )

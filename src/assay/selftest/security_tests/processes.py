@@ -21,8 +21,7 @@ from assay.selftest.security_tests.attack import (
     Finding,
     build_case,
 )
-from assay.selftest.security_tests.probe import probing
-from assay.selftest.security_tests.targets import CALL, CALL_CONTROL, LIST_ANY, LIST_CONTROL
+from assay.selftest.security_tests.probe import CALL, CALL_CONTROL, LIST_ANY, LIST_CONTROL, probing
 
 _TERMS = AttackConfig(group="processes")
 _APART = replace(_TERMS, needs=Isolation.ISOLATED)

@@ -1,13 +1,17 @@
-"""`/v1/keys` and `/v1/audit`: API keys and the audit log, for admins."""
+"""`/v1/me`, `/v1/models`, `/v1/keys` and `/v1/audit`.
 
-from typing import Annotated, Any
+The caller, its quotas and the available models; for admins, API keys and the audit log.
+"""
+
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from assay.server.api.dependencies import Admin, Server
-from assay.server.api.field_types import Line
-from assay.server.api.problems import documented, request_id
+from assay.models.resolve import SURVEY_HEADER, list_available
+from assay.server.api.dependencies import Admin, ReadAccess, Server
+from assay.server.api.problems import documented, documented_openai, request_id
+from assay.server.api.schemas import Line
 from assay.server.auth import NewKey
 from assay.server.db.models import AuditEntry, AuditPage, KeyRecord, Role
 
@@ -165,3 +169,87 @@ def _fields(key: KeyRecord) -> dict[str, Any]:
 
 def _entry(entry: AuditEntry) -> dict[str, Any]:
     return {name: getattr(entry, name) for name in AuditShape.model_fields}
+
+
+me_router = APIRouter(prefix="/v1", tags=["about"], responses=documented())
+
+
+class LimitsShape(BaseModel):
+    """Quotas of an API key; null is no cap."""
+
+    requests_per_minute: int = Field(examples=[600])
+    runs: int = Field(description="Maximum number of unfinished runs", examples=[4])
+    tokens_per_day: int | None
+    usd_per_day: float | None
+
+
+class UsedShape(BaseModel):
+    """Usage of an API key today, by UTC days."""
+
+    requests: int
+    tokens: int
+    cost_usd: float
+    running: int = Field(description="Runs that are unfinished")
+
+
+class Me(BaseModel):
+    """The caller."""
+
+    user: str = Field(examples=["local"])
+    role: Literal["admin", "user", "read-only"]
+    key_name: str = Field(examples=["laptop"])
+    auth: Literal["none", "key"] = Field(description="Whether a key was needed")
+    limits: LimitsShape
+    usage: UsedShape
+
+
+class ModelShape(BaseModel):
+    """A model in the format of OpenAI's API."""
+
+    id: str = Field(examples=["assay"])
+    object: Literal["model"] = "model"
+    created: int = 0
+    owned_by: str = "assay"
+
+
+class ModelList(BaseModel):
+    """Models in the format of OpenAI's API."""
+
+    object: Literal["list"] = "list"
+    data: list[ModelShape]
+
+
+@me_router.get("/me")
+async def who_am_i(house: Server, caller: ReadAccess) -> Me:
+    """Show the caller, its quotas, and its usage today."""
+    used, quota = await house.quotas.used(caller), caller.quota
+    return Me(
+        user=caller.user,
+        role=caller.role,
+        key_name=caller.key_name,
+        auth="key" if caller.by_key else "none",
+        limits=LimitsShape(
+            requests_per_minute=quota.requests_per_minute,
+            runs=quota.runs,
+            tokens_per_day=quota.tokens_per_day,
+            usd_per_day=quota.usd_per_day,
+        ),
+        usage=UsedShape(
+            requests=used.requests,
+            tokens=used.tokens,
+            cost_usd=used.cost_usd,
+            running=await house.store.count_unfinished(caller.key_id),
+        ),
+    )
+
+
+@me_router.get("/models", responses=documented_openai())
+async def list_models(request: Request, house: Server, caller: ReadAccess) -> ModelList:
+    """List models in the format of OpenAI's API; `assay` is the model of the settings."""
+    del caller
+    settings = house.settings
+    names = list(settings.serve.models)
+    if not names and SURVEY_HEADER not in request.headers:
+        names = [one.name for one in await list_available(settings.models) if one.usable]
+    ids = ["assay", *(f"assay:{name}" for name in dict.fromkeys(names))]
+    return ModelList(data=[ModelShape(id=one) for one in ids])

@@ -10,7 +10,7 @@ from assay.contracts.jsonable import jsonable
 from assay.memory.snippets import SkillRecord
 from assay.server.api.dependencies import ReadAccess, Server, WriteAccess
 from assay.server.api.problems import documented, request_id
-from assay.server.api.schemas.sessions import text_of
+from assay.server.api.schemas import text_of
 from assay.server.services.memory_service import Remembered
 
 router = APIRouter(prefix="/v1/memory", tags=["memory"], responses=documented(404))

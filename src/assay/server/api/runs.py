@@ -1,25 +1,36 @@
-"""`/v1/runs`: runs in the background, with their events, files and certificates."""
+"""`/v1/runs`: runs in the background, with their events, files and certificates.
+
+`POST /v1/certificates/check` checks a certificate without running anything.
+"""
 
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, TypeVar
+from typing import Annotated, Literal, TypeVar
 
+from anyio import to_thread
 from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel, Field
 
 from assay.api import effort_of
+from assay.contracts.errors import JournalError
 from assay.runs.request import Commission
 from assay.server.api.dependencies import ReadAccess, Server, WriteAccess
-from assay.server.api.field_types import FilePath, Name, workspace_path
 from assay.server.api.problems import documented, request_id
-from assay.server.api.schemas.runs import (
+from assay.server.api.schemas import (
+    Cancelled,
     DiffShape,
+    FileList,
+    FilePath,
+    FileShape,
+    Name,
     NewRun,
     RunDetails,
     RunList,
     RunShape,
     details_of,
+    text_of,
+    workspace_path,
 )
-from assay.server.api.schemas.sessions import Cancelled, FileList, FileShape, text_of
 from assay.server.api.sse import (
     STREAMED,
     After,
@@ -35,6 +46,7 @@ from assay.server.db.models import UNFINISHED, Caller, Page
 from assay.server.errors import not_found
 from assay.server.services.run_service import Wanted
 from assay.server.services.shared_resources import check_usable
+from assay.storage.certificates import certificate_of
 
 N = TypeVar("N", int, float)
 router = APIRouter(prefix="/v1/runs", tags=["runs"], responses=documented(404))
@@ -204,3 +216,57 @@ def _commission(house: ServerState, caller: Caller, new: NewRun, model: str) -> 
 
 def _least(*caps: N | None) -> N | None:
     return min((cap for cap in caps if cap is not None), default=None)
+
+
+certificates_router = APIRouter(prefix="/v1/certificates", tags=["runs"], responses=documented())
+
+
+class CertificateShape(BaseModel):
+    """Content of a certificate, and whether its signature is valid."""
+
+    signature: Literal["valid", "invalid"]
+    key: str | None = Field(default=None, description="Public half of the key that signed it")
+    run: str | None = None
+    goal: str | None = None
+    grade: str | None = None
+    issued_at: str | None = None
+    model: str | None = None
+    files: list[str] = Field(default_factory=list[str])
+    note: str = Field(description="What this does and does not mean")
+
+
+_MODIFIED = "The certificate was modified after it was signed."
+_VALID = (
+    "It is what was signed with this key. Whether the files are still those, and pass, "
+    "`assay verify` finds out."
+)
+
+
+@certificates_router.post(
+    "/check",
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "content": {"application/json": {"schema": {"type": "object"}}},
+        }
+    },
+)
+async def check_certificate(request: Request, caller: ReadAccess) -> CertificateShape:
+    """Check the signature of a certificate in the request body."""
+    del caller
+    content = await request.body()
+    try:
+        found = await to_thread.run_sync(certificate_of, content, "the body")
+    except JournalError:
+        return CertificateShape(signature="invalid", note=_MODIFIED)
+    return CertificateShape(
+        signature="valid",
+        key=found.key,
+        run=found.run,
+        goal=text_of(found.goal),
+        grade=found.grade.value,
+        issued_at=found.issued_at,
+        model=text_of(found.model),
+        files=[text_of(str(path)) for path in found.files],
+        note=_VALID,
+    )

@@ -1,4 +1,7 @@
-"""`/v1/sessions`: chat sessions, their turns, events, files and artifacts."""
+"""`/v1/sessions`: chat sessions, their turns, events, files and artifacts.
+
+`POST /chat` sends one message and returns the whole answer.
+"""
 
 import mimetypes
 import stat
@@ -9,25 +12,29 @@ from anyio import to_thread
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import FileResponse
 
-from assay.contracts.chat import CellEnded, Exhibit
-from assay.contracts.chat_history import history_of
+from assay.contracts.chat import CellEnded, Exhibit, history_of
 from assay.server.api.dependencies import ReadAccess, Server, WriteAccess
-from assay.server.api.field_types import FilePath, Name, workspace_path
-from assay.server.api.problems import documented, request_id
-from assay.server.api.schemas.sessions import (
+from assay.server.api.problems import TurnFailedError, documented, request_id
+from assay.server.api.schemas import (
     ArtifactList,
     ArtifactShape,
     Cancelled,
+    ChatAnswer,
+    ChatRequest,
     FileList,
+    FilePath,
     FileShape,
     LoadedFile,
     MessageRequest,
+    Name,
     NewSession,
     RenameRequest,
     SessionList,
     SessionShape,
     TurnBegun,
     Undone,
+    answer_of,
+    workspace_path,
 )
 from assay.server.api.sse import (
     STREAMED,
@@ -41,9 +48,10 @@ from assay.server.api.sse import (
 )
 from assay.server.db.models import Page
 from assay.server.errors import not_found
+from assay.server.services.chat_service import difference
 from assay.server.services.shared_resources import check_usable
 from assay.storage.chat_export import to_markdown, to_notebook
-from assay.storage.chat_log import ARTIFACTS, FILES, read_session_events
+from assay.storage.chat_store import ARTIFACTS, FILES, read_session_events
 
 router = APIRouter(prefix="/v1/sessions", tags=["sessions"], responses=documented(404))
 _PICTURES: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
@@ -252,3 +260,25 @@ def _exported(folder: Path, wanted: str) -> bytes:
         home = folder / ARTIFACTS
         text = to_notebook(history, lambda made: (home / made.name).read_bytes())
     return text.encode("utf-8", "replace")
+
+
+chat_router = APIRouter(tags=["chat"])
+
+
+@chat_router.post("/chat", responses=documented(404, 409, 500, 502))
+async def chat(
+    request: Request, house: Server, caller: WriteAccess, asked: ChatRequest
+) -> ChatAnswer:
+    """Send a message and wait for the answer, in an existing or a new session."""
+    async with house.quotas.reserving_turn(caller, asked.message) as hold:
+        session_id = asked.session_id
+        if session_id is None:
+            model = await check_usable(asked.model, caller, house.settings)
+            session_id = (await house.conversations.create(caller.user, model=model)).id
+            await house.audit(caller, "session.create", session_id, request=request_id(request))
+        begun = await house.conversations.begin_turn(caller, session_id, asked.message, hold)
+    turn = await begun.finish()
+    if turn.status == "failed":
+        raise TurnFailedError(turn.error, session_id, turn.number)
+    usage = difference(begun.before, begun.conversation.dialogue.history.usage)
+    return answer_of(turn, session_id, usage)

@@ -18,30 +18,29 @@ from assay.contracts.chat import (
     CellStarted,
     ChatEvent,
     FileLoaded,
+    History,
     ToolUsed,
+    Turn,
     TurnEnded,
     TurnStarted,
     TurnUndone,
+    cut_off_cell,
     is_passing,
 )
-from assay.contracts.chat_history import History, Turn, cut_off_cell
 from assay.contracts.errors import AssayError, JournalError
 from assay.contracts.messages import Usage
 from assay.contracts.ports import Model
+from assay.server.auth import settings_of
 from assay.server.db.database import Statements
 from assay.server.db.models import Caller, Hold, Page, SessionRow
 from assay.server.db.store import Store, count_usage
 from assay.server.errors import RequestRejectedError, not_found
 from assay.server.services.audit_log import Acting, TurnAudit, cut_off, keeper
-from assay.server.services.event_stream import Feed
-from assay.server.services.event_streams import FeedKey, Feeds
-from assay.server.services.quotas import Quotas
-from assay.server.services.reservations import drop_abandoned, settle
+from assay.server.services.event_stream import Feed, FeedKey, Feeds
+from assay.server.services.quotas import Quotas, drop_abandoned, settle
 from assay.server.services.session_worker import Job, SessionWorker
-from assay.server.services.user_dirs import settings_of
 from assay.settings.load import Settings
-from assay.storage.chat_log import SessionRecord
-from assay.storage.chat_store import Session, SessionStore
+from assay.storage.chat_store import Session, SessionRecord, SessionStore
 
 T = TypeVar("T")
 Listener = Callable[[str, ChatEvent], None]

@@ -1,23 +1,25 @@
-"""Numbered events of one session or run: stored ones from disk, transient ones live.
+"""Numbered events of sessions and runs: stored ones from disk, transient ones live.
 
-The stored events are the lines of `events.jsonl`, and their numbers are the line numbers. A
-listener can resume after the last one it received, also after a restart.
+There is one stream for each session or run in use. Open streams end when their API key is
+revoked.
 """
 
 import json
 from collections import deque
 from collections.abc import AsyncGenerator, Generator, Iterable
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import anyio
 from anyio import to_thread
 
 from assay.contracts.errors import JournalError
+from assay.server.db.models import Caller
+from assay.server.db.store import Store
 from assay.storage.codec import event_to_json, fields_of
-from assay.storage.jsonl import whole_lines
+from assay.storage.secure_files import whole_lines
 
 EVENTS: Final = "events.jsonl"
 _MOST_WAITING: Final = 512
@@ -164,3 +166,90 @@ def _lines(folder: Path) -> list[bytes]:
 def _told(fields: dict[str, Any], number: int, after: int) -> FeedEvent:
     # A lone surrogate is escaped this way: it has no UTF-8.
     return FeedEvent(number=number, after=after, kind=str(fields["kind"]), data=json.dumps(fields))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeedKey:
+    """User and id of the session or run."""
+
+    kind: Literal["session", "run"]
+    user: str
+    id: str
+
+
+@dataclass(slots=True)
+class _Held:
+    feed: Feed
+    holders: int = 0
+
+
+class Feeds:
+    """Opens event streams; all callers with the same key share one."""
+
+    def __init__(self) -> None:
+        self._held: dict[FeedKey, _Held] = {}
+        self._counting = anyio.Lock()
+
+    @asynccontextmanager
+    async def hold(self, key: FeedKey, folder: Path) -> AsyncGenerator[Feed]:
+        """Open the stream of a session or run; it is dropped when its last user closes it.
+
+        Raises:
+            JournalError: If the record cannot be read.
+        """
+        # No writer can append while the lines are counted: writers need the stream first.
+        async with self._counting:
+            held = self._held.get(key)
+            if held is None:
+                held = _Held(Feed(folder, await to_thread.run_sync(count_kept, folder)))
+                self._held[key] = held
+            held.holders += 1
+        try:
+            yield held.feed
+        finally:
+            held.holders -= 1
+            if not held.holders and self._held.get(key) is held:
+                del self._held[key]
+
+    def close(self, key: FeedKey) -> None:
+        """End all listeners of a stream; later callers get a new one."""
+        if held := self._held.pop(key, None):
+            held.feed.close()
+
+    def close_all(self) -> None:
+        """End all listeners of all streams."""
+        for key in tuple(self._held):
+            self.close(key)
+
+
+class Streams:
+    """Registers open streams, and ends those whose caller loses access."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._open: dict[anyio.CancelScope, Caller] = {}
+
+    @contextmanager
+    def opened(self, caller: Caller) -> Generator[anyio.CancelScope]:
+        """Return a scope that is cancelled when the caller loses access."""
+        with anyio.CancelScope() as scope:
+            self._open[scope] = caller
+            try:
+                yield scope
+            finally:
+                del self._open[scope]
+
+    async def end_revoked(self) -> None:
+        """End the streams of revoked keys, including those that another process has revoked.
+
+        Raises:
+            JournalError: If the database does not answer.
+        """
+        if not self._open:
+            return
+        revoked = await self._store.revoked_keys()
+        # Access without a key ends when the first key is created.
+        closed = any(not one.by_key for one in self._open.values()) and await self._store.has_keys()
+        for scope, caller in tuple(self._open.items()):
+            if caller.key_id in revoked or (closed and not caller.by_key):
+                scope.cancel()

@@ -8,12 +8,12 @@ from anyio import to_thread
 
 from assay.memory.database import MEMORY
 from assay.memory.history import History, history_of
-from assay.memory.search import search, search_skills
+from assay.memory.ranking import search, search_skills
 from assay.memory.snippets import SkillRecord
 from assay.memory.sqlite_store import SqliteStore
 from assay.memory.types import FailureRecord
+from assay.server.auth import settings_of
 from assay.server.errors import not_found
-from assay.server.services.user_dirs import settings_of
 from assay.settings.load import Settings
 
 T = TypeVar("T")

@@ -23,19 +23,17 @@ from assay.contracts.ports import SandboxBackend
 from assay.contracts.workspace import Tree
 from assay.runs.request import Commission, RunCallbacks, commission_from_json
 from assay.runs.runner import Lent, create_run, resume_run
+from assay.server.auth import settings_of
 from assay.server.db.database import Statements
 from assay.server.db.models import UNFINISHED, Caller, Hold, Page, RunRow, RunState
 from assay.server.db.store import Store, write_run
 from assay.server.errors import RequestRejectedError, not_found
 from assay.server.services.audit_log import Acting, RunAudit, keeper
 from assay.server.services.chat_service import difference
-from assay.server.services.event_stream import Feed
-from assay.server.services.event_streams import FeedKey, Feeds
-from assay.server.services.quotas import Quotas, check_price
-from assay.server.services.reservations import name_run, settle, shrink
+from assay.server.services.event_stream import Feed, FeedKey, Feeds
+from assay.server.services.quotas import Quotas, check_price, name_run, settle, shrink
 from assay.server.services.run_progress import Progress, progress_of
 from assay.server.services.shared_resources import price_of
-from assay.server.services.user_dirs import settings_of
 from assay.settings.load import Settings
 from assay.storage.blob_store import BlobStore
 from assay.storage.journal import read_events

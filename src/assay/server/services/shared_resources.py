@@ -1,27 +1,77 @@
-"""Resources that all users share: one sandbox backend, the tools, the embedded model."""
+"""Resources that all users share: one sandbox backend, the tools, the embedded model.
+
+Modules that sessions and runs need are preloaded, so that the first request does not wait for
+imports. Commands import components on demand; in a server, the first session would block the event
+loop for half a second.
+"""
 
 from collections.abc import AsyncGenerator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import TYPE_CHECKING
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
 
 import anyio
+from anyio import to_thread
 
+from assay.agent.graph import load_library
 from assay.asyncx.owned_context import OwnedContext, open_seats
 from assay.chat.open_session import Shared
-from assay.contracts.errors import AssayError, UsageError
+from assay.contracts.errors import AssayError, JournalError, MissingExtraError, UsageError
 from assay.contracts.messages import Price
 from assay.contracts.ports import Model
+from assay.models.catalogue import Provider, Wire
 from assay.models.resolve import check_engine, choose, parse_name
 from assay.server.db.models import Caller
 from assay.server.errors import RequestRejectedError
-from assay.server.preload import load_provider
 from assay.settings.load import Settings
+from assay.storage.codec import dialogue_from_json, event_from_json, goal_from_json
 from assay.wiring import open_backend, open_model, open_tools
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from assay.models.open import OpenOptions
+
+
+_PRELOADED: Final = (
+    "assay.memory.stored_memory",
+    "assay.memory.stored_memory",
+    "assay.memory.stored_memory",
+    "assay.models.open",
+    "assay.screening.scan",
+)
+_WIRES: Final[dict[Wire, str]] = {
+    "openai": "assay.models.providers.openai_compatible",
+    "anthropic": "assay.models.providers.anthropic",
+    "gemini": "assay.models.providers.gemini",
+}
+
+
+async def warm_up() -> None:
+    """Load the modules that sessions and runs need with any model."""
+    await to_thread.run_sync(_load)
+
+
+async def load_provider(provider: Provider) -> None:
+    """Load the library of a provider, which can take a second, in a thread."""
+    await to_thread.run_sync(_import, _WIRES[provider.wire])
+
+
+def _load() -> None:
+    for name in _PRELOADED:
+        _import(name)
+    with suppress(MissingExtraError):
+        load_library()
+    # Event parsers are built on first use.
+    for read in (dialogue_from_json, event_from_json, goal_from_json):
+        with suppress(JournalError):
+            read({})
+
+
+def _import(name: str) -> None:
+    # A missing library is reported where it is needed.
+    with suppress(ImportError, AssayError):
+        import_module(name)
 
 
 @asynccontextmanager

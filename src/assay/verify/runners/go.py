@@ -18,7 +18,7 @@ from assay.contracts.workspace import Tree
 from assay.verify.canaries import Plan, new_canary_name, planted, read_texts
 from assay.verify.parse_command import Invocation, read_invocation
 from assay.verify.report_checks import RawReport, ReportCapture, a_test, conclude, with_doubt
-from assay.verify.runner import CheckSpec, Observation
+from assay.verify.spec import CheckSpec, Observation
 
 _ENV: Final = {
     "GOCACHE": "/tmp/go-cache",

@@ -1,12 +1,29 @@
-"""Read JavaScript test files without running them, and add canaries to them."""
+"""Run JavaScript tests with jest or `node --test`, with JSON reports and with canaries.
+
+Node runs each test file in a separate process and the reporter in their parent, so test output
+is never taken for a result. A file that ends its process early passes as a whole for Node; the
+missing tests and canaries reveal it. Jest runs tests in the process that reports them, so a
+tested program could print a forged report and exit. It would need the canaries, whose names it
+can read from the test files. That is not prevented, but its signs in the source are reported as
+a doubt.
+"""
 
 import base64
+import json
 import re
 from collections.abc import Iterator
+from importlib import resources
 from pathlib import PurePosixPath
-from typing import Final
+from typing import Any, Final, cast
 
-from assay.verify.canaries import Plan, new_canary_name
+from assay.contracts.execution import WORKSPACE, Command
+from assay.contracts.ports import OnOutput, Sandbox, ignore_output
+from assay.contracts.verdict import Finding, Grade, TamperKind, TestResult, TestStatus
+from assay.contracts.workspace import Tree
+from assay.verify.canaries import Plan, new_canary_name, planted, read_texts
+from assay.verify.parse_command import Invocation, read_invocation
+from assay.verify.report_checks import RawReport, ReportCapture, a_test, conclude, with_doubt
+from assay.verify.spec import CheckSpec, Observation
 
 SEPARATOR: Final = " > "
 _TITLE: Final = re.compile(
@@ -187,3 +204,346 @@ def plan_for_jest(texts: dict[PurePosixPath, str]) -> Plan:
         planted = "".join(f"test({name!r}, () => {{ {act}; }});\n" for name, act in own.items())
         files[path] = f"{text}\n;\n{planted}".encode()
     return Plan(files=files, names=frozenset(names))
+
+
+_JEST_SUFFIXES: Final = frozenset({".js", ".mjs", ".cjs", ".jsx", ".ts", ".tsx"})
+_WHERE: Final = (
+    "const path = require('path');"
+    "const own = require.resolve('jest/package.json', { paths: [process.cwd()] });"
+    "process.stdout.write(path.join(path.dirname(own), 'bin', 'jest.js'));"
+)
+_OURS: Final = frozenset({"--json", "--ci", "--watch", "--watchAll", "--bail", "-b"})
+_JEST_FILTERS: Final = (
+    "-t",
+    "--testNamePattern",
+    "--onlyChanged",
+    "-o",
+    "--onlyFailures",
+    "--findRelatedTests",
+    "--shard",
+    "--testPathIgnorePatterns",
+    "--config",
+)
+_STATUSES: Final = {
+    "passed": TestStatus.PASSED,
+    "failed": TestStatus.FAILED,
+    "pending": TestStatus.SKIPPED,
+    "skipped": TestStatus.SKIPPED,
+    "disabled": TestStatus.SKIPPED,
+    "todo": TestStatus.SKIPPED,
+}
+_FIRST_KEY: Final = '{"num'
+_HINT: Final = (
+    "jest is not in the sandbox: node_modules is left out of the workspace; name the folder in the "
+    "setting sandbox.read_only and in NODE_PATH"
+)
+
+
+class JestRunner:
+    """Jest, found in `node_modules` or through `NODE_PATH`."""
+
+    name = "jest"
+    most = Grade.PROVEN
+    configuration: tuple[str, ...] = (
+        "package.json",
+        "**/package.json",
+        "**/jest.config.*",
+        "**/jest.setup.*",
+        "**/jest-*.config.*",
+        "**/babel.config.*",
+        "**/.babelrc*",
+        "**/tsconfig*.json",
+        "**/__mocks__/**",
+        "node_modules/**",
+        ".npmrc",
+    )
+
+    def understands(self, argv: tuple[str, ...]) -> bool:
+        call = read_invocation(argv)
+        return call.program in {"jest", "jest.js"} and "--help" not in call.arguments
+
+    def expected(self, order: CheckSpec, tree: Tree) -> frozenset[str]:
+        return frozenset(
+            test
+            for path in _jest_test_files(order, read_invocation(order.argv))
+            for test in expected_ids(path, tree.text(path) or "")
+        )
+
+    async def run(
+        self, order: CheckSpec, sandbox: Sandbox, *, on_output: OnOutput = ignore_output
+    ) -> Observation:
+        call = read_invocation(order.argv)
+        program = call.path
+        if "/" not in program:
+            where = Command(argv=("node", "-e", _WHERE), env=call.env, cwd=call.cwd)
+            found = await sandbox.run(where)
+            if not found.succeeded:
+                return conclude(order, self.name, found, RawReport(problem=_HINT))
+            program = found.stdout
+        texts = await read_texts(sandbox, _jest_test_files(order, call)) if order.canaries else {}
+        plan = plan_for_jest(texts) if order.canaries else Plan()
+        listener = ReportCapture("stdout", on_output)
+        arguments = (word for word in call.arguments if word not in _OURS)
+        async with planted(sandbox, plan) as findings:
+            result = await sandbox.run(
+                Command(
+                    argv=("node", program, "--json", "--ci", *arguments),
+                    env=call.env,
+                    cwd=call.cwd,
+                    timeout_s=order.timeout_s,
+                ),
+                on_output=listener,
+            )
+        report = read_jest_report(listener.text)
+        account = RawReport(
+            tests=report.tests,
+            canaries=plan.names,
+            problem=report.problem,
+            findings=(*findings, *report.findings),
+            report_stream="stdout" if report.tests else None,
+        )
+        return with_doubt(order, conclude(order, self.name, result, account))
+
+
+def _jest_test_files(order: CheckSpec, call: Invocation) -> tuple[PurePosixPath, ...]:
+    """Return the protected files that the command runs, as far as this is known."""
+    if any(word.startswith(_JEST_FILTERS) for word in call.arguments):
+        return ()
+    patterns = [word for word in call.arguments if not word.startswith("-")]
+    return tuple(
+        path
+        for path in order.protected
+        if path.suffix in _JEST_SUFFIXES
+        and path.is_relative_to(call.cwd)
+        and ("__tests__" in path.parts or {".test", ".spec"} & set(path.suffixes))
+        and (not patterns or any(_is_meant(path, pattern) for pattern in patterns))
+    )
+
+
+def _is_meant(path: PurePosixPath, pattern: str) -> bool:
+    """Whether jest runs a file for this pattern."""
+    pattern = pattern.removeprefix("./")
+    try:
+        return re.search(pattern, str(WORKSPACE / path), re.IGNORECASE) is not None
+    except re.error:
+        return pattern in str(path)
+
+
+def read_jest_report(text: str) -> RawReport:
+    """Return the content of the last report in an output, and a finding if there are several."""
+    lines = [line for line in text.splitlines() if line.startswith(_FIRST_KEY)]
+    if not lines:
+        return RawReport(problem="jest ended without a report")
+    try:
+        report: Any = json.loads(lines[-1])
+        results = cast("list[dict[str, Any]]", report["testResults"])
+        tests = tuple(test for result in results for test in _tests_of(result))
+        total = int(report["numTotalTests"])
+    except (ValueError, TypeError, KeyError, RecursionError, AttributeError) as error:
+        return RawReport(problem=f"the report of jest cannot be read: {type(error).__name__}")
+    findings: list[Finding] = []
+    counted = sum(len(result.get("assertionResults", ())) for result in results)
+    if len(lines) > 1 or counted != total:
+        findings.append(
+            Finding(
+                trick=TamperKind.FORGED_REPORT,
+                severity="forgery",
+                explanation="the report of jest was printed twice, or does not fit its own totals",
+            )
+        )
+    return RawReport(tests=tests, findings=tuple(findings))
+
+
+def _tests_of(result: dict[str, Any]) -> list[TestResult]:
+    file = str(result["name"]).removeprefix(f"{WORKSPACE}/")
+    tests: list[TestResult] = []
+    for entry in result["assertionResults"]:
+        titles = [*entry["ancestorTitles"], entry["title"]]
+        detail = "\n".join(map(str, entry.get("failureMessages") or ()))
+        tests.append(
+            a_test(
+                SEPARATOR.join((file, *map(str, titles))),
+                # An unknown status does not count as a pass.
+                _STATUSES.get(str(entry["status"]), TestStatus.ERROR),
+                # The text before the stack trace has the expected and actual values.
+                message=" ".join(detail.partition("\n    at ")[0].split()),
+                detail=detail,
+            )
+        )
+    if result.get("status") == "failed" and not tests:
+        tests.append(a_test(file, TestStatus.ERROR, detail=str(result.get("message", ""))))
+    return tests
+
+
+_NODE_SUFFIXES: Final = frozenset({".js", ".mjs", ".cjs"})
+_PACKAGE: Final = PurePosixPath("package.json")
+_FOUND_BY_NAME: Final = re.compile(r"(?:.*[.\-_])?test\.[cm]?js|test-.*\.[cm]?js")
+_NODE_FILTERS: Final = ("--test-name-pattern", "--test-skip-pattern", "--test-only", "--test-shard")
+
+
+class NodeRunner:
+    """The test runner that comes with Node.js."""
+
+    name = "node"
+    most = Grade.PROVEN
+    configuration: tuple[str, ...] = (
+        "package.json",
+        "**/package.json",
+        "node_modules/**",
+        ".npmrc",
+    )
+
+    def understands(self, argv: tuple[str, ...]) -> bool:
+        call = read_invocation(argv)
+        return call.program == "node" and "--test" in call.arguments
+
+    def expected(self, order: CheckSpec, tree: Tree) -> frozenset[str]:
+        return frozenset(
+            test
+            for path in (() if _is_filtered(order) else _node_test_files(order))
+            for test in expected_ids(path, tree.text(path) or "")
+        )
+
+    async def run(
+        self, order: CheckSpec, sandbox: Sandbox, *, on_output: OnOutput = ignore_output
+    ) -> Observation:
+        call = read_invocation(order.argv)
+        listener = ReportCapture("stderr", on_output)
+        texts = await read_texts(sandbox, (_PACKAGE, *_node_test_files(order)))
+        is_module = _is_module(texts.pop(_PACKAGE, "{}"))
+        # A filter would leave out the canaries too.
+        plant = order.canaries and not _is_filtered(order)
+        plan = plan_for_node(texts, package_is_module=is_module) if plant else Plan()
+        async with planted(sandbox, plan) as findings:
+            result = await sandbox.run(
+                Command(
+                    argv=("node", *_reporting(call.arguments)),
+                    env=call.env,
+                    cwd=call.cwd,
+                    timeout_s=order.timeout_s,
+                ),
+                on_output=listener,
+            )
+        tests, problem = read_node_report(listener.text)
+        for file in _empty_passes(tests, texts):
+            tests = tuple(test for test in tests if test.id != file)
+            problem = f"the process of {file} ended before any of its tests did"
+            findings.append(
+                Finding(trick=TamperKind.EARLY_EXIT, severity="doubt", explanation=problem)
+            )
+        account = RawReport(
+            tests=tests,
+            canaries=plan.names,
+            problem=problem,
+            findings=tuple(findings),
+            report_stream="stderr" if tests else None,
+        )
+        return with_doubt(order, conclude(order, self.name, result, account))
+
+
+def _node_test_files(order: CheckSpec) -> tuple[PurePosixPath, ...]:
+    """Return the protected files that the command runs, as far as this is known."""
+    call = read_invocation(order.argv)
+    words = [word for word in call.arguments if not word.startswith("-")]
+    named = [call.cwd / word for word in words]
+    return tuple(
+        path
+        for path in order.protected
+        if path.suffix in _NODE_SUFFIXES
+        and (any(path.is_relative_to(one) for one in named) if named else _is_found(path))
+    )
+
+
+def _is_found(path: PurePosixPath) -> bool:
+    """Whether Node runs a file by default."""
+    return bool(_FOUND_BY_NAME.fullmatch(path.name)) or "test" in path.parts[:-1]
+
+
+def _is_filtered(order: CheckSpec) -> bool:
+    return any(word.startswith(_NODE_FILTERS) for word in order.argv)
+
+
+def _is_module(package: str) -> bool:
+    try:
+        fields: Any = json.loads(package)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(fields, dict) and cast("dict[str, Any]", fields).get("type") == "module"
+
+
+def _empty_passes(
+    tests: tuple[TestResult, ...], texts: dict[PurePosixPath, str]
+) -> tuple[str, ...]:
+    """Return the files that passed as a whole although they contain tests."""
+    with_tests = {str(path) for path, text in texts.items() if "node:test" in text}
+    return tuple(test.id for test in tests if test.passed and test.id in with_tests)
+
+
+def _reporting(arguments: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the arguments with Assay's reporter in place of any other."""
+    kept: list[str] = []
+    skip = False
+    for word in arguments:
+        if skip:
+            skip = False
+        elif word.startswith(("--test-reporter=", "--test-reporter-destination=")):
+            continue
+        elif word in {"--test-reporter", "--test-reporter-destination"}:
+            skip = True
+        else:
+            kept.append(word)
+    source = resources.files("assay.verify.drivers").joinpath("node_reporter.mjs")
+    encoded = base64.b64encode(source.read_bytes()).decode()
+    return (
+        "--test-reporter=spec",
+        "--test-reporter-destination=stdout",
+        # A URL, because tested code could rewrite a file.
+        f"--test-reporter=data:text/javascript;base64,{encoded}",
+        "--test-reporter-destination=stderr",
+        *kept,
+    )
+
+
+def read_node_report(text: str) -> tuple[tuple[TestResult, ...], str]:
+    """Return the tests of a report, and the errors in it."""
+    tests: list[TestResult] = []
+    ended = False
+    for line in text.splitlines():
+        try:
+            record: Any = json.loads(line)
+        except (ValueError, RecursionError):
+            continue  # a warning of Node itself
+        if not isinstance(record, dict):
+            continue
+        fields = cast("dict[str, Any]", record)
+        if fields.get("end") is True:
+            ended = True
+        elif isinstance(fields.get("titles"), list):
+            tests.extend(_result(fields))
+    return tuple(tests), "" if ended else "Node did not report to the end"
+
+
+def _result(fields: dict[str, Any]) -> tuple[TestResult, ...]:
+    # A group has the result of its tests, unless it failed by itself.
+    if fields.get("group") and (fields.get("passed") or fields.get("kind") == "subtestsFailed"):
+        return ()
+    file = str(fields.get("file", "")).removeprefix(f"{WORKSPACE}/")
+    titles = [str(title).removeprefix(f"{WORKSPACE}/") for title in fields["titles"]]
+    # A file without tests counts as one test.
+    name = SEPARATOR.join(titles if titles[:1] == [file] else [file, *titles])
+    if fields.get("skipped") or fields.get("todo"):
+        status = TestStatus.SKIPPED
+    elif fields.get("passed"):
+        status = TestStatus.PASSED
+    elif name == file:
+        status = TestStatus.ERROR
+    else:
+        status = TestStatus.FAILED
+    return (
+        a_test(
+            name,
+            status,
+            message=str(fields.get("message", "")),
+            detail=str(fields.get("detail", "")),
+        ),
+    )

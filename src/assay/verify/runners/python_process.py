@@ -19,13 +19,12 @@ from typing import Final
 from assay.contracts.execution import Command, ExecutionResult, OutputChunk, Reason
 from assay.contracts.ports import OnOutput, Sandbox, ignore_output
 from assay.contracts.verdict import CheckReport, Finding, TamperKind, TestResult, TestStatus
-from assay.text.plurals import count
-from assay.text.truncate import trim
+from assay.text.formatting import count, trim
 from assay.verify import python_rules
-from assay.verify.invert_assertions import Words
+from assay.verify.inverted_tests import Words
 from assay.verify.parse_command import read_invocation
 from assay.verify.report_checks import explain_ending
-from assay.verify.runner import CheckSpec, Execution, Observation
+from assay.verify.spec import CheckSpec, Execution, Observation
 
 _PACKAGE: Final = "assay.verify.drivers"
 _COMMON: Final = (

@@ -1,6 +1,6 @@
 from pathlib import PurePosixPath
 
-from assay.agent.snippets.harvest import skills_in
+from assay.agent.snippets import skills_in
 from assay.contracts.lessons import Snippet
 from assay.contracts.workspace import Tree, TreeFile
 

@@ -2,8 +2,8 @@ from pathlib import PurePosixPath
 
 import pytest
 
-from assay.agent.strategies.crossover import mixed_sources, mixtures
-from assay.agent.test_source import source_of
+from assay.agent.steps.code import mixed_sources, mixtures
+from assay.agent.target_files import source_of
 from assay.contracts.workspace import Tree, TreeFile
 
 GOOD_ADD = "def add(a, b):\n    return a + b\n"

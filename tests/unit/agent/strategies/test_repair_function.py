@@ -1,6 +1,6 @@
 import pytest
 
-from assay.agent.strategies.repair_function import with_function
+from assay.agent.steps.code import with_function
 
 MODULE = """\
 import math

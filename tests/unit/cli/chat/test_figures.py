@@ -1,6 +1,6 @@
 import base64
 
-from assay.cli.chat import figures
+from assay.cli.chat import view
 from assay.contracts.execution import ExecutionResult, Program
 from tests.doubles.fake_sandbox import FakeSandbox, answer_with
 
@@ -8,7 +8,7 @@ PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 40
 
 
 def test_kitty_is_given_the_whole_file_in_pieces() -> None:
-    sequences = list(figures.kitty(PNG))
+    sequences = list(view.kitty(PNG))
     assert len(sequences) > 1
     assert sequences[0].startswith(b"\x1b_Ga=T,f=100,m=1;")
     assert sequences[-1].startswith(b"\x1b_Gm=0;")
@@ -17,7 +17,7 @@ def test_kitty_is_given_the_whole_file_in_pieces() -> None:
 
 
 def test_iterm_is_given_the_whole_file_at_once() -> None:
-    (sequence,) = figures.iterm(PNG)
+    (sequence,) = view.iterm(PNG)
     head, _, rest = sequence.partition(b":")
     assert head == b"\x1b]1337;File=inline=1;size=" + str(len(PNG)).encode()
     assert base64.b64decode(rest.removesuffix(b"\x07")) == PNG
@@ -30,7 +30,7 @@ async def test_sixels_are_made_in_the_sandbox_and_nothing_else_is_let_through() 
         del program, sandbox
         return answer_with(made)
 
-    assert await figures.sixel(PNG, FakeSandbox(answer=answer)) == made.encode()
+    assert await view.sixel(PNG, FakeSandbox(answer=answer)) == made.encode()
 
 
 async def test_what_is_no_sixel_is_dropped() -> None:
@@ -40,10 +40,10 @@ async def test_what_is_no_sixel_is_dropped() -> None:
             del program, sandbox
             return answer_with(text)
 
-        assert await figures.sixel(PNG, FakeSandbox(answer=answer)) is None
+        assert await view.sixel(PNG, FakeSandbox(answer=answer)) is None
 
 
 async def test_the_picture_does_not_stay_in_the_workspace() -> None:
     sandbox = FakeSandbox()
-    await figures.sixel(PNG, sandbox)
+    await view.sixel(PNG, sandbox)
     assert not sandbox.files

@@ -7,7 +7,7 @@ from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 
 from assay.cli.chat.commands import COMMANDS
-from assay.cli.chat.input import open_completer
+from assay.cli.chat.repl import open_completer
 
 
 def completed(text: str) -> list[str]:

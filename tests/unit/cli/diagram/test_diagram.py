@@ -7,13 +7,9 @@ import grimp
 import pytest
 
 from assay.agent.graph import STEPS, describe_passages
-from assay.cli.diagram.layers import is_waypoint, layered
-from assay.cli.diagram.mermaid import to_mermaid
-from assay.cli.diagram.package import package_parts, part_of
-from assay.cli.diagram.picture import Arrow, Node, Picture, without_shortcuts
-from assay.cli.diagram.svg import to_svg
-from assay.cli.diagram.system import picture_of_agent, picture_of_parts
-from assay.cli.diagram.text import to_text
+from assay.cli.diagram.command import package_parts, part_of, picture_of_agent, picture_of_parts
+from assay.cli.diagram.formats import to_mermaid, to_svg, to_text
+from assay.cli.diagram.picture import Arrow, Node, Picture, is_waypoint, layered, without_shortcuts
 from assay.models.resolve import Availability
 from assay.settings.load import Settings
 

@@ -9,14 +9,16 @@ from anyio.abc import SocketAttribute
 
 from assay.bench.toolchains.all import place_of
 from assay.bench.toolchains.go import GoToolchain
-from assay.cli.doctor.connectivity import MCP_PORTS, look_at_backends, look_at_services
-from assay.cli.doctor.installed import (
+from assay.cli.doctor.report import (
+    MCP_PORTS,
+    look_at_backends,
+    look_at_everything,
     look_at_extras,
     look_at_folders,
     look_at_keys,
+    look_at_services,
     look_at_toolchains,
 )
-from assay.cli.doctor.report import look_at_everything
 from assay.mcp.serve import PORTS
 from assay.sandbox.native.doctor.explain import Finding
 from assay.settings.load import KEY_VARIABLES, ModelSettings, Settings, load_settings

@@ -6,7 +6,7 @@ from typing import get_args
 import pytest
 from hypothesis import given
 
-from assay.cli.render.json_output import json_event, json_outcome
+from assay.cli.render.view import json_event, json_outcome
 from assay.contracts.events import ActionKind, RunEvent
 from assay.contracts.goal import RunResult, Status
 from tests.support.runs import (

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from assay.cli.render.live import LiveDisplay, open_live_view, shared_out
-from assay.cli.render.symbols import look_of
+from assay.cli.render.test_matrix import look_of
 from assay.cli.render.view import open_view
 from assay.contracts.events import (
     AttemptStarted,

@@ -6,9 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from assay.cli.render.event_text import clock, compact, cost, event_line, listed
-from assay.cli.render.plain import PlainView
-from assay.cli.render.view import open_view
+from assay.cli.render.text import clock, compact, cost, event_line, listed
+from assay.cli.render.view import PlainView, open_view
 from assay.contracts.events import (
     Executed,
     Planned,

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from rich.console import Console
 
-from assay.cli.render.event_text import MEANING, withheld_line
 from assay.cli.render.summary import hints, print_summary
+from assay.cli.render.text import MEANING, withheld_line
 from assay.contracts.goal import RunResult, Status
 from assay.contracts.verdict import Grade, TamperKind
 from assay.contracts.workspace import Withheld

@@ -11,9 +11,8 @@ import pytest
 from anyio.abc import SocketAttribute
 
 from assay.contracts.errors import ModelUnavailableError
-from assay.models.local.download import WeightsStore
+from assay.models.local.download import PipSurroundings, WeightsStore
 from assay.models.local.weights import FileSource, PackagesSource, Sampling, Source, Weights
-from assay.models.local.wheel_source import PipSurroundings
 from tests.support.certificates import Certificate, make_certificate
 from tests.support.fake_pip import FakePip, build_fake_pip
 from tests.support.file_server import FileServer, serve_file

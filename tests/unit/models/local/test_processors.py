@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from assay.models.local.processors import worthwhile_threads
+from assay.models.local.llama_process import worthwhile_threads
 
 
 def siblings(system: Path, processor: int, text: str) -> None:

@@ -1,7 +1,7 @@
 """What the engine is asked."""
 
 from assay.contracts.messages import Message, ModelFacts, Request
-from assay.models.local.prompt import chat_body
+from assay.models.local.model import chat_body
 from assay.models.local.weights import Sampling
 
 FACTS = ModelFacts(context_tokens=2000, max_output_tokens=1000, tool_calls=False, price=None)

@@ -5,8 +5,8 @@ import pytest
 from assay.contracts.errors import ContextOverflowError, ModelRefusedError, ModelUnavailableError
 from assay.contracts.messages import StopReason, Usage
 from assay.contracts.ports import ignore_text
-from assay.models.local.messages import EngineMessage
-from assay.models.local.reply import Answer
+from assay.models.local.llama_process import EngineMessage
+from assay.models.local.model import Answer
 
 
 def heard(line: str) -> EngineMessage:

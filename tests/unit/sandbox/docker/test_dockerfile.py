@@ -3,8 +3,8 @@ import tarfile
 from pathlib import Path
 
 import assay
-from assay.sandbox.docker import dockerfile
-from assay.sandbox.docker.dockerfile import ImagePython
+from assay.sandbox.docker import image
+from assay.sandbox.docker.image import ImagePython
 
 PACKAGE = Path(assay.__file__).parent
 PYTHON = ImagePython(version="3.12", machine="x86_64", libc="glibc")
@@ -17,25 +17,25 @@ def names_in(context: io.BytesIO) -> dict[str, tarfile.TarInfo]:
 
 
 def test_another_base_or_package_is_another_image() -> None:
-    tag = dockerfile.packages_tag("sha256:a", ["numpy"])
+    tag = image.packages_tag("sha256:a", ["numpy"])
 
-    assert tag == dockerfile.packages_tag("sha256:a", ["numpy"])
-    assert tag != dockerfile.packages_tag("sha256:b", ["numpy"])
-    assert tag != dockerfile.packages_tag("sha256:a", ["numpy", "scipy"])
+    assert tag == image.packages_tag("sha256:a", ["numpy"])
+    assert tag != image.packages_tag("sha256:b", ["numpy"])
+    assert tag != image.packages_tag("sha256:a", ["numpy", "scipy"])
 
 
 def test_another_service_is_another_image(tmp_path: Path) -> None:
     (tmp_path / "contracts").mkdir()
     source = tmp_path / "contracts" / "errors.py"
     source.write_text("one")
-    before = dockerfile.service_tag("assay-python:packages-1", tmp_path)
+    before = image.service_tag("assay-python:packages-1", tmp_path)
     source.write_text("two")
 
-    assert dockerfile.service_tag("assay-python:packages-1", tmp_path) != before
+    assert image.service_tag("assay-python:packages-1", tmp_path) != before
 
 
 def test_the_service_has_what_it_imports_and_neither_settings_nor_commands() -> None:
-    names = {name for name, _ in dockerfile.service_files(PACKAGE)}
+    names = {name for name, _ in image.service_files(PACKAGE)}
 
     assert "sandbox/docker/entrypoint.py" in names
     assert "contracts/errors.py" in names
@@ -52,8 +52,8 @@ def test_contexts_tell_nothing_of_the_machine_they_were_made_on(tmp_path: Path) 
     (layer / "bin" / "pytest").chmod(0o755)
     packages, service = io.BytesIO(), io.BytesIO()
 
-    dockerfile.write_packages_context("FROM base\n", layer, packages)
-    dockerfile.write_service_context("FROM base\n", PACKAGE, service)
+    image.write_packages_context("FROM base\n", layer, packages)
+    image.write_service_context("FROM base\n", PACKAGE, service)
 
     first, second = names_in(packages), names_in(service)
     assert {"Dockerfile", "site/numpy/__init__.py", "bin/uv", "scripts/pytest"} <= first.keys()
@@ -65,12 +65,12 @@ def test_contexts_tell_nothing_of_the_machine_they_were_made_on(tmp_path: Path) 
 
 def test_the_dockerfiles_use_no_network_and_no_secret() -> None:
     for text in (
-        dockerfile.packages_dockerfile("base", PYTHON),
-        dockerfile.service_dockerfile("assay-python:packages-1"),
+        image.packages_dockerfile("base", PYTHON),
+        image.service_dockerfile("assay-python:packages-1"),
     ):
         assert not any(word in text for word in ("ARG", "pip install", "http", "apt-get", "ADD "))
-    assert "python3.12/site-packages" in dockerfile.packages_dockerfile("base", PYTHON)
-    assert "PYTHONPATH=/app" in dockerfile.service_dockerfile("x")
+    assert "python3.12/site-packages" in image.packages_dockerfile("base", PYTHON)
+    assert "PYTHONPATH=/app" in image.service_dockerfile("x")
 
 
 def test_a_platform_goes_by_the_name_that_the_resolver_knows() -> None:

@@ -5,8 +5,12 @@ from typing import Any
 import pytest
 
 from assay.contracts.execution import Limits
-from assay.sandbox.docker.seccomp_profile import build_profile
-from assay.sandbox.docker.security import ContainerPlan, container_config, walls_around
+from assay.sandbox.docker.security import (
+    ContainerPlan,
+    build_profile,
+    container_config,
+    walls_around,
+)
 from assay.sandbox.native.kernel.seccomp_policy import build_policy
 
 ROOT = Path(__file__).parents[4]

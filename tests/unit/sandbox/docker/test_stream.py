@@ -3,7 +3,7 @@ import socket
 import anyio
 import pytest
 
-from assay.sandbox.docker.stream import ContainerStream, Demultiplexer
+from assay.sandbox.docker.container import ContainerStream, Demultiplexer
 
 
 def framed(kind: int, payload: bytes) -> bytes:

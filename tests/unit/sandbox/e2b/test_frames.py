@@ -11,7 +11,7 @@ from assay.contracts.errors import (
     WorkspaceFileNotFoundError,
 )
 from assay.contracts.execution import Reason
-from assay.sandbox.e2b.frames import (
+from assay.sandbox.e2b.sandbox import (
     Frame,
     FrameReader,
     data_of,

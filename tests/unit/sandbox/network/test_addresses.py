@@ -1,6 +1,6 @@
 import pytest
 
-from assay.sandbox.network.addresses import is_own, refusal
+from assay.sandbox.network.policy import address_refusal, is_own_address
 
 
 @pytest.mark.parametrize(
@@ -51,16 +51,16 @@ from assay.sandbox.network.addresses import is_own, refusal
     ],
 )
 def test_there_is_no_connection_to(address: str) -> None:
-    assert refusal(address)
+    assert address_refusal(address)
 
 
 @pytest.mark.parametrize(
     "address", ["1.1.1.1", "93.184.216.34", "::ffff:1.1.1.1", "2606:4700:4700::1111"]
 )
 def test_there_may_be_a_connection_to(address: str) -> None:
-    assert refusal(address) == ""
+    assert address_refusal(address) == ""
 
 
 def test_this_machine_knows_its_own_addresses() -> None:
-    assert is_own("127.0.0.1")
-    assert not is_own("93.184.216.34")
+    assert is_own_address("127.0.0.1")
+    assert not is_own_address("93.184.216.34")

@@ -3,7 +3,7 @@ import struct
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.sandbox.network.dns import Outcome, build_answer, parse_question
+from assay.sandbox.network.proxy import Outcome, build_answer, parse_question
 
 
 def asked(name: bytes, *, kind: int = 1, flags: int = 0x0100, questions: int = 1) -> bytes:

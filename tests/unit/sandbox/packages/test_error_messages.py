@@ -1,7 +1,7 @@
 import pytest
 
-from assay.sandbox.packages.error_messages import IndexUnreachableError, explain
 from assay.sandbox.packages.requirements import parse_requirements
+from assay.sandbox.packages.resolver import IndexUnreachableError, explain
 from assay.sandbox.packages.target import Target
 
 TARGET = Target(python="3.11", platform="x86_64-unknown-linux-gnu", present=("numpy==2.4.1",))

@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from assay.sandbox.packages.index import index_environment, redacted
+from assay.sandbox.packages.resolver import index_environment, redacted
 
 
 def test_what_is_said_for_pip_is_told_to_uv() -> None:

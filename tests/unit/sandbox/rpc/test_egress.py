@@ -11,12 +11,10 @@ import pytest
 from assay.contracts.errors import SandboxUnavailableError
 from assay.sandbox.network.dial import DeniedError, Dialing, DirectDialer, NoSuchHostError
 from assay.sandbox.network.policy import parse_policy
-from assay.sandbox.rpc.egress_client import HostDialer
-from assay.sandbox.rpc.egress_server import Outlet
+from assay.sandbox.rpc.connection import VERSION, encode
 from assay.sandbox.rpc.messages import relay_pb2
-from assay.sandbox.rpc.messages.frames import VERSION, encode
-from assay.sandbox.rpc.stream_client import open_relay
-from assay.sandbox.rpc.stream_server import serve_relay
+from assay.sandbox.rpc.stream_client import Outlet, open_relay
+from assay.sandbox.rpc.stream_server import HostDialer, serve_relay
 from tests.doubles.fake_sandbox import FakeBackend
 from tests.support.relays import connected_streams
 

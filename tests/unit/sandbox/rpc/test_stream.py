@@ -28,8 +28,8 @@ from assay.contracts.execution import (
     SandboxSpec,
 )
 from assay.contracts.ports import Sandbox, ignore_output
+from assay.sandbox.rpc.connection import VERSION, WINDOW_FRAMES, FrameReader, encode
 from assay.sandbox.rpc.messages import executor_pb2, relay_pb2
-from assay.sandbox.rpc.messages.frames import VERSION, WINDOW_FRAMES, FrameReader, encode
 from assay.sandbox.rpc.stream_client import open_relay
 from assay.sandbox.rpc.stream_server import serve_relay
 from tests.doubles.fake_sandbox import FakeBackend, FakeSandbox, answer_with

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from assay.server.api.openai_text import Telling
+from assay.server.api.openai_compat import Telling
 
 CELL = {"kind": "cell_began", "thought": "I compute it.", "code": "print(6 * 7)"}
 PRINTED = {"kind": "cell_ended", "observation": "42"}

@@ -10,8 +10,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from assay.contracts.chat import CellEnded, CellStarted, ModelChosen, TurnEnded, TurnStarted
 from assay.contracts.messages import Usage
 from assay.server.api.middleware import RequestCompleted
-from assay.server.api.tracing import Tracing
-from assay.telemetry import span_names as names
+from assay.server.api.monitoring import Tracing
+from assay.telemetry import events as names
 
 USED = Usage(input_tokens=10, output_tokens=5, calls=1)
 WORDS = "tell nobody"

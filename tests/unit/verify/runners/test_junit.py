@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.contracts.verdict import TestStatus
-from assay.verify.runners.junit import read_junit
-from assay.verify.safe_xml import UnreadableXmlError, read_xml
+from assay.verify.runners.junit import UnreadableXmlError, read_junit, read_xml
 
 SAMPLES = Path(__file__).parent / "samples"
 BOMB = b"""<?xml version="1.0"?>

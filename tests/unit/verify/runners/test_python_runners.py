@@ -9,9 +9,8 @@ import pytest
 from assay.contracts.execution import Command, ExecutionResult, Limits, Program
 from assay.contracts.verdict import TamperKind, TestStatus
 from assay.contracts.workspace import Tree, TreeFile
-from assay.verify.runner import CheckSpec, Observation
-from assay.verify.runners.python_pytest import PytestRunner
-from assay.verify.runners.python_unittest import UnittestRunner
+from assay.verify.runners.python import PytestRunner, UnittestRunner
+from assay.verify.spec import CheckSpec, Observation
 from tests.doubles.fake_sandbox import FakeBackend, FakeSandbox, answer_with
 
 TREE = Tree(

@@ -8,11 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.contracts.verdict import TamperKind, TestResult, TestStatus
-from assay.verify.runners import go, jest, node
-from assay.verify.runners.cpp_frameworks import FRAMEWORKS, framework_of, named_tests
-from assay.verify.runners.ctest import read_targets
-from assay.verify.runners.rust_libtest import named_tests as named_rust_tests
-from assay.verify.runners.rust_libtest import read_build, read_doc_tests, read_suite
+from assay.verify.runners import go, javascript
+from assay.verify.runners.cargo import named_tests as named_rust_tests
+from assay.verify.runners.cargo import read_build, read_doc_tests, read_suite
+from assay.verify.runners.ctest import FRAMEWORKS, framework_of, named_tests, read_targets
 
 SAMPLES = Path(__file__).parent / "samples"
 PASSED, FAILED, ERROR, SKIPPED = (
@@ -32,7 +31,7 @@ def statuses(tests: tuple[TestResult, ...]) -> dict[str, TestStatus]:
 
 
 def test_node_is_read_with_groups_skips_and_files_that_broke() -> None:
-    tests, problem = node.read_report(sample("node.jsonl"))
+    tests, problem = javascript.read_node_report(sample("node.jsonl"))
 
     assert not problem
     assert statuses(tests) == {
@@ -52,11 +51,11 @@ def test_node_is_read_with_groups_skips_and_files_that_broke() -> None:
 def test_a_report_of_node_that_breaks_off_is_none() -> None:
     lines = sample("node.jsonl").splitlines()
 
-    assert node.read_report("\n".join(lines[:-1]))[1] == "Node did not report to the end"
+    assert javascript.read_node_report("\n".join(lines[:-1]))[1] == "Node did not report to the end"
 
 
 def test_jest_is_read_past_what_tests_print() -> None:
-    account = jest.read_report(sample("jest.json"))
+    account = javascript.read_jest_report(sample("jest.json"))
 
     assert not account.findings
     assert statuses(account.tests) == {
@@ -72,7 +71,7 @@ def test_jest_is_read_past_what_tests_print() -> None:
 def test_a_second_report_of_jest_is_a_forgery() -> None:
     real = sample("jest.json").splitlines()[-1]
 
-    account = jest.read_report(f"{real}\n{real}\n")
+    account = javascript.read_jest_report(f"{real}\n{real}\n")
 
     assert [finding.trick for finding in account.findings] == [TamperKind.FORGED_REPORT]
 
@@ -82,7 +81,7 @@ def test_a_report_of_jest_that_does_not_fit_its_totals_is_a_forgery() -> None:
     report["testResults"] = report["testResults"][:1]
     report["testResults"][0]["assertionResults"].pop()
 
-    account = jest.read_report(json.dumps(report, separators=(",", ":")))
+    account = javascript.read_jest_report(json.dumps(report, separators=(",", ":")))
 
     assert [finding.severity for finding in account.findings] == ["forgery"]
 
@@ -248,8 +247,8 @@ def test_only_tests_that_are_certain_are_expected_of_rust() -> None:
 
 @given(st.text(max_size=300))
 def test_no_text_breaks_a_reader(text: str) -> None:
-    node.read_report(text)
-    jest.read_report(text)
+    javascript.read_node_report(text)
+    javascript.read_jest_report(text)
     go.read_events(text)
     read_build(text)
     read_suite(text, PurePosixPath("a.rs"))
@@ -276,9 +275,11 @@ JSON = st.recursive(
 @given(st.lists(JSON, max_size=4))
 def test_no_json_breaks_a_reader(values: list[object]) -> None:
     text = "\n".join(json.dumps(value) for value in values)
-    node.read_report(text)
-    jest.read_report('{"num": 1}\n{"numTotalTests": 1, "testResults": ' + text[:200] + "}")
-    jest.read_report(
+    javascript.read_node_report(text)
+    javascript.read_jest_report(
+        '{"num": 1}\n{"numTotalTests": 1, "testResults": ' + text[:200] + "}"
+    )
+    javascript.read_jest_report(
         "\n".join(f'{{"num":1,"numTotalTests":1,"testResults":{json.dumps(v)}}}' for v in values)
     )
     go.read_events(text)

@@ -1,24 +1,231 @@
-"""Determines what this machine can isolate: probes each part, then runs a program."""
+"""Determine what this machine can isolate: describe it, probe each part, then run a program.
 
+A probe runs in a separate, clean process with a timeout, which gets no thread, event loop,
+environment or descriptor of this one. Kernel, processor, Python and other runtimes need no probe.
+"""
+
+import json
+import os
+import shutil
+import sys
+import sysconfig
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from pathlib import Path
+from subprocess import DEVNULL, PIPE, CompletedProcess
 from typing import Final, Literal
 
 import anyio
 
+from assay.contracts.distribution import DISTRIBUTION, install_command
 from assay.contracts.errors import AssayError, UsageError
 from assay.contracts.execution import ExecutionResult, Isolation, Limits, PythonCode
 from assay.contracts.ports import SandboxBackend
 from assay.sandbox.native.doctor.explain import Case, Finding, explain
 from assay.sandbox.native.doctor.host_info import Machine, read_machine
-from assay.sandbox.native.doctor.probe import Outcome, attempt, import_module
-from assay.sandbox.native.doctor.surroundings import (
-    describe_limits,
-    describe_machine,
-    describe_runtimes,
-)
+from assay.sandbox.native.host.visible_paths import boot
+from assay.sandbox.native.kernel import syscalls
+
+_PROBE_WITHIN_S: Final = 5.0
+_IMPORT_WITHIN_S: Final = 60.0
+_LONGEST_COMPLAINT: Final = 300
+_NOT_INSTALLED: Final = 3
+_IMPORT: Final = f"""
+import importlib, sys
+try:
+    sys.stdout.write(importlib.import_module(sys.argv[1]).__version__)
+except ModuleNotFoundError as error:
+    if error.name != sys.argv[1]:
+        raise
+    sys.exit({_NOT_INSTALLED})
+"""
+_IMPORT_ENV: Final = {
+    "OPENBLAS_NUM_THREADS": "1",
+    "MPLCONFIGDIR": "/dev/null",  # so that matplotlib writes nothing into a home folder
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """The result of a probe process."""
+
+    kind: Literal["done", "refused", "no_effect", "absent", "timed_out", "crashed"]
+    detail: str
+    errno: int = 0
+    version: int = 0
+
+
+async def attempt(act: str, *, within_s: float = _PROBE_WITHIN_S) -> Outcome:
+    """Run one act of `probe_acts.py`; kill the process after the timeout."""
+    ended = await _run([sys.executable, "-I", "-S", *boot("doctor.probe_acts"), act], {}, within_s)
+    if ended is None:
+        return Outcome(kind="timed_out", detail=f"no answer in {within_s:g} s")
+    if ended.returncode != 0 or not ended.stdout:
+        return Outcome(kind="crashed", detail=_last_words(ended))
+    return Outcome(**json.loads(ended.stdout))
+
+
+async def import_module(name: str) -> Finding:
+    """Import a module of the data stack in a clean interpreter."""
+    argv = [sys.executable, "-I", "-B", "-c", _IMPORT, name]
+    ended = await _run(argv, _IMPORT_ENV, _IMPORT_WITHIN_S)
+    if ended is None:
+        return Finding(
+            name=name,
+            status="timed_out",
+            detail=f"not imported in {_IMPORT_WITHIN_S:g} s",
+            cause="the machine is overloaded, or the module waits for something",
+            fix="try again when the machine is idle",
+        )
+    if ended.returncode == _NOT_INSTALLED:
+        return Finding(
+            name=name,
+            status="missing",
+            detail="not installed",
+            cause="it comes with an extra",
+            fix=install_command("data"),
+        )
+    if ended.returncode != 0:
+        return Finding(
+            name=name,
+            status="failed",
+            detail=_last_words(ended),
+            cause="it is installed, and cannot be imported",
+            fix=f"pip install --force-reinstall '{DISTRIBUTION}[data]'",
+        )
+    return Finding(name=name, status="ok", detail=ended.stdout.decode(errors="replace"))
+
+
+async def _run(
+    argv: Sequence[str], env: Mapping[str, str], within_s: float
+) -> CompletedProcess[bytes] | None:
+    """Return None after a timeout; child processes of the probe die with it."""
+    with anyio.move_on_after(within_s):
+        return await anyio.run_process(
+            argv,
+            stdin=DEVNULL,
+            stdout=PIPE,
+            stderr=PIPE,
+            check=False,
+            cwd="/",
+            env=env,
+            start_new_session=True,
+        )
+    return None
+
+
+def _last_words(ended: CompletedProcess[bytes]) -> str:
+    lines = ended.stderr.decode(errors="replace").strip().splitlines()
+    words = lines[-1] if lines else "died without a word"
+    return f"{words[:_LONGEST_COMPLAINT]} (exit status {ended.returncode})"
+
+
+_OLDEST_KERNEL: Final = (5, 12)
+_SMALLEST_MAXSIZE: Final = 1 << 62
+_RUNTIMES: Final = (("docker", "docker"), ("gVisor", "runsc"), ("bubblewrap", "bwrap"))
+
+
+def describe_machine(machine: Machine) -> Iterator[Finding]:
+    yield describe_kernel(machine)
+    yield _describe_processor()
+    yield _describe_interpreter()
+    yield Finding(
+        name="container",
+        status="info",
+        detail=f"inside {machine.container}" if machine.container else "none that can be seen",
+    )
+
+
+def describe_kernel(machine: Machine) -> Finding:
+    detail = f"{machine.system} {machine.release}"
+    if machine.system != "Linux":
+        return Finding(
+            name="kernel",
+            status="missing",
+            detail=detail,
+            cause="the native sandbox is made of what the Linux kernel offers",
+            fix="run Assay on Linux, in WSL 2 or in a virtual machine",
+        )
+    if machine.version is not None and machine.version < _OLDEST_KERNEL:
+        return Finding(
+            name="kernel",
+            status="missing",
+            detail=detail,
+            cause="it has no mount_setattr, which came with Linux 5.12",
+            fix="use Linux 5.12 or newer",
+        )
+    return Finding(name="kernel", status="ok", detail=detail)
+
+
+def describe_limits(*, enforced_by: str, isolated: bool) -> Iterator[Finding]:
+    """Yield which limits the kernel enforces and which are sampled; empty name: no groups."""
+    if enforced_by:
+        memory = f"enforced by {enforced_by}, memory of the kernel included"
+        processes = f"enforced by {enforced_by}"
+    else:
+        memory = (
+            "sampled every 25 ms: processes, page tables, files in memory and shared memory count, "
+            "buffers of sockets and other memory of the kernel do not"
+        )
+        processes = "enforced per user by RLIMIT_NPROC, and sampled every 25 ms"
+    disk = "enforced by the size of a tmpfs" if isolated else "sampled every 25 ms"
+    time = "enforced per process by RLIMIT_CPU, sampled every 25 ms for all together"
+    kinds = {"memory": memory, "process": processes, "disk": disk, "processor time": time}
+    for kind, detail in kinds.items():
+        yield Finding(name=f"{kind} limit", status="info", detail=detail)
+
+
+def describe_runtimes(search_path: Sequence[str]) -> Finding:
+    """Return which other runtimes are installed, without checking whether they work."""
+    path = os.pathsep.join(search_path)
+    found = [name for name, program in _RUNTIMES if path and shutil.which(program, path=path)]
+    absent = [name for name, _ in _RUNTIMES if name not in found]
+    parts = [f"{', '.join(found)} found"] if found else []
+    parts += [f"{', '.join(absent)} not found"] if absent else []
+    return Finding(name="other runtimes", status="info", detail="; ".join(parts))
+
+
+def _describe_processor() -> Finding:
+    machine = syscalls.this_machine()
+    try:
+        syscalls.table()
+    except syscalls.UnsupportedMachineError as error:
+        return Finding(
+            name="machine",
+            status="missing",
+            detail=machine,
+            cause=str(error),
+            fix="use a machine of one of those kinds",
+        )
+    if sys.maxsize < _SMALLEST_MAXSIZE:
+        return Finding(
+            name="machine",
+            status="missing",
+            detail=f"a 32-bit Python on {machine}",
+            cause="the seccomp filter knows the system calls of 64-bit programs only",
+            fix="use a 64-bit Python",
+        )
+    return Finding(name="machine", status="ok", detail=machine)
+
+
+def _describe_interpreter() -> Finding:
+    base = Path(sys.base_prefix).resolve()
+    detail = f"Python {sys.version.partition(' ')[0]} in {sys.prefix}"
+    if not sysconfig.get_config_var("Py_ENABLE_SHARED") or base.is_relative_to("/usr"):
+        return Finding(name="interpreter", status="ok", detail=detail)
+    library = sysconfig.get_config_var("INSTSONAME") or "libpython3.so"
+    if (base / "lib" / library).exists():
+        return Finding(name="interpreter", status="ok", detail=f"{detail}, with {library}")
+    return Finding(
+        name="interpreter",
+        status="failed",
+        detail=detail,
+        cause=f"it needs {library}, which is not in {base / 'lib'}",
+        fix="use a Python whose shared library lies beside it, such as /usr/bin/python3",
+    )
+
 
 LimitsKeptBy = Literal["cgroup v1", "cgroup v2", "rlimits and a watch"]
 OpenBackend = Callable[[], AbstractAsyncContextManager[SandboxBackend]]

@@ -1,8 +1,9 @@
 """Rich output of a cell: values in all their formats, figures, and the final exception.
 
 The formats are created in the sandbox, where the objects are, and sent as frames. A frame is the
-length of a header, the header in JSON, then the bytes of each format. `rich_output.py` reads them
-as untrusted data. An exception that an object raises while it is formatted does not fail the cell.
+length of a header, the header in JSON, then the bytes of each format. `host/branch.py` reads them.
+Matplotlib uses Assay's backend: the usual one without a screen, but its `show()` sends the open
+figures. Figures that a cell leaves open are sent at its end.
 """
 
 import json
@@ -10,10 +11,91 @@ import os
 import struct
 import sys
 import threading
-from collections.abc import Callable, Mapping
+import types
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
+from importlib.machinery import ModuleSpec
+from io import BytesIO
 from typing import Any, Final, Literal, cast
 
-from assay.sandbox.native.guest import figures
+_NAME: Final = "assay_figures"
+FIGURE_BACKEND: Final = f"module://{_NAME}"
+
+
+def install_figure_backend(show: Callable[[], None]) -> None:
+    """Provide the backend that `BACKEND` names, in case matplotlib is imported later."""
+    sys.meta_path.append(_Finder(show))
+    # For users who choose the usual backend by name; their open figures are sent too.
+    warnings.filterwarnings("ignore", message=".*non-interactive, and thus cannot be shown")
+    matplotlib = sys.modules.get("matplotlib")
+    if matplotlib is not None:
+        matplotlib.rcParams["backend"] = FIGURE_BACKEND
+
+
+class _Finder:
+    """Creates the backend's module when matplotlib imports it."""
+
+    def __init__(self, show: Callable[[], None]) -> None:
+        self._show = show
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        del path, target
+        return ModuleSpec(name, self) if name == _NAME else None  # type: ignore[arg-type]
+
+    def create_module(self, spec: ModuleSpec) -> types.ModuleType | None:
+        del spec
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        # By name: matplotlib imports this module, but Assay does not import matplotlib.
+        without_screen = import_module("matplotlib.backends.backend_agg")
+        module.__dict__["FigureCanvas"] = without_screen.FigureCanvasAgg
+        module.__dict__["show"] = self._answer_show
+
+    def _answer_show(self, *_: object, **__: object) -> None:
+        self._show()
+
+
+def take_open() -> Iterator[tuple[str, bytes]]:
+    """Yield each open figure as text and PNG, and close it."""
+    pyplot = sys.modules.get("matplotlib.pyplot")
+    if pyplot is None:
+        return
+    for number in pyplot.get_fignums():
+        figure = pyplot.figure(number)
+        picture = _draw(figure)
+        pyplot.close(figure)
+        if picture is not None:
+            yield repr(figure), picture
+
+
+def picture_of(value: object) -> bytes | None:
+    """Draw a value that is a figure, and close it, because it is shown now."""
+    library = sys.modules.get("matplotlib.figure")
+    if library is None or not isinstance(value, library.Figure):
+        return None
+    picture = _draw(value)
+    pyplot = sys.modules.get("matplotlib.pyplot")
+    if picture is not None and pyplot is not None:
+        pyplot.close(value)
+    return picture
+
+
+def _draw(figure: Any) -> bytes | None:
+    if not figure.axes and not figure.get_children()[1:]:
+        return None
+    drawn = BytesIO()
+    with warnings.catch_warnings(record=True) as warned:
+        try:
+            figure.savefig(drawn, format="png", bbox_inches="tight")
+        except Exception as error:  # noqa: BLE001 - a figure that cannot be drawn is reported, not raised
+            print(f"a figure could not be drawn: {error!r}", file=sys.stderr)  # noqa: T201
+            return None
+    # Each warning once and without its location, which is in this file and not in the user's code.
+    for text in dict.fromkeys(f"{one.category.__name__}: {one.message}" for one in warned):
+        print(text, file=sys.stderr)  # noqa: T201
+    return drawn.getvalue()
+
 
 LARGEST_TEXT: Final = 64 << 10
 """Maximum characters of plain text; longer text is cut off, with a note."""
@@ -53,7 +135,7 @@ class Display:
         self._shown = self._left_out = 0
         self._turn = threading.Lock()
         self._tables_set = False
-        figures.install(self.figures)
+        install_figure_backend(self.figures)
 
     def begin(self, answers: int) -> None:
         """Start a cell, in the process that runs it."""
@@ -72,7 +154,7 @@ class Display:
 
     def figures(self) -> None:
         """Show the open figures and close them."""
-        for text, picture in figures.take_open():
+        for text, picture in take_open():
             self._send_forms("display", {"text/plain": text.encode(), "image/png": picture})
 
     def error(self, told: Mapping[str, Any]) -> None:
@@ -120,7 +202,7 @@ def _forms_of(value: object) -> Forms:
     forms: Forms = {"text/plain": _plain(value)}
     if isinstance(value, type):
         return forms
-    if (picture := figures.picture_of(value)) is not None:
+    if (picture := picture_of(value)) is not None:
         forms["image/png"] = picture
     _add_bundle(forms, value)
     for method, name in _METHODS:

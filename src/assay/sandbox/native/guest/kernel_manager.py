@@ -1,12 +1,11 @@
 """The first process of an interpreter: manages its Python kernels and kills what cells leave.
 
 A Python kernel holds the variables of one branch and is stopped between cells. For each cell it
-forks. If the fork reaches the end of the cell, it becomes the new Python kernel and the old one is
-killed. If the fork dies, the old one stays. A Python kernel is not trusted: with a false report it
-can lose only itself and its own branch. The kernel manager hides from its children. Between cells
-it keeps them stopped, so that no process of a cell survives.
+forks. If the fork reaches the end of the cell, it becomes the new Python kernel. The state of each
+branch is here, and reports about it go to the supervisor.
 """
 
+import json
 import os
 import select
 import signal
@@ -14,21 +13,67 @@ import socket
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn
 
 from assay.sandbox.native.guest import messages, python_kernel
-from assay.sandbox.native.guest.branches import (
-    LARGEST_WORD,
-    Branch,
-    Channel,
-    Done,
-    open_post,
-    report,
-)
-from assay.sandbox.native.guest.descendants import pause, send_signal
-from assay.sandbox.native.guest.messages import Message, TalkError
-from assay.sandbox.native.guest.process_tree import open_relatives, session_of
+from assay.sandbox.native.guest.messages import Listener, Message, TalkError
+from assay.sandbox.native.guest.process_tree import open_relatives, pause, send_signal, session_of
 from assay.sandbox.native.kernel import libc
+
+LARGEST_WORD: Final = 4096
+
+
+@dataclass(slots=True, kw_only=True)
+class Channel:
+    """The kernel manager's end of the socket to one Python kernel."""
+
+    end: socket.socket
+    listener: Listener
+
+
+def open_post(end: socket.socket) -> Channel:
+    return Channel(end=end, listener=Listener(end, largest=LARGEST_WORD))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """The report of a cell about its own end."""
+
+    pid: int
+    code: int
+
+
+@dataclass(slots=True, kw_only=True)
+class Branch:
+    """One branch: a Python kernel and its running cell."""
+
+    number: int
+    reports: int
+    post: Channel
+    head: int = 0
+    """The pid of the Python kernel; 0 after its death."""
+    busy: bool = False
+    cell: int = 0
+    """The pid of the running cell; 0 before it is forked."""
+    cell_post: Channel | None = None
+    asks: bool = False
+    """Whether the supervisor must confirm before the cell is kept."""
+    done: Done | None = None
+    """The end report of a stopped cell that waits for the supervisor's decision."""
+    doomed: float | None = None
+    """When to stop waiting for a cell that has to end."""
+    branches: list["Branch"] = field(default_factory=list["Branch"])
+    """Requested branches that are not forked yet."""
+    unwanted: bool = False
+    """Whether to close this branch as soon as it is forked."""
+
+
+def report(line: Branch, word: Message) -> None:
+    """Report to the supervisor, if it is still there."""
+    with suppress(OSError):
+        os.write(line.reports, json.dumps(word).encode() + b"\n")
+
 
 _ANSWER_WITHIN_S: Final = 5.0
 _STOP_WITHIN_S: Final = 2.0

@@ -12,8 +12,13 @@ from collections.abc import Sequence
 from typing import Final, NoReturn
 
 from assay.sandbox.native.guest import jail_mounts
-from assay.sandbox.native.guest.ids import become, clone_with_root
-from assay.sandbox.native.guest.jail_plan import INNER_ID, JailPlan, plan_from_json
+from assay.sandbox.native.guest.jail_plan import (
+    INNER_ID,
+    JailPlan,
+    become,
+    clone_with_root,
+    plan_from_json,
+)
 from assay.sandbox.native.kernel import libc
 from assay.sandbox.native.kernel.open_files import raise_limit
 from assay.sandbox.native.kernel.rmtree import remove_tree

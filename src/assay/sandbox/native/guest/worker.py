@@ -43,15 +43,12 @@ _OUR_MODULES: Final = (
     *(
         f"assay.sandbox.native.{name}"
         for name in (
-            *("guest", "guest.branches", "guest.cell_code", "guest.descendants", "guest.display"),
-            *("guest.figures", "guest.idle_init", "guest.ids", "guest.jail_mounts"),
-            *("guest.jail_plan", "guest.kernel_manager", "guest.landlock_chmod", "guest.loopback"),
-            *("guest.messages", "guest.mounts", "guest.perf", "guest.perf.hot_pages"),
-            *("guest.perf.large_pages", "guest.perf.rehearsal", "guest.pid1", "guest.process_tree"),
-            *("guest.python_kernel", "guest.spawner", "guest.streams", "guest.tracebacks"),
-            *("guest.worker", "guest.zygote", "kernel", "kernel.landlock", "kernel.libc"),
-            *("kernel.open_files", "kernel.rmtree", "kernel.seccomp", "kernel.seccomp_policy"),
-            "kernel.syscalls",
+            *("guest", "guest.display", "guest.jail_mounts", "guest.jail_plan"),
+            *("guest.kernel_manager", "guest.landlock_chmod", "guest.loopback"),
+            *("guest.messages", "guest.mounts", "guest.perf", "guest.pid1"),
+            *("guest.process_tree", "guest.python_kernel", "guest.worker", "guest.zygote"),
+            *("kernel", "kernel.landlock", "kernel.libc", "kernel.open_files", "kernel.rmtree"),
+            *("kernel.seccomp", "kernel.seccomp_policy", "kernel.syscalls"),
         )
     ),
 )

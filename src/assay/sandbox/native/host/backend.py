@@ -12,13 +12,12 @@ from assay.contracts.errors import SandboxUnavailableError
 from assay.contracts.execution import DEFAULT_SPEC, Isolation, Limits, SandboxSpec
 from assay.contracts.ports import Sandbox
 from assay.sandbox.native.host import registry
-from assay.sandbox.native.host.jail_pool import JailPool
-from assay.sandbox.native.host.preload_stages import installed_stages
+from assay.sandbox.native.host.engine import JailPool, Workspace, WorkspacePool
+from assay.sandbox.native.host.program import installed_stages
 from assay.sandbox.native.host.provision import Layers, Outfitter
 from assay.sandbox.native.host.sandbox import EngineState, NativeSandbox
 from assay.sandbox.native.host.start import IsolationChoice, start_best
 from assay.sandbox.native.host.visible_paths import Layout, build_layout
-from assay.sandbox.native.host.workspace_pool import Workspace, WorkspacePool
 from assay.sandbox.network.dial import DialerFactory, DirectDialer
 
 

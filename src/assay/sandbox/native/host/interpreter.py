@@ -16,6 +16,7 @@ import anyio.lowlevel
 from assay.contracts.errors import SandboxUnavailableError
 from assay.contracts.execution import (
     BlockedConnection,
+    CellResult,
     ExecutionResult,
     Isolation,
     Limits,
@@ -23,14 +24,19 @@ from assay.contracts.execution import (
     Reason,
     Timings,
 )
-from assay.contracts.interpreter import CellResult
 from assay.contracts.ports import Interpreter, OnOutput, ignore_output
-from assay.sandbox.native.host.branch import BranchPipes, CellEnding, CellRun, Report
+from assay.sandbox.native.host.branch import (
+    Answers,
+    BranchPipes,
+    CellEnding,
+    CellRun,
+    Orders,
+    Report,
+    decode_answers,
+)
+from assay.sandbox.native.host.engine import await_readiness
 from assay.sandbox.native.host.jail import Jail
-from assay.sandbox.native.host.jail_pool import await_readiness
-from assay.sandbox.native.host.requests import Orders
-from assay.sandbox.native.host.result import ResultInputs, conclude
-from assay.sandbox.native.host.rich_output import Answers, decode_answers
+from assay.sandbox.native.host.supervisor import ResultInputs, conclude
 from assay.sandbox.native.host.usage_monitor import CellWatch, Watch
 from assay.sandbox.native.kernel.cgroups import GroupUsage
 from assay.sandbox.native.kernel.open_files import TOO_FEW_HINT

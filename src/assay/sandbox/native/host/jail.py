@@ -1,4 +1,9 @@
-"""One prepared jail on the trusted side: its descriptors and its control group."""
+"""One prepared jail on the trusted side: its descriptors, its control group, and its end.
+
+A program that has exited is detected while the kernel still frees its memory, which takes longer
+than most programs run. The reaper releases the resources of killed jails after their last process
+is dead, in batches: one wakeup instead of one per jail.
+"""
 
 import os
 import select
@@ -7,11 +12,54 @@ import socket
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from types import TracebackType
+from typing import Final, Self
 
 import anyio
 
-from assay.sandbox.native.host import exit_detection
 from assay.sandbox.native.kernel.cgroups import ControlGroup
+
+_EXITING: Final = 0x4
+"""PF_EXITING, among the flags of a process."""
+# Indexes of the fields after the name in `/proc/PID/stat`.
+_FLAGS, _THREADS, _SIZE, _STACK, _EXIT_CODE = 6, 17, 20, 25, 49
+
+
+def may_be_seen(pid: int) -> bool:
+    """Whether the kernel shows this process the exit code of another, live one.
+
+    Where it does not, it shows 0, as for a success. That depends on the owner of the process, and
+    on whether a live process is dumpable. So this is checked before the program starts.
+    """
+    fields = _stat(pid)
+    return bool(fields) and int(fields[_STACK]) != 0
+
+
+def wait_status(pid: int) -> int | None:
+    """Return the wait status of a process that has begun to exit, as `waitpid` would; else None.
+
+    That is so once it has released its memory: no code can run in it, and nothing hides it.
+    """
+    fields = _stat(pid)
+    if not fields or not int(fields[_FLAGS]) & _EXITING:
+        return None
+    if int(fields[_SIZE]) != 0 or int(fields[_THREADS]) != 1:
+        return None
+    return int(fields[_EXIT_CODE])
+
+
+def _stat(pid: int) -> list[bytes]:
+    try:
+        descriptor = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+    except (FileNotFoundError, ProcessLookupError):  # gone, or exiting at this moment
+        return []
+    try:
+        return os.read(descriptor, 4096).rpartition(b")")[2].split()
+    except ProcessLookupError:
+        return []
+    finally:
+        os.close(descriptor)
+
 
 _CHUNK = 1 << 16
 
@@ -125,7 +173,7 @@ class Jail:
     def visible_worker(self) -> int | None:
         """Return the worker's pid if its exit code is visible before it is gone; else None."""
         pid = None if self.worker is None else _pid_of(self.worker)
-        return pid if pid is not None and exit_detection.may_be_seen(pid) else None
+        return pid if pid is not None and may_be_seen(pid) else None
 
     def host_pids(self) -> list[int]:
         """Return the pids, as seen here, of PID 1 and of a worker that is not its child."""
@@ -188,3 +236,63 @@ def lay_pipes() -> Plumbing:
 def close_all(descriptors: Iterable[int]) -> None:
     for descriptor in descriptors:
         os.close(descriptor)
+
+
+_ROUND_S: Final = 0.02
+_MOST_AT_ONCE: Final = 100
+
+
+class Reaper:
+    """Killed jails whose resources are not released yet."""
+
+    def __init__(self) -> None:
+        self._cells: list[Jail] = []
+        self._wanted = anyio.Event()
+        self._given_up = False
+
+    def add(self, cell: Jail) -> None:
+        """Release a jail after its death, or immediately if the reaper has closed."""
+        if self._given_up:
+            _bury(cell)
+            return
+        self._cells.append(cell)
+        self._wanted.set()
+
+    def wake(self) -> None:
+        """Wake `bury_some`."""
+        self._wanted.set()
+
+    async def bury_some(self) -> list[str]:
+        """Wait for killed jails, release the dead ones, and return their slots."""
+        if not self._cells:
+            self._wanted = anyio.Event()
+            await self._wanted.wait()
+        await anyio.sleep(_ROUND_S)
+        ended = select.poll()
+        for cell in self._cells[:_MOST_AT_ONCE]:
+            ended.register(cell.pidfd, select.POLLIN)
+        dead = {pidfd for pidfd, _ in ended.poll(0)}
+        buried = [cell for cell in self._cells if cell.pidfd in dead]
+        self._cells = [cell for cell in self._cells if cell.pidfd not in dead]
+        return [_bury(cell) for cell in buried]
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        frames: TracebackType | None,
+    ) -> None:
+        """Release all jails, dead or not: the engine is closing."""
+        self._given_up = True
+        for cell in self._cells:
+            _bury(cell)
+        self._cells = []
+
+
+def _bury(cell: Jail) -> str:
+    cell.close()
+    cell.group.remove()
+    return cell.slot

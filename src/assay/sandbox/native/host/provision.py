@@ -15,12 +15,12 @@ from assay.contracts.errors import UsageError
 from assay.contracts.execution import DEFAULT_SPEC, SandboxSpec
 from assay.sandbox.native.guest.jail_plan import PACKAGES
 from assay.sandbox.native.host.jail import PLAIN, JailOptions
-from assay.sandbox.native.host.preload_stages import Stages
+from assay.sandbox.native.host.program import Stages
 from assay.sandbox.native.host.start import RunningEngine
 from assay.sandbox.network.dial import DialerFactory
 from assay.sandbox.network.policy import parse_policy
 from assay.sandbox.network.proxy import EgressPolicyState
-from assay.sandbox.packages.layers import Layer
+from assay.sandbox.packages.store import Layer
 from assay.sandbox.packages.target import Target, own_target
 
 

@@ -27,17 +27,20 @@ from assay.contracts.ports import Interpreter, OnOutput, ignore_output
 from assay.sandbox.native.guest.jail_mounts import BOX_FOLDERS
 from assay.sandbox.native.guest.jail_plan import TEMPORARY, WORKSPACE, Tier
 from assay.sandbox.native.host.branch import CellRun
-from assay.sandbox.native.host.disk_use import disk_use
-from assay.sandbox.native.host.files import WorkspaceFiles
+from assay.sandbox.native.host.engine import JailPool, Workspace, WorkspacePool, await_readiness
+from assay.sandbox.native.host.files import WorkspaceFiles, disk_use
 from assay.sandbox.native.host.interpreter import InterpreterDeps, NativeInterpreter, Session
 from assay.sandbox.native.host.jail import Jail
-from assay.sandbox.native.host.jail_pool import JailPool, await_readiness
-from assay.sandbox.native.host.preload_stages import Stages, suitable_stage
-from assay.sandbox.native.host.program_message import JailPaths, encode_opening, encode_request
+from assay.sandbox.native.host.program import (
+    JailPaths,
+    Stages,
+    encode_opening,
+    encode_request,
+    suitable_stage,
+)
 from assay.sandbox.native.host.provision import NOTHING, Provisioning
-from assay.sandbox.native.host.result import ResultInputs, conclude
 from assay.sandbox.native.host.start import RunningEngine
-from assay.sandbox.native.host.supervisor import RawResult, Supervision
+from assay.sandbox.native.host.supervisor import RawResult, ResultInputs, Supervision, conclude
 from assay.sandbox.native.host.usage_monitor import (
     ContainedWatch,
     GroupAndDiskWatch,
@@ -46,7 +49,6 @@ from assay.sandbox.native.host.usage_monitor import (
     Watch,
     count_processes,
 )
-from assay.sandbox.native.host.workspace_pool import Workspace, WorkspacePool
 from assay.sandbox.native.kernel import libc
 from assay.sandbox.native.kernel.open_files import TOO_FEW_HINT
 from assay.sandbox.network.proxy import EgressProxy, open_gate

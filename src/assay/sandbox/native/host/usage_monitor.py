@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
-from assay.sandbox.native.host.disk_use import disk_use
+from assay.sandbox.native.host.files import disk_use
 from assay.sandbox.native.host.memory_use import (
     MemoryFiles,
     UnmappedSharedMemory,

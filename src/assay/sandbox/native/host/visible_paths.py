@@ -1,13 +1,17 @@
-"""Decides which host files a program sees: the interpreter, `/usr` and a few files of `/etc`.
+"""Decides which host files a program sees: interpreter, `/usr`, toolchains, a few files of `/etc`.
 
 Runs on the trusted side. Everything appears at a neutral path, so that a program's output does not
-depend on the interpreter's location. Only the named parts of that location are mounted.
+depend on the interpreter's location. A toolchain folder is used only if it is recognizably one
+distribution and nothing else. `boot` starts one module of this package in a new interpreter,
+without the packages around it, because the `__init__` of `assay` loads what users need.
 """
 
 import os
 import sys
 import sysconfig
+import tomllib
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -15,7 +19,88 @@ from typing import Final
 
 from assay.contracts.errors import UsageError
 from assay.sandbox.native.guest.jail_plan import HOSTNAME, INNER_ID, WORKSPACE, Pairs, RootPlan
-from assay.sandbox.native.host.toolchains import find_toolchains
+
+SOURCE: Final = str(Path(__file__).resolve().parents[4])
+"""The folder that holds the package `assay`."""
+_BOOT: Final = """
+import sys, types
+source = sys.argv.pop(1)
+for name in ("assay", "assay.sandbox"):
+    sys.modules[name] = types.ModuleType(name)
+    sys.modules[name].__path__ = [source + "/" + name.replace(".", "/")]
+from assay.sandbox.native.{module} import main
+main(*sys.argv[1:])
+"""
+
+
+def boot(module: str, source: str = SOURCE) -> tuple[str, ...]:
+    """Return the interpreter arguments that call `main` of a module with the arguments after them.
+
+    `source` is the folder that holds the package, as that interpreter sees it.
+    """
+    return ("-c", _BOOT.format(module=module), source)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Toolchain:
+    """One self-contained distribution with a `bin` folder."""
+
+    name: str
+    prefix: str
+
+
+_MARKERS: Final[tuple[tuple[str, str, str], ...]] = (
+    # name, program, a path that exists only at the root of such a distribution
+    ("node", "node", "include/node/node_version.h"),
+    ("go", "go", "src/runtime/runtime.go"),
+    ("java", "javac", "release"),
+    ("rust", "rustc", "lib/rustlib/components"),
+)
+_PERSONAL: Final = (".ssh", ".config", ".local", ".bashrc", ".profile", "share/keyrings")
+
+
+def find_toolchains(folders: Sequence[str]) -> tuple[Toolchain, ...]:
+    """Search the folders; no program is started."""
+    found: list[Toolchain] = []
+    for name, program, marker in _MARKERS:
+        executable = _first(program, folders)
+        prefix = executable and _prefix_of(executable)
+        if prefix and _is_self_contained(prefix, marker):
+            found.append(Toolchain(name=name, prefix=str(prefix)))
+    return tuple(found)
+
+
+def _first(program: str, folders: Sequence[str]) -> Path | None:
+    for folder in folders:
+        candidate = Path(folder, program)
+        # A folder on the search path may belong to another user.
+        with suppress(OSError):
+            if candidate.is_file():
+                return candidate
+    return None
+
+
+def _prefix_of(executable: Path) -> Path | None:
+    real = executable.resolve()
+    if real.name == "rustup":
+        return _rustup_toolchain(executable.parent.parent.parent / ".rustup")
+    if real.is_relative_to("/usr"):
+        return None
+    return real.parent.parent
+
+
+def _rustup_toolchain(home: Path) -> Path | None:
+    try:
+        settings = tomllib.loads((home / "settings.toml").read_text())
+    except (OSError, tomllib.TOMLDecodeError):
+        return None
+    chosen = home / "toolchains" / str(settings.get("default_toolchain", ""))
+    return chosen.resolve() if chosen.is_dir() else None
+
+
+def _is_self_contained(prefix: Path, marker: str) -> bool:
+    return (prefix / marker).exists() and not any((prefix / name).exists() for name in _PERSONAL)
+
 
 HOME: Final = "/opt/assay"
 PYTHON: Final = f"{HOME}/python"

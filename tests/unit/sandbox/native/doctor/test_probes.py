@@ -7,10 +7,15 @@ import pytest
 from assay.contracts.execution import Isolation
 from assay.sandbox.native.doctor.explain import Finding, Status
 from assay.sandbox.native.doctor.host_info import Machine
-from assay.sandbox.native.doctor.probe import Outcome
 from assay.sandbox.native.doctor.probe_acts import ACTS
-from assay.sandbox.native.doctor.probes import ALL_PROBES, judge, reachable_isolation
-from assay.sandbox.native.doctor.surroundings import describe_kernel, describe_runtimes
+from assay.sandbox.native.doctor.probes import (
+    ALL_PROBES,
+    Outcome,
+    describe_kernel,
+    describe_runtimes,
+    judge,
+    reachable_isolation,
+)
 
 MACHINE = Machine(release="6.8.0")
 OF_THE_MACHINE = ("kernel", "machine", "interpreter")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from assay.sandbox.native.guest import idle_init
-from assay.sandbox.native.guest.idle_init import MACHINES, Machine, program_for
+from assay.sandbox.native.guest import pid1
+from assay.sandbox.native.guest.pid1 import MACHINES, Machine, program_for
 from tests.support.eventually import eventually
 from tests.support.requirements import require
 
@@ -18,14 +18,14 @@ _SOMEBODY = 65534
 @pytest.fixture
 def asleep() -> Generator[int]:
     """The pid of a process that has become the program and said so."""
-    program = idle_init.open_program()
+    program = pid1.open_program()
     assert program is not None
     hears, tells = os.pipe()
     pid = os.fork()
     if pid == 0:
         if os.geteuid() == 0:
             os.setuid(_SOMEBODY)
-        idle_init.sleep(program, tells)
+        pid1.become_idle_init(program, tells)
     os.close(tells)
     try:
         assert os.read(hears, 2) == b"1"
@@ -72,7 +72,7 @@ def test_where_it_may_not_be_run_the_process_sleeps_as_it_is() -> None:
     hears, tells = os.pipe()
     pid = os.fork()
     if pid == 0:
-        idle_init.sleep(nothing, tells)
+        pid1.become_idle_init(nothing, tells)
     os.close(tells)
     try:
         assert os.read(hears, 2) == b"1"

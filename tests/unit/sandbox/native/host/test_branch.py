@@ -13,9 +13,8 @@ import pytest
 
 from assay.contracts.execution import Limits, OutputChunk, Reason
 from assay.sandbox.native.guest import messages
-from assay.sandbox.native.host.branch import BranchPipes, CellEnding, CellRun
+from assay.sandbox.native.host.branch import BranchPipes, CellEnding, CellRun, Orders
 from assay.sandbox.native.host.jail import Descriptor, Jail
-from assay.sandbox.native.host.requests import Orders
 from assay.sandbox.native.host.usage_monitor import Usage
 from tests.support.cells import cell_of
 

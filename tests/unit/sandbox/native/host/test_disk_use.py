@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.sandbox.native.host.disk_use import BEYOND_ANY_LIMIT, disk_use
+from assay.sandbox.native.host.files import BEYOND_ANY_LIMIT, disk_use
 from tests.support.forked import outcome_of
 from tests.support.leftovers import open_descriptors
 from tests.support.requirements import require

@@ -11,9 +11,7 @@ import anyio.lowlevel
 import pytest
 
 from assay.contracts.errors import SandboxUnavailableError
-from assay.sandbox.native.host.channel import Channel
-from assay.sandbox.native.host.engine import Engine
-from assay.sandbox.native.host.jail_pool import JailPool
+from assay.sandbox.native.host.engine import Channel, Engine, JailPool
 from assay.sandbox.native.kernel.cgroups import ControlGroup, NoGroup, NoGroups
 from tests.support.channels import Peer, a_channel, open_descriptors
 from tests.support.children import a_child

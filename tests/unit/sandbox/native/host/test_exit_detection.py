@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from assay.sandbox.native.host.exit_detection import may_be_seen, wait_status
+from assay.sandbox.native.host.jail import may_be_seen, wait_status
 
 
 def _ended(code: str) -> tuple[int, int]:

@@ -1,6 +1,6 @@
 import pytest
 
-from assay.sandbox.native.host.pacing import LARGE_BYTES, READ_EVERY_S, READS_AHEAD, Pace
+from assay.sandbox.native.host.supervisor import LARGE_BYTES, READ_EVERY_S, READS_AHEAD, Pace
 
 WRITES = 200_000
 

@@ -1,7 +1,7 @@
 import pytest
 
 from assay.contracts.execution import Command, PythonCode
-from assay.sandbox.native.host.preload_stages import installed_stages, needed_stages, suitable_stage
+from assay.sandbox.native.host.program import installed_stages, needed_stages, suitable_stage
 
 STAGES = (("numpy", "pandas"), ("matplotlib.pyplot", "sklearn"))
 

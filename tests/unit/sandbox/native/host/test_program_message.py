@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from assay.contracts.execution import Command, Limits, Program, PythonCode
-from assay.sandbox.native.host.program_message import JailPaths, encode_request
+from assay.sandbox.native.host.program import JailPaths, encode_request
 
 JAILED = JailPaths(workspace="/app", temporary="/tmp", groups_enforce=True)
 WATCHED = JailPaths(workspace="/app", temporary="/tmp", groups_enforce=False)

@@ -7,8 +7,7 @@ from contextlib import contextmanager
 import anyio
 import anyio.lowlevel
 
-from assay.sandbox.native.host.jail import Jail
-from assay.sandbox.native.host.reaper import Reaper
+from assay.sandbox.native.host.jail import Jail, Reaper
 from assay.sandbox.native.kernel.cgroups import NoGroup
 from tests.support.cells import cell_of
 from tests.support.children import a_child, a_zombie

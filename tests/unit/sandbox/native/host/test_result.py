@@ -5,8 +5,7 @@ import pytest
 
 from assay.contracts.errors import SandboxUnavailableError
 from assay.contracts.execution import ExecutionResult, Isolation, LimitName, Limits, Reason, Timings
-from assay.sandbox.native.host.result import ResultInputs, conclude
-from assay.sandbox.native.host.supervisor import RawResult
+from assay.sandbox.native.host.supervisor import RawResult, ResultInputs, conclude
 from assay.sandbox.native.host.usage_monitor import Usage
 from assay.sandbox.native.kernel.cgroups import GroupUsage
 from assay.sandbox.output import Capture

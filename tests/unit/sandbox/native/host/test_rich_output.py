@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.contracts.interpreter import CellError, RichOutput
-from assay.sandbox.native.host.rich_output import decode_answers
+from assay.contracts.execution import CellError, RichOutput
+from assay.sandbox.native.host.branch import decode_answers
 
 
 def frame(header: Mapping[str, Any], data: bytes = b"") -> bytes:

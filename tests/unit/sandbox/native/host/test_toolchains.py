@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.sandbox.native.host.toolchains import Toolchain, find_toolchains
+from assay.sandbox.native.host.visible_paths import Toolchain, find_toolchains
 
 NODE_MARKER = "include/node/node_version.h"
 RUST_MARKER = "lib/rustlib/components"

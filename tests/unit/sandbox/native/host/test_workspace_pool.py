@@ -8,7 +8,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from assay.sandbox.native.host.workspace_pool import Workspace, WorkspacePool
+from assay.sandbox.native.host.engine import Workspace, WorkspacePool
 
 SMALL, LARGE = 1 << 20, 1 << 21
 

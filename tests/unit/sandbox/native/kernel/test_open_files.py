@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from assay.contracts.errors import SandboxUnavailableError
-from assay.sandbox.native.guest import idle_init
+from assay.sandbox.native.guest import pid1
 from assay.sandbox.native.host.branch import BranchPipes
-from assay.sandbox.native.host.channel import RefusedError
+from assay.sandbox.native.host.engine import RefusedError
 from assay.sandbox.native.kernel.open_files import TOO_FEW_HINT, highest, raise_limit
 from tests.support.channels import a_channel, open_descriptors
 
@@ -21,14 +21,14 @@ _LOWEST = 3
 @pytest.mark.parametrize("limit", [256, 512, 1024, 1025, 4096])
 def test_the_sleeper_is_found_below_the_limit(limit: int) -> None:
     def open_it() -> bool:
-        program = idle_init.open_program()
+        program = pid1.open_program()
         return program == min(limit - 1, 1024)
 
     assert _holds_with((limit, limit), open_it)
 
 
 def test_without_room_for_the_sleeper_there_is_none() -> None:
-    assert _holds_with((3, 3), lambda: idle_init.open_program() is None)
+    assert _holds_with((3, 3), lambda: pid1.open_program() is None)
 
 
 @pytest.mark.parametrize("soft", [256, 1024])

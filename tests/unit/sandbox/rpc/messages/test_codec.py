@@ -19,6 +19,8 @@ from assay.contracts.errors import (
 )
 from assay.contracts.execution import (
     BlockedConnection,
+    CellError,
+    CellResult,
     Command,
     ExecutionResult,
     FileInfo,
@@ -28,13 +30,14 @@ from assay.contracts.execution import (
     Program,
     PythonCode,
     Reason,
+    RichOutput,
     SandboxSpec,
     Timings,
 )
-from assay.contracts.interpreter import CellError, CellResult, RichOutput
-from assay.sandbox.rpc.messages import codec, executor_pb2, results
+from assay.sandbox.rpc.messages import codec, executor_pb2
+from assay.sandbox.rpc.messages import codec as results
+from assay.sandbox.rpc.messages.codec import MessageError
 from assay.sandbox.rpc.messages.failures import ExecutorBusyError, from_failure, to_failure
-from assay.sandbox.rpc.messages.primitives import MessageError
 
 NUMBERS = st.integers(1, 10**12)
 SECONDS = st.floats(0, 1e12, allow_nan=False)

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from assay.sandbox.rpc.connection import MAX_FRAME_BYTES, FrameReader, encode
 from assay.sandbox.rpc.messages import relay_pb2 as pb
-from assay.sandbox.rpc.messages.frames import MAX_FRAME_BYTES, FrameReader, encode
-from assay.sandbox.rpc.messages.primitives import MessageError
+from assay.sandbox.rpc.messages.codec import MessageError
 
 frames = st.builds(
     lambda call, data, more: pb.Frame(call=call, content=pb.Content(data=data, more=more)),

@@ -4,8 +4,7 @@ import mmap
 
 import pytest
 
-from assay.sandbox.native.guest.perf.hot_pages import heap_ranges, merge
-from assay.sandbox.native.guest.perf.large_pages import whole_large_pages
+from assay.sandbox.native.guest.perf import heap_ranges, merge_ranges, whole_large_pages
 
 PAGE = mmap.PAGESIZE
 LARGE = 2 << 20
@@ -39,7 +38,7 @@ def test_what_a_child_may_write_to_is_writable_and_its_own() -> None:
 def test_neighbouring_pages_become_one_range(
     pages: list[int], ranges: list[tuple[int, int]]
 ) -> None:
-    found = merge(number * PAGE for number in pages)
+    found = merge_ranges(number * PAGE for number in pages)
 
     assert found == [(start * PAGE, length * PAGE) for start, length in ranges]
 

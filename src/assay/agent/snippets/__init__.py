@@ -1,1 +1,0 @@
-"""Snippets: reusable functions from accepted files, extracted and tested."""

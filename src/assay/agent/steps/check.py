@@ -1,0 +1,186 @@
+"""The third to fifth step: screen, execute and verify the attempts.
+
+Screening scans the code before it runs. The checks run on each attempt for quick feedback, but
+no verdict. The verifier decides about promising attempts in fresh sandboxes.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import anyio
+
+from assay.agent.context import StepContext
+from assay.agent.feedback import signatures
+from assay.agent.prompt_builder import prompt, system, user
+from assay.agent.state import OBSERVATIONS, VERDICT, Attempt, RunState
+from assay.agent.steps.plan import case_of
+from assay.agent.strategy import better, row_of
+from assay.contracts.events import Executed, Screened, ScreenFinding, Verified
+from assay.contracts.jsonable import jsonable
+from assay.contracts.messages import Request
+from assay.contracts.verdict import Grade, TestMatrix, Verdict
+from assay.contracts.workspace import changes_between
+from assay.text.formatting import trim
+from assay.verify.static_analysis import read_proposal
+from assay.verify.verifier import judged_tree
+
+
+async def screen(sitting: StepContext) -> RunState:
+    """Emit the screening findings of each attempt; the policy `block` keeps it from running."""
+    if sitting.parts.policy == "off":
+        return sitting.state
+    screened = [await _screened(sitting, attempt) for attempt in sitting.state.round]
+    return replace(sitting.state, round=tuple(screened))
+
+
+async def _screened(sitting: StepContext, attempt: Attempt) -> Attempt:
+    journal = sitting.parts.journal
+    before = await journal.load_tree(sitting.state.plan.pristine)
+    after = await journal.load_tree(attempt.tree)
+    findings: list[ScreenFinding] = []
+    for change in changes_between(before, after):
+        if change.kind != "deleted":
+            findings.extend(sitting.parts.screen(change.path, after.files[change.path].content))
+    blocked = bool(findings) and sitting.parts.policy == "block"
+    sitting.emit(Screened(attempt=attempt.number, findings=tuple(findings), blocked=blocked))
+    if not blocked:
+        return attempt
+    lines = "\n".join(
+        f"- {finding.path}, line {finding.line}: {finding.explanation}" for finding in findings
+    )
+    return replace(
+        attempt, complaint=f"It was not run, because the policy forbids what it does:\n{lines}"
+    )
+
+
+async def execute(sitting: StepContext) -> RunState:
+    """Run the checks on all attempts of the round concurrently."""
+    state = sitting.state
+    done: dict[int, Attempt] = {}
+
+    async def run(attempt: Attempt) -> None:
+        done[attempt.number] = attempt if attempt.complaint else await _run(sitting, attempt)
+
+    async with anyio.create_task_group() as tasks:
+        for attempt in state.round:
+            tasks.start_soon(run, attempt)
+    attempts = [done[attempt.number] for attempt in state.round]
+    lattice = _extended(state.lattice, attempts)
+    for attempt in attempts:
+        sitting.emit(
+            Executed(
+                attempt=attempt.number,
+                reports=attempt.reports,
+                findings=attempt.found,
+                lattice=lattice,
+            )
+        )
+    return replace(state, round=_best_first(attempts), lattice=lattice)
+
+
+async def _run(sitting: StepContext, attempt: Attempt) -> Attempt:
+    earlier = sitting.state.attempt(attempt.repeats) if attempt.repeats else None
+    if earlier is not None and earlier.reports:
+        # Identical files ran before, so their results are reused.
+        return replace(
+            attempt, reports=earlier.reports, found=earlier.found, signatures=earlier.signatures
+        )
+    parts, plan = sitting.parts, sitting.state.plan
+    pristine = await parts.journal.load_tree(plan.pristine)
+    case = case_of(sitting, plan, pristine)
+    # Protected files are restored first, so that the feedback is about what counts.
+    tree, findings = judged_tree(case, await parts.journal.load_tree(attempt.tree))
+    findings += read_proposal(pristine, tree, plan.protected)
+
+    async def really() -> Mapping[str, Any]:
+        observations = await parts.verifier.run_checks(
+            case, tree, on_output=sitting.on_output(attempt.number)
+        )
+        return {"observations": jsonable(observations)}
+
+    kept = await sitting.once(f"executed:{attempt.number}", really)
+    observations = OBSERVATIONS.validate_python(kept["observations"])
+    reports = tuple(observation.report for observation in observations)
+    for observation in observations:
+        findings += observation.findings
+    return replace(
+        attempt,
+        reports=reports,
+        found=tuple(dict.fromkeys(findings)),
+        signatures=tuple(sorted(signatures(reports))),
+    )
+
+
+def _extended(lattice: TestMatrix, attempts: list[Attempt]) -> TestMatrix:
+    for attempt in attempts:
+        lattice = lattice.with_row(row_of(attempt.number, attempt.reports))
+    return lattice
+
+
+def _best_first(attempts: list[Attempt]) -> tuple[Attempt, ...]:
+    """Order the round so that the most promising attempt is verified first."""
+    ordered: list[Attempt] = []
+    for attempt in attempts:
+        place = sum(not better(attempt, other) for other in ordered)
+        ordered.insert(place, attempt)
+    return tuple(ordered)
+
+
+_JUDGEMENT_TOKENS = 120
+_OUTPUT_CHARS = 6_000
+
+
+async def verify(sitting: StepContext) -> RunState:
+    """Verify the attempts of the round, the most promising first, until one is accepted."""
+    judged: list[Attempt] = []
+    for attempt in sitting.state.round:
+        accepted = any(done.verdict and done.verdict.accepted for done in judged)
+        if accepted or not attempt.all_passed or attempt.complaint:
+            judged.append(attempt)
+            continue
+        verdict = await _verdict(sitting, attempt)
+        sitting.emit(Verified(attempt=attempt.number, verdict=verdict))
+        judged.append(replace(attempt, verdict=verdict))
+    return replace(sitting.state, round=tuple(judged))
+
+
+async def _verdict(sitting: StepContext, attempt: Attempt) -> Verdict:
+    async def really() -> Mapping[str, Any]:
+        parts, plan = sitting.parts, sitting.state.plan
+        case = case_of(sitting, plan, await parts.journal.load_tree(plan.pristine))
+        proposal = await parts.journal.load_tree(attempt.tree)
+        verdict = await parts.verifier.verify(
+            case, proposal, on_output=sitting.on_output(attempt.number)
+        )
+        # Exactly these files are delivered, so they have to be stored.
+        judged, _ = judged_tree(case, proposal)
+        await parts.journal.store_tree(judged)
+        return jsonable(verdict)
+
+    kept = await sitting.once(f"verdict:{attempt.number}", really)
+    verdict = VERDICT.validate_python(kept)
+    if sitting.state.plan.judged_by_model and verdict.accepted:
+        return await _judged(sitting, attempt, verdict)
+    return verdict
+
+
+async def _judged(sitting: StepContext, attempt: Attempt, verdict: Verdict) -> Verdict:
+    """Ask the model whether the output fits the goal; this gives the lowest grade."""
+    output = "\n".join(report.output for report in verdict.reports)
+    shown = trim(output, max_chars=_OUTPUT_CHARS)
+    question = (
+        f"# Goal\n{sitting.parts.goal.statement}\n\n# Output of the program\n```\n{shown}\n```"
+    )
+    request = Request(
+        messages=(system(prompt("judge")), user(question)),
+        max_output_tokens=_JUDGEMENT_TOKENS,
+        temperature=0.0,
+    )
+    reply = await sitting.ask(f"judge.{attempt.number}", request, attempt=attempt.number, step=0)
+    said = " ".join(reply.message.text.split())[:200]
+    if said.upper().lstrip("*`# ").startswith("YES"):
+        return replace(verdict, grade=Grade.RAN, reason=f"it ran, and the model judged: {said}")
+    return replace(
+        verdict, accepted=False, grade=None, reason=f"it ran, but the model judged: {said}"
+    )

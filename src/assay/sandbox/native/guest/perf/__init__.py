@@ -1,1 +1,0 @@
-"""Optimizes a zygote's memory layout before it serves, so that forks are cheap."""
