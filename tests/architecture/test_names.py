@@ -54,7 +54,6 @@ REMAINING_NAMES = frozenset(
         "sandbox/rpc/open_sandboxes.py:Place",
         "sandbox/rpc/open_sandboxes.py:Places",
         "sandbox/rpc/stream_client.py:_NoDesk",
-        "selftest/conformance/requirement.py",
         "selftest/security_tests/attack.py:HostileCase",
         "server/api/schemas.py:LatticeShape",
         "server/services/chat_service.py:Conversations",
