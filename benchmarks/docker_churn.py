@@ -25,12 +25,12 @@ from assay.contracts.execution import Limits, PythonCode
 from assay.settings.load import load_settings
 from assay.wiring import open_backend
 
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 
 
 async def live(backend_name: str) -> None:
     """Open and close sessions until killed, and report each."""
-    words = {"backend": backend_name, "preload": (), "docker": {"spares": 1}}
+    words = {"backend": backend_name, "preload": (), "docker": {"warm_containers": 1}}
     async with open_backend(load_settings({"sandbox": words}).sandbox) as backend:
         while True:
             async with backend.open_sandbox(Limits(disk_mb=16)) as sandbox:
@@ -108,7 +108,7 @@ def main() -> int:
         killed = churn(options.sessions, options.backend, Path(folder), chance)
         took_s = time.monotonic() - begun
         # They exit by themselves: the engine closes their stdin when their owner dies.
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + TIMEOUT_S
         while (left := containers_of(killed)) and time.monotonic() < deadline:
             # A container that was created but not started when its owner died has no open stdin;
             # the next backend that opens removes it, or this does.

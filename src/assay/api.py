@@ -64,7 +64,7 @@ def run(  # noqa: PLR0913 - the options of the command line, with defaults
     include: Sequence[str] = (),
     model: str | None = None,
     effort: RunLimits | None = None,
-    policy: Literal["off", "warn", "block"] | None = None,
+    screening: Literal["off", "warn", "block"] | None = None,
     memory: MemoryUse | None = None,
     budget_usd: float | None = None,
     budget_tokens: int | None = None,
@@ -94,7 +94,7 @@ def run(  # noqa: PLR0913 - the options of the command line, with defaults
         model=model or known.models.default,
         effort=effort or effort_of(known),
         attempts_left_open=effort is None and known.agent.attempts is None,
-        policy=policy or known.agent.policy,
+        screening=screening or known.agent.screening,
         memory=memory or known.agent.memory,
         budget_usd=known.models.budget.usd if budget_usd is None else budget_usd,
         budget_tokens=known.models.budget.tokens if budget_tokens is None else budget_tokens,
@@ -123,6 +123,6 @@ def effort_of(settings: Settings) -> RunLimits:
     return RunLimits(
         attempts=attempts,
         wall_s=agent.timeout_s,
-        check_s=agent.check_s,
-        baseline_s=agent.baseline_s,
+        check_timeout_s=agent.check_timeout_s,
+        baseline_timeout_s=agent.baseline_timeout_s,
     )

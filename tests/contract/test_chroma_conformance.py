@@ -22,7 +22,7 @@ from assay.memory.types import Place
 from tests.conformance.memory import MEMORY_PROMISES, MemoryPromise, MemorySubject
 from tests.support.requirements import require
 
-PATIENCE_S = 60
+TIMEOUT_S = 60
 STARTED = [sys.executable, "-c", "from chromadb.cli.cli import app; app()"]
 
 
@@ -77,7 +77,7 @@ def free_port() -> int:
 
 
 def wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
-    until = time.monotonic() + PATIENCE_S
+    until = time.monotonic() + TIMEOUT_S
     while time.monotonic() < until and process.poll() is None:
         with suppress(OSError), closing(socket.create_connection(("127.0.0.1", port), timeout=1)):
             return

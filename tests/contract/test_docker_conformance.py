@@ -15,7 +15,7 @@ NO_HOSTS_ON_GVISOR = "no hosts can be allowed on gVisor"
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("kind", KINDS)
 async def test_docker_keeps_every_promise(kind: Kind) -> None:
-    async with open_docker_backend(kind, spares=0) as backend:
+    async with open_docker_backend(kind, warm_containers=0) as backend:
         report, broken = await run_suite(backend, "conformance", at_once=AT_ONCE)
 
     assert broken == []

@@ -72,7 +72,7 @@ def test_attempts_of_runs_and_what_a_crash_cuts_off_are_in_the_audit_log(tmp_pat
             session = client.post("/v1/sessions", json={}).json()["id"]
             client.post(f"/v1/sessions/{session}/turns", json={"message": "sleep"})
             with client.stream("GET", f"/v1/sessions/{session}/events") as stream:
-                assert any(line == "event: cell_printed" for line in stream.iter_lines())
+                assert any(line == "event: cell_output_delta" for line in stream.iter_lines())
         service.kill()
     with served(tmp_path) as service, service.client() as client:
         found = client.get("/v1/audit", params={"target": session}).json()["entries"]

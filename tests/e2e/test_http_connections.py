@@ -18,7 +18,7 @@ LIMITS = {
     "ASSAY_SERVE__CONNECTIONS": "20",
     "ASSAY_SERVE__CONNECTIONS_PER_ADDRESS": str(SHARE),
     "ASSAY_SERVE__BODY_S": "1.5",
-    "ASSAY_SERVE__PATIENCE_S": "60",
+    "ASSAY_SERVE__CLIENT_TIMEOUT_S": "60",
 }
 HEAD = "POST /chat HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 

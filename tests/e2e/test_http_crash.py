@@ -21,7 +21,7 @@ def asleep(client: httpx.Client) -> str:
     session = client.post("/v1/sessions", json={}).json()["id"]
     client.post(f"/v1/sessions/{session}/turns", json={"message": "sleep"})
     with client.stream("GET", f"/v1/sessions/{session}/events") as stream:
-        assert any(line == "event: cell_printed" for line in stream.iter_lines())
+        assert any(line == "event: cell_output_delta" for line in stream.iter_lines())
     return session
 
 
@@ -44,7 +44,7 @@ def tokens_of_turns(told: list[tuple[int, str, dict[str, Any]]]) -> int:
 async def test_after_a_kill_results_are_there_runs_go_on_and_no_sandbox_is_left(
     tmp_path: Path, url: str
 ) -> None:
-    more = {"ASSAY_RUNTIME_DIR": str(tmp_path / "runtime"), "ASSAY_SERVE__RUNS": "1"}
+    more = {"ASSAY_RUNTIME_DIR": str(tmp_path / "runtime"), "ASSAY_SERVE__MAX_CONCURRENT_RUNS": "1"}
     if url:
         more["ASSAY_SERVE__DATABASE"] = url
     lines = tmp_path / "script.jsonl"

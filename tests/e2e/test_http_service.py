@@ -17,7 +17,7 @@ from tests.support.served import ASSAY, Served, environment, events, key_for, se
 
 CELL = "I compute it.\n```python\nprint(6 * 7)\n```"
 FIGURE = "```python\nimport matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.show()\n```"
-_OUTPUT = ("cell_printed", "cell_ended")
+_OUTPUT = ("cell_output_delta", "cell_ended")
 SLEEP = "```python\nimport time\nprint('asleep', flush=True)\ntime.sleep(600)\n```"
 LINES: tuple[dict[str, Any], ...] = (
     {"text": CELL},
@@ -30,7 +30,7 @@ ASKED_FOR_MODELS = 'assay_http_requests_total{method="GET",route="/v1/models"'
 SMALL_LIMITS = {
     "ASSAY_SERVE__BODY_BYTES": "4096",
     "ASSAY_SERVE__UPLOAD_BYTES": "8192",
-    "ASSAY_SERVE__PATIENCE_S": "1.5",
+    "ASSAY_SERVE__CLIENT_TIMEOUT_S": "1.5",
 }
 
 
@@ -66,7 +66,7 @@ def test_a_conversation_is_answered_with_thought_code_and_observation(
     numbers = [number for number, _, _ in told]
     assert numbers == list(range(1, len(told) + 1))
     kinds = [kind for _, kind, _ in told]
-    assert kinds[:3] == ["model_chosen", "turn_began", "cell_began"]
+    assert kinds[:3] == ["model_chosen", "turn_started", "cell_started"]
     rest = events(client, f"/v1/sessions/{session}/events", follow="false", after=numbers[-2])
     assert rest == told[-1:]
     by_header = client.get(
@@ -100,7 +100,7 @@ def test_events_arrive_while_they_happen(client: httpx.Client, service: Served) 
                 heard.append(line.removeprefix("event: "))
             if line == "event: turn_ended":
                 break
-    assert "speech_arrived" in heard
+    assert "reply_delta" in heard
 
 
 def test_a_file_goes_in_and_comes_out_and_nothing_leads_out(client: httpx.Client) -> None:
@@ -243,7 +243,7 @@ def test_a_turn_can_be_cancelled_and_a_second_one_has_to_wait(tmp_path: Path) ->
         ):
             assert client.post(turns, json={"message": "sleep"}).status_code == 202
             told = stream.iter_lines()
-            assert any(line == "event: cell_printed" for line in told)
+            assert any(line == "event: cell_output_delta" for line in told)
             assert client.post(turns, json={"message": "more"}).status_code == 409
             assert client.delete(f"/v1/sessions/{session}").status_code == 409
             assert client.post(f"/v1/sessions/{session}/cancel").json() == {"cancelled": True}

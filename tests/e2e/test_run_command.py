@@ -109,7 +109,7 @@ def test_json_is_one_object_with_the_outcome(tmp_path: Path, workspace: Path) ->
     assert outcome["outcome"] == "accepted"
     assert outcome["grade"] == "proven"
     assert outcome["attempts"] == 2
-    assert outcome["lattice"]["tests"] == {"test_calc.py::test_add": ["failed", "passed"]}
+    assert outcome["test_matrix"]["tests"] == {"test_calc.py::test_add": ["failed", "passed"]}
     assert Path(outcome["certificate"]).parent.parent == workspace
     assert outcome["cost"]["calls"] == 2
 
@@ -131,7 +131,7 @@ def test_tampering_ends_with_five_and_is_named(tmp_path: Path) -> None:
     done = run(tmp_path, a_model(tmp_path, FORGED), "--max-attempts", "1", "--json")
 
     assert done.returncode == 5
-    assert "early_exit" in {finding["trick"] for finding in json.loads(done.stdout)["findings"]}
+    assert "early_exit" in {finding["kind"] for finding in json.loads(done.stdout)["findings"]}
 
 
 @pytest.mark.usefixtures("workspace")
@@ -273,7 +273,7 @@ def test_a_goal_from_a_pipe_in_the_current_folder_writes_nothing_unasked(
         (("run", "x", "--budget-usd", "-1"), "usd"),
         (("run", "x", "--check", "pytest '"), "quotation"),
         (("run", "x", "--backend", "moon"), "backend"),
-        (("run", "x", "--policy", "maybe"), "policy"),
+        (("run", "x", "--screening", "maybe"), "screening"),
         (("run", "x", "--events", "nowhere/at/all"), "cannot write events"),
         (("resume", "nothing"), "run"),
         (("replay", "nothing"), "run"),

@@ -123,7 +123,7 @@ def outcome_of(run: Run) -> RunResult:
         reason="1 test passes",
         attempts=2,
         verdict=verdict_on(AFTER),
-        lattice=TestMatrix(rows=(row(1, TestStatus.FAILED), row(2, TestStatus.PASSED))),
+        test_matrix=TestMatrix(rows=(row(1, TestStatus.FAILED), row(2, TestStatus.PASSED))),
         findings=(),
         changes=changes_between(BEFORE, AFTER),
         tree=AFTER.digest,
@@ -154,8 +154,8 @@ def keep_a_run(state_dir: Path, *, ended: bool = True) -> Run:
             )
             journal.emit(Planned(steps=("turn the sign",), targets=(CODE,), checks=("pytest -q",)))
             journal.emit(AttemptStarted(attempt=1, move="sample"))
-            lattice = TestMatrix(rows=(row(1, TestStatus.FAILED),))
-            journal.emit(Executed(attempt=1, reports=(), lattice=lattice))
+            test_matrix = TestMatrix(rows=(row(1, TestStatus.FAILED),))
+            journal.emit(Executed(attempt=1, reports=(), test_matrix=test_matrix))
             journal.emit(AttemptStarted(attempt=2, move="repair"))
             journal.emit(
                 FilesChanged(

@@ -186,7 +186,7 @@ def test_words_of_python_are_told_apart(call: Call) -> None:
 
 
 def test_events_are_read_however_the_stream_is_cut(page: "Page") -> None:
-    stream = ': hello\r\n\r\nid: 7\r\nevent: turn_began\r\ndata: {"turn":\r\ndata: 1}\r\n\r\n'
+    stream = ': hello\r\n\r\nid: 7\r\nevent: turn_started\r\ndata: {"turn":\r\ndata: 1}\r\n\r\n'
     stream += "event: end\ndata: {}\n\ndata: no json\n\n"
     read = """async ([module, text, size]) => {
       const { EventReader } = await import(module);
@@ -200,7 +200,7 @@ def test_events_are_read_however_the_stream_is_cut(page: "Page") -> None:
     for size in (1, 2, 3, 7, 1000):
         events = page.evaluate(read, ["/stream.js", stream, size])
         assert events == [
-            {"id": 7, "kind": "turn_began", "data": {"turn": 1}},
+            {"id": 7, "kind": "turn_started", "data": {"turn": 1}},
             {"id": None, "kind": "end", "data": {}},
         ]
 
@@ -236,17 +236,22 @@ def test_a_diff_is_told_by_files_and_numbered_lines(call: Call) -> None:
 
 
 def test_the_lattice_says_what_was_fixed_and_what_regressed(call: Call) -> None:
-    lattice = {
+    test_matrix = {
         "tests": ["a", "b"],
         "attempts": [1, 2, 3],
         "cells": [["failed", "passed", "failed"], ["error", "error", "passed"]],
     }
-    assert call("lattice", "summary", lattice) == (
+    assert call("test_matrix", "summary", test_matrix) == (
         "2 tests, 3 attempts: 1 of 2 passed in the last one; 2 fixed and 1 regressed on the way"
     )
-    turned = {**lattice, "cells": [["failed", "error"], ["passed", "error"], ["failed", "passed"]]}
-    assert call("lattice", "byTest", turned)["cells"] == lattice["cells"]
-    assert call("lattice", "shortName", "tests/test_a.py::test_long_name", 16) == "test_long_name"
+    turned = {
+        **test_matrix,
+        "cells": [["failed", "error"], ["passed", "error"], ["failed", "passed"]],
+    }
+    assert call("test_matrix", "byTest", turned)["cells"] == test_matrix["cells"]
+    assert (
+        call("test_matrix", "shortName", "tests/test_a.py::test_long_name", 16) == "test_long_name"
+    )
 
 
 @pytest.mark.parametrize(

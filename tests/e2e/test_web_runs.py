@@ -80,10 +80,10 @@ def test_a_run_from_its_goal_to_its_certificate(window: Window, server: WebServe
     page.locator(".outcome.good").wait_for(timeout=PROOF_MS)
     expect(page.locator(".outcome h2")).to_have_text("Proven")
     expect(page.locator(".head-status .status")).to_have_text("Proven")
-    expect(page.locator(".lattice .l-cell.gain").first).to_be_visible()
-    expect(page.locator(".lattice-words")).to_contain_text("3 of 3 passed in the last")
-    assert page.locator(".lattice .l-passed").count() >= 5
-    assert page.locator(".lattice .l-failed").count() >= 1
+    expect(page.locator(".test_matrix .l-cell.gain").first).to_be_visible()
+    expect(page.locator(".test_matrix-words")).to_contain_text("3 of 3 passed in the last")
+    assert page.locator(".test_matrix .l-passed").count() >= 5
+    assert page.locator(".test_matrix .l-failed").count() >= 1
     expect(page.locator(".plan li")).to_have_text(["Read test_calc.py.", "Write calc.py."])
     expect(page.locator(".attempt")).to_have_count(3)  # the planning is the first
     assert "calc.py" in page.locator(".run-main .diff-file summary").last.inner_text()
@@ -129,7 +129,7 @@ def test_a_run_that_is_not_accepted_says_so_and_has_no_certificate(window: Windo
     begin(page, "This is hopeless.", attempts="1")
     page.locator(".outcome.bad").wait_for(timeout=PROOF_MS)
     assert page.get_by_role("button", name="Certificate").count() == 0
-    expect(page.locator(".lattice .l-failed").first).to_be_visible()
+    expect(page.locator(".test_matrix .l-failed").first).to_be_visible()
     ended = page.locator(".outcome h2").inner_text()
     expect(page.locator(".head-status .status")).to_have_text(ended)
     page.get_by_role("link", name="Runs").click()

@@ -15,7 +15,10 @@ NEVER_FEWER_THAN = {"docker": 350, "docker+runsc": 230}
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("kind", KINDS)
 async def test_docker_holds_against_every_attack(kind: Kind) -> None:
-    async with open_docker_backend(kind, spares=0) as backend, recycling(backend) as recycled:
+    async with (
+        open_docker_backend(kind, warm_containers=0) as backend,
+        recycling(backend) as recycled,
+    ):
         report, broken = await run_suite(recycled, "hostile", at_once=AT_ONCE)
 
     assert broken == []

@@ -321,7 +321,7 @@ async def judged(cheat: Forgery, backend: SandboxBackend, calc: str | None = Non
     written = {cheat.file: calc or cheat.calc, **({} if calc else cheat.written)}
     after = before.with_files({PurePosixPath(p): as_file(text) for p, text in written.items()})
     case = VerificationSpec(
-        pristine=before, checks=(cheat.check,), protected=tuple(before.files), check_s=30.0
+        pristine=before, checks=(cheat.check,), protected=tuple(before.files), check_timeout_s=30.0
     )
     return await Verifier(backend, Limits()).verify(case, after)
 
@@ -334,7 +334,7 @@ async def test_a_forgery_is_not_proven_and_is_named(
     verdict = await judged(cheat, backend)
 
     assert verdict.grade is not Grade.PROVEN, verdict.reason
-    named = {finding.trick for finding in verdict.findings}
+    named = {finding.kind for finding in verdict.findings}
     assert named & cheat.tricks, f"{verdict.reason}: {verdict.findings}"
 
 
@@ -348,7 +348,7 @@ async def test_assertions_of_node_cannot_be_patched(
     honest = await judged(cheat, backend, calc="exports.add = (a, b) => a + b;\n")
 
     assert not verdict.accepted, verdict.reason
-    assert {finding.trick for finding in verdict.findings} >= cheat.tricks
+    assert {finding.kind for finding in verdict.findings} >= cheat.tricks
     assert honest.grade is Grade.PROVEN, (honest.reason, honest.findings)
 
 

@@ -502,7 +502,7 @@ async def backend() -> AsyncGenerator[SandboxBackend]:
 def case_of(check: str) -> VerificationSpec:
     protected = (PurePosixPath(TEST_FILE[check]),)
     return VerificationSpec(
-        pristine=pristine(check), checks=(check,), protected=protected, check_s=30.0
+        pristine=pristine(check), checks=(check,), protected=protected, check_timeout_s=30.0
     )
 
 
@@ -521,7 +521,7 @@ async def test_a_forgery_is_not_proven_and_is_named(
     verdict = await Verifier(backend, Limits()).verify(case_of(check), cheat.proposal(check))
 
     assert verdict.grade is not Grade.PROVEN, verdict.reason
-    named = {finding.trick for finding in verdict.findings}
+    named = {finding.kind for finding in verdict.findings}
     assert named & cheat.tricks, f"{verdict.reason}: {verdict.findings}"
 
 

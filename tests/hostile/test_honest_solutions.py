@@ -535,7 +535,7 @@ async def test_an_honest_solution_is_proven(honest: Honest, backend: SandboxBack
     before, after = trees(honest)
     protected = tuple(before.files)
     case = VerificationSpec(
-        pristine=before, checks=(honest.check,), protected=protected, check_s=30.0
+        pristine=before, checks=(honest.check,), protected=protected, check_timeout_s=30.0
     )
 
     verdict = await Verifier(backend, Limits()).verify(case, after)
@@ -577,5 +577,5 @@ async def test_tests_that_a_person_skips_are_not_proven(backend: SandboxBackend)
 
     assert verdict.accepted
     assert verdict.grade is Grade.CHECKED
-    assert [finding.trick for finding in verdict.findings] == [TamperKind.TESTS_SKIPPED]
+    assert [finding.kind for finding in verdict.findings] == [TamperKind.TESTS_SKIPPED]
     assert "test_two" in verdict.reason

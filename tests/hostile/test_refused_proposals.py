@@ -110,7 +110,7 @@ async def judged(skip: Skip, calc: str, backend: SandboxBackend) -> Verdict:
         pristine=before,
         checks=(skip.check,),
         protected=(PurePosixPath("test_calc.py"),),
-        check_s=30.0,
+        check_timeout_s=30.0,
     )
     after = before.with_files(tree(**{"calc.py": calc}).files)
     return await Verifier(backend, Limits()).verify(case, after)
@@ -124,7 +124,7 @@ async def test_a_skip_that_comes_from_the_solution_is_refused(
     verdict = await judged(skip, skip.calc, backend)
 
     assert not verdict.accepted, verdict.reason
-    named = [f for f in verdict.findings if f.trick is TamperKind.TESTS_SKIPPED]
+    named = [f for f in verdict.findings if f.kind is TamperKind.TESTS_SKIPPED]
     assert "forgery" in {finding.severity for finding in named}, verdict.findings
 
 
@@ -139,7 +139,7 @@ async def test_skips_of_the_tests_themselves_are_excused(
     verdict = await judged(skip, HONEST, backend)
 
     assert verdict.grade is Grade.CHECKED, (verdict.reason, verdict.findings)
-    assert {finding.trick for finding in verdict.findings} == {TamperKind.TESTS_SKIPPED}
+    assert {finding.kind for finding in verdict.findings} == {TamperKind.TESTS_SKIPPED}
     assert "test_own" in verdict.reason
 
 
@@ -170,7 +170,7 @@ async def judged_go(backend: SandboxBackend, **written: str) -> Verdict:
     before = tree(**IN_GO)
     tests = (PurePosixPath("calc_test.go"),)
     case = VerificationSpec(
-        pristine=before, checks=("go test ./...",), protected=tests, check_s=90.0
+        pristine=before, checks=("go test ./...",), protected=tests, check_timeout_s=90.0
     )
     return await Verifier(backend, LARGE).verify(case, before.with_files(tree(**written).files))
 
@@ -186,7 +186,7 @@ async def test_what_tests_ask_with_comes_from_the_goal_also_at_the_root(
 
     assert honest.grade is Grade.PROVEN, (honest.reason, honest.findings)
     assert not forged.accepted, forged.reason
-    assert {finding.trick for finding in forged.findings} >= {TamperKind.RUNNER_CONFIG}
+    assert {finding.kind for finding in forged.findings} >= {TamperKind.RUNNER_CONFIG}
 
 
 @pytest.mark.slow
@@ -231,5 +231,5 @@ async def test_a_report_with_planted_tests_that_were_read_is_not_proven(
     verdict = await judged_go(backend, **{"calc.go": LIAR_IN_GO})
 
     assert verdict.grade is not Grade.PROVEN, verdict.reason
-    named = {finding.trick for finding in verdict.findings}
+    named = {finding.kind for finding in verdict.findings}
     assert named >= {TamperKind.READS_TESTS, TamperKind.FORGED_REPORT}, verdict.findings

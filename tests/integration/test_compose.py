@@ -233,12 +233,12 @@ async def test_an_executor_in_a_container_starts_sibling_containers(deployment: 
     build_executor(",docker", image)
     base = load_settings().sandbox.docker.base_image
     # Built here first: in the container, there is no package index.
-    async with open_docker_backend("docker", spares=0):
+    async with open_docker_backend("docker", warm_containers=0):
         pass
     group = (await anyio.Path(ENGINE).stat()).st_gid
     options = (
         *(f"--volume={ENGINE}:{ENGINE}", f"--group-add={group}"),
-        *("--env=ASSAY_SANDBOX__BACKEND=docker", "--env=ASSAY_SANDBOX__DOCKER__SPARES=0"),
+        *("--env=ASSAY_SANDBOX__BACKEND=docker", "--env=ASSAY_SANDBOX__DOCKER__WARM_CONTAINERS=0"),
         f"--env=ASSAY_SANDBOX__DOCKER__BASE_IMAGE={base}",
     )
     async with (

@@ -24,7 +24,7 @@ EXPECTED = {"docker": Isolation.ISOLATED, "docker+runsc": Isolation.KERNEL}
 @pytest.mark.timeout(600)  # The image may have to be built first.
 async def test_a_program_and_its_files_go_into_a_container_and_come_back(kind: Kind) -> None:
     require_docker(kind)
-    settings = docker_settings(kind, spares=0).model_copy(update={"preload": ()})
+    settings = docker_settings(kind, warm_containers=0).model_copy(update={"preload": ()})
 
     async with open_backend(settings) as backend, backend.open_sandbox(Limits()) as sandbox:
         await sandbox.write_file(PurePosixPath("data/in.txt"), b"6 7")

@@ -39,7 +39,7 @@ def options(address: str, folder: Path, *, runtime: str = "") -> DockerOptions:
         open_layer=PackageStore(folder, environment={}, max_bytes=1).open_layer,
         preload=(),
         pool_size=0,
-        spares=0,
+        warm_containers=0,
         cpus=1.0,
         max_concurrent=4,
     )

@@ -243,7 +243,7 @@ async def test_a_port_that_is_taken_is_told_so(tmp_path: Path) -> None:
 async def test_more_sandboxes_than_a_client_may_have_are_turned_away(tmp_path: Path) -> None:
     async with (
         open_served(FakeBackend(), tmp_path, client_sandboxes=2) as executor,
-        open_client(executor.port, patience_s=0.0) as remote,
+        open_client(executor.port, retry_timeout_s=0.0) as remote,
         remote.open_sandbox(Limits()),
         remote.open_sandbox(Limits()) as second,
     ):
@@ -259,7 +259,7 @@ async def test_more_sandboxes_than_a_client_may_have_are_turned_away(tmp_path: P
 async def test_more_executions_than_a_minute_allows_are_turned_away(tmp_path: Path) -> None:
     async with (
         open_served(FakeBackend(), tmp_path, client_per_minute=3) as executor,
-        open_client(executor.port, patience_s=0.0) as remote,
+        open_client(executor.port, retry_timeout_s=0.0) as remote,
         remote.open_sandbox(Limits()) as sandbox,
     ):
         for _ in range(3):
@@ -333,7 +333,7 @@ async def test_an_executor_that_drains_finishes_what_runs_and_takes_nothing(
 
     async with (
         open_served(OneSandbox(slow), tmp_path) as executor,
-        open_client(executor.port, patience_s=0.0) as remote,
+        open_client(executor.port, retry_timeout_s=0.0) as remote,
         remote.open_sandbox(Limits()) as sandbox,
         anyio.create_task_group() as tasks,
     ):

@@ -87,7 +87,7 @@ async def trouble(folder: Path, port: int) -> Samples:
 
 async def full_queue(folder: Path, port: int) -> Samples:
     slow = SlowSandbox()
-    settings = {"metrics_port": port, "waiting": 1, "client_executions": 1}
+    settings = {"metrics_port": port, "max_queued": 1, "client_executions": 1}
     async with (
         open_served(OneSandbox(slow), folder, **settings) as executor,
         grpc.aio.insecure_channel(f"127.0.0.1:{executor.port}") as channel,

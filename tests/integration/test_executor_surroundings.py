@@ -86,8 +86,8 @@ async def test_numbers_are_served_for_prometheus(tmp_path: Path, free_tcp_port: 
 async def test_a_queue_that_is_full_turns_away_with_the_time_to_come_back(tmp_path: Path) -> None:
     slow = SlowSandbox()
     async with (
-        open_served(OneSandbox(slow), tmp_path, waiting=1, client_executions=1) as executor,
-        open_client(executor.port, patience_s=0.0) as remote,
+        open_served(OneSandbox(slow), tmp_path, max_queued=1, client_executions=1) as executor,
+        open_client(executor.port, retry_timeout_s=0.0) as remote,
         remote.open_sandbox(Limits()) as sandbox,
         anyio.create_task_group() as tasks,
     ):

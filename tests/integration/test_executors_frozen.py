@@ -32,7 +32,7 @@ async def test_a_client_starts_although_one_executor_hangs(
     with anyio.fail_after(15):
         async with (
             open_served(FakeBackend(), tmp_path) as executor,
-            open_client(silent_port, executor.port, connect_s=1000.0) as remote,
+            open_client(silent_port, executor.port, connect_timeout_s=1000.0) as remote,
             remote.open_sandbox(Limits()) as sandbox,
         ):
             assert (await sandbox.run(LS)).succeeded
@@ -60,7 +60,7 @@ async def test_a_lone_executor_that_hangs_is_said_to_give_no_answer(
     settings = make_certificates(tmp_path).client("alice") if secure else {}
 
     with pytest.raises(SandboxUnavailableError, match="does not answer") as caught:
-        async with open_client(silent_port, connect_s=0.2, **settings):
+        async with open_client(silent_port, connect_timeout_s=0.2, **settings):
             pass
 
     assert caught.value.dispatch == "never_started"

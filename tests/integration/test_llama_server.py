@@ -42,7 +42,7 @@ PIP = PipSurroundings(search_path=tuple(os.get_exec_path()), environment=os.envi
 LLAMA_CPP = provider("llamacpp")
 CONTEXT_TOKENS = 1024
 FACTS = replace(facts_for(LLAMA_CPP, WEIGHTS.name), context_tokens=CONTEXT_TOKENS)
-PATIENCE_S = 60
+TIMEOUT_S = 60
 KEY = "sk-right-0123456789"
 WRONG_KEY = "sk-wrong-0123456789"
 
@@ -126,7 +126,7 @@ async def address_of(process: Process, log: Path) -> str:
     assert process.stdout is not None
     said = b""
     try:
-        with anyio.fail_after(PATIENCE_S):
+        with anyio.fail_after(TIMEOUT_S):
             while not said.endswith(b"\n"):
                 said += await process.stdout.receive()
             address = said.decode().strip()
@@ -138,7 +138,7 @@ async def address_of(process: Process, log: Path) -> str:
 
 
 async def answer_from(address: str) -> None:
-    async with httpx2.AsyncClient(trust_env=False, timeout=PATIENCE_S) as client:
+    async with httpx2.AsyncClient(trust_env=False, timeout=TIMEOUT_S) as client:
         while not (await client.get(f"{address}/health")).is_success:  # noqa: ASYNC110 - far away
             await anyio.sleep(0.05)
 

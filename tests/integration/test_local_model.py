@@ -44,7 +44,7 @@ WEIGHTS = weights_named("qwen2.5-coder-0.5b")
 PIP = PipSurroundings(search_path=tuple(os.get_exec_path()), environment=os.environ)
 CONTEXT_TOKENS = 1024
 PLAYED: frozenset[type[Behaviour]] = frozenset({Answers, Overflows})
-PATIENCE_S = 100
+TIMEOUT_S = 100
 
 
 def cache_folder() -> Path:
@@ -145,7 +145,7 @@ async def test_it_writes_code_that_runs(shared: LocalModel) -> None:
         max_output_tokens=200,
     )
 
-    with anyio.fail_after(PATIENCE_S):
+    with anyio.fail_after(TIMEOUT_S):
         reply = await shared.reply(request)
 
     assert reply.stop_reason is StopReason.ENDED
@@ -160,7 +160,7 @@ async def test_it_writes_code_that_runs(shared: LocalModel) -> None:
 async def test_text_is_told_as_it_is_written(shared: LocalModel) -> None:
     told: list[str] = []
 
-    with anyio.fail_after(PATIENCE_S):
+    with anyio.fail_after(TIMEOUT_S):
         reply = await shared.reply(
             asking("Repeat exactly: 日本語 is fun", prefill="日"), on_text=told.append
         )
@@ -173,7 +173,7 @@ async def test_text_is_told_as_it_is_written(shared: LocalModel) -> None:
 async def test_a_stop_word_is_neither_told_nor_returned(shared: LocalModel) -> None:
     told: list[str] = []
 
-    with anyio.fail_after(PATIENCE_S):
+    with anyio.fail_after(TIMEOUT_S):
         reply = await shared.reply(
             asking("Count from 1 to 9, separated by commas.", prefill="1, 2", stop=("5, 6",)),
             on_text=told.append,
@@ -192,7 +192,7 @@ async def test_it_is_held_to_a_schema(shared: LocalModel) -> None:
         "additionalProperties": False,
     }
 
-    with anyio.fail_after(PATIENCE_S):
+    with anyio.fail_after(TIMEOUT_S):
         reply = await shared.reply(asking("Read the file notes.txt.", json_schema=schema))
 
     answer = json.loads(reply.message.text)
@@ -201,12 +201,12 @@ async def test_it_is_held_to_a_schema(shared: LocalModel) -> None:
 
 
 async def test_a_schema_that_is_none_is_refused(shared: LocalModel) -> None:
-    with anyio.fail_after(PATIENCE_S), pytest.raises(ModelRefusedError):
+    with anyio.fail_after(TIMEOUT_S), pytest.raises(ModelRefusedError):
         await shared.reply(asking("hi", json_schema={"type": "nonsense"}))
 
 
 async def test_it_stops_at_the_length_it_was_given(shared: LocalModel) -> None:
-    with anyio.fail_after(PATIENCE_S):
+    with anyio.fail_after(TIMEOUT_S):
         reply = await shared.reply(asking("Write a long poem.", max_output_tokens=3))
 
     assert reply.stop_reason is StopReason.LENGTH
@@ -220,7 +220,7 @@ async def test_what_was_read_before_is_not_read_again(shared: LocalModel) -> Non
         for text in ("Say yes.", "Say no.")
     ]
 
-    with anyio.fail_after(PATIENCE_S):
+    with anyio.fail_after(TIMEOUT_S):
         await shared.reply(requests[0])
         reply = await shared.reply(requests[1])
 
@@ -232,7 +232,7 @@ async def test_what_was_read_before_is_not_read_again(shared: LocalModel) -> Non
 async def test_more_than_it_can_read_is_refused_before_reading(shared: LocalModel) -> None:
     told: list[str] = []
 
-    with anyio.fail_after(PATIENCE_S), pytest.raises(ContextOverflowError):
+    with anyio.fail_after(TIMEOUT_S), pytest.raises(ContextOverflowError):
         await shared.reply(asking("word " * 2000, prefill="no"), on_text=told.append)
 
     assert told == []
@@ -246,7 +246,7 @@ async def test_a_temperature_gives_variety_and_a_seed_takes_it_away(shared: Loca
         request = asking("Name an animal and a colour.", temperature=1.5, max_output_tokens=16)
         return (await shared.reply(replace(request, seed=seed))).message.text
 
-    with anyio.fail_after(PATIENCE_S):
+    with anyio.fail_after(TIMEOUT_S):
         unseeded = {await sample(None) for _ in range(4)}
         seeded = [await sample(seed) for seed in (1, 2, 3, 1, 2, 3)]
 
@@ -256,7 +256,7 @@ async def test_a_temperature_gives_variety_and_a_seed_takes_it_away(shared: Loca
 
 
 async def test_temperature_zero_gives_the_same_answer_again(shared: LocalModel) -> None:
-    with anyio.fail_after(PATIENCE_S):
+    with anyio.fail_after(TIMEOUT_S):
         answers = {
             (await shared.reply(asking("Name an animal and a colour."))).message.text
             for _ in range(3)
@@ -279,7 +279,7 @@ async def test_tools_can_be_called_in_words(shared: LocalModel) -> None:
     )
     request = asking("What is in the file notes.txt?", tools=(read,), max_output_tokens=100)
 
-    with anyio.fail_after(PATIENCE_S):
+    with anyio.fail_after(TIMEOUT_S):
         reply = await PlainTextToolsModel(shared).reply(request)
 
     (call,) = reply.message.tool_calls
@@ -296,7 +296,7 @@ async def test_requests_take_turns_in_the_order_in_which_they_came(shared: Local
         request = asking(f"Say only the word {word}.", prefill=f"{word}:", max_output_tokens=4)
         replies[word] = (await shared.reply(request)).message.text
 
-    with anyio.fail_after(PATIENCE_S):
+    with anyio.fail_after(TIMEOUT_S):
         async with anyio.create_task_group() as tasks:
             for word in ("red", "green", "blue"):
                 tasks.start_soon(ask, word)
@@ -317,7 +317,7 @@ async def test_a_cancelled_reply_is_stopped_and_the_next_one_is_right(shared: Lo
     assert scope.cancelled_caught
     pid = shared.engine_pid
 
-    with anyio.fail_after(PATIENCE_S):
+    with anyio.fail_after(TIMEOUT_S):
         reply = await shared.reply(asking("Say hi.", prefill="hi", max_output_tokens=2))
 
     assert reply.message.text.startswith("hi")
@@ -332,14 +332,14 @@ async def test_what_nobody_waits_for_is_not_written_to_its_end(weights_file: Pat
         "max_tokens": 512,
         "stream": True,
     }
-    with anyio.fail_after(PATIENCE_S):
+    with anyio.fail_after(TIMEOUT_S):
         engine = await Engine.start(plan)
         try:
             await engine.send({"ask": 1, "body": body})
-            while not (await engine.receive(patience_s=PATIENCE_S)).text:
+            while not (await engine.receive(timeout_s=TIMEOUT_S)).text:
                 pass
             await engine.send({"drop": 1})
-            while (last := await engine.receive(patience_s=PATIENCE_S)).end is None:
+            while (last := await engine.receive(timeout_s=TIMEOUT_S)).end is None:
                 pass
         finally:
             await engine.close()
@@ -352,7 +352,7 @@ async def test_a_listener_that_fails_stops_the_reply(shared: LocalModel) -> None
     def fail(text: str) -> None:
         raise KeyError(text)
 
-    with anyio.fail_after(PATIENCE_S):
+    with anyio.fail_after(TIMEOUT_S):
         with pytest.raises(KeyError):
             await shared.reply(COUNTING, on_text=fail)
         reply = await shared.reply(asking("Say hi.", prefill="hi", max_output_tokens=2))
@@ -368,7 +368,7 @@ async def test_an_engine_killed_in_mid_answer_is_replaced(weights_file: Path) ->
             assert model.engine_pid is not None
             os.kill(model.engine_pid, signal.SIGKILL)
 
-        with anyio.fail_after(PATIENCE_S):
+        with anyio.fail_after(TIMEOUT_S):
             with pytest.raises(ModelUnavailableError, match="signal 9"):
                 await model.reply(COUNTING, on_text=kill)
             assert model.engine_pid is None
@@ -379,7 +379,7 @@ async def test_an_engine_killed_in_mid_answer_is_replaced(weights_file: Path) ->
 
 async def test_an_engine_that_died_between_requests_is_not_missed(weights_file: Path) -> None:
     async with open_local_model(options_for(weights_file)) as model:
-        with anyio.fail_after(PATIENCE_S):
+        with anyio.fail_after(TIMEOUT_S):
             await model.reply(asking("Say hi.", max_output_tokens=2))
             assert model.engine_pid is not None
             os.kill(model.engine_pid, signal.SIGKILL)
@@ -394,7 +394,7 @@ async def test_an_idle_engine_gives_its_memory_back(
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-canary")
 
-    with anyio.fail_after(PATIENCE_S):
+    with anyio.fail_after(TIMEOUT_S):
         async with open_local_model(options_for(weights_file, idle_s=0.5)) as model:
             await model.reply(asking("Say hi.", max_output_tokens=2))
             assert model.engine_pid is not None
@@ -435,7 +435,7 @@ async def test_the_engine_does_not_outlive_a_killed_parent(weights_file: Path) -
 
     anyio.run(main)
     """
-    with anyio.fail_after(PATIENCE_S):
+    with anyio.fail_after(TIMEOUT_S):
         async with await anyio.open_process(
             [sys.executable, "-c", textwrap.dedent(script)], stderr=subprocess.DEVNULL
         ) as parent:
@@ -493,7 +493,7 @@ async def test_it_answers_at_a_common_limit_of_open_files(
         user = replace(user, uid=os.geteuid(), gid=os.getegid(), python=python)
 
     argv = [str(python), "-B", "-c", _ANSWER, str(open_weights), str(limit)]
-    done = await anyio.to_thread.run_sync(partial(user.run, argv, timeout_s=PATIENCE_S))
+    done = await anyio.to_thread.run_sync(partial(user.run, argv, timeout_s=TIMEOUT_S))
 
     assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
 
@@ -505,7 +505,7 @@ async def test_a_truncated_file_is_explained(weights_file: Path, tmp_path: Path)
 
     async with open_local_model(options_for(broken)) as model:
         with (
-            anyio.fail_after(PATIENCE_S),
+            anyio.fail_after(TIMEOUT_S),
             pytest.raises(ModelUnavailableError, match="cannot load the model"),
         ):
             await model.reply(asking("hi"))

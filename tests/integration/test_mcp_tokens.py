@@ -189,7 +189,7 @@ def test_other_machines_are_not_served_without_a_name(tmp_path: Path) -> None:
     done = assay(tmp_path, "serve", "executor", "--host", "0.0.0.0", "--port", "0")  # noqa: S104 - refused
 
     assert done.returncode == 2
-    assert "mcp.hosts" in done.stderr
+    assert "mcp.allowed_hosts" in done.stderr
 
 
 def test_tokens_are_listed_removed_and_not_made_twice(tmp_path: Path) -> None:

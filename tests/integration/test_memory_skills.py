@@ -103,7 +103,7 @@ class Workshop:
                 goal=Goal(
                     statement=statement,
                     acceptance=AcceptanceCriteria(protected=(path,)),
-                    effort=RunLimits(attempts=len(model.sources), check_s=60),
+                    effort=RunLimits(attempts=len(model.sources), check_timeout_s=60),
                 ),
                 pristine=Tree(files={path: TreeFile(tests.encode())}),
                 model=model,
@@ -112,7 +112,7 @@ class Workshop:
                 journal=MemoryJournal(listeners=(events.append,)),
                 tools=(),
                 screen=build_screen(self.settings.screening),
-                policy="warn",
+                screening="warn",
                 memory=remembered,
                 memory_use=memory,
             )

@@ -43,7 +43,7 @@ HALF = "def add(a, b):\n    return a + b\n\n\ndef sub(a, b):\n    return a + b\n
 WORSE = "def add(a, b):\n    return 0\n\n\ndef sub(a, b):\n    return 0\n"
 FILES = {"test_calc.py": TEST}
 TESTS = ("test_calc.py",)
-ONE_MINUTE = RunLimits(attempts=4, check_s=60)
+ONE_MINUTE = RunLimits(attempts=4, check_timeout_s=60)
 
 
 def fenced(source: str) -> str:
@@ -116,7 +116,7 @@ async def test_a_strong_model_is_told_what_fails_and_repairs_it(tmp_path: Path) 
 
     assert story.outcome.grade is Grade.PROVEN
     assert [event.move for event in story.of(AttemptStarted)] == ["sample", "repair"]
-    assert [len(row.passed) for row in story.outcome.lattice.rows] == [2, 3]
+    assert [len(row.passed) for row in story.outcome.test_matrix.rows] == [2, 3]
 
 
 async def test_a_model_with_native_calls_looks_writes_runs_and_is_done(tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ async def test_several_proposals_side_by_side_and_the_best_is_kept(tmp_path: Pat
         facts=SMALL,
         files=FILES,
         tests=TESTS,
-        effort=RunLimits(attempts=3, best_of=3, check_s=60),
+        effort=RunLimits(attempts=3, best_of=3, check_timeout_s=60),
     )
 
     assert story.outcome.grade is Grade.PROVEN
@@ -221,7 +221,7 @@ async def test_the_untouched_workspace_stays_so_without_acceptance(tmp_path: Pat
         facts=SMALL,
         files=FILES,
         tests=TESTS,
-        effort=RunLimits(attempts=1, check_s=60),
+        effort=RunLimits(attempts=1, check_timeout_s=60),
     )
 
     assert story.outcome.status is Status.NOT_ACCEPTED
@@ -303,7 +303,7 @@ async def test_a_policy_that_blocks_keeps_code_from_running(tmp_path: Path) -> N
         files=FILES,
         tests=TESTS,
         effort=ONE_MINUTE,
-        policy="block",
+        screening="block",
     )
 
     assert [event.blocked for event in story.of(Screened)] == [True, False]

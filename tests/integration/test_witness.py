@@ -101,7 +101,7 @@ async def test_tests_that_passed_before_are_worth_no_more_than_a_command_that_di
         verdict = await judge(backend, before, after, check=check)
 
         assert verdict.grade is Grade.RAN
-        assert TamperKind.PASSED_BEFORE in {finding.trick for finding in verdict.findings}
+        assert TamperKind.PASSED_BEFORE in {finding.kind for finding in verdict.findings}
         assert "passed on the untouched files as well" in verdict.reason
 
 

@@ -35,19 +35,21 @@ def require_docker(kind: Kind = "docker") -> None:
         require("runsc", available="runsc" in runtimes(), why="the engine has no runtime runsc")
 
 
-def docker_settings(kind: Kind = "docker", *, spares: int = 1) -> SandboxSettings:
+def docker_settings(kind: Kind = "docker", *, warm_containers: int = 1) -> SandboxSettings:
     """The settings of whoever runs the tests, for one backend."""
-    words = {"backend": kind, "docker": {"spares": spares}}
+    words = {"backend": kind, "docker": {"warm_containers": warm_containers}}
     return load_settings({"sandbox": words}).sandbox
 
 
 @asynccontextmanager
-async def open_docker_backend(kind: Kind, *, spares: int = 1) -> AsyncGenerator[SandboxBackend]:
+async def open_docker_backend(
+    kind: Kind, *, warm_containers: int = 1
+) -> AsyncGenerator[SandboxBackend]:
     """Open a backend that outlives the tasks of single tests."""
     require_docker(kind)
     opened: asyncio.Future[SandboxBackend] = asyncio.get_running_loop().create_future()
     done = asyncio.Event()
-    opening = open_backend(docker_settings(kind, spares=spares))
+    opening = open_backend(docker_settings(kind, warm_containers=warm_containers))
     life = asyncio.create_task(live(opening, opened, done))
     backend = await opened
     try:

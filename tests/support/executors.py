@@ -73,7 +73,7 @@ async def open_served(
 async def open_client(*ports: int, **settings: object) -> AsyncGenerator[SandboxBackend]:
     """Use executors on this machine."""
     addresses = tuple(f"127.0.0.1:{port}" for port in ports)
-    given = {"addresses": addresses, "connect_s": 5.0, **settings}
+    given = {"addresses": addresses, "connect_timeout_s": 5.0, **settings}
     remote = RemoteSettings.model_validate(given)
     async with open_remote(remote, Isolation.NONE) as backend:
         yield backend

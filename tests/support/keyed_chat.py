@@ -14,7 +14,7 @@ from typing import Any
 
 _PIECE = 24
 _MOST_PIECES = 500
-_PATIENCE_S = 60.0
+_TIMEOUT_S = 60.0
 HOLD = "\x00"
 """In a reply: from here on it waits for `KeyedChat.go_on`."""
 
@@ -92,7 +92,7 @@ def _frames(chat: KeyedChat, reply: str) -> Iterator[bytes]:
 
     for number, part in enumerate(reply.split(HOLD)):
         if number:
-            chat.go_on.wait(_PATIENCE_S)
+            chat.go_on.wait(_TIMEOUT_S)
         size = max(_PIECE, len(part) // _MOST_PIECES)
         for start in range(0, len(part), size):
             delta = {"content": part[start : start + size]}

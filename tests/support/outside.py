@@ -62,7 +62,7 @@ async def _serving(world: World) -> AsyncGenerator[None]:
 @asynccontextmanager
 async def open_world_of_containers(world: World) -> AsyncGenerator[SandboxBackend]:
     """Open a Docker backend whose gates lead into this world."""
-    settings = docker_settings("docker", spares=0).model_copy(update={"preload": ()})
+    settings = docker_settings("docker", warm_containers=0).model_copy(update={"preload": ()})
     options = replace(docker_options(settings, gvisor=False), outside=world.outside)
     async with _serving(world), open_docker(options) as backend:
         yield backend

@@ -147,14 +147,14 @@ def a_report(letters: str = "pppppppp", *, command: str = CHECK) -> CheckReport:
 
 
 def a_finding(
-    trick: TamperKind = TamperKind.EARLY_EXIT,
+    kind: TamperKind = TamperKind.EARLY_EXIT,
     *,
     path: str = "slugify.py",
     explanation: str = "os._exit(0) ends the process before the tests report",
 ) -> Finding:
     """A forgery that was seen."""
     return Finding(
-        trick=trick, severity="forgery", explanation=explanation, path=PurePosixPath(path), line=4
+        kind=kind, severity="forgery", explanation=explanation, path=PurePosixPath(path), line=4
     )
 
 
@@ -190,7 +190,7 @@ def an_outcome(
     *,
     grade: Grade = Grade.PROVEN,
     findings: tuple[Finding, ...] = (),
-    lattice: TestMatrix | None = None,
+    test_matrix: TestMatrix | None = None,
 ) -> RunResult:
     """The end of a run of four attempts; the grade counts only if it was accepted."""
     accepted = status is Status.ACCEPTED
@@ -201,7 +201,7 @@ def an_outcome(
         reason="all 8 tests pass" if accepted else "3 of 8 tests do not pass",
         attempts=4,
         verdict=a_verdict() if accepted else a_verdict("ppppfffp"),
-        lattice=lattice or a_lattice("pepf", "ppppfffp", "pppffffs", "pppppppp"),
+        test_matrix=test_matrix or a_lattice("pepf", "ppppfffp", "pppffffs", "pppppppp"),
         findings=findings,
         changes=(
             FileChange(path=SOLUTION, kind="modified"),
@@ -215,7 +215,7 @@ def an_outcome(
 
 
 def an_attempt(
-    number: int, letters: str, *, lattice: TestMatrix, move: ActionKind = "repair"
+    number: int, letters: str, *, test_matrix: TestMatrix, move: ActionKind = "repair"
 ) -> list[RunEvent]:
     """Everything between the start of an attempt and the independent check."""
     pieces = [REPLY[start : start + 40] for start in range(0, len(REPLY), 40)]
@@ -240,7 +240,7 @@ def an_attempt(
             tree=TREE,
         ),
         Screened(attempt=number, findings=(), blocked=False),
-        Executed(attempt=number, reports=(a_report(letters),), lattice=lattice),
+        Executed(attempt=number, reports=(a_report(letters),), test_matrix=test_matrix),
         Verified(attempt=number, verdict=a_verdict(letters)),
         BudgetUsed(usage=usage(number), attempts=number, wall_s=20.0 * number, share=0.11 * number),
     ]
@@ -269,10 +269,10 @@ def a_run_of_events() -> list[RunEvent]:
             skills=("fold_accents",),
         ),
         ChecksWritten(paths=(PurePosixPath("checks/test_readme.py"),), text="def test_it(): ..."),
-        *an_attempt(1, rows[0], lattice=a_lattice(*rows[:1]), move="sample"),
-        Reflected(attempt=1, lesson="unicodedata was not imported", next_move="repair"),
-        *an_attempt(2, rows[1], lattice=a_lattice(*rows[:2])),
-        Reflected(attempt=2, lesson="", next_move="repair"),
+        *an_attempt(1, rows[0], test_matrix=a_lattice(*rows[:1]), move="sample"),
+        Reflected(attempt=1, lesson="unicodedata was not imported", next_action="repair"),
+        *an_attempt(2, rows[1], test_matrix=a_lattice(*rows[:2])),
+        Reflected(attempt=2, lesson="", next_action="repair"),
         AttemptStarted(attempt=3, move="repair"),
         Screened(
             attempt=3,
@@ -283,11 +283,11 @@ def a_run_of_events() -> list[RunEvent]:
             ),
             blocked=True,
         ),
-        *an_attempt(3, rows[2], lattice=a_lattice(*rows[:3])),
+        *an_attempt(3, rows[2], test_matrix=a_lattice(*rows[:3])),
         RolledBack(attempt=3, to_attempt=2, broke=(TESTS[3], TESTS[7])),
-        Reflected(attempt=3, lesson="the separator is not used", next_move="fresh"),
+        Reflected(attempt=3, lesson="the separator is not used", next_action="fresh"),
         RunResumed(run=RUN),
-        *an_attempt(4, rows[3], lattice=a_lattice(*rows), move="fresh"),
+        *an_attempt(4, rows[3], test_matrix=a_lattice(*rows), move="fresh"),
         RunEnded(outcome=an_outcome()),
     ]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.support.eventually import eventually
 
-_PATIENCE_S = 60.0
+_TIMEOUT_S = 60.0
 _ROOMY_MB, _SPARE_MB = 1200, 40
 
 
@@ -86,7 +86,7 @@ async def _engine_in(folder: Path) -> AsyncGenerator[SecondEngine]:
                 yield engine
             finally:
                 daemon.terminate()
-                daemon.wait(_PATIENCE_S)
+                daemon.wait(_TIMEOUT_S)
     finally:
         _do("umount", "--recursive", str(data))
 
@@ -97,6 +97,6 @@ async def _await_answer(engine: SecondEngine, daemon: subprocess.Popen[bytes]) -
         done = subprocess.run(asked, capture_output=True, timeout=60, check=False)
         return done.returncode == 0 or daemon.poll() is not None
 
-    await eventually(answers, within_s=_PATIENCE_S)
+    await eventually(answers, within_s=_TIMEOUT_S)
     told = (engine.folder / "log").read_text()[-1000:]
     assert daemon.poll() is None, f"no second engine: {told}"

@@ -38,7 +38,7 @@ def a_sitting(
         journal=journal or MemoryJournal(),
         tools=(),
         screen=_find_nothing,
-        policy="warn",
+        screening="warn",
         memory=NoMemory(),
         memory_use="off",
     )

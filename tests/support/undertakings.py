@@ -81,7 +81,7 @@ async def tell(  # noqa: PLR0913 - what a story may differ in
         tests=tests,
         allowed=allowed,
         model=a_script(folder, lines, facts or TEXT_ONLY),
-        effort=effort or RunLimits(attempts=3, check_s=60),
+        effort=effort or RunLimits(attempts=3, check_timeout_s=60),
         **fields,
     )
     events: list[RunEvent] = []

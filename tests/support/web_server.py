@@ -78,7 +78,7 @@ def serve_web(home: Path, *words: str, base_url: str, **more: str) -> Generator[
         "XDG_STATE_HOME": str(home / "state"),
         "ASSAY_BASE_URL": base_url,
         "ASSAY_CHAT__CELLS": "blocks",  # as the replies of these tests are written
-        "ASSAY_SERVE__DRAIN_S": "0.5",
+        "ASSAY_SERVE__SHUTDOWN_GRACE_S": "0.5",
         **more,
     }
     server = WebServer(home=home, port=free_port(), environment=environment)

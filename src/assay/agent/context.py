@@ -40,7 +40,7 @@ class RunDeps:
     journal: Journal
     tools: tuple[Tool, ...]
     screen: Screen
-    policy: Policy
+    screening: Policy
     memory: LessonStore
     memory_use: MemoryUse
     equipment: SandboxSpec = DEFAULT_SPEC

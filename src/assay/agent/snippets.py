@@ -356,7 +356,7 @@ def _is_there(skill: Snippet, tree: Tree) -> bool:
 
 def _is_screened_out(sitting: StepContext, skill: Snippet) -> bool:
     parts = sitting.parts
-    return parts.policy != "off" and bool(parts.screen(skill.path, skill.source.encode()))
+    return parts.screening != "off" and bool(parts.screen(skill.path, skill.source.encode()))
 
 
 async def _holds(sitting: StepContext, skill: Snippet) -> bool:
@@ -367,7 +367,7 @@ async def _holds(sitting: StepContext, skill: Snippet) -> bool:
         pristine=test,
         checks=(f"pytest {shlex.quote(str(skill.test_path))}",),
         protected=(skill.test_path,),
-        check_s=_TEST_S,
+        check_timeout_s=_TEST_S,
     )
     verifier = sitting.parts.verifier
     without = await verifier.run_checks(case, test)

@@ -106,7 +106,7 @@ class RunState:
     step: NextAction | None = None
     best: int = 0
     """The number of the best attempt; 0: none is better than the original workspace."""
-    lattice: TestMatrix = field(default_factory=TestMatrix)
+    test_matrix: TestMatrix = field(default_factory=TestMatrix)
     usage: Usage = field(default_factory=Usage)
     wall_s: float = 0.0
     """Wall time so far, including the time before a resume."""

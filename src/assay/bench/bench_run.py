@@ -301,7 +301,7 @@ async def run_bench(
             rules=Rules(
                 track=order.track,
                 tries=order.tries,
-                effort=replace(order.effort, check_s=order.timeout_s),
+                effort=replace(order.effort, check_timeout_s=order.timeout_s),
                 jobs=order.jobs,
             ),
             store=store,

@@ -138,7 +138,7 @@ class Judge:
             checks=(commands.check,),
             protected=tuple(exercise.tests.files),
             allowed=exercise.writable,
-            check_s=self.timeout_s,
+            check_timeout_s=self.timeout_s,
         )
         whole = exercise.pristine.with_files(proposal.files)
         return await Verifier(self.backend, self._limits).verify(case, whole)

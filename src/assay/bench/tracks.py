@@ -302,7 +302,7 @@ class AgentSitting:
             allowed=self.exercise.writable,
             model=self.model.name,
             effort=self.effort,
-            policy=self.settings.agent.policy,
+            screening=self.settings.agent.screening,
             # Slugs repeat across languages, and lessons of one would affect the next.
             memory="off",
         )

@@ -27,7 +27,7 @@ class Manners:
     """Cells and tool calls per turn."""
     repairs: int = 3
     """Consecutive failed cells before the model must report the problem."""
-    policy: Literal["off", "warn", "block"] = "warn"
+    screening: Literal["off", "warn", "block"] = "warn"
     """The action for code that screening flags."""
     cells: CellForm = "auto"
     """How a model runs code: by tool calls, or in fenced blocks of its text."""

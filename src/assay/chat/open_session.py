@@ -163,8 +163,8 @@ async def _open_parts(settings: Settings, company: ChatCallbacks) -> AsyncGenera
 def limits_of_chat(chat: ChatSettings) -> Limits:
     """Return the limits of one cell and its interpreter."""
     return Limits(
-        wall_s=chat.cell_s,
-        cpu_s=2 * chat.cell_s,
+        wall_s=chat.cell_timeout_s,
+        cpu_s=2 * chat.cell_timeout_s,
         memory_mb=chat.memory_mb,
         disk_mb=chat.disk_mb,
         processes=256,
@@ -177,7 +177,7 @@ def manners_of(chat: ChatSettings, tools: tuple[RegisteredTool, ...] = ()) -> Ma
     return Manners(
         steps=chat.steps,
         repairs=chat.repairs,
-        policy=chat.policy,
+        screening=chat.screening,
         cells=chat.cells,
         approvals=approvals,
     )

@@ -48,7 +48,7 @@ from assay.contracts.chat import (
     History,
     ModelChosen,
     PackagesAdded,
-    SpeechArrived,
+    ReplyDelta,
     StateRebuilt,
     StateRestoring,
     ToolAsk,
@@ -313,7 +313,7 @@ class Dialogue:
         sitting.step += 1
 
         def pass_on(text: str) -> None:
-            self._tell(SpeechArrived(text=text))
+            self._tell(ReplyDelta(text=text))
 
         return await self.model.reply(request, on_text=pass_on)
 
@@ -376,10 +376,10 @@ class Dialogue:
         sitting.messages = (*earlier, *messages)
 
     async def _screened(self, sitting: _Sitting, code: str) -> CellEnded:
-        if self._manners.policy == "off":
+        if self._manners.screening == "off":
             return await self._carried_out(sitting, code)
         found = listed(screened(self._screen, code))
-        if found and self._manners.policy == "block":
+        if found and self._manners.screening == "block":
             return lost(sitting.turn, sitting.step, code, _FORBIDDEN + found)
         ended = await self._carried_out(sitting, code)
         return _noted(ended, _WARNED + found) if found else ended

@@ -167,9 +167,9 @@ def _explain_usage(error: click.UsageError | click.FileError, name: str) -> int:
 
 
 def _print_error(message: str, hint: str, code: int) -> int:
-    from assay.settings.load import colour_refused
+    from assay.settings.load import color_disabled
 
-    colour = False if colour_refused() else None
+    colour = False if color_disabled() else None
     # Lower case, unless it begins with a name in capitals.
     message = message if message[:2].isupper() else message[:1].lower() + message[1:]
     click.echo(click.style("error: ", fg="red") + message, err=True, color=colour)

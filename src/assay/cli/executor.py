@@ -58,8 +58,8 @@ def command() -> None:
 def serve(*, as_json: bool, verbose: bool, **given: Any) -> int:
     """Serve sandboxes until a signal stops the executor.
 
-    SIGTERM and Ctrl-C let running programs finish within `executor.drain_s`; a second signal does
-    not. Without certificates or tokens, only this machine is served.
+    SIGTERM and Ctrl-C let running programs finish within `executor.shutdown_grace_s`; a second
+    signal does not. Without certificates or tokens, only this machine is served.
     """
     import anyio
 
@@ -93,19 +93,19 @@ async def _serve(settings: "Settings", as_json: bool) -> int:  # noqa: FBT001 - 
         ):
             with overhearing(executor.note_handshake):
                 _announce(executor, plan.settings, backend.name, as_json=as_json)
-                await _serve_until_told(executor, signals, settings.executor.drain_s)
+                await _serve_until_told(executor, signals, settings.executor.shutdown_grace_s)
     return ExitCode.ACCEPTED
 
 
 async def _serve_until_told(
-    executor: "Executor", signals: AsyncIterator[signal.Signals], drain_s: float
+    executor: "Executor", signals: AsyncIterator[signal.Signals], shutdown_grace_s: float
 ) -> None:
     import anyio
 
     await anext(signals)
-    _tell(f"stopping; running programs have {drain_s:g} s to finish")
+    _tell(f"stopping; running programs have {shutdown_grace_s:g} s to finish")
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_drain, executor, drain_s, tasks.cancel_scope)
+        tasks.start_soon(_drain, executor, shutdown_grace_s, tasks.cancel_scope)
         async for _ in signals:
             _tell("stopping immediately")
             tasks.cancel_scope.cancel()

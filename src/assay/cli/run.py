@@ -127,13 +127,13 @@ _WAIT: Final = click.option(
 )
 @click.option(
     "--baseline-timeout",
-    "baseline_s",
+    "baseline_timeout_s",
     type=float,
     help="Seconds for each check on the untouched files, before the model is called; 0 skips it."
     "  [default: 60]",
 )
 @click.option(
-    "--policy",
+    "--screening",
     type=click.Choice(["off", "warn", "block"]),
     help="What to do with code that screening flags.  [default: warn]",
 )
@@ -233,8 +233,8 @@ def _overrides(options: dict[str, Any]) -> dict[str, Any]:
         "agent": {
             "attempts": options["max_attempts"],
             "timeout_s": options["timeout_s"],
-            "baseline_s": options["baseline_s"],
-            "policy": options["policy"],
+            "baseline_timeout_s": options["baseline_timeout_s"],
+            "screening": options["screening"],
             "memory": options["memory"],
         },
     }
@@ -256,7 +256,7 @@ def _commission(goal: str, settings: "Settings", options: dict[str, Any]) -> "Co
         model=settings.models.default,
         effort=replace(effort_of(settings), best_of=options["best_of"]),
         attempts_left_open=agent.attempts is None,
-        policy=agent.policy,
+        screening=agent.screening,
         memory=agent.memory,
         budget_usd=settings.models.budget.usd,
         budget_tokens=settings.models.budget.tokens,

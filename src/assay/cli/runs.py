@@ -229,9 +229,9 @@ def _print_run(summary: "RunSummary", run: "Run", recorded: Sequence["RecordedEv
         folder = str(run.folder)
         print_summary(console, summary.outcome, _diff(run), folder=folder, diff_lines=_DIFF_LINES)
         return
-    lattices = [one.event.lattice for one in recorded if isinstance(one.event, Executed)]
+    lattices = [one.event.test_matrix for one in recorded if isinstance(one.event, Executed)]
     if lattices:
-        console.print(LatticePicture(lattice=lattices[-1]))
+        console.print(LatticePicture(test_matrix=lattices[-1]))
     console.print(Text.assemble("run ", (summary.id, "bold"), ": ", _status_text(summary.status)))
     if summary.resumable:
         console.print(Text(f"assay resume {summary.id}", "cyan"), soft_wrap=True)

@@ -310,11 +310,11 @@ def _settings(options: Mapping[str, Any], program: Program) -> "SandboxSettings"
 
     words = {"backend": options["backend"], "isolation": options["isolation"]}
     settings = load_settings({"sandbox": words}).sandbox
-    # Only one program runs: preload just its imports, and keep no spares.
+    # Only one program runs: preload just its imports, and keep no warm_containers.
     preload = needed_stages(program, settings.preload)
     hosts = () if options["network"] == "none" else (*settings.hosts, *options["hosts"])
     packages = (*settings.packages, *options["packages"])
-    docker = settings.docker.model_copy(update={"spares": 0})
+    docker = settings.docker.model_copy(update={"warm_containers": 0})
     update = {
         "preload": preload,
         "pool_size": 0,

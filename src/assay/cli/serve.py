@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 def command(*, as_json: bool, log_json: bool, **given: Any) -> int:
     """Serve the HTTP API and the web page until a signal stops the server.
 
-    SIGTERM and Ctrl-C let running turns finish within `serve.drain_s`; a second signal does not.
-    The next start resumes unfinished runs. Without API keys, only this machine is served.
+    SIGTERM and Ctrl-C let running turns finish within `serve.shutdown_grace_s`; a second signal
+    does not. The next start resumes unfinished runs. Without API keys, only this machine is served.
     """
     import anyio
 

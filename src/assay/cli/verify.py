@@ -166,7 +166,7 @@ def _print_check(
 
 
 def _say(word: str, colour: str, rest: str) -> None:
-    from assay.settings.load import colour_refused
+    from assay.settings.load import color_disabled
 
     shown = click.style(word, fg=colour, bold=True)
-    click.echo(f"{shown}  {rest}", color=False if colour_refused() else None)
+    click.echo(f"{shown}  {rest}", color=False if color_disabled() else None)

@@ -47,15 +47,15 @@ class TurnStarted:
     turn: int
     """Counts from 1, including turns that were undone."""
     message: str
-    kind: Literal["turn_began"] = "turn_began"
+    kind: Literal["turn_started"] = "turn_started"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SpeechArrived:
+class ReplyDelta:
     """A piece of a reply while the model writes it. Not stored: later events hold the text."""
 
     text: str
-    kind: Literal["speech_arrived"] = "speech_arrived"
+    kind: Literal["reply_delta"] = "reply_delta"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +71,7 @@ class CellStarted:
     """Usage of the reply; a reply with several cells counts it with the first one."""
     remark: str = ""
     """Text after the last code of a reply, written before the model saw the result."""
-    kind: Literal["cell_began"] = "cell_began"
+    kind: Literal["cell_started"] = "cell_started"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +81,7 @@ class CellOutputDelta:
     text: str
     kept: bool = True
     """Whether the piece is stored, as the beginning of a cell's output is."""
-    kind: Literal["cell_printed"] = "cell_printed"
+    kind: Literal["cell_output_delta"] = "cell_output_delta"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,7 +199,7 @@ class ModelChosen:
 ChatEvent = (
     FileLoaded
     | TurnStarted
-    | SpeechArrived
+    | ReplyDelta
     | CellStarted
     | CellOutputDelta
     | CellEnded
@@ -217,7 +217,7 @@ def is_passing(event: ChatEvent) -> bool:
     """Whether an event is shown but not stored."""
     if isinstance(event, CellOutputDelta):
         return not event.kept
-    return isinstance(event, SpeechArrived | StateRestoring)
+    return isinstance(event, ReplyDelta | StateRestoring)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -96,9 +96,9 @@ class PackageError(AssayError):
 
     exit_code = ExitCode.USAGE
 
-    def __init__(self, message: str, *, unanswered: bool = False, hint: str = "") -> None:
+    def __init__(self, message: str, *, index_unreachable: bool = False, hint: str = "") -> None:
         super().__init__(message, hint=hint)
-        self.unanswered = unanswered
+        self.index_unreachable = index_unreachable
         """The package index did not answer, so Assay does not know whether the package exists."""
 
 
@@ -121,7 +121,7 @@ class ModelUnavailableError(AssayError):
         message: str,
         *,
         retry_after_s: float | None = None,
-        turned_away: bool = False,
+        not_charged: bool = False,
         rate_limited: bool = False,
         hint: str = "",
     ) -> None:
@@ -130,7 +130,7 @@ class ModelUnavailableError(AssayError):
         """The provider limits the rate or the volume of requests."""
         self.retry_after_s = retry_after_s
         """Delay that the provider asked for; None if it named none."""
-        self.turned_away = turned_away
+        self.not_charged = not_charged
         """The provider rejected the request without reading, writing or charging anything."""
 
 

@@ -72,7 +72,7 @@ class TextDelta:
 
     attempt: int
     text: str
-    kind: Literal["text_arrived"] = "text_arrived"
+    kind: Literal["text_delta"] = "text_delta"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +93,7 @@ class OutputDelta:
 
     attempt: int
     text: str
-    kind: Literal["output_arrived"] = "output_arrived"
+    kind: Literal["output_delta"] = "output_delta"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +143,7 @@ class Executed:
 
     attempt: int
     reports: tuple[CheckReport, ...]
-    lattice: TestMatrix
+    test_matrix: TestMatrix
     findings: tuple[Finding, ...] = ()
     kind: Literal["executed"] = "executed"
 
@@ -173,7 +173,7 @@ class Reflected:
 
     attempt: int
     lesson: str
-    next_move: ActionKind | None
+    next_action: ActionKind | None
     """None if the run ends."""
     kind: Literal["reflected"] = "reflected"
 

@@ -36,19 +36,21 @@ class RunLimits:
     steps: int = 40
     """Replies of the model within one attempt."""
     wall_s: float = 1800.0
-    check_s: float = 180.0
+    check_timeout_s: float = 180.0
     """For one check."""
-    baseline_s: float = 60.0
+    baseline_timeout_s: float = 60.0
     """For one check on the untouched files, before the first call to a model; 0: not run there."""
     best_of: int = 1
     """Parallel attempts each time, of which Assay keeps the best."""
 
     def __post_init__(self) -> None:
-        for name in ("attempts", "steps", "wall_s", "check_s", "best_of"):
+        for name in ("attempts", "steps", "wall_s", "check_timeout_s", "best_of"):
             if not 0 < getattr(self, name) < float("inf"):
                 raise UsageError(f"{name} must be a positive number, not {getattr(self, name)!r}")
-        if not 0 <= self.baseline_s < float("inf"):
-            raise UsageError(f"baseline_s must be 0 or positive, not {self.baseline_s!r}")
+        if not 0 <= self.baseline_timeout_s < float("inf"):
+            raise UsageError(
+                f"baseline_timeout_s must be 0 or positive, not {self.baseline_timeout_s!r}"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +96,7 @@ class RunResult:
     attempts: int
     verdict: Verdict | None
     """Of the state that is delivered, or of the best state."""
-    lattice: TestMatrix
+    test_matrix: TestMatrix
     findings: tuple[Finding, ...]
     """Of all attempts."""
     changes: tuple[FileChange, ...]

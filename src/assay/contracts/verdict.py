@@ -109,7 +109,7 @@ Severity = Literal["forgery", "rejected", "doubt", "note"]
 class Finding:
     """One remark about a change for the user."""
 
-    trick: TamperKind
+    kind: TamperKind
     severity: Severity
     explanation: str
     """One sentence, with the affected names."""

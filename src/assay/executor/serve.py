@@ -157,7 +157,7 @@ def _quotas(plan: ExecutorPlan) -> Quotas:
     settings = plan.settings
     return Quotas(
         executions=plan.executions,
-        waiting=settings.waiting,
+        waiting=settings.max_queued,
         client_executions=settings.client_executions or share_of(plan.executions),
         client_sandboxes=settings.client_sandboxes,
         client_per_minute=settings.client_per_minute,
@@ -170,7 +170,7 @@ def _quotas(plan: ExecutorPlan) -> Quotas:
 
 def _terms(backend: SandboxBackend, settings: ExecutorSettings) -> SandboxServiceConfig:
     return SandboxServiceConfig(
-        lease_s=settings.lease_s, linger_s=settings.linger_s, digest=surroundings(backend)
+        lease_s=settings.lease_s, result_ttl_s=settings.result_ttl_s, digest=surroundings(backend)
     )
 
 

@@ -103,7 +103,7 @@ def check_reachable(host: str, policy: HttpPolicy) -> None:
     if not policy.hosts:
         raise UsageError(
             "say under which names the servers are reached, so that others can be refused",
-            hint='set mcp.hosts, for example to ["tools.example.org:*"]',
+            hint='set mcp.allowed_hosts, for example to ["tools.example.org:*"]',
         )
 
 
@@ -440,8 +440,8 @@ def _policy(settings: Settings) -> HttpPolicy:
         tokens=Reread(
             mcp.token_file or settings.state_dir / TOKEN_FILE, load_tokens, nothing=Tokens({})
         ),
-        hosts=mcp.hosts,
-        origins=mcp.origins,
+        hosts=mcp.allowed_hosts,
+        origins=mcp.cors_origins,
         body_bytes=_body_bytes(mcp),
         session_idle_s=mcp.idle_s,
     )

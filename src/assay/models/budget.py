@@ -285,7 +285,7 @@ def _was_turned_away(
     """
     if not isinstance(error, ModelUnavailableError):
         return True
-    return error.turned_away or error.retry_after_s is not None
+    return error.not_charged or error.retry_after_s is not None
 
 
 def _cost_usd(used: Usage, price: Price) -> float:

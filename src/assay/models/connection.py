@@ -106,10 +106,11 @@ class Asked:
         """Build the error for a missing or incomplete answer."""
         return ModelUnavailableError(f"{self.name} {self._clean(what)}", hint=hint)
 
-    def silent(self, connect_s: float, silence_s: float) -> ModelUnavailableError:
+    def silent(self, connect_timeout_s: float, silence_s: float) -> ModelUnavailableError:
         """Build the error for a timeout."""
         return self.unavailable(
-            f"could not be reached within {connect_s:g} s, or was silent for {silence_s:g} s",
+            f"could not be reached within {connect_timeout_s:g} s, "
+            f"or was silent for {silence_s:g} s",
             hint="try again, or give it more time with `models.timeout_s`",
         )
 
@@ -140,7 +141,7 @@ class Asked:
             return ModelUnavailableError(
                 words,
                 retry_after_s=said.retry_after_s if wait_s is None else wait_s,
-                turned_away=answer.status >= _CLIENT_ERRORS,
+                not_charged=answer.status >= _CLIENT_ERRORS,
                 rate_limited=status == _RATE_LIMITED,
             )
         return ModelRefusedError(words, hint=_ADVICE.get(status, ""))
@@ -244,7 +245,7 @@ _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 class Timeouts:
     """Timeouts for a provider. A long answer is not slow: only silence counts."""
 
-    connect_s: float = 10.0
+    connect_timeout_s: float = 10.0
     silence_s: float = 180.0
     """Between any two bytes. Long, because some models think, or read, before the first one."""
 
@@ -270,7 +271,7 @@ def build_http_client(connection: Connection) -> "httpx2.AsyncClient":
 
     timeouts = connection.timeouts
     return httpx2.AsyncClient(
-        timeout=httpx2.Timeout(timeouts.silence_s, connect=timeouts.connect_s),
+        timeout=httpx2.Timeout(timeouts.silence_s, connect=timeouts.connect_timeout_s),
         # A redirect must not pass the key on to another host.
         follow_redirects=False,
         # Local servers are not reachable through a proxy, and users forget NO_PROXY.

@@ -100,8 +100,8 @@ def failure_to_json(error: ModelFailure) -> dict[str, Any]:
         fields["hint"] = error.hint
     if isinstance(error, ModelUnavailableError) and error.retry_after_s is not None:
         fields["retry_after_s"] = error.retry_after_s
-    if isinstance(error, ModelUnavailableError) and error.turned_away:
-        fields["turned_away"] = True
+    if isinstance(error, ModelUnavailableError) and error.not_charged:
+        fields["not_charged"] = True
     return fields
 
 
@@ -123,7 +123,7 @@ def build_failure(
     *,
     hint: str = "",
     retry_after_s: float | None = None,
-    turned_away: bool = False,
+    not_charged: bool = False,
 ) -> ModelFailure:
     """Build the failure of a name."""
     match kind:
@@ -133,7 +133,7 @@ def build_failure(
             return ModelRefusedError(message, hint=hint)
         case "unavailable":
             return ModelUnavailableError(
-                message, hint=hint, retry_after_s=retry_after_s, turned_away=turned_away
+                message, hint=hint, retry_after_s=retry_after_s, not_charged=not_charged
             )
         case "budget":
             return BudgetExceededError(message, hint=hint)

@@ -126,7 +126,7 @@ class _Listener:
         self._on_text(text)
 
 
-_PATIENCE_S = 10.0
+_TIMEOUT_S = 10.0
 """Timeout for the model list of a server that the user named."""
 
 OnNotice = Callable[[str], None]
@@ -258,7 +258,7 @@ async def _open_provider(
 
 async def _served(provider: Provider, connection: Connection, name: str) -> ServedModel:
     """Return the server's data on a model; without a name, on its first model."""
-    models = await list_models(connection, patience_s=_PATIENCE_S)
+    models = await list_models(connection, timeout_s=_TIMEOUT_S)
     if name:
         # The server may know more names than it lists, and rejects unknown ones itself.
         same = (model for model in models or () if model.name == name)

@@ -58,7 +58,7 @@ class _Failure(_Lenient):
     message: str
     hint: str = ""
     retry_after_s: float | None = None
-    turned_away: bool = False
+    not_charged: bool = False
 
 
 class _Line(_Lenient):
@@ -234,7 +234,7 @@ def _answer(fields: object, place: str) -> Answer:
                 told.message,
                 hint=told.hint,
                 retry_after_s=told.retry_after_s,
-                turned_away=told.turned_away,
+                not_charged=told.not_charged,
             )
         else:
             outcome = reply_from_json(line.reply or {})

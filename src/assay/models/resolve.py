@@ -61,7 +61,7 @@ class _Listing(BaseModel):
 
 
 async def list_models(
-    connection: Connection, *, patience_s: float
+    connection: Connection, *, timeout_s: float
 ) -> tuple[ServedModel, ...] | None:
     """Return the text models; None if no such server answers.
 
@@ -76,7 +76,7 @@ async def list_models(
         headers["Authorization"] = f"Bearer {key}"
     address = connection.base_url.rstrip("/") + "/models"
     async with build_http_client(connection) as client:
-        with anyio.move_on_after(patience_s):
+        with anyio.move_on_after(timeout_s):
             try:
                 answer = await client.get(address, headers=headers)
                 if not answer.is_success:
@@ -96,7 +96,7 @@ CUSTOM: Final = "custom"
 """The name of the endpoint in `models.base_url`."""
 AUTO_KEYS: Final = ("openai", "openrouter", "gemini", "anthropic", CUSTOM)
 """The providers that `auto` takes if their key is set, in this order."""
-_PATIENCE_S: Final = 0.3
+_TIMEOUT_S: Final = 0.3
 """For local servers, which answer immediately or do not exist."""
 _LOCAL: Final = "local"
 """The extra with the engine of the embedded model."""
@@ -331,12 +331,12 @@ def weights_store(settings: ModelSettings) -> WeightsStore:
 
 
 async def list_available(
-    settings: ModelSettings, *, patience_s: float = _PATIENCE_S
+    settings: ModelSettings, *, timeout_s: float = _TIMEOUT_S
 ) -> tuple[Availability, ...]:
     """Check every model that could answer here; marks the choice of `auto`."""
     known = known_providers(settings)
     found = [_look_at_key(provider, settings) for provider in known if not provider.local]
-    found += await _look_at_servers([one for one in known if one.local], settings, patience_s)
+    found += await _look_at_servers([one for one in known if one.local], settings, timeout_s)
     found += await _look_at_embedded(settings)
     taken = next((one for one in _in_order(found) if one.usable), None)
     return tuple(replace(one, by_auto=one is taken) for one in found)
@@ -350,7 +350,7 @@ def _in_order(found: Sequence[Availability]) -> list[Availability]:
     return [*hosted, *others, by_head["local"]]
 
 
-async def choose(settings: ModelSettings, *, patience_s: float = _PATIENCE_S) -> Availability:
+async def choose(settings: ModelSettings, *, timeout_s: float = _TIMEOUT_S) -> Availability:
     """Return the model that `auto` takes, with as few checks as possible.
 
     Raises:
@@ -361,7 +361,7 @@ async def choose(settings: ModelSettings, *, patience_s: float = _PATIENCE_S) ->
         if name in known and (one := _look_at_key(known[name], settings)).usable:
             return one
     servers = [one for one in known.values() if one.local]
-    for one in await _look_at_servers(servers, settings, patience_s):
+    for one in await _look_at_servers(servers, settings, timeout_s):
         if one.usable:
             return one
     check_engine()
@@ -384,12 +384,12 @@ def _look_at_key(provider: Provider, settings: ModelSettings) -> Availability:
 
 
 async def _look_at_servers(
-    servers: Sequence[Provider], settings: ModelSettings, patience_s: float
+    servers: Sequence[Provider], settings: ModelSettings, timeout_s: float
 ) -> list[Availability]:
     found: dict[str, Availability] = {}
 
     async def look(provider: Provider) -> None:
-        found[provider.name] = await _look_at_server(provider, settings, patience_s)
+        found[provider.name] = await _look_at_server(provider, settings, timeout_s)
 
     async with anyio.create_task_group() as tasks:
         for provider in servers:
@@ -398,14 +398,14 @@ async def _look_at_servers(
 
 
 async def _look_at_server(
-    provider: Provider, settings: ModelSettings, patience_s: float
+    provider: Provider, settings: ModelSettings, timeout_s: float
 ) -> Availability:
     found = Availability(name=provider.name, title=provider.title, usable=False, reason="")
     try:
         check_installed(provider)
     except MissingExtraError as error:
         return replace(found, reason=f"the extra {error.extra!r} is not installed", fix=error.hint)
-    models = await list_models(connection_to(provider, settings), patience_s=patience_s)
+    models = await list_models(connection_to(provider, settings), timeout_s=timeout_s)
     if models is None:
         return replace(found, reason=f"nothing answers at {provider.base_url}")
     if not models:

@@ -138,7 +138,7 @@ async def replay_run(
                 journal=journal,
                 tools=WORKSPACE_TOOLS,
                 screen=build_screen(settings.screening),
-                policy=commission.policy,
+                screening=commission.screening,
                 memory=NoMemory(),
                 memory_use="off",
                 workspace=run.request.workspace,

@@ -40,7 +40,7 @@ class Commission:
     effort: RunLimits = field(default_factory=RunLimits)
     attempts_left_open: bool = False
     """Whether the user left the number open: a local model then gets more attempts."""
-    policy: Literal["off", "warn", "block"] = "warn"
+    screening: Literal["off", "warn", "block"] = "warn"
     memory: MemoryUse = "all"
     budget_usd: float | None = None
     budget_tokens: int | None = None
@@ -159,8 +159,8 @@ class RunCallbacks:
 def limits_of(agent: AgentSettings) -> Limits:
     """Return the limits of one execution in a run, from the settings."""
     return Limits(
-        wall_s=agent.check_s,
-        cpu_s=2 * agent.check_s,
+        wall_s=agent.check_timeout_s,
+        cpu_s=2 * agent.check_timeout_s,
         memory_mb=agent.memory_mb,
         disk_mb=agent.disk_mb,
         processes=agent.processes,

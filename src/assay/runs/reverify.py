@@ -64,7 +64,7 @@ async def reverify(certificate: Certificate, tree: Tree, settings: Settings) -> 
         checks=certificate.checks,
         protected=certificate.protected,
         most=certificate.grade,
-        check_s=certificate.check_s,
+        check_timeout_s=certificate.check_timeout_s,
         changed=_changed(certificate) if before is None else None,
     )
     given, hosts = certificate.environment.given, certificate.environment.hosts

@@ -341,7 +341,7 @@ class _ActiveRun:
                 journal=self.journal,
                 tools=WORKSPACE_TOOLS,
                 screen=build_screen(settings.screening),
-                policy=commission.policy,
+                screening=commission.screening,
                 memory=memory,
                 memory_use=commission.memory,
                 workspace=str(self._destination.absolute()),

@@ -158,7 +158,7 @@ def docker_options(settings: SandboxSettings, *, gvisor: bool) -> "DockerOptions
         # Every container imports separately: only the first stage, and one prepared worker at most.
         preload=settings.preload[:1],
         pool_size=min(settings.pool_size, 1),
-        spares=docker.spares,
+        warm_containers=docker.warm_containers,
         cpus=docker.cpus,
         max_concurrent=settings.max_concurrent,
     )

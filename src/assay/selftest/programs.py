@@ -83,7 +83,7 @@ async def open_equipped(
                 raise
             raise KnownGapError(str(error)) from error
         except PackageError as error:
-            if not error.unanswered:
+            if not error.index_unreachable:
                 raise
             raise KnownGapError(str(error)) from error
         yield sandbox

@@ -198,7 +198,7 @@ class ServerState:
         self.feeds.close_all()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self.runs.drain)
-            await self.conversations.drain(self.settings.serve.drain_s)
+            await self.conversations.drain(self.settings.serve.shutdown_grace_s)
         await self.quotas.flush()
 
     async def flush_now_and_then(self) -> None:

@@ -57,7 +57,7 @@ class ExecutorSettings(Section):
     """Whether to enable gRPC server reflection."""
     executions: Positive | None = None
     """Parallel executions, of all clients; unset: `sandbox.max_concurrent`."""
-    waiting: Positive = 1024
+    max_queued: Positive = 1024
     """Executions in the queue, of all clients; the executor rejects more."""
     client_executions: Positive | None = None
     """Parallel executions of one client; more wait. Unset: three quarters of `executions`."""
@@ -78,9 +78,9 @@ class ExecutorSettings(Section):
     """Python modules that programs may not import."""
     lease_s: Seconds = 60.0
     """Lifetime of a sandbox without requests."""
-    linger_s: Seconds = 60.0
+    result_ttl_s: Seconds = 60.0
     """How long a client can fetch a result after its connection broke."""
-    drain_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 30.0
+    shutdown_grace_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 30.0
     """Grace period for executions after the signal to stop."""
 
 
@@ -98,8 +98,8 @@ class RemoteSettings(Section):
     """File with the client token, which only its owner may access."""
     server_name: str = ""
     """Host name in the executors' certificates, if it differs from the address."""
-    connect_s: Seconds = 10.0
-    patience_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 30.0
+    connect_timeout_s: Seconds = 10.0
+    retry_timeout_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 30.0
     """How long to retry when an executor is overloaded."""
     cache: bool = False
     """Whether to cache results of the first program in a sandbox, for the same program with the

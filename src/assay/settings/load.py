@@ -78,8 +78,17 @@ _FOR_PIP: Final = re.compile(
 _OF_PROJECTS: Final = frozenset(
     {
         *("ASSAY_MODELS__DEFAULT", "ASSAY_MODELS__TIMEOUT_S", "ASSAY_AGENT__ATTEMPTS"),
-        *("ASSAY_AGENT__TIMEOUT_S", "ASSAY_AGENT__CHECK_S", "ASSAY_AGENT__BASELINE_S"),
-        *("ASSAY_CHAT__STEPS", "ASSAY_CHAT__REPAIRS", "ASSAY_CHAT__CELL_S", "ASSAY_CHAT__FIGURES"),
+        *(
+            "ASSAY_AGENT__TIMEOUT_S",
+            "ASSAY_AGENT__CHECK_TIMEOUT_S",
+            "ASSAY_AGENT__BASELINE_TIMEOUT_S",
+        ),
+        *(
+            "ASSAY_CHAT__STEPS",
+            "ASSAY_CHAT__REPAIRS",
+            "ASSAY_CHAT__CELL_TIMEOUT_S",
+            "ASSAY_CHAT__FIGURES",
+        ),
     }
 )
 """Settings that a project's `.env` may have, in addition to keys and ASSAY_BASE_URL. None of them
@@ -235,15 +244,15 @@ class AgentSettings(Section):
     """Maximum number of attempts. Unset: 8, or 16 for a model that runs on this machine."""
     timeout_s: Seconds = 1800.0
     """For a whole run."""
-    check_s: Seconds = 180.0
+    check_timeout_s: Seconds = 180.0
     """For one check."""
-    baseline_s: Annotated[float, Field(ge=0, le=86400)] = 60.0
+    baseline_timeout_s: Annotated[float, Field(ge=0, le=86400)] = 60.0
     """For one check on the untouched files, before the first call to a model; 0: not run there."""
     memory_mb: Positive = 2048
     """For one execution; test runners and compilers need more than a short program."""
     disk_mb: Positive = 1024
     processes: Positive = 256
-    policy: Literal["off", "warn", "block"] = "warn"
+    screening: Literal["off", "warn", "block"] = "warn"
     """Action on policy violations in generated code."""
     memory: Literal["off", "plan", "action", "all"] = "all"
     """When to recall lessons of earlier failures."""
@@ -278,7 +287,7 @@ class Settings(Section):
         return self.bench_dir / "toolchains" / "go"
 
 
-def colour_refused() -> bool:
+def color_disabled() -> bool:
     """Whether the user disabled colors in all programs; see no-color.org."""
     return bool(os.environ.get("NO_COLOR"))
 

@@ -20,9 +20,9 @@ ServerName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,23}$")
 class McpSettings(Section):
     """Settings of Assay's MCP servers."""
 
-    hosts: StrList = ()
+    allowed_hosts: StrList = ()
     """Host names of the servers, in addition to their own address: `tools.example.org:*`."""
-    origins: StrList = ()
+    cors_origins: StrList = ()
     """Origins of web pages that may call the servers; by default none."""
     token_file: Path | None = None
     """Token hashes; unset: `mcp-tokens` in `state_dir`. If there are any, clients need a token."""
@@ -110,12 +110,12 @@ class ChatSettings(Section):
     """Cells and tool calls per turn, before the model must answer."""
     repairs: Positive = 3
     """Consecutive failed cells, before the model must explain the problem."""
-    cell_s: Seconds = 120.0
+    cell_timeout_s: Seconds = 120.0
     """For one cell."""
     memory_mb: Positive = 2048
     """For all variables of a session together."""
     disk_mb: Positive = 1024
-    policy: Literal["off", "warn", "block"] = "warn"
+    screening: Literal["off", "warn", "block"] = "warn"
     """Action on policy violations in generated code."""
     cells: Literal["auto", "calls", "blocks"] = "auto"
     """How a model sends code: as tool calls, or as blocks labeled `python` in its text."""
@@ -134,7 +134,7 @@ class DockerSettings(Section):
     """Python packages to install in the image, in addition to the default ones."""
     runtime: Literal["", "runsc"] = ""
     """`runsc` is gVisor, the same as the backend `docker+runsc`."""
-    spares: Annotated[int, Field(ge=0, le=16)] = 1
+    warm_containers: Annotated[int, Field(ge=0, le=16)] = 1
     """Number of warm containers."""
     cpus: Annotated[float, Field(gt=0, le=1024)] = 2.0
     """Number of processors for a container."""
@@ -190,9 +190,9 @@ class ServeSettings(Section):
     host: Annotated[str, Field(min_length=1)] = "127.0.0.1"
     """Address to listen on. Other than loopback, it requires API keys."""
     port: Annotated[int, Field(ge=0, le=65535)] = 8000
-    names: StrList = ()
+    allowed_hosts: StrList = ()
     """Host names of the service, in addition to IP addresses: `assay.example.org`."""
-    origins: StrList = ()
+    cors_origins: StrList = ()
     """Origins of foreign web pages that may call it: `https://notes.example.org`. Default: none."""
     require_keys: bool = False
     """Whether requests need a key even before the first one exists."""
@@ -203,17 +203,17 @@ class ServeSettings(Section):
     quota: QuotaSettings = Field(default_factory=QuotaSettings)
     models: StrList = ()
     """Models that clients may request; empty: `models.default` and every provider's."""
-    conversations: Positive = 256
+    max_open_sessions: Positive = 256
     """Maximum number of open sessions; above it, the least recently used is closed."""
     idle_s: Seconds = 900.0
     """Idle time after which a session is closed; its state is rebuilt on demand."""
-    runs: Positive = 2
+    max_concurrent_runs: Positive = 2
     """Maximum number of parallel runs, of all users; more of them wait."""
     body_bytes: Positive = 16 << 20
     """Maximum size of a request, except file uploads."""
     upload_bytes: Positive = 64 << 20
     """Maximum size of a file."""
-    patience_s: Seconds = 30.0
+    client_timeout_s: Seconds = 30.0
     """Timeout for a client to send a piece of its request, or to read a piece of the response."""
     body_s: Seconds = 300.0
     """Timeout for a client to send a whole request."""
@@ -221,7 +221,7 @@ class ServeSettings(Section):
     """Maximum number of open connections."""
     connections_per_address: Positive = 256
     """Per address; raise it behind a proxy, which has one address for all its clients."""
-    drain_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 20.0
+    shutdown_grace_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 20.0
     """Grace period for turns after the signal to stop; runs resume after the restart."""
     otlp_endpoint: HttpUrl | None = None
     """OTLP endpoint over HTTP for traces; unset: no traces."""

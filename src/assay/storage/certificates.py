@@ -126,7 +126,7 @@ class Certificate:
     grade: Grade
     reason: str
     checks: tuple[str, ...]
-    check_s: float
+    check_timeout_s: float
     """The timeout of each check."""
     files: Mapping[str, CertifiedFile]
     """By path from the root."""
@@ -196,7 +196,7 @@ def build_certificate(
         grade=verdict.grade,
         reason=verdict.reason,
         checks=proof.checks,
-        check_s=proof.goal.effort.check_s,
+        check_timeout_s=proof.goal.effort.check_timeout_s,
         files={
             str(path): CertifiedFile(sha256=file.sha256, executable=file.executable)
             for path, file in sorted(proof.tree.files.items())

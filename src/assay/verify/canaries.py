@@ -95,7 +95,7 @@ async def _restore(
     explanation = f"{path} was rewritten while its tests ran"
     return (
         Finding(
-            trick=TamperKind.CHANGED_WHILE_TESTED,
+            kind=TamperKind.CHANGED_WHILE_TESTED,
             severity="forgery",
             explanation=explanation,
             path=path,

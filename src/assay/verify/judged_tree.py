@@ -291,9 +291,9 @@ def matches(path: PurePosixPath, patterns: Iterable[str]) -> bool:
 
 
 def _is_kept(finding: Finding) -> bool:
-    if finding.trick is TamperKind.RUNNER_CONFIG:
+    if finding.kind is TamperKind.RUNNER_CONFIG:
         return finding.severity == "doubt"
-    return finding.trick is TamperKind.SHADOWED_RUNNER and finding.severity != "forgery"
+    return finding.kind is TamperKind.SHADOWED_RUNNER and finding.severity != "forgery"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -314,7 +314,7 @@ class _ChangeFilter:
             severity: Severity = "forgery" if behind else "note"
             what = f"where {behind[0]} must be" if behind else "and is not taken along"
             yield Finding(
-                trick=TamperKind.LINKED_FILE,
+                kind=TamperKind.LINKED_FILE,
                 severity=severity,
                 explanation=f"{link} is a link or a special file, {what}",
                 path=link,
@@ -479,5 +479,5 @@ def _is_installed(name: str) -> bool:
     return spec is not None and spec.loader is not None and name not in _TEST_FOLDERS
 
 
-def _finding(trick: TamperKind, severity: Severity, path: PurePosixPath, said: str) -> Finding:
-    return Finding(trick=trick, severity=severity, explanation=f"{path} {said}", path=path)
+def _finding(kind: TamperKind, severity: Severity, path: PurePosixPath, said: str) -> Finding:
+    return Finding(kind=kind, severity=severity, explanation=f"{path} {said}", path=path)

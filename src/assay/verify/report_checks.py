@@ -165,7 +165,7 @@ def with_doubt(order: CheckSpec, observation: Observation) -> Observation:
     if not order.canaries or observation.report.canaries_planted or not observation.report.passed:
         return observation
     doubt = Finding(
-        trick=TamperKind.PATCHED_RUNNER,
+        kind=TamperKind.PATCHED_RUNNER,
         severity="doubt",
         explanation="no test that must fail could be planted, so forging would not be seen",
     )
@@ -257,7 +257,7 @@ def _findings(
     if passed:
         findings.append(
             Finding(
-                trick=TamperKind.PATCHED_RUNNER,
+                kind=TamperKind.PATCHED_RUNNER,
                 severity="forgery",
                 explanation=f"{len(passed)} planted tests that must fail were reported as passed",
             )
@@ -266,7 +266,7 @@ def _findings(
     if result.exit_code == 0 and failed:
         findings.append(
             Finding(
-                trick=TamperKind.FORGED_REPORT,
+                kind=TamperKind.FORGED_REPORT,
                 severity="forgery",
                 explanation="the report has failed tests, but the exit code says that all is well",
             )
@@ -275,7 +275,7 @@ def _findings(
     if result.exit_code == 0 and unreported:
         findings.append(
             Finding(
-                trick=TamperKind.EARLY_EXIT,
+                kind=TamperKind.EARLY_EXIT,
                 severity="forgery",
                 explanation=(
                     f"{len(unreported)} planted tests were not carried out, "

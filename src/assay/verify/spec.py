@@ -27,8 +27,8 @@ class VerificationSpec:
     """Globs of files that may change; empty: everything that is not protected."""
     most: Grade = Grade.PROVEN
     """The highest possible grade: checks that the agent wrote prove nothing."""
-    check_s: float = 180.0
-    baseline_s: float = 60.0
+    check_timeout_s: float = 180.0
+    baseline_timeout_s: float = 60.0
     """The time limit for a check on the original files, where it may hang."""
     changed: tuple[PurePosixPath, ...] | None = None
     """The changed files if the original ones are not known; None: compare with `pristine`."""

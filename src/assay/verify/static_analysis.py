@@ -24,8 +24,8 @@ from assay.verify.python_rules import Say
 _Sign = tuple[TamperKind, str, re.Pattern[str]]
 
 
-def _sign(trick: TamperKind, said: str, pattern: str) -> _Sign:
-    return trick, said, re.compile(pattern)
+def _sign(kind: TamperKind, said: str, pattern: str) -> _Sign:
+    return kind, said, re.compile(pattern)
 
 
 _READS: Final = "reads files when it runs, which may be the tests"
@@ -132,10 +132,10 @@ _SIGNS: Final[dict[str, tuple[_Sign, ...]]] = {
 
 def signs_in(path: PurePosixPath, text: str) -> Iterator[tuple[TamperKind, str, int]]:
     """Yield the suspicious operations of a file, with their lines."""
-    for trick, said, pattern in _SIGNS.get(path.suffix, ()):
+    for kind, said, pattern in _SIGNS.get(path.suffix, ()):
         for number, line in enumerate(text.splitlines(), start=1):
             if pattern.search(line):
-                yield trick, said, number
+                yield kind, said, number
                 break
 
 
@@ -157,19 +157,19 @@ def read_proposal(
             continue
         known = _Reader(path=change.path, tests=names)
         before = parse_module(pristine, change.path)
-        old = {(f.trick, f.explanation) for f in (known.read(before) if before else ())}
+        old = {(f.kind, f.explanation) for f in (known.read(before) if before else ())}
         found = dict.fromkeys(known.read(module))
-        findings += [f for f in found if (f.trick, f.explanation) not in old]
+        findings += [f for f in found if (f.kind, f.explanation) not in old]
     return tuple(findings)
 
 
 def _foreign(path: PurePosixPath, pristine: Tree, judged: Tree) -> Iterator[Finding]:
-    old = {(trick, said) for trick, said, _ in signs_in(path, pristine.text(path) or "")}
-    for trick, said, line in signs_in(path, judged.text(path) or ""):
-        if (trick, said) not in old:
+    old = {(kind, said) for kind, said, _ in signs_in(path, pristine.text(path) or "")}
+    for kind, said, line in signs_in(path, judged.text(path) or ""):
+        if (kind, said) not in old:
             explanation = f"{path} {said}"
             yield Finding(
-                trick=trick, severity="doubt", explanation=explanation, path=path, line=line
+                kind=kind, severity="doubt", explanation=explanation, path=path, line=line
             )
 
 
@@ -182,7 +182,7 @@ def attributable(pristine: Tree, judged: Tree, seen: Iterable[Finding]) -> tuple
             before = parse_module(pristine, path)
             old = _Reader(path=path, tests=frozenset()).read(before) if before else ()
             same = pristine.files[path] == judged.files.get(path)
-            if same or finding.trick in {f.trick for f in old}:
+            if same or finding.kind in {f.kind for f in old}:
                 continue
         kept.append(finding)
     return tuple(kept)
@@ -201,7 +201,7 @@ def _unreadable(path: PurePosixPath, content: bytes) -> tuple[Finding, ...]:
     except (ValueError, RecursionError, MemoryError):
         pass
     said = f"{path} holds code that cannot be read"
-    return (Finding(trick=TamperKind.HIDDEN_CODE, severity="doubt", explanation=said, path=path),)
+    return (Finding(kind=TamperKind.HIDDEN_CODE, severity="doubt", explanation=said, path=path),)
 
 
 def _decodes(content: bytes) -> bool:
@@ -228,9 +228,9 @@ class _Reader:
             said_of = [*self._of(node, names, imported=node in top)]
             if isinstance(node, ast.Attribute | ast.Name) and node not in narrow:
                 said_of += _all_modules(node, names)
-            for trick, severity, said in said_of:
+            for kind, severity, said in said_of:
                 yield Finding(
-                    trick=trick,
+                    kind=kind,
                     severity=severity,
                     explanation=f"{self.path} {said}",
                     path=self.path,
@@ -354,8 +354,8 @@ class _Names:
 def _known_call(name: str, *, imported: bool) -> Iterator[Say]:
     for table in (python_rules.CALLS, python_rules.AT_IMPORT if imported else {}):
         if name in table:
-            trick, severity, said = table[name]
-            yield (trick, severity, f"{said}: {name}")
+            kind, severity, said = table[name]
+            yield (kind, severity, f"{said}: {name}")
 
 
 def _shape(node: ast.AST) -> Iterator[Say]:

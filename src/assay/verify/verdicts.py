@@ -72,7 +72,7 @@ def skipped_tests(case: VerificationSpec, tree: Tree, report: CheckReport) -> tu
         said = f"skipped, though the tests do not ask for it: {_some([t.id for t in ours])}"
         return (_forgery(TamperKind.TESTS_SKIPPED, said),)
     said = f"not run, as the tests say themselves: {_some([t.id for t in skipped])}"
-    return (Finding(trick=TamperKind.TESTS_SKIPPED, severity="doubt", explanation=said),)
+    return (Finding(kind=TamperKind.TESTS_SKIPPED, severity="doubt", explanation=said),)
 
 
 def _is_excused(case: VerificationSpec, tree: Tree, test: TestResult) -> bool:
@@ -113,7 +113,7 @@ def compare_repetition(
         return ()
     order = ", in another order" if reverse else ""
     said = f"ended differently when run again{order}: {_some(differing) or 'the whole run'}"
-    return (Finding(trick=TamperKind.UNSTABLE, severity="doubt", explanation=said),)
+    return (Finding(kind=TamperKind.UNSTABLE, severity="doubt", explanation=said),)
 
 
 def judge_turned_tests(
@@ -122,7 +122,7 @@ def judge_turned_tests(
     """Evaluate inverted tests that passed, which correct code cannot achieve."""
     if not turned.complete:
         said = "tests that must fail could not be run to their end"
-        return (Finding(trick=TamperKind.UNSTABLE, severity="doubt", explanation=said),)
+        return (Finding(kind=TamperKind.UNSTABLE, severity="doubt", explanation=said),)
     # IDs are counted without parameters, because those are part of the inversion. A test that
     # reaches none of its assertions passes in both versions.
     probed = [test.id for test in first.tests if test.passed and same.reached.get(test.id)]
@@ -135,17 +135,17 @@ def judge_turned_tests(
     missed = [name for name in vacuous if _claims(name, tests)]
     if missed:
         said = f"passed without coming to any of its assertions: {_some(missed)}"
-        return (Finding(trick=TamperKind.TESTS_SKIPPED, severity="doubt", explanation=said),)
+        return (Finding(kind=TamperKind.TESTS_SKIPPED, severity="doubt", explanation=said),)
     if not probed:
         said = "no test has an assertion that could be turned, so forging them would not be seen"
-        return (Finding(trick=TamperKind.PATCHED_RUNNER, severity="doubt", explanation=said),)
+        return (Finding(kind=TamperKind.PATCHED_RUNNER, severity="doubt", explanation=said),)
     return ()
 
 
 def _passed_turned(passed: list[str], same: PythonRun, tests: RewrittenTests) -> Finding:
     if all(same.reached[name] <= tests.unsure for name in passed):
         said = f"passed although something else was asked: {_some(passed)}"
-        return Finding(trick=TamperKind.READS_TESTS, severity="doubt", explanation=said)
+        return Finding(kind=TamperKind.READS_TESTS, severity="doubt", explanation=said)
     followed = [n for n in passed if same.reached[n] & tests.constants]
     if followed:
         said = (
@@ -192,7 +192,7 @@ def conclude(
     doubts = [finding for finding in unique if finding.severity == "doubt"]
     if doubts:
         grades.append(Grade.CHECKED)
-    if any(finding.trick is TamperKind.PASSED_BEFORE for finding in doubts):
+    if any(finding.kind is TamperKind.PASSED_BEFORE for finding in doubts):
         grades.append(Grade.RAN)
     grade = min(grades, key=lambda g: g.rank)
     return Verdict(
@@ -227,7 +227,7 @@ def _accept_reason(reports: Sequence[CheckReport], doubts: Sequence[Finding]) ->
     passed = all_of(tests, "test") if tests else all_of(len(reports), "check")
     caught = f", and {all_of(planted, 'test')} that must fail did" if planted else ""
     # The doubt that lowers the grade most comes first.
-    said = sorted(doubts, key=lambda doubt: doubt.trick is not TamperKind.PASSED_BEFORE)
+    said = sorted(doubts, key=lambda doubt: doubt.kind is not TamperKind.PASSED_BEFORE)
     doubt = f"; not proven: {said[0].explanation}" if said else ""
     return f"{passed} passed{caught}{doubt}"
 
@@ -237,8 +237,8 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:_SHOWN]) + more
 
 
-def _forgery(trick: TamperKind, explanation: str) -> Finding:
-    return Finding(trick=trick, severity="forgery", explanation=explanation)
+def _forgery(kind: TamperKind, explanation: str) -> Finding:
+    return Finding(kind=kind, severity="forgery", explanation=explanation)
 
 
 _SHOWN: Final = 3
@@ -317,14 +317,14 @@ def not_executed(
         )
     said = f"changed, and not seen to run in the tests: {_some_paths(missed)}{_from(others)}"
     return (
-        Finding(trick=TamperKind.NOT_EXECUTED, severity="doubt", explanation=said, path=missed[0]),
+        Finding(kind=TamperKind.NOT_EXECUTED, severity="doubt", explanation=said, path=missed[0]),
     )
 
 
 def _perhaps_replaced(removed: Sequence[PurePosixPath]) -> Finding:
     said = f"removed, and the tests may run another copy: {_some_paths(removed)}"
     return Finding(
-        trick=TamperKind.NOT_EXECUTED, severity="doubt", explanation=said, path=removed[0]
+        kind=TamperKind.NOT_EXECUTED, severity="doubt", explanation=said, path=removed[0]
     )
 
 
@@ -339,7 +339,7 @@ def says_nothing_new(before: CheckReport, after: CheckReport) -> bool:
 def passed_before() -> Finding:
     """Return the doubt that lowers the grade to `ran`: checks passed on the original files."""
     said = "the checks passed on the untouched files as well, so they say nothing about the change"
-    return Finding(trick=TamperKind.PASSED_BEFORE, severity="doubt", explanation=said)
+    return Finding(kind=TamperKind.PASSED_BEFORE, severity="doubt", explanation=said)
 
 
 def _from(others: dict[str, str]) -> str:
@@ -354,5 +354,5 @@ def _some_paths(paths: Sequence[PurePosixPath]) -> str:
     return ", ".join(map(str, paths[:_SHOWN])) + more
 
 
-def _rejected(trick: TamperKind, explanation: str) -> Finding:
-    return Finding(trick=trick, severity="rejected", explanation=explanation)
+def _rejected(kind: TamperKind, explanation: str) -> Finding:
+    return Finding(kind=kind, severity="rejected", explanation=explanation)

@@ -87,7 +87,7 @@ def _changed(case: VerificationSpec, tree: Tree, path: PurePosixPath) -> Finding
 
 def _finding(severity: Severity, path: PurePosixPath, said: str) -> Finding:
     return Finding(
-        trick=TamperKind.CHANGED_WHILE_TESTED, severity=severity, explanation=said, path=path
+        kind=TamperKind.CHANGED_WHILE_TESTED, severity=severity, explanation=said, path=path
     )
 
 
@@ -104,7 +104,7 @@ async def _report_of_others(sandbox: Sandbox, path: PurePosixPath) -> tuple[Find
         return ()
     said = f"{path} is a report of tests that no runner was asked to write"
     finding = Finding(
-        trick=TamperKind.FORGED_REPORT, severity="forgery", explanation=said, path=path
+        kind=TamperKind.FORGED_REPORT, severity="forgery", explanation=said, path=path
     )
     return (finding,)
 
@@ -131,7 +131,7 @@ def _checks_of(case: VerificationSpec) -> tuple[Check, ...]:
     for command in case.checks:
         argv = split_command(command, case.pristine)
         order = CheckSpec(
-            command=command, argv=argv, protected=case.protected, timeout_s=case.check_s
+            command=command, argv=argv, protected=case.protected, timeout_s=case.check_timeout_s
         )
         checks.append(Check(runner=choose_runner(argv), order=order))
     return tuple(checks)
@@ -199,7 +199,7 @@ class Verifier:
             return tuple([await _run(check, sandbox, on_output) for check in checks])
 
     def _limits_for(self, case: VerificationSpec) -> Limits:
-        return replace(self._limits, wall_s=max(self._limits.wall_s, case.check_s))
+        return replace(self._limits, wall_s=max(self._limits.wall_s, case.check_timeout_s))
 
     async def _first_run(
         self, case: VerificationSpec, checks: Sequence[Check], tree: Tree, on_output: OnOutput
@@ -283,7 +283,9 @@ class Verifier:
             # Added tests count only if they fail without the rest of the change.
             await write_tree(sandbox, case.pristine.with_files(added_tests(case, tree)))
             for check, after in zip(checks, verdict.reports, strict=True):
-                limit = min(case.check_s, max(case.baseline_s, 2 * after.duration_s))
+                limit = min(
+                    case.check_timeout_s, max(case.baseline_timeout_s, 2 * after.duration_s)
+                )
                 limited = replace(
                     check, order=replace(check.order, timeout_s=limit, changed=(), removed=())
                 )

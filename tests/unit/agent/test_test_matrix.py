@@ -4,7 +4,7 @@ from assay.agent.strategy import better, gain, row_of, statuses_of
 from assay.contracts.verdict import CheckReport, Finding, TamperKind, TestStatus
 from tests.support.attempts import a_report, an_attempt
 
-FORGED = Finding(trick=TamperKind.EARLY_EXIT, severity="forgery", explanation="it left early")
+FORGED = Finding(kind=TamperKind.EARLY_EXIT, severity="forgery", explanation="it left early")
 
 
 def test_more_passed_tests_are_better() -> None:

@@ -672,7 +672,7 @@ async def test_what_the_policy_finds_is_told_and_run_only_if_it_warns(
     desk = Desk(
         tasks,
         ScriptedModel([says("```python\nimport ctypes\n```"), says("I may not.")]),
-        manners=Manners(policy=policy),
+        manners=Manners(screening=policy),
     )
 
     def object_to(path: PurePosixPath, content: bytes):  # noqa: ANN202

@@ -154,7 +154,7 @@ def test_an_error_that_came_at_once_says_that_nothing_was_begun(status: int) -> 
     failure = asked.failure(Answer(status=status))
 
     assert isinstance(failure, ModelUnavailableError)
-    assert failure.turned_away
+    assert failure.not_charged
 
 
 def test_an_error_in_mid_stream_may_have_cost_something() -> None:
@@ -163,4 +163,4 @@ def test_an_error_in_mid_stream_may_have_cost_something() -> None:
     failure = asked.failure(Answer(status=200, body={"error": {"type": "server_error"}}))
 
     assert isinstance(failure, ModelUnavailableError)
-    assert not failure.turned_away
+    assert not failure.not_charged

@@ -44,7 +44,7 @@ ASKED = Request(
 SECRET = "sk-secret-0123456789"  # noqa: S105 - opens nothing
 PAGE = ROOT / "docs" / "reference" / "models.md"
 SERVERS = ("ollama", "lmstudio", "llamacpp", "vllm")
-PATIENCE_S = 20.0
+TIMEOUT_S = 20.0
 """Much, so that a busy machine does not look like one where nothing answers."""
 
 
@@ -479,7 +479,7 @@ async def test_auto_takes_a_server_that_answers_before_the_embedded_model(
 ) -> None:
     chosen = having(settings, base_urls={"llamacpp": endpoint.base_url})
 
-    found = await choose(chosen, patience_s=PATIENCE_S)
+    found = await choose(chosen, timeout_s=TIMEOUT_S)
 
     assert found.name == "llamacpp:first"
     assert found.reason.endswith("has 2 models")
@@ -556,7 +556,7 @@ async def test_the_survey_says_of_everything_why(
         with_key(settings, endpoint), base_urls={"ollama": endpoint.base_url}, local_path="/no/such"
     )
 
-    found = await list_available(chosen, patience_s=PATIENCE_S)
+    found = await list_available(chosen, timeout_s=TIMEOUT_S)
 
     told = by_name(found)
     assert (told["openai"].usable, told["openai"].reason) == (True, "OPENAI_API_KEY is set")
@@ -575,7 +575,7 @@ async def test_a_service_of_ours_is_no_server_of_models(
     endpoint.listing = b'{"object": "list", "data": [{"id": "assay", "owned_by": "assay"}]}'
     chosen = having(settings, base_urls={"vllm": endpoint.base_url})
 
-    told = by_name(await list_available(chosen, patience_s=PATIENCE_S))
+    told = by_name(await list_available(chosen, timeout_s=TIMEOUT_S))
 
     assert not told["vllm"].usable
 

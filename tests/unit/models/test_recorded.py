@@ -449,17 +449,17 @@ async def test_what_a_provider_wants_to_see_again_is_recorded_and_played_back(
     assert (await model.reply(replayed)).message.text == "done"
 
 
-@pytest.mark.parametrize("turned_away", [True, False])
+@pytest.mark.parametrize("not_charged", [True, False])
 async def test_whether_a_failure_cost_something_is_recorded(
-    tmp_path: Path, *, turned_away: bool
+    tmp_path: Path, *, not_charged: bool
 ) -> None:
-    error = ModelUnavailableError("500", turned_away=turned_away)
+    error = ModelUnavailableError("500", not_charged=not_charged)
     await record(tmp_path, (asking("a"), error))
 
     with pytest.raises(ModelUnavailableError) as caught:
         await ReplayingModel(read_recording(tmp_path)).reply(asking("a"))
 
-    assert caught.value.turned_away is turned_away
+    assert caught.value.not_charged is not_charged
 
 
 async def test_mappings_of_any_kind_are_recorded(tmp_path: Path) -> None:

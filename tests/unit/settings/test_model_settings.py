@@ -97,7 +97,7 @@ def test_keys_in_a_file_of_somebody_else_are_refused(home: Path) -> None:
     path = credentials(home, f'OPENAI_API_KEY = "{SECRET}"')
     os.chown(path, 12345, 12345)
 
-    with pytest.raises(UsageError, match="belongs to somebody else") as caught:
+    with pytest.raises(UsageError, match="belongs to another user") as caught:
         models()
 
     assert "chown" in caught.value.hint

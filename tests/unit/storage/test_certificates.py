@@ -64,7 +64,7 @@ VERDICT = Verdict(
         ),
     ),
     findings=(
-        Finding(trick=TamperKind.RUNNER_CONFIG, severity="note", explanation="left out", path=CODE),
+        Finding(kind=TamperKind.RUNNER_CONFIG, severity="note", explanation="left out", path=CODE),
     ),
 )
 

@@ -13,7 +13,7 @@ from assay.contracts.chat import (
     ChatEvent,
     Exhibit,
     FileLoaded,
-    SpeechArrived,
+    ReplyDelta,
     TurnEnded,
     TurnStarted,
     history_of,
@@ -66,8 +66,8 @@ async def test_what_was_said_is_there_again(session: Session) -> None:
 async def test_what_only_passes_by_is_told_and_not_written(session: Session) -> None:
     heard: list[ChatEvent] = []
     async with SessionRecord(session.folder, listeners=(heard.append,)) as record:
-        record.emit(SpeechArrived(text="hel"))
-    assert heard == [SpeechArrived(text="hel")]
+        record.emit(ReplyDelta(text="hel"))
+    assert heard == [ReplyDelta(text="hel")]
     assert read_session_events(session.folder) == ()
 
 

@@ -48,7 +48,7 @@ def test_what_was_withheld_is_not_written_over() -> None:
     judged, findings = judge(case, **{".env": "A=2", "out/token.py": "x", "calc.py": "new"})
 
     assert judged.files == BEFORE.with_files(tree(**{"calc.py": "new"}).files).files
-    assert [(found.trick, found.severity, str(found.path)) for found in findings] == [
+    assert [(found.kind, found.severity, str(found.path)) for found in findings] == [
         (TamperKind.NOT_ALLOWED, "note", ".env"),
         (TamperKind.NOT_ALLOWED, "note", "out/token.py"),
     ]
@@ -73,7 +73,7 @@ def test_a_file_may_be_deleted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "trick", "severity"),
+    ("path", "kind", "severity"),
     [
         ("tests/test_calc.py", TamperKind.TESTS_CHANGED, "forgery"),
         ("tests/__init__.py", TamperKind.TESTS_CHANGED, "forgery"),
@@ -91,13 +91,11 @@ def test_a_file_may_be_deleted() -> None:
         ("tests/json.py", TamperKind.SHADOWED_RUNNER, "forgery"),
     ],
 )
-def test_what_could_forge_is_left_out_and_named(
-    path: str, trick: TamperKind, severity: str
-) -> None:
+def test_what_could_forge_is_left_out_and_named(path: str, kind: TamperKind, severity: str) -> None:
     judged, findings = judge(**{path: "something else"})
 
     assert judged.digest == BEFORE.digest
-    assert [(finding.trick, finding.severity) for finding in findings] == [(trick, severity)]
+    assert [(finding.kind, finding.severity) for finding in findings] == [(kind, severity)]
     assert findings[0].path == PurePosixPath(path)
     assert path in findings[0].explanation
 
@@ -108,7 +106,7 @@ def test_deleted_tests_come_back() -> None:
     )
 
     assert judged.digest == BEFORE.digest
-    assert [finding.trick for finding in findings] == [TamperKind.TESTS_DELETED]
+    assert [finding.kind for finding in findings] == [TamperKind.TESTS_DELETED]
 
 
 def test_everything_in_a_protected_folder_is_protected() -> None:
@@ -176,7 +174,7 @@ def test_a_link_above_a_test_is_forgery_and_elsewhere_a_note() -> None:
     judged, findings = judged_tree(CASE, proposal, CONFIGURATION)
 
     assert judged.digest == BEFORE.digest
-    assert {finding.trick for finding in findings} == {TamperKind.LINKED_FILE}
+    assert {finding.kind for finding in findings} == {TamperKind.LINKED_FILE}
     assert {str(f.path): f.severity for f in findings if len(f.path.parts) == 1} == {
         "tests": "forgery",
         "shortcut": "note",
@@ -213,7 +211,7 @@ def test_what_steers_a_runner_comes_from_the_goal_wherever_it_is(
     judged, findings = judged_tree(CASE, after, globs_of(runner))
 
     assert judged.digest == BEFORE.digest
-    assert [(f.trick, f.severity) for f in findings] == [(TamperKind.RUNNER_CONFIG, "forgery")]
+    assert [(f.kind, f.severity) for f in findings] == [(TamperKind.RUNNER_CONFIG, "forgery")]
 
 
 PACKAGE = '[package]\nname = "calc"\n'
@@ -280,7 +278,7 @@ def test_what_a_build_says_of_tests_is_taken_and_doubted(
     judged, findings = judged_tree(case, tree(**{path: after}), globs_of(runner))
 
     assert judged == tree(**{path: after})
-    assert [(f.trick, f.severity) for f in findings] == [(TamperKind.RUNNER_CONFIG, "doubt")]
+    assert [(f.kind, f.severity) for f in findings] == [(TamperKind.RUNNER_CONFIG, "doubt")]
 
 
 @pytest.mark.parametrize(
@@ -302,7 +300,7 @@ def test_where_a_missing_test_would_not_be_missed_the_build_says_nothing_of_test
     judged, findings = judged_tree(case, tree(**{path: after}), globs_of("junit"))
 
     assert judged == case.pristine
-    assert [(f.trick, f.severity) for f in findings] == [(TamperKind.RUNNER_CONFIG, "forgery")]
+    assert [(f.kind, f.severity) for f in findings] == [(TamperKind.RUNNER_CONFIG, "forgery")]
 
 
 def test_a_build_that_may_not_be_changed_is_only_left_out() -> None:
@@ -313,7 +311,7 @@ def test_a_build_that_may_not_be_changed_is_only_left_out() -> None:
     judged, findings = judged_tree(case, after, globs_of("cargo"))
 
     assert judged == before
-    assert [(f.trick, f.severity) for f in findings] == [(TamperKind.NOT_ALLOWED, "note")]
+    assert [(f.kind, f.severity) for f in findings] == [(TamperKind.NOT_ALLOWED, "note")]
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def concluded(
 
 
 def tricks(observation: Observation) -> list[tuple[TamperKind, str]]:
-    return [(finding.trick, finding.severity) for finding in observation.findings]
+    return [(finding.kind, finding.severity) for finding in observation.findings]
 
 
 def test_passed_tests_and_a_zero_pass() -> None:
@@ -192,7 +192,7 @@ async def test_a_planted_file_that_was_rewritten_is_told() -> None:
     async with planted(sandbox, Plan(files={path: b"a+"})) as findings:
         await sandbox.write_file(path, b"a")
 
-    assert [(f.trick, f.severity) for f in findings] == [
+    assert [(f.kind, f.severity) for f in findings] == [
         (TamperKind.CHANGED_WHILE_TESTED, "forgery")
     ]
     assert await sandbox.read_file(path) == b"a"

@@ -159,7 +159,7 @@ INNOCENT = {
 def test_a_trick_is_called_by_its_name(source: str) -> None:
     findings = read(source)
 
-    assert SUSPICIOUS[source] in {(finding.trick, finding.severity) for finding in findings}
+    assert SUSPICIOUS[source] in {(finding.kind, finding.severity) for finding in findings}
     assert all(finding.path == PATH for finding in findings)
 
 
@@ -172,7 +172,7 @@ def test_what_was_there_before_is_the_persons_own() -> None:
     before = "import ctypes\nimport os\n"
 
     assert read(f"{before}x = 1\n", before) == ()
-    assert [f.trick for f in read(f"{before}os._exit(1)\n", before)] == [TamperKind.EARLY_EXIT]
+    assert [f.kind for f in read(f"{before}os._exit(1)\n", before)] == [TamperKind.EARLY_EXIT]
 
 
 def test_binary_modules_cannot_be_read() -> None:
@@ -180,7 +180,7 @@ def test_binary_modules_cannot_be_read() -> None:
 
     (finding,) = read_proposal(Tree(), Tree(files=library), TESTS)
 
-    assert finding.trick is TamperKind.HIDDEN_CODE
+    assert finding.kind is TamperKind.HIDDEN_CODE
 
 
 def test_broken_syntax_hides_nothing() -> None:
@@ -260,7 +260,7 @@ def test_ordinary_programs_in_other_languages_are_let_be() -> None:
 def test_what_a_file_did_before_is_not_held_against_the_proposal() -> None:
     other = PurePosixPath("other.py")
     acts = [
-        Finding(trick=TamperKind.HIDDEN_CODE, severity="doubt", explanation="x", path=path)
+        Finding(kind=TamperKind.HIDDEN_CODE, severity="doubt", explanation="x", path=path)
         for path in (PATH, other, PurePosixPath("new.py"), None)
     ]
     before = Tree(files={PATH: TreeFile(b"eval(x)"), other: TreeFile(b"x = 1")})

@@ -47,7 +47,7 @@ def test_a_skip_is_a_forgery_unless_the_tests_ask_for_it(
     skipped = a_test(name, TestStatus.SKIPPED, message)
     (finding,) = skipped_tests(case, case.pristine, report(skipped))
 
-    assert finding.trick is TamperKind.TESTS_SKIPPED
+    assert finding.kind is TamperKind.TESTS_SKIPPED
     assert finding.severity == ("doubt" if asked else "forgery")
 
 
@@ -125,7 +125,7 @@ def turned(
         unsure=frozenset(unsure),
         within={"test_it": frozenset(within)},
     )
-    return [(f.trick, f.severity) for f in judge_turned_tests(first, same, again, tests)]
+    return [(f.kind, f.severity) for f in judge_turned_tests(first, same, again, tests)]
 
 
 def test_a_turned_test_that_passes_is_named_by_what_was_turned() -> None:

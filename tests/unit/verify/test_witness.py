@@ -32,13 +32,13 @@ def observed(execution: Execution | None) -> Observation:
 
 def judged(execution: Execution | None) -> list[tuple[TamperKind, Severity]]:
     found = not_executed((A, B), (), [observed(execution)])
-    return [(finding.trick, finding.severity) for finding in found]
+    return [(finding.kind, finding.severity) for finding in found]
 
 
 def test_a_proposal_that_changes_nothing_is_rejected() -> None:
     (finding,) = nothing_changed(CASE, BEFORE)
 
-    assert (finding.trick, finding.severity) == (TamperKind.NO_CHANGE, "rejected")
+    assert (finding.kind, finding.severity) == (TamperKind.NO_CHANGE, "rejected")
     assert not nothing_changed(CASE, BEFORE.with_files({A: TreeFile(b"x = 2\n")}))
 
 

@@ -28,7 +28,7 @@ from assay.verify.verifier import judged_tree
 
 async def screen(sitting: StepContext) -> RunState:
     """Emit the screening findings of each attempt; the policy `block` keeps it from running."""
-    if sitting.parts.policy == "off":
+    if sitting.parts.screening == "off":
         return sitting.state
     screened = [await _screened(sitting, attempt) for attempt in sitting.state.round]
     return replace(sitting.state, round=tuple(screened))
@@ -42,7 +42,7 @@ async def _screened(sitting: StepContext, attempt: Attempt) -> Attempt:
     for change in changes_between(before, after):
         if change.kind != "deleted":
             findings.extend(sitting.parts.screen(change.path, after.files[change.path].content))
-    blocked = bool(findings) and sitting.parts.policy == "block"
+    blocked = bool(findings) and sitting.parts.screening == "block"
     sitting.emit(Screened(attempt=attempt.number, findings=tuple(findings), blocked=blocked))
     if not blocked:
         return attempt
@@ -66,17 +66,17 @@ async def execute(sitting: StepContext) -> RunState:
         for attempt in state.round:
             tasks.start_soon(run, attempt)
     attempts = [done[attempt.number] for attempt in state.round]
-    lattice = _extended(state.lattice, attempts)
+    test_matrix = _extended(state.test_matrix, attempts)
     for attempt in attempts:
         sitting.emit(
             Executed(
                 attempt=attempt.number,
                 reports=attempt.reports,
                 findings=attempt.found,
-                lattice=lattice,
+                test_matrix=test_matrix,
             )
         )
-    return replace(state, round=_best_first(attempts), lattice=lattice)
+    return replace(state, round=_best_first(attempts), test_matrix=test_matrix)
 
 
 async def _run(sitting: StepContext, attempt: Attempt) -> Attempt:
@@ -112,10 +112,10 @@ async def _run(sitting: StepContext, attempt: Attempt) -> Attempt:
     )
 
 
-def _extended(lattice: TestMatrix, attempts: list[Attempt]) -> TestMatrix:
+def _extended(test_matrix: TestMatrix, attempts: list[Attempt]) -> TestMatrix:
     for attempt in attempts:
-        lattice = lattice.with_row(row_of(attempt.number, attempt.reports))
-    return lattice
+        test_matrix = test_matrix.with_row(row_of(attempt.number, attempt.reports))
+    return test_matrix
 
 
 def _best_first(attempts: list[Attempt]) -> tuple[Attempt, ...]:

@@ -35,7 +35,7 @@ async def end(
         reason=stopped or _reason(state, accepted, status),
         attempts=len(state.attempts),
         verdict=verdict,
-        lattice=state.lattice,
+        test_matrix=state.test_matrix,
         findings=_findings(state),
         changes=changes_between(pristine, tree),
         tree=digest,
@@ -85,7 +85,7 @@ def _how_far(state: RunState) -> str:
     if not tests:
         return next((r.explanation for r in best.reports if not r.passed), "a check failed")
     attempts = count(len(state.attempts), "attempt")
-    known = count(len(state.lattice.counted), state.lattice.noun)
+    known = count(len(state.test_matrix.counted), state.test_matrix.noun)
     return f"{len(best.passed)} of {known} pass in the best of {attempts}{_first_error(tests)}"
 
 

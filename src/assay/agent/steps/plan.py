@@ -204,7 +204,9 @@ async def make_plan(sitting: StepContext) -> RunState:
             checks=plan.checks,
             lessons=lessons,
             skills=tuple(name for skill in plan.skills for name in skill.names),
-            baseline=_HANGS.format(s=sitting.parts.goal.effort.baseline_s) if plan.hangs else "",
+            baseline=_HANGS.format(s=sitting.parts.goal.effort.baseline_timeout_s)
+            if plan.hangs
+            else "",
         )
     )
     return replace(sitting.state, plan=plan, step=first_step(small=sitting.parts.small))
@@ -219,8 +221,8 @@ def case_of(sitting: StepContext, plan: Plan, pristine: Tree) -> VerificationSpe
         protected=plan.protected,
         allowed=goal.allowed,
         most=plan.most,
-        check_s=goal.effort.check_s,
-        baseline_s=goal.effort.baseline_s or RunLimits().baseline_s,
+        check_timeout_s=goal.effort.check_timeout_s,
+        baseline_timeout_s=goal.effort.baseline_timeout_s or RunLimits().baseline_timeout_s,
     )
 
 
@@ -279,7 +281,7 @@ async def _on_untouched(sitting: StepContext, plan: Plan) -> tuple[CheckReport, 
 
     async def really() -> Mapping[str, Any]:
         case = case_of(sitting, plan, parts.pristine)
-        case = replace(case, check_s=min(case.check_s, effort.baseline_s))
+        case = replace(case, check_timeout_s=min(case.check_timeout_s, effort.baseline_timeout_s))
         observations = await parts.verifier.run_checks(
             case, parts.pristine, on_output=sitting.on_output(0)
         )
@@ -298,7 +300,7 @@ async def _on_untouched(sitting: StepContext, plan: Plan) -> tuple[CheckReport, 
 
 
 async def _fails_now(sitting: StepContext, plan: Plan) -> bool:
-    if not sitting.parts.goal.effort.baseline_s:
+    if not sitting.parts.goal.effort.baseline_timeout_s:
         return True
     return not all(report.passed for report in await _on_untouched(sitting, plan))
 
@@ -308,7 +310,7 @@ async def _with_baseline(sitting: StepContext, plan: Plan) -> Plan:
     parts = sitting.parts
     # Generated tests ran when they were written.
     own = plan.pristine != parts.pristine.digest
-    if plan.judged_by_model or own or not parts.goal.effort.baseline_s:
+    if plan.judged_by_model or own or not parts.goal.effort.baseline_timeout_s:
         return plan
     reports = await _on_untouched(sitting, plan)
     hangs = hanging(reports)

@@ -47,7 +47,7 @@ async def reflect(sitting: StepContext) -> RunState:
         partners=await _partners(sitting, state),
     )
     sitting.emit(
-        Reflected(attempt=last.number, lesson=_lesson(state, last, step), next_move=step.move)
+        Reflected(attempt=last.number, lesson=_lesson(state, last, step), next_action=step.move)
     )
     return replace(state, step=step)
 

@@ -30,7 +30,7 @@ from assay.contracts.chat import (
     FileLoaded,
     ModelChosen,
     PackagesAdded,
-    SpeechArrived,
+    ReplyDelta,
     StateRebuilt,
     StateRestoring,
     ToolUsed,
@@ -68,7 +68,7 @@ class ChatView:
         match event:
             case TurnStarted():
                 self._begin("thinking")
-            case SpeechArrived():
+            case ReplyDelta():
                 self._arrive(event.text)
             case CellOutputDelta():
                 self._arrive(event.text)

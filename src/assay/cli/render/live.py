@@ -156,13 +156,13 @@ def standing_panes(state: RunState, look: TerminalStyle) -> list[Panel]:
     plan = _plan(state, look)
     if plan.rows:
         panes.append(Panel(title="plan", wanted=min(plan.rows, _PLAN_ROWS), draw=plan.draw))
-    if state.lattice.rows:
-        lattice = state.lattice
+    if state.test_matrix.rows:
+        test_matrix = state.test_matrix
         panes.append(
             Panel(
                 title="tests",
-                wanted=LatticePicture(lattice=lattice, max_rows=_LATTICE_ROWS).rows,
-                draw=lambda rows: LatticePicture(lattice=lattice, max_rows=rows),
+                wanted=LatticePicture(test_matrix=test_matrix, max_rows=_LATTICE_ROWS).rows,
+                draw=lambda rows: LatticePicture(test_matrix=test_matrix, max_rows=rows),
             )
         )
     return panes

@@ -61,10 +61,10 @@ def summary(
     """
     parts: list[RenderableType] = [_verdict(outcome), Text()]
     parts += _changes(outcome, diff, diff_lines)
-    if outcome.lattice.rows:
+    if outcome.test_matrix.rows:
         parts += [
             Rule(Text("tests", "bold"), align="left", style="dim"),
-            LatticePicture(lattice=outcome.lattice, max_rows=_LATTICE_ROWS),
+            LatticePicture(test_matrix=outcome.test_matrix, max_rows=_LATTICE_ROWS),
             Text(),
         ]
     parts += _findings(outcome)
@@ -144,7 +144,7 @@ def _findings(outcome: RunResult) -> Iterator[RenderableType]:
         line = "" if found.line is None or not place else f":{found.line}"
         told = Text(f"{place}{line}  " if place else "", "bold", overflow="fold")
         told.append(one_line(found.explanation, 600), "not bold")
-        name = Text(found.trick.value, _SEVERITIES[found.severity])
+        name = Text(found.kind.value, _SEVERITIES[found.severity])
         table.add_row(Text(found.severity, _SEVERITIES[found.severity]), name, told)
     yield from (table, Text())
 

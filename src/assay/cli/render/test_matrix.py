@@ -42,7 +42,7 @@ class TerminalStyle:
     ascii_only: bool
 
     def square(self, status: TestStatus | None) -> Text:
-        """Draw a test result as a cell of the lattice."""
+        """Draw a test result as a cell of the test_matrix."""
         if status is None or not self.colours or self.ascii_only:
             return self.symbol(status)
         return Text("■", MARKS[status].style)
@@ -90,38 +90,38 @@ _NAMES: Final = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatticePicture:
-    """A lattice in at most `max_rows` lines; many tests are grouped by their results."""
+    """A test_matrix in at most `max_rows` lines; many tests are grouped by their results."""
 
-    lattice: TestMatrix
+    test_matrix: TestMatrix
     max_rows: int = 16
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        if not self.lattice.rows:
+        if not self.test_matrix.rows:
             return
         pen = _GridRenderer(
             look=look_of(console),
-            cell=len(str(max(row.attempt for row in self.lattice.rows))) + 1,
+            cell=len(str(max(row.attempt for row in self.test_matrix.rows))) + 1,
             width=options.max_width,
         )
-        columns = self.lattice.rows[-pen.most_columns :]
-        prefix = _shared_prefix(self.lattice.tests)
-        yield pen.header(columns, prefix, cut=len(columns) < len(self.lattice.rows))
+        columns = self.test_matrix.rows[-pen.most_columns :]
+        prefix = _shared_prefix(self.test_matrix.tests)
+        yield pen.header(columns, prefix, cut=len(columns) < len(self.test_matrix.rows))
         yield from self._body(columns, pen, len(prefix))
-        yield _total(self.lattice)
+        yield _total(self.test_matrix)
 
     @property
     def rows(self) -> int:
         """Number of lines it would fill."""
-        if not self.lattice.rows:
+        if not self.test_matrix.rows:
             return 0
-        return min(len(self.lattice.tests) + _FRAME_ROWS, self.max_rows)
+        return min(len(self.test_matrix.tests) + _FRAME_ROWS, self.max_rows)
 
     def _body(
         self, columns: Sequence[TestMatrixRow], pen: "_GridRenderer", prefix: int
     ) -> Iterator[Text]:
         histories: dict[str, History] = {
             test[prefix:]: tuple(row.statuses.get(test) for row in columns)
-            for test in self.lattice.tests
+            for test in self.test_matrix.tests
         }
         room = max(self.max_rows - _FRAME_ROWS, _FEWEST_ROWS)
         if len(histories) <= room:
@@ -169,17 +169,17 @@ class _GridRenderer:
         return line
 
 
-def _total(lattice: TestMatrix) -> Text:
-    newest = lattice.rows[-1]
-    counted = lattice.counted
+def _total(test_matrix: TestMatrix) -> Text:
+    newest = test_matrix.rows[-1]
+    counted = test_matrix.counted
     endings = [newest.statuses.get(test) for test in counted]
     passed = endings.count(TestStatus.PASSED)
     line = unwrapped()
-    line.append(f"{passed} of {count(len(endings), lattice.noun)} pass", style="bold")
+    line.append(f"{passed} of {count(len(endings), test_matrix.noun)} pass", style="bold")
     for status, word in _WORDS.items():
         if number := endings.count(status):
             line.append(f", {number} {word}", style=MARKS[status].style)
-    best = max(lattice.rows, key=lambda row: len(row.passed))
+    best = max(test_matrix.rows, key=lambda row: len(row.passed))
     if len(best.passed) > passed:
         line.append(f"; the best was {len(best.passed)}, in attempt {best.attempt}")
     return line

@@ -221,9 +221,9 @@ def _of_the_judgement(event: Screened | Executed | Verified | RolledBack | Refle
             broke = f" broke {listed(event.broke)}" if event.broke else ""
             return f"attempt {event.attempt}{broke}: back to attempt {event.to_attempt}"
         case Reflected():
-            next_move = MOVES[event.next_move] if event.next_move else "the run ends"
+            next_action = MOVES[event.next_action] if event.next_action else "the run ends"
             learned = f"{one_line(event.lesson)}; " if event.lesson.strip() else ""
-            return f"attempt {event.attempt}: {learned}next: {next_move}"
+            return f"attempt {event.attempt}: {learned}next: {next_action}"
         case _:
             assert_never(event)
 
@@ -254,7 +254,7 @@ def finding(found: Finding) -> str:
     """Describe a finding: severity, kind and place."""
     place = f" in {found.path}" if found.path else ""
     line = f":{found.line}" if found.path and found.line is not None else ""
-    return f"{found.severity} {found.trick.value}{place}{line}: {found.explanation}"
+    return f"{found.severity} {found.kind.value}{place}{line}: {found.explanation}"
 
 
 def reports(told: Iterable[CheckReport]) -> str:

@@ -177,9 +177,9 @@ def json_outcome(outcome: RunResult) -> dict[str, Any]:
         "grade": outcome.grade.value if outcome.grade else None,
         "reason": _text(outcome.reason),
         "attempts": outcome.attempts,
-        "lattice": {
-            "attempts": [row.attempt for row in outcome.lattice.rows],
-            "tests": lattice_fields(outcome.lattice),
+        "test_matrix": {
+            "attempts": [row.attempt for row in outcome.test_matrix.rows],
+            "tests": lattice_fields(outcome.test_matrix),
         },
         "findings": [_plain(finding) for finding in outcome.findings],
         "changes": [_plain(change) for change in outcome.changes],
@@ -197,13 +197,13 @@ def json_outcome(outcome: RunResult) -> dict[str, Any]:
     }
 
 
-def lattice_fields(lattice: TestMatrix) -> dict[str, list[str | None]]:
+def lattice_fields(test_matrix: TestMatrix) -> dict[str, list[str | None]]:
     """Return, per test id, its result in each attempt; null where it was not reported."""
     return {
         _text(test): [
-            status.value if (status := row.statuses.get(test)) else None for row in lattice.rows
+            status.value if (status := row.statuses.get(test)) else None for row in test_matrix.rows
         ]
-        for test in lattice.tests
+        for test in test_matrix.tests
     }
 
 

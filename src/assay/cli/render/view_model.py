@@ -76,7 +76,7 @@ class RunState:
         default_factory=lambda: (0, AttemptView(doing="starting"))
     )
     """The attempt that ended last."""
-    lattice: TestMatrix = field(default_factory=TestMatrix)
+    test_matrix: TestMatrix = field(default_factory=TestMatrix)
     usage: Usage = field(default_factory=Usage)
     share: float = 0.0
     wall_s: float = 0.0
@@ -108,7 +108,7 @@ class RunState:
             case RunEnded(outcome=outcome):
                 self.accepted = outcome.accepted
                 self.usage, self.wall_s = outcome.usage, outcome.wall_s
-                self.lattice = outcome.lattice
+                self.test_matrix = outcome.test_matrix
                 for attempt in tuple(self.desks):
                     self._leave(attempt)
             case _:
@@ -167,7 +167,7 @@ class RunState:
             case Executed():
                 desk = self._desk(event.attempt)
                 desk.doing, desk.ran = "verifying in a fresh sandbox", True
-                self.lattice = event.lattice
+                self.test_matrix = event.test_matrix
                 self._tick(event.reports)
             case Verified():
                 self._tick(event.verdict.reports)

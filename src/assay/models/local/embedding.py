@@ -136,6 +136,6 @@ class LocalEmbedding:
         number = next(self._numbers)
         await engine.send({"ask": number, "body": {"input": [text]}})
         while True:
-            message = await engine.receive(patience_s=_SILENCE_S)
+            message = await engine.receive(timeout_s=_SILENCE_S)
             if message.of == number and (message.end or message.error):
                 return message

@@ -104,7 +104,7 @@ class EngineMessage(_Heard):
 
 
 _CHILD = Path(__file__).with_name("llama_child.py")
-_LOAD_PATIENCE_S = 300.0
+_LOAD_TIMEOUT_S = 300.0
 """A gigabyte from a slow disk takes long."""
 _LINE_BYTES = 1 << 22
 _LOG_TAIL_BYTES = 2000
@@ -223,7 +223,7 @@ class Engine:
             EngineStartError: If it cannot be loaded.
         """
         try:
-            answer = await self.receive(patience_s=_LOAD_PATIENCE_S)
+            answer = await self.receive(timeout_s=_LOAD_TIMEOUT_S)
         except EngineLostError as error:
             raise EngineStartError(f"it did not load the model: {error}") from error
         if not answer.ready:
@@ -241,7 +241,7 @@ class Engine:
         except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError) as error:
             raise EngineLostError(await self._how_it_ended()) from error
 
-    async def receive(self, *, patience_s: float) -> EngineMessage:
+    async def receive(self, *, timeout_s: float) -> EngineMessage:
         """Receive one message.
 
         Raises:
@@ -249,13 +249,13 @@ class Engine:
         """
         assert self._process.stdout is not None  # noqa: S101 - it was asked for
         try:
-            with anyio.fail_after(patience_s):
+            with anyio.fail_after(timeout_s):
                 while b"\n" not in self._received:
                     if len(self._received) > _LINE_BYTES:
                         raise EngineLostError("it talks nonsense")
                     self._received += await self._process.stdout.receive()
         except TimeoutError as error:
-            raise EngineLostError(f"it said nothing for {patience_s:g} s") from error
+            raise EngineLostError(f"it said nothing for {timeout_s:g} s") from error
         except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
             raise EngineLostError(await self._how_it_ended()) from error
         line, _, self._received = self._received.partition(b"\n")

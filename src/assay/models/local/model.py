@@ -284,7 +284,7 @@ class LocalModel:
         ended = False
         try:
             while not ended:
-                message = await engine.receive(patience_s=_SILENCE_S)
+                message = await engine.receive(timeout_s=_SILENCE_S)
                 # Skip the remaining messages of a cancelled request.
                 if message.of == number:
                     ended = answer.hear(message)
@@ -302,7 +302,7 @@ class LocalModel:
             try:
                 engine = engine or await self._start_engine()  # noqa: PLW2901 - the engine in use
                 await engine.send({"ask": number, "body": body})
-                while (await engine.receive(patience_s=_SILENCE_S)).taken != number:
+                while (await engine.receive(timeout_s=_SILENCE_S)).taken != number:
                     pass
             except EngineLostError:
                 await self._end_engine()

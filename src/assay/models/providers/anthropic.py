@@ -129,7 +129,9 @@ class AnthropicModel:
 
         match error:
             case APITimeoutError() | httpx2.TimeoutException():
-                return self._asked.silent(self._timeouts.connect_s, self._timeouts.silence_s)
+                return self._asked.silent(
+                    self._timeouts.connect_timeout_s, self._timeouts.silence_s
+                )
             case APIConnectionError():
                 return self._asked.unreachable(error.__cause__ or error)
             case httpx2.HTTPError():

@@ -156,7 +156,9 @@ class GeminiModel:
 
         match error:
             case httpx2.TimeoutException():
-                return self._asked.silent(self._timeouts.connect_s, self._timeouts.silence_s)
+                return self._asked.silent(
+                    self._timeouts.connect_timeout_s, self._timeouts.silence_s
+                )
             case httpx2.HTTPError():
                 return self._asked.unreachable(error)
             case APIError():

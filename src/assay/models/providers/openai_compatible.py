@@ -148,7 +148,9 @@ class OpenAICompatibleModel:
 
         match error:
             case APITimeoutError():
-                return self._asked.silent(self._timeouts.connect_s, self._timeouts.silence_s)
+                return self._asked.silent(
+                    self._timeouts.connect_timeout_s, self._timeouts.silence_s
+                )
             case APIConnectionError():
                 return self._asked.unreachable(error.__cause__ or error)
             case APIStatusError(status_code=status, response=response, body=body):

@@ -69,7 +69,7 @@ class DockerOptions:
     preload: tuple[tuple[str, ...], ...]
     pool_size: int
     """How many processes wait in each container, per preload stage."""
-    spares: int
+    warm_containers: int
     """How many containers wait in the pool."""
     cpus: float
     max_concurrent: int
@@ -89,7 +89,7 @@ class DockerBackend:
         self.image = image
         """The digest of the image."""
         self._cpus = min(options.cpus, float(facts.processors))
-        self._spares = ContainerPool(lobby, options.spares)
+        self._spares = ContainerPool(lobby, options.warm_containers)
         self._tasks = lobby.tasks
         self.name = f"docker+{options.runtime}" if options.runtime else "docker"
         self.isolation = Isolation.KERNEL if options.gvisor else Isolation.ISOLATED
@@ -102,7 +102,7 @@ class DockerBackend:
         Raises:
             IsolationUnavailableError: If none starts.
         """
-        if self._options.spares == 0:
+        if self._options.warm_containers == 0:
             return  # The pool keeps no warm containers.
         guest = self._spares.prepare(self._plan(Limits(), self.image))
         try:

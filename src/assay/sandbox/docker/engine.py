@@ -21,7 +21,7 @@ from assay.contracts.errors import IsolationUnavailableError, MissingExtraError
 T = TypeVar("T")
 
 _CALLS_AT_ONCE: Final = 12
-_PATIENCE_S: Final = 60
+_TIMEOUT_S: Final = 60
 _BUILD_PATIENCE_S: Final = 1800
 _NOT_FOUND: Final = 404
 _CONFLICT: Final = 409
@@ -211,7 +211,7 @@ async def open_engine(address: str) -> AsyncGenerator[Engine]:
     await anyio.to_thread.run_sync(_knock, url, address)
     with explained(address):
         client = await anyio.to_thread.run_sync(
-            partial(docker.APIClient, base_url=url, version="auto", timeout=_PATIENCE_S)
+            partial(docker.APIClient, base_url=url, version="auto", timeout=_TIMEOUT_S)
         )
     engine = Engine(client, address)
     try:
@@ -227,7 +227,7 @@ def _knock(url: str, address: str) -> None:
         return
     try:
         with socket.socket(socket.AF_UNIX) as visitor:
-            visitor.settimeout(_PATIENCE_S)
+            visitor.settimeout(_TIMEOUT_S)
             visitor.connect(path)
     except OSError as error:
         raise _no_answer(address, error) from error

@@ -309,7 +309,7 @@ class PackageStore:
                         return layer
                     raise PackageError(
                         f"the package index cannot be reached: {error}",
-                        unanswered=True,
+                        index_unreachable=True,
                         hint="check the network, and the index that pip is set up to use",
                     ) from error
             layer = self._take(key, held)

@@ -35,7 +35,7 @@ class RemoteBackend:
     ) -> None:
         self.isolation = isolation
         self._stations = stations
-        self._patience_s = settings.patience_s
+        self._retry_timeout_s = settings.retry_timeout_s
         self._cache = ResultCache(settings.cache_entries) if settings.cache else None
 
     @property
@@ -57,7 +57,7 @@ class RemoteBackend:
         self, stack: AsyncExitStack, limits: Limits, equipment: SandboxSpec
     ) -> RemoteSandbox:
         """Open a sandbox on the first executor that accepts it, and retry while all are busy."""
-        deadline = anyio.current_time() + self._patience_s
+        deadline = anyio.current_time() + self._retry_timeout_s
         while True:
             try:
                 return await self._open_somewhere(stack, limits, equipment)
@@ -117,13 +117,13 @@ class RemoteBackend:
 
     def _build(self, station: Endpoint, limits: Limits) -> RemoteSandbox:
         if self._cache is None:
-            return RemoteSandbox(station.caller, limits, patience_s=self._patience_s)
+            return RemoteSandbox(station.caller, limits, retry_timeout_s=self._retry_timeout_s)
         return CachingSandbox(
             station.caller,
             limits,
             self._cache,
             digest=station.digest,
-            patience_s=self._patience_s,
+            retry_timeout_s=self._retry_timeout_s,
         )
 
 
@@ -142,7 +142,7 @@ async def open_remote(settings: RemoteSettings, least: Isolation) -> AsyncGenera
         try:
             stations = tuple(
                 [
-                    await _open_station(stack, address, access, settings.connect_s)
+                    await _open_station(stack, address, access, settings.connect_timeout_s)
                     for address in settings.addresses
                 ]
             )
@@ -159,11 +159,11 @@ async def open_remote(settings: RemoteSettings, least: Isolation) -> AsyncGenera
 
 
 async def _open_station(
-    stack: AsyncExitStack, address: str, access: Access, connect_s: float
+    stack: AsyncExitStack, address: str, access: Access, connect_timeout_s: float
 ) -> Endpoint:
     channel = open_channel(address, access)
     stack.push_async_callback(channel.close)
-    caller = GrpcCaller(channel, address, access, connect_s=connect_s)
+    caller = GrpcCaller(channel, address, access, connect_timeout_s=connect_timeout_s)
     return Endpoint(caller, channel)
 
 

@@ -63,12 +63,12 @@ class Identity:
     server_name: str
 
 
-def diagnose(address: str, identity: Identity, patience_s: float) -> Finding:
+def diagnose(address: str, identity: Identity, timeout_s: float) -> Finding:
     """Repeat the connection steps of gRPC one by one and report the one that fails."""
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
     try:
-        connection = socket.create_connection((host, int(port)), timeout=patience_s)
+        connection = socket.create_connection((host, int(port)), timeout=timeout_s)
     except OSError as error:
         return str(error.strerror or error).lower(), "is the executor running there?"
     with connection:
@@ -282,14 +282,14 @@ class GrpcCaller:
     """See `assay.sandbox.rpc.client_sandbox.Caller`."""
 
     def __init__(
-        self, channel: grpc.aio.Channel, address: str, access: Access, *, connect_s: float
+        self, channel: grpc.aio.Channel, address: str, access: Access, *, connect_timeout_s: float
     ) -> None:
         self.address = address
         self.distrusted = ""
         """Why answers of this executor are no longer trusted; empty while they are."""
         self._channel = channel
         self._access = access
-        self._connect_s = connect_s
+        self._connect_timeout_s = connect_timeout_s
         self._methods: dict[str, Any] = {}
 
     def distrust(self, why: str) -> None:
@@ -327,7 +327,9 @@ class GrpcCaller:
         state = self._channel.get_state(try_to_connect=True)
         # A failed channel stays in that state until a connection succeeds.
         failed = state is grpc.ChannelConnectivity.TRANSIENT_FAILURE
-        with anyio.move_on_after(min(self._connect_s, _AGAIN_S) if failed else self._connect_s):
+        with anyio.move_on_after(
+            min(self._connect_timeout_s, _AGAIN_S) if failed else self._connect_timeout_s
+        ):
             pause_s = _FIRST_LOOK_S
             while state is not grpc.ChannelConnectivity.READY:
                 # gRPC can wait for a change, but keeps a cancelled wait: its callback comes when
@@ -338,8 +340,8 @@ class GrpcCaller:
                 if state is grpc.ChannelConnectivity.TRANSIENT_FAILURE and not failed:
                     break
         if state is not grpc.ChannelConnectivity.READY:
-            patience_s = min(self._connect_s, _DIAGNOSIS_S)
-            look = partial(diagnose, self.address, self._access.identity, patience_s)
+            timeout_s = min(self._connect_timeout_s, _DIAGNOSIS_S)
+            look = partial(diagnose, self.address, self._access.identity, timeout_s)
             # Only a diagnosis with its own limit; a caller that leaves does not wait for it.
             why, hint = await anyio.to_thread.run_sync(look, abandon_on_cancel=True)
             raise UnreachableError(f"the executor {self.address}: {why}", hint=hint)

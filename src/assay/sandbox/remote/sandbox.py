@@ -35,14 +35,14 @@ NAME = "remote"
 class RemoteSandbox(FarSandbox):
     """Retries a request only if nothing was started."""
 
-    def __init__(self, caller: Caller, limits: Limits, *, patience_s: float) -> None:
+    def __init__(self, caller: Caller, limits: Limits, *, retry_timeout_s: float) -> None:
         super().__init__(caller, NAME, limits)
-        self._patience_s = patience_s
+        self._retry_timeout_s = retry_timeout_s
 
     async def run(
         self, program: Program, *, on_output: OnOutput = ignore_output
     ) -> ExecutionResult:
-        deadline = anyio.current_time() + self._patience_s
+        deadline = anyio.current_time() + self._retry_timeout_s
         while True:
             try:
                 return await super().run(program, on_output=on_output)
@@ -88,9 +88,15 @@ class CachingSandbox(RemoteSandbox):
     """Answers its first program from the cache, if possible."""
 
     def __init__(
-        self, caller: Caller, limits: Limits, cache: ResultCache, *, digest: str, patience_s: float
+        self,
+        caller: Caller,
+        limits: Limits,
+        cache: ResultCache,
+        *,
+        digest: str,
+        retry_timeout_s: float,
     ) -> None:
-        super().__init__(caller, limits, patience_s=patience_s)
+        super().__init__(caller, limits, retry_timeout_s=retry_timeout_s)
         self._cache = cache
         self._trail = hashlib.sha256(f"{digest}\0{asdict(limits)}".encode())
         """Digest of all operations on the sandbox so far."""

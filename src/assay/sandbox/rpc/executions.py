@@ -203,8 +203,8 @@ class Execution:
 class Executions:
     """The running executions of one client, and for a while the ended ones."""
 
-    def __init__(self, *, linger_s: float) -> None:
-        self._linger_s = linger_s
+    def __init__(self, *, result_ttl_s: float) -> None:
+        self._result_ttl_s = result_ttl_s
         self._known: dict[str, Execution] = {}
         self._ended: deque[tuple[float, int, str]] = deque()
         self._ended_bytes = 0
@@ -233,7 +233,7 @@ class Executions:
         """Remember an ended execution, and forget the oldest."""
         now = time.monotonic()
         held_bytes = execution.held_bytes
-        self._ended.append((now + self._linger_s, held_bytes, execution.id))
+        self._ended.append((now + self._result_ttl_s, held_bytes, execution.id))
         self._ended_bytes += held_bytes
         while self._ended and (
             self._ended[0][0] <= now

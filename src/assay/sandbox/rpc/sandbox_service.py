@@ -54,7 +54,7 @@ class SandboxServiceConfig:
 
     lease_s: float = 0.0
     """How long an unused sandbox stays open; 0: as long as the service."""
-    linger_s: float = 0.0
+    result_ttl_s: float = 0.0
     """How long a client can fetch the result of an execution again."""
     instance: str = field(default_factory=lambda: secrets.token_hex(16))
     digest: str = ""
@@ -77,7 +77,7 @@ class SandboxService:
         self._terms = terms or SandboxServiceConfig()
         self._gate = gate
         self._places = Places(backend, tasks, gate)
-        self._executions = Executions(linger_s=self._terms.linger_s)
+        self._executions = Executions(result_ttl_s=self._terms.result_ttl_s)
         self._answers = self._register()
 
     def answer(self, method: Method[Any, Any], requests: Requests) -> AsyncGenerator[Message]:

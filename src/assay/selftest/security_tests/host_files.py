@@ -26,7 +26,7 @@ from assay.selftest.security_tests.attack import (
 
 _TERMS = AttackConfig(group="host_files")
 _TRAP = PurePosixPath("trap")
-_PATIENCE_S = 20.0
+_TIMEOUT_S = 20.0
 _ROOMY = replace(TIGHT, wall_s=20.0, cpu_s=20.0, memory_mb=256, disk_mb=64)
 
 Operation = Callable[[Sandbox], Awaitable[object]]
@@ -42,12 +42,12 @@ async def _prepare(sandbox: Sandbox, arena: AttackContext, source: str) -> None:
 async def _attempt(operation: Awaitable[object]) -> object:
     """Run a file operation of the host; an error of the contract is an answer, a hang is not."""
     try:
-        with anyio.fail_after(_PATIENCE_S):
+        with anyio.fail_after(_TIMEOUT_S):
             return await operation
     except WorkspaceError as error:
         return error
     except TimeoutError as error:
-        raise AssertionError(f"the host hung for {_PATIENCE_S:g} s") from error
+        raise AssertionError(f"the host hung for {_TIMEOUT_S:g} s") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,10 +219,10 @@ async def _breaks(arena: AttackContext, *, trap: str, use: Breaks) -> Finding:
     async with arena.backend.open_sandbox(_ROOMY) as sandbox:
         await _prepare(sandbox, arena, trap)
         try:
-            with anyio.fail_after(_PATIENCE_S):
+            with anyio.fail_after(_TIMEOUT_S):
                 broken = await use(sandbox)
         except TimeoutError:
-            broken = f"the host hung for {_PATIENCE_S:g} s"
+            broken = f"the host hung for {_TIMEOUT_S:g} s"
     return Finding(breached=bool(broken), evidence=broken)
 
 

@@ -65,7 +65,7 @@ def _size(result: CellResult) -> int:
     return shown + sum(len(line) for line in (result.error.traceback if result.error else ()))
 
 
-async def _harms_the_listener(arena: AttackContext, *, source: str, patience_s: float) -> Finding:
+async def _harms_the_listener(arena: AttackContext, *, source: str, timeout_s: float) -> Finding:
     """Let an interpreter send invalid messages; the caller and the sandbox must survive."""
     begun = anyio.current_time()
     async with (
@@ -81,7 +81,7 @@ async def _harms_the_listener(arena: AttackContext, *, source: str, patience_s: 
     honest = isinstance(later, SandboxUnavailableError) or later.number == 2
     told = str(outcome) if isinstance(outcome, SandboxUnavailableError) else describe_cell(outcome)
     return Finding(
-        breached=not (well and honest and size <= _MOST_BYTES and taken_s <= patience_s),
+        breached=not (well and honest and size <= _MOST_BYTES and taken_s <= timeout_s),
         evidence=f"{taken_s:.1f} s, {size} bytes; {told:.500}; then {describe(after):.200}",
     )
 
@@ -164,9 +164,9 @@ _LIES = {
 LIES = tuple(
     build_case(
         f"{name}_is_answered_and_does_no_harm",
-        attack=partial(_harms_the_listener, source=_DESCRIPTORS + dedent(source), patience_s=40.0),
+        attack=partial(_harms_the_listener, source=_DESCRIPTORS + dedent(source), timeout_s=40.0),
         # The same detector with a deadline of zero.
-        control=partial(_harms_the_listener, source="1", patience_s=0.0),
+        control=partial(_harms_the_listener, source="1", timeout_s=0.0),
         terms=_TERMS,
     )
     for name, source in _LIES.items()

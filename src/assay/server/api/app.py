@@ -209,18 +209,18 @@ def guarded(app: FastAPI, on_answered: Callable[[RequestCompleted], None]) -> AS
     hosting: ServerState = app.state.hosting
     serve = hosting.settings.serve
     rules = GuardConfig(
-        names=serve.names,
-        origins=serve.origins,
+        names=serve.allowed_hosts,
+        origins=serve.cors_origins,
         body_bytes=serve.body_bytes,
         upload_bytes=serve.upload_bytes,
-        patience_s=serve.patience_s,
+        client_timeout_s=serve.client_timeout_s,
         body_s=serve.body_s,
     )
     inner: ASGIApp = app
-    if serve.origins:
+    if serve.cors_origins:
         inner = CORSMiddleware(
             app,
-            allow_origins=serve.origins,
+            allow_origins=serve.cors_origins,
             allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
             allow_headers=["Authorization", "Content-Type", "Last-Event-ID", "X-Request-Id"],
             expose_headers=["X-Request-Id", "Retry-After"],

@@ -51,7 +51,7 @@ class GuardConfig:
     origins: tuple[str, ...]
     body_bytes: int
     upload_bytes: int
-    patience_s: float
+    client_timeout_s: float
     """For each piece of a request or response."""
     body_s: float
     """For a whole request body."""
@@ -136,7 +136,7 @@ class RequestGuard:
                 status=421,
                 kind="foreign-host",
                 detail="Host name not allowed.",
-                hint="Add it to `serve.names`.",
+                hint="Add it to `serve.allowed_hosts`.",
             )
         origin = headers.get("origin")
         if origin is not None and not self._is_friendly(origin, host):
@@ -220,7 +220,7 @@ class _Exchange:
     ) -> None:
         self._receive = receive
         self._send = send
-        self._patience_s = rules.patience_s
+        self._client_timeout_s = rules.client_timeout_s
         self._deadline = anyio.current_time() + rules.body_s
         self._limit = body_limit(scope, rules)
         self._name = name
@@ -232,7 +232,7 @@ class _Exchange:
         if self._whole:
             # After this, only the end of the connection can follow.
             return await self._receive()
-        wait_s = min(self._patience_s, self._deadline - anyio.current_time())
+        wait_s = min(self._client_timeout_s, self._deadline - anyio.current_time())
         try:
             with anyio.fail_after(max(0.0, wait_s)):
                 message = await self._receive()
@@ -252,7 +252,7 @@ class _Exchange:
             headers["x-request-id"] = self._name
             for name, value in _HEADERS.items():
                 headers.setdefault(name, value)
-        with anyio.move_on_after(self._patience_s) as waiting:
+        with anyio.move_on_after(self._client_timeout_s) as waiting:
             await self._send(message)
         if waiting.cancelled_caught:
             raise _TooSlow

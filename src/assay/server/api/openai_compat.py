@@ -56,7 +56,7 @@ class Telling:
 
     def hear(self, event: dict[str, Any]) -> str:
         """Return the text to send now; often none."""
-        if event["kind"] == "speech_arrived":
+        if event["kind"] == "reply_delta":
             self._heard += text_of(event["text"])
             return self._tell(_certain(self._heard))
         whole = _step(event)
@@ -104,7 +104,7 @@ def whole_text(turn: Turn) -> str:
 
 def _step(event: dict[str, Any]) -> str:
     match event["kind"]:
-        case "cell_began":
+        case "cell_started":
             return _begun(event["thought"], event["code"], event.get("remark", ""))
         case "cell_ended":
             return _fenced("text", event["observation"])

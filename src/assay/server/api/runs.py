@@ -204,7 +204,7 @@ def _commission(house: ServerState, caller: Caller, new: NewRun, model: str) -> 
             wall_s=min(budget.wall_s or usual.wall_s, usual.wall_s),
         ),
         attempts_left_open=budget.attempts is None and settings.agent.attempts is None,
-        policy=settings.agent.policy,
+        screening=settings.agent.screening,
         memory=settings.agent.memory,
         budget_usd=_least(budget.usd, caps.usd, caller.quota.usd_per_day),
         budget_tokens=_least(budget.tokens, caps.tokens, caller.quota.tokens_per_day),

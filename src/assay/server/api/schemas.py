@@ -468,7 +468,7 @@ class RunDetails(RunShape):
     checks: list[str]
     plan: list[PlanStep]
     attempts: list[AttemptShape]
-    lattice: LatticeShape
+    test_matrix: LatticeShape
     budget: BudgetShape
     reason: str = Field(description="Why it ended as it did, in one line")
     certificate: bool = Field(description="Whether there is one to fetch")
@@ -482,7 +482,7 @@ class DiffShape(BaseModel):
 
 def details_of(row: RunRow, progress: Progress, asked: Commission) -> RunDetails:
     """Build the detailed response for a run."""
-    outcome, lattice, usage = progress.outcome, progress.lattice, progress.usage
+    outcome, test_matrix, usage = progress.outcome, progress.test_matrix, progress.usage
     effort = progress.goal.effort if progress.goal else asked.effort
     if row.status == "accepted" and outcome and outcome.grade:
         row = replace(row, grade=outcome.grade)
@@ -494,15 +494,15 @@ def details_of(row: RunRow, progress: Progress, asked: Commission) -> RunDetails
             for number, text in enumerate(progress.steps, 1)
         ],
         attempts=[AttemptShape.of(one) for one in progress.attempts],
-        lattice=LatticeShape(
-            tests=[text_of(test) for test in lattice.tests],
-            attempts=[one.attempt for one in lattice.rows],
+        test_matrix=LatticeShape(
+            tests=[text_of(test) for test in test_matrix.tests],
+            attempts=[one.attempt for one in test_matrix.rows],
             cells=[
                 [
                     ending.value if (ending := one.statuses.get(test)) else None
-                    for one in lattice.rows
+                    for one in test_matrix.rows
                 ]
-                for test in lattice.tests
+                for test in test_matrix.tests
             ],
         ),
         budget=BudgetShape(

@@ -63,20 +63,22 @@ class Connections:
             del self.by_address[address]
 
 
-def with_header_timeout(patience_s: float, connections: Connections) -> type[HttpToolsProtocol]:
+def with_header_timeout(
+    client_timeout_s: float, connections: Connections
+) -> type[HttpToolsProtocol]:
     """Return a protocol that waits this long for the headers of a request."""
 
     class Impatient(HttpToolsProtocol):
         _waiting: asyncio.TimerHandle | None = None
         _address = ""
-        _patience_s = patience_s
+        _client_timeout_s = client_timeout_s
 
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
             self._address = self.client[0] if self.client else ""
             if fault := connections.enter(self._address):
                 self.app = _refusing(fault)
-                self._patience_s = min(patience_s, _SHORT_S)
+                self._client_timeout_s = min(client_timeout_s, _SHORT_S)
             self._wait(transport)
 
         def on_message_begin(self) -> None:
@@ -94,7 +96,7 @@ def with_header_timeout(patience_s: float, connections: Connections) -> type[Htt
 
         def _wait(self, transport: Any) -> None:
             self._stop_waiting()
-            self._waiting = self.loop.call_later(self._patience_s, transport.close)
+            self._waiting = self.loop.call_later(self._client_timeout_s, transport.close)
 
         def _stop_waiting(self) -> None:
             if self._waiting is not None:
@@ -190,13 +192,13 @@ async def _answer(
     )
     config = uvicorn.Config(
         app,
-        http=with_header_timeout(serve.patience_s, connections),
+        http=with_header_timeout(serve.client_timeout_s, connections),
         lifespan="off",
         log_config=None,
         access_log=False,
         server_header=False,
         timeout_keep_alive=_KEEP_ALIVE_S,
-        timeout_graceful_shutdown=max(1, round(serve.drain_s)),
+        timeout_graceful_shutdown=max(1, round(serve.shutdown_grace_s)),
         ws="none",
     )
     server = EmbeddedServer(config)

@@ -35,7 +35,7 @@ STREAMED: Final[dict[int | str, dict[str, Any]]] = {
         "content": {
             "text/event-stream": {
                 "schema": EVENT,
-                "example": 'id: 1\nevent: turn_began\ndata: {"turn": 1, "message": "hello"}\n\n',
+                "example": 'id: 1\nevent: turn_started\ndata: {"turn": 1, "message": "hello"}\n\n',
             }
         },
     }

@@ -436,7 +436,7 @@ class Conversations:
     async def _make_room(self) -> None:
         """If too many sessions are open, close the one that was unused longest."""
         with anyio.move_on_after(_WAIT_FOR_ROOM_S) as waiting:
-            while len(self._talks) >= self._settings.serve.conversations:
+            while len(self._talks) >= self._settings.serve.max_open_sessions:
                 idle = [talk for talk in self._talks.values() if not talk.busy]
                 if idle:
                     oldest = min(idle, key=lambda talk: talk.last_used)

@@ -50,7 +50,7 @@ class Progress:
     steps: tuple[str, ...] = ()
     checks: tuple[str, ...] = ()
     attempts: tuple[AttemptProgress, ...] = ()
-    lattice: TestMatrix = field(default_factory=TestMatrix)
+    test_matrix: TestMatrix = field(default_factory=TestMatrix)
     usage: Usage = field(default_factory=Usage)
     wall_s: float = 0.0
     outcome: RunResult | None = None
@@ -79,7 +79,9 @@ class Progress:
                     self,
                     outcome=outcome,
                     tree=outcome.tree or self.tree,
-                    lattice=outcome.lattice if outcome.lattice.rows else self.lattice,
+                    test_matrix=outcome.test_matrix
+                    if outcome.test_matrix.rows
+                    else self.test_matrix,
                     usage=outcome.usage,
                     wall_s=outcome.wall_s,
                 )
@@ -97,14 +99,14 @@ class Progress:
                 return replace(self._with(event.attempt, changed=changed), tree=event.tree)
             case Executed():
                 tests: dict[str, int] = {}
-                for row in event.lattice.rows[-1:]:
+                for row in event.test_matrix.rows[-1:]:
                     for ending in row.statuses.values():
                         tests[ending.value] = tests.get(ending.value, 0) + 1
                 passed = all(report.passed for report in event.reports)
                 told = self._with(
                     event.attempt, tests=tests, status="running" if passed else "failed"
                 )
-                return replace(told, lattice=event.lattice)
+                return replace(told, test_matrix=event.test_matrix)
             case Verified():
                 accepted = event.verdict.accepted
                 return self._with(

@@ -75,7 +75,7 @@ class RunService:
         self._feeds = feeds
         self._quotas = quotas
         self._tasks = tasks
-        self._turns = anyio.Semaphore(settings.serve.runs)
+        self._turns = anyio.Semaphore(settings.serve.max_concurrent_runs)
         self._scopes: dict[FeedKey, anyio.CancelScope] = {}
         self._ended: dict[FeedKey, anyio.Event] = {}
         self._ending = False

@@ -81,7 +81,7 @@ export class Attempt {
     this.#put("Rolled back", h("p", {}, `${plural(broke.length, "test")} regressed compared to attempt ${to}. The state of attempt ${to} is kept.`));
   }
 
-  reflected({ lesson, next_move: next }) {
+  reflected({ lesson, next_action: next }) {
     this.#settle();
     this.#put("Lesson", prose(lesson, LOOK), next ? h("p", { class: "quiet" }, `Next: ${moveName(next)}.`) : null);
   }

@@ -120,10 +120,10 @@ class Conversation {
     this.#heard = Date.now();
     const turn = this.#turn;
     const acts = {
-      turn_began: () => this.#begin(data),
-      speech_arrived: () => turn?.speech(data),
-      cell_began: () => turn?.cellBegan(data),
-      cell_printed: () => turn?.printed(data, id !== null),
+      turn_started: () => this.#begin(data),
+      reply_delta: () => turn?.speech(data),
+      cell_started: () => turn?.cellBegan(data),
+      cell_output_delta: () => turn?.printed(data, id !== null),
       cell_ended: () => turn?.cellEnded(data),
       tool_used: () => turn?.tool(data),
       turn_ended: () => this.#end(data),

@@ -54,8 +54,8 @@ function shape(status, x, y) {
 
 const WORDS = { gain: ", fixed", loss: ", regressed" };
 
-function row(lattice, test, width, y) {
-  const { tests, attempts, cells } = lattice;
+function row(test_matrix, test, width, y) {
+  const { tests, attempts, cells } = test_matrix;
   const parts = [s("text", { class: "l-name", x: String(width - 10), y: String(y + 4), "text-anchor": "end" },
     shortName(tests[test], Math.floor((width - 16) / LETTER)), s("title", {}, tests[test]))];
   attempts.forEach((attempt, column) => {
@@ -69,22 +69,22 @@ function row(lattice, test, width, y) {
   return s("g", {}, parts);
 }
 
-function picture(lattice, available) {
-  const { tests, attempts } = lattice;
+function picture(test_matrix, available) {
+  const { tests, attempts } = test_matrix;
   const longest = Math.max(...tests.map((test) => test.length)) * LETTER + 20;
   const width = Math.max(110, Math.min(longest, available - attempts.length * CELL - 8));
   const height = HEAD + tests.length * CELL + 4;
   const total = Math.ceil(width + attempts.length * CELL + 8);
   const heads = attempts.map((attempt, column) =>
     s("text", { class: "l-head", x: String(width + column * CELL + CELL / 2), y: "16", "text-anchor": "middle" }, String(attempt)));
-  const rows = tests.map((_, test) => row(lattice, test, width, HEAD + test * CELL + CELL / 2));
+  const rows = tests.map((_, test) => row(test_matrix, test, width, HEAD + test * CELL + CELL / 2));
   return s("svg", {
-    class: "lattice", width: String(total), height: String(height), viewBox: `0 0 ${total} ${height}`,
-    role: "img", "aria-label": summary(lattice),
+    class: "test_matrix", width: String(total), height: String(height), viewBox: `0 0 ${total} ${height}`,
+    role: "img", "aria-label": summary(test_matrix),
   }, heads, rows);
 }
 
-/** Summarize the matrix in a sentence. Pure. @param {Lattice} lattice */
+/** Summarize the matrix in a sentence. Pure. @param {Lattice} test_matrix */
 export function summary({ tests, attempts, cells }) {
   const last = cells.filter((row) => row.at(-1) === "passed").length;
   const turns = cells.flatMap((row) => row.map((status, column) => turnOf(row[column - 1], status)));
@@ -105,29 +105,29 @@ function legend() {
 }
 
 /** With many tests, return those that failed most often. Pure. */
-export function chosenRows(lattice, most) {
-  if (lattice.tests.length <= most) return lattice;
-  const order = lattice.tests.map((_, index) => index);
-  const doubt = (index) => lattice.cells[index].filter((status) => status !== "passed").length;
+export function chosenRows(test_matrix, most) {
+  if (test_matrix.tests.length <= most) return test_matrix;
+  const order = test_matrix.tests.map((_, index) => index);
+  const doubt = (index) => test_matrix.cells[index].filter((status) => status !== "passed").length;
   const kept = order.sort((one, other) => doubt(other) - doubt(one) || one - other).slice(0, most);
-  return { ...lattice, tests: kept.map((index) => lattice.tests[index]), cells: kept.map((index) => lattice.cells[index]) };
+  return { ...test_matrix, tests: kept.map((index) => test_matrix.tests[index]), cells: kept.map((index) => test_matrix.cells[index]) };
 }
 
 /** @param {Lattice} given @param {AbortSignal} signal */
 export function latticeView(given, signal) {
-  const lattice = byTest(given);
-  if (!lattice.tests.length || !lattice.attempts.length) {
+  const test_matrix = byTest(given);
+  if (!test_matrix.tests.length || !test_matrix.attempts.length) {
     return h("p", { class: "quiet" }, "No test has run yet. Each attempt adds a column here.");
   }
-  const shown = chosenRows(lattice, MOST_ROWS);
-  const box = h("div", { class: "lattice-box", tabindex: "0", role: "group", "aria-label": "Test results, as a picture" });
+  const shown = chosenRows(test_matrix, MOST_ROWS);
+  const box = h("div", { class: "test_matrix-box", tabindex: "0", role: "group", "aria-label": "Test results, as a picture" });
   const watcher = new ResizeObserver(() => box.replaceChildren(picture(shown, box.clientWidth)));
   watcher.observe(box);
   signal.addEventListener("abort", () => watcher.disconnect());
-  const hidden = lattice.tests.length - shown.tests.length;
+  const hidden = test_matrix.tests.length - shown.tests.length;
   const table = h("details", { class: "as-table" }, h("summary", {}, icon("chevron"), "As a table"),
-    tableOf({ head: ["Test", ...lattice.attempts.map((attempt) => `Attempt ${attempt}`)], index: 1,
-      rows: lattice.tests.map((test, index) => [test, ...lattice.cells[index].map((status) => status ?? "—")]) }));
-  return h("div", {}, h("p", { class: "lattice-words" }, summary(lattice)), box,
+    tableOf({ head: ["Test", ...test_matrix.attempts.map((attempt) => `Attempt ${attempt}`)], index: 1,
+      rows: test_matrix.tests.map((test, index) => [test, ...test_matrix.cells[index].map((status) => status ?? "—")]) }));
+  return h("div", {}, h("p", { class: "test_matrix-words" }, summary(test_matrix)), box,
     hidden ? h("p", { class: "quiet" }, `${plural(hidden, "more test")} in the table below`) : null, legend(), table);
 }

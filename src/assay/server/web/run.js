@@ -7,7 +7,7 @@ import { diffView } from "./diff.js";
 import { fill, h, perFrame } from "./dom.js";
 import { oneLine } from "./format.js";
 import { icon } from "./icons.js";
-import { latticeView } from "./lattice.js";
+import { latticeView } from "./test_matrix.js";
 import { menu, menuButton } from "./menu.js";
 import { announce, complain, confirmed, connection, problemBox } from "./notices.js";
 import { RunLog } from "./run_log.js";
@@ -19,7 +19,7 @@ import { follow } from "./stream.js";
 const DELAY_MS = 250;
 /** Status codes for a name without a run, or an invalid name. */
 const NONE = new Set([404, 410, 422]);
-const PASSING = new Set(["text_arrived", "output_arrived"]);
+const PASSING = new Set(["text_delta", "output_delta"]);
 
 const card = (title, ...inside) => h("section", { class: "card", "aria-label": title }, h("h2", {}, title), inside);
 
@@ -39,7 +39,7 @@ class Run {
     this.status = h("span", { class: "head-status" });
     this.actions = h("span", { class: "head-actions" });
     this.outcome = h("div", {});
-    this.lattice = h("div", {});
+    this.test_matrix = h("div", {});
     this.attempts = h("div", { class: "attempts" });
     this.changes = h("div", {}, h("p", { class: "quiet" }, "No changes yet."));
     this.budget = h("div", {});
@@ -55,7 +55,7 @@ class Run {
       "section", { class: "page run" },
       h("header", { class: "head" }, sidebarButton(), h("div", { class: "head-words" }, this.title, h("div", { class: "head-facts" }, this.status)), this.actions),
       h("div", { class: "run-body" },
-        h("div", { class: "run-main" }, this.outcome, card("Test results by attempt", this.lattice), card("Attempts", this.attempts), card("Changes", this.changes), card("Events", this.events.element)),
+        h("div", { class: "run-main" }, this.outcome, card("Test results by attempt", this.test_matrix), card("Attempts", this.attempts), card("Changes", this.changes), card("Events", this.events.element)),
         h("div", { class: "run-side" }, card("Budget", this.budget), card("Plan", this.plan), card("Goal", this.asked))),
     );
   }
@@ -68,7 +68,7 @@ class Run {
     this.title.title = run.goal;
     this.#draw(this.status, [run.status, run.grade, run.model], () => [statusBadge(run.status, run.grade), h("span", { class: "quiet" }, run.model)]);
     this.#draw(this.plan, [run.plan, isOver(run.status)], () => planView(run.plan, isOver(run.status)));
-    this.#draw(this.lattice, run.lattice, () => latticeView(run.lattice, this.signal));
+    this.#draw(this.test_matrix, run.test_matrix, () => latticeView(run.test_matrix, this.signal));
     this.#draw(this.asked, [run.goal, run.checks], () => [h("p", { class: "goal-text", tabindex: "0" }, run.goal),
       run.checks.length ? h("h3", {}, run.checks.length > 1 ? "Check commands" : "Check command") : null, run.checks.map((check) => h("p", {}, h("code", {}, check)))]);
     this.#draw(this.actions, run.status, () => this.#buttons(run));
@@ -184,8 +184,8 @@ class Run {
     const attempt = data.attempt === undefined ? null : this.#attempt(data.attempt, data.move);
     const acts = {
       attempt_started: () => this.#attempts.get(0)?.says("Done", "calm"),
-      text_arrived: () => attempt.arrived(data.text, false),
-      output_arrived: () => attempt.arrived(data.text, true),
+      text_delta: () => attempt.arrived(data.text, false),
+      output_delta: () => attempt.arrived(data.text, true),
       model_replied: () => attempt.replied(data),
       tool_answered: () => attempt.tool(data),
       checks_written: () => this.#attempt(0).checks(data),

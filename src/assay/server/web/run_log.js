@@ -20,7 +20,7 @@ const SENTENCES = {
   executed: ({ reports }) => reports.map(({ command, passed }) => `${command}: ${passed ? "passed" : "not passed"}`).join("; "),
   verified: ({ verdict }) => verdict.reason,
   rolled_back: ({ attempt, to_attempt: to }) => `from attempt ${attempt} to ${to}`,
-  reflected: ({ lesson, next_move: next }) => `${oneLine(lesson, 100)}${next ? `; next: ${moveName(next).toLowerCase()}` : ""}`,
+  reflected: ({ lesson, next_action: next }) => `${oneLine(lesson, 100)}${next ? `; next: ${moveName(next).toLowerCase()}` : ""}`,
   budget_used: ({ share, usage }) => `${Math.round(share * 100)} %, ${usageLine(usage)}`,
   run_ended: ({ outcome }) => outcome.reason,
 };

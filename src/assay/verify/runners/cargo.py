@@ -307,7 +307,7 @@ class _Check:
         if await self._digests(build.programs) == before:
             return observation
         rewritten = Finding(
-            trick=TamperKind.CHANGED_WHILE_TESTED,
+            kind=TamperKind.CHANGED_WHILE_TESTED,
             severity="forgery",
             explanation="a test program was rewritten while the tests ran",
         )
@@ -424,4 +424,4 @@ def _with_canaries(text: str, names: tuple[str, ...]) -> bytes:
 
 
 def _early_exit(problem: str) -> tuple[Finding, ...]:
-    return (Finding(trick=TamperKind.EARLY_EXIT, severity="doubt", explanation=problem),)
+    return (Finding(kind=TamperKind.EARLY_EXIT, severity="doubt", explanation=problem),)

@@ -346,7 +346,7 @@ def read_jest_report(text: str) -> RawReport:
     if len(lines) > 1 or counted != total:
         findings.append(
             Finding(
-                trick=TamperKind.FORGED_REPORT,
+                kind=TamperKind.FORGED_REPORT,
                 severity="forgery",
                 explanation="the report of jest was printed twice, or does not fit its own totals",
             )
@@ -429,7 +429,7 @@ class NodeRunner:
             tests = tuple(test for test in tests if test.id != file)
             problem = f"the process of {file} ended before any of its tests did"
             findings.append(
-                Finding(trick=TamperKind.EARLY_EXIT, severity="doubt", explanation=problem)
+                Finding(kind=TamperKind.EARLY_EXIT, severity="doubt", explanation=problem)
             )
         account = RawReport(
             tests=tests,

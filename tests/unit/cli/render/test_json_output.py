@@ -26,7 +26,7 @@ REFERENCE: Path = ROOT / "docs" / "reference" / "run-json.md"
 
 
 def test_an_outcome_is_one_object_with_promised_names() -> None:
-    outcome = an_outcome(findings=(a_finding(),), lattice=a_lattice("pf", "pp"))
+    outcome = an_outcome(findings=(a_finding(),), test_matrix=a_lattice("pf", "pp"))
 
     assert json.loads(json.dumps(json_outcome(outcome))) == {
         "run": RUN,
@@ -35,13 +35,13 @@ def test_an_outcome_is_one_object_with_promised_names() -> None:
         "grade": "proven",
         "reason": "all 8 tests pass",
         "attempts": 4,
-        "lattice": {
+        "test_matrix": {
             "attempts": [1, 2],
             "tests": {TESTS[0]: ["passed", "passed"], TESTS[1]: ["failed", "passed"]},
         },
         "findings": [
             {
-                "trick": "early_exit",
+                "kind": "early_exit",
                 "severity": "forgery",
                 "explanation": "os._exit(0) ends the process before the tests report",
                 "path": "slugify.py",
@@ -77,9 +77,9 @@ def test_only_an_acceptance_has_a_grade_and_a_certificate(status: Status) -> Non
 
 
 def test_a_test_that_was_not_reported_is_null_in_that_attempt() -> None:
-    told = json_outcome(an_outcome(lattice=a_lattice("p", "ps")))
+    told = json_outcome(an_outcome(test_matrix=a_lattice("p", "ps")))
 
-    assert told["lattice"]["tests"][TESTS[1]] == [None, "skipped"]
+    assert told["test_matrix"]["tests"][TESTS[1]] == [None, "skipped"]
 
 
 def test_an_event_is_its_kind_and_its_fields() -> None:
@@ -126,6 +126,6 @@ def test_the_reference_names_every_field_of_an_outcome() -> None:
     text = REFERENCE.read_text()
     told = json_outcome(an_outcome())
 
-    names = [*told, *told["cost"], *told["lattice"], *told["changes"][0]]
+    names = [*told, *told["cost"], *told["test_matrix"], *told["changes"][0]]
     assert [name for name in names if f"`{name}`" not in text] == []
     assert {one.name for one in fields(RunResult)} - set(told) == {"status", "verdict", "usage"}

@@ -125,7 +125,7 @@ def test_a_narrow_encoding_is_no_reason_to_fail() -> None:
     raw = BytesIO()
     view = PlainView(TextIOWrapper(raw, encoding="ascii"))
 
-    view(Reflected(attempt=1, lesson="naïve ✓", next_move=None))
+    view(Reflected(attempt=1, lesson="naïve ✓", next_action=None))
 
     assert raw.getvalue() == b"attempt 1: na\\xefve \\u2713; next: the run ends\n"
 
@@ -176,13 +176,13 @@ def test_a_forgery_is_named() -> None:
     ],
 )
 def test_a_check_without_tests_is_told_by_how_it_ended(report: CheckReport, line: str) -> None:
-    event = Executed(attempt=2, reports=(report,), lattice=TestMatrix())
+    event = Executed(attempt=2, reports=(report,), test_matrix=TestMatrix())
 
     assert event_line(event) == f"attempt 2: tried out: {line}"
 
 
 def test_a_forgery_seen_before_the_independent_check_is_named_too() -> None:
-    event = Executed(attempt=2, reports=(), lattice=TestMatrix(), findings=(a_finding(),))
+    event = Executed(attempt=2, reports=(), test_matrix=TestMatrix(), findings=(a_finding(),))
 
     assert "tried out: no check was run; forgery early_exit in slugify.py:4" in event_line(event)
 

@@ -9,7 +9,7 @@ from tests.support.runs import a_lattice
 
 
 def drawn(
-    lattice: TestMatrix,
+    test_matrix: TestMatrix,
     *,
     width: int = 60,
     max_rows: int = 16,
@@ -28,7 +28,7 @@ def drawn(
         color_system="standard" if colour else None,
         legacy_windows=False,
     )
-    console.print(LatticePicture(lattice=lattice, max_rows=max_rows))
+    console.print(LatticePicture(test_matrix=test_matrix, max_rows=max_rows))
     return output.getvalue().splitlines()
 
 

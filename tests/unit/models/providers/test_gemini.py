@@ -141,7 +141,7 @@ async def test_the_environment_does_not_decide_whom_to_ask(monkeypatch: pytest.M
 
 
 async def test_waits_are_ours_and_not_sent_to_the_server() -> None:
-    timeouts = Timeouts(connect_s=3.0, silence_s=4.0)
+    timeouts = Timeouts(connect_timeout_s=3.0, silence_s=4.0)
     connection = replace(CONNECTION, timeouts=timeouts)
     async with open_gemini(GEMINI, "m", facts=FACTS, connection=connection) as model:
         http_client = model._client._api_client._async_httpx_client  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - what is sent through

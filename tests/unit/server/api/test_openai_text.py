@@ -5,7 +5,7 @@ import pytest
 
 from assay.server.api.openai_compat import Telling
 
-CELL = {"kind": "cell_began", "thought": "I compute it.", "code": "print(6 * 7)"}
+CELL = {"kind": "cell_started", "thought": "I compute it.", "code": "print(6 * 7)"}
 PRINTED = {"kind": "cell_ended", "observation": "42"}
 ENDED = {"kind": "turn_ended", "text": "It is 42."}
 TURN = "I compute it.\n\n```python\nprint(6 * 7)\n```\n\n```text\n42\n```\n\nIt is 42."
@@ -13,7 +13,7 @@ TURN = "I compute it.\n\n```python\nprint(6 * 7)\n```\n\n```text\n42\n```\n\nIt 
 
 def spoken(text: str, size: int = 3) -> list[dict[str, Any]]:
     pieces = [text[start : start + size] for start in range(0, len(text), size)]
-    return [{"kind": "speech_arrived", "text": piece} for piece in pieces]
+    return [{"kind": "reply_delta", "text": piece} for piece in pieces]
 
 
 def told(events: Iterable[dict[str, Any]]) -> list[str]:
@@ -61,4 +61,4 @@ def test_half_a_character_is_told_as_a_question() -> None:
 
 
 def test_what_nobody_has_to_see_is_not_told() -> None:
-    assert told([{"kind": "cell_printed", "text": "4"}, {"kind": "state_rebuilt"}]) == []
+    assert told([{"kind": "cell_output_delta", "text": "4"}, {"kind": "state_rebuilt"}]) == []

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.contracts.chat import SpeechArrived
+from assay.contracts.chat import ReplyDelta
 from assay.server.services.event_stream import EVENTS, Feed
 
 
@@ -20,8 +20,8 @@ async def heard(feed: Feed) -> list[str]:
 
 
 async def test_who_comes_in_later_hears_what_has_passed_of_this_step(feed: Feed) -> None:
-    feed.tell(SpeechArrived(text="The beginning. "), kept=False)
-    feed.tell(SpeechArrived(text="More."), kept=False)
+    feed.tell(ReplyDelta(text="The beginning. "), kept=False)
+    feed.tell(ReplyDelta(text="More."), kept=False)
 
     first, second = await heard(feed)
 
@@ -30,9 +30,9 @@ async def test_who_comes_in_later_hears_what_has_passed_of_this_step(feed: Feed)
 
 
 async def test_what_was_kept_since_makes_what_passed_before_old(feed: Feed) -> None:
-    feed.tell(SpeechArrived(text="old"), kept=False)
-    feed.tell(SpeechArrived(text="the whole"), kept=True)
-    feed.tell(SpeechArrived(text="new"), kept=False)
+    feed.tell(ReplyDelta(text="old"), kept=False)
+    feed.tell(ReplyDelta(text="the whole"), kept=True)
+    feed.tell(ReplyDelta(text="new"), kept=False)
 
     told = await heard(feed)
 

@@ -137,7 +137,7 @@ async def test_a_report_without_an_end_is_an_early_exit() -> None:
     observation = await observe(PASSED)
 
     assert not observation.report.passed
-    assert [(f.trick, f.severity) for f in observation.findings] == [
+    assert [(f.kind, f.severity) for f in observation.findings] == [
         (TamperKind.EARLY_EXIT, "forgery")
     ]
 
@@ -145,7 +145,7 @@ async def test_a_report_without_an_end_is_an_early_exit() -> None:
 async def test_a_crash_claims_no_success() -> None:
     observation = await observe(exit_code=1)
 
-    assert [(f.trick, f.severity) for f in observation.findings] == [
+    assert [(f.kind, f.severity) for f in observation.findings] == [
         (TamperKind.EARLY_EXIT, "doubt")
     ]
 
@@ -157,13 +157,13 @@ async def test_a_line_with_another_seal_is_forged(spoil: str) -> None:
     observation = await observe(PASSED, END, spoil=spoil)
 
     assert not observation.report.passed
-    assert TamperKind.FORGED_REPORT in {finding.trick for finding in observation.findings}
+    assert TamperKind.FORGED_REPORT in {finding.kind for finding in observation.findings}
 
 
 async def test_what_comes_after_the_end_is_forged() -> None:
     observation = await observe(END, PASSED)
 
-    assert TamperKind.FORGED_REPORT in {finding.trick for finding in observation.findings}
+    assert TamperKind.FORGED_REPORT in {finding.kind for finding in observation.findings}
 
 
 async def test_a_canary_that_passes_gives_the_runner_away() -> None:
@@ -173,7 +173,7 @@ async def test_a_canary_that_passes_gives_the_runner_away() -> None:
 
     assert not observation.report.passed
     assert (observation.report.canaries_planted, observation.report.canaries_caught) == (2, 1)
-    assert [finding.trick for finding in observation.findings] == [TamperKind.PATCHED_RUNNER]
+    assert [finding.kind for finding in observation.findings] == [TamperKind.PATCHED_RUNNER]
 
 
 async def test_no_canary_at_all_is_no_pass() -> None:
@@ -197,7 +197,7 @@ async def test_skipped_tests_alone_are_no_pass() -> None:
 async def test_who_raised_a_skip_is_known() -> None:
     observation = await observe(PASSED, ("skips", "calc.py"), ("skips", ""), END)
 
-    found = [(finding.trick, finding.severity, finding.path) for finding in observation.seen]
+    found = [(finding.kind, finding.severity, finding.path) for finding in observation.seen]
     assert found == [
         (TamperKind.TESTS_SKIPPED, "forgery", PurePosixPath("calc.py")),
         (TamperKind.TESTS_SKIPPED, "forgery", None),

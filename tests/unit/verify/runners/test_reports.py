@@ -73,7 +73,7 @@ def test_a_second_report_of_jest_is_a_forgery() -> None:
 
     account = javascript.read_jest_report(f"{real}\n{real}\n")
 
-    assert [finding.trick for finding in account.findings] == [TamperKind.FORGED_REPORT]
+    assert [finding.kind for finding in account.findings] == [TamperKind.FORGED_REPORT]
 
 
 def test_a_report_of_jest_that_does_not_fit_its_totals_is_a_forgery() -> None:
