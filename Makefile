@@ -5,6 +5,9 @@ BIN   := $(VENV)/bin
 READY := $(VENV)/.ready
 UV    := $(BIN)/uv
 
+# hatch_build.py generates a Python module from each of them.
+PROTOS := $(wildcard src/assay/sandbox/rpc/messages/*.proto)
+
 # The first Python 3.11 or newer in PATH. Evaluated only when .venv is created.
 PYTHON = $(shell for name in python3 python3.11 python3.12 python3.13 python3.14; do \
 	$$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$name && break; done)
@@ -17,7 +20,7 @@ EXECUTOR_EXTRAS :=
 # The folder below examples/goals that `make run` uses.
 GOAL := anagrams
 
-.PHONY: help run test test-slow test-backends engine images secrets check bench bench-agent fix stubs lock dist clean
+.PHONY: help run test test-slow test-backends engine images secrets check bench bench-agent fix seccomp lock dist clean
 
 help:
 	@echo 'make run            run the example goal examples/goals/anagrams with the embedded model, and verify the result'
@@ -31,7 +34,7 @@ help:
 	@echo 'make bench          measure the sandbox, and other installed sandboxes for comparison'
 	@echo 'make bench-agent    measure the controller, then the agent against a single reply of the same model'
 	@echo 'make fix            format the code and apply the automatic fixes of the linter'
-	@echo 'make stubs          regenerate src/assay/sandbox/rpc/messages/*_pb2* and deploy/seccomp.json'
+	@echo 'make seccomp        regenerate deploy/seccomp.json'
 	@echo 'make lock           regenerate requirements.lock (ARGS=--upgrade for newer versions)'
 	@echo 'make dist           build the wheel and the source distribution in dist/'
 	@echo 'make clean          remove everything that the other targets created'
@@ -83,9 +86,7 @@ fix: $(READY)
 	@$(BIN)/ruff check --fix-only --quiet .
 	@$(BIN)/ruff format .
 
-stubs: $(READY)
-	@$(BIN)/python -m grpc_tools.protoc -I src --python_out=src --pyi_out=src src/assay/sandbox/rpc/messages/*.proto
-	@$(BIN)/python -m grpc_tools.protoc -I src --grpc_python_out=src src/assay/sandbox/rpc/messages/executor.proto
+seccomp: $(READY)
 	@$(BIN)/python -c 'import json; from assay.sandbox.docker.security import build_profile; \
 		print(json.dumps(build_profile("x86_64"), indent=1))' > deploy/seccomp.json
 
@@ -100,13 +101,14 @@ dist: $(READY)
 	@$(UV) build --quiet --offline --no-build-isolation --python $(BIN)/python --out-dir dist
 
 clean:
-	rm -rf $(VENV) build dist .hypothesis .import_linter_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) build dist $(PROTOS:.proto=_pb2.py) $(PROTOS:.proto=_pb2.pyi) .hypothesis .import_linter_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # pip installs uv, and uv installs everything else, all of it by the hashes in the lock file. uv does not
 # read pip's configuration. If only pip knows the package index, pip installs everything.
 # Bytecode is compiled now. Otherwise, users without write access would compile it at every start.
-$(READY): requirements.lock pyproject.toml
+# The installation of Assay itself generates the protobuf modules (hatch_build.py), so uv must not use its cache.
+$(READY): requirements.lock pyproject.toml hatch_build.py $(PROTOS) $(PROTOS:.proto=_pb2.py)
 	@echo 'setting up $(VENV)'
 	@$(BIN)/python -c '' 2>/dev/null || $(PYTHON) -m venv --clear --without-pip $(VENV)
 	@sed -n '/^uv==/,/[^\\]$$/p' requirements.lock > $(VENV)/uv.lock
@@ -114,5 +116,8 @@ $(READY): requirements.lock pyproject.toml
 		$(PYTHON) -m pip --quiet --python $(BIN)/python install --require-hashes -r $(VENV)/uv.lock
 	@$(UV) pip sync --quiet --python $(BIN)/python --require-hashes --compile-bytecode requirements.lock || \
 		$(PYTHON) -m pip --quiet --python $(BIN)/python install --require-hashes -r requirements.lock
-	@$(UV) pip install --quiet --python $(BIN)/python --offline --no-build-isolation --no-deps --editable .
+	@$(UV) pip install --quiet --python $(BIN)/python --offline --no-cache --no-build-isolation --no-deps --editable .
 	@touch $@
+
+# A missing module counts as changed.
+$(PROTOS:.proto=_pb2.py): ;

@@ -15,7 +15,7 @@ from assay.contracts.errors import SandboxUnavailableError, UsageError, Workspac
 from assay.contracts.execution import Command, ExecutionResult, Limits, Program, PythonCode
 from assay.contracts.ports import OnOutput, SandboxBackend, ignore_output
 from assay.executor.serve import Executor
-from assay.sandbox.rpc.messages import executor_pb2, executor_pb2_grpc
+from assay.sandbox.rpc.messages import executor_pb2
 from assay.sandbox.rpc.messages.failures import (
     FAILURE_KEY,
     PUSHBACK_KEY,
@@ -23,6 +23,7 @@ from assay.sandbox.rpc.messages.failures import (
     RequestRefusedError,
 )
 from tests.doubles.fake_sandbox import FakeBackend, FakeSandbox, answer_with
+from tests.support.executor_stub import ExecutorStub
 from tests.support.executors import Certificates, make_certificates, open_client, open_served
 from tests.support.slow_sandboxes import OneSandbox, SlowSandbox
 
@@ -278,7 +279,7 @@ async def test_grpc_itself_is_told_when_to_ask_again(tmp_path: Path) -> None:
         open_served(FakeBackend(), tmp_path, client_per_minute=1) as executor,
         grpc.aio.insecure_channel(f"127.0.0.1:{executor.port}") as channel,
     ):
-        stub = executor_pb2_grpc.ExecutorStub(channel)
+        stub = ExecutorStub(channel)
 
         async def execute(number: int) -> executor_pb2.ExecutionResult:
             request = executor_pb2.ExecuteRequest(
@@ -414,7 +415,7 @@ async def test_a_stream_that_broke_is_picked_up_where_it_broke(tmp_path: Path) -
         open_served(OneSandbox(slow), tmp_path) as executor,
         grpc.aio.insecure_channel(f"127.0.0.1:{executor.port}") as channel,
     ):
-        stub = executor_pb2_grpc.ExecutorStub(channel)
+        stub = ExecutorStub(channel)
         request = executor_pb2.ExecuteRequest(
             execution_id=execution_id,
             program=executor_pb2.Program(python={"source": b""}),
@@ -444,7 +445,7 @@ async def test_a_sandbox_nobody_asks_for_any_more_is_closed(tmp_path: Path) -> N
         open_served(backend, tmp_path, lease_s=0.05) as executor,
         grpc.aio.insecure_channel(f"127.0.0.1:{executor.port}") as channel,
     ):
-        stub = executor_pb2_grpc.ExecutorStub(channel)
+        stub = ExecutorStub(channel)
         await stub.OpenSandbox(executor_pb2.OpenSandboxRequest(sandbox_id="a" * 16))
         with anyio.fail_after(60):
             await backend.closed.wait()

@@ -17,8 +17,9 @@ from assay.auth.tokens import add_token
 from assay.contracts.errors import SandboxUnavailableError
 from assay.contracts.execution import ExecutionResult, Program, PythonCode
 from assay.executor.serve import Executor
-from assay.sandbox.rpc.messages import executor_pb2, executor_pb2_grpc
+from assay.sandbox.rpc.messages import executor_pb2
 from tests.doubles.fake_sandbox import FakeBackend, FakeSandbox, answer_with
+from tests.support.executor_stub import ExecutorStub
 from tests.support.executors import open_served
 from tests.support.slow_sandboxes import OneSandbox, SlowSandbox
 from tests.support.sources import ROOT
@@ -26,7 +27,7 @@ from tests.support.sources import ROOT
 RULES = ROOT / "deploy" / "executor-alerts.yaml"
 SELECTOR = re.compile(r"\b(assay_\w+)(?:\{([^}]*)\})?")
 MATCHER = re.compile(r'(\w+)(=~|=)"([^"]*)"')
-Stub = executor_pb2_grpc.ExecutorStub
+
 Samples = list[tuple[str, dict[str, str]]]
 
 
@@ -69,7 +70,7 @@ async def trouble(folder: Path, port: int) -> Samples:
         open_served(FakeBackend(answer=answer), folder, **settings) as executor,
         grpc.aio.insecure_channel(f"127.0.0.1:{executor.port}") as channel,
     ):
-        stub = Stub(channel)
+        stub = ExecutorStub(channel)
         with suppress(grpc.aio.AioRpcError):
             await stub.Execute(asked(0))
         sources = (b"print(42)", b"lost", b"defect", b"import socket", b"one more than the rate")
@@ -96,7 +97,7 @@ async def full_queue(folder: Path, port: int) -> Samples:
 
         async def run(number: int) -> None:
             with suppress(grpc.aio.AioRpcError):
-                await Stub(channel).Execute(asked(number))
+                await ExecutorStub(channel).Execute(asked(number))
 
         for number in range(3):
             tasks.start_soon(run, number)

@@ -15,7 +15,8 @@ import pytest
 
 from assay.contracts.errors import SandboxUnavailableError
 from assay.sandbox.rpc.client_sandbox import BrokenOffError, Following, pick_up
-from assay.sandbox.rpc.messages import executor_pb2, executor_pb2_grpc
+from assay.sandbox.rpc.messages import executor_pb2
+from tests.support.executor_stub import ExecutorStub
 from tests.support.executors import open_served
 from tests.support.slow_sandboxes import OneSandbox, SlowSandbox
 
@@ -31,9 +32,10 @@ def request(execution_id: str) -> executor_pb2.ExecuteRequest:
 CLIENT = """
 import sys
 import grpc
-from assay.sandbox.rpc.messages import executor_pb2 as pb, executor_pb2_grpc
+from assay.sandbox.rpc.messages import executor_pb2 as pb
+from tests.support.executor_stub import ExecutorStub
 with grpc.insecure_channel(f"127.0.0.1:{sys.argv[1]}") as channel:
-    executor_pb2_grpc.ExecutorStub(channel).Execute(pb.ExecuteRequest(
+    ExecutorStub(channel).Execute(pb.ExecuteRequest(
         execution_id="of-another-process",
         program=pb.Program(python={"source": b""}),
         fresh=pb.FreshSandbox(limits=pb.Limits(wall_s=500)),
@@ -49,7 +51,7 @@ async def test_calls_that_are_given_up_end_their_programs_and_leave_the_queue(
         open_served(OneSandbox(slow), tmp_path, client_executions=1) as executor,
         grpc.aio.insecure_channel(f"127.0.0.1:{executor.port}") as channel,
     ):
-        stub = executor_pb2_grpc.ExecutorStub(channel)
+        stub = ExecutorStub(channel)
         running = stub.Execute(request("the-one-that-runs"))
         await slow.begun.wait()
         with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -68,7 +70,7 @@ async def test_a_lost_connection_ends_the_program(tmp_path: Path) -> None:
     slow = SlowSandbox()
     async with open_served(OneSandbox(slow), tmp_path) as executor:
         async with grpc.aio.insecure_channel(f"127.0.0.1:{executor.port}") as channel:
-            stream = executor_pb2_grpc.ExecutorStub(channel).ExecuteStream(
+            stream = ExecutorStub(channel).ExecuteStream(
                 request("a-stream-of-output")
             )
             assert (await stream.read()).output.data == b"begun"

@@ -14,9 +14,10 @@ from assay.auth.credentials import expiry_warning
 from assay.contracts.errors import PolicyError, UsageError
 from assay.contracts.execution import Limits, PythonCode
 from assay.executor.observer import AuditLog
-from assay.sandbox.rpc.messages import executor_pb2, executor_pb2_grpc
+from assay.sandbox.rpc.messages import executor_pb2
 from assay.sandbox.rpc.messages.failures import SERVICE, ExecutorBusyError
 from tests.doubles.fake_sandbox import FakeBackend
+from tests.support.executor_stub import ExecutorStub
 from tests.support.executors import make_certificates, open_client, open_served
 
 
@@ -32,7 +33,7 @@ def request(execution_id: str, source: bytes, **files: bytes) -> executor_pb2.Ex
 
 
 async def refusal(
-    stub: executor_pb2_grpc.ExecutorStub, asked: executor_pb2.ExecuteRequest
+    stub: ExecutorStub, asked: executor_pb2.ExecuteRequest
 ) -> grpc.aio.AioRpcError:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await stub.Execute(asked)
@@ -48,7 +49,7 @@ async def test_modules_that_are_not_allowed_are_refused_before_anything_runs(
         open_client(executor.port) as remote,
         remote.open_sandbox(Limits()) as sandbox,
     ):
-        stub = executor_pb2_grpc.ExecutorStub(channel)
+        stub = ExecutorStub(channel)
         await stub.Execute(request("one-that-is-allowed", b"import json"))
         program = await refusal(stub, request("the-one-that-is-not", b"\nimport socket"))
         file = await refusal(
@@ -71,7 +72,7 @@ async def test_an_execution_id_stands_for_one_program(tmp_path: Path) -> None:
         open_served(FakeBackend(), tmp_path) as executor,
         grpc.aio.insecure_channel(f"127.0.0.1:{executor.port}") as channel,
     ):
-        stub = executor_pb2_grpc.ExecutorStub(channel)
+        stub = ExecutorStub(channel)
         first = await stub.Execute(request("the-same-id-again", b"print(1)"))
         again = await stub.Execute(request("the-same-id-again", b"print(1)"))
         other = await refusal(stub, request("the-same-id-again", b"print(2)"))
@@ -100,7 +101,7 @@ async def test_without_room_for_the_audit_log_nothing_is_begun(tmp_path: Path) -
         open_served(FakeBackend(), tmp_path) as executor,
         grpc.aio.insecure_channel(f"127.0.0.1:{executor.port}") as channel,
     ):
-        stub = executor_pb2_grpc.ExecutorStub(channel)
+        stub = ExecutorStub(channel)
         before = resource.getrlimit(resource.RLIMIT_FSIZE)
         heard = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))

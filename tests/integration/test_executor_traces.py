@@ -5,8 +5,9 @@ from pathlib import Path
 import grpc.aio
 import pytest
 
-from assay.sandbox.rpc.messages import executor_pb2, executor_pb2_grpc
+from assay.sandbox.rpc.messages import executor_pb2
 from tests.doubles.fake_sandbox import FakeBackend
+from tests.support.executor_stub import ExecutorStub
 from tests.support.executors import open_served
 from tests.support.otlp_server import attributes_of, open_collector
 
@@ -26,7 +27,7 @@ async def test_calls_are_spans_below_those_of_their_callers(tmp_path: Path) -> N
             open_served(FakeBackend(), tmp_path, otlp_endpoint=collector.endpoint) as executor,
             grpc.aio.insecure_channel(f"127.0.0.1:{executor.port}") as channel,
         ):
-            stub = executor_pb2_grpc.ExecutorStub(channel)
+            stub = ExecutorStub(channel)
             await stub.Execute(request, metadata=(("traceparent", f"00-{TRACE}-{PARENT}-01"),))
             with pytest.raises(grpc.aio.AioRpcError):
                 await stub.CancelExecutions(of_nobody)
@@ -54,6 +55,6 @@ async def test_a_collector_that_is_not_there_is_no_trouble_for_clients(tmp_path:
         open_served(FakeBackend(), tmp_path, otlp_endpoint=gone) as executor,
         grpc.aio.insecure_channel(f"127.0.0.1:{executor.port}") as channel,
     ):
-        answer = await executor_pb2_grpc.ExecutorStub(channel).GetCapabilities(request)
+        answer = await ExecutorStub(channel).GetCapabilities(request)
 
     assert answer.backend == "fake"

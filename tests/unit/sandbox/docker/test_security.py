@@ -134,4 +134,4 @@ def test_of_netlink_only_routes_are_added_and_only_where_hosts_are_allowed() -> 
 def test_the_profile_that_compose_reads_is_this_one() -> None:
     written = json.loads((ROOT / "deploy/seccomp.json").read_text())
 
-    assert written == build_profile("x86_64"), "run `make stubs`, which writes it anew"
+    assert written == build_profile("x86_64"), "run `make seccomp`"
