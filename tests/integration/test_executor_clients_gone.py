@@ -70,9 +70,7 @@ async def test_a_lost_connection_ends_the_program(tmp_path: Path) -> None:
     slow = SlowSandbox()
     async with open_served(OneSandbox(slow), tmp_path) as executor:
         async with grpc.aio.insecure_channel(f"127.0.0.1:{executor.port}") as channel:
-            stream = ExecutorStub(channel).ExecuteStream(
-                request("a-stream-of-output")
-            )
+            stream = ExecutorStub(channel).ExecuteStream(request("a-stream-of-output"))
             assert (await stream.read()).output.data == b"begun"
 
         with anyio.fail_after(60):

@@ -32,9 +32,7 @@ def request(execution_id: str, source: bytes, **files: bytes) -> executor_pb2.Ex
     )
 
 
-async def refusal(
-    stub: ExecutorStub, asked: executor_pb2.ExecuteRequest
-) -> grpc.aio.AioRpcError:
+async def refusal(stub: ExecutorStub, asked: executor_pb2.ExecuteRequest) -> grpc.aio.AioRpcError:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await stub.Execute(asked)
     return caught.value
