@@ -57,8 +57,6 @@ REMAINING_NAMES = frozenset(
         "selftest/security_tests/attack.py:HostileCase",
         "server/api/schemas.py:LatticeShape",
         "server/services/chat_service.py:Conversations",
-        "storage/blob_store.py:_Place",
-        "storage/withheld_files.py:Place",
         "verify/drivers/skip_origin.py:Places",
         "verify/verifier.py:_Sitting",
     }

@@ -17,14 +17,15 @@ from assay.asyncx.owned_context import OwnedContext, open_seats
 from assay.chat.config import Approve, Manners, approve_nothing
 from assay.chat.notebook import Notebook
 from assay.chat.session import ChatDeps, Dialogue
-from assay.contracts.chat import FileLoaded, history_of
+from assay.contracts.chat import ChatEvent, FileLoaded, history_of
 from assay.contracts.errors import UsageError
 from assay.contracts.execution import DEFAULT_SPEC, Limits, SandboxSpec
 from assay.contracts.ports import Model, SandboxBackend, Tool
 from assay.models.open import OpenOptions
 from assay.settings.load import ChatSettings, Settings
 from assay.settings.sections import Approval
-from assay.storage.chat_store import DialogueListener, Session, SessionRecord
+from assay.storage.chat_store import Session, SessionRecord
+from assay.storage.journal import Listener
 from assay.telemetry.events import note_dialogue
 from assay.tools.discover import RegisteredTool
 from assay.tools.workspace import WORKSPACE_TOOLS
@@ -41,7 +42,7 @@ def _unseen() -> AbstractContextManager[OpenOptions]:
 class ChatCallbacks:
     """The callbacks and the project folder of the client that opens a session."""
 
-    listeners: tuple[DialogueListener, ...] = ()
+    listeners: tuple[Listener[ChatEvent], ...] = ()
     approve: Approve = approve_nothing
     preparing: Callable[[], AbstractContextManager[OpenOptions]] = _unseen
     """Context that displays progress while a model is prepared."""

@@ -136,10 +136,10 @@ def show(name: str, *, as_json: bool, events: bool, files: Path | None) -> None:
 
     recorded = tuple(read_events(run.folder))
     if events:
-        from assay.storage.codec import event_to_json
+        from assay.contracts.jsonable import jsonable
 
         for one in recorded:
-            line = {"at": _moment(one.at), "key": one.key, "event": event_to_json(one.event)}
+            line = {"at": _moment(one.at), "key": one.key, "event": jsonable(one.event)}
             click.echo(json.dumps(line))
     elif as_json:
         click.echo(json.dumps(_run_fields(store.summary(run.id), run, recorded)))
@@ -201,11 +201,11 @@ def _run_fields(
     summary: "RunSummary", run: "Run", recorded: Sequence["RecordedEvent"]
 ) -> dict[str, Any]:
     from assay.cli.render.view import json_event, json_outcome
-    from assay.storage.codec import goal_to_json
+    from assay.contracts.jsonable import jsonable
 
     return {
         **_summary_fields(summary),
-        "goal": goal_to_json(run.request.goal),
+        "goal": jsonable(run.request.goal),
         "outcome": json_outcome(summary.outcome) if summary.outcome else None,
         "diff": _diff(run),
         "events": [{"at": _moment(one.at), **json_event(one.event)} for one in recorded],

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from assay.contracts.errors import UsageError
-from assay.storage.secure_files import make_folder, write_file
+from assay.files import make_folder, write_file
 
 TOKEN_FILE: Final = "mcp-tokens"  # noqa: S105 - the name of a file
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")

@@ -16,8 +16,8 @@ from typing import Final
 
 from assay.contracts.errors import UsageError
 from assay.contracts.workspace import FileChange, Tree, TreeFile, changes_between
+from assay.files import write_all
 from assay.storage.read_workspace import STAGED
-from assay.storage.secure_files import write_all
 from assay.text.diffs import quoted_name
 
 _IN_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

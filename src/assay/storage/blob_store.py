@@ -19,8 +19,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from assay.contracts.errors import JournalError
 from assay.contracts.workspace import Tree, TreeFile
+from assay.files import DRAFT, make_folder, write_file
 from assay.storage.codec import fields_of, line_of
-from assay.storage.secure_files import DRAFT, make_folder, write_file
 
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 _PACK: Final = ".pack"
@@ -47,7 +47,7 @@ class _Index(_Lenient):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Place:
+class _Blob:
     pack: Path
     offset: int
     length: int
@@ -59,7 +59,7 @@ class BlobStore:
     def __init__(self, folder: Path) -> None:
         self._packs = folder / "blobs"
         self._trees = folder / "trees"
-        self._places: dict[str, _Place] | None = None
+        self._blobs: dict[str, _Blob] | None = None
 
     def prepare(self) -> None:
         """Create the folders, and remove incomplete files of a crash."""
@@ -70,16 +70,16 @@ class BlobStore:
 
     def store(self, tree: Tree) -> str:
         """Store a tree; may raise `OSError`."""
-        places = self._known_places()
+        blobs = self._known_blobs()
         fresh: dict[str, bytes] = {}
         listing: dict[str, Any] = {}
         for path, file in tree.files.items():
             sha256 = file.sha256
             listing[str(path)] = {"sha256": sha256, "executable": file.executable}
-            if sha256 not in places:
+            if sha256 not in blobs:
                 fresh[sha256] = file.content
         if fresh:
-            places.update(self._write_pack(tree.digest, fresh))
+            blobs.update(self._write_pack(tree.digest, fresh))
         content = line_of({"files": listing, "links": [str(link) for link in tree.links]})
         target = self._trees / f"{tree.digest}.json"
         if not target.is_file() or target.read_bytes() != content:
@@ -107,15 +107,15 @@ class BlobStore:
             raise JournalError(f"the tree {digest[:12]} is not what it was when it was kept")
         return tree
 
-    def _known_places(self) -> dict[str, _Place]:
-        if self._places is None:
-            places: dict[str, _Place] = {}
+    def _known_blobs(self) -> dict[str, _Blob]:
+        if self._blobs is None:
+            blobs: dict[str, _Blob] = {}
             for pack in sorted(self._packs.glob(f"*{_PACK}")):
-                places.update(_read_index(pack))
-            self._places = places
-        return self._places
+                blobs.update(_read_index(pack))
+            self._blobs = blobs
+        return self._blobs
 
-    def _write_pack(self, digest: str, contents: Mapping[str, bytes]) -> dict[str, _Place]:
+    def _write_pack(self, digest: str, contents: Mapping[str, bytes]) -> dict[str, _Blob]:
         holds: dict[str, tuple[int, int]] = {}
         end = 0
         for sha256, content in contents.items():
@@ -127,7 +127,7 @@ class BlobStore:
         pack = self._packs / f"{digest}-{number}{_PACK}"
         write_file(pack, line, *contents.values())
         return {
-            sha256: _Place(pack=pack, offset=len(line) + begin, length=length)
+            sha256: _Blob(pack=pack, offset=len(line) + begin, length=length)
             for sha256, (begin, length) in holds.items()
         }
 
@@ -145,12 +145,12 @@ class BlobStore:
             raise JournalError(f"the list of the tree {digest[:12]} is damaged") from error
 
     def _contents(self, wanted: set[str]) -> Iterator[tuple[str, bytes]]:
-        places = self._known_places()
+        blobs = self._known_blobs()
         by_pack: dict[Path, list[str]] = {}
         for sha256 in wanted:
-            if sha256 not in places:
+            if sha256 not in blobs:
                 raise JournalError(f"the file {sha256[:12]} is lost")
-            by_pack.setdefault(places[sha256].pack, []).append(sha256)
+            by_pack.setdefault(blobs[sha256].pack, []).append(sha256)
         for pack, names in by_pack.items():
             try:
                 descriptor = os.open(pack, os.O_RDONLY | os.O_CLOEXEC)
@@ -158,14 +158,14 @@ class BlobStore:
                 raise JournalError(f"{str(pack)!r} cannot be read: {error.strerror}") from error
             try:
                 for sha256 in names:
-                    yield sha256, _read_content(descriptor, sha256, places[sha256])
+                    yield sha256, _read_content(descriptor, sha256, blobs[sha256])
             finally:
                 os.close(descriptor)
 
 
-def _read_content(descriptor: int, sha256: str, place: _Place) -> bytes:
+def _read_content(descriptor: int, sha256: str, blob: _Blob) -> bytes:
     try:
-        content = os.pread(descriptor, place.length, place.offset)
+        content = os.pread(descriptor, blob.length, blob.offset)
     except OSError as error:
         raise JournalError(f"the file {sha256[:12]} cannot be read: {error.strerror}") from error
     if hashlib.sha256(content).hexdigest() != sha256:
@@ -173,7 +173,7 @@ def _read_content(descriptor: int, sha256: str, place: _Place) -> bytes:
     return content
 
 
-def _read_index(pack: Path) -> dict[str, _Place]:
+def _read_index(pack: Path) -> dict[str, _Blob]:
     """Return the index of a pack; a damaged pack counts as empty."""
     try:
         with pack.open("rb") as file:
@@ -182,7 +182,7 @@ def _read_index(pack: Path) -> dict[str, _Place]:
     except (OSError, ValidationError, JournalError):
         return {}
     return {
-        sha256: _Place(pack=pack, offset=len(line) + begin, length=length)
+        sha256: _Blob(pack=pack, offset=len(line) + begin, length=length)
         for sha256, (begin, length) in index.holds.items()
         if begin >= 0 and length >= 0
     }

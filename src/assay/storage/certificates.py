@@ -23,7 +23,7 @@ from assay.contracts.jsonable import jsonable
 from assay.contracts.messages import Usage
 from assay.contracts.verdict import Finding, Grade, TestStatus, Verdict
 from assay.contracts.workspace import FileChange, Tree, changes_between
-from assay.storage.secure_files import sync_folder, write_draft
+from assay.files import sync_folder, write_draft
 from assay.storage.signing_keys import SigningKey, is_signed_by
 
 _NAMED: Final = frozenset(

@@ -1,8 +1,9 @@
-"""Lossless JSON encoding of events and goals."""
+"""Versioned JSON lines of runs and sessions, parsed back without loss."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
+from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar, cast
 
 from pydantic import Field, TypeAdapter, ValidationError
@@ -11,7 +12,7 @@ from assay.contracts.chat import ChatEvent
 from assay.contracts.errors import JournalError, UsageError
 from assay.contracts.events import RunEvent
 from assay.contracts.goal import Goal
-from assay.contracts.jsonable import jsonable
+from assay.files import json_line, whole_lines
 
 FORMAT: Final = 1
 """Increased when older readers would misunderstand; new names alone do not increase it."""
@@ -21,23 +22,12 @@ _T = TypeVar("_T")
 
 # Built on first use: most commands read no run, and building takes a while.
 @cache
-def _events() -> TypeAdapter[RunEvent]:
-    return TypeAdapter(Annotated[RunEvent, Field(discriminator="kind")])
-
-
-@cache
-def _dialogues() -> TypeAdapter[ChatEvent]:
-    return TypeAdapter(Annotated[ChatEvent, Field(discriminator="kind")])
-
-
-@cache
-def _goals() -> TypeAdapter[Goal]:
-    return TypeAdapter(Goal)
-
-
-def event_to_json(event: RunEvent | ChatEvent) -> dict[str, Any]:
-    """Return the JSON of an event with default values: they may change, and the event must not."""
-    return jsonable(event)
+def _adapters() -> Mapping[str, TypeAdapter[Any]]:
+    return {
+        "an event": TypeAdapter(Annotated[RunEvent, Field(discriminator="kind")]),
+        "an event of a session": TypeAdapter(Annotated[ChatEvent, Field(discriminator="kind")]),
+        "a goal": TypeAdapter(Goal),
+    }
 
 
 def event_from_json(fields: object) -> RunEvent:
@@ -46,35 +36,22 @@ def event_from_json(fields: object) -> RunEvent:
     Raises:
         JournalError: If this version does not know the event.
     """
-    return _read(_events(), fields, "an event")
+    return _parse("an event", fields)
 
 
-def dialogue_from_json(fields: object) -> ChatEvent:
-    """Parse a session event.
-
-    Raises:
-        JournalError: If this version does not know the event.
-    """
-    return _read(_dialogues(), fields, "an event of a conversation")
-
-
-def goal_to_json(goal: Goal) -> dict[str, Any]:
-    """Return the JSON of a goal with default values."""
-    return jsonable(goal)
+def chat_event_from_json(fields: object) -> ChatEvent:
+    """Parse a session event; raises the errors of `event_from_json`."""
+    return _parse("an event of a session", fields)
 
 
 def goal_from_json(fields: object) -> Goal:
-    """Parse a goal.
-
-    Raises:
-        JournalError: If it is not a goal.
-    """
-    return _read(_goals(), fields, "a goal")
+    """Parse a goal; raises the errors of `event_from_json`."""
+    return _parse("a goal", fields)
 
 
-def _read(adapter: TypeAdapter[_T], fields: object, what: str) -> _T:
+def _parse(what: str, fields: object) -> Any:
     try:
-        return adapter.validate_python(fields)
+        return _adapters()[what].validate_python(fields)
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
         place = ".".join(str(part) for part in first["loc"])
@@ -85,13 +62,8 @@ def _read(adapter: TypeAdapter[_T], fields: object, what: str) -> _T:
 
 
 def line_of(fields: Mapping[str, Any]) -> bytes:
-    """Return one line of JSON in the current format, as readable as possible."""
-    versioned = {"v": FORMAT, **fields}
-    try:
-        return json.dumps(versioned, ensure_ascii=False).encode() + b"\n"
-    except UnicodeEncodeError:
-        # A lone surrogate from a model or a file name has no UTF-8 encoding; JSON can escape it.
-        return json.dumps(versioned).encode() + b"\n"
+    """Return one line of JSON in the current format."""
+    return json_line({"v": FORMAT, **fields})
 
 
 def fields_of(line: bytes | str) -> dict[str, Any]:
@@ -104,9 +76,7 @@ def fields_of(line: bytes | str) -> dict[str, Any]:
         found = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise JournalError("this line is damaged") from error
-    if not isinstance(found, dict):
-        raise JournalError("this line is damaged")
-    fields = cast("dict[str, Any]", found)
+    fields = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
     version = fields.get("v")
     if not isinstance(version, int):
         raise JournalError("this line is damaged")
@@ -116,3 +86,33 @@ def fields_of(line: bytes | str) -> dict[str, Any]:
             hint="use the version of Assay that made it, or a later one",
         )
     return fields
+
+
+def parse_lines(
+    path: Path, lines: Iterable[bytes], parse: Callable[[dict[str, Any]], _T]
+) -> Iterator[_T]:
+    """Parse the lines of a file.
+
+    Raises:
+        JournalError: If a line is damaged, or of a later version; it names the file and the line.
+    """
+    for number, line in enumerate(lines, 1):
+        try:
+            yield parse(fields_of(line))
+        except JournalError as error:
+            raise JournalError(f"{path}:{number}: {error}", hint=error.hint) from error
+        except (KeyError, TypeError, ValueError) as error:
+            raise JournalError(f"{path}:{number}: this line is damaged") from error
+
+
+def read_log(path: Path, parse: Callable[[dict[str, Any]], _T]) -> Iterator[_T]:
+    """Read a log, also while a process writes it; skips an incomplete last line.
+
+    Raises:
+        JournalError: If it cannot be read, or for a line as in `parse_lines`.
+    """
+    try:
+        lines = whole_lines(path)
+    except OSError as error:
+        raise JournalError(f"{str(path)!r} cannot be read: {error.strerror}") from error
+    yield from parse_lines(path, lines, parse)

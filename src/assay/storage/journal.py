@@ -8,68 +8,67 @@ lock           locked by the process that works on the run
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self, get_args
+from typing import Any, ClassVar, Final, Generic, Self, TypeVar, get_args
 
 import anyio
 from anyio import to_thread
 
+from assay.contracts.chat import ChatEvent
 from assay.contracts.errors import JournalError
 from assay.contracts.events import Passing, RunEvent
+from assay.contracts.jsonable import jsonable
 from assay.contracts.workspace import Tree
+from assay.files import JsonlFile, make_folder, sync_folder
 from assay.storage import lock
 from assay.storage.blob_store import BlobStore
-from assay.storage.codec import event_from_json, event_to_json, fields_of, line_of
-from assay.storage.secure_files import JsonlFile, make_folder, sync_folder, whole_lines
+from assay.storage.codec import event_from_json, fields_of, line_of, parse_lines, read_log
 
 EVENTS: Final = "events.jsonl"
 KEPT: Final = "kept.jsonl"
 
-Listener = Callable[[RunEvent], None]
+Event = TypeVar("Event", RunEvent, ChatEvent)
+Listener = Callable[[Event], None]
 """Receives each event in the event loop, after the write. Must not block."""
 
 _PASSING: Final = get_args(Passing)
 
 
-class DiskJournal:
-    """Implements `Journal`. Open during its `async with`, in one process at a time.
-
-    If the disk is full, an event stays in memory, and the next `keep` or `store_tree` writes it or
-    raises.
+class EventLog(Generic[Event]):
+    """The events of one folder. Open during its `async with`, in one process at a time.
 
     Raises:
-        UsageError: On entering, if another process works on the run.
+        UsageError: On entering, if another process has it open.
         JournalError: On entering, if the record cannot be read.
     """
+
+    noun: ClassVar[str]
 
     def __init__(
         self,
         folder: Path,
         *,
-        listeners: tuple[Listener, ...] = (),
+        listeners: tuple[Listener[Event], ...] = (),
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.folder = folder
         self._listeners = listeners
         self._clock = clock
-        self._blobs = BlobStore(folder)
-        self._keys: set[str] = set()
-        self._values: dict[str, bytes] = {}
-        self._writing = anyio.Lock()
         self._life = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
             try:
-                await to_thread.run_sync(make_folder, self.folder)
-                await stack.enter_async_context(lock.hold(self.folder))
+                await to_thread.run_sync(self._prepare)
+                await stack.enter_async_context(lock.hold(self.folder, what=self.noun))
                 await to_thread.run_sync(self._open, stack)
             except OSError as error:
                 raise JournalError(
-                    f"the run's folder {str(self.folder)!r} cannot be used: {error.strerror}"
+                    f"the {self.noun}'s folder {str(self.folder)!r} cannot be used: "
+                    f"{error.strerror}"
                 ) from error
             self._life = stack.pop_all()
         return self
@@ -80,22 +79,78 @@ class DiskJournal:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        await self._life.__aexit__(kind, error, traceback)
+
+    def _prepare(self) -> None:
+        """Create what the lock needs."""
+
+    def _open(self, stack: AsyncExitStack) -> None:
+        self._events = self._open_file(EVENTS, stack)
+
+    def _open_file(self, name: str, stack: AsyncExitStack) -> JsonlFile:
+        file = JsonlFile(self.folder / name)
+        stack.callback(file.close)
+        return file
+
+    def _line(self, event: Event, **fields: Any) -> bytes:
+        return line_of({**fields, "at": self._clock(), "event": jsonable(event)})
+
+    def _tell(self, event: Event) -> None:
+        for listener in self._listeners:
+            listener(event)
+
+    def _unwritten(self, error: OSError) -> JournalError:
+        return JournalError(
+            f"the {self.noun} cannot be written down: {error.strerror}",
+            hint=f"make room on the disk that has {str(self.folder)!r}",
+        )
+
+
+class DiskJournal(EventLog[RunEvent]):
+    """Implements `Journal`.
+
+    If the disk is full, an event stays in memory, and the next `keep` or `store_tree` writes it or
+    raises.
+    """
+
+    noun = "run"
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        listeners: tuple[Listener[RunEvent], ...] = (),
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        super().__init__(folder, listeners=listeners, clock=clock)
+        self._blobs = BlobStore(folder)
+        self._keys: set[str] = set()
+        self._values: dict[str, bytes] = {}
+        self._pending: list[bytes] = []
+        self._writing = anyio.Lock()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
         try:
             await self._durably(self._events.sync)
         finally:
-            await self._life.__aexit__(kind, error, traceback)
+            await super().__aexit__(kind, error, traceback)
 
     def emit(self, event: RunEvent, *, key: str = "") -> None:
         """Write an event unless it is transient, then pass it to every listener."""
         if key in self._keys:
             return
         if not isinstance(event, _PASSING):
-            fields = {"key": key, "at": self._clock(), "event": event_to_json(event)}
-            self._events.append(line_of(fields))
+            self._pending.append(self._line(event, key=key))
+            with suppress(OSError):
+                self._write_pending()
             if key:
                 self._keys.add(key)
-        for listener in self._listeners:
-            listener(event)
+        self._tell(event)
 
     async def recall(self, key: str) -> Mapping[str, Any] | None:
         """Return the value under this key; None if there is none."""
@@ -116,7 +171,7 @@ class DiskJournal:
         def write() -> None:
             # Events first: a paid result without them says nothing.
             self._events.sync()
-            self._kept.append_durably(line)
+            self._kept.append(line, durable=True)
 
         await self._durably(write)
         self._values[key] = line
@@ -135,21 +190,24 @@ class DiskJournal:
         """Load a stored tree and check each file by its digest."""
         return await to_thread.run_sync(self._blobs.load, digest)
 
+    def _prepare(self) -> None:
+        make_folder(self.folder)
+
     def _open(self, stack: AsyncExitStack) -> None:
         self._blobs.prepare()
-        self._events = JsonlFile(self.folder / EVENTS)
-        stack.callback(self._events.close)
-        self._kept = JsonlFile(self.folder / KEPT)
-        stack.callback(self._kept.close)
+        super()._open(stack)
+        self._kept = self._open_file(KEPT, stack)
         sync_folder(self.folder)
-        for _, fields in _numbered_fields(self.folder / EVENTS, self._events.found):
+        for fields in parse_lines(self.folder / EVENTS, self._events.found, dict):
             self._keys.add(str(fields.get("key", "")))
         self._keys.discard("")
-        lines = self._kept.found
-        for number, fields in _numbered_fields(self.folder / KEPT, lines):
-            if not isinstance(fields.get("value"), dict):
-                raise JournalError(f"{self.folder / KEPT}:{number}: this line is damaged")
-            self._values[str(fields.get("key", ""))] = lines[number - 1]
+        keys = parse_lines(self.folder / KEPT, self._kept.found, _key_of_value)
+        self._values.update(zip(keys, self._kept.found, strict=True))
+
+    def _write_pending(self) -> None:
+        while self._pending:
+            self._events.append(self._pending[0])
+            del self._pending[0]
 
     async def _durably(self, write: Callable[[], None]) -> None:
         # A partial line would be worse than a short wait for the disk.
@@ -157,13 +215,16 @@ class DiskJournal:
             async with self._writing:
                 try:
                     # In the thread that adds events, so that no two write at the same time.
-                    self._events.flush()
+                    self._write_pending()
                     await to_thread.run_sync(write)
                 except OSError as error:
-                    raise JournalError(
-                        f"the run cannot be written down: {error.strerror}",
-                        hint=f"make room on the disk that has {str(self.folder)!r}",
-                    ) from error
+                    raise self._unwritten(error) from error
+
+
+def _key_of_value(fields: Mapping[str, Any]) -> str:
+    if not isinstance(fields["value"], dict):
+        raise TypeError("a value is a table")
+    return str(fields.get("key", ""))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,32 +238,12 @@ class RecordedEvent:
 
 
 def read_events(folder: Path) -> Iterator[RecordedEvent]:
-    """Read the events of a run, also while it runs. Skips an incomplete last line.
-
-    Raises:
-        JournalError: If a line is damaged, or of a later version.
-    """
-    path = folder / EVENTS
-    try:
-        lines = whole_lines(path)
-    except OSError as error:
-        raise JournalError(f"{str(path)!r} cannot be read: {error.strerror}") from error
-    for number, fields in _numbered_fields(path, lines):
-        try:
-            yield RecordedEvent(
-                at=float(fields["at"]),
-                key=str(fields["key"]),
-                event=event_from_json(fields["event"]),
-            )
-        except JournalError as error:
-            raise JournalError(f"{path}:{number}: {error}", hint=error.hint) from error
-        except (KeyError, TypeError, ValueError) as error:
-            raise JournalError(f"{path}:{number}: this line is damaged") from error
-
-
-def _numbered_fields(path: Path, lines: list[bytes]) -> Iterator[tuple[int, dict[str, Any]]]:
-    for number, line in enumerate(lines, 1):
-        try:
-            yield number, fields_of(line)
-        except JournalError as error:
-            raise JournalError(f"{path}:{number}: {error}", hint=error.hint) from error
+    """Read the events of a run; raises the errors of `read_log`."""
+    return read_log(
+        folder / EVENTS,
+        lambda fields: RecordedEvent(
+            at=float(fields["at"]),
+            key=str(fields["key"]),
+            event=event_from_json(fields["event"]),
+        ),
+    )

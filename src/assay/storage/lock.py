@@ -14,11 +14,15 @@ from typing import Final
 import anyio
 
 from assay.contracts.errors import UsageError
-from assay.storage.secure_files import make_folder
+from assay.files import make_folder, try_lock
 
 _NAME: Final = "lock"
 _TRIES: Final = 10
 _BETWEEN_TRIES_S: Final = 0.02
+_OWNERS: Final = "workspaces"
+_BETWEEN_WORKSPACE_TRIES_S: Final = 0.2
+_NAME_CHARS: Final = 24
+_LONGEST_OWNER: Final = 200
 
 
 @asynccontextmanager
@@ -31,26 +35,23 @@ async def hold(folder: Path, *, what: str = "run") -> AsyncGenerator[None]:
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(folder / _NAME, flags, 0o600)
     try:
-        await _take(descriptor, f"{what} {folder.name!r}")
+        # `is_held` takes the lock for a moment, which must not reject another process.
+        for _ in range(_TRIES):
+            if try_lock(descriptor):
+                break
+            await anyio.sleep(_BETWEEN_TRIES_S)
+        else:
+            owner = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
+            raise UsageError(
+                f"another process works on the {what} {folder.name!r}"
+                + (f": {owner}" if owner else ""),
+                hint="wait for it to end, or end it",
+            )
         os.truncate(descriptor, 0)
         os.write(descriptor, f"{os.getpid()}\n".encode())
         yield
     finally:
         os.close(descriptor)
-
-
-async def _take(descriptor: int, what: str) -> None:
-    # `is_held` takes the lock for a moment, which must not reject another process.
-    for _ in range(_TRIES):
-        with suppress(BlockingIOError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        await anyio.sleep(_BETWEEN_TRIES_S)
-    owner = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
-    raise UsageError(
-        f"another process works on the {what}" + (f": {owner}" if owner else ""),
-        hint="wait for it to end, or end it",
-    )
 
 
 def is_held(folder: Path) -> bool:
@@ -60,18 +61,9 @@ def is_held(folder: Path) -> bool:
     except OSError:
         return False
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
+        return not try_lock(descriptor, fcntl.LOCK_SH)
     finally:
         os.close(descriptor)
-    return False
-
-
-_OWNERS: Final = "workspaces"
-_BETWEEN_WORKSPACE_TRIES_S: Final = 0.2
-_NAME_CHARS: Final = 24
-_LONGEST_OWNER: Final = 200
 
 
 def _no_name(run: str) -> None:
@@ -94,28 +86,31 @@ async def hold_workspace(
     Raises:
         UsageError: If another run works on it, unless `wait` is set.
     """
-    descriptor = _opened(workspace)
+    descriptor = None
+    if workspace is not None:
+        with suppress(OSError):
+            descriptor = os.open(workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     if descriptor is None or workspace is None:
         yield _no_name
         return
-    owner = state_dir / _OWNERS / _name_of(workspace)
+    owner = state_dir / _OWNERS / _digest(workspace)
+
+    def note(run: str) -> None:
+        with suppress(OSError):
+            make_folder(owner.parent)
+            owner.write_text(f"run {run!r} (process {os.getpid()})")
+
     try:
         if not _is_taken(descriptor):
-            told = f"{_who(owner)} works on the folder {_where(workspace)!r}"
+            busy = _describe_owner(owner, workspace)
             if not wait:
                 raise UsageError(
-                    f"{told}, and two runs would overwrite each other's files",
+                    f"{busy}, and two runs would overwrite each other's files",
                     hint="add --wait to start when it has ended, or stop it",
                 )
-            on_notice(f"waiting: {told}")
+            on_notice(f"waiting: {busy}")
             while not _is_taken(descriptor):  # noqa: ASYNC110 - processes share no events
                 await anyio.sleep(_BETWEEN_WORKSPACE_TRIES_S)
-
-        def note(run: str) -> None:
-            with suppress(OSError):
-                make_folder(owner.parent)
-                owner.write_text(f"run {run!r} (process {os.getpid()})")
-
         yield note
         with suppress(OSError):
             owner.unlink(missing_ok=True)
@@ -123,36 +118,20 @@ async def hold_workspace(
         os.close(descriptor)
 
 
-def _opened(workspace: Path | None) -> int | None:
-    if workspace is None:
-        return None
-    with suppress(OSError):
-        return os.open(workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    return None
+def _digest(workspace: Path) -> str:
+    return hashlib.sha256(os.fsencode(workspace.resolve())).hexdigest()[:_NAME_CHARS]
 
 
 def _is_taken(descriptor: int) -> bool:
     """Try to take the lock; a file system without locks counts as success."""
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
+        return try_lock(descriptor)
     except OSError:
         return True
-    return True
 
 
-def _name_of(workspace: Path) -> str:
-    place = os.fsencode(workspace.resolve())
-    return hashlib.sha256(place).hexdigest()[:_NAME_CHARS]
-
-
-def _where(workspace: Path) -> str:
-    return str(workspace.absolute())
-
-
-def _who(owner: Path) -> str:
+def _describe_owner(owner: Path, workspace: Path) -> str:
+    name = ""
     with suppress(OSError, UnicodeDecodeError):
-        if said := owner.read_text()[:_LONGEST_OWNER].strip():
-            return said
-    return "another run"
+        name = owner.read_text()[:_LONGEST_OWNER].strip()
+    return f"{name or 'another run'} works on the folder {str(workspace.absolute())!r}"

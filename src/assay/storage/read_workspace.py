@@ -16,8 +16,8 @@ from assay.contracts.workspace import LEFTOVER_NAMES, LEFTOVER_SUFFIXES, Tree, T
 from assay.storage.gitignore import RULES_FILE
 from assay.storage.withheld_files import (
     BY_NAME,
+    FolderRules,
     Guard,
-    Place,
     build_guard,
     is_public,
     secret_by_content,
@@ -107,7 +107,7 @@ def read_workspace(
     )
 
 
-def _read_folder(reading: _Reading, descriptor: int, place: Place) -> None:
+def _read_folder(reading: _Reading, descriptor: int, place: FolderRules) -> None:
     with os.scandir(descriptor) as found:
         entries = sorted(found, key=lambda entry: entry.name)
     names = {entry.name for entry in entries}
@@ -132,7 +132,7 @@ def _read_folder(reading: _Reading, descriptor: int, place: Place) -> None:
             reading.links.append(path)
 
 
-def _guarded(reading: _Reading, folder: int, place: Place, path: PurePosixPath) -> None:
+def _guarded(reading: _Reading, folder: int, place: FolderRules, path: PurePosixPath) -> None:
     """Read a file, unless its name or its content marks it as a secret."""
     why = reading.guard.of_file(place, path)
     if why == BY_NAME and is_public(path, _beginning(folder, path.name, _MEGABYTE)):

@@ -1,13 +1,12 @@
 """Signing key of certificates: created on first use, readable for its owner only."""
 
 import os
-import stat
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from assay.contracts.errors import JournalError, MissingExtraError, UsageError
-from assay.storage.secure_files import make_folder, sync_folder, write_draft
+from assay.files import is_private, make_folder, sync_folder, write_draft
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -112,7 +111,7 @@ def _load(path: Path) -> SigningKey:
     with path.open("rb") as file:
         status = os.fstat(file.fileno())
         content = file.read()
-    if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & ~0o600:
+    if not is_private(status):
         raise UsageError(
             f"the key {str(path)!r} is not yours alone, so its signatures say nothing",
             hint="remove it; the next run makes a new one",

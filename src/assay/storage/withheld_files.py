@@ -6,7 +6,7 @@ Detects passwords, tokens and logins that configuration and data files assign to
 import codecs
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -208,7 +208,7 @@ def is_public(path: PurePosixPath, content: bytes) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class FolderRules:
     """A folder that is being read, with the rules for its contents."""
 
     path: PurePosixPath
@@ -227,28 +227,27 @@ class Guard:
     above: frozenset[PurePosixPath]
     """The parent folders of included paths."""
 
-    def start(self) -> Place:
+    def start(self) -> FolderRules:
         root = PurePosixPath()
-        return Place(path=root, rules=self.repository.rules, included=root in self.include)
+        return FolderRules(path=root, rules=self.repository.rules, included=root in self.include)
 
-    def ruled(self, place: Place, content: bytes) -> Place:
+    def ruled(self, place: FolderRules, content: bytes) -> FolderRules:
         """Add the rules of the ignore file in a folder."""
         base = self._name(place.path) + "/" if place.path.parts else self.repository.prefix
-        rules = (*place.rules, *parse_rules(content, base))
-        return Place(path=place.path, rules=rules, why=place.why, included=place.included)
+        return replace(place, rules=(*place.rules, *parse_rules(content, base)))
 
-    def enter(self, place: Place, path: PurePosixPath) -> Place:
+    def enter(self, place: FolderRules, path: PurePosixPath) -> FolderRules:
         """Return the rules of a subfolder."""
         included = place.included or path in self.include
         why = "" if included else place.why or self._of_folder(place, path)
-        return Place(path=path, rules=place.rules, why=why, included=included)
+        return FolderRules(path=path, rules=place.rules, why=why, included=included)
 
-    def is_closed(self, place: Place) -> bool:
+    def is_closed(self, place: FolderRules) -> bool:
         """Return whether no file in a folder may be read."""
         tracked = place.why == IGNORED and self._name(place.path) in self.repository.tracked
         return bool(place.why) and place.path not in self.above and not tracked
 
-    def of_file(self, place: Place, path: PurePosixPath) -> str:
+    def of_file(self, place: FolderRules, path: PurePosixPath) -> str:
         """Return why the path of a file is withheld; empty if it is not. Ignores the content."""
         if self.is_included(place, path):
             return ""
@@ -258,10 +257,10 @@ class Guard:
             why = ""
         return why or secret_by_name(path, folder=False)
 
-    def is_included(self, place: Place, path: PurePosixPath) -> bool:
+    def is_included(self, place: FolderRules, path: PurePosixPath) -> bool:
         return place.included or path in self.include
 
-    def _of_folder(self, place: Place, path: PurePosixPath) -> str:
+    def _of_folder(self, place: FolderRules, path: PurePosixPath) -> str:
         if secret := secret_by_name(path, folder=True):
             return secret
         return IGNORED if is_ignored(place.rules, self._name(path), folder=True) else ""

@@ -118,7 +118,7 @@ async def test_a_session_is_open_once(store: SessionStore, session: Session) -> 
         with pytest.raises(UsageError, match="another process works on the session"):
             async with SessionRecord(session.folder):
                 pass
-        with pytest.raises(UsageError, match="open elsewhere"):
+        with pytest.raises(UsageError, match="a process works on the session"):
             store.delete(session.id)
     assert not store.open(session.id).in_use
 

@@ -12,8 +12,8 @@ from assay.contracts.events import AttemptStarted, BudgetUsed, RunEnded, RunResu
 from assay.contracts.goal import AcceptanceCriteria, Goal, RunResult, Status
 from assay.contracts.messages import Usage
 from assay.contracts.verdict import TestMatrix
+from assay.storage.folder_store import new_name
 from assay.storage.journal import DiskJournal
-from assay.storage.run_names import new_name
 from assay.storage.run_store import Run, RunRequest, RunStore
 
 REQUEST = RunRequest(

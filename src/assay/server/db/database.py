@@ -19,7 +19,7 @@ from anyio import from_thread, to_thread
 from anyio.lowlevel import EventLoopToken, current_token
 
 from assay.contracts.errors import JournalError, MissingExtraError
-from assay.storage.secure_files import make_folder
+from assay.files import make_folder
 
 T = TypeVar("T")
 Row = tuple[Any, ...]

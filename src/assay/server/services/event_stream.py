@@ -16,10 +16,11 @@ import anyio
 from anyio import to_thread
 
 from assay.contracts.errors import JournalError
+from assay.contracts.jsonable import jsonable
+from assay.files import whole_lines
 from assay.server.db.models import Caller
 from assay.server.db.store import Store
-from assay.storage.codec import event_to_json, fields_of
-from assay.storage.secure_files import whole_lines
+from assay.storage.codec import fields_of
 
 EVENTS: Final = "events.jsonl"
 _MOST_WAITING: Final = 512
@@ -136,7 +137,7 @@ class Feed:
 
 def told_of(event: Any, number: int, *, after: int = 0) -> FeedEvent:
     """Return an event in the form for listeners."""
-    return _told(event_to_json(event), number, after)
+    return _told(jsonable(event), number, after)
 
 
 def count_kept(folder: Path) -> int:

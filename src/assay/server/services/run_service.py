@@ -21,6 +21,7 @@ from assay.contracts.goal import RunResult
 from assay.contracts.messages import Usage
 from assay.contracts.ports import SandboxBackend
 from assay.contracts.workspace import Tree
+from assay.files import make_folder, write_file
 from assay.runs.request import Commission, RunCallbacks, commission_from_json
 from assay.runs.runner import Lent, create_run, resume_run
 from assay.server.auth import settings_of
@@ -38,7 +39,6 @@ from assay.settings.load import Settings
 from assay.storage.blob_store import BlobStore
 from assay.storage.journal import read_events
 from assay.storage.run_store import RunStore
-from assay.storage.secure_files import make_folder, write_file
 from assay.text.diffs import unified_diff
 
 _LOG: Final = logging.getLogger(__name__)

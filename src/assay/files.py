@@ -1,16 +1,23 @@
-"""Private folders and files, written so that a crash leaves no partial file.
+"""Private folders and files that survive a crash, append-only JSON lines, and file locks.
 
-In an append-only JSONL file, a crash can truncate the last line; reading drops such a line.
+A whole file appears under its name only when it is durable. In a file of JSON lines, a crash can
+truncate the last line; reading drops such a line, and opening the file removes it.
 """
 
+import fcntl
+import json
 import os
 import secrets
+import stat
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 DRAFT: Final = ".draft-"
 """The prefix of incomplete files."""
+_BLOCK: Final = 1 << 16
+_ENDS_OF_A_LINE: Final = 2
 
 
 def make_folder(folder: Path) -> None:
@@ -65,12 +72,25 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-_BLOCK: Final = 1 << 16
-_ENDS_OF_A_LINE: Final = 2
+def is_private(status: os.stat_result) -> bool:
+    """Return whether a file belongs to this user, and other users cannot read or change it."""
+    return status.st_uid == os.geteuid() and not stat.S_IMODE(status.st_mode) & ~0o600
+
+
+def try_lock(descriptor: int, kind: int = fcntl.LOCK_EX) -> bool:
+    """Take the lock of an open file without waiting; False if another process holds it.
+
+    The kernel releases the lock when the descriptor is closed or the process ends.
+    """
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 class JsonlFile:
-    """An open JSONL file."""
+    """An open file of JSON lines. Opening it removes an incomplete last line."""
 
     def __init__(self, path: Path) -> None:
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -83,25 +103,25 @@ class JsonlFile:
         except BaseException:
             os.close(self._descriptor)
             raise
-        self._pending = bytearray()
         self._unsynced = False
 
-    def append(self, line: bytes) -> None:
-        """Append a line that becomes durable soon; `flush` writes a failed one."""
-        self._pending += line
-        with suppress(OSError):
-            self.flush()
+    def append(self, line: bytes, *, durable: bool = False) -> None:
+        """Append a line that survives a crash of this process, or of the machine if `durable`.
 
-    def flush(self) -> None:
-        """Write the lines that `append` could not, or raise `OSError`."""
-        while self._pending:
-            written = os.write(self._descriptor, self._pending)
-            self._size += written
-            self._unsynced = True
-            del self._pending[:written]
+        After an `OSError` the line is not in the file.
+        """
+        try:
+            write_all(self._descriptor, line)
+            if durable:
+                os.fdatasync(self._descriptor)
+        except OSError:
+            os.truncate(self._descriptor, self._size)
+            raise
+        self._size += len(line)
+        self._unsynced = self._unsynced or not durable
 
     def sync(self) -> None:
-        """Make all written lines durable, or raise `OSError`. Can run in a thread."""
+        """Make all lines durable, or raise `OSError`. Can run in a thread beside `append`."""
         if not self._unsynced:
             return
         # Cleared first: a concurrent append sets it again.
@@ -112,27 +132,17 @@ class JsonlFile:
             self._unsynced = True
             raise
 
-    def append_durably(self, line: bytes) -> None:
-        """Append a line durably; after an `OSError` the line is not in the file."""
-        self._append(line, sync=True)
-
-    def append_at_once(self, line: bytes) -> None:
-        """Append a line that survives a crash of this process; `sync` makes it durable."""
-        self._append(line, sync=False)
-        self._unsynced = True
-
-    def _append(self, line: bytes, *, sync: bool) -> None:
-        try:
-            write_all(self._descriptor, line)
-            if sync:
-                os.fdatasync(self._descriptor)
-        except OSError:
-            os.truncate(self._descriptor, self._size)
-            raise
-        self._size += len(line)
-
     def close(self) -> None:
         os.close(self._descriptor)
+
+
+def json_line(fields: Mapping[str, Any]) -> bytes:
+    """Return one line of JSON, as readable as possible."""
+    try:
+        return json.dumps(fields, ensure_ascii=False).encode() + b"\n"
+    except UnicodeEncodeError:
+        # A lone surrogate from a model or a file name has no UTF-8 encoding; JSON can escape it.
+        return json.dumps(fields).encode() + b"\n"
 
 
 def whole_lines(path: Path) -> list[bytes]:
