@@ -22,7 +22,7 @@ from assay.agent.steps.code import propose
 from assay.agent.steps.finish import end
 from assay.agent.steps.plan import make_plan
 from assay.agent.steps.reflect import reflect
-from assay.contracts.errors import BudgetExceededError, JournalError, MissingExtraError
+from assay.contracts.errors import BudgetExceededError, JournalError, require
 from assay.contracts.events import RunResumed, RunStarted
 from assay.contracts.goal import RunResult
 from assay.contracts.jsonable import jsonable
@@ -82,11 +82,9 @@ def load_library() -> None:
     Raises:
         MissingExtraError: If LangGraph is not installed.
     """
-    try:
+    with require("carrying out a goal", extra="agent"):
         for name in ("graph", "checkpoint.sqlite.aio", "checkpoint.serde.jsonplus"):
             import_module(f"langgraph.{name}")
-    except ImportError as error:
-        raise MissingExtraError("carrying out a goal", extra="agent") from error
 
 
 @asynccontextmanager
@@ -97,11 +95,9 @@ async def open_graph(parts: RunDeps, checkpoints: Path) -> AsyncGenerator[RunGra
         MissingExtraError: If LangGraph is not installed.
         JournalError: If the file cannot be opened.
     """
-    try:
+    with require("carrying out a goal", extra="agent"):
         from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
         from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
-    except ImportError as error:
-        raise MissingExtraError("carrying out a goal", extra="agent") from error
     import sqlite3
 
     graph = _assemble(lambda work: _node(parts, work))
@@ -159,14 +155,12 @@ def describe_passages() -> tuple[Passage, ...]:
 def _assemble(
     step_of: Callable[[_Work], _Step],
 ) -> "StateGraph[_Channels, None, _Channels, _Channels]":
-    try:
+    with require("carrying out a goal", extra="agent"):
         from langgraph.graph import (  # pyright: ignore[reportMissingTypeStubs]
             END,
             START,
             StateGraph,
         )
-    except ImportError as error:
-        raise MissingExtraError("carrying out a goal", extra="agent") from error
     graph = StateGraph(_Channels)
     for name, work in STEPS.items():
         graph.add_node(name, step_of(work))  # pyright: ignore[reportUnknownMemberType] - loosely typed there

@@ -9,18 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from assay.auth.tokens import read_private
-from assay.contracts.errors import MissingExtraError, UsageError
+from assay.contracts.errors import UsageError, require
 
 if TYPE_CHECKING:
     from cryptography.x509 import Certificate, CertificateBuilder
 
-try:
+with require("making certificates", extra="executor"):
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
-except ImportError as error:
-    raise MissingExtraError("making certificates", extra="executor") from error
 
 _BACKDATED: Final = timedelta(minutes=5)
 """Tolerance for clocks that are slightly behind."""

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from assay.bench.store import RUN, Result, Status
 from assay.bench.summary import Rate, Summary, rate_of
-from assay.contracts.errors import MissingExtraError
+from assay.contracts.errors import require
 
 _MOST_REASON: Final = 140
 _MEANINGS: Final = {
@@ -440,10 +440,8 @@ def as_yaml(entry: dict[str, Any]) -> str:
     Raises:
         MissingExtraError: If PyYAML is not installed.
     """
-    try:
+    with require("writing YAML", extra="bench"):
         import yaml
-    except ImportError as error:
-        raise MissingExtraError("writing YAML", extra="bench") from error
     return yaml.safe_dump([entry], sort_keys=False, allow_unicode=True)
 
 

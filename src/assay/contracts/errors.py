@@ -24,6 +24,8 @@ A failing program, an exceeded time limit or a killed process is not an exceptio
 `assay.contracts.execution.ExecutionResult`.
 """
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from enum import IntEnum
 from typing import Literal
 
@@ -85,6 +87,19 @@ class MissingExtraError(AssayError):
         )
         self.extra = extra
         """Name of the extra; several names are separated by commas."""
+
+
+@contextmanager
+def require(feature: str, *, extra: str) -> Generator[None]:
+    """Name the extra that `feature` needs if an import in this context fails.
+
+    Raises:
+        MissingExtraError: Instead of an `ImportError`.
+    """
+    try:
+        yield
+    except ImportError as error:
+        raise MissingExtraError(feature, extra=extra) from error
 
 
 class IsolationUnavailableError(AssayError):

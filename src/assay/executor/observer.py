@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from assay.contracts.errors import MissingExtraError, UsageError
+from assay.contracts.errors import UsageError, require
 from assay.contracts.execution import DEFAULT_SPEC, Command, ExecutionResult, PythonCode
 from assay.sandbox.rpc.messages.codec import to_program, to_source
 from assay.sandbox.rpc.messages.failures import SERVICE, ExecutorBusyError
@@ -125,10 +125,8 @@ def _kind(attempt: ExecutionRequest) -> str:
             return "cell"
 
 
-try:
+with require("metrics of an executor", extra="executor"):
     from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
-except ImportError as error:
-    raise MissingExtraError("metrics of an executor", extra="executor") from error
 
 _BUCKETS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 
@@ -313,15 +311,13 @@ def open_tracing(endpoint: str | None) -> Generator[Tracing]:
     if endpoint is None:
         yield NoTracing()
         return
-    try:
+    with require("traces of an executor", extra="executor"):
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import (
             OTLPSpanExporter,
         )
         from opentelemetry.sdk.resources import Resource
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
-    except ImportError as error:
-        raise MissingExtraError("traces of an executor", extra="executor") from error
     provider = TracerProvider(
         resource=Resource.create({"service.name": "assay-executor"}), shutdown_on_exit=False
     )

@@ -18,7 +18,7 @@ import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from assay.auth.credentials import Credentials, load_credentials
-from assay.contracts.errors import MissingExtraError, UsageError
+from assay.contracts.errors import UsageError, require
 from assay.contracts.execution import Limits
 from assay.contracts.ports import SandboxBackend
 from assay.executor.observer import AuditLog
@@ -29,15 +29,13 @@ from assay.sandbox.rpc.sandbox_service import SandboxServiceConfig
 from assay.screening.scan import ModuleRules
 from assay.settings.executor import ExecutorSettings
 
-try:
+with require("an executor", extra="executor"):
     import grpc.aio
     from grpc_reflection.v1alpha import reflection
 
     from assay.executor.admission import Admission, Quotas, share_of
     from assay.executor.observer import Metrics, Watcher, open_tracing
     from assay.executor.servicer import Answering, Clients
-except ImportError as missing:
-    raise MissingExtraError("an executor", extra="executor") from missing
 
 _SWEEP_S: Final = 5.0
 _OPTIONS: Final = (

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from pydantic import TypeAdapter
 
-from assay.contracts.errors import JournalError, MissingExtraError, UsageError
+from assay.contracts.errors import JournalError, UsageError, require
 from assay.memory.embedding import Embedder
 from assay.memory.snippets import SkillRecord
 from assay.memory.stored_memory import StoredMemory, open_stored_memory
@@ -70,10 +70,8 @@ def open_chroma_memory(
 
 
 def _open_store(place: Place, folder: Path | None, url: str) -> "ChromaStore":
-    try:
+    with require("keeping failures in Chroma", extra="chroma"):
         chroma = import_module("chromadb")
-    except ImportError as error:
-        raise MissingExtraError("keeping failures in Chroma", extra="chroma") from error
     settings = chroma.Settings(anonymized_telemetry=False)
     try:
         if folder is not None:

@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
-from assay.contracts.errors import MissingExtraError, ModelUnavailableError
+from assay.contracts.errors import ModelUnavailableError, require
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -177,11 +177,9 @@ async def open_endpoint_embedder(endpoint: Endpoint) -> AsyncGenerator["Endpoint
     Raises:
         MissingExtraError: If the SDK is not installed.
     """
-    try:
+    with require("asking for embeddings", extra="openai"):
         import httpx2
         from openai import AsyncOpenAI, Omit
-    except ImportError as error:
-        raise MissingExtraError("asking for embeddings", extra="openai") from error
 
     # As for models: a key goes only to its own provider, and local servers need no proxy.
     client = httpx2.AsyncClient(

@@ -5,7 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from assay.contracts.errors import JournalError, MissingExtraError, UsageError
+from assay.contracts.errors import JournalError, UsageError, require
 from assay.files import is_private, make_folder, sync_folder, write_draft
 
 if TYPE_CHECKING:
@@ -38,13 +38,11 @@ def is_signed_by(public: str, signature: str, content: bytes) -> bool:
     Raises:
         MissingExtraError: If the library for it is not installed.
     """
-    try:
+    with require(_FEATURE, extra=_EXTRA):
         from cryptography.exceptions import InvalidSignature
         from cryptography.hazmat.primitives.asymmetric.ed25519 import (
             Ed25519PublicKey,
         )
-    except ImportError as error:
-        raise MissingExtraError(_FEATURE, extra=_EXTRA) from error
     try:
         key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(public))
         key.verify(bytes.fromhex(signature), content)
@@ -84,13 +82,11 @@ def _path(state_dir: Path) -> Path:
 
 
 def _make(path: Path) -> None:
-    try:
+    with require(_FEATURE, extra=_EXTRA):
         from cryptography.hazmat.primitives import serialization
         from cryptography.hazmat.primitives.asymmetric.ed25519 import (
             Ed25519PrivateKey,
         )
-    except ImportError as error:
-        raise MissingExtraError(_FEATURE, extra=_EXTRA) from error
     content = Ed25519PrivateKey.generate().private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,
@@ -116,15 +112,13 @@ def _load(path: Path) -> SigningKey:
             f"the key {str(path)!r} is not yours alone, so its signatures say nothing",
             hint="remove it; the next run makes a new one",
         )
-    try:
+    with require(_FEATURE, extra=_EXTRA):
         from cryptography.hazmat.primitives.asymmetric.ed25519 import (
             Ed25519PrivateKey,
         )
         from cryptography.hazmat.primitives.serialization import (
             load_pem_private_key,
         )
-    except ImportError as error:
-        raise MissingExtraError(_FEATURE, extra=_EXTRA) from error
     try:
         key = load_pem_private_key(content, password=None)
     except (ValueError, TypeError) as error:

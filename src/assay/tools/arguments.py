@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from assay.contracts.errors import MissingExtraError, ToolError, UsageError, WorkspaceError
+from assay.contracts.errors import ToolError, UsageError, WorkspaceError, require
 from assay.contracts.execution import WORKSPACE
 from assay.contracts.messages import ToolSpec
 
@@ -206,7 +206,5 @@ class _Validators:
 
 
 def _validator() -> _Validators:
-    try:
+    with require("a tool of one's own", extra="chat"):
         return _Validators()
-    except ImportError as error:
-        raise MissingExtraError("a tool of one's own", extra="chat") from error

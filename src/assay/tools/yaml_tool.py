@@ -19,7 +19,7 @@ from pydantic import (
     model_validator,
 )
 
-from assay.contracts.errors import MissingExtraError, ToolError, UsageError
+from assay.contracts.errors import ToolError, UsageError, require
 from assay.contracts.execution import Command, Program, PythonCode
 from assay.contracts.messages import ToolSpec
 from assay.contracts.ports import OnOutput, Sandbox, ignore_output
@@ -80,10 +80,8 @@ def read_yaml(text: str) -> Read:
 
 
 def _library() -> Any:
-    try:
+    with require("a tool of one's own", extra="chat"):
         import yaml
-    except ImportError as error:
-        raise MissingExtraError("a tool of one's own", extra="chat") from error
     return yaml
 
 

@@ -24,7 +24,7 @@ from assay.cli.render.text import one_line
 from assay.cli.signals import run_until_interrupted
 from assay.cli.terminal import open_progress
 from assay.contracts.chat import ChatEvent, Exhibit, ToolAsk, TurnEnded
-from assay.contracts.errors import AssayError, MissingExtraError
+from assay.contracts.errors import AssayError, require
 from assay.settings.load import Settings, terminal_graphics
 from assay.storage.chat_store import ARTIFACTS, Session, SessionStore
 
@@ -60,11 +60,9 @@ class PromptReader:
     """A prompt at a terminal. Enter sends; Alt+Enter, or a backslash at the end, adds a line."""
 
     def __init__(self, history: Path, commands: Iterable[str]) -> None:
-        try:
+        with require("a conversation in the terminal", extra="chat"):
             from prompt_toolkit import PromptSession
             from prompt_toolkit.history import FileHistory
-        except ImportError as error:
-            raise MissingExtraError("a conversation in the terminal", extra="chat") from error
         history.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._session: PromptSession[str] = PromptSession(
             message="> ",

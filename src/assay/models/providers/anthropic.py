@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from assay.contracts.errors import AssayError, MissingExtraError
+from assay.contracts.errors import AssayError, require
 from assay.contracts.messages import (
     Message,
     ModelFacts,
@@ -43,10 +43,8 @@ async def open_anthropic(
     Raises:
         MissingExtraError: If the SDK is not installed.
     """
-    try:
+    with require(f"asking {provider.title}", extra=provider.extra):
         from anthropic import AsyncAnthropic
-    except ImportError as error:
-        raise MissingExtraError(f"asking {provider.title}", extra=provider.extra) from error
 
     async with AsyncAnthropic(
         # If this were empty, the SDK would search the environment and the disk.

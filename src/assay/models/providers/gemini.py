@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from assay.contracts.errors import AssayError, MissingExtraError
+from assay.contracts.errors import AssayError, require
 from assay.contracts.messages import (
     Message,
     ModelFacts,
@@ -58,11 +58,9 @@ async def open_gemini(
     Raises:
         MissingExtraError: If the SDK is not installed.
     """
-    try:
+    with require(f"asking {provider.title}", extra=provider.extra):
         from google import genai
         from google.genai.types import HttpOptions
-    except ImportError as error:
-        raise MissingExtraError(f"asking {provider.title}", extra=provider.extra) from error
 
     async with build_http_client(connection) as http_client:
         _keep_timeouts(http_client)

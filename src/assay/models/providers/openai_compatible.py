@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from assay.contracts.errors import AssayError, MissingExtraError
+from assay.contracts.errors import AssayError, require
 from assay.contracts.messages import (
     Message,
     ModelFacts,
@@ -59,10 +59,8 @@ async def open_openai_compatible(
     Raises:
         MissingExtraError: If the SDK is not installed.
     """
-    try:
+    with require(f"asking {provider.title}", extra=provider.extra):
         from openai import AsyncOpenAI, Omit
-    except ImportError as error:
-        raise MissingExtraError(f"asking {provider.title}", extra=provider.extra) from error
 
     # The SDK would send these values from the environment to every server.
     organisation = {"OpenAI-Organization": Omit(), "OpenAI-Project": Omit()}

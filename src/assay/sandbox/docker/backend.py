@@ -13,9 +13,9 @@ import anyio
 
 from assay.contracts.errors import (
     IsolationUnavailableError,
-    MissingExtraError,
     SandboxUnavailableError,
     UsageError,
+    require,
 )
 from assay.contracts.execution import (
     DEFAULT_SPEC,
@@ -31,7 +31,7 @@ from assay.contracts.ports import Interpreter, OnOutput, Sandbox, ignore_output
 from assay.sandbox.network.dial import DialerFactory, DirectDialer
 from assay.sandbox.network.policy import Policy, parse_policy
 
-try:
+with require("the Docker backend", extra="docker"):
     from assay.sandbox.docker.engine import Engine, EngineError, EngineFacts, open_engine
     from assay.sandbox.docker.entrypoint import EntrypointConfig
     from assay.sandbox.docker.image import (
@@ -44,8 +44,6 @@ try:
     from assay.sandbox.docker.labels import remove_orphans
     from assay.sandbox.docker.pool import ContainerFactory, ContainerPool, build_lobby
     from assay.sandbox.docker.security import RUNTIME, USER_ID, ContainerPlan, walls_around
-except ImportError as missing:
-    raise MissingExtraError("the Docker backend", extra="docker") from missing
 
 GVISOR: Final = "runsc"
 _SEARCH_PATH: Final = ("/usr/local/bin", "/usr/bin", "/bin")

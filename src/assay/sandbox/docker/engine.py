@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, Final, TypeVar, cast
 import anyio
 import anyio.to_thread
 
-from assay.contracts.errors import IsolationUnavailableError, MissingExtraError
+from assay.contracts.errors import IsolationUnavailableError, require
 
 T = TypeVar("T")
 
@@ -197,10 +197,8 @@ async def open_engine(address: str) -> AsyncGenerator[Engine]:
         MissingExtraError: If the SDK is not installed.
         EngineError: If no Docker engine answers there.
     """
-    try:
+    with require("the Docker backend", extra="docker"):
         import docker
-    except ImportError as error:
-        raise MissingExtraError("the Docker backend", extra="docker") from error
 
     url = address if "://" in address else f"unix://{address}"
     if url.startswith("ssh://"):

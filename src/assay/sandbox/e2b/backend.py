@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from assay.contracts.errors import MissingExtraError, UsageError
+from assay.contracts.errors import UsageError, require
 from assay.contracts.execution import DEFAULT_SPEC, Isolation, Limits, SandboxSpec
 from assay.contracts.ports import Sandbox
 from assay.sandbox.e2b.sandbox import E2BSandbox
@@ -193,10 +193,8 @@ def check_sdk() -> None:
     Raises:
         MissingExtraError: If it is not.
     """
-    try:
+    with require("the e2b backend", extra="e2b"):
         importlib.import_module("e2b_code_interpreter")
-    except ImportError as error:
-        raise MissingExtraError("the e2b backend", extra="e2b") from error
 
 
 async def _probe(options: E2BOptions) -> None:

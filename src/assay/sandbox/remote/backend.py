@@ -8,21 +8,19 @@ import anyio
 
 from assay.contracts.errors import (
     IsolationUnavailableError,
-    MissingExtraError,
     SandboxUnavailableError,
+    require,
 )
 from assay.contracts.execution import DEFAULT_SPEC, Isolation, Limits, SandboxSpec
 from assay.contracts.ports import Sandbox
 from assay.settings.executor import RemoteSettings
 
-try:
+with require("the backend 'remote'", extra="executor"):
     from assay.sandbox.remote.endpoints import Endpoint, by_load, meet_all
     from assay.sandbox.remote.grpc_transport import Access, GrpcCaller, open_channel, prepare_access
     from assay.sandbox.remote.sandbox import NAME, CachingSandbox, RemoteSandbox, ResultCache
     from assay.sandbox.rpc.client_sandbox import BrokenOffError, UnreachableError
     from assay.sandbox.rpc.messages.failures import ExecutorBusyError
-except ImportError as missing:
-    raise MissingExtraError("the backend 'remote'", extra="executor") from missing
 
 
 class RemoteBackend:

@@ -18,7 +18,7 @@ import anyio
 from anyio import from_thread, to_thread
 from anyio.lowlevel import EventLoopToken, current_token
 
-from assay.contracts.errors import JournalError, MissingExtraError
+from assay.contracts.errors import JournalError, require
 from assay.files import make_folder
 
 T = TypeVar("T")
@@ -163,10 +163,8 @@ class _Sqlite:
 
 class _Postgres:
     def __init__(self, url: str) -> None:
-        try:
+        with require("state on a PostgreSQL server", extra="postgres"):
             import psycopg
-        except ImportError as error:
-            raise MissingExtraError("state on a PostgreSQL server", extra="postgres") from error
         self._trouble = psycopg.Error
         try:
             self._database = psycopg.connect(url, connect_timeout=_CONNECT_S)
