@@ -12,9 +12,11 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from statistics import median
-from typing import Final
+from typing import Any, Final
 
 import anyio
 
@@ -23,6 +25,8 @@ _SERVE: Final = "--serve"
 _WARM_UP: Final = 20
 _AT_ONCE: Final = 4
 _MOST_WORSE: Final = 0.05
+_SETTINGS: Final = ("assay.settings.load", "assay.settings")
+"""The module of the sandbox settings, in this checkout and before it moved."""
 
 
 class Checkout:
@@ -61,13 +65,13 @@ class Checkout:
 async def _serve(source: str) -> None:
     from assay import wiring
     from assay.contracts.execution import Limits, PythonCode
-    from assay.settings.load import SandboxSettings
 
     if not Path(wiring.__file__).is_relative_to(source):
         raise SystemExit(f"Assay was imported from {wiring.__file__}, not from {source}")
+    settings = _import_settings().SandboxSettings(backend="native")
     program = PythonCode(source=b"print(1)")
     async with (
-        wiring.open_backend(SandboxSettings(backend="native")) as backend,
+        wiring.open_backend(settings) as backend,
         backend.open_sandbox(Limits()) as sandbox,
     ):
 
@@ -90,6 +94,14 @@ async def _serve(source: str) -> None:
                     tasks.start_soon(run_several, batch)
             rate = batch * _AT_ONCE / (time.perf_counter() - begun)
             print(json.dumps([latencies_s, rate]), flush=True)
+
+
+def _import_settings() -> Any:
+    """Return the module that has `SandboxSettings` in this checkout."""
+    for name in _SETTINGS:
+        with suppress(ModuleNotFoundError):
+            return import_module(name)
+    raise SystemExit(f"a checkout has none of the modules {', '.join(_SETTINGS)}")
 
 
 def _compare(old: Path, new: Path, *, rounds: int, batch: int) -> int:
