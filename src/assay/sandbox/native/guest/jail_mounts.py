@@ -8,6 +8,7 @@ The zygote's root has these folders of its own, in addition to the files that pr
                 here appears in a process that was jailed long before
     /stage      where an execution assembles its root before it moves in
     /layers     all package layers; an execution sees at most one
+    /sysctl     `/proc/sys`, read-only; the values are those of the reader's own namespaces
 
 An execution keeps none of them: it pivots into its copy of the template and unmounts the rest.
 """
@@ -26,11 +27,13 @@ BOXES: Final = "/boxes"
 SLOTS: Final = "/slots"
 STAGE: Final = "/stage"
 LAYERS: Final = "/layers"
+_SYSCTL: Final = "/sysctl"
 LAYER_CONTENT: Final = "site"
 BOX_FOLDERS: Final = ("workspace", "tmp")
 
 _ASSEMBLY: Final = "/tmp"
 _DEVICES: Final = ("null", "zero", "full", "random", "urandom")
+_DEVICES_OF_ZYGOTE: Final = ("null", "urandom")
 _DEVICE_LINKS: Final = (
     ("fd", "/proc/self/fd"),
     ("stdin", "/proc/self/fd/0"),
@@ -55,23 +58,28 @@ def build_zygote_root(plan: RootPlan, layers: str = "") -> None:
     """Assemble both roots in a new mount namespace and move in, which removes the host's files."""
     libc.mount(None, "/", None, libc.MS_REC | libc.MS_PRIVATE)
     sources = [os.open(source, os.O_PATH | os.O_CLOEXEC) for source, _ in plan.binds]
-    devices = [os.open(f"/dev/{name}", os.O_PATH | os.O_CLOEXEC) for name in _DEVICES]
+    copies = [(target, _read_if_allowed(source)) for source, target in plan.copies]
+    devices = {name: os.open(f"/dev/{name}", os.O_PATH | os.O_CLOEXEC) for name in _DEVICES}
     shelf = [os.open(layers, os.O_PATH | os.O_CLOEXEC)] if layers else []
     libc.mount_tmpfs(_ASSEMBLY, size_bytes=_ROOT_BYTES, inodes=_INODES, mode=0o755)
-    for place in (TEMPLATE, BOXES, SLOTS, STAGE, LAYERS):
+    for place in (TEMPLATE, BOXES, SLOTS, STAGE, LAYERS, _SYSCTL):
         os.mkdir(_ASSEMBLY + place)
     for descriptor in shelf:
         # Binds the folder itself, so that layers created later appear here too.
         libc.bind(f"/proc/self/fd/{descriptor}", _ASSEMBLY + LAYERS)
-    _populate(_ASSEMBLY, plan, sources)
+    _populate(_ASSEMBLY, plan, sources, copies)
     template = _ASSEMBLY + TEMPLATE
     libc.mount_tmpfs(template, size_bytes=_ROOT_BYTES, inodes=_INODES, mode=0o755)
-    _populate(template, plan, sources)
+    _populate(template, plan, sources, copies)
     libc.restrict_mounts(_ASSEMBLY, _READ_ONLY)
-    for root in (_ASSEMBLY, template):
-        _bind_devices(root, devices)
+    for root, names in ((_ASSEMBLY, _DEVICES_OF_ZYGOTE), (template, _DEVICES)):
+        for name in names:
+            libc.bind(f"/proc/self/fd/{devices[name]}", f"{root}/dev/{name}")
+            libc.restrict_mounts(f"{root}/dev/{name}", _DEVICE)
     _mount_proc(_ASSEMBLY)
-    for descriptor in (*sources, *devices, *shelf):
+    libc.bind(f"{_ASSEMBLY}/proc/sys", _ASSEMBLY + _SYSCTL)
+    libc.restrict_mounts(_ASSEMBLY + _SYSCTL, _READ_ONLY)
+    for descriptor in (*sources, *devices.values(), *shelf):
         os.close(descriptor)
     libc.pivot_into(_ASSEMBLY)
 
@@ -107,8 +115,7 @@ def enter_execution_root(slot: str, layer: str = "") -> None:
     # The only entry that would reveal data of the user who started Assay: key names.
     libc.bind(f"{STAGE}/dev/null", f"{STAGE}/proc/keys")
     # It has writable entries, for example for the pids of new processes.
-    libc.bind(f"{STAGE}/proc/sys", f"{STAGE}/proc/sys")
-    libc.restrict_mounts(f"{STAGE}/proc/sys", _READ_ONLY)
+    libc.bind(_SYSCTL, f"{STAGE}/proc/sys")
     libc.pivot_into(STAGE)
 
 
@@ -141,29 +148,34 @@ def _mount_proc(root: str) -> None:
     libc.mount("proc", f"{root}/proc", "proc", flags)
 
 
-def _populate(root: str, plan: RootPlan, sources: Sequence[int]) -> None:
+def _read_if_allowed(path: str) -> bytes:
+    """Return the content of a file; empty if programs may not read it."""
+    with suppress(PermissionError), open(path, "rb") as file:
+        return file.read()
+    return b""
+
+
+def _populate(
+    root: str, plan: RootPlan, sources: Sequence[int], copies: Sequence[tuple[str, bytes]]
+) -> None:
     for folder in (WORKSPACE, "/tmp", "/proc", "/dev/shm", "/dev/pts", PACKAGES):
         os.makedirs(root + folder, exist_ok=True)
     for path, content in plan.files:
-        _write_file(root + path, content)
+        _write_file(root + path, content.encode())
+    for path, copied in copies:
+        _write_file(root + path, copied)
     for path, points_to in plan.links:
         os.makedirs(os.path.dirname(root + path), exist_ok=True)
         os.symlink(points_to, root + path)
     for name, points_to in _DEVICE_LINKS:
         os.symlink(points_to, f"{root}/dev/{name}")
     for name in _DEVICES:
-        _write_file(f"{root}/dev/{name}", "")
+        _write_file(f"{root}/dev/{name}", b"")
     for descriptor, (_, target) in zip(sources, plan.binds, strict=True):
         _make_mount_point(root + target, descriptor)
         libc.bind(f"/proc/self/fd/{descriptor}", root + target)
         # Immediately: a later mount point below this one must not be created on the host's disk.
         libc.restrict_mounts(root + target, _READ_ONLY)
-
-
-def _bind_devices(root: str, devices: Sequence[int]) -> None:
-    for descriptor, name in zip(devices, _DEVICES, strict=True):
-        libc.bind(f"/proc/self/fd/{descriptor}", f"{root}/dev/{name}")
-        libc.restrict_mounts(f"{root}/dev/{name}", _DEVICE)
 
 
 def _make_mount_point(target: str, source: int) -> None:
@@ -172,14 +184,14 @@ def _make_mount_point(target: str, source: int) -> None:
     if stat.S_ISDIR(os.fstat(source).st_mode):
         os.makedirs(target)
     else:
-        _write_file(target, "")
+        _write_file(target, b"")
 
 
-def _write_file(path: str, content: str) -> None:
+def _write_file(path: str, content: bytes) -> None:
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    mode = 0o755 if content.startswith("#!") else 0o644
+    mode = 0o755 if content.startswith(b"#!") else 0o644
     descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, mode)
     try:
-        os.write(descriptor, content.encode())
+        os.write(descriptor, content)
     finally:
         os.close(descriptor)

@@ -31,6 +31,8 @@ class RootPlan:
 
     binds: Pairs = ()
     """(path on the host, path in the jail); files and directories, read-only."""
+    copies: Pairs = ()
+    """(small file on the host, path in the jail). Each jail pays for each mount, not for files."""
     links: Pairs = ()
     """(path in the jail, link target)."""
     files: Pairs = ()

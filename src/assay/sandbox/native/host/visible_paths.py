@@ -125,6 +125,7 @@ _ETC: Final = (
     "terminfo",
 )
 _ETC_PATTERNS: Final = ("java-*",)
+_LARGEST_COPY: Final = 1 << 20
 _VERSION: Final = f"python{sys.version_info.major}.{sys.version_info.minor}"
 
 
@@ -148,10 +149,11 @@ def build_layout(search_path: Sequence[str], extra_read_only: Sequence[Path] = (
     """
     _check_readable(extra_read_only)
     toolchains = find_toolchains(search_path)
+    etc_binds, copies = _etc_paths()
     binds = [
         ("/usr", "/usr"),
         *_system_binds(),
-        *_etc_binds(),
+        *etc_binds,
         *_python_binds(),
         *_assay_binds(),
         *((tool.prefix, f"{HOME}/toolchains/{tool.name}") for tool in toolchains),
@@ -161,7 +163,7 @@ def build_layout(search_path: Sequence[str], extra_read_only: Sequence[Path] = (
     # An interpreter recognizes a virtual environment only if it can read this file.
     own_parts = [path for path in (own_bin, f"{sys.prefix}/pyvenv.cfg") if os.path.exists(path)]
     return Layout(
-        root=RootPlan(binds=tuple(binds), links=_links(), files=_files()),
+        root=RootPlan(binds=tuple(binds), copies=copies, links=_links(), files=_files()),
         env=_environment(
             [f"{VENV}/bin", *(f"{HOME}/toolchains/{tool.name}/bin" for tool in toolchains)]
         ),
@@ -169,7 +171,7 @@ def build_layout(search_path: Sequence[str], extra_read_only: Sequence[Path] = (
             **_environment([own_bin, *(f"{tool.prefix}/bin" for tool in toolchains)]),
             "GIT_CONFIG_NOSYSTEM": "1",  # git fails on a file that exists but is unreadable
         },
-        readable=tuple(dict.fromkeys((*(source for source, _ in binds), *own_parts))),
+        readable=tuple(dict.fromkeys((*(source for source, _ in (*binds, *copies)), *own_parts))),
     )
 
 
@@ -214,11 +216,18 @@ def _system_binds() -> Pairs:
     return tuple((folder, folder) for folder in real if not os.path.islink(folder))
 
 
-def _etc_binds() -> Pairs:
+def _etc_paths() -> tuple[Pairs, Pairs]:
+    """Return what is mounted, and the small files that are copied."""
     etc = Path("/etc")
     named = [etc / name for name in _ETC]
     matched = [path for pattern in _ETC_PATTERNS for path in sorted(etc.glob(pattern))]
-    return tuple((str(path.resolve()), str(path)) for path in (*named, *matched) if path.exists())
+    binds: list[tuple[str, str]] = []
+    copies: list[tuple[str, str]] = []
+    for path in (*named, *matched):
+        if path.exists():
+            small = path.is_file() and path.stat().st_size <= _LARGEST_COPY
+            (copies if small else binds).append((str(path.resolve()), str(path)))
+    return tuple(binds), tuple(copies)
 
 
 def _in_usr(path: str) -> bool:

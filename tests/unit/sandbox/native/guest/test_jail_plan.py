@@ -10,6 +10,7 @@ def a_plan(*, tier: Tier = "namespaces", drop_to_id: int | None = None) -> JailP
         tier=tier,
         root=RootPlan(
             binds=(("/usr", "/usr"), ("/a b", "/c\nd")),
+            copies=(("/etc/localtime", "/etc/localtime"),),
             links=(("/bin", "usr/bin"),),
             files=(("/etc/x", 'a "quoted"\nline é'),),
         ),

@@ -16,7 +16,7 @@ def layout() -> Layout:
 
 
 def sources(layout: Layout) -> list[Path]:
-    return [Path(source) for source, _ in layout.root.binds]
+    return [Path(source) for source, _ in (*layout.root.binds, *layout.root.copies)]
 
 
 def file_of(layout: Layout, path: str) -> str:
@@ -56,6 +56,13 @@ def test_neither_the_environment_nor_the_project_is_bound_as_a_whole(layout: Lay
         assert not any(folder.is_relative_to(path) for path in bound)
 
 
+def test_small_files_of_etc_cost_no_mount(layout: Layout) -> None:
+    etc = [Path(source) for source, target in layout.root.binds if target.startswith("/etc/")]
+
+    assert all(path.is_dir() or path.stat().st_size > 1 << 20 for path in etc)
+    assert all(target.startswith("/etc/") for _, target in layout.root.copies)
+
+
 def test_our_own_code_is_bound_without_the_package_around_it(layout: Layout) -> None:
     package = Path(importlib.import_module("assay").__file__ or "").parent
     ours = [path for path in sources(layout) if path.is_relative_to(package)]
@@ -64,7 +71,7 @@ def test_our_own_code_is_bound_without_the_package_around_it(layout: Layout) -> 
 
 
 def test_every_place_in_the_jail_is_neutral(layout: Layout) -> None:
-    targets = [target for _, target in layout.root.binds]
+    targets = [target for _, target in (*layout.root.binds, *layout.root.copies)]
     allowed = ("/usr", "/bin", "/sbin", "/lib", "/etc", HOME)
 
     assert [target for target in targets if not target.startswith(allowed)] == []
