@@ -5,16 +5,19 @@ validator (`pattern`) or load other documents (`$ref`). So tools declared in fil
 plain keywords, and for other servers only those are applied.
 """
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
+from inspect import signature
 from pathlib import PurePosixPath
 from typing import Any, Final, TypeVar, cast
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
-from assay.contracts.errors import ToolError, UsageError, WorkspaceError, require
+from assay.contracts.errors import AssayError, ToolError, UsageError, WorkspaceError, require
 from assay.contracts.execution import WORKSPACE
 from assay.contracts.messages import ToolSpec
+from assay.contracts.ports import OnOutput, Sandbox, ignore_output
 
 
 class Arguments(BaseModel):
@@ -83,13 +86,59 @@ def workspace_path(written: str) -> PurePosixPath:
     return path
 
 
+def with_hint(error: AssayError) -> str:
+    """Return the message of an error with its hint, for the model."""
+    return f"{error}; {error.hint}" if error.hint else str(error)
+
+
 @contextmanager
-def told_to_the_model() -> Generator[None]:
+def errors_for_model() -> Generator[None]:
     """Turn the errors of a sandbox into messages for the model."""
     try:
         yield
     except (WorkspaceError, UsageError) as error:
-        raise ToolError(f"{error}{f'; {error.hint}' if error.hint else ''}") from error
+        raise ToolError(with_hint(error)) from error
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionTool:
+    """A tool made of a function."""
+
+    spec: ToolSpec
+    _arguments: type[Arguments]
+    _function: Callable[..., Awaitable[str]]
+    _streams: bool
+    """The function takes `on_output`."""
+
+    async def call(
+        self,
+        arguments: Mapping[str, Any],
+        sandbox: Sandbox,
+        *,
+        on_output: OnOutput = ignore_output,
+    ) -> str:
+        wanted = dict(read_arguments(self.spec, self._arguments, arguments))
+        if self._streams:
+            wanted["on_output"] = on_output
+        with errors_for_model():
+            return await self._function(sandbox, **wanted)
+
+
+def tool(function: Callable[..., Awaitable[str]]) -> FunctionTool:
+    """Make a tool of a function: its name, its docstring, and the schema of its parameters.
+
+    The function takes the sandbox first and may take `on_output`; neither is an argument.
+    """
+    _, *parameters = signature(function).parameters.values()
+    fields: dict[str, Any] = {
+        each.name: (each.annotation, ... if each.default is each.empty else each.default)
+        for each in parameters
+    }
+    streams = fields.pop("on_output", None) is not None
+    arguments = create_model(function.__name__, __base__=Arguments, **fields)
+    description = " ".join((function.__doc__ or "").split())
+    spec = build_spec(function.__name__, description, arguments)
+    return FunctionTool(spec, arguments, function, streams)
 
 
 SchemaPath = tuple[str | int, ...]
@@ -132,7 +181,7 @@ def find_fault(schema: Mapping[str, Any]) -> tuple[SchemaPath, str] | None:
     for path, key in keywords(schema):
         if key not in _PLAIN:
             return path, f"cannot be used here; known are {', '.join(sorted(_PLAIN))}"
-    for error in validator.META.iter_errors(schema):
+    for error in validator.iter_errors(schema):
         return tuple(error.absolute_path), error.message[:200]
     return None
 
@@ -177,34 +226,27 @@ def check_arguments(name: str, schema: Mapping[str, Any], arguments: Mapping[str
     Raises:
         ToolError: If arguments are missing, unknown or have the wrong type; lists all errors.
     """
-    errors = sorted(_validator().of(schema).iter_errors(dict(arguments)), key=str)
+    errors = sorted(_validator(schema).iter_errors(dict(arguments)), key=str)
     if not errors:
         return
-    wrong = "; ".join(f"{_place(error)}: {error.message[:200]}" for error in errors[:5])
+    wrong = "; ".join(
+        f"{'.'.join(map(str, error.absolute_path)) or 'arguments'}: {error.message[:200]}"
+        for error in errors[:5]
+    )
     taken = ", ".join(schema.get("properties", {})) or "no arguments"
     raise ToolError(f"{name} cannot be called so ({wrong}); it takes {taken}")
 
 
-def _place(error: Any) -> str:
-    return ".".join(map(str, error.absolute_path)) or "arguments"
+def _validator(schema: Mapping[str, Any] | None = None) -> Any:
+    """Return a validator for values of a schema, or for schemas if there is none.
 
-
-class _Validators:
-    """Validators without access to other documents."""
-
-    def __init__(self) -> None:
+    A schema cannot load other documents.
+    """
+    with require("a tool of one's own", extra="chat"):
         from jsonschema import Draft202012Validator
         from referencing import Registry
-
-        registry: Any = Registry
-        self._kind: Any = Draft202012Validator
-        self._registry = registry()
-        self.META: Any = Draft202012Validator(Draft202012Validator.META_SCHEMA)
-
-    def of(self, schema: Mapping[str, Any]) -> Any:
-        return self._kind(dict(schema), registry=self._registry)
-
-
-def _validator() -> _Validators:
-    with require("a tool of one's own", extra="chat"):
-        return _Validators()
+    kind: Any = Draft202012Validator
+    registry: Any = Registry
+    if schema is None:
+        return kind(kind.META_SCHEMA)
+    return kind(dict(schema), registry=registry())

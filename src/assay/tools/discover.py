@@ -4,7 +4,7 @@ A discovered tool is a `RegisteredTool`: the tool with its origin and its approv
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -12,7 +12,7 @@ from assay.contracts.errors import UsageError
 from assay.contracts.ports import Tool
 from assay.settings.sections import Approval
 from assay.tools.workspace import WORKSPACE_TOOLS
-from assay.tools.yaml_tool import DeclaredTool, load_tool
+from assay.tools.yaml_tool import load_tool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,8 +60,10 @@ def collect(
             if name in found:
                 on_notice(f"left out a tool: {path}: {name!r} is there from {found[name].origin}")
                 continue
-            approval = _said(tool, trusted=trusted)
-            found[name] = RegisteredTool(tool=tool, origin=_origin(path), approval=approval)
+            # Projects often have other authors: their files cannot approve a tool for the user.
+            approval = "ask" if tool.approval == "allow" and not trusted else tool.approval
+            origin = "assay" if folder == SHIPPED else str(path)
+            found[name] = RegisteredTool(tool=tool, origin=origin, approval=approval)
     return with_policy(found.values(), approvals)
 
 
@@ -79,19 +81,5 @@ def with_policy(
 ) -> tuple[RegisteredTool, ...]:
     """Return the tools with the policy of the user's own settings."""
     return tuple(
-        RegisteredTool(
-            tool=each.tool,
-            origin=each.origin,
-            approval=approvals.get(each.tool.spec.name, each.approval),
-        )
-        for each in tools
+        replace(each, approval=approvals.get(each.tool.spec.name, each.approval)) for each in tools
     )
-
-
-def _said(tool: DeclaredTool, *, trusted: bool) -> Approval:
-    # Projects often have other authors: their files cannot approve a tool for the user.
-    return "ask" if tool.approval == "allow" and not trusted else tool.approval
-
-
-def _origin(path: Path) -> str:
-    return "assay" if path.parent == SHIPPED else str(path)

@@ -9,7 +9,7 @@ import logging
 import re
 import tempfile
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -105,18 +105,16 @@ class ForeignServer:
         async with self._connecting:
             client = self._client
             if client is None:
-                client = await self._connect()
+                try:
+                    with anyio.fail_after(self.settings.timeout_s):
+                        client = await self.tasks.start(self._keep)
+                except TimeoutError:
+                    wait = f"{self.settings.timeout_s:g} s"
+                    raise ServerGoneError(
+                        f"the MCP server {self.name!r} did not begin in {wait}"
+                    ) from None
                 self._client = client
         return client
-
-    async def _connect(self) -> "Client":
-        try:
-            with anyio.fail_after(self.settings.timeout_s):
-                return await self.tasks.start(self._keep)
-        except TimeoutError:
-            raise ServerGoneError(
-                f"the MCP server {self.name!r} did not begin in {self.settings.timeout_s:g} s"
-            ) from None
 
     async def _keep(self, *, task_status: TaskStatus["Client"]) -> None:
         """Run one connection: the task that opens it also has to close it."""
@@ -125,7 +123,7 @@ class ForeignServer:
         # A file and not a pipe: the server must not wait for a reader.
         with tempfile.TemporaryFile("w+", errors="replace") as complaints:
             try:
-                async with self._open(complaints) as client:
+                async with _open_client(self.settings, complaints) as client:
                     begun = True
                     task_status.started(client)
                     await left.wait()
@@ -141,11 +139,6 @@ class ForeignServer:
                 if self._left is left:  # Otherwise a newer connection exists already.
                     self.leave()
 
-    def _open(self, complaints: Any) -> AbstractAsyncContextManager["Client"]:
-        if self.settings.command:
-            return _open_program(self.settings, complaints)
-        return _open_address(self.settings)
-
     def leave(self) -> None:
         """Close the connection; the next call opens a new one."""
         self._client = None
@@ -153,26 +146,24 @@ class ForeignServer:
 
 
 @asynccontextmanager
-async def _open_program(
-    settings: ForeignServerSettings,
-    complaints: Any,
+async def _open_client(
+    settings: ForeignServerSettings, complaints: Any
 ) -> AsyncGenerator["Client"]:
+    """Start the server's program, or connect to its address."""
     from mcp import Client
-    from mcp.client.stdio import StdioServerParameters, stdio_client
 
-    command, *args = settings.command
-    env = {name: value.get_secret_value() for name, value in settings.env.items()}
-    parameters = StdioServerParameters(
-        command=command, args=args, env=env, encoding_error_handler="replace"
-    )
-    async with Client(stdio_client(parameters, errlog=complaints)) as client:
-        yield client
+    if settings.command:
+        from mcp.client.stdio import StdioServerParameters, stdio_client
 
-
-@asynccontextmanager
-async def _open_address(settings: ForeignServerSettings) -> AsyncGenerator["Client"]:
+        command, *args = settings.command
+        env = {name: value.get_secret_value() for name, value in settings.env.items()}
+        parameters = StdioServerParameters(
+            command=command, args=args, env=env, encoding_error_handler="replace"
+        )
+        async with Client(stdio_client(parameters, errlog=complaints)) as client:
+            yield client
+        return
     import httpx2
-    from mcp import Client
     from mcp.client.streamable_http import streamable_http_client
 
     headers = {name: value.get_secret_value() for name, value in settings.headers.items()}

@@ -3,18 +3,16 @@
 import hashlib
 import signal
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Annotated
 
 from pydantic import Field
 
 from assay.contracts.errors import ToolError
 from assay.contracts.execution import Command, ExecutionResult, Program, PythonCode, Reason
-from assay.contracts.messages import ToolSpec
-from assay.contracts.ports import OnOutput, Sandbox, ignore_output
+from assay.contracts.ports import OnOutput, Sandbox
 from assay.contracts.workspace import project_env, project_script
 from assay.text.formatting import head_and_tail, readable
-from assay.tools.arguments import Arguments, build_spec, read_arguments, told_to_the_model
+from assay.tools.arguments import tool
 
 _MOST_CHARS = 12_000
 _LEAST_CHARS = 4000
@@ -33,32 +31,6 @@ print(path)
 """.lstrip()
 
 
-class _RunArguments(Arguments):
-    command: str = Field(
-        min_length=1, description="A shell command; it runs in the workspace root."
-    )
-    timeout_s: float = Field(
-        default=120.0,
-        gt=0,
-        le=_LONGEST_TIMEOUT_S,
-        description="Seconds after which the program is stopped.",
-    )
-
-
-class _PythonArguments(Arguments):
-    code: str = Field(min_length=1, description="Python code; print what you want to see.")
-
-
-_RUN = build_spec(
-    "run",
-    "Run a shell command in the workspace. Nothing it starts outlives it, and there is no network "
-    "unless hosts were allowed.",
-    _RunArguments,
-)
-_PYTHON = build_spec(
-    "python", "Run Python code in the workspace, in a fresh interpreter.", _PythonArguments
-)
-
 _ENDINGS: Mapping[Reason, str] = {
     Reason.TIMED_OUT: "ended because its time was up",
     Reason.CPU_TIME: "ended because it used up its processor time",
@@ -71,48 +43,46 @@ _ENDINGS: Mapping[Reason, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
-    """Runs a shell command."""
+@tool
+async def run(
+    sandbox: Sandbox,
+    on_output: OnOutput,
+    command: Annotated[
+        str,
+        Field(min_length=1, description="A shell command; it runs in the workspace root."),
+    ],
+    timeout_s: Annotated[
+        float,
+        Field(
+            gt=0,
+            le=_LONGEST_TIMEOUT_S,
+            description="Seconds after which the program is stopped.",
+        ),
+    ] = 120.0,
+) -> str:
+    """Run a shell command in the workspace.
 
-    @property
-    def spec(self) -> ToolSpec:
-        return _RUN
-
-    async def call(
-        self,
-        arguments: Mapping[str, Any],
-        sandbox: Sandbox,
-        *,
-        on_output: OnOutput = ignore_output,
-    ) -> str:
-        wanted = read_arguments(_RUN, _RunArguments, arguments)
-        if not wanted.command.strip():
-            raise ToolError("the command is empty")
-        timeout_s = min(wanted.timeout_s, sandbox.limits.wall_s)
-        with told_to_the_model():
-            command = Command(argv=project_script(wanted.command), timeout_s=timeout_s)
-        return await run_program(command, sandbox, on_output)
+    Nothing it starts outlives it, and there is no network unless hosts were allowed.
+    """
+    if not command.strip():
+        raise ToolError("the command is empty")
+    timeout_s = min(timeout_s, sandbox.limits.wall_s)
+    program = Command(argv=project_script(command), timeout_s=timeout_s)
+    return await run_program(program, sandbox, on_output)
 
 
-@dataclass(frozen=True, slots=True)
-class RunPython:
-    """Runs Python code, far faster than a command that starts an interpreter."""
-
-    @property
-    def spec(self) -> ToolSpec:
-        return _PYTHON
-
-    async def call(
-        self,
-        arguments: Mapping[str, Any],
-        sandbox: Sandbox,
-        *,
-        on_output: OnOutput = ignore_output,
-    ) -> str:
-        wanted = read_arguments(_PYTHON, _PythonArguments, arguments)
-        program = PythonCode(source=wanted.code.encode(), filename="code.py", env=project_env())
-        return await run_program(program, sandbox, on_output)
+# A preloaded interpreter is far faster than a command that starts one.
+@tool
+async def python(
+    sandbox: Sandbox,
+    on_output: OnOutput,
+    code: Annotated[
+        str, Field(min_length=1, description="Python code; print what you want to see.")
+    ],
+) -> str:
+    """Run Python code in the workspace, in a fresh interpreter."""
+    program = PythonCode(source=code.encode(), filename="code.py", env=project_env())
+    return await run_program(program, sandbox, on_output)
 
 
 async def run_program(program: Program, sandbox: Sandbox, on_output: OnOutput) -> str:

@@ -5,25 +5,16 @@ in the sandbox.
 """
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Annotated
 
 from pydantic import Field
 
 from assay.contracts.errors import ToolError, WorkspaceFileNotFoundError
-from assay.contracts.execution import FileInfo, PythonCode
-from assay.contracts.messages import ToolSpec
-from assay.contracts.ports import OnOutput, Sandbox, Tool, ignore_output
-from assay.tools.arguments import (
-    Arguments,
-    build_spec,
-    read_arguments,
-    told_to_the_model,
-    workspace_path,
-)
-from assay.tools.run import Run, RunPython
+from assay.contracts.execution import PythonCode
+from assay.contracts.ports import Sandbox, Tool
+from assay.tools.arguments import tool, with_hint, workspace_path
+from assay.tools.run import python, run
 
 QUIET_DIRECTORIES = frozenset(
     {
@@ -40,102 +31,54 @@ _LONGEST_LINE_CHARS = 2000
 _MOST_ENTRIES = 300
 
 
-class _ReadFileArguments(Arguments):
-    path: str = Field(min_length=1, description="Path from the workspace root.")
-    from_line: int = Field(default=1, ge=1, description="First line, counted from 1.")
-    to_line: int = Field(default=0, ge=0, description="Last line; 0 for as many as fit.")
-
-
-class _ListFilesArguments(Arguments):
-    path: str = Field(default=".", description="A directory, from the workspace root.")
-
-
-_READ_FILE = build_spec("read_file", "Read a text file, or lines of it.", _ReadFileArguments)
-_LIST_FILES = build_spec("list_files", "List all files below a directory.", _ListFilesArguments)
-
-
-@dataclass(frozen=True, slots=True)
-class ReadFile:
-    """Shows a file as it is: without line numbers, so that a model can copy lines into an edit."""
-
-    @property
-    def spec(self) -> ToolSpec:
-        return _READ_FILE
-
-    async def call(
-        self,
-        arguments: Mapping[str, Any],
-        sandbox: Sandbox,
-        *,
-        on_output: OnOutput = ignore_output,
-    ) -> str:
-        del on_output
-        wanted = read_arguments(_READ_FILE, _ReadFileArguments, arguments)
-        path = workspace_path(wanted.path)
-        try:
-            with told_to_the_model():
-                content = await sandbox.read_file(path, max_bytes=_MOST_FILE_BYTES)
-        except ToolError as error:
-            if isinstance(error.__cause__, WorkspaceFileNotFoundError):
-                raise ToolError(f"{error}{await _suggest(path, sandbox)}") from error
-            raise
-        if b"\0" in content[:8192]:
-            return f"{path} is not text ({len(content)} bytes)."
-        lines = content.decode("utf-8", errors="replace").splitlines()
-        return _show(path, lines, wanted)
-
-
-def _show(path: PurePosixPath, lines: list[str], wanted: _ReadFileArguments) -> str:
+# Without line numbers, so that a model can copy lines into an edit.
+@tool
+async def read_file(
+    sandbox: Sandbox,
+    path: Annotated[str, Field(min_length=1, description="Path from the workspace root.")],
+    from_line: Annotated[int, Field(ge=1, description="First line, counted from 1.")] = 1,
+    to_line: Annotated[int, Field(ge=0, description="Last line; 0 for as many as fit.")] = 0,
+) -> str:
+    """Read a text file, or lines of it."""
+    file = workspace_path(path)
+    try:
+        content = await sandbox.read_file(file, max_bytes=_MOST_FILE_BYTES)
+    except WorkspaceFileNotFoundError as error:
+        found = [info.path for info in await sandbox.list_files() if info.path.name == file.name]
+        near = f"; did you mean {' or '.join(map(str, found[:3]))}?" if found else ""
+        raise ToolError(f"{with_hint(error)}{near}") from error
+    if b"\0" in content[:8192]:
+        return f"{file} is not text ({len(content)} bytes)."
+    lines = content.decode("utf-8", errors="replace").splitlines()
     if not lines:
-        return f"{path} is empty."
-    if wanted.from_line > len(lines):
-        raise ToolError(f"{path} has only {len(lines)} lines")
-    last = min(wanted.to_line or len(lines), len(lines), wanted.from_line + _MOST_LINES - 1)
-    if last < wanted.from_line:
-        raise ToolError(f"from_line {wanted.from_line} comes after to_line {wanted.to_line}")
+        return f"{file} is empty."
+    if from_line > len(lines):
+        raise ToolError(f"{file} has only {len(lines)} lines")
+    last = min(to_line or len(lines), len(lines), from_line + _MOST_LINES - 1)
+    if last < from_line:
+        raise ToolError(f"from_line {from_line} comes after to_line {to_line}")
     shown: list[str] = []
     room = _MOST_CHARS
-    for line in lines[wanted.from_line - 1 : last]:
+    for line in lines[from_line - 1 : last]:
         short = line if len(line) <= _LONGEST_LINE_CHARS else f"{line[:_LONGEST_LINE_CHARS]} [...]"
         room -= len(short) + 1
         if room < 0 and shown:
             break
         shown.append(short)
-    last = wanted.from_line + len(shown) - 1
+    last = from_line + len(shown) - 1
     rest = "" if last == len(lines) else f"; read on from line {last + 1}"
-    head = f"{path}, lines {wanted.from_line} to {last} of {len(lines)}{rest}:"
+    head = f"{file}, lines {from_line} to {last} of {len(lines)}{rest}:"
     return "\n".join([head, *shown])
 
 
-async def _suggest(path: PurePosixPath, sandbox: Sandbox) -> str:
-    found = [info.path for info in await sandbox.list_files() if info.path.name == path.name]
-    return f"; did you mean {' or '.join(map(str, found[:3]))}?" if found else ""
-
-
-@dataclass(frozen=True, slots=True)
-class ListFiles:
-    """Lists files with their sizes; directories of generated files only with a count."""
-
-    @property
-    def spec(self) -> ToolSpec:
-        return _LIST_FILES
-
-    async def call(
-        self,
-        arguments: Mapping[str, Any],
-        sandbox: Sandbox,
-        *,
-        on_output: OnOutput = ignore_output,
-    ) -> str:
-        del on_output
-        wanted = read_arguments(_LIST_FILES, _ListFilesArguments, arguments)
-        path = workspace_path(wanted.path)
-        with told_to_the_model():
-            found = await sandbox.list_files(path)
-        return _describe(path, found)
-
-
-def _describe(root: PurePosixPath, found: tuple[FileInfo, ...]) -> str:
+@tool
+async def list_files(
+    sandbox: Sandbox,
+    path: Annotated[str, Field(description="A directory, from the workspace root.")] = ".",
+) -> str:
+    """List all files below a directory."""
+    root = workspace_path(path)
+    found = await sandbox.list_files(root)
     quiet: Counter[PurePosixPath] = Counter()
     rows: list[str] = []
     filled = {parent for info in found for parent in info.path.parents}
@@ -211,49 +154,30 @@ for path in files():
 """.lstrip()
 
 
-class _SearchArguments(Arguments):
-    pattern: str = Field(min_length=1, max_length=1000, description="A Python regular expression.")
-    path: str = Field(default=".", description="A file or directory, from the workspace root.")
+@tool
+async def search(
+    sandbox: Sandbox,
+    pattern: Annotated[
+        str, Field(min_length=1, max_length=1000, description="A Python regular expression.")
+    ],
+    path: Annotated[str, Field(description="A file or directory, from the workspace root.")] = ".",
+) -> str:
+    """Search files by a regular expression; gives path, line and text."""
+    root = workspace_path(path)
+    program = PythonCode(
+        source=_PROGRAM.encode(),
+        filename="search.py",
+        args=(pattern, str(root), ",".join(sorted(QUIET_DIRECTORIES))),
+        timeout_s=min(_TIMEOUT_S, sandbox.limits.wall_s),
+    )
+    result = await sandbox.run(program)
+    found = result.stdout.strip()
+    if result.exit_code == _REFUSED:
+        raise ToolError(f"{pattern!r} cannot be searched for in {root}: {found}")
+    if not result.succeeded:
+        why = f"[... the search was ended early: {result.reason.value}; search for less ...]"
+        return f"{found}\n{why}".strip()
+    return found or f"Nothing in {root} matches {pattern!r}."
 
 
-_SEARCH = build_spec(
-    "search", "Search files by a regular expression; gives path, line and text.", _SearchArguments
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Search:
-    """Finds lines by a regular expression."""
-
-    @property
-    def spec(self) -> ToolSpec:
-        return _SEARCH
-
-    async def call(
-        self,
-        arguments: Mapping[str, Any],
-        sandbox: Sandbox,
-        *,
-        on_output: OnOutput = ignore_output,
-    ) -> str:
-        del on_output
-        wanted = read_arguments(_SEARCH, _SearchArguments, arguments)
-        path = workspace_path(wanted.path)
-        with told_to_the_model():
-            program = PythonCode(
-                source=_PROGRAM.encode(),
-                filename="search.py",
-                args=(wanted.pattern, str(path), ",".join(sorted(QUIET_DIRECTORIES))),
-                timeout_s=min(_TIMEOUT_S, sandbox.limits.wall_s),
-            )
-        result = await sandbox.run(program)
-        found = result.stdout.strip()
-        if result.exit_code == _REFUSED:
-            raise ToolError(f"{wanted.pattern!r} cannot be searched for in {path}: {found}")
-        if not result.succeeded:
-            why = f"[... the search was ended early: {result.reason.value}; search for less ...]"
-            return f"{found}\n{why}".strip()
-        return found or f"Nothing in {path} matches {wanted.pattern!r}."
-
-
-WORKSPACE_TOOLS: tuple[Tool, ...] = (Run(), RunPython(), ReadFile(), ListFiles(), Search())
+WORKSPACE_TOOLS: tuple[Tool, ...] = (run, python, read_file, list_files, search)

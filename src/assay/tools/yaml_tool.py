@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Final, Self, cast
 
@@ -24,7 +25,7 @@ from assay.contracts.execution import Command, Program, PythonCode
 from assay.contracts.messages import ToolSpec
 from assay.contracts.ports import OnOutput, Sandbox, ignore_output
 from assay.settings.sections import Approval
-from assay.tools.arguments import check_arguments, find_fault, strict, told_to_the_model
+from assay.tools.arguments import check_arguments, errors_for_model, find_fault, strict
 from assay.tools.run import run_program
 
 KeyPath = tuple[str | int, ...]
@@ -61,7 +62,8 @@ def read_yaml(text: str) -> Read:
         YamlError: If it is anything else.
         MissingExtraError: If the YAML library is not installed.
     """
-    yaml = _library()
+    with require("a tool of one's own", extra="chat"):
+        yaml: Any = import_module("yaml")
     try:
         for event in yaml.parse(text, yaml.SafeLoader):
             # A few lines of aliases can expand beyond the available memory.
@@ -77,12 +79,6 @@ def read_yaml(text: str) -> Read:
         if isinstance(error, YamlError):
             raise
         raise YamlError("this cannot be read as YAML", line=1) from error
-
-
-def _library() -> Any:
-    with require("a tool of one's own", extra="chat"):
-        import yaml
-    return yaml
 
 
 def _value(node: Any, path: KeyPath, lines: dict[KeyPath, int], yaml: Any) -> Any:
@@ -169,7 +165,7 @@ class DeclaredTool:
             for name, schema in properties.items()
             if isinstance(schema, Mapping) and "default" in schema
         }
-        with told_to_the_model():
+        with errors_for_model():
             program = self._program({**usual, **arguments}, sandbox)
         return await run_program(program, sandbox, on_output)
 
@@ -203,16 +199,13 @@ def _fill(template: tuple[str, ...], arguments: Mapping[str, Any]) -> tuple[str,
         else:
             filled = [_PLACEHOLDER.sub(lambda found: _as_word(arguments[found[1]]), word)]
         if word.startswith("{") and names and "--" not in words:
-            _check_no_option(names[0], filled, arguments[names[0]])
+            number = isinstance(arguments[names[0]], int | float)
+            if not number and any(each.startswith("-") for each in filled):
+                raise ToolError(
+                    f"{names[0]} must not begin with `-`: it would be taken for an option"
+                )
         words += filled
     return tuple(words)
-
-
-def _check_no_option(name: str, filled: list[str], value: object) -> None:
-    if isinstance(value, int | float):
-        return
-    if any(each.startswith("-") for each in filled):
-        raise ToolError(f"{name} must not begin with `-`: it would be taken for an option")
 
 
 def _as_word(value: object) -> str:
@@ -238,7 +231,7 @@ def load_tool(path: Path) -> DeclaredTool:
     except UnicodeDecodeError as error:
         raise UsageError(f"{path}: this is not text") from error
     except YamlError as error:
-        raise _fault(path, error.line, "", str(error)) from error
+        raise _fault(path, Read(None, {(): error.line}), (), str(error)) from error
     return _build(path, read)
 
 
@@ -247,19 +240,16 @@ def _build(path: Path, read: Read) -> DeclaredTool:
         found = _Declaration.model_validate(read.value)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        where = tuple(first["loc"])
         message = first["msg"].removeprefix("Value error, ").lower()
-        raise _fault(path, read.line_of(where), _dotted(where), message) from error
+        raise _fault(path, read, tuple(first["loc"]), message) from error
     fault = find_fault(found.arguments)
     if fault is not None:
-        where = ("arguments", *fault[0])
-        raise _fault(path, read.line_of(where), _dotted(where), fault[1])
+        raise _fault(path, read, ("arguments", *fault[0]), fault[1])
     known = found.arguments.get("properties", {})
     for place, word in enumerate(found.run.argv or ()):
         if unknown := [name for name in _PLACEHOLDER.findall(word) if name not in known]:
-            where = ("run", "argv", place)
             message = f"there is no argument {unknown[0]!r}"
-            raise _fault(path, read.line_of(where), _dotted(where), message)
+            raise _fault(path, read, ("run", "argv", place), message)
     parameters = strict(found.arguments)
     return DeclaredTool(
         spec=ToolSpec(name=found.name, description=found.description, parameters=parameters),
@@ -270,12 +260,9 @@ def _build(path: Path, read: Read) -> DeclaredTool:
     )
 
 
-def _dotted(path: tuple[str | int, ...]) -> str:
-    return ".".join(map(str, path))
-
-
-def _fault(path: Path, line: int, key: str, message: str) -> UsageError:
-    named = f", {key}" if key else ""
+def _fault(path: Path, read: Read, where: KeyPath, message: str) -> UsageError:
+    key = f", {'.'.join(map(str, where))}" if where else ""
     return UsageError(
-        f"{path}, line {line}{named}: {message}", hint="docs/reference/tools.md has examples"
+        f"{path}, line {read.line_of(where)}{key}: {message}",
+        hint="docs/reference/tools.md has examples",
     )

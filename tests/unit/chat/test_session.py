@@ -49,7 +49,7 @@ from assay.contracts.execution import (
 from assay.contracts.messages import Message, Reply
 from assay.contracts.ports import OnOutput, Tool
 from assay.contracts.workspace import Tree, TreeFile
-from assay.tools.workspace import ReadFile
+from assay.tools.workspace import read_file
 from tests.doubles.fake_sandbox import FakeBackend, FakeSandbox, answer_with
 from tests.doubles.scripted_model import FACTS, ScriptedModel, calls_tool, says
 
@@ -301,7 +301,7 @@ async def test_a_tool_that_finds_the_sandbox_lost_fails_once(tasks: anyio.abc.Ta
     desk = Desk(
         tasks,
         ScriptedModel([call, call, says("It says hi.")]),
-        tools=(ReadFile(),),
+        tools=(read_file,),
         manners=Manners(approvals={"read_file": "allow"}),
     )
     await desk.dialogue.load(PurePosixPath("a.txt"), b"hi there\n")
@@ -390,7 +390,7 @@ async def test_a_tool_that_needs_leave_is_asked_about_and_a_no_is_told_to_the_mo
         return False
 
     replies = [calls_tool("read_file", {"path": "a.txt"}), says("I may not.")]
-    desk = Desk(tasks, ScriptedModel(replies), tools=(ReadFile(),), approve=refuse)
+    desk = Desk(tasks, ScriptedModel(replies), tools=(read_file,), approve=refuse)
     ended = await desk.dialogue.say("read a.txt")
     assert ended.text == "I may not."
     assert [ask.tool for ask in asks] == ["read_file"]
@@ -402,7 +402,7 @@ async def test_an_allowed_tool_is_used_without_asking(tasks: anyio.abc.TaskGroup
     desk = Desk(
         tasks,
         ScriptedModel(replies),
-        tools=(ReadFile(),),
+        tools=(read_file,),
         manners=Manners(approvals={"read_file": "allow"}),
     )
     await desk.dialogue.load(PurePosixPath("a.txt"), b"hi there\n")
@@ -415,7 +415,7 @@ async def test_an_allowed_tool_is_used_without_asking(tasks: anyio.abc.TaskGroup
 
 async def test_a_tool_that_does_not_exist_is_an_answer(tasks: anyio.abc.TaskGroup) -> None:
     desk = Desk(
-        tasks, ScriptedModel([calls_tool("launch", {}), says("Sorry.")]), tools=(ReadFile(),)
+        tasks, ScriptedModel([calls_tool("launch", {}), says("Sorry.")]), tools=(read_file,)
     )
     assert (await desk.dialogue.say("launch")).text == "Sorry."
     assert "There is no such tool" in desk.model.asked[-1].messages[-1].text
