@@ -36,11 +36,13 @@ def command(*, as_json: bool, log_json: bool, **given: Any) -> int:
     import anyio
 
     from assay.settings.load import load_settings
-    from assay.telemetry.logs import written_beside
+    from assay.telemetry.logs import JsonFormatter, written_beside
     from assay.wiring import check_extras
 
     if log_json:
-        _log_in_lines()
+        screen = logging.StreamHandler(sys.stderr)
+        screen.setFormatter(JsonFormatter())
+        logging.getLogger("assay").addHandler(screen)
     words = ("host", "port", "require_keys")
     settings = load_settings(
         {
@@ -62,14 +64,6 @@ def command(*, as_json: bool, log_json: bool, **given: Any) -> int:
     with written_beside():
         anyio.run(serve, settings, announce)
     return ExitCode.ACCEPTED
-
-
-def _log_in_lines() -> None:
-    from assay.telemetry.logs import InLines, pattern_redaction
-
-    screen = logging.StreamHandler(sys.stderr)
-    screen.setFormatter(InLines(pattern_redaction()))
-    logging.getLogger("assay").addHandler(screen)
 
 
 @click.group(name="keys")

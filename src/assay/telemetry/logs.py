@@ -32,8 +32,8 @@ _SECRET_NAMES: Final = (
 )  # fmt: skip
 _HIDDEN: Final = "[redacted]"
 
-Redact = Callable[[str], str]
 _LOG: Final = logging.getLogger("assay.command")
+_PACKAGE: Final = logging.getLogger("assay")
 
 
 class LogFolder:
@@ -41,7 +41,7 @@ class LogFolder:
 
     def __init__(self, folder: Path, *, today: Callable[[], str] | None = None) -> None:
         self.folder = folder
-        self._today = today or _today
+        self._today = today or (lambda: datetime.now(UTC).strftime("%Y-%m-%d"))
         self._day = ""
         self._descriptor = -1
 
@@ -61,8 +61,14 @@ class LogFolder:
         self._descriptor, self._day = -1, ""
 
     def _open(self) -> None:
+        from assay.files import make_folder
+
         self.close()
-        _make_private(self.folder)
+        missing = [each for each in (self.folder, *self.folder.parents) if not each.is_dir()]
+        if missing and missing[-1].parent == Path(self.folder.anchor):
+            # Do not create a missing home folder for a log.
+            raise FileNotFoundError(f"there is no folder {str(missing[-1])!r}")
+        make_folder(self.folder)
         day = self._today()
         path = self.folder / _NAME.format(day=day)
         if path.exists() and path.stat().st_size > _LARGEST_FILE:
@@ -75,38 +81,22 @@ class LogFolder:
         self._day = day
 
 
-def _make_private(folder: Path) -> None:
-    if folder.is_dir():
-        return
-    if folder.parent == Path(folder.anchor):
-        # Do not create a missing home folder for a log.
-        raise FileNotFoundError(f"there is no folder {str(folder)!r}")
-    _make_private(folder.parent)
-    folder.mkdir(mode=0o700, exist_ok=True)
-
-
-def _today() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%d")
-
-
 class JsonLines(logging.Handler):
     """Writes records to the state folder, which is looked up at the first record."""
 
-    def __init__(self, open_log: Callable[[], tuple[LogFolder, Redact]]) -> None:
+    def __init__(self, open_log: Callable[[], tuple[LogFolder, Sequence[str]]]) -> None:
         super().__init__()
         self._open_log = open_log
-        self._log: tuple[LogFolder, Redact] | None = None
+        self._folder: LogFolder | None = None
+        self._secrets: tuple[str, ...] = ()
         self._held: logging.LogRecord | None = None
-        self._hidden: tuple[str, ...] = ()
         self.trouble = ""
         """Reason why nothing is written; empty if the log works."""
 
     def hide(self, values: Sequence[str]) -> None:
         """Redact these values from all later records."""
-        self._hidden = (*self._hidden, *values)
-        if self._log is not None:
-            folder, redact = self._log
-            self._log = folder, _hiding(values, redact)
+        self._secrets = (*self._secrets, *values)
+        self.setFormatter(JsonFormatter(self._secrets))
 
     def hold(self, record: logging.LogRecord) -> None:
         """Delay this record until the next one: a command that only shows help writes no log."""
@@ -117,59 +107,57 @@ class JsonLines(logging.Handler):
             return
         held, self._held = self._held, None
         try:
-            if self._log is None:
-                folder, redact = self._open_log()
-                self._log = folder, _hiding(self._hidden, redact)
-            folder, redact = self._log
+            if self._folder is None:
+                self._folder, secrets = self._open_log()
+                self.hide(secrets)
             for each in (held, record):
                 if each is not None:
-                    folder.append(line_of(each, redact))
+                    self._folder.append(self.format(each).encode() + b"\n")
         except (OSError, AssayError) as error:
             self.trouble = str(error)
 
     def close(self) -> None:
-        if self._log is not None:
-            self._log[0].close()
+        if self._folder is not None:
+            self._folder.close()
         super().close()
 
 
-def line_of(record: logging.LogRecord, redact: Redact) -> bytes:
-    """Return a record as one line of JSON, with secrets redacted."""
-    at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
-    fields: dict[str, Any] = {
-        "at": at.replace("+00:00", "Z"),
-        "level": record.levelname.lower(),
-        "logger": record.name,
-        "message": _plain(record.getMessage(), redact),
-        "pid": record.process,
-    }
-    for name, value in fields_of(record).items():
-        fields[name] = _plain({name: value}, redact)[name]
-    if record.exc_info and record.exc_info[1] is not None:
-        told = "".join(traceback.format_exception(record.exc_info[1]))
-        fields["traceback"] = redact(told[-_LONGEST_TRACEBACK:])
-    return json.dumps(fields).encode() + b"\n"
+class _RedactingFormatter(logging.Formatter):
+    """Redacts known values, and everything that looks like a secret."""
 
+    def __init__(self, known: Sequence[str] = ()) -> None:
+        from assay.text.redaction import redact
 
-def fields_of(record: logging.LogRecord) -> dict[str, Any]:
-    """Return the extra fields of a record: ids of runs and sessions, numbers."""
-    return {name: value for name, value in record.__dict__.items() if name not in _STANDARD}
+        super().__init__()
+        # The longest first: a secret may contain another one.
+        self._known = sorted({value for value in known if value}, key=len, reverse=True)
+        self._redact_patterns = redact
 
+    def redact(self, text: str) -> str:
+        for value in self._known:
+            text = text.replace(value, _HIDDEN)
+        return self._redact_patterns(text)
 
-def _plain(value: Any, redact: Redact) -> Any:
-    match value:
-        case None | bool() | int() | float():
-            return value
-        case Mapping():
-            pairs = cast("Mapping[object, object]", value)
-            return {
-                str(name): _HIDDEN if _is_secret(str(name)) else _plain(item, redact)
-                for name, item in pairs.items()
-            }
-        case list() | tuple():
-            return [_plain(item, redact) for item in cast("Sequence[object]", value)]
-        case _:
-            return redact(str(value)[:_LONGEST_TEXT])
+    def fields(self, record: logging.LogRecord) -> dict[str, Any]:
+        """Return the extra fields of a record: ids of runs and sessions, numbers."""
+        extra = {name: each for name, each in record.__dict__.items() if name not in _STANDARD}
+        return self.plain(extra)
+
+    def plain(self, value: Any) -> Any:
+        """Return a value as JSON without secrets."""
+        match value:
+            case None | bool() | int() | float():
+                return value
+            case Mapping():
+                pairs = cast("Mapping[object, object]", value)
+                return {
+                    str(name): _HIDDEN if _is_secret(str(name)) else self.plain(item)
+                    for name, item in pairs.items()
+                }
+            case list() | tuple():
+                return [self.plain(item) for item in cast("Sequence[object]", value)]
+            case _:
+                return self.redact(str(value)[:_LONGEST_TEXT])
 
 
 def _is_secret(name: str) -> bool:
@@ -178,33 +166,36 @@ def _is_secret(name: str) -> bool:
     return any(word in lowered for word in _SECRET_NAMES)
 
 
-class OnScreen(logging.Formatter):
-    """Formats a record as a line for people: time, source, message, and extra fields."""
+class JsonFormatter(_RedactingFormatter):
+    """Formats a record as one line of JSON."""
 
-    def __init__(self, redact: Redact) -> None:
-        super().__init__()
-        self._redact = redact
+    def format(self, record: logging.LogRecord) -> str:
+        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        fields: dict[str, Any] = {
+            "at": at.replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": self.plain(record.getMessage()),
+            "pid": record.process,
+            **self.fields(record),
+        }
+        if record.exc_info and record.exc_info[1] is not None:
+            trace = "".join(traceback.format_exception(record.exc_info[1]))
+            fields["traceback"] = self.redact(trace[-_LONGEST_TRACEBACK:])
+        return json.dumps(fields)
+
+
+class ScreenFormatter(_RedactingFormatter):
+    """Formats a record as a line for people: time, source, message, and extra fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         when = time.strftime("%H:%M:%S", time.localtime(record.created))
-        fields = _plain(fields_of(record), self._redact)
-        behind = "".join(f" {name}={value}" for name, value in fields.items())
+        behind = "".join(f" {name}={value}" for name, value in self.fields(record).items())
         source = record.name.removeprefix("assay.")
-        text = self._redact(record.getMessage()) + behind
+        text = self.redact(record.getMessage()) + behind
         # Control characters could move the cursor.
         text = "".join(letter if letter.isprintable() else " " for letter in text)
         return f"{when} {record.levelname.lower()} {source}: {text}"
-
-
-class InLines(logging.Formatter):
-    """Formats a record as a line of JSON for log collectors."""
-
-    def __init__(self, redact: Redact) -> None:
-        super().__init__()
-        self._redact = redact
-
-    def format(self, record: logging.LogRecord) -> str:
-        return line_of(record, self._redact).decode().rstrip()
 
 
 class CommandLog:
@@ -216,7 +207,7 @@ class CommandLog:
         self._handlers: list[logging.Handler] = [self._file]
         if verbose:
             screen = logging.StreamHandler(sys.stderr)
-            screen.setFormatter(OnScreen(pattern_redaction()))
+            screen.setFormatter(ScreenFormatter())
             self._handlers.append(screen)
         for handler in self._handlers:
             _PACKAGE.addHandler(handler)
@@ -257,9 +248,6 @@ class CommandLog:
         _PACKAGE.setLevel(self._level)
 
 
-_PACKAGE: Final = logging.getLogger("assay")
-
-
 class _Untouched(QueueHandler):
     def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
         # The record stays in this process, so it need not be serialized.
@@ -293,33 +281,10 @@ def hide_secrets(values: Sequence[str]) -> None:
             handler.hide(values)
 
 
-def pattern_redaction() -> Redact:
-    """Return a function that redacts everything that looks like a secret."""
-    from assay.text.redaction import redact
-
-    return redact
-
-
-def full_redaction(known: Sequence[str]) -> Redact:
-    """Return a function that redacts these values, and everything that looks like a secret."""
-    return _hiding(known, pattern_redaction())
-
-
-def _hiding(known: Sequence[str], then: Redact) -> Redact:
-    values = sorted({value for value in known if value}, key=len, reverse=True)
-
-    def redact(text: str) -> str:
-        for value in values:
-            text = text.replace(value, _HIDDEN)
-        return then(text)
-
-    return redact
-
-
-def _open_log() -> tuple[LogFolder, Redact]:
+def _open_log() -> tuple[LogFolder, tuple[str, ...]]:
     from assay.settings.load import load_settings
     from assay.settings.types import secrets_in
 
     # Keys of a project are redacted too.
     settings = load_settings(project=Path.cwd())
-    return LogFolder(settings.state_dir / FOLDER), full_redaction(secrets_in(settings))
+    return LogFolder(settings.state_dir / FOLDER), tuple(secrets_in(settings))

@@ -18,16 +18,14 @@ from assay.settings.sections import ForeignServerSettings
 from assay.settings.types import secrets_in
 from assay.telemetry.logs import (
     CommandLog,
+    JsonFormatter,
     JsonLines,
     LogFolder,
-    OnScreen,
-    full_redaction,
+    ScreenFormatter,
     hide_secrets,
-    line_of,
 )
 
 KEY = "not-shaped-like-a-key-at-all"
-REDACT = full_redaction([KEY])
 
 
 def a_record(message: str = "began", **fields: object) -> logging.LogRecord:
@@ -36,8 +34,8 @@ def a_record(message: str = "began", **fields: object) -> logging.LogRecord:
 
 
 def written(record: logging.LogRecord) -> dict[str, Any]:
-    line = line_of(record, REDACT)
-    assert line.count(b"\n") == 1
+    line = JsonFormatter([KEY]).format(record)
+    assert "\n" not in line
     return json.loads(line)
 
 
@@ -61,7 +59,7 @@ def test_a_record_is_one_line_with_its_ids() -> None:
     ],
 )
 def test_a_secret_is_not_written(message: str, fields: dict[str, Any]) -> None:
-    line = line_of(a_record(message, **fields), REDACT).decode()
+    line = JsonFormatter([KEY]).format(a_record(message, **fields))
 
     assert KEY not in line
     assert "short" not in line
@@ -188,7 +186,7 @@ def test_no_folder_is_made_at_the_root_of_the_file_system() -> None:
 
 
 def test_the_first_record_waits_for_a_second_one(tmp_path: Path) -> None:
-    log = JsonLines(lambda: (LogFolder(tmp_path, today=lambda: "day"), REDACT))
+    log = JsonLines(lambda: (LogFolder(tmp_path, today=lambda: "day"), [KEY]))
 
     log.hold(a_record("began"))
     before = list(tmp_path.iterdir())
@@ -202,7 +200,7 @@ def test_the_first_record_waits_for_a_second_one(tmp_path: Path) -> None:
 
 def test_a_log_that_cannot_be_written_is_given_up_quietly(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    log = JsonLines(lambda: (LogFolder(tmp_path / "file" / "logs"), REDACT))
+    log = JsonLines(lambda: (LogFolder(tmp_path / "file" / "logs"), [KEY]))
 
     log.emit(a_record())
 
@@ -220,7 +218,7 @@ def test_settings_that_are_wrong_cost_the_log_and_nothing_else() -> None:
 
 
 def test_the_screen_gets_no_escape_sequences_and_no_secrets() -> None:
-    line = OnScreen(REDACT).format(a_record(f"red \x1b[31m {KEY}", run="a\nb"))
+    line = ScreenFormatter([KEY]).format(a_record(f"red \x1b[31m {KEY}", run="a\nb"))
 
     assert line.isprintable()
     assert KEY not in line
