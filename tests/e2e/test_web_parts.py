@@ -235,7 +235,7 @@ def test_a_diff_is_told_by_files_and_numbered_lines(call: Call) -> None:
     assert added["lines"][-1]["text"] == "++ not a header"
 
 
-def test_the_lattice_says_what_was_fixed_and_what_regressed(call: Call) -> None:
+def test_the_test_matrix_says_what_was_fixed_and_what_regressed(call: Call) -> None:
     test_matrix = {
         "tests": ["a", "b"],
         "attempts": [1, 2, 3],

@@ -179,7 +179,7 @@ def test_other_machines_are_not_served_without_tokens(tmp_path: Path, host: str)
     done = assay(tmp_path, "serve", "executor", "--host", host, "--port", "0")
 
     assert done.returncode == 2
-    assert "anybody who reaches" in done.stderr
+    assert "every client that reaches" in done.stderr
     assert "assay mcp token" in done.stderr
 
 

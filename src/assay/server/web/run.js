@@ -7,7 +7,7 @@ import { diffView } from "./diff.js";
 import { fill, h, perFrame } from "./dom.js";
 import { oneLine } from "./format.js";
 import { icon } from "./icons.js";
-import { latticeView } from "./test_matrix.js";
+import { testMatrixView } from "./test_matrix.js";
 import { menu, menuButton } from "./menu.js";
 import { announce, complain, confirmed, connection, problemBox } from "./notices.js";
 import { RunLog } from "./run_log.js";
@@ -68,7 +68,7 @@ class Run {
     this.title.title = run.goal;
     this.#draw(this.status, [run.status, run.grade, run.model], () => [statusBadge(run.status, run.grade), h("span", { class: "quiet" }, run.model)]);
     this.#draw(this.plan, [run.plan, isOver(run.status)], () => planView(run.plan, isOver(run.status)));
-    this.#draw(this.test_matrix, run.test_matrix, () => latticeView(run.test_matrix, this.signal));
+    this.#draw(this.test_matrix, run.test_matrix, () => testMatrixView(run.test_matrix, this.signal));
     this.#draw(this.asked, [run.goal, run.checks], () => [h("p", { class: "goal-text", tabindex: "0" }, run.goal),
       run.checks.length ? h("h3", {}, run.checks.length > 1 ? "Check commands" : "Check command") : null, run.checks.map((check) => h("p", {}, h("code", {}, check)))]);
     this.#draw(this.actions, run.status, () => this.#buttons(run));

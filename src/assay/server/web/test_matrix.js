@@ -114,7 +114,7 @@ export function chosenRows(test_matrix, most) {
 }
 
 /** @param {Lattice} given @param {AbortSignal} signal */
-export function latticeView(given, signal) {
+export function testMatrixView(given, signal) {
   const test_matrix = byTest(given);
   if (!test_matrix.tests.length || !test_matrix.attempts.length) {
     return h("p", { class: "quiet" }, "No test has run yet. Each attempt adds a column here.");
