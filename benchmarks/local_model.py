@@ -22,7 +22,7 @@ import anyio
 from assay.contracts.messages import Message, Request
 from assay.models.local.download import PipSurroundings, WeightsStore
 from assay.models.local.llama_process import worthwhile_threads
-from assay.models.local.model import LocalModel, LocalModelOptions, open_local_model
+from assay.models.local.model import LocalModel, open_local_model
 from assay.models.local.weights import known_weights, weights_named
 
 QUESTION = "Write a long story about a robot that learns to bake bread."
@@ -100,7 +100,9 @@ async def compare(name: str, rounds: int, tokens: int) -> int:
     print(f"{weights.title}, {threads} threads, {tokens} tokens, {rounds} rounds in turns")
     environment = os.environ | {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}
     command = [sys.executable, __file__, "--direct", path, weights.context_tokens, threads]
-    options = LocalModelOptions(path=path, name=name, context_tokens=weights.context_tokens)
+    open_it = partial(
+        open_local_model, path, name=name, context_tokens=weights.context_tokens
+    )
     with subprocess.Popen(  # noqa: ASYNC220 - nothing else goes on while it is asked
         [str(word) for word in command],
         stdin=subprocess.PIPE,
@@ -108,11 +110,11 @@ async def compare(name: str, rounds: int, tokens: int) -> int:
         text=True,
         env=environment,
     ) as engine:
-        async with open_local_model(options) as model:
+        async with open_it() as model:
             await ask_assay(model, 4)
             ratio = await race(engine, model, rounds, tokens)
         ends_of(engine)[0].close()
-    async with open_local_model(replace(options, idle_s=IDLE_S)) as model:
+    async with open_it(idle_s=IDLE_S) as model:
         await ask_assay(model, 4)
         await show_memory(model)
     print(f"ratio {ratio:.3f}, at least {LEAST_RATIO} wanted")

@@ -36,8 +36,6 @@ REMAINING_NAMES = frozenset(
         "mcp/server.py:Said",
         "memory/snippets.py:SkillRecord",
         "memory/types.py:Place",
-        "models/connection.py:_Said",
-        "models/scripted.py:Said",
         "runs/request.py:Commission",
         "sandbox/e2b/sandbox.py:_Conversation",
         "sandbox/native/guest/kernel_manager.py:_Keeper",

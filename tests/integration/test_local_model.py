@@ -9,7 +9,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import AsyncGenerator, Generator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,7 @@ from assay.contracts.errors import ContextOverflowError, ModelRefusedError, Mode
 from assay.contracts.messages import Message, ModelFacts, Request, StopReason, ToolSpec
 from assay.models.local.download import PipSurroundings, WeightsStore
 from assay.models.local.llama_process import Engine, EnginePlan
-from assay.models.local.model import LocalModel, LocalModelOptions, open_local_model
+from assay.models.local.model import LocalModel, open_local_model
 from assay.models.local.weights import weights_named
 from assay.models.plain_text_tools import PlainTextToolsModel
 from tests.conformance.model import (
@@ -66,15 +66,13 @@ async def weights_file() -> Path:
         raise
 
 
-def options_for(path: Path, *, idle_s: float = 300.0) -> LocalModelOptions:
-    return LocalModelOptions(
-        path=path, name=WEIGHTS.name, context_tokens=CONTEXT_TOKENS, idle_s=idle_s
-    )
+def open_small(path: Path, *, idle_s: float = 300.0) -> AbstractAsyncContextManager[LocalModel]:
+    return open_local_model(path, name=WEIGHTS.name, context_tokens=CONTEXT_TOKENS, idle_s=idle_s)
 
 
 @pytest.fixture(scope="module")
 async def shared(weights_file: Path) -> AsyncGenerator[LocalModel]:
-    async with open_local_model(options_for(weights_file)) as model:
+    async with open_small(weights_file) as model:
         yield model
 
 
@@ -361,7 +359,7 @@ async def test_a_listener_that_fails_stops_the_reply(shared: LocalModel) -> None
 
 
 async def test_an_engine_killed_in_mid_answer_is_replaced(weights_file: Path) -> None:
-    async with open_local_model(options_for(weights_file)) as model:
+    async with open_small(weights_file) as model:
 
         def kill(text: str) -> None:
             del text
@@ -378,7 +376,7 @@ async def test_an_engine_killed_in_mid_answer_is_replaced(weights_file: Path) ->
 
 
 async def test_an_engine_that_died_between_requests_is_not_missed(weights_file: Path) -> None:
-    async with open_local_model(options_for(weights_file)) as model:
+    async with open_small(weights_file) as model:
         with anyio.fail_after(TIMEOUT_S):
             await model.reply(asking("Say hi.", max_output_tokens=2))
             assert model.engine_pid is not None
@@ -395,7 +393,7 @@ async def test_an_idle_engine_gives_its_memory_back(
     monkeypatch.setenv("OPENAI_API_KEY", "sk-canary")
 
     with anyio.fail_after(TIMEOUT_S):
-        async with open_local_model(options_for(weights_file, idle_s=0.5)) as model:
+        async with open_small(weights_file, idle_s=0.5) as model:
             await model.reply(asking("Say hi.", max_output_tokens=2))
             assert model.engine_pid is not None
             environment = environment_of(model.engine_pid)
@@ -421,13 +419,14 @@ async def death_of(pid: int) -> None:
 async def test_the_engine_does_not_outlive_a_killed_parent(weights_file: Path) -> None:
     script = f"""
     import anyio
-    from pathlib import Path
+    from contextlib import AbstractAsyncContextManager
+from pathlib import Path
     from assay.contracts.messages import Message, Request
-    from assay.models.local.model import LocalModelOptions, open_local_model
+    from assay.models.local.model import open_local_model
 
     async def main():
-        options = LocalModelOptions(path=Path({str(weights_file)!r}), name="m", context_tokens=256)
-        async with open_local_model(options) as model:
+        path = Path({str(weights_file)!r})
+        async with open_local_model(path, name="m", context_tokens=256) as model:
             await model.reply(Request(messages=(Message(role="user", text="hi"),),
                                       max_output_tokens=1))
             print(model.engine_pid, flush=True)
@@ -467,13 +466,13 @@ limit = int(sys.argv[2])
 resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
 
 import anyio
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from assay.contracts.messages import Message, Request
-from assay.models.local.model import LocalModelOptions, open_local_model
+from assay.models.local.model import open_local_model
 
 async def main():
-    options = LocalModelOptions(path=Path(sys.argv[1]), name="m", context_tokens=256)
-    async with open_local_model(options) as model:
+    async with open_local_model(Path(sys.argv[1]), name="m", context_tokens=256) as model:
         asked = Request(messages=(Message(role="user", text="hi"),), max_output_tokens=1)
         print((await model.reply(asked)).usage.output_tokens)
 
@@ -503,7 +502,7 @@ async def test_a_truncated_file_is_explained(weights_file: Path, tmp_path: Path)
     with weights_file.open("rb") as whole:
         broken.write_bytes(whole.read(5_000_000))
 
-    async with open_local_model(options_for(broken)) as model:
+    async with open_small(broken) as model:
         with (
             anyio.fail_after(TIMEOUT_S),
             pytest.raises(ModelUnavailableError, match="cannot load the model"),

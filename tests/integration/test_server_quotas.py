@@ -12,7 +12,7 @@ import pytest
 from assay.asyncx.owned_context import open_seats
 from assay.contracts.errors import BudgetExceededError
 from assay.contracts.messages import Message, ModelFacts, Request, Usage
-from assay.models.scripted import Said, Script, ScriptedModel
+from assay.models.scripted import Script, ScriptedModel, ScriptLine
 from assay.runs.request import Commission
 from assay.server.db.models import Caller, Quota, RunRow
 from assay.server.db.store import Store, open_store, write_run
@@ -91,10 +91,10 @@ async def test_parallel_turns_do_not_use_more_tokens_than_the_quota(
                 outcomes[refused.why] += 1
                 return
             used = Usage(input_tokens=300, output_tokens=100)
-            said = Said.model_validate(
+            said = ScriptLine.model_validate(
                 {"text": "hello", "usage": {"input_tokens": 300, "output_tokens": 100}}
             )
-            model = quotas.held(ScriptedModel(Script(said=(said,))), caller, hold)
+            model = quotas.held(ScriptedModel(Script(lines=(said,))), caller, hold)
             try:
                 assert (await model.reply(LONG_REQUEST)).usage.input_tokens == used.input_tokens
                 outcomes["answered"] += 1
@@ -120,7 +120,7 @@ async def test_a_reply_is_no_longer_than_what_is_left(tmp_path: Path) -> None:
     async with open_store(tmp_path) as store:
         quotas = Quotas(store)
         hold = await quotas.reserve_turn(caller, "hello")
-        script = Script(said=(Said(text="x", repeat=True),))
+        script = Script(lines=(ScriptLine(text="x", repeat=True),))
         scripted = ScriptedModel(script)
         await quotas.held(scripted, caller, hold).reply(REQUEST)
         longest = scripted.asked[0].max_output_tokens
@@ -134,7 +134,7 @@ async def test_a_model_without_a_price_is_refused_to_a_key_with_a_quota_in_dolla
     tmp_path: Path,
 ) -> None:
     facts = ModelFacts(context_tokens=1000, max_output_tokens=100, tool_calls=False, price=None)
-    model = ScriptedModel(Script(said=(Said(text="x"),), facts=facts), name="vllm:x")
+    model = ScriptedModel(Script(lines=(ScriptLine(text="x"),), facts=facts), name="vllm:x")
     async with open_store(tmp_path) as store:
         quotas = Quotas(store)
         hold = await quotas.reserve_turn(ADA, "hello")

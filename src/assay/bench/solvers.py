@@ -24,7 +24,7 @@ from assay.models.recording import (
     open_recording,
     read_recording,
 )
-from assay.models.scripted import Said, Script, ScriptedModel
+from assay.models.scripted import Script, ScriptedModel, ScriptLine
 from assay.settings.load import ModelSettings, expand_home
 from assay.wiring import open_model
 
@@ -72,8 +72,8 @@ def _scripted(kind: Literal["oracle", "stub"]) -> Solver:
         files = exercise.stub
         if kind == ORACLE:
             files = files.with_files(exercise.reference.files)
-        said = Said(text=as_reply(files), repeat=True)
-        model = ScriptedModel(Script(said=(said,), facts=_FACTS), name=kind)
+        said = ScriptLine(text=as_reply(files), repeat=True)
+        model = ScriptedModel(Script(lines=(said,), facts=_FACTS), name=kind)
         return _remembering(model)(exercise, replies)
 
     return player

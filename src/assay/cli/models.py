@@ -116,10 +116,11 @@ class _Pulled:
 
 
 async def _pull(name: str, settings: "ModelSettings", opening: "OpenOptions") -> _Pulled:
+    from assay.models.local.weights import weights_named
     from assay.models.open import pull as pull_weights
-    from assay.models.resolve import embedded, weights_store
+    from assay.models.resolve import weights_store
 
-    weights, store = embedded(name), weights_store(settings)
+    weights, store = weights_named(name), weights_store(settings)
     here = await store.find(weights)
     path = here or await pull_weights(weights, store, opening)
     return _Pulled(weights=weights, path=path, fetched=here is None)

@@ -19,6 +19,7 @@ from assay.contracts.errors import (
 )
 from assay.contracts.messages import ModelFacts, Price, Reply, Request, Usage
 from assay.contracts.ports import Model, OnText, ignore_text
+from assay.models.model_bases import WrappedModel
 
 _BYTES_PER_TOKEN: Final = 3
 """UTF-8 bytes. Text and code have about four per token, so the estimate is rather too high."""
@@ -180,7 +181,7 @@ class Budget:
             )
 
 
-class MeteredModel:
+class MeteredModel(WrappedModel):
     """A model whose calls all use a budget.
 
     Put a retrying model around this one, not inside: each attempt is then a separate call. The
@@ -189,17 +190,9 @@ class MeteredModel:
     """
 
     def __init__(self, model: Model, meter: Budget, *, as_asked: bool = False) -> None:
-        self._model = model
+        super().__init__(model)
         self._meter = meter
         self._as_asked = as_asked
-
-    @property
-    def name(self) -> str:
-        return self._model.name
-
-    @property
-    def facts(self) -> ModelFacts:
-        return self._model.facts
 
     async def reply(self, request: Request, *, on_text: OnText = ignore_text) -> Reply:
         reservation = self._meter.reserve(self.name, self.facts, request)

@@ -5,22 +5,37 @@ the package genai-prices, which other people maintain.
 """
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
 from functools import cache
+from importlib.metadata import EntryPoint
 from importlib.resources import files
+from pkgutil import resolve_name
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from assay.contracts.errors import UsageError
+from assay.contracts.errors import UsageError, require
+from assay.contracts.extensions import declared_by, find_extensions, load_extension
 from assay.contracts.messages import ModelFacts, Price
+from assay.contracts.ports import Model
+from assay.settings.load import key_variable_of
 
 if TYPE_CHECKING:
     from genai_prices.types import ModelInfo, ModelPrice
 
 Wire = Literal["openai", "anthropic", "gemini"]
+OpenProvider = Callable[..., AbstractAsyncContextManager[Model]]
+"""Opens a model: `open(provider, model, *, facts: ModelFacts, connection: Connection)`."""
+_CLIENTS: Final[Mapping[Wire, str]] = {
+    "openai": "assay.models.providers.openai_compatible:open_openai_compatible",
+    "anthropic": "assay.models.providers.anthropic:open_anthropic",
+    "gemini": "assay.models.providers.gemini:open_gemini",
+}
+GROUP: Final = "assay.providers"
+"""The entry point group in which other distributions declare their providers."""
 MaxTokensName = Literal["max_tokens", "max_completion_tokens"]
 
 _FREE_MODEL: Final = ":free"
@@ -38,8 +53,10 @@ class Provider(_Strict):
 
     name: str
     title: str
-    wire: Wire
-    """The wire format; also the name of the extra that it needs."""
+    wire: Wire = "openai"
+    """One of Assay's wire formats; also the name of the extra that it needs."""
+    open: OpenProvider | None = None
+    """A separate wire format of another distribution."""
     base_url: str
     key_variable: str = ""
     """The usual environment variable of the key; empty if the provider needs none."""
@@ -64,7 +81,19 @@ class Provider(_Strict):
 
     @property
     def extra(self) -> str:
-        return self.wire
+        """The extra of Assay that it needs; empty if it has its own wire format."""
+        return "" if self.open else self.wire
+
+    def load(self) -> OpenProvider:
+        """Import the client of its wire format, which can take a second.
+
+        Raises:
+            MissingExtraError: If the SDK is not installed.
+        """
+        if self.open is not None:
+            return self.open
+        with require(f"asking {self.title}", extra=self.extra):
+            return resolve_name(_CLIENTS[self.wire])
 
 
 class Quirks(_Strict):
@@ -118,6 +147,31 @@ def provider(name: str) -> Provider:
     if name not in known:
         raise UsageError(f"there is no provider {name!r}", hint=f"known are {', '.join(known)}")
     return known[name]
+
+
+def installed_providers() -> Mapping[str, EntryPoint]:
+    """Return the providers that other distributions declare, by name.
+
+    Raises:
+        UsageError: If a name is declared twice, or belongs to a provider of Assay.
+    """
+    return find_extensions(GROUP, taken=_catalogue().providers)
+
+
+def load_installed(entry: EntryPoint) -> Provider:
+    """Import a provider of another distribution.
+
+    Raises:
+        UsageError: If it cannot be loaded; names the distribution.
+    """
+    found = load_extension(entry, Provider)
+    variable = key_variable_of(entry.name)
+    if found.key_variable not in {"", variable}:
+        raise UsageError(
+            f"{declared_by(entry)} reads its key from {found.key_variable!r}, not {variable!r}",
+            hint="the name of a provider and of its key must match: ask its authors",
+        )
+    return found.model_copy(update={"name": entry.name})
 
 
 def quirks_for(model: str) -> Quirks:

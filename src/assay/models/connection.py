@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import httpx2
 
 
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _LONGEST_QUOTE = 400
 _UNAUTHORIZED = (401, 403)
 _TOO_LARGE = 413
@@ -83,83 +84,78 @@ def _now() -> datetime:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """A provider's error response."""
+class Connection:
+    """The address and the key of a provider, and the timeouts of its requests.
 
-    status: int
-    """200 if an error ended the stream."""
-    headers: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Lookups ignore case."""
-    body: object = None
-    """Parsed JSON, or text."""
+    A long answer is not slow: only silence counts.
+    """
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """The provider and the key of a request, so that errors name the one and hide the other."""
-
-    name: str
-    secret: SecretStr
+    base_url: str
+    api_key: SecretStr = field(default_factory=lambda: SecretStr(""))
+    """Empty for servers that need no key."""
     key_variable: str = ""
+    """The environment variable of the key, for hints."""
+    connect_timeout_s: float = 10.0
+    silence_s: float = 180.0
+    """Between any two bytes. Long, because some models think, or read, before the first one."""
 
-    def unavailable(self, what: str, *, hint: str = "") -> ModelUnavailableError:
-        """Build the error for a missing or incomplete answer."""
-        return ModelUnavailableError(f"{self.name} {self._clean(what)}", hint=hint)
-
-    def silent(self, connect_timeout_s: float, silence_s: float) -> ModelUnavailableError:
-        """Build the error for a timeout."""
-        return self.unavailable(
-            f"could not be reached within {connect_timeout_s:g} s, "
-            f"or was silent for {silence_s:g} s",
-            hint="try again, or give it more time with `models.timeout_s`",
-        )
-
-    def unreachable(self, why: BaseException | None) -> ModelUnavailableError:
-        """Build the error for a failed or lost connection."""
-        return self.unavailable(
-            f"cannot be reached, or broke off: {why or 'no reason known'}",
-            hint="check the network and the base URL, and that the server runs",
-        )
-
-    def garbled(self, why: Exception) -> ModelUnavailableError:
-        """Build the error for an answer that cannot be parsed."""
-        return self.unavailable(f"sent what cannot be read: {why}")
-
-    def failure(self, answer: Answer, *, now: Callable[[], datetime] = _now) -> AssayError:
-        """Build the error for a provider's error response."""
-        said = _said(answer.body)
-        status = _status(answer.status, said)
-        words = f"{self.name} answered {status}: {self._clean(said.message) or 'no reason given'}"
-        if _is_overflow(status, said):
-            return ContextOverflowError(words, hint="send less, or choose a model that reads more")
-        if status == _UNPAID_STATUS or _UNPAID & said.codes:
-            return ModelRefusedError(words, hint="see to plan and billing at the provider")
-        if status in _UNAUTHORIZED:
-            return ModelRefusedError(words, hint=self._key_hint())
-        if status in _ANOTHER_TIME or status >= _SERVER_ERRORS:
-            wait_s = retry_after_s(answer.headers, now=now)
-            return ModelUnavailableError(
-                words,
-                retry_after_s=said.retry_after_s if wait_s is None else wait_s,
-                not_charged=answer.status >= _CLIENT_ERRORS,
-                rate_limited=status == _RATE_LIMITED,
-            )
-        return ModelRefusedError(words, hint=_ADVICE.get(status, ""))
-
-    def _key_hint(self) -> str:
-        if not self.key_variable:
-            return "the server wants a key, or another one"
-        return f"check the key in {self.key_variable}"
-
-    def _clean(self, text: str) -> str:
-        secret = self.secret.get_secret_value()
-        hidden = text.replace(secret, "[key]") if secret else text
-        one_line = " ".join(hidden.split())
+    def clean(self, text: str) -> str:
+        """Return a provider's text as one short line without the key."""
+        secret = self.api_key.get_secret_value()
+        one_line = " ".join((text.replace(secret, "[key]") if secret else text).split())
         return one_line if len(one_line) <= _LONGEST_QUOTE else one_line[:_LONGEST_QUOTE] + "…"
 
 
+def build_http_client(connection: Connection) -> "httpx2.AsyncClient":
+    """Build the HTTP client of an SDK; the caller closes it."""
+    import httpx2
+
+    return httpx2.AsyncClient(
+        timeout=httpx2.Timeout(connection.silence_s, connect=connection.connect_timeout_s),
+        # A redirect must not pass the key on to another host.
+        follow_redirects=False,
+        # Local servers are not reachable through a proxy, and users forget NO_PROXY.
+        trust_env=urlsplit(connection.base_url).hostname not in _LOOPBACK,
+    )
+
+
+def explain_failure(
+    status: int,
+    body: object,
+    *,
+    name: str,
+    connection: Connection,
+    headers: Mapping[str, str] | None = None,
+    now: Callable[[], datetime] = _now,
+) -> AssayError:
+    """Build the error for a provider's error response.
+
+    The status is 200 if an error ended the stream; `body` is parsed JSON, or text.
+    """
+    error = _parse_body(body)
+    meant = _status(status, error)
+    text = f"{name} answered {meant}: {connection.clean(error.message) or 'no reason given'}"
+    if _is_overflow(meant, error):
+        return ContextOverflowError(text, hint="send less, or choose a model that reads more")
+    if meant == _UNPAID_STATUS or _UNPAID & error.codes:
+        return ModelRefusedError(text, hint="see to plan and billing at the provider")
+    if meant in _UNAUTHORIZED:
+        wrong = f"check the key in {connection.key_variable}"
+        missing = "the server wants a key, or another one"
+        return ModelRefusedError(text, hint=wrong if connection.key_variable else missing)
+    if meant in _ANOTHER_TIME or meant >= _SERVER_ERRORS:
+        wait_s = retry_after_s(headers or {}, now=now)
+        return ModelUnavailableError(
+            text,
+            retry_after_s=error.retry_after_s if wait_s is None else wait_s,
+            not_charged=status >= _CLIENT_ERRORS,
+            rate_limited=meant == _RATE_LIMITED,
+        )
+    return ModelRefusedError(text, hint=_ADVICE.get(meant, ""))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Said:
+class _ErrorBody:
     message: str
     codes: frozenset[str]
     """The error codes in lower case."""
@@ -167,7 +163,7 @@ class _Said:
     retry_after_s: float | None
 
 
-def _said(body: object) -> _Said:
+def _parse_body(body: object) -> _ErrorBody:
     """Parse an error's body; every provider wraps it differently."""
     items = cast("list[object]", body) if isinstance(body, list) else [body]
     outer = items[0] if items else ""
@@ -181,7 +177,7 @@ def _said(body: object) -> _Said:
     codes = [str(name).lower() for name in names if name is not None]
     message = inner.get("message") or inner.get("detail") or ("" if inner else outer)
     numbers = [int(code) for code in codes if re.fullmatch(r"[45]\d\d", code)]
-    return _Said(
+    return _ErrorBody(
         message=str(message or ""),
         codes=frozenset(codes),
         status=numbers[0] if numbers else None,
@@ -202,20 +198,20 @@ def _delay_in(details: object) -> float | None:
     return None
 
 
-def _status(status: int, said: _Said) -> int:
+def _status(status: int, error: _ErrorBody) -> int:
     if status >= _REDIRECTS:
         return status
-    known = (_STATUS_OF[code] for code in said.codes if code in _STATUS_OF)
+    known = (_STATUS_OF[code] for code in error.codes if code in _STATUS_OF)
     # An unknown error in mid-stream: the stream broke off, and a retry may succeed.
-    return said.status or next(known, _SERVER_ERRORS)
+    return error.status or next(known, _SERVER_ERRORS)
 
 
-def _is_overflow(status: int, said: _Said) -> bool:
+def _is_overflow(status: int, error: _ErrorBody) -> bool:
     if status in _UNAUTHORIZED or status in _ANOTHER_TIME:
         return False
-    if status == _TOO_LARGE or _OVERFLOW_CODES & said.codes:
+    if status == _TOO_LARGE or _OVERFLOW_CODES & error.codes:
         return True
-    return status < _SERVER_ERRORS and bool(_OVERFLOW_WORDS.search(said.message))
+    return status < _SERVER_ERRORS and bool(_OVERFLOW_WORDS.search(error.message))
 
 
 def retry_after_s(
@@ -236,44 +232,3 @@ def retry_after_s(
         return None
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return max((moment - now()).total_seconds(), 0.0)
-
-
-_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timeouts:
-    """Timeouts for a provider. A long answer is not slow: only silence counts."""
-
-    connect_timeout_s: float = 10.0
-    silence_s: float = 180.0
-    """Between any two bytes. Long, because some models think, or read, before the first one."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Connection:
-    """The address and the key of a provider."""
-
-    base_url: str
-    api_key: SecretStr = field(default_factory=lambda: SecretStr(""))
-    """Empty for servers that need no key."""
-    key_variable: str = ""
-    """The environment variable of the key, for hints."""
-    timeouts: Timeouts = field(default_factory=Timeouts)
-
-    def asked(self, name: str) -> Asked:
-        return Asked(name=name, secret=self.api_key, key_variable=self.key_variable)
-
-
-def build_http_client(connection: Connection) -> "httpx2.AsyncClient":
-    """Build the HTTP client of an SDK; the caller closes it."""
-    import httpx2
-
-    timeouts = connection.timeouts
-    return httpx2.AsyncClient(
-        timeout=httpx2.Timeout(timeouts.silence_s, connect=timeouts.connect_timeout_s),
-        # A redirect must not pass the key on to another host.
-        follow_redirects=False,
-        # Local servers are not reachable through a proxy, and users forget NO_PROXY.
-        trust_env=urlsplit(connection.base_url).hostname not in _LOOPBACK,
-    )

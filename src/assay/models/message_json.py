@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, Final, Literal, cast, get_args
+from typing import Any, Final, Literal, TypeVar, cast, get_args
 
 from pydantic import TypeAdapter
 
@@ -16,6 +16,7 @@ from assay.contracts.errors import (
 )
 from assay.contracts.messages import ModelFacts, Reply, Request
 
+T = TypeVar("T")
 FailureKind = Literal["unavailable", "refused", "overflow", "budget"]
 FAILURE_KINDS: Final[tuple[FailureKind, ...]] = get_args(FailureKind)
 
@@ -24,23 +25,13 @@ ModelFailure = ModelUnavailableError | ModelRefusedError | BudgetExceededError
 
 
 @cache
-def _requests() -> TypeAdapter[Request]:
-    return TypeAdapter(Request)
-
-
-@cache
-def _replies() -> TypeAdapter[Reply]:
-    return TypeAdapter(Reply)
-
-
-@cache
-def _facts() -> TypeAdapter[ModelFacts]:
-    return TypeAdapter(ModelFacts)
+def _adapter(kind: type[T]) -> TypeAdapter[T]:
+    return TypeAdapter(kind)
 
 
 def request_to_json(request: Request) -> dict[str, Any]:
     """Return the JSON of a request, without defaults, so that new fields do not change old ones."""
-    fields = _as_json(_requests().dump_python(request, exclude_defaults=True, warnings=False))
+    fields = _as_json(_adapter(Request).dump_python(request, exclude_defaults=True, warnings=False))
     if "temperature" in fields:
         fields["temperature"] = float(fields["temperature"])  # `0` requests the same as `0.0`
     return fields
@@ -48,7 +39,7 @@ def request_to_json(request: Request) -> dict[str, Any]:
 
 def reply_to_json(reply: Reply) -> dict[str, Any]:
     """Return the JSON of a reply, without defaults."""
-    return _as_json(_replies().dump_python(reply, exclude_defaults=True, warnings=False))
+    return _as_json(_adapter(Reply).dump_python(reply, exclude_defaults=True, warnings=False))
 
 
 def _as_json(fields: dict[str, Any]) -> dict[str, Any]:
@@ -65,32 +56,23 @@ def _plain(value: object) -> dict[Any, Any]:
 
 def reply_from_json(fields: Mapping[str, Any]) -> Reply:
     """Parse a reply; raises pydantic's `ValidationError` for invalid data."""
-    return _replies().validate_python(fields)
+    return _adapter(Reply).validate_python(fields)
 
 
 def facts_to_json(facts: ModelFacts) -> dict[str, Any]:
     """Return the JSON of model facts with defaults: they may change, and the model did not."""
-    return _facts().dump_python(facts, mode="json")
+    return _adapter(ModelFacts).dump_python(facts, mode="json")
 
 
 def facts_from_json(fields: Mapping[str, Any]) -> ModelFacts:
     """Parse model facts; raises pydantic's `ValidationError` for invalid data."""
-    return _facts().validate_python(fields)
+    return _adapter(ModelFacts).validate_python(fields)
 
 
 def key_of(request: Mapping[str, Any]) -> str:
     """Return the SHA-256 of a request's JSON with sorted names; equal for equal requests."""
     canonical = json.dumps(request, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()
-
-
-def line_of(fields: Mapping[str, Any]) -> bytes:
-    """Return one line of JSON, as readable as possible."""
-    try:
-        return json.dumps(fields, ensure_ascii=False).encode() + b"\n"
-    except UnicodeEncodeError:
-        # Lone surrogates, which models do write, have no UTF-8 encoding; JSON can escape them.
-        return json.dumps(fields).encode() + b"\n"
 
 
 def failure_to_json(error: ModelFailure) -> dict[str, Any]:

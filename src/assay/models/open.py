@@ -14,16 +14,16 @@ from typing import assert_never
 import anyio
 
 from assay.contracts.errors import ModelUnavailableError, UsageError
-from assay.contracts.messages import ModelFacts, Reply, Request
+from assay.contracts.messages import Reply, Request
 from assay.contracts.ports import Model, OnText, ignore_text
 from assay.models.budget import Budget, Caps, MeteredModel
 from assay.models.catalogue import Provider, facts_for
 from assay.models.connection import Connection
 from assay.models.local.download import WeightsStore
-from assay.models.local.weights import OnProgress, Weights, ignore_progress
+from assay.models.local.weights import OnProgress, Weights, ignore_progress, weights_named
+from assay.models.model_bases import WrappedModel
 from assay.models.plain_text_tools import PlainTextToolsModel
 from assay.models.recording import (
-    Matching,
     RecordingModel,
     ReplayingModel,
     open_recording,
@@ -37,7 +37,6 @@ from assay.models.resolve import (
     check_installed,
     choose,
     connection_to,
-    embedded,
     list_models,
     parse_name,
     price_overrides,
@@ -63,7 +62,7 @@ class RetryPolicy:
     """The sum over all attempts. A wait beyond it is not started."""
 
 
-class RetryingModel:
+class RetryingModel(WrappedModel):
     """A model that retries when it is unavailable; all other failures pass immediately.
 
     Text that a listener received cannot be revoked, and a second answer would start with different
@@ -79,18 +78,10 @@ class RetryingModel:
         sleep: Sleep = anyio.sleep,
         chance: Callable[[], float] = random.random,
     ) -> None:
-        self._model = model
+        super().__init__(model)
         self._policy = policy or RetryPolicy()
         self._sleep = sleep
         self._chance = chance
-
-    @property
-    def name(self) -> str:
-        return self._model.name
-
-    @property
-    def facts(self) -> ModelFacts:
-        return self._model.facts
 
     async def reply(self, request: Request, *, on_text: OnText = ignore_text) -> Reply:
         listener = _Listener(on_text)
@@ -199,13 +190,16 @@ async def open_model(
 async def _open(
     chosen: ResolvedModel, settings: ModelSettings, opening: OpenOptions
 ) -> AsyncGenerator[Model]:
+    # Shells do not expand a tilde after a colon.
+    path = expand_home(Path(chosen.rest))
     match chosen.kind:
         case "scripted":
-            yield _scripted(chosen.rest, opening.answered)
+            script = load_script(path)
+            yield ScriptedModel(script, name=f"scripted:{chosen.rest}", answered=opening.answered)
         case "replay":
-            yield _replaying(chosen.rest, "strict")
+            yield ReplayingModel(read_recording(path), matching="strict")
         case "replay-lenient":
-            yield _replaying(chosen.rest, "lenient")
+            yield ReplayingModel(read_recording(path), matching="lenient")
         case "local":
             async with await _open_embedded(chosen.rest, settings, opening) as model:
                 yield model
@@ -216,16 +210,6 @@ async def _open(
             raise AssertionError("what auto means was chosen before")
         case _:
             assert_never(chosen.kind)
-
-
-def _scripted(path: str, answered: int) -> ScriptedModel:
-    # Shells do not expand a tilde after a colon.
-    script = load_script(expand_home(Path(path)))
-    return ScriptedModel(script, name=f"scripted:{path}", answered=answered)
-
-
-def _replaying(path: str, matching: Matching) -> ReplayingModel:
-    return ReplayingModel(read_recording(expand_home(Path(path))), matching=matching)
 
 
 async def _open_provider(
@@ -244,16 +228,7 @@ async def _open_provider(
     if context_tokens is not None:
         most = min(facts.max_output_tokens, context_tokens)
         facts = replace(facts, context_tokens=context_tokens, max_output_tokens=most)
-    match provider.wire:
-        case "openai":
-            from assay.models.providers.openai_compatible import open_openai_compatible as open_wire
-        case "anthropic":
-            from assay.models.providers.anthropic import open_anthropic as open_wire
-        case "gemini":
-            from assay.models.providers.gemini import open_gemini as open_wire
-        case _:
-            assert_never(provider.wire)
-    return open_wire(provider, model, facts=facts, connection=connection)
+    return provider.load()(provider, model, facts=facts, connection=connection)
 
 
 async def _served(provider: Provider, connection: Connection, name: str) -> ServedModel:
@@ -278,22 +253,20 @@ async def _served(provider: Provider, connection: Connection, name: str) -> Serv
 async def _open_embedded(
     name: str, settings: ModelSettings, opening: OpenOptions
 ) -> AbstractAsyncContextManager[Model]:
-    from assay.models.local.model import LocalModelOptions, open_local_model
+    from assay.models.local.model import open_local_model
 
     check_engine()
     if settings.local_path and not name:
         path = expand_home(settings.local_path)
-        options = LocalModelOptions(path=path, name=path.stem, idle_s=settings.idle_s)
-        return open_local_model(options)
-    weights = embedded(name)
-    options = LocalModelOptions(
-        path=await pull(weights, weights_store(settings), opening),
+        return open_local_model(path, name=path.stem, idle_s=settings.idle_s)
+    weights = weights_named(name)
+    return open_local_model(
+        await pull(weights, weights_store(settings), opening),
         name=weights.name,
         context_tokens=weights.context_tokens,
         sampling=weights.sampling,
         idle_s=settings.idle_s,
     )
-    return open_local_model(options)
 
 
 async def pull(weights: Weights, store: WeightsStore, opening: OpenOptions) -> Path:

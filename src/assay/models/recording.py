@@ -4,8 +4,6 @@ A recording is a file with one line of JSON for the model, then one for each ans
 """
 
 import json
-import os
-import stat
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -23,6 +21,7 @@ from assay.contracts.errors import (
 )
 from assay.contracts.messages import ModelFacts, Reply, Request
 from assay.contracts.ports import Model, OnText, ignore_text
+from assay.files import JsonlFile, json_line
 from assay.models.message_json import (
     FailureKind,
     ModelFailure,
@@ -31,15 +30,19 @@ from assay.models.message_json import (
     facts_to_json,
     failure_to_json,
     key_of,
-    line_of,
     reply_from_json,
     reply_to_json,
     request_to_json,
 )
+from assay.models.model_bases import WrappedModel
 
 FORMAT: Final = 1
 """Increased when older readers would misunderstand; new names alone do not increase it."""
 _FILE_NAME: Final = "recording.jsonl"
+Matching = Literal["strict", "lenient"]
+"""Strict: only answers recorded for this exact request. Lenient: the next recorded answer."""
+_SHOWN: Final = 40
+_MISSING: Final = object()
 
 
 class _Lenient(BaseModel):
@@ -95,8 +98,8 @@ class Recording:
 class RecordingFile:
     """An open recording that accepts answers."""
 
-    def __init__(self, descriptor: int, so_far: tuple[Answer, ...]) -> None:
-        self._descriptor = descriptor
+    def __init__(self, file: JsonlFile, so_far: tuple[Answer, ...]) -> None:
+        self._file = file
         self._writing = anyio.Lock()
         self._asked = max((answer.asked for answer in so_far), default=0)
         self._occurrences: dict[str, int] = {}
@@ -113,11 +116,16 @@ class RecordingFile:
 
     async def append(self, fields: dict[str, Any]) -> None:
         """Append one line; it is durable when this returns."""
+        line = json_line(fields)
+
+        def write() -> None:
+            self._file.append(line, durable=True)
+
         # A partial line would be worse than a short wait for the disk.
         with anyio.CancelScope(shield=True):
             async with self._writing:
                 try:
-                    await anyio.to_thread.run_sync(_write, self._descriptor, line_of(fields))
+                    await anyio.to_thread.run_sync(write)
                 except OSError as error:
                     raise ModelUnavailableError(
                         f"the answer could not be recorded: {error.strerror}",
@@ -139,41 +147,42 @@ async def open_recording(
     Raises:
         UsageError: If the file is not a recording, or belongs to another model.
     """
-    file = file_of(path)
+    path = file_of(path)
     header = {"assay_recording": FORMAT, "model": model, "facts": facts_to_json(facts)}
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        # Prompts may contain private code, so other users must not read it.
-        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        so_far = _read_start(path, json_line(header))
+        # Prompts may contain private code, so other users cannot read it.
+        file = JsonlFile(path.resolve())
     except OSError as error:
-        raise UsageError(f"cannot record to {str(file)!r}: {error.strerror}") from error
+        raise UsageError(f"cannot record to {str(path)!r}: {error.strerror}") from error
     try:
-        so_far = _recover(descriptor, file, line_of(header))
         if so_far is not None and so_far.model != model:
             raise UsageError(
-                f"{str(file)!r} is a recording of {so_far.model!r}, not of {model!r}",
+                f"{str(path)!r} is a recording of {so_far.model!r}, not of {model!r}",
                 hint="record into another folder",
             )
-        recording = RecordingFile(descriptor, so_far.answers if so_far else ())
+        recording = RecordingFile(file, so_far.answers if so_far else ())
         if so_far is None:
             await recording.append(header)
         yield recording
     finally:
-        os.close(descriptor)
+        file.close()
 
 
-def _recover(descriptor: int, file: Path, header: bytes) -> Recording | None:
-    """Read the file and drop an incomplete last line; None if nothing was recorded."""
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        raise UsageError(f"{str(file)!r} is not a file")
-    content = file.read_bytes()
-    whole = content[: content.rfind(b"\n") + 1]
-    if not whole and not header.startswith(content):
+def _read_start(path: Path, header: bytes) -> Recording | None:
+    """Read what was recorded before; None if nothing was. Creates the folder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.exists():
+        return None
+    if not path.is_file():
+        raise UsageError(f"{str(path)!r} is not a file")
+    content = path.read_bytes()
+    if b"\n" in content:
+        return _parse(content, path)
+    if not header.startswith(content):
         # The file is not a recording, so it must not be truncated.
-        raise UsageError(f"{str(file)!r} is not a recording of a model")
-    recording = _parse(whole, file) if whole else None
-    os.truncate(descriptor, len(whole))
-    return recording
+        raise UsageError(f"{str(path)!r} is not a recording of a model")
+    return None
 
 
 def read_recording(path: Path) -> Recording:
@@ -189,18 +198,17 @@ def read_recording(path: Path) -> Recording:
             hint="give a folder or file that a run was recorded to",
         )
     try:
-        content = file.read_bytes()
+        return _parse(file.read_bytes(), file)
     except OSError as error:
         raise UsageError(f"cannot read {str(file)!r}: {error.strerror}") from error
-    return _parse(content[: content.rfind(b"\n") + 1], file)
 
 
 def _parse(content: bytes, file: Path) -> Recording:
-    lines = _json_lines(content, file)
+    """Parse the whole lines of a recording; a crash can truncate the last one."""
+    first, *others = content.split(b"\n")[:-1] or [b""]
     try:
-        _, first = next(lines)
-        header = _Header.model_validate(first)
-    except (StopIteration, ValidationError) as error:
+        header = _Header.model_validate(json.loads(first))
+    except ValueError as error:
         raise UsageError(f"{str(file)!r} is not a recording of a model") from error
     if header.assay_recording != FORMAT:
         raise UsageError(
@@ -211,35 +219,22 @@ def _parse(content: bytes, file: Path) -> Recording:
         facts = facts_from_json(header.facts)
     except ValidationError as error:
         raise UsageError(f"{file}:1: these are no facts of a model") from error
-    answers = (_answer(fields, f"{file}:{number}") for number, fields in lines)
-    in_order = sorted(answers, key=lambda answer: answer.asked)
-    return Recording(model=header.model, facts=facts, answers=tuple(in_order))
-
-
-def _json_lines(content: bytes, file: Path) -> Iterator[tuple[int, Any]]:
-    for number, line in enumerate(content.split(b"\n")[:-1], 1):
+    answers: list[Answer] = []
+    for number, line in enumerate(others, 2):
         try:
-            yield number, json.loads(line)
+            # Not with pydantic's parser, which rejects lone surrogates.
+            answers.append(_to_answer(_Line.model_validate(json.loads(line))))
         except ValueError as error:
             raise UsageError(f"{file}:{number}: this line of the recording is damaged") from error
+    answers.sort(key=lambda answer: answer.asked)
+    return Recording(model=header.model, facts=facts, answers=tuple(answers))
 
 
-def _answer(fields: object, place: str) -> Answer:
-    try:
-        line = _Line.model_validate(fields)
-        if line.error is not None:
-            told = line.error
-            outcome = build_failure(
-                told.kind,
-                told.message,
-                hint=told.hint,
-                retry_after_s=told.retry_after_s,
-                not_charged=told.not_charged,
-            )
-        else:
-            outcome = reply_from_json(line.reply or {})
-    except ValidationError as error:
-        raise UsageError(f"{place}: this line of the recording is damaged") from error
+def _to_answer(line: _Line) -> Answer:
+    if line.error is not None:
+        outcome = build_failure(**line.error.model_dump())
+    else:
+        outcome = reply_from_json(line.reply or {})
     return Answer(
         asked=line.asked,
         occurrence=line.occurrence,
@@ -249,36 +244,15 @@ def _answer(fields: object, place: str) -> Answer:
     )
 
 
-def _write(descriptor: int, line: bytes) -> None:
-    while line:
-        line = line[os.write(descriptor, line) :]
-    os.fsync(descriptor)
-
-
-Matching = Literal["strict", "lenient"]
-"""Strict: only answers recorded for this exact request. Lenient: the next recorded answer."""
-
-_SHOWN: Final = 40
-_MISSING: Final = object()
-
-
-class RecordingModel:
+class RecordingModel(WrappedModel):
     """A model whose answers and failures are recorded as they come.
 
     Use it as the outermost wrapper, so that a replay returns what its caller saw.
     """
 
     def __init__(self, model: Model, file: RecordingFile) -> None:
-        self._model = model
+        super().__init__(model)
         self._file = file
-
-    @property
-    def name(self) -> str:
-        return self._model.name
-
-    @property
-    def facts(self) -> ModelFacts:
-        return self._model.facts
 
     async def reply(self, request: Request, *, on_text: OnText = ignore_text) -> Reply:
         fields = request_to_json(request)
@@ -349,44 +323,36 @@ class ReplayingModel:
                 f"and request {place} came",
                 hint="record the run again",
             )
-        told = _times(fields, recorded) or _nearest_difference(fields, recorded)
+        key = key_of(fields)
+        times = sum(answer.key == key for answer in recorded)
+        difference = (
+            f"it was recorded {times} times and asked for once more"
+            if times
+            else _nearest_difference(fields, recorded)
+        )
         return ModelRefusedError(
-            f"request {place} is not in the recording of {self.name!r}: {told}",
+            f"request {place} is not in the recording of {self.name!r}: {difference}",
             hint="record the run again, or replay leniently to take answers in their order",
         )
 
 
-def _times(fields: Mapping[str, Any], recorded: tuple[Answer, ...]) -> str:
-    count = sum(answer.key == key_of(fields) for answer in recorded)
-    return f"it was recorded {count} times and asked for once more" if count else ""
-
-
 def _nearest_difference(fields: Mapping[str, Any], recorded: tuple[Answer, ...]) -> str:
+    """Describe the first difference to the recorded request that differs least."""
     now = dict(_leaves(fields))
-    found = (_difference(now, answer) for answer in recorded)
-    # Of those with equally few differences, the one with the longest common part.
-    nearest = min(found, key=lambda one: (one.count, -one.same_until))
-    return nearest.told
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Difference:
-    count: int
-    same_until: int
-    told: str
-
-
-def _difference(now: Mapping[str, object], answer: Answer) -> _Difference:
-    was = dict(_leaves(answer.request))
-    names = dict.fromkeys((*now, *was))
-    places = [name for name in names if now.get(name, _MISSING) != was.get(name, _MISSING)]
-    old, new = was.get(places[0], _MISSING), now.get(places[0], _MISSING)
-    same_until = _common_prefix(old, new)
-    told = (
-        f"nearest is request {answer.asked}, where {places[0]} is "
-        f"{_shown(old, same_until)} instead of {_shown(new, same_until)}"
-    )
-    return _Difference(count=len(places), same_until=same_until, told=told)
+    found: list[tuple[int, int, str]] = []
+    for answer in recorded:
+        was = dict(_leaves(answer.request))
+        names = dict.fromkeys((*now, *was))
+        places = [name for name in names if now.get(name, _MISSING) != was.get(name, _MISSING)]
+        old, new = was.get(places[0], _MISSING), now.get(places[0], _MISSING)
+        same_until = _common_prefix(old, new)
+        described = (
+            f"nearest is request {answer.asked}, where {places[0]} is "
+            f"{_shown(old, same_until)} instead of {_shown(new, same_until)}"
+        )
+        found.append((len(places), -same_until, described))
+    # Of those with equally few differences, the first one with the longest common part.
+    return min(found, key=lambda one: one[:2])[2]
 
 
 def _leaves(value: object, place: str = "") -> Iterator[tuple[str, object]]:

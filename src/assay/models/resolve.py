@@ -4,9 +4,8 @@ Models of OpenAI-compatible servers are discovered with a short timeout.
 """
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Final, Literal, cast
 from urllib.parse import urlsplit
 
@@ -16,11 +15,11 @@ from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError
 from assay.contracts.distribution import missing_extras
 from assay.contracts.errors import MissingExtraError, UsageError
 from assay.contracts.messages import Price
-from assay.models.catalogue import Provider, providers
-from assay.models.connection import Connection, Timeouts, build_http_client
+from assay.models.catalogue import Provider, installed_providers, load_installed, providers
+from assay.models.connection import Connection, build_http_client
 from assay.models.local.download import PipSurroundings, WeightsStore
-from assay.models.local.weights import Weights, known_weights
-from assay.settings.load import KeyVariable, ModelSettings, credentials_file, expand_home
+from assay.models.local.weights import Weights, known_weights, weights_named
+from assay.settings.load import ModelSettings, credentials_file, expand_home
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,8 +49,8 @@ class _Listed(BaseModel):
         meta: object = self.meta
         known = cast("dict[str, object]", meta) if isinstance(meta, dict) else {}
         sizes = (self.max_model_len, known.get("n_ctx"))
-        told = (size for size in sizes if isinstance(size, int) and size > 0)
-        return ServedModel(name=self.id, context_tokens=next(told, None))
+        usable = (size for size in sizes if isinstance(size, int) and size > 0)
+        return ServedModel(name=self.id, context_tokens=next(usable, None))
 
 
 class _Listing(BaseModel):
@@ -100,7 +99,7 @@ _TIMEOUT_S: Final = 0.3
 """For local servers, which answer immediately or do not exist."""
 _LOCAL: Final = "local"
 """The extra with the engine of the embedded model."""
-_OTHER_NAMES: Final[Mapping[str, KeyVariable]] = {"GEMINI_API_KEY": "GOOGLE_API_KEY"}
+_OTHER_NAMES: Final = {"GEMINI_API_KEY": "GOOGLE_API_KEY"}
 _USUAL_PORTS: Final = {"http": ":80", "https": ":443"}
 
 
@@ -137,12 +136,12 @@ def parse_name(name: str, settings: ModelSettings) -> ResolvedModel:
         UsageError: If it is unknown.
     """
     head, colon, rest = name.partition(":")
-    known = {provider.name: provider for provider in known_providers(settings)}
+    known = known_providers(settings)
     match head:
         case "auto" if not colon:
             return ResolvedModel(kind="auto")
         case "local":
-            return ResolvedModel(kind="local", rest=embedded(rest).name if rest else "")
+            return ResolvedModel(kind="local", rest=weights_named(rest).name if rest else "")
         case "scripted" | "replay" | "replay-lenient":
             if not rest:
                 raise UsageError(f"{name!r} names no file", hint=f"write `{head}:PATH`")
@@ -152,26 +151,9 @@ def parse_name(name: str, settings: ModelSettings) -> ResolvedModel:
         case _ if head == CUSTOM:
             raise UsageError(f"{name!r} needs an address", hint="set ASSAY_BASE_URL")
         case _:
-            raise _unknown(name, head, list(known))
-
-
-def embedded(name: str = "") -> Weights:
-    """Return the embedded model of that name, or the default one.
-
-    Raises:
-        UsageError: If there is none.
-    """
-    known = known_weights()
-    if not name:
-        return next(iter(known.values()))
-    if name in known:
-        return known[name]
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    names = ", ".join(f"`local:{one}`" for one in known)
-    raise UsageError(
-        f"there is no embedded model {name!r}",
-        hint=f"did you mean `local:{near[0]}`?" if near else f"choose one of {names}",
-    )
+            if found := installed_provider(head, settings):
+                return ResolvedModel(kind="provider", rest=rest, provider=found)
+            raise _unknown(name, head, [*known, *installed_providers()])
 
 
 def _unknown(name: str, head: str, known: Sequence[str]) -> UsageError:
@@ -198,16 +180,17 @@ def _maker_of(model: str) -> str:
     return ""
 
 
-def known_providers(settings: ModelSettings) -> tuple[Provider, ...]:
-    """Return the catalogue's providers with configured addresses, and the custom one."""
+def known_providers(settings: ModelSettings) -> dict[str, Provider]:
+    """Return Assay's own providers with configured addresses, and the custom one."""
     known = {provider.name: provider for provider in providers()}
     for name, address in settings.base_urls.items():
-        if name not in known:
+        if name in known:
+            known[name] = known[name].model_copy(update={"base_url": address})
+        elif name not in (installed := installed_providers()):
             raise UsageError(
                 f"setting models.base_urls: there is no provider {name!r}",
-                hint=f"providers are {', '.join(known)}",
+                hint=f"providers are {', '.join((*known, *installed))}",
             )
-        known[name] = known[name].model_copy(update={"base_url": address})
     if settings.base_url:
         known[CUSTOM] = Provider(
             name=CUSTOM,
@@ -217,7 +200,20 @@ def known_providers(settings: ModelSettings) -> tuple[Provider, ...]:
             key_variable="ASSAY_API_KEY",
             supports_seed=True,
         )
-    return tuple(known.values())
+    return known
+
+
+def installed_provider(name: str, settings: ModelSettings) -> Provider | None:
+    """Import a provider of another distribution; None if no distribution declares it.
+
+    Raises:
+        UsageError: If it cannot be loaded.
+    """
+    entry = installed_providers().get(name)
+    if entry is None:
+        return None
+    found = load_installed(entry)
+    return found.model_copy(update={"base_url": settings.base_urls.get(name, found.base_url)})
 
 
 def connection_to(provider: Provider, settings: ModelSettings) -> Connection:
@@ -233,14 +229,14 @@ def connection_to(provider: Provider, settings: ModelSettings) -> Connection:
         base_url=provider.base_url,
         api_key=key or SecretStr(""),
         key_variable=provider.key_variable,
-        timeouts=Timeouts(silence_s=settings.timeout_s),
+        silence_s=settings.timeout_s,
     )
 
 
 def key_for(address: str, settings: ModelSettings) -> SecretStr:
     """Return the configured key for an address; an empty one if there is none."""
     # The custom endpoint is last in the list, and first here: its key is for that exact address.
-    for provider in reversed(known_providers(settings)):
+    for provider in reversed(known_providers(settings).values()):
         key = _key_of(provider, settings)
         if key is not None and _origin(provider.base_url) == _origin(address):
             return key
@@ -261,7 +257,7 @@ def _key_of(provider: Provider, settings: ModelSettings) -> SecretStr | None:
     return SecretStr(settings.api_keys[name].get_secret_value().strip()) if name else None
 
 
-def _key_name(provider: Provider, settings: ModelSettings) -> KeyVariable | None:
+def _key_name(provider: Provider, settings: ModelSettings) -> str | None:
     """Return where the key was found."""
     wanted = (provider.key_variable, _OTHER_NAMES.get(provider.key_variable))
     for name, key in settings.api_keys.items():
@@ -284,12 +280,12 @@ def extras_of(name: str, settings: ModelSettings) -> tuple[str, ...]:
     """
     chosen = parse_name(name, settings)
     if chosen.provider is not None:
-        return (chosen.provider.extra,)
+        return (chosen.provider.extra,) if chosen.provider.extra else ()
     if chosen.kind == "local":
         return (_LOCAL,)
     if chosen.kind != "auto":
         return ()
-    known = {provider.name: provider for provider in known_providers(settings)}
+    known = known_providers(settings)
     hosted = (known[each] for each in AUTO_KEYS if each in known)
     if any(_look_at_key(each, settings).usable for each in hosted):
         return ()
@@ -300,7 +296,7 @@ def extras_of(name: str, settings: ModelSettings) -> tuple[str, ...]:
 
 def check_installed(provider: Provider) -> None:
     """Raise `MissingExtraError` if the SDK of this provider is not installed."""
-    if missing_extras((provider.extra,)):
+    if provider.extra and missing_extras((provider.extra,)):
         raise MissingExtraError(f"asking {provider.title}", extra=provider.extra)
 
 
@@ -312,14 +308,7 @@ def check_engine() -> None:
 
 def price_overrides(settings: ModelSettings) -> dict[str, Price]:
     """Return the prices in the settings."""
-    return {
-        name: Price(
-            input_usd=price.input_usd,
-            output_usd=price.output_usd,
-            cached_input_usd=price.cached_input_usd,
-        )
-        for name, price in settings.prices.items()
-    }
+    return {name: Price(**price.model_dump()) for name, price in settings.prices.items()}
 
 
 def weights_store(settings: ModelSettings) -> WeightsStore:
@@ -334,8 +323,9 @@ async def list_available(
     settings: ModelSettings, *, timeout_s: float = _TIMEOUT_S
 ) -> tuple[Availability, ...]:
     """Check every model that could answer here; marks the choice of `auto`."""
-    known = known_providers(settings)
+    known = known_providers(settings).values()
     found = [_look_at_key(provider, settings) for provider in known if not provider.local]
+    found += _look_at_installed(settings)
     found += await _look_at_servers([one for one in known if one.local], settings, timeout_s)
     found += await _look_at_embedded(settings)
     taken = next((one for one in _in_order(found) if one.usable), None)
@@ -356,7 +346,7 @@ async def choose(settings: ModelSettings, *, timeout_s: float = _TIMEOUT_S) -> A
     Raises:
         MissingExtraError: If no model is available; the embedded one needs its engine.
     """
-    known = {provider.name: provider for provider in known_providers(settings)}
+    known = known_providers(settings)
     for name in AUTO_KEYS:
         if name in known and (one := _look_at_key(known[name], settings)).usable:
             return one
@@ -377,10 +367,30 @@ def _look_at_key(provider: Provider, settings: ModelSettings) -> Availability:
     try:
         check_installed(provider)
     except MissingExtraError as error:
-        return replace(found, reason=f"the extra {error.extra!r} is not installed", fix=error.hint)
+        return replace(found, **_not_installed(error))
     if provider.name == CUSTOM:
         return replace(found, usable=True, reason="ASSAY_BASE_URL is set")
-    return replace(found, usable=True, reason=f"{_key_name(provider, settings)} is set")
+    key = _key_name(provider, settings)
+    return replace(found, usable=True, reason=f"{key} is set" if key else "it needs no key")
+
+
+def _look_at_installed(settings: ModelSettings) -> list[Availability]:
+    """Check the providers of other distributions; a broken one must not hide the others."""
+    found: list[Availability] = []
+    try:
+        for name in installed_providers():
+            try:
+                if provider := installed_provider(name, settings):
+                    found.append(_look_at_key(provider, settings))
+            except UsageError as error:
+                found.append(_broken(name, error))
+    except UsageError as error:
+        found.append(_broken("assay.providers", error))
+    return found
+
+
+def _broken(name: str, error: UsageError) -> Availability:
+    return Availability(name=name, title=name, usable=False, reason=str(error), fix=error.hint)
 
 
 async def _look_at_servers(
@@ -404,7 +414,7 @@ async def _look_at_server(
     try:
         check_installed(provider)
     except MissingExtraError as error:
-        return replace(found, reason=f"the extra {error.extra!r} is not installed", fix=error.hint)
+        return replace(found, **_not_installed(error))
     models = await list_models(connection_to(provider, settings), timeout_s=timeout_s)
     if models is None:
         return replace(found, reason=f"nothing answers at {provider.base_url}")
@@ -420,26 +430,28 @@ async def _look_at_server(
 
 
 async def _look_at_embedded(settings: ModelSettings) -> list[Availability]:
-    missing = MissingExtraError("", extra=_LOCAL) if missing_extras((_LOCAL,)) else None
     store = weights_store(settings)
     found = [await _look_at_weights(store, weights) for weights in known_weights().values()]
     if settings.local_path:
-        found.insert(0, _look_at_own_file(expand_home(settings.local_path)))
-    if missing is None:
-        return found
-    told = f"the extra {missing.extra!r} is not installed"
-    return [replace(one, usable=False, reason=told, fix=missing.hint) for one in found]
+        path = expand_home(settings.local_path)
+        there = path.is_file()
+        own = Availability(
+            name="local",
+            title="embedded, your own weights",
+            usable=there,
+            reason=f"it runs {path}" if there else f"there is no file {str(path)!r}",
+            fix="" if there else "set ASSAY_MODEL_PATH to a GGUF file, or unset it",
+        )
+        found.insert(0, own)
+    try:
+        check_engine()
+    except MissingExtraError as error:
+        return [replace(one, usable=False, **_not_installed(error)) for one in found]
+    return found
 
 
-def _look_at_own_file(path: Path) -> Availability:
-    there = path.is_file()
-    return Availability(
-        name="local",
-        title="embedded, your own weights",
-        usable=there,
-        reason=f"it runs {path}" if there else f"there is no file {str(path)!r}",
-        fix="" if there else "set ASSAY_MODEL_PATH to a GGUF file, or unset it",
-    )
+def _not_installed(error: MissingExtraError) -> dict[str, str]:
+    return {"reason": f"the extra {error.extra!r} is not installed", "fix": error.hint}
 
 
 async def _look_at_weights(store: WeightsStore, weights: Weights) -> Availability:

@@ -4,7 +4,7 @@ The format, JSON lines, is described in docs/reference/scripted-model.md.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -45,25 +45,25 @@ Tokens = Annotated[int, Field(ge=0)]
 Usd = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
-class _Line(BaseModel):
+class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
-class _Call(_Line):
+class _Call(_Strict):
     name: Annotated[str, Field(min_length=1)]
     arguments: dict[str, Any] | str = Field(default_factory=dict[str, Any])
     """A string is the model's text in place of an object."""
     id: str = ""
 
 
-class _Usage(_Line):
+class _Usage(_Strict):
     input_tokens: Tokens = 0
     cached_input_tokens: Tokens = 0
     output_tokens: Tokens = 0
     cost_usd: Usd | None = None
 
 
-class Said(_Line):
+class ScriptLine(_Strict):
     """One line of a script: a reply, or a failure."""
 
     text: str = ""
@@ -79,7 +79,7 @@ class Said(_Line):
     """Repeat this line without end; only the last line may."""
 
     @model_validator(mode="after")
-    def _says_one_thing(self) -> "Said":
+    def _says_one_thing(self) -> "ScriptLine":
         if self.error is None:
             if not (self.text or self.tool_calls):
                 raise ValueError("a reply needs text, tool_calls or error")
@@ -94,7 +94,7 @@ class Said(_Line):
 class Script:
     """The lines of a script."""
 
-    said: tuple[Said, ...]
+    lines: tuple[ScriptLine, ...]
     facts: ModelFacts = _FACTS
 
 
@@ -116,40 +116,38 @@ class ScriptedModel:
         return self._script.facts
 
     async def reply(self, request: Request, *, on_text: OnText = ignore_text) -> Reply:
-        said = self._next()
+        line = self._next()
         self.asked.append(request)
-        if said.delay_s:
-            await anyio.sleep(said.delay_s)
+        if line.delay_s:
+            await anyio.sleep(line.delay_s)
         # An error with a text is an answer that breaks off.
-        for piece in said.text.splitlines(keepends=True):
+        for piece in line.text.splitlines(keepends=True):
             on_text(piece)
-        if said.error is not None:
-            message = said.message or f"the script says that the model is {said.error}"
-            raise build_failure(said.error, message, retry_after_s=said.retry_after_s)
-        return self._reply(said)
-
-    def _next(self) -> Said:
-        said, place = self._script.said, self._answered + len(self.asked)
-        if place < len(said):
-            return said[place]
-        if said and said[-1].repeat:
-            return said[-1]
-        raise ModelRefusedError(
-            f"{self._name} has {len(said)} replies, and a request more came",
-            hint='add a line to the script, or "repeat": true to its last line',
-        )
-
-    def _reply(self, said: Said) -> Reply:
+        if line.error is not None:
+            message = line.message or f"the script says that the model is {line.error}"
+            raise build_failure(line.error, message, retry_after_s=line.retry_after_s)
         calls = tuple(
-            _tool_call(call, f"call_{len(self.asked)}_{place}")
-            for place, call in enumerate(said.tool_calls, 1)
+            _tool_call(call, f"call_{len(self.asked)}_{number}")
+            for number, call in enumerate(line.tool_calls, 1)
         )
-        usage = Usage(**said.usage.model_dump(exclude_none=True)) if said.usage else Usage()
+        usage = Usage(**line.usage.model_dump(exclude_none=True)) if line.usage else Usage()
+        usual_end = StopReason.TOOL_CALLS if calls else StopReason.ENDED
         return Reply(
-            message=Message(role="assistant", text=said.text, tool_calls=calls),
-            stop_reason=said.stop_reason or _usual_end(calls),
+            message=Message(role="assistant", text=line.text, tool_calls=calls),
+            stop_reason=line.stop_reason or usual_end,
             usage=replace(usage, calls=1),
             model=self._name,
+        )
+
+    def _next(self) -> ScriptLine:
+        lines, position = self._script.lines, self._answered + len(self.asked)
+        if position < len(lines):
+            return lines[position]
+        if lines and lines[-1].repeat:
+            return lines[-1]
+        raise ModelRefusedError(
+            f"{self._name} has {len(lines)} replies, and a request more came",
+            hint='add a line to the script, or "repeat": true to its last line',
         )
 
 
@@ -161,10 +159,6 @@ def _tool_call(call: _Call, fallback_id: str) -> ToolCall:
         arguments=None if isinstance(call.arguments, str) else call.arguments,
         written=written,
     )
-
-
-def _usual_end(calls: Sequence[ToolCall]) -> StopReason:
-    return StopReason.TOOL_CALLS if calls else StopReason.ENDED
 
 
 def load_script(path: Path) -> Script:
@@ -179,23 +173,25 @@ def load_script(path: Path) -> Script:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise UsageError(f"cannot read the script {str(path)!r}: {reason}", hint=_HINT) from error
     facts = _FACTS
-    said: list[Said] = []
+    lines: list[ScriptLine] = []
     # Not `splitlines`: JSON may contain other kinds of line ends.
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
-        fields = _fields(line, f"{path}:{number}")
-        if "facts" in fields and not said:
-            facts = _read_facts(fields["facts"], f"{path}:{number}")
-            continue
-        if said and said[-1].repeat:
-            raise UsageError(
-                f"{path}:{number}: nothing comes after a line that repeats", hint=_HINT
-            )
-        said.append(_read_said(fields, f"{path}:{number}"))
-    if not said:
+        place = f"{path}:{number}"
+        fields = _fields(line, place)
+        try:
+            if "facts" in fields and not lines:
+                facts = _read_facts(fields["facts"], place)
+                continue
+            if lines and lines[-1].repeat:
+                raise UsageError(f"{place}: nothing comes after a line that repeats", hint=_HINT)
+            lines.append(ScriptLine.model_validate(fields))
+        except ValidationError as error:
+            raise _explained(error, place) from error
+    if not lines:
         raise UsageError(f"the script {str(path)!r} holds no reply", hint=_HINT)
-    return Script(said=tuple(said), facts=facts)
+    return Script(lines=tuple(lines), facts=facts)
 
 
 def _fields(line: str, place: str) -> Mapping[str, Any]:
@@ -210,29 +206,19 @@ def _fields(line: str, place: str) -> Mapping[str, Any]:
     return fields  # pyright: ignore[reportUnknownVariableType] - JSON
 
 
-def _read_said(fields: Mapping[str, Any], place: str) -> Said:
-    try:
-        return Said.model_validate(fields)
-    except ValidationError as error:
-        raise _explained(error, place) from error
-
-
-def _read_facts(told: object, place: str) -> ModelFacts:
+def _read_facts(given: object, place: str) -> ModelFacts:
     usual = facts_to_json(_FACTS)
-    if not isinstance(told, dict) or not usual.keys() >= told.keys():
+    if not isinstance(given, dict) or not usual.keys() >= given.keys():
         raise UsageError(f"{place}: no facts of a model", hint=f"they are: {', '.join(usual)}")
-    try:
-        return facts_from_json(usual | told)
-    except ValidationError as error:
-        raise _explained(error, place) from error
+    return facts_from_json(usual | given)
 
 
 def _explained(error: ValidationError, place: str) -> UsageError:
     first = error.errors()[0]
     name = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
-        known = ", ".join(Said.model_fields)
+        known = ", ".join(ScriptLine.model_fields)
         return UsageError(f"{place}: there is no {name!r}", hint=f"a line may have: {known}")
-    said = first["msg"].removeprefix("Value error, ")
-    told = said[:1].lower() + said[1:]
-    return UsageError(f"{place}: {name}: {told}" if name else f"{place}: {told}", hint=_HINT)
+    message = first["msg"].removeprefix("Value error, ")
+    message = message[:1].lower() + message[1:]
+    return UsageError(f"{place}: {name}: {message}" if name else f"{place}: {message}", hint=_HINT)

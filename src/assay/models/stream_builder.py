@@ -48,7 +48,7 @@ class ReplyDraft:
     def __init__(
         self, request: Request, on_text: OnText, *, prefill: str = "", unsent: str = ""
     ) -> None:
-        self._turn = len(request.messages)
+        self.request = request
         self._on_text = on_text
         self._beginning = prefill
         self._repeatable = unsent
@@ -56,7 +56,9 @@ class ReplyDraft:
         self._text: list[str] = []
         self._calls: dict[object, _CallDraft] = {}
         self.stop_reason: StopReason | None = None
-        """None until the provider sends a stop reason: a reply without one broke off."""
+        """None until the reply is complete: a reply without a stop reason broke off."""
+        self.announced: StopReason | None = None
+        """The stop reason of a provider that sends it before the end of the reply."""
         self.model = ""
         self.state: dict[str, Any] = {}
         """The provider's state for the whole turn, by the names of the wire format."""
@@ -133,7 +135,7 @@ class ReplyDraft:
 
     def _finished(self, call: _CallDraft, place: int) -> ToolCall:
         # Not every server sends ids. Turns only grow, so this one is unique.
-        made_up = f"call-{self._turn}-{place}"
+        made_up = f"call-{len(self.request.messages)}-{place}"
         return ToolCall(
             id=call.id or made_up,
             name=call.name,

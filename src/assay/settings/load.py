@@ -12,8 +12,9 @@ import stat
 import tomllib
 from collections.abc import Mapping
 from contextlib import suppress
+from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, cast, get_args
+from typing import Annotated, Any, Final, Literal, cast
 
 from pydantic import Field, SecretStr, ValidationError
 
@@ -51,7 +52,7 @@ from assay.settings.types import (
 _PREFIX = "ASSAY_"
 _NESTING = "__"
 _KEYS = "api_keys"
-KeyVariable = Literal[
+KEY_VARIABLES: Final = (
     "OPENAI_API_KEY",
     "OPENROUTER_API_KEY",
     "GEMINI_API_KEY",
@@ -60,11 +61,9 @@ KeyVariable = Literal[
     "DEEPSEEK_API_KEY",
     "GROQ_API_KEY",
     "ASSAY_API_KEY",
-]
-"""Variables with keys; the last is for `models.base_url`."""
-KEY_VARIABLES: Final[tuple[KeyVariable, ...]] = get_args(KeyVariable)
+)
+"""Variables with keys of Assay's own providers; the last is for `models.base_url`."""
 _E2B_KEY: Final = "E2B_API_KEY"
-_ALL_KEYS: Final = (*KEY_VARIABLES, _E2B_KEY)
 _NEVER_QUOTED: Final = frozenset(
     {_KEYS, "api_key", "base_url", "base_urls", "pip_environment", "index_environment"}
     | {"env", "headers", "database"}
@@ -101,6 +100,17 @@ _OWN_KEY: Final = "ASSAY_API_KEY"
 _TOP_VARIABLES: Final = {"ASSAY_CONFIG_DIR": "config_dir", "ASSAY_STATE_DIR": "state_dir"}
 _SERVE_VARIABLES: Final = {"API_KEY": "api_key"}
 _MODEL_VARIABLES: Final = {"ASSAY_BASE_URL": "base_url", "ASSAY_MODEL_PATH": "local_path"}
+
+
+def key_variable_of(provider: str) -> str:
+    """Return the variable with the key of a provider that another distribution declares."""
+    return f"{provider.upper().replace('-', '_')}_API_KEY"
+
+
+def _all_keys() -> tuple[str, ...]:
+    # Reads the metadata of installed distributions, without importing any.
+    installed = (key_variable_of(entry.name) for entry in entry_points(group="assay.providers"))
+    return (*KEY_VARIABLES, _E2B_KEY, *installed)
 
 
 def _runtime_dir() -> Path:
@@ -212,9 +222,7 @@ class ModelSettings(Section):
     default: Annotated[str, Field(min_length=1)] = "auto"
     base_url: HttpUrl | None = None
     """Address of a self-hosted OpenAI-compatible endpoint."""
-    api_keys: Mapping[KeyVariable, SecretStr] = Field(
-        default_factory=dict[KeyVariable, SecretStr], repr=False
-    )
+    api_keys: Mapping[str, SecretStr] = Field(default_factory=dict[str, SecretStr], repr=False)
     """By variable name. Not allowed in the settings file."""
     local_path: Path | None = None
     """GGUF file of the embedded model, instead of the downloadable ones."""
@@ -336,7 +344,7 @@ def project_notice(project: Path) -> str:
 
 
 def _project_env(project: Path) -> ProjectEnv:
-    found = read_project_env(project, {*_ALL_KEYS, _BASE_URL, *_OF_PROJECTS})
+    found = read_project_env(project, {*_all_keys(), _BASE_URL, *_OF_PROJECTS})
     provider, named, _ = found.values.get(_MODEL, "").partition(":")
     if named and provider in _OF_FILES:
         values = {name: value for name, value in found.values.items() if name != _MODEL}
@@ -348,7 +356,8 @@ def _from_project(project: Path | None) -> dict[str, Any]:
     if project is None:
         return {}
     given = _project_env(project).values
-    found = _placed({name: value for name, value in given.items() if name in _ALL_KEYS})
+    keys = _all_keys()
+    found = _placed({name: value for name, value in given.items() if name in keys})
     if address := given.get(_BASE_URL):
         found["models"]["base_url"] = address
     for name in _OF_PROJECTS.intersection(given):
@@ -483,7 +492,7 @@ def _from_credentials() -> dict[str, Any]:
         raise UsageError(
             f"{str(path)!r} is not TOML", hint='write lines like OPENAI_API_KEY = "…"'
         ) from None
-    known = (*KEY_VARIABLES, _E2B_KEY)
+    known = _all_keys()
     if unknown := [name for name in found if name not in known]:
         raise UsageError(
             f"{str(path)!r}: there is no key {unknown[0]!r}", hint=f"known are {', '.join(known)}"
@@ -513,7 +522,7 @@ def _check_private(path: Path, status: os.stat_result) -> None:
 
 
 def _from_environment() -> dict[str, Any]:
-    known = (*KEY_VARIABLES, _E2B_KEY)
+    known = _all_keys()
     found = _placed({name: key for name in known if (key := os.environ.get(name, "").strip())})
     found |= _set_by(_TOP_VARIABLES)
     found["models"] |= _set_by(_MODEL_VARIABLES)

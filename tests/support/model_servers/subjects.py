@@ -10,7 +10,7 @@ from pydantic import SecretStr
 from assay.contracts.messages import ModelFacts, Price
 from assay.contracts.ports import Model
 from assay.models.catalogue import provider
-from assay.models.connection import Connection, Timeouts
+from assay.models.connection import Connection
 from assay.models.providers.anthropic import open_anthropic
 from assay.models.providers.gemini import open_gemini
 from assay.models.providers.openai_compatible import open_openai_compatible
@@ -62,7 +62,7 @@ class PlayedSubject:
                 base_url=server.url + self.path,
                 api_key=SecretStr(self.secret),
                 key_variable=self.key_variable,
-                timeouts=Timeouts(silence_s=_SHORT_S) if silent else Timeouts(),
+                silence_s=_SHORT_S if silent else 180.0,
             )
             async with self.open_model(connection) as model:
                 yield Opened(model=model, peer=server)

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 import pytest
 from genai_prices.data_snapshot import get_snapshot
 
-from assay.contracts.errors import UsageError
+from assay.contracts.errors import MissingExtraError, UsageError
 from assay.contracts.messages import Price
 from assay.models.catalogue import FREE, Provider, facts_for, provider, providers, quirks_for
 
@@ -147,6 +147,23 @@ def test_what_an_engine_can_do_with_any_model_wins_over_the_model() -> None:
     assert facts_for(llamacpp, "qwen2.5-coder-1.5b").supports_prefill
     assert facts_for(llamacpp, "qwen2.5-coder-1.5b").supports_json_schema
     assert not facts_for(openrouter, "claude-sonnet-4.5").supports_prefill
+
+
+@pytest.mark.parametrize(
+    ("name", "library"),
+    [("groq", "openai"), ("anthropic", "anthropic"), ("gemini", "google.genai.types")],
+)
+def test_a_missing_sdk_names_the_extra(
+    name: str, library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = "openai_compatible" if library == "openai" else name
+    monkeypatch.delitem(sys.modules, f"assay.models.providers.{client}", raising=False)
+    monkeypatch.setitem(sys.modules, library, None)
+
+    with pytest.raises(MissingExtraError) as raised:
+        provider(name).load()
+
+    assert raised.value.extra == provider(name).wire
 
 
 def test_models_that_refuse_a_temperature_are_known() -> None:

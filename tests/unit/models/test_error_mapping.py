@@ -12,15 +12,17 @@ from assay.contracts.errors import (
     ModelRefusedError,
     ModelUnavailableError,
 )
-from assay.models.connection import Answer, Asked, retry_after_s
+from assay.models.connection import Connection, explain_failure, retry_after_s
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-ASKED = Asked(name="some:model", secret=SecretStr("sk-secret"), key_variable="SOME_API_KEY")
+CONNECTION = Connection(base_url="", api_key=SecretStr("sk-secret"), key_variable="SOME_API_KEY")
 
 
 def failure(status: int, body: object, **headers: str) -> AssayError:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return ASKED.failure(Answer(status=status, headers=named, body=body), now=lambda: NOW)
+    return explain_failure(
+        status, body, name="some:model", connection=CONNECTION, headers=named, now=lambda: NOW
+    )
 
 
 @pytest.mark.parametrize(
@@ -143,24 +145,20 @@ def test_a_wait_in_the_body_counts_where_no_header_has_one() -> None:
 
 
 def test_an_error_shows_no_key_even_to_those_who_look_inside() -> None:
-    assert "sk-secret" not in repr(ASKED)
-    assert "sk-secret" not in str(ASKED.unavailable("said sk-secret"))
+    assert "sk-secret" not in repr(CONNECTION)
+    assert "sk-secret" not in CONNECTION.clean("said sk-secret")
 
 
 @pytest.mark.parametrize("status", [429, 500, 503, 529])
 def test_an_error_that_came_at_once_says_that_nothing_was_begun(status: int) -> None:
-    asked = Asked(name="openai:some", secret=SecretStr("k"))
+    error = failure(status, None)
 
-    failure = asked.failure(Answer(status=status))
-
-    assert isinstance(failure, ModelUnavailableError)
-    assert failure.not_charged
+    assert isinstance(error, ModelUnavailableError)
+    assert error.not_charged
 
 
 def test_an_error_in_mid_stream_may_have_cost_something() -> None:
-    asked = Asked(name="openai:some", secret=SecretStr("k"))
+    error = failure(200, {"error": {"type": "server_error"}})
 
-    failure = asked.failure(Answer(status=200, body={"error": {"type": "server_error"}}))
-
-    assert isinstance(failure, ModelUnavailableError)
-    assert not failure.not_charged
+    assert isinstance(error, ModelUnavailableError)
+    assert not error.not_charged

@@ -1,4 +1,6 @@
+import errno
 import json
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +30,7 @@ from assay.contracts.messages import (
     Usage,
 )
 from assay.contracts.ports import OnText, ignore_text
+from assay.files import JsonlFile
 from assay.models.message_json import key_of, reply_from_json, reply_to_json, request_to_json
 from assay.models.recording import (
     RecordingFile,
@@ -297,12 +300,21 @@ async def test_a_recording_is_for_its_owner_only(tmp_path: Path) -> None:
     assert (tmp_path / "run" / "recording.jsonl").stat().st_mode & 0o777 == 0o600
 
 
-async def test_a_disk_that_is_full_is_said_and_not_passed_over() -> None:
-    with Path("/dev/full").open("ab", buffering=0) as full:  # noqa: ASYNC230 - cannot block
-        model = RecordingModel(ScriptedModel([says("1")]), RecordingFile(full.fileno(), ()))
+class FullDisk(JsonlFile):
+    """A file on a disk without room."""
 
-        with pytest.raises(ModelUnavailableError, match="could not be recorded: No space left"):
-            await model.reply(asking("a"))
+    def append(self, line: bytes, *, durable: bool = False) -> None:
+        del line, durable
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+async def test_a_disk_that_is_full_is_said_and_not_passed_over(tmp_path: Path) -> None:
+    file = FullDisk(tmp_path / "recording.jsonl")
+    model = RecordingModel(ScriptedModel([says("1")]), RecordingFile(file, ()))
+
+    with pytest.raises(ModelUnavailableError, match="could not be recorded: No space left"):
+        await model.reply(asking("a"))
+    file.close()
 
 
 async def test_only_a_file_can_be_recorded_to(tmp_path: Path) -> None:

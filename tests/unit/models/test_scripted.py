@@ -15,7 +15,7 @@ from assay.contracts.errors import (
 )
 from assay.contracts.messages import Message, Price, Reply, Request, StopReason, Usage
 from assay.models.budget import Budget, Caps, MeteredModel
-from assay.models.scripted import Said, ScriptedModel, load_script
+from assay.models.scripted import ScriptedModel, ScriptLine, load_script
 from tests.doubles import scripted_model as doubles
 from tests.support.sources import ROOT
 
@@ -244,7 +244,7 @@ async def test_the_examples_of_the_reference_work(tmp_path: Path, example: str) 
     loaded = load_script(script(tmp_path, example))
     model = ScriptedModel(loaded)
 
-    for said in loaded.said:
+    for said in loaded.lines:
         if said.error:
             with pytest.raises(AssayError):
                 await model.reply(ASKED)
@@ -257,7 +257,7 @@ def test_the_reference_names_every_field() -> None:
     text = PAGE.read_text()
 
     assert examples()
-    assert [name for name in Said.model_fields if f"| `{name}` |" not in text] == []
+    assert [name for name in ScriptLine.model_fields if f"| `{name}` |" not in text] == []
 
 
 async def test_the_double_for_tests_says_what_it_is_told_and_fails_when_asked_for_more() -> None:

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from assay.settings.load import KeyVariable, Settings, load_settings, project_notice
+from assay.settings.load import Settings, load_settings, project_notice
 
-KEY: KeyVariable = "OPENAI_API_KEY"
+KEY = "OPENAI_API_KEY"
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,6 @@ import itertools
 import re
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -159,34 +158,33 @@ _FAREWELL_S = 2.0
 _MAGIC = b"GGUF"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LocalModelOptions:
-    """The model to run and its settings."""
-
-    path: Path
-    name: str
-    """Without the prefix `local:`."""
-    context_tokens: int = 8192
-    """Input and output together; memory for all of it is allocated."""
-    sampling: Sampling = field(default_factory=Sampling)
-    """How tokens are sampled when a request has no temperature."""
-    threads: int | None = None
-    """None: the number of useful cores."""
-    idle_s: float = 300.0
-    """After this time without a request the process ends and its memory is freed."""
-
-
 @asynccontextmanager
-async def open_local_model(options: LocalModelOptions) -> AsyncGenerator["LocalModel"]:
+async def open_local_model(
+    path: Path,
+    *,
+    name: str,
+    context_tokens: int = 8192,
+    sampling: Sampling | None = None,
+    threads: int | None = None,
+    idle_s: float = 300.0,
+) -> AsyncGenerator["LocalModel"]:
     """Open the model; its process starts with the first request and ends with the context.
+
+    `name` is without the prefix `local:`. Memory for all of `context_tokens`, input and output
+    together, is allocated. `sampling` applies to requests without a temperature. Without `threads`,
+    the process uses the number of useful cores. After `idle_s` without a request it ends, and its
+    memory is freed.
 
     Raises:
         MissingExtraError: If the engine is not installed.
         UsageError: If the engine cannot read the file.
     """
     find_engine()
-    check_weights_file(options.path)
-    model = LocalModel(options)
+    check_weights_file(path)
+    plan = EnginePlan(
+        model_path=path, context_tokens=context_tokens, threads=threads or worthwhile_threads()
+    )
+    model = LocalModel(plan, name=name, sampling=sampling or Sampling(), idle_s=idle_s)
     failure: Exception | None = None
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(model.end_when_idle)
@@ -222,16 +220,19 @@ def check_weights_file(path: Path) -> None:
 class LocalModel:
     """A model in a child process."""
 
-    def __init__(self, options: LocalModelOptions) -> None:
-        self._options = options
+    def __init__(self, plan: EnginePlan, *, name: str, sampling: Sampling, idle_s: float) -> None:
+        self._plan = plan
+        self._name = f"local:{name}"
+        self._sampling = sampling
+        self._idle_s = idle_s
         self._engine: Engine | None = None
         self._turn = anyio.Lock()
         self._numbers = itertools.count(1)
         self._last_used = 0.0
         self._begun = anyio.Event()
         self._facts = ModelFacts(
-            context_tokens=options.context_tokens,
-            max_output_tokens=options.context_tokens // 2,
+            context_tokens=plan.context_tokens,
+            max_output_tokens=plan.context_tokens // 2,
             tool_calls=False,
             price=Price(input_usd=0.0, output_usd=0.0),
             supports_prefill=True,
@@ -242,7 +243,7 @@ class LocalModel:
 
     @property
     def name(self) -> str:
-        return f"local:{self._options.name}"
+        return self._name
 
     @property
     def facts(self) -> ModelFacts:
@@ -259,7 +260,7 @@ class LocalModel:
             raise ModelRefusedError(
                 f"{self.name} makes no native tool calls", hint="use the plain-text protocol"
             )
-        body = chat_body(request, self._options.sampling, facts=self._facts)
+        body = chat_body(request, self._sampling, facts=self._facts)
         async with self._turn:
             try:
                 answer = Answer(request.prefill, on_text)
@@ -326,13 +327,7 @@ class LocalModel:
                 await self._end_engine()
 
     async def _start_engine(self) -> Engine:
-        threads = self._options.threads or worthwhile_threads()
-        plan = EnginePlan(
-            model_path=self._options.path,
-            context_tokens=self._options.context_tokens,
-            threads=threads,
-        )
-        self._engine = await Engine.start(plan)
+        self._engine = await Engine.start(self._plan)
         self._begun.set()
         return self._engine
 
@@ -345,9 +340,9 @@ class LocalModel:
         """End the process after the idle time."""
         while True:
             await self._begun.wait()
-            await anyio.sleep_until(self._last_used + self._options.idle_s)
+            await anyio.sleep_until(self._last_used + self._idle_s)
             async with self._turn:
-                if anyio.current_time() >= self._last_used + self._options.idle_s:
+                if anyio.current_time() >= self._last_used + self._idle_s:
                     await self._end_engine()
                     self._begun = anyio.Event()
 

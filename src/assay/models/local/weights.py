@@ -4,6 +4,7 @@ A partial file grows from the front, from any source, with a running digest. All
 same bytes, so one can continue another's download.
 """
 
+import difflib
 import errno
 import hashlib
 import os
@@ -86,19 +87,22 @@ def known_weights() -> Mapping[str, Weights]:
     return {weights.name: weights for weights in _Table.model_validate(tomllib.loads(text)).model}
 
 
-def weights_named(name: str) -> Weights:
-    """Return the model with this name.
+def weights_named(name: str = "") -> Weights:
+    """Return the model with this name, or the default one.
 
     Raises:
         UsageError: If there is none.
     """
-    try:
-        return known_weights()[name]
-    except KeyError:
-        names = ", ".join(f"`{known}`" for known in known_weights())
-        raise UsageError(
-            f"there is no embedded model {name!r}", hint=f"choose one of {names}"
-        ) from None
+    known = known_weights()
+    name = name or next(iter(known))
+    if name in known:
+        return known[name]
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    names = ", ".join(f"`local:{one}`" for one in known)
+    raise UsageError(
+        f"there is no embedded model {name!r}",
+        hint=f"did you mean `local:{near[0]}`?" if near else f"choose one of {names}",
+    )
 
 
 OnProgress = Callable[[int, int, str], None]

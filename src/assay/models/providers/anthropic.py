@@ -1,26 +1,18 @@
 """Anthropic provider: the messages API with its prompt cache."""
 
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing, asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final
+from contextlib import asynccontextmanager
+from typing import Any, Final
 
-from assay.contracts.errors import AssayError, require
-from assay.contracts.messages import (
-    Message,
-    ModelFacts,
-    Reply,
-    Request,
-    StopReason,
-    ToolCall,
-)
-from assay.contracts.ports import OnText, ignore_text
-from assay.models.catalogue import Provider, Quirks, quirks_for
-from assay.models.connection import Answer, Connection, build_http_client
+import anthropic
+from anthropic.types import RawContentBlockDeltaEvent, RawMessageStreamEvent
+
+from assay.contracts.errors import AssayError
+from assay.contracts.messages import Message, ModelFacts, Request, StopReason, ToolCall
+from assay.models.catalogue import Provider, Quirks
+from assay.models.connection import Connection, build_http_client
+from assay.models.model_bases import ProviderModel
 from assay.models.stream_builder import ReplyDraft, arguments_to_send, system_text, unseal
-
-if TYPE_CHECKING:
-    from anthropic import AsyncAnthropic
-    from anthropic.types import RawContentBlockDeltaEvent, RawMessageStreamEvent
 
 _STOP_REASONS: Final[Mapping[str, StopReason]] = {
     "max_tokens": StopReason.LENGTH,
@@ -38,15 +30,8 @@ _THOUGHTS: Final = "thoughts"
 async def open_anthropic(
     provider: Provider, model: str, *, facts: ModelFacts, connection: Connection
 ) -> AsyncGenerator["AnthropicModel"]:
-    """Open a connection to the API; leaving the context closes it.
-
-    Raises:
-        MissingExtraError: If the SDK is not installed.
-    """
-    with require(f"asking {provider.title}", extra=provider.extra):
-        from anthropic import AsyncAnthropic
-
-    async with AsyncAnthropic(
+    """Open a connection to the API; leaving the context closes it."""
+    async with anthropic.AsyncAnthropic(
         # If this were empty, the SDK would search the environment and the disk.
         api_key=connection.api_key.get_secret_value() or "none",
         base_url=connection.base_url,
@@ -58,114 +43,59 @@ async def open_anthropic(
         )
 
 
-class AnthropicModel:
+class AnthropicModel(ProviderModel[anthropic.AsyncAnthropic, RawMessageStreamEvent]):
     """One of Anthropic's models."""
 
-    def __init__(
-        self,
-        client: "AsyncAnthropic",
-        *,
-        provider: Provider,
-        model: str,
-        facts: ModelFacts,
-        connection: Connection,
-    ) -> None:
-        self._client = client
-        self._provider = provider
-        self._model = model
-        self._facts = facts
-        self._quirks = quirks_for(model)
-        self._asked = connection.asked(self.name)
-        self._timeouts = connection.timeouts
-
-    @property
-    def name(self) -> str:
-        return f"{self._provider.name}:{self._model}"
-
-    @property
-    def facts(self) -> ModelFacts:
-        return self._facts
-
-    async def reply(self, request: Request, *, on_text: OnText = ignore_text) -> Reply:
-        prefill = request.prefill if self._facts.supports_prefill else ""
-        draft = ReplyDraft(request, on_text, prefill=prefill, unsent=_unsent(prefill))
-        ended = False
-        async with aclosing(self._events(request)) as events:
-            async for event in events:
-                _take(event, draft)
-                ended = ended or event.type == "message_stop"
-        if not ended or draft.stop_reason is None:
-            raise self._asked.unavailable("broke off before the end of its answer")
-        return draft.finish(self._model, draft.stop_reason, by=self.name)
-
-    async def _events(self, request: Request) -> AsyncGenerator["RawMessageStreamEvent"]:
-        """Yield the events. Translates only exceptions of the SDK, not those of listeners."""
-        import httpx2
-        from anthropic import AnthropicError
-
-        failure: AssayError | None = None
+    async def _stream(self, request: Request) -> AsyncGenerator[RawMessageStreamEvent]:
         fields = to_messages(request, facts=self._facts, quirks=self._quirks, by=self.name)
-        try:
-            async with await self._client.messages.create(
-                max_tokens=self._facts.output_limit(request),
-                messages=fields.pop("messages"),
-                model=self._model,
-                stream=True,
-                extra_body=fields,
-            ) as stream:
-                async for event in stream:
-                    yield event
-        except (AnthropicError, httpx2.HTTPError, ValueError) as error:
-            failure = self._translated(error)
-        # Outside of the handler, so that the SDK's error with the whole request is not the context.
-        if failure is not None:
-            raise failure
+        async with await self._client.messages.create(
+            max_tokens=self._facts.output_limit(request),
+            messages=fields.pop("messages"),
+            model=self._model,
+            stream=True,
+            extra_body=fields,
+        ) as stream:
+            async for event in stream:
+                yield event
 
-    def _translated(self, error: Exception) -> AssayError:
-        import httpx2
-        from anthropic import APIConnectionError, APIStatusError, APITimeoutError
+    def _explain(self, error: Exception) -> AssayError | None:
+        return self._explain_by_kind(error, anthropic)
 
-        match error:
-            case APITimeoutError() | httpx2.TimeoutException():
-                return self._asked.silent(
-                    self._timeouts.connect_timeout_s, self._timeouts.silence_s
-                )
-            case APIConnectionError():
-                return self._asked.unreachable(error.__cause__ or error)
-            case httpx2.HTTPError():
-                return self._asked.unreachable(error)
-            case APIStatusError(status_code=status, response=response, body=body):
-                return self._asked.failure(
-                    Answer(status=status, headers=response.headers, body=body)
-                )
+    def _unsent(self, prefill: str) -> str:
+        # The API rejects white space at the end.
+        return prefill[len(prefill.rstrip()) :]
+
+    def _take(self, event: RawMessageStreamEvent, draft: ReplyDraft) -> None:
+        match event.type:
+            case "message_start":
+                draft.model = event.message.model
+                usage = event.message.usage
+                cached = usage.cache_read_input_tokens or 0
+                draft.cached_input_tokens = cached
+                # The API counts cache reads and cache writes separately.
+                written = usage.cache_creation_input_tokens or 0
+                draft.input_tokens = usage.input_tokens + cached + written
+            case "content_block_start":
+                block = event.content_block
+                if block.type == "tool_use":
+                    draft.add_call(event.index, id=block.id, name=block.name)
+                elif block.type == "text":
+                    draft.add_text(block.text)
+                elif block.type in {"thinking", "redacted_thinking"}:
+                    draft.state.setdefault(_THOUGHTS, []).append(block.model_dump(mode="json"))
+            case "content_block_delta":
+                _take_delta(event, draft)
+            case "message_delta":
+                draft.output_tokens = event.usage.output_tokens or draft.output_tokens
+                if reason := event.delta.stop_reason:
+                    draft.announced = _STOP_REASONS.get(reason, StopReason.ENDED)
+            case "message_stop":
+                draft.stop_reason = draft.announced
             case _:
-                return self._asked.garbled(error)
+                pass  # the ends of blocks, and newer kinds
 
 
-def _take(event: "RawMessageStreamEvent", draft: ReplyDraft) -> None:
-    match event.type:
-        case "message_start":
-            draft.model = event.message.model
-            _count_input(event.message.usage, draft)
-        case "content_block_start":
-            block = event.content_block
-            if block.type == "tool_use":
-                draft.add_call(event.index, id=block.id, name=block.name)
-            elif block.type == "text":
-                draft.add_text(block.text)
-            elif block.type in {"thinking", "redacted_thinking"}:
-                draft.state.setdefault(_THOUGHTS, []).append(block.model_dump(mode="json"))
-        case "content_block_delta":
-            _take_delta(event, draft)
-        case "message_delta":
-            draft.output_tokens = event.usage.output_tokens or draft.output_tokens
-            if reason := event.delta.stop_reason:
-                draft.stop_reason = _STOP_REASONS.get(reason, StopReason.ENDED)
-        case _:
-            pass  # the ends of blocks and of the message, and newer kinds
-
-
-def _take_delta(event: "RawContentBlockDeltaEvent", draft: ReplyDraft) -> None:
+def _take_delta(event: RawContentBlockDeltaEvent, draft: ReplyDraft) -> None:
     delta = event.delta
     match delta.type:
         case "text_delta":
@@ -184,18 +114,6 @@ def _grow_thought(draft: ReplyDraft, name: str, text: str) -> None:
     # Blocks are sequential, so the last one grows.
     thoughts: list[dict[str, Any]] = draft.state.get(_THOUGHTS, [{}])
     thoughts[-1][name] = (thoughts[-1].get(name) or "") + text
-
-
-def _count_input(usage: Any, draft: ReplyDraft) -> None:
-    cached = usage.cache_read_input_tokens or 0
-    draft.cached_input_tokens = cached
-    # The API counts cache reads and cache writes separately.
-    draft.input_tokens = usage.input_tokens + cached + (usage.cache_creation_input_tokens or 0)
-
-
-def _unsent(prefill: str) -> str:
-    """Return the final white space, which the API rejects in a prefill."""
-    return prefill[len(prefill.rstrip()) :]
 
 
 def to_messages(request: Request, *, facts: ModelFacts, quirks: Quirks, by: str) -> dict[str, Any]:

@@ -4,21 +4,19 @@ import base64
 import binascii
 import json
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing, asynccontextmanager
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from assay.contracts.errors import AssayError, require
-from assay.contracts.messages import (
-    Message,
-    ModelFacts,
-    Reply,
-    Request,
-    StopReason,
-    ToolCall,
-)
-from assay.contracts.ports import OnText, ignore_text
+from google import genai
+from google.genai.client import AsyncClient
+from google.genai.errors import APIError
+from google.genai.types import Candidate, GenerateContentResponse, HttpOptions
+
+from assay.contracts.errors import AssayError
+from assay.contracts.messages import Message, ModelFacts, Request, StopReason, ToolCall
 from assay.models.catalogue import Provider
-from assay.models.connection import Answer, Connection, build_http_client
+from assay.models.connection import Connection, build_http_client
+from assay.models.model_bases import ProviderModel
 from assay.models.stream_builder import (
     ReplyDraft,
     arguments_to_send,
@@ -29,8 +27,6 @@ from assay.models.stream_builder import (
 
 if TYPE_CHECKING:
     import httpx2
-    from google.genai.client import AsyncClient
-    from google.genai.types import Candidate, FunctionCall, GenerateContentResponse
 
 _API_VERSION: Final = "v1beta"
 _STOP_REASONS: Final[Mapping[str, StopReason]] = {
@@ -53,15 +49,7 @@ _SEEDS: Final = 2**31
 async def open_gemini(
     provider: Provider, model: str, *, facts: ModelFacts, connection: Connection
 ) -> AsyncGenerator["GeminiModel"]:
-    """Open a connection to the API; leaving the context closes it.
-
-    Raises:
-        MissingExtraError: If the SDK is not installed.
-    """
-    with require(f"asking {provider.title}", extra=provider.extra):
-        from google import genai
-        from google.genai.types import HttpOptions
-
+    """Open a connection to the API; leaving the context closes it."""
     async with build_http_client(connection) as http_client:
         _keep_timeouts(http_client)
         client = genai.Client(
@@ -92,109 +80,50 @@ def _keep_timeouts(http_client: "httpx2.AsyncClient") -> None:
     http_client.event_hooks = {"request": [set_timeout]}
 
 
-class GeminiModel:
+class GeminiModel(ProviderModel[AsyncClient, GenerateContentResponse]):
     """One of Google's models."""
 
-    def __init__(
-        self,
-        client: "AsyncClient",
-        *,
-        provider: Provider,
-        model: str,
-        facts: ModelFacts,
-        connection: Connection,
-    ) -> None:
-        self._client = client
-        self._provider = provider
-        self._model = model
-        self._facts = facts
-        self._asked = connection.asked(self.name)
-        self._timeouts = connection.timeouts
+    async def _stream(self, request: Request) -> AsyncGenerator[GenerateContentResponse]:
+        stream = await self._client.models.generate_content_stream(
+            model=self._model,
+            contents=to_contents(request, by=self.name),  # pyright: ignore[reportArgumentType] - dictionaries
+            config=to_config(request, facts=self._facts),  # pyright: ignore[reportArgumentType] - a dictionary
+        )
+        async for response in stream:
+            yield response
 
-    @property
-    def name(self) -> str:
-        return f"{self._provider.name}:{self._model}"
+    def _explain(self, error: Exception) -> AssayError | None:
+        if not isinstance(error, APIError):
+            return None
+        answer: Any = error  # the SDK declares no types here
+        headers = getattr(answer.response, "headers", None)
+        return self._failure(answer.code or 200, answer.details, headers)
 
-    @property
-    def facts(self) -> ModelFacts:
-        return self._facts
-
-    async def reply(self, request: Request, *, on_text: OnText = ignore_text) -> Reply:
-        draft = ReplyDraft(request, on_text)
-        async with aclosing(self._responses(request)) as responses:
-            async for response in responses:
-                self._take(response, draft, request)
-        if draft.stop_reason is None:
-            raise self._asked.unavailable("broke off before the end of its answer")
-        return draft.finish(self._model, draft.stop_reason, by=self.name)
-
-    async def _responses(self, request: Request) -> AsyncGenerator["GenerateContentResponse"]:
-        """Yield the responses. Translates only exceptions of the SDK, not those of listeners."""
-        import httpx2
-        from google.genai.errors import APIError
-
-        failure: AssayError | None = None
-        try:
-            stream = await self._client.models.generate_content_stream(
-                model=self._model,
-                contents=to_contents(request, by=self.name),  # pyright: ignore[reportArgumentType] - dictionaries
-                config=to_config(request, facts=self._facts),  # pyright: ignore[reportArgumentType] - a dictionary
-            )
-            async for response in stream:
-                yield response
-        except (APIError, httpx2.HTTPError, ValueError) as error:
-            failure = self._translated(error)
-        # Outside of the handler, so that the SDK's error with the whole request is not the context.
-        if failure is not None:
-            raise failure
-
-    def _translated(self, error: Exception) -> AssayError:
-        import httpx2
-        from google.genai.errors import APIError
-
-        match error:
-            case httpx2.TimeoutException():
-                return self._asked.silent(
-                    self._timeouts.connect_timeout_s, self._timeouts.silence_s
-                )
-            case httpx2.HTTPError():
-                return self._asked.unreachable(error)
-            case APIError():
-                return self._asked.failure(_answer(error))
-            case _:
-                return self._asked.garbled(error)
-
-    def _take(
-        self, response: "GenerateContentResponse", draft: ReplyDraft, request: Request
-    ) -> None:
-        draft.model = response.model_version or draft.model
-        if usage := response.usage_metadata:
+    def _take(self, event: GenerateContentResponse, draft: ReplyDraft) -> None:
+        draft.model = event.model_version or draft.model
+        if usage := event.usage_metadata:
             draft.input_tokens = usage.prompt_token_count or 0
             draft.cached_input_tokens = usage.cached_content_token_count or 0
             written = (usage.candidates_token_count, usage.thoughts_token_count)
             draft.output_tokens = sum(count or 0 for count in written)
-        if response.prompt_feedback and response.prompt_feedback.block_reason:
+        if event.prompt_feedback and event.prompt_feedback.block_reason:
             draft.stop_reason = StopReason.FILTERED
-        for candidate in (response.candidates or ())[:1]:
+        for candidate in (event.candidates or ())[:1]:
             _take_parts(candidate, draft)
-            if reason := candidate.finish_reason:
-                self._take_end(reason.value, draft, request)
-
-    def _take_end(self, reason: str, draft: ReplyDraft, request: Request) -> None:
-        if reason in _BROKE_OFF:
-            raise self._asked.unavailable(f"could not go on: {reason}")
-        if reason == "MALFORMED_FUNCTION_CALL":
-            # The API parses arguments itself, and the SDK omits its report on broken ones.
-            draft.add_call(_UNREADABLE, name=_tool_meant(request), written="(not valid JSON)")
-        draft.stop_reason = _STOP_REASONS.get(reason, StopReason.FILTERED)
-
-
-def _answer(error: Any) -> Answer:
-    headers: Mapping[str, str] = getattr(error.response, "headers", None) or {}
-    return Answer(status=error.code or 200, headers=headers, body=error.details)
+            reason = candidate.finish_reason.value if candidate.finish_reason else ""
+            if reason in _BROKE_OFF:
+                raise self._unavailable(f"could not go on: {reason}")
+            if reason == "MALFORMED_FUNCTION_CALL":
+                # The API parses arguments itself, and the SDK omits its report on broken ones.
+                # It does not name the tool either.
+                names = [tool.name for tool in draft.request.tools]
+                name = names[0] if len(names) == 1 else _UNREADABLE
+                draft.add_call(_UNREADABLE, name=name, written="(not valid JSON)")
+            if reason:
+                draft.stop_reason = _STOP_REASONS.get(reason, StopReason.FILTERED)
 
 
-def _take_parts(candidate: "Candidate", draft: ReplyDraft) -> None:
+def _take_parts(candidate: Candidate, draft: ReplyDraft) -> None:
     parts = candidate.content.parts if candidate.content else None
     for part in parts or ():
         if part.text and not part.thought:
@@ -205,19 +134,9 @@ def _take_parts(candidate: "Candidate", draft: ReplyDraft) -> None:
                 object(),  # each arrives whole
                 id=call.id or "",
                 name=call.name or "",
-                written=_arguments(call),
+                written=json.dumps(call.args or {}, ensure_ascii=False),
                 state=base64.b64encode(signature).decode() if signature else None,
             )
-
-
-def _arguments(call: "FunctionCall") -> str:
-    return json.dumps(call.args or {}, ensure_ascii=False)
-
-
-def _tool_meant(request: Request) -> str:
-    """Return the tool of a call that the API could not parse and does not return."""
-    names = [tool.name for tool in request.tools]
-    return names[0] if len(names) == 1 else _UNREADABLE
 
 
 def to_config(request: Request, *, facts: ModelFacts) -> dict[str, Any]:

@@ -2,29 +2,19 @@
 
 import json
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing, asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final
+from contextlib import asynccontextmanager
+from typing import Any, Final
 
-from assay.contracts.errors import AssayError, require
-from assay.contracts.messages import (
-    Message,
-    ModelFacts,
-    Reply,
-    Request,
-    StopReason,
-    ToolCall,
-    ToolSpec,
-)
-from assay.contracts.ports import OnText, ignore_text
-from assay.models.catalogue import Provider, Quirks, quirks_for
-from assay.models.connection import Answer, Connection, build_http_client
+import openai
+from openai.types.chat import ChatCompletionChunk
+from openai.types.chat.chat_completion_chunk import Choice
+
+from assay.contracts.errors import AssayError
+from assay.contracts.messages import Message, ModelFacts, Request, StopReason, ToolCall, ToolSpec
+from assay.models.catalogue import Provider, Quirks
+from assay.models.connection import Connection, build_http_client
+from assay.models.model_bases import ProviderModel
 from assay.models.stream_builder import ReplyDraft, arguments_to_send, call_states, unseal
-
-if TYPE_CHECKING:
-    from openai import AsyncOpenAI
-    from openai.types import CompletionUsage
-    from openai.types.chat import ChatCompletionChunk
-    from openai.types.chat.chat_completion_chunk import Choice
 
 _STOP_REASONS: Final[Mapping[str, StopReason]] = {
     "length": StopReason.LENGTH,
@@ -54,17 +44,10 @@ _NO_KEY = "none"
 async def open_openai_compatible(
     provider: Provider, model: str, *, facts: ModelFacts, connection: Connection
 ) -> AsyncGenerator["OpenAICompatibleModel"]:
-    """Open a connection to a server; leaving the context closes it.
-
-    Raises:
-        MissingExtraError: If the SDK is not installed.
-    """
-    with require(f"asking {provider.title}", extra=provider.extra):
-        from openai import AsyncOpenAI, Omit
-
+    """Open a connection to a server; leaving the context closes it."""
     # The SDK would send these values from the environment to every server.
-    organisation = {"OpenAI-Organization": Omit(), "OpenAI-Project": Omit()}
-    async with AsyncOpenAI(
+    organisation = {"OpenAI-Organization": openai.Omit(), "OpenAI-Project": openai.Omit()}
+    async with openai.AsyncOpenAI(
         api_key=connection.api_key.get_secret_value() or _NO_KEY,
         base_url=connection.base_url,
         max_retries=0,  # a separate model around this one retries
@@ -76,49 +59,10 @@ async def open_openai_compatible(
         )
 
 
-class OpenAICompatibleModel:
+class OpenAICompatibleModel(ProviderModel[openai.AsyncOpenAI, ChatCompletionChunk]):
     """One model behind a server that speaks chat completions."""
 
-    def __init__(
-        self,
-        client: "AsyncOpenAI",
-        *,
-        provider: Provider,
-        model: str,
-        facts: ModelFacts,
-        connection: Connection,
-    ) -> None:
-        self._client = client
-        self._provider = provider
-        self._model = model
-        self._facts = facts
-        self._quirks = quirks_for(model)
-        self._asked = connection.asked(self.name)
-        self._timeouts = connection.timeouts
-
-    @property
-    def name(self) -> str:
-        return f"{self._provider.name}:{self._model}"
-
-    @property
-    def facts(self) -> ModelFacts:
-        return self._facts
-
-    async def reply(self, request: Request, *, on_text: OnText = ignore_text) -> Reply:
-        prefill = request.prefill if self._facts.supports_prefill else ""
-        draft = ReplyDraft(request, on_text, prefill=prefill)
-        async with aclosing(self._chunks(request)) as chunks:
-            async for chunk in chunks:
-                self._take(chunk, draft)
-        if draft.stop_reason is None:
-            raise self._asked.unavailable("broke off before the end of its answer")
-        return draft.finish(self._model, draft.stop_reason, by=self.name)
-
-    async def _chunks(self, request: Request) -> AsyncGenerator["ChatCompletionChunk"]:
-        """Yield the chunks. Translates only exceptions of the SDK, not those of listeners."""
-        from openai import OpenAIError
-
-        failure: AssayError | None = None
+    async def _stream(self, request: Request) -> AsyncGenerator[ChatCompletionChunk]:
         fields = to_chat_completion(
             request,
             facts=self._facts,
@@ -126,52 +70,35 @@ class OpenAICompatibleModel:
             quirks=self._quirks,
             by=self.name,
         )
-        try:
-            async with await self._client.chat.completions.create(
-                messages=fields.pop("messages"),
-                model=self._model,
-                stream=True,
-                extra_body=fields,
-            ) as stream:
-                async for chunk in stream:
-                    yield chunk
-        except (OpenAIError, ValueError) as error:
-            failure = self._translated(error)
-        # Outside of the handler, so that the SDK's error with the whole request is not the context.
-        if failure is not None:
-            raise failure
+        async with await self._client.chat.completions.create(
+            messages=fields.pop("messages"),
+            model=self._model,
+            stream=True,
+            extra_body=fields,
+        ) as stream:
+            async for chunk in stream:
+                yield chunk
 
-    def _translated(self, error: Exception) -> AssayError:
-        from openai import APIConnectionError, APIError, APIStatusError, APITimeoutError
+    def _explain(self, error: Exception) -> AssayError | None:
+        return self._explain_by_kind(error, openai)
 
-        match error:
-            case APITimeoutError():
-                return self._asked.silent(
-                    self._timeouts.connect_timeout_s, self._timeouts.silence_s
-                )
-            case APIConnectionError():
-                return self._asked.unreachable(error.__cause__ or error)
-            case APIStatusError(status_code=status, response=response, body=body):
-                return self._asked.failure(
-                    Answer(status=status, headers=response.headers, body=body)
-                )
-            case APIError(body=body, message=message):
-                return self._asked.failure(Answer(status=200, body=body or message))
-            case _:
-                return self._asked.garbled(error)
-
-    def _take(self, chunk: "ChatCompletionChunk", draft: ReplyDraft) -> None:
-        draft.model = chunk.model or draft.model
-        if chunk.usage:
-            _count(chunk.usage, draft)
+    def _take(self, event: ChatCompletionChunk, draft: ReplyDraft) -> None:
+        draft.model = event.model or draft.model
+        if event.usage:
+            draft.input_tokens = event.usage.prompt_tokens or 0
+            details = event.usage.prompt_tokens_details
+            # DeepSeek uses a different name.
+            cached = getattr(event.usage, "prompt_cache_hit_tokens", 0)
+            draft.cached_input_tokens = (details and details.cached_tokens) or cached or 0
+            draft.output_tokens = event.usage.completion_tokens or 0
         # Servers omit required fields, hence the `or` here and below.
-        for choice in chunk.choices or ():
+        for choice in event.choices or ():
             _take_choice(choice, draft)
             if choice.finish_reason in _BROKE_OFF:
-                raise self._asked.unavailable(f"could not go on: {choice.finish_reason}")
+                raise self._unavailable(f"could not go on: {choice.finish_reason}")
 
 
-def _take_choice(choice: "Choice", draft: ReplyDraft) -> None:
+def _take_choice(choice: Choice, draft: ReplyDraft) -> None:
     refusal = None
     if delta := choice.delta:
         refusal = delta.refusal
@@ -212,15 +139,6 @@ def _keep_reasoning(fields: Mapping[str, Any], draft: ReplyDraft) -> None:
 def _is_same_part(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     names = ("index", "type")
     return other.get("index") is not None and all(one.get(n) == other.get(n) for n in names)
-
-
-def _count(usage: "CompletionUsage", draft: ReplyDraft) -> None:
-    details = usage.prompt_tokens_details
-    # DeepSeek uses a different name.
-    cached = (details and details.cached_tokens) or getattr(usage, "prompt_cache_hit_tokens", 0)
-    draft.input_tokens = usage.prompt_tokens or 0
-    draft.cached_input_tokens = cached or 0
-    draft.output_tokens = usage.completion_tokens or 0
 
 
 def to_chat_completion(

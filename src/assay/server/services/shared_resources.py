@@ -19,7 +19,7 @@ from assay.chat.open_session import Shared
 from assay.contracts.errors import AssayError, JournalError, MissingExtraError, UsageError
 from assay.contracts.messages import Price
 from assay.contracts.ports import Model
-from assay.models.catalogue import Provider, Wire
+from assay.models.catalogue import Provider
 from assay.models.resolve import check_engine, choose, parse_name
 from assay.server.db.models import Caller
 from assay.server.errors import RequestRejectedError
@@ -40,11 +40,6 @@ _PRELOADED: Final = (
     "assay.models.open",
     "assay.screening.scan",
 )
-_WIRES: Final[dict[Wire, str]] = {
-    "openai": "assay.models.providers.openai_compatible",
-    "anthropic": "assay.models.providers.anthropic",
-    "gemini": "assay.models.providers.gemini",
-}
 
 
 async def warm_up() -> None:
@@ -54,7 +49,9 @@ async def warm_up() -> None:
 
 async def load_provider(provider: Provider) -> None:
     """Load the library of a provider, which can take a second, in a thread."""
-    await to_thread.run_sync(_import, _WIRES[provider.wire])
+    # A missing library is reported where it is needed.
+    with suppress(AssayError):
+        await to_thread.run_sync(provider.load)
 
 
 def _load() -> None:

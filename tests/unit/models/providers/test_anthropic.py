@@ -1,6 +1,5 @@
 """The messages API: its cache, its dislikes and the corners of its streams."""
 
-import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -10,11 +9,11 @@ import pytest
 from anthropic import AsyncAnthropic
 from pydantic import SecretStr
 
-from assay.contracts.errors import MissingExtraError, ModelUnavailableError
+from assay.contracts.errors import ModelUnavailableError
 from assay.contracts.messages import Message, Request, StopReason, ToolCall
 from assay.models.catalogue import facts_for, provider, quirks_for
 from assay.models.connection import Connection
-from assay.models.providers.anthropic import AnthropicModel, open_anthropic, to_messages
+from assay.models.providers.anthropic import AnthropicModel, to_messages
 from tests.support.model_servers.in_process import Played
 
 ANTHROPIC = provider("anthropic")
@@ -173,13 +172,3 @@ def test_turns_alternate_and_are_never_empty() -> None:
 
     assert [turn["role"] for turn in body["messages"]] == ["user"]
     assert [block["text"] for block in body["messages"][0]["content"]] == ["one", "two", "three"]
-
-
-async def test_a_missing_sdk_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "anthropic", None)
-
-    with pytest.raises(MissingExtraError) as raised:
-        async with open_anthropic(ANTHROPIC, LED, facts=FACTS, connection=CONNECTION):
-            pass
-
-    assert raised.value.extra == "anthropic"

@@ -1,6 +1,5 @@
 """Gemini's own API: signatures of calls, blocked prompts, and what its SDK reads from elsewhere."""
 
-import sys
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -11,10 +10,10 @@ from google import genai
 from google.genai.types import HttpOptions
 from pydantic import SecretStr
 
-from assay.contracts.errors import MissingExtraError, ModelUnavailableError
+from assay.contracts.errors import ModelUnavailableError
 from assay.contracts.messages import Message, Request, StopReason, ToolCall, ToolSpec
 from assay.models.catalogue import facts_for, provider
-from assay.models.connection import Connection, Timeouts
+from assay.models.connection import Connection
 from assay.models.providers.gemini import GeminiModel, open_gemini, to_config, to_contents
 from tests.support.model_servers.in_process import Played
 
@@ -141,8 +140,7 @@ async def test_the_environment_does_not_decide_whom_to_ask(monkeypatch: pytest.M
 
 
 async def test_waits_are_ours_and_not_sent_to_the_server() -> None:
-    timeouts = Timeouts(connect_timeout_s=3.0, silence_s=4.0)
-    connection = replace(CONNECTION, timeouts=timeouts)
+    connection = replace(CONNECTION, connect_timeout_s=3.0, silence_s=4.0)
     async with open_gemini(GEMINI, "m", facts=FACTS, connection=connection) as model:
         http_client = model._client._api_client._async_httpx_client  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - what is sent through
         request = http_client.build_request("POST", CONNECTION.base_url, timeout=None)
@@ -151,16 +149,6 @@ async def test_waits_are_ours_and_not_sent_to_the_server() -> None:
 
     assert request.extensions["timeout"]["connect"] == 3.0
     assert request.extensions["timeout"]["read"] == 4.0
-
-
-async def test_a_missing_sdk_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "google.genai.types", None)
-
-    with pytest.raises(MissingExtraError) as raised:
-        async with open_gemini(GEMINI, "m", facts=FACTS, connection=CONNECTION):
-            pass
-
-    assert raised.value.extra == "gemini"
 
 
 async def test_a_signature_of_another_model_is_not_sent() -> None:

@@ -1,6 +1,5 @@
 """Chat completions: what servers do differently from each other, and from the specification."""
 
-import sys
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -10,7 +9,7 @@ import pytest
 from openai import AsyncOpenAI
 from pydantic import SecretStr
 
-from assay.contracts.errors import MissingExtraError, ModelRefusedError, ModelUnavailableError
+from assay.contracts.errors import ModelRefusedError, ModelUnavailableError
 from assay.contracts.messages import Message, Request, StopReason, ToolCall, ToolSpec
 from assay.models.catalogue import facts_for, provider, quirks_for
 from assay.models.connection import Connection
@@ -156,19 +155,6 @@ def _options() -> Any:
     from openai._models import FinalRequestOptions
 
     return FinalRequestOptions(method="post", url="/chat/completions")
-
-
-async def test_a_missing_sdk_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "openai", None)
-    asked = provider("groq")
-
-    with pytest.raises(MissingExtraError) as raised:
-        async with open_openai_compatible(
-            asked, "m", facts=facts_for(asked, "m"), connection=CONNECTION
-        ):
-            pass
-
-    assert raised.value.extra == "openai"
 
 
 def test_the_length_goes_by_the_name_that_the_provider_knows() -> None:
