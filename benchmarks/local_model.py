@@ -13,7 +13,7 @@ import statistics
 import subprocess
 import sys
 import time
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -100,9 +100,7 @@ async def compare(name: str, rounds: int, tokens: int) -> int:
     print(f"{weights.title}, {threads} threads, {tokens} tokens, {rounds} rounds in turns")
     environment = os.environ | {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}
     command = [sys.executable, __file__, "--direct", path, weights.context_tokens, threads]
-    open_it = partial(
-        open_local_model, path, name=name, context_tokens=weights.context_tokens
-    )
+    open_it = partial(open_local_model, path, name=name, context_tokens=weights.context_tokens)
     with subprocess.Popen(  # noqa: ASYNC220 - nothing else goes on while it is asked
         [str(word) for word in command],
         stdin=subprocess.PIPE,
