@@ -14,7 +14,7 @@ import grpc.aio
 import pytest
 
 from assay.contracts.errors import SandboxUnavailableError
-from assay.sandbox.rpc.client_sandbox import BrokenOffError, Following, pick_up
+from assay.sandbox.rpc.client_sandbox import BrokenOffError, RemoteExecution
 from assay.sandbox.rpc.messages import executor_pb2
 from tests.support.executor_stub import ExecutorStub
 from tests.support.executors import open_served
@@ -152,10 +152,10 @@ class _Forgetful:
 
 
 async def test_a_program_whose_executor_was_lost_is_said_to_have_perhaps_run() -> None:
-    following = Following("an-execution-id", 1000, print)
+    execution = RemoteExecution(_Forgetful(), 1000, print)
 
     with pytest.raises(SandboxUnavailableError, match="may have run to its end") as caught:
-        await pick_up(_Forgetful(), following, BrokenOffError("connection lost"))
+        await execution.resume(BrokenOffError("connection lost"))
 
     assert caught.value.dispatch == "outcome_unknown"
     assert "not run a second time" in caught.value.hint

@@ -59,7 +59,7 @@ async def test_each_way_of_not_getting_in_is_told_and_written_down(tmp_path: Pat
             await executor.process.wait()
 
     assert "sent no certificate" in told["none"]
-    assert "does not take our certificate" in told["foreign"]
+    assert "rejects the client certificate" in told["foreign"]
     assert "our certificate has expired" in told["expired"]
     assert "it speaks TLS, and we speak plain text" in told["plain"]
     assert "does not know this token" in told["token"]

@@ -60,8 +60,8 @@ class Clients:
             self._keepers[client] = SandboxService(
                 self._backend,
                 self._tasks,
-                terms=self._terms,
-                gate=self._admission.gate_for(client),
+                config=self._terms,
+                admission=self._admission.gate_for(client),
             )
         return self._keepers[client]
 
@@ -70,7 +70,7 @@ class Clients:
         while True:
             await anyio.sleep(every_s)
             for keeper in tuple(self._keepers.values()):
-                await keeper.close_unasked()
+                await keeper.close_unused()
 
     async def close(self) -> None:
         """End all executions of all clients."""

@@ -5,12 +5,12 @@ This side labels the results of a container's sandbox, not the container.
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
-from pathlib import PurePosixPath
+from dataclasses import dataclass, field
 from typing import Final
 
 import anyio
 
+from assay.asyncx.owned_context import open_seats
 from assay.contracts.errors import (
     IsolationUnavailableError,
     SandboxUnavailableError,
@@ -19,15 +19,11 @@ from assay.contracts.errors import (
 )
 from assay.contracts.execution import (
     DEFAULT_SPEC,
-    CellResult,
-    ExecutionResult,
-    FileInfo,
     Isolation,
     Limits,
-    Program,
     SandboxSpec,
 )
-from assay.contracts.ports import Interpreter, OnOutput, Sandbox, ignore_output
+from assay.contracts.ports import Sandbox
 from assay.sandbox.network.dial import DialerFactory, DirectDialer
 from assay.sandbox.network.policy import Policy, parse_policy
 
@@ -42,8 +38,9 @@ with require("the Docker backend", extra="docker"):
         ensure_image,
     )
     from assay.sandbox.docker.labels import remove_orphans
-    from assay.sandbox.docker.pool import ContainerFactory, ContainerPool, build_lobby
+    from assay.sandbox.docker.pool import ContainerPool
     from assay.sandbox.docker.security import RUNTIME, USER_ID, ContainerPlan, walls_around
+    from assay.sandbox.rpc.client_sandbox import ResultLabel
 
 GVISOR: Final = "runsc"
 _SEARCH_PATH: Final = ("/usr/local/bin", "/usr/bin", "/bin")
@@ -81,18 +78,23 @@ class DockerBackend:
     """See `assay.contracts.ports.SandboxBackend`."""
 
     def __init__(
-        self, options: DockerOptions, image: str, facts: EngineFacts, lobby: ContainerFactory
+        self,
+        options: DockerOptions,
+        image: str,
+        facts: EngineFacts,
+        engine: Engine,
+        tasks: anyio.abc.TaskGroup,
     ) -> None:
         self._options = options
         self.image = image
         """The digest of the image."""
         self._cpus = min(options.cpus, float(facts.processors))
-        self._spares = ContainerPool(lobby, options.warm_containers)
-        self._tasks = lobby.tasks
         self.name = f"docker+{options.runtime}" if options.runtime else "docker"
         self.isolation = Isolation.KERNEL if options.gvisor else Isolation.ISOLATED
-        self._shop = PackageImages(lobby.engine, image, options.preload, options.open_layer)
-        self._seal = ResultLabel(backend=self.name, isolation=self.isolation)
+        # The container cannot change these facts of a result.
+        label = ResultLabel(self.name, self.isolation)
+        self._pool = ContainerPool(engine, tasks, label, options.warm_containers)
+        self._package_images = PackageImages(engine, image, options.preload, options.open_layer)
 
     async def start(self) -> None:
         """Start the first container, to find out whether containers start.
@@ -102,12 +104,10 @@ class DockerBackend:
         """
         if self._options.warm_containers == 0:
             return  # The pool keeps no warm containers.
-        guest = self._spares.prepare(self._plan(Limits(), self.image))
         try:
-            await guest.serving()
+            await self._pool.prepare(self._plan(Limits(), self.image))
         except SandboxUnavailableError as error:
             raise IsolationUnavailableError(str(error), hint=error.hint) from error
-        self._tasks.start_soon(self._spares.keep_filled)
 
     @asynccontextmanager
     async def open_sandbox(
@@ -116,22 +116,22 @@ class DockerBackend:
         policy = self._policy(equipment)
         image = self.image
         if equipment.packages:
-            image = await self._shop.image_with(equipment.packages)
-        guest = self._spares.take(self._plan(limits, image, hosts=policy is not None))
+            image = await self._package_images.image_with(equipment.packages)
+        container = self._pool.take(self._plan(limits, image, hosts=policy is not None))
         if policy is not None:
-            guest.outlet.open(self._options.outside.dialer(policy))
+            container.egress.open(self._options.outside.dialer(policy))
         try:
-            far = await guest.serving()
-            async with far.open_sandbox(limits, equipment) as sandbox:
+            inner = await container.serving()
+            async with inner.open_sandbox(limits, equipment) as sandbox:
                 try:
-                    yield DockerSandbox(sandbox, self._seal)
+                    yield sandbox
                 finally:
                     # Before the request to close the sandbox: this is faster, and cannot hang.
                     with anyio.CancelScope(shield=True):
-                        await guest.end()
+                        await container.end()
         finally:
             with anyio.CancelScope(shield=True):
-                await guest.end()
+                await container.end()
 
     def _policy(self, equipment: SandboxSpec) -> Policy | None:
         if not equipment.hosts:
@@ -192,94 +192,11 @@ async def open_docker(
         MissingExtraError: If the SDK is not installed.
         IsolationUnavailableError: If there is no engine, no image, or no container starts.
     """
-    failure: Exception | None = None
     async with open_engine(options.socket) as engine:
         facts = await check_engine(engine, options)
         await remove_orphans(engine)
         image = await ensure_image(engine, options.image, on_notice)
-        async with anyio.create_task_group() as tasks:
-            backend = DockerBackend(options, image, facts, build_lobby(engine, tasks))
-            try:
-                await backend.start()
-                yield backend
-            except Exception as error:  # noqa: BLE001 - raised below, where no group wraps it
-                failure = error
-            finally:
-                tasks.cancel_scope.cancel()
-    if failure is not None:
-        raise failure
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResultLabel:
-    """The backend facts of every result, which the container cannot change."""
-
-    backend: str
-    isolation: Isolation
-
-    def on(self, result: ExecutionResult) -> ExecutionResult:
-        return replace(result, backend=self.backend, isolation=self.isolation)
-
-
-class DockerSandbox:
-    """See `assay.contracts.ports.Sandbox`."""
-
-    def __init__(self, far: Sandbox, seal: ResultLabel) -> None:
-        self._far = far
-        self._seal = seal
-
-    @property
-    def limits(self) -> Limits:
-        return self._far.limits
-
-    async def run(
-        self, program: Program, *, on_output: OnOutput = ignore_output
-    ) -> ExecutionResult:
-        return self._seal.on(await self._far.run(program, on_output=on_output))
-
-    @asynccontextmanager
-    async def open_interpreter(self) -> AsyncGenerator[Interpreter]:
-        async with self._far.open_interpreter() as interpreter:
-            yield DockerInterpreter(interpreter, self._seal)
-
-    async def cancel(self) -> None:
-        await self._far.cancel()
-
-    async def write_file(
-        self, path: PurePosixPath, content: bytes, *, executable: bool = False
-    ) -> None:
-        await self._far.write_file(path, content, executable=executable)
-
-    async def read_file(self, path: PurePosixPath, *, max_bytes: int = 64 << 20) -> bytes:
-        return await self._far.read_file(path, max_bytes=max_bytes)
-
-    async def list_files(self, path: PurePosixPath = PurePosixPath()) -> tuple[FileInfo, ...]:
-        return await self._far.list_files(path)
-
-    async def make_directory(self, path: PurePosixPath) -> None:
-        await self._far.make_directory(path)
-
-    async def remove_path(self, path: PurePosixPath) -> None:
-        await self._far.remove_path(path)
-
-
-class DockerInterpreter:
-    """See `assay.contracts.ports.Interpreter`."""
-
-    def __init__(self, far: Interpreter, seal: ResultLabel) -> None:
-        self._far = far
-        self._seal = seal
-
-    async def run_cell(
-        self, source: str, *, timeout_s: float | None = None, on_output: OnOutput = ignore_output
-    ) -> CellResult:
-        result = await self._far.run_cell(source, timeout_s=timeout_s, on_output=on_output)
-        return replace(result, execution=self._seal.on(result.execution))
-
-    async def interrupt(self) -> None:
-        await self._far.interrupt()
-
-    @asynccontextmanager
-    async def branch(self) -> AsyncGenerator[Interpreter]:
-        async with self._far.branch() as copy:
-            yield DockerInterpreter(copy, self._seal)
+        async with open_seats() as tasks:
+            backend = DockerBackend(options, image, facts, engine, tasks)
+            await backend.start()
+            yield backend

@@ -127,7 +127,7 @@ def in_gvisor() -> bool:
 
 
 async def _serve(options: EntrypointConfig, stream: anyio.abc.ByteStream) -> None:
-    near_side = HostDialer()
+    dialer = HostDialer()
     native = NativeOptions(
         least=Isolation.RESTRICTED,
         namespaces=not options.gvisor,
@@ -138,11 +138,11 @@ async def _serve(options: EntrypointConfig, stream: anyio.abc.ByteStream) -> Non
         search_path=options.search_path,
         runtime_dir=Path(options.runtime_dir),
         packages=ShippedLayers(),
-        outside=near_side,
+        outside=dialer,
         alone_as=options.programs_as,
     )
     async with open_native(native) as backend:
-        why = await serve_relay(backend, stream, on_caller=near_side.attach)
+        why = await serve_relay(backend, stream, on_transport=dialer.attach)
     # Readable on stderr when the connection has ended without a known cause.
     _complain(why)
 

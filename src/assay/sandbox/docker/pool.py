@@ -1,7 +1,6 @@
 """Pool of containers: a task runs each container, and a few wait in advance."""
 
-from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from contextlib import suppress
 from typing import Final
 
 import anyio
@@ -11,8 +10,8 @@ from assay.contracts.errors import AssayError, SandboxUnavailableError
 from assay.sandbox.docker.container import Container, start_container
 from assay.sandbox.docker.engine import Engine, EngineError
 from assay.sandbox.docker.security import ContainerPlan, container_config
-from assay.sandbox.rpc.client_sandbox import FarBackend
-from assay.sandbox.rpc.stream_client import Outlet, open_relay
+from assay.sandbox.rpc.client_sandbox import ResultLabel, RpcBackend
+from assay.sandbox.rpc.stream_client import EgressServer, open_relay
 
 _GREETING_S: Final = 120.0
 _STARTS_AT_ONCE: Final = 4
@@ -24,12 +23,12 @@ class WarmContainer:
 
     def __init__(self, plan: ContainerPlan) -> None:
         self.plan = plan
-        self.outlet = Outlet()
+        self.egress = EgressServer()
         """The egress server of the sandbox; closed at first."""
         self._ready = anyio.Event()
         self._released = anyio.Event()
         self._dead = anyio.Event()
-        self._far: FarBackend | None = None
+        self._backend: RpcBackend | None = None
         self._failure: AssayError | None = None
 
     @property
@@ -37,16 +36,18 @@ class WarmContainer:
         """Whether the container serves or starts, as far as is known."""
         return self._failure is None and not self._dead.is_set()
 
-    async def live(self, engine: Engine, turns: anyio.CapacityLimiter) -> None:
+    async def live(self, engine: Engine, turns: anyio.CapacityLimiter, label: ResultLabel) -> None:
         """Run the container until its end; never raises."""
         try:
             async with turns:
                 container = await start_container(engine, container_config(self.plan))
         except EngineError as error:
-            self._failure = error
+            self._failure = SandboxUnavailableError(
+                str(error), dispatch="never_started", hint=error.hint
+            )
         else:
             try:
-                await self._serve(container)
+                await self._serve(container, label)
             finally:
                 with anyio.CancelScope(shield=True):
                     await _end(engine, container)
@@ -54,10 +55,14 @@ class WarmContainer:
             self._dead.set()
             self._ready.set()
 
-    async def _serve(self, container: Container) -> None:
+    async def _serve(self, container: Container, label: ResultLabel) -> None:
         try:
-            async with _open_relay(container, self.outlet) as far:
-                self._far = far
+            async with open_relay(
+                container.stream,
+                greeting_s=_GREETING_S,
+                answer_back=self.egress.answer,
+                label=label,
+            ) as self._backend:
                 self._ready.set()
                 await self._released.wait()
         except AssayError as error:
@@ -66,22 +71,18 @@ class WarmContainer:
                 f"the container did not start: {told or error}", dispatch="never_started"
             )
 
-    async def serving(self) -> FarBackend:
+    async def serving(self) -> RpcBackend:
         """Wait until the service in the container answers.
 
         Raises:
             SandboxUnavailableError: If it never answers.
         """
         await self._ready.wait()
-        if isinstance(self._failure, SandboxUnavailableError):
-            raise self._failure
         if self._failure is not None:
-            raise SandboxUnavailableError(
-                str(self._failure), dispatch="never_started", hint=self._failure.hint
-            ) from self._failure
-        if self._far is None:
+            raise self._failure
+        if self._backend is None:
             raise SandboxUnavailableError("the backend is closed", dispatch="never_started")
-        return self._far
+        return self._backend
 
     async def end(self) -> None:
         """Kill the container; when this returns, nothing in it runs."""
@@ -89,89 +90,69 @@ class WarmContainer:
         await self._dead.wait()
 
 
-def _open_relay(container: Container, outlet: Outlet) -> AbstractAsyncContextManager[FarBackend]:
-    return open_relay(container.stream, greeting_s=_GREETING_S, answer_back=outlet.answer)
-
-
 async def _end(engine: Engine, container: Container) -> None:
     await container.stream.aclose()
     try:
         await engine.kill(container.id)
     except EngineError:
-        # It has probably ended on its own; otherwise its removal ends it.
-        await _remove(engine, container.id)
-
-
-async def _remove(engine: Engine, container: str) -> None:
-    try:
-        await engine.remove(container)
-    except EngineError:
-        return  # a Docker engine that is gone has ended its containers too
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContainerFactory:
-    """The Docker engine, task group and start limit that warm containers share."""
-
-    engine: Engine
-    tasks: anyio.abc.TaskGroup
-    turns: anyio.CapacityLimiter
-
-
-def build_lobby(engine: Engine, tasks: anyio.abc.TaskGroup) -> ContainerFactory:
-    """Create the factory with its limit of concurrent starts."""
-    return ContainerFactory(
-        engine=engine, tasks=tasks, turns=anyio.CapacityLimiter(_STARTS_AT_ONCE)
-    )
+        # It has probably ended on its own; otherwise its removal ends it. A Docker engine that is
+        # gone has ended its containers too.
+        with suppress(EngineError):
+            await engine.remove(container.id)
 
 
 class ContainerPool:
     """Warm containers for the last requested configuration, because similar requests follow."""
 
-    def __init__(self, lobby: ContainerFactory, count: int) -> None:
-        self._lobby = lobby
+    def __init__(
+        self, engine: Engine, tasks: anyio.abc.TaskGroup, label: ResultLabel, count: int
+    ) -> None:
+        self._engine = engine
+        self._tasks = tasks
+        self._label = label
         self._count = count
+        self._turns = anyio.CapacityLimiter(_STARTS_AT_ONCE)
         self._waiting: list[WarmContainer] = []
         self._wanted = anyio.Event()
-        self._kind: ContainerPlan | None = None
+        self._plan: ContainerPlan | None = None
 
-    def invite(self, plan: ContainerPlan) -> WarmContainer:
-        guest = WarmContainer(plan)
-        self._lobby.tasks.start_soon(guest.live, self._lobby.engine, self._lobby.turns)
-        return guest
+    def _start(self, plan: ContainerPlan) -> WarmContainer:
+        container = WarmContainer(plan)
+        self._tasks.start_soon(container.live, self._engine, self._turns, self._label)
+        return container
 
     def take(self, plan: ContainerPlan) -> WarmContainer:
         """Return a warm container, or one that starts."""
-        self._kind = plan
-        fitting = [guest for guest in self._waiting if guest.plan == plan and guest.well]
-        guest = fitting[0] if fitting else self.invite(plan)
-        self._waiting = [other for other in self._waiting if other is not guest]
+        self._plan = plan
+        fitting = [each for each in self._waiting if each.plan == plan and each.well]
+        taken = fitting[0] if fitting else self._start(plan)
+        self._waiting = [other for other in self._waiting if other is not taken]
         self._wanted.set()
-        return guest
+        return taken
 
-    def prepare(self, plan: ContainerPlan) -> WarmContainer:
-        """Start the first container, to find out whether containers start."""
-        self._kind = plan
-        guest = self.invite(plan)
-        self._waiting.append(guest)
-        return guest
+    async def prepare(self, plan: ContainerPlan) -> None:
+        """Start the first container, to find out whether containers start.
 
-    async def keep_filled(self) -> None:
-        """Keep the pool filled for the life of the backend."""
+        Raises:
+            SandboxUnavailableError: If it does not.
+        """
+        self._plan = plan
+        container = self._start(plan)
+        self._waiting.append(container)
+        await container.serving()
+        self._tasks.start_soon(self._keep_filled)
+
+    async def _keep_filled(self) -> None:
         while True:
             self._wanted = anyio.Event()
             await self._wanted.wait()
             # The last caller has a program to run; starting a container now would slow it down.
             await anyio.sleep(_HOLD_BACK_S)
-            await self._fill()
-
-    async def _fill(self) -> None:
-        plan = self._kind
-        if plan is None:
-            return
-        keep = [guest for guest in self._waiting if guest.plan == plan and guest.well]
-        leaving = [guest for guest in self._waiting if guest not in keep]
-        missing = range(len(keep), self._count)
-        self._waiting = [*keep, *(self.invite(plan) for _ in missing)]
-        for guest in leaving:
-            await guest.end()
+            if (plan := self._plan) is None:
+                continue
+            keep = [each for each in self._waiting if each.plan == plan and each.well]
+            leaving = [each for each in self._waiting if each not in keep]
+            missing = range(len(keep), self._count)
+            self._waiting = [*keep, *(self._start(plan) for _ in missing)]
+            for container in leaving:
+                await container.end()

@@ -18,15 +18,20 @@ from assay.settings.executor import RemoteSettings
 with require("the backend 'remote'", extra="executor"):
     from assay.sandbox.remote.endpoints import Endpoint, by_load, meet_all
     from assay.sandbox.remote.grpc_transport import Access, GrpcCaller, open_channel, prepare_access
-    from assay.sandbox.remote.sandbox import NAME, CachingSandbox, RemoteSandbox, ResultCache
-    from assay.sandbox.rpc.client_sandbox import BrokenOffError, UnreachableError
+    from assay.sandbox.remote.sandbox import LABEL, CachingSandbox, ResultCache
+    from assay.sandbox.rpc.client_sandbox import (
+        BrokenOffError,
+        RemoteSandbox,
+        UnreachableError,
+        retry_while_busy,
+    )
     from assay.sandbox.rpc.messages.failures import ExecutorBusyError
 
 
 class RemoteBackend:
     """See `assay.contracts.ports.SandboxBackend`."""
 
-    name = NAME
+    name = LABEL.backend
 
     def __init__(
         self, stations: tuple[Endpoint, ...], isolation: Isolation, settings: RemoteSettings
@@ -49,24 +54,15 @@ class RemoteBackend:
         self, limits: Limits, equipment: SandboxSpec = DEFAULT_SPEC
     ) -> AsyncGenerator[Sandbox]:
         async with AsyncExitStack() as stack:
-            yield await self._open(stack, limits, equipment)
-
-    async def _open(
-        self, stack: AsyncExitStack, limits: Limits, equipment: SandboxSpec
-    ) -> RemoteSandbox:
-        """Open a sandbox on the first executor that accepts it, and retry while all are busy."""
-        deadline = anyio.current_time() + self._retry_timeout_s
-        while True:
-            try:
-                return await self._open_somewhere(stack, limits, equipment)
-            except ExecutorBusyError as busy:
-                if anyio.current_time() + busy.retry_after_s > deadline:
-                    raise
-                await anyio.sleep(busy.retry_after_s)
+            # Wait while all executors are busy.
+            yield await retry_while_busy(
+                self._retry_timeout_s, partial(self._open_somewhere, stack, limits, equipment)
+            )
 
     async def _open_somewhere(
         self, stack: AsyncExitStack, limits: Limits, equipment: SandboxSpec
     ) -> RemoteSandbox:
+        """Open a sandbox on the first executor that accepts it."""
         candidates = by_load(self._stations, self.isolation) or await self._look_again()
         trouble: SandboxUnavailableError | None = None
         for station in candidates:
@@ -115,7 +111,9 @@ class RemoteBackend:
 
     def _build(self, station: Endpoint, limits: Limits) -> RemoteSandbox:
         if self._cache is None:
-            return RemoteSandbox(station.caller, limits, retry_timeout_s=self._retry_timeout_s)
+            return RemoteSandbox(
+                station.caller, LABEL, limits, retry_timeout_s=self._retry_timeout_s
+            )
         return CachingSandbox(
             station.caller,
             limits,

@@ -10,10 +10,10 @@ from grpc_health.v1 import health_pb2
 from assay.contracts.errors import AssayError, SandboxUnavailableError
 from assay.contracts.execution import Isolation
 from assay.sandbox.remote.grpc_transport import GrpcCaller
-from assay.sandbox.rpc.client_sandbox import FarSandbox, UnreachableError, distrusting
+from assay.sandbox.rpc.client_sandbox import RemoteSandbox, UnreachableError, distrusting
 from assay.sandbox.rpc.messages import executor_pb2 as pb
 from assay.sandbox.rpc.messages import methods
-from assay.sandbox.rpc.messages.codec import ISOLATIONS, member, seconds
+from assay.sandbox.rpc.messages.codec import ISOLATIONS, measure
 
 _CHECK_EVERY_S: Final = 2.0
 _CHECK_S: Final = 5.0
@@ -35,7 +35,7 @@ class Endpoint:
 
     def __init__(self, caller: GrpcCaller, channel: grpc.aio.Channel) -> None:
         self.caller = caller
-        self.sandboxes: dict[str, FarSandbox] = {}
+        self.sandboxes: dict[str, RemoteSandbox] = {}
         self.isolation: Isolation | None = None
         """None until the executor has answered."""
         self.digest = ""
@@ -56,8 +56,8 @@ class Endpoint:
         request = pb.GetCapabilitiesRequest()
         answer = await self.caller.ask(methods.GET_CAPABILITIES, request, timeout_s=_ANSWER_S)
         with distrusting(self.caller):
-            self.isolation = member(ISOLATIONS, answer.isolation, of="isolation")
-            self._lease_s = seconds(answer.lease_s, of="a lease")
+            self.isolation = ISOLATIONS.decode(answer.isolation)
+            self._lease_s = measure(answer.lease_s, of="a lease")
         self.digest = answer.digest
         self.serving = True
 
@@ -102,7 +102,7 @@ class Endpoint:
             return False
         return True
 
-    async def close(self, sandbox: FarSandbox) -> None:
+    async def close(self, sandbox: RemoteSandbox) -> None:
         """Close a sandbox there, without waiting for an unavailable executor."""
         with anyio.move_on_after(None if self.serving else _FAREWELL_S):
             await sandbox.close()

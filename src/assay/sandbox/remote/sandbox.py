@@ -1,4 +1,4 @@
-"""Sandbox on an executor that waits while its executor is busy, and the optional result cache.
+"""Optional cache of results of a remote backend.
 
 The cache is only right for programs whose result depends on nothing but their code, input and
 files, so it is off by default. It only answers for programs that run first in their sandbox, and
@@ -25,33 +25,15 @@ from assay.contracts.execution import (
     SandboxSpec,
 )
 from assay.contracts.ports import OnOutput, ignore_output
-from assay.sandbox.rpc.client_sandbox import Caller, FarInterpreter, FarSandbox
+from assay.sandbox.rpc.client_sandbox import (
+    RemoteInterpreter,
+    RemoteSandbox,
+    ResultLabel,
+    Transport,
+)
 from assay.sandbox.rpc.messages.codec import to_path, to_program
-from assay.sandbox.rpc.messages.failures import ExecutorBusyError
 
-NAME = "remote"
-
-
-class RemoteSandbox(FarSandbox):
-    """Retries a request only if nothing was started."""
-
-    def __init__(self, caller: Caller, limits: Limits, *, retry_timeout_s: float) -> None:
-        super().__init__(caller, NAME, limits)
-        self._retry_timeout_s = retry_timeout_s
-
-    async def run(
-        self, program: Program, *, on_output: OnOutput = ignore_output
-    ) -> ExecutionResult:
-        deadline = anyio.current_time() + self._retry_timeout_s
-        while True:
-            try:
-                return await super().run(program, on_output=on_output)
-            except ExecutorBusyError as busy:
-                if anyio.current_time() + busy.retry_after_s > deadline:
-                    raise
-                await anyio.sleep(busy.retry_after_s)
-
-
+LABEL: Final = ResultLabel("remote")
 _MOST_BYTES: Final = 64 << 20
 
 
@@ -89,14 +71,14 @@ class CachingSandbox(RemoteSandbox):
 
     def __init__(
         self,
-        caller: Caller,
+        transport: Transport,
         limits: Limits,
         cache: ResultCache,
         *,
         digest: str,
         retry_timeout_s: float,
     ) -> None:
-        super().__init__(caller, limits, retry_timeout_s=retry_timeout_s)
+        super().__init__(transport, LABEL, limits, retry_timeout_s=retry_timeout_s)
         self._cache = cache
         self._trail = hashlib.sha256(f"{digest}\0{asdict(limits)}".encode())
         """Digest of all operations on the sandbox so far."""
@@ -147,7 +129,7 @@ class CachingSandbox(RemoteSandbox):
             self._trail.update(len(part).to_bytes(8) + part)
 
     @asynccontextmanager
-    async def open_interpreter(self) -> AsyncGenerator[FarInterpreter]:
+    async def open_interpreter(self) -> AsyncGenerator[RemoteInterpreter]:
         await self._pay()
         self._pure = False
         async with super().open_interpreter() as interpreter:

@@ -1,7 +1,7 @@
 """Concurrent, numbered calls over a connection; either side can start one.
 
 `Exchange` is one call on one side: messages out, messages in, with flow control. The dispatcher
-answers the other side's calls, each in a separate task. `CarriedStream` tunnels a network
+answers the other side's calls, each in a separate task. `Tunnel` carries a network
 connection through a call.
 """
 
@@ -9,15 +9,15 @@ import logging
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterable
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import anyio
 import anyio.abc
 from google.protobuf.message import DecodeError, Message
 
 from assay.contracts.errors import AssayError, SandboxUnavailableError
-from assay.sandbox.rpc.connection import WINDOW_FRAMES, Link, LinkBrokenError
-from assay.sandbox.rpc.messages import executor_pb2, relay_pb2
+from assay.sandbox.rpc.connection import WINDOW_FRAMES, Connection, ConnectionLostError
+from assay.sandbox.rpc.messages import executor_pb2
 from assay.sandbox.rpc.messages import relay_pb2 as pb
 from assay.sandbox.rpc.messages.codec import CHUNK_BYTES, MAX_MESSAGE_BYTES, MessageError
 from assay.sandbox.rpc.messages.egress_pb2 import DialRequest, DialResponse
@@ -30,14 +30,16 @@ _GRANTED_AT_ONCE: Final = WINDOW_FRAMES // 2
 class Exchange:
     """The frames of one call, both ways."""
 
-    def __init__(self, link: Link, call: int, *, asks: bool, back: bool = False) -> None:
+    def __init__(
+        self, connection: Connection, call: int, *, asks: bool, back: bool = False
+    ) -> None:
         self.call = call
         self._asks = asks
         self._back = back
-        self._link = link
+        self._connection = connection
         self._window = WINDOW_FRAMES
         self._granted = anyio.Event()
-        self._inbox: deque[relay_pb2.Content] = deque()
+        self._inbox: deque[pb.Content] = deque()
         self._arrived = anyio.Event()
         self._ended = False
         self._failure: AssayError | None = None
@@ -46,26 +48,34 @@ class Exchange:
         self.sent = False
         """Whether the other side may have seen any part of this call."""
 
-    def take_content(self, content: relay_pb2.Content) -> None:
-        if self._ended or len(self._inbox) >= WINDOW_FRAMES:
-            raise MessageError("more content than was asked for")
-        self._inbox.append(content)
-        self._arrived.set()
+    def take(self, frame: pb.Frame) -> None:
+        """Receive a frame of the other side; must not wait."""
+        match frame.WhichOneof("body"):
+            case "content":
+                if self._ended or len(self._inbox) >= WINDOW_FRAMES:
+                    raise MessageError("more content than was asked for")
+                self._inbox.append(frame.content)
+                self._arrived.set()
+            case "end":
+                if self._ended:
+                    raise MessageError("a call ended twice")
+                self._ended = True
+                if frame.end.HasField("failure"):
+                    self._failure = from_failure(frame.end.failure)
+                self._arrived.set()
+                self._granted.set()
+            case "grant":
+                self._window += frame.grant.frames
+                if self._window > WINDOW_FRAMES:
+                    raise MessageError("more was granted than was used")
+                self._granted.set()
+            case other:
+                side = "calling" if self._asks else "answering"
+                raise MessageError(f"{other} is not a message to the {side} side")
 
-    def take_end(self, end: relay_pb2.End) -> None:
-        if self._ended:
-            raise MessageError("a call ended twice")
-        self._ended = True
-        if end.HasField("failure"):
-            self._failure = from_failure(end.failure)
-        self._arrived.set()
-        self._granted.set()
-
-    def take_grant(self, grant: relay_pb2.Grant) -> None:
-        self._window += grant.frames
-        if self._window > WINDOW_FRAMES:
-            raise MessageError("more was granted than was used")
-        self._granted.set()
+    def frame(self, **body: Message) -> pb.Frame:
+        """Return a frame of this call."""
+        return pb.Frame(call=self.call, back=self._back, **cast("Any", body))
 
     def lose(self) -> None:
         """Mark the connection as lost."""
@@ -73,11 +83,11 @@ class Exchange:
         self._arrived.set()
         self._granted.set()
 
-    async def send(self, message: Message, *first: relay_pb2.Frame, last: bool = False) -> None:
+    async def send(self, message: Message, *first: pb.Frame, last: bool = False) -> None:
         """Send a message in as many frames as it needs, after the given frames.
 
         Raises:
-            LinkBrokenError: If the connection is lost.
+            ConnectionLostError: If the connection is lost.
         """
         body = message.SerializeToString()
         if len(body) > MAX_MESSAGE_BYTES:
@@ -92,25 +102,24 @@ class Exchange:
                 await self._granted.wait()
             self._window -= 1
             end = begin + CHUNK_BYTES
-            content = relay_pb2.Content(data=body[begin:end], more=end < len(body))
-            frames.append(relay_pb2.Frame(call=self.call, back=self._back, content=content))
+            content = pb.Content(data=body[begin:end], more=end < len(body))
+            frames.append(self.frame(content=content))
         if last:
-            frames.append(relay_pb2.Frame(call=self.call, back=self._back, end=relay_pb2.End()))
+            frames.append(self.frame(end=pb.End()))
         await self._flush(frames)
 
     async def end(self, failure: executor_pb2.Failure | None = None) -> None:
         """Inform the other side that this side sends nothing more."""
-        end = relay_pb2.End(failure=failure)
-        await self._link.send(relay_pb2.Frame(call=self.call, back=self._back, end=end))
+        await self._connection.send(self.frame(end=pb.End(failure=failure)))
 
-    async def _flush(self, frames: list[relay_pb2.Frame]) -> None:
+    async def _flush(self, frames: list[pb.Frame]) -> None:
         if self._lost:
-            raise LinkBrokenError(self._link.why)
+            raise ConnectionLostError(self._connection.why)
         if frames:
             # The start must be certain: after an uncertain start, stopping the call would be
             # undefined.
             with anyio.CancelScope(shield=self._asks and not self.sent):
-                await self._link.send(*frames)
+                await self._connection.send(*frames)
             self.sent = True
             frames.clear()
 
@@ -120,7 +129,7 @@ class Exchange:
         Raises:
             AssayError: If the other side ended the call with an error.
             MessageError: If a message has the wrong type.
-            LinkBrokenError: If the connection is lost.
+            ConnectionLostError: If the connection is lost.
         """
         body = bytearray()
         while True:
@@ -134,23 +143,22 @@ class Exchange:
                 yield _decode(kind, bytes(body))
                 body.clear()
 
-    async def _next(self) -> relay_pb2.Content | None:
+    async def _next(self) -> pb.Content | None:
         while not self._inbox:
             if self._failure is not None:
                 raise self._failure
             if self._ended:
                 return None
             if self._lost:
-                raise LinkBrokenError(self._link.why)
+                raise ConnectionLostError(self._connection.why)
             self._arrived = anyio.Event()
             await self._arrived.wait()
         self._taken += 1
         if self._taken == _GRANTED_AT_ONCE:
             self._taken = 0
             if not self._ended:
-                grant = relay_pb2.Grant(frames=_GRANTED_AT_ONCE)
-                frame = relay_pb2.Frame(call=self.call, back=self._back, grant=grant)
-                await self._link.send(frame)
+                grant = pb.Grant(frames=_GRANTED_AT_ONCE)
+                await self._connection.send(self.frame(grant=grant))
         return self._inbox.popleft()
 
 
@@ -164,11 +172,11 @@ def _decode(kind: type[Response], body: bytes) -> Response:
 _MOST_CALLS: Final = 4000
 
 
-class RelayCaller:
-    """See `assay.sandbox.rpc.client_sandbox.Caller`."""
+class StreamTransport:
+    """See `assay.sandbox.rpc.client_sandbox.Transport`."""
 
-    def __init__(self, link: Link, *, back: bool = False) -> None:
-        self._link = link
+    def __init__(self, connection: Connection, *, back: bool = False) -> None:
+        self._connection = connection
         self._back = back
         self._last_call = 0
         self._calls: dict[int, Exchange | None] = {}
@@ -181,7 +189,7 @@ class RelayCaller:
                 exchange.lose()
 
     def distrust(self, why: str) -> None:
-        self._link.end(f"the other side sent what it could not: {why}")
+        self._connection.end(f"the other side sent what it could not: {why}")
 
     async def ask(
         self, method: Method[Request, Response], *requests: Request, timeout_s: float | None = None
@@ -212,9 +220,10 @@ class RelayCaller:
         exchange = self._number()
         try:
             with self._translating(exchange):
+                begin = pb.Begin(method=method.name)
                 last = len(requests) - 1
                 for number, request in enumerate(requests):
-                    first = (self._begin(exchange, method),) if number == 0 else ()
+                    first = (exchange.frame(begin=begin),) if number == 0 else ()
                     await exchange.send(request, *first, last=number == last)
                 async with aclosing(exchange.receive(method.response)) as answers:
                     yield answers
@@ -230,7 +239,7 @@ class RelayCaller:
         exchange = self._number()
         try:
             with self._translating(exchange):
-                await exchange.send(request, self._begin(exchange, method))
+                await exchange.send(request, exchange.frame(begin=pb.Begin(method=method.name)))
         except BaseException:
             await self.give_up(exchange)
             raise
@@ -240,22 +249,17 @@ class RelayCaller:
         if len(self._calls) >= _MOST_CALLS:
             raise SandboxUnavailableError("too many concurrent calls", dispatch="never_started")
         self._last_call += 1
-        exchange = Exchange(self._link, self._last_call, asks=True, back=self._back)
+        exchange = Exchange(self._connection, self._last_call, asks=True, back=self._back)
         self._calls[exchange.call] = exchange
         return exchange
-
-    def _begin(self, exchange: Exchange, method: Method[Request, Response]) -> pb.Frame:
-        begin = pb.Begin(method=method.name)
-        return pb.Frame(call=exchange.call, back=self._back, begin=begin)
 
     async def give_up(self, exchange: Exchange) -> None:
         """Inform the other side that this call is cancelled, unless it is over."""
         if exchange.call not in self._calls:
             return
         self._calls[exchange.call] = None
-        frame = pb.Frame(call=exchange.call, back=self._back, stop=pb.Stop())
-        with anyio.CancelScope(shield=True), suppress(LinkBrokenError):
-            await self._link.send(frame)
+        with anyio.CancelScope(shield=True), suppress(ConnectionLostError):
+            await self._connection.send(exchange.frame(stop=pb.Stop()))
 
     @contextmanager
     def _translating(self, exchange: Exchange) -> Generator[None]:
@@ -264,12 +268,12 @@ class RelayCaller:
         except MessageError as error:
             self.distrust(str(error))
             raise self._broken(sent=True) from error
-        except LinkBrokenError as error:
+        except ConnectionLostError as error:
             raise self._broken(sent=exchange.sent) from error
 
     def _broken(self, *, sent: bool) -> SandboxUnavailableError:
         return SandboxUnavailableError(
-            f"the sandbox is gone: {self._link.why}",
+            f"the sandbox is gone: {self._connection.why}",
             dispatch="outcome_unknown" if sent else "never_started",
         )
 
@@ -281,19 +285,10 @@ class RelayCaller:
                 return
             raise MessageError(f"there is no call {frame.call}")
         exchange = self._calls[frame.call]
-        match frame.WhichOneof("body"):
-            case "content":
-                if exchange is not None:
-                    exchange.take_content(frame.content)
-            case "end":
-                del self._calls[frame.call]
-                if exchange is not None:
-                    exchange.take_end(frame.end)
-            case "grant":
-                if exchange is not None:
-                    exchange.take_grant(frame.grant)
-            case other:
-                raise MessageError(f"{other} is not a message to the calling side")
+        if frame.WhichOneof("body") == "end":
+            del self._calls[frame.call]
+        if exchange is not None:
+            exchange.take(frame)
 
 
 Answer = Callable[[Method[Any, Any], Exchange], Awaitable[None]]
@@ -302,12 +297,12 @@ Answer = Callable[[Method[Any, Any], Exchange], Awaitable[None]]
 _log = logging.getLogger(__name__)
 
 
-class Desk:
+class Dispatcher:
     """Receives the frames of calls that the other side started."""
 
     def __init__(
         self,
-        link: Link,
+        connection: Connection,
         answer: Answer,
         tasks: anyio.abc.TaskGroup,
         *,
@@ -315,7 +310,7 @@ class Desk:
         most: int,
         back: bool = False,
     ) -> None:
-        self._link = link
+        self._connection = connection
         self._answer = answer
         self._tasks = tasks
         self._methods = {method.name: method for method in methods}
@@ -333,17 +328,10 @@ class Desk:
                 raise MessageError(f"there was no call {frame.call}")
             return  # The call has just ended on this side.
         exchange, scope = self._calls[frame.call]
-        match frame.WhichOneof("body"):
-            case "content":
-                exchange.take_content(frame.content)
-            case "end":
-                exchange.take_end(frame.end)
-            case "grant":
-                exchange.take_grant(frame.grant)
-            case "stop":
-                scope.cancel()
-            case other:
-                raise MessageError(f"{other} is not a message to the answering side")
+        if frame.WhichOneof("body") == "stop":
+            scope.cancel()
+        else:
+            exchange.take(frame)
 
     def _begin(self, frame: pb.Frame) -> None:
         method = self._methods.get(frame.begin.method)
@@ -352,7 +340,7 @@ class Desk:
         if frame.call <= self._last_call or len(self._calls) >= self._most:
             raise MessageError(f"call {frame.call} cannot begin")
         self._last_call = frame.call
-        exchange = Exchange(self._link, frame.call, asks=False, back=self._back)
+        exchange = Exchange(self._connection, frame.call, asks=False, back=self._back)
         scope = anyio.CancelScope()
         self._calls[frame.call] = exchange, scope
         self._tasks.start_soon(self._carry_out, method, exchange, scope)
@@ -364,7 +352,7 @@ class Desk:
         try:
             with scope:
                 await self._answer(method, exchange)
-        except LinkBrokenError:
+        except ConnectionLostError:
             return
         except Exception as error:  # noqa: BLE001 - every call is answered
             if not isinstance(error, AssayError | MessageError):
@@ -372,15 +360,15 @@ class Desk:
             failure = to_failure(error)
         finally:
             del self._calls[exchange.call]
-        with suppress(LinkBrokenError):
+        with suppress(ConnectionLostError):
             await exchange.end(failure)
 
 
 Piece = DialRequest | DialResponse
-_BROKEN: Final = (LinkBrokenError, MessageError, AssayError)
+_BROKEN: Final = (ConnectionLostError, MessageError, AssayError)
 
 
-class CarriedStream(anyio.abc.ByteStream):
+class Tunnel(anyio.abc.ByteStream):
     """Bytes both ways over one exchange; an empty message ends one direction."""
 
     def __init__(

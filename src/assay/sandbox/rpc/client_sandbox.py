@@ -1,26 +1,20 @@
-"""Client of a backend in another process: its sandboxes, over any `Caller`.
+"""Client of a backend in another process: its sandboxes, over any `Transport`.
 
-`Caller` is the transport interface: it calls a method and reports how a failed call ended. A remote
-execution is followed to its end, also when the connection breaks. The client checks every answer.
-An answer that cannot be right ends the connection and raises `SandboxUnavailableError` in the
-callers that wait.
+A transport calls a method and reports how a failed call ended. A remote execution is followed to
+its end, also when the connection breaks. The client checks every answer. An answer that cannot be
+right ends the connection and raises `SandboxUnavailableError` in the callers that wait.
 """
 
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator, Generator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
-from dataclasses import replace
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
-from typing import Final, Protocol
+from typing import Any, ClassVar, Final, Protocol, TypeVar
 
 import anyio
 
-from assay.contracts.errors import (
-    AssayError,
-    SandboxUnavailableError,
-    UsageError,
-    WorkspaceFullError,
-)
+from assay.contracts.errors import AssayError, SandboxUnavailableError, WorkspaceFullError
 from assay.contracts.execution import (
     DEFAULT_SPEC,
     CellResult,
@@ -45,15 +39,17 @@ from assay.sandbox.rpc.messages.codec import (
     from_cell,
     from_file,
     from_result,
-    member,
     to_equipment,
     to_limits,
     to_path,
     to_program,
     to_source,
 )
-from assay.sandbox.rpc.messages.failures import from_failure
+from assay.sandbox.rpc.messages.failures import ExecutorBusyError, from_failure
 from assay.sandbox.rpc.messages.methods import Method, Request, Response
+
+T = TypeVar("T")
+Ended = TypeVar("Ended", ExecutionResult, CellResult)
 
 
 class BrokenOffError(SandboxUnavailableError):
@@ -70,7 +66,7 @@ class UnreachableError(SandboxUnavailableError):
         super().__init__(message, dispatch="never_started", hint=hint)
 
 
-class Caller(Protocol):
+class Transport(Protocol):
     """Calls methods of one remote side.
 
     Errors of the closed table are raised as they are. Other failures raise
@@ -96,12 +92,12 @@ class Caller(Protocol):
 
 
 @contextmanager
-def distrusting(caller: Caller) -> Generator[None]:
+def distrusting(transport: Transport) -> Generator[None]:
     """End the connection when an answer cannot be right."""
     try:
         yield
     except MessageError as error:
-        caller.distrust(str(error))
+        transport.distrust(str(error))
         raise SandboxUnavailableError(
             f"the other side sent what it could not: {error}", dispatch="outcome_unknown"
         ) from error
@@ -115,167 +111,6 @@ _FIRST_PAUSE_S: Final = 0.1
 _LONGEST_PAUSE_S: Final = 1.0
 _SLACK_BYTES: Final = 16 << 20
 """How much output may be in transit when a backend ends a program that writes too much."""
-
-Ended = ExecutionResult | CellResult
-
-
-class Following:
-    """The events of one execution so far."""
-
-    def __init__(self, execution_id: str, output_bytes: int, on_output: OnOutput) -> None:
-        self.execution_id = execution_id
-        self._on_output = on_output
-        self._limit_bytes = output_bytes
-        self._kept: dict[StreamName, Capture] = {
-            "stdout": Capture(output_bytes),
-            "stderr": Capture(output_bytes),
-        }
-        self._offsets: dict[StreamName, int] = {"stdout": 0, "stderr": 0}
-
-    def where_it_broke(self) -> pb.AttachStreamRequest:
-        return pb.AttachStreamRequest(
-            execution_id=self.execution_id,
-            stdout_offset=self._offsets["stdout"],
-            stderr_offset=self._offsets["stderr"],
-        )
-
-    async def read(self, events: AsyncIterator[pb.ExecutionEvent]) -> Ended:
-        """Read events until the last one and pass output to the listener.
-
-        Raises:
-            MessageError: If an event cannot be right.
-            AssayError: If the execution ended in one.
-        """
-        sequence = 0
-        async for event in events:
-            sequence += 1
-            if event.sequence != sequence:
-                raise MessageError(f"event {event.sequence} came as the {sequence}th")
-            match event.WhichOneof("event"):
-                case "output":
-                    self._hear(event.output)
-                case "result":
-                    return self._checked(from_result(event.result, **self._streamed()))
-                case "cell":
-                    cell = from_cell(event.cell, **self._streamed())
-                    self._checked(cell.execution)
-                    return cell
-                case "failure":
-                    raise from_failure(event.failure)
-                case _:
-                    raise MessageError("an event that is none")
-        raise MessageError("the events ended before the execution")
-
-    def _streamed(self) -> dict[str, bytes]:
-        return {
-            "streamed_stdout": self._kept["stdout"].kept,
-            "streamed_stderr": self._kept["stderr"].kept,
-        }
-
-    def _hear(self, output: pb.Output) -> None:
-        stream = member(STREAMS, output.stream, of="stream")
-        expected = self._offsets[stream]
-        if output.offset < expected or (output.offset > expected < self._limit_bytes):
-            raise MessageError(f"{stream} continues at byte {output.offset}, not at {expected}")
-        self._offsets[stream] = output.offset + len(output.data)
-        if self._offsets[stream] > (FLOOD_FACTOR + 1) * self._limit_bytes + _SLACK_BYTES:
-            raise MessageError(f"{stream} has no end")
-        self._kept[stream].add(output.data)
-        self._on_output(OutputChunk(stream=stream, data=output.data))
-
-    def _checked(self, result: ExecutionResult) -> ExecutionResult:
-        check_output(result, self._limit_bytes)
-        return result
-
-
-def check_output(result: ExecutionResult, output_bytes: int) -> None:
-    """Reject a result with more output than the limits allow.
-
-    Raises:
-        MessageError: If it has more.
-    """
-    if max(len(result.stdout_bytes), len(result.stderr_bytes)) > output_bytes:
-        raise MessageError("a result with more output than there may be")
-
-
-async def follow(
-    caller: Caller,
-    method: Method[Request, pb.ExecutionEvent],
-    request: Request,
-    following: Following,
-) -> Ended:
-    """Start an execution and follow it to its end."""
-    async with stopping(caller, following.execution_id):
-        try:
-            return await _read(caller, method, request, following)
-        except BrokenOffError as broken:
-            return await pick_up(caller, following, broken)
-
-
-async def pick_up(caller: Caller, following: Following, broken: BrokenOffError) -> Ended:
-    """Resume following an execution whose connection broke.
-
-    Raises:
-        SandboxUnavailableError: `outcome_unknown`, if the remote side cannot be reached or does not
-            know the execution: it never received the request, or has forgotten it.
-    """
-    pause_s = _FIRST_PAUSE_S
-    lost: SandboxUnavailableError = broken
-    deadline = anyio.current_time() + _PICK_UP_S
-    while anyio.current_time() < deadline:
-        await anyio.sleep(pause_s)
-        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
-        try:
-            return await _read(caller, methods.ATTACH_STREAM, following.where_it_broke(), following)
-        except (BrokenOffError, UnreachableError) as again:
-            lost = again
-        except SandboxUnavailableError as error:
-            # This error belongs to the attempt to reconnect, not to the program.
-            raise _unknown(error) from error
-    raise _unknown(lost) from lost
-
-
-def _unknown(lost: SandboxUnavailableError) -> SandboxUnavailableError:
-    return SandboxUnavailableError(
-        f"lost during the run, and the program may have run to its end: {lost}",
-        dispatch="outcome_unknown",
-        hint="it is not run a second time; look at what it was to do before you run it again",
-    )
-
-
-async def _read(
-    caller: Caller,
-    method: Method[Request, pb.ExecutionEvent],
-    request: Request,
-    following: Following,
-) -> Ended:
-    with distrusting(caller):
-        async with caller.stream(method, request) as events:
-            return await following.read(events)
-
-
-@asynccontextmanager
-async def stopping(caller: Caller, execution_id: str) -> AsyncGenerator[None]:
-    """Stop the remote execution if the caller stops waiting, before the caller continues."""
-    try:
-        yield
-    except AssayError:
-        raise
-    except BaseException:
-        with anyio.CancelScope(shield=True):
-            await _stop(caller, execution_id)
-        raise
-
-
-async def _stop(caller: Caller, execution_id: str) -> None:
-    try:
-        request = pb.StopExecutionRequest(execution_id=execution_id)
-        await caller.ask(methods.STOP_EXECUTION, request, timeout_s=_STOP_S)
-    except AssayError:
-        # Without a connection nothing more can be done; the remote side ends unread executions.
-        return
-
-
 _ANSWER_S: Final = 60.0
 """Timeout of calls that run no program."""
 _FILE_S: Final = 600.0
@@ -292,121 +127,279 @@ def new_id() -> str:
     return secrets.token_hex(16)
 
 
-@contextmanager
-def _expressing() -> Generator[None]:
-    """Turn a request that no message can encode into an error of the caller."""
-    try:
-        yield
-    except MessageError as error:
-        raise UsageError(str(error)) from error
+async def retry_while_busy(retry_timeout_s: float, act: Callable[[], Awaitable[T]]) -> T:
+    """Repeat an action while the executor is too busy to start it.
+
+    Raises:
+        ExecutorBusyError: If the executor would still be busy after this time.
+    """
+    deadline = anyio.current_time() + retry_timeout_s
+    while True:
+        try:
+            return await act()
+        except ExecutorBusyError as busy:
+            if anyio.current_time() + busy.retry_after_s > deadline:
+                raise
+            await anyio.sleep(busy.retry_after_s)
 
 
-class FarBackend:
+class RemoteExecution:
+    """One remote execution and its events so far."""
+
+    def __init__(self, transport: Transport, output_bytes: int, on_output: OnOutput) -> None:
+        self.id = new_id()
+        self._transport = transport
+        self._on_output = on_output
+        self._limit_bytes = output_bytes
+        self._kept: dict[StreamName, Capture] = {
+            "stdout": Capture(output_bytes),
+            "stderr": Capture(output_bytes),
+        }
+        self._offsets: dict[StreamName, int] = {"stdout": 0, "stderr": 0}
+
+    async def run(self, method: Method[Any, Any], request: Any, kind: type[Ended]) -> Ended:
+        """Start the execution and follow it to its end, also when the connection breaks.
+
+        If the caller stops waiting, the execution is stopped before the caller continues.
+        """
+        try:
+            try:
+                ended = await self._call(method, request)
+            except BrokenOffError as broken:
+                ended = await self.resume(broken)
+        except AssayError:
+            raise
+        except BaseException:
+            # Without a connection nothing more can be done; the remote side ends unread executions.
+            with anyio.CancelScope(shield=True), suppress(AssayError):
+                stop = pb.StopExecutionRequest(execution_id=self.id)
+                await self._transport.ask(methods.STOP_EXECUTION, stop, timeout_s=_STOP_S)
+            raise
+        with distrusting(self._transport):
+            if not isinstance(ended, kind):
+                raise MessageError(f"{type(ended).__name__} instead of {kind.__name__}")
+        return ended
+
+    async def resume(self, broken: BrokenOffError) -> ExecutionResult | CellResult:
+        """Resume following the execution after its connection broke.
+
+        Raises:
+            SandboxUnavailableError: `outcome_unknown`, if the remote side cannot be reached or does
+                not know the execution: it never received the request, or has forgotten it.
+        """
+        pause_s = _FIRST_PAUSE_S
+        lost: SandboxUnavailableError = broken
+        deadline = anyio.current_time() + _PICK_UP_S
+        while anyio.current_time() < deadline:
+            await anyio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+            rest = pb.AttachStreamRequest(
+                execution_id=self.id,
+                stdout_offset=self._offsets["stdout"],
+                stderr_offset=self._offsets["stderr"],
+            )
+            try:
+                return await self._call(methods.ATTACH_STREAM, rest)
+            except (BrokenOffError, UnreachableError) as again:
+                lost = again
+            except SandboxUnavailableError as error:
+                # This error belongs to the attempt to reconnect, not to the program.
+                lost = error
+                break
+        raise SandboxUnavailableError(
+            f"lost during the run, and the program may have run to its end: {lost}",
+            dispatch="outcome_unknown",
+            hint="it is not run a second time; look at what it was to do before you run it again",
+        ) from lost
+
+    async def _call(self, method: Method[Any, Any], request: Any) -> ExecutionResult | CellResult:
+        with distrusting(self._transport):
+            if not method.streams_responses:
+                answer = await self._transport.ask(method, request)
+                return self._checked(from_result(answer))
+            async with self._transport.stream(method, request) as events:
+                return await self._read(events)
+
+    async def _read(self, events: AsyncIterator[pb.ExecutionEvent]) -> ExecutionResult | CellResult:
+        sequence = 0
+        async for event in events:
+            sequence += 1
+            if event.sequence != sequence:
+                raise MessageError(f"event {event.sequence} came as the {sequence}th")
+            match event.WhichOneof("event"):
+                case "output":
+                    self._receive(event.output)
+                case "result":
+                    return self._checked(from_result(event.result, self._streamed()))
+                case "cell":
+                    cell = from_cell(event.cell, self._streamed())
+                    self._checked(cell.execution)
+                    return cell
+                case "failure":
+                    raise from_failure(event.failure)
+                case _:
+                    raise MessageError("an event that is none")
+        raise MessageError("the events ended before the execution")
+
+    def _streamed(self) -> dict[StreamName, bytes]:
+        return {stream: capture.kept for stream, capture in self._kept.items()}
+
+    def _receive(self, output: pb.Output) -> None:
+        stream = STREAMS.decode(output.stream)
+        expected = self._offsets[stream]
+        if output.offset < expected or (output.offset > expected < self._limit_bytes):
+            raise MessageError(f"{stream} continues at byte {output.offset}, not at {expected}")
+        self._offsets[stream] = output.offset + len(output.data)
+        if self._offsets[stream] > (FLOOD_FACTOR + 1) * self._limit_bytes + _SLACK_BYTES:
+            raise MessageError(f"{stream} has no end")
+        self._kept[stream].add(output.data)
+        self._on_output(OutputChunk(stream=stream, data=output.data))
+
+    def _checked(self, result: ExecutionResult) -> ExecutionResult:
+        if max(len(result.stdout_bytes), len(result.stderr_bytes)) > self._limit_bytes:
+            raise MessageError("a result with more output than there may be")
+        return result
+
+
+@dataclass(frozen=True, slots=True)
+class ResultLabel:
+    """The facts in every result that the client knows better than the remote side."""
+
+    backend: str
+    isolation: Isolation | None = None
+    """None: what the remote side reports."""
+
+    def on(self, result: ExecutionResult) -> ExecutionResult:
+        isolation = self.isolation or result.isolation
+        return replace(result, backend=self.backend, isolation=isolation)
+
+
+class RpcBackend:
     """See `assay.contracts.ports.SandboxBackend`."""
 
-    def __init__(self, caller: Caller, capabilities: pb.Capabilities) -> None:
-        self._caller = caller
-        with distrusting(caller):
-            self.isolation: Isolation = member(ISOLATIONS, capabilities.isolation, of="isolation")
-        self.name = capabilities.backend
+    def __init__(
+        self,
+        transport: Transport,
+        capabilities: pb.Capabilities,
+        label: ResultLabel | None = None,
+    ) -> None:
+        self._transport = transport
+        self._label = label or ResultLabel(capabilities.backend)
+        with distrusting(transport):
+            reported = ISOLATIONS.decode(capabilities.isolation)
+        self.name = self._label.backend
+        self.isolation: Isolation = self._label.isolation or reported
 
     @asynccontextmanager
     async def open_sandbox(
         self, limits: Limits, equipment: SandboxSpec = DEFAULT_SPEC
     ) -> AsyncGenerator[Sandbox]:
-        sandbox = FarSandbox(self._caller, self.name, limits)
-        async with open_far(sandbox, equipment):
+        sandbox = RemoteSandbox(self._transport, self._label, limits)
+        async with sandbox.closing():
+            await sandbox.open(equipment)
             yield sandbox
 
 
-@asynccontextmanager
-async def open_far(sandbox: "FarSandbox", equipment: SandboxSpec) -> AsyncGenerator[None]:
-    """Open a sandbox on the remote side; raises what `SandboxBackend.open_sandbox` raises."""
-    try:
-        await sandbox.open(equipment)
-        yield
-    finally:
-        # Also after a failed opening: the sandbox may exist on the remote side.
-        with anyio.CancelScope(shield=True):
-            await sandbox.close()
+class _RemoteObject:
+    """A sandbox or an interpreter of the remote side, named by an id."""
 
+    _KIND: ClassVar[str]
+    _CLOSE: ClassVar[Method[Any, Any]]
 
-class FarSandbox:
-    """See `assay.contracts.ports.Sandbox`."""
-
-    def __init__(self, caller: Caller, backend: str, limits: Limits) -> None:
+    def __init__(self, transport: Transport, label: ResultLabel, limits: Limits) -> None:
         self.limits = limits
         self.id = new_id()
-        self._caller = caller
-        self._backend = backend
+        self._transport = transport
+        self._label = label
         self._open = True
+
+    def _check_open(self) -> None:
+        if not self._open:
+            raise SandboxUnavailableError(f"the {self._KIND} is closed", dispatch="never_started")
+
+    def _request(self, method: Method[Request, Any], **fields: Any) -> Request:
+        return method.request(**{f"{self._KIND}_id": self.id}, **fields)
+
+    async def _ask(
+        self, method: Method[Any, Response], *, timeout_s: float = _ANSWER_S, **fields: Any
+    ) -> Response:
+        self._check_open()
+        request = self._request(method, **fields)
+        return await self._transport.ask(method, request, timeout_s=timeout_s)
+
+    @asynccontextmanager
+    async def closing(self) -> AsyncGenerator[None]:
+        """Close it with the context, also if opening it fails: it may exist on the remote side."""
+        try:
+            yield
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self.close()
+
+    async def close(self) -> None:
+        """Close it; afterwards nothing of it runs unless the connection is lost."""
+        self._open = False
+        # On an error, the remote side has lost it, or closes it when its lease ends.
+        with suppress(AssayError):
+            request = self._request(self._CLOSE)
+            await self._transport.ask(self._CLOSE, request, timeout_s=_ANSWER_S)
+
+    @asynccontextmanager
+    async def _opened_interpreter(
+        self, method: Method[Any, Any], id_field: str
+    ) -> AsyncGenerator["RemoteInterpreter"]:
+        self._check_open()
+        interpreter = RemoteInterpreter(self._transport, self._label, self.limits)
+        async with interpreter.closing():
+            fields: dict[str, Any] = {id_field: interpreter.id}
+            await self._ask(method, **fields)
+            yield interpreter
+
+
+class RemoteSandbox(_RemoteObject):
+    """See `assay.contracts.ports.Sandbox`."""
+
+    _KIND = "sandbox"
+    _CLOSE = methods.CLOSE_SANDBOX
+
+    def __init__(
+        self,
+        transport: Transport,
+        label: ResultLabel,
+        limits: Limits,
+        *,
+        retry_timeout_s: float = 0.0,
+    ) -> None:
+        super().__init__(transport, label, limits)
+        self._retry_timeout_s = retry_timeout_s
+        """How long a program waits for a busy executor."""
 
     async def open(self, equipment: SandboxSpec) -> None:
         """Open the sandbox on the remote side; raises what `SandboxBackend.open_sandbox` raises."""
-        request = pb.OpenSandboxRequest(
-            sandbox_id=self.id,
-            limits=to_limits(self.limits),
-            equipment=to_equipment(equipment),
-        )
-        await self._caller.ask(methods.OPEN_SANDBOX, request, timeout_s=_OPEN_S)
+        spec = to_equipment(equipment)
+        limits = to_limits(self.limits)
+        await self._ask(methods.OPEN_SANDBOX, timeout_s=_OPEN_S, limits=limits, equipment=spec)
 
     async def run(
         self, program: Program, *, on_output: OnOutput = ignore_output
     ) -> ExecutionResult:
         self._check_open()
-        with _expressing():
-            request = pb.ExecuteRequest(
-                sandbox_id=self.id, execution_id=new_id(), program=to_program(program)
-            )
-        following = Following(request.execution_id, self.limits.output_bytes, on_output)
-        if on_output is ignore_output and self.limits.output_bytes <= _STREAMED_FROM_BYTES:
-            return await self._execute(request, following)
-        ended = await follow(self._caller, methods.EXECUTE_STREAM, request, following)
-        return self._of_a_program(ended)
+        encoded = to_program(program)
+        unheard = on_output is ignore_output and self.limits.output_bytes <= _STREAMED_FROM_BYTES
+        method = methods.EXECUTE if unheard else methods.EXECUTE_STREAM
 
-    async def _execute(self, request: pb.ExecuteRequest, following: Following) -> ExecutionResult:
-        async with stopping(self._caller, request.execution_id):
-            try:
-                answer = await self._caller.ask(methods.EXECUTE, request)
-            except BrokenOffError as broken:
-                return self._of_a_program(await pick_up(self._caller, following, broken))
-        with distrusting(self._caller):
-            result = from_result(answer)
-            check_output(result, self.limits.output_bytes)
-            return replace(result, backend=self._backend)
+        async def execute() -> ExecutionResult:
+            execution = RemoteExecution(self._transport, self.limits.output_bytes, on_output)
+            request = self._request(method, execution_id=execution.id, program=encoded)
+            return self._label.on(await execution.run(method, request, ExecutionResult))
 
-    def _of_a_program(self, ended: Ended) -> ExecutionResult:
-        with distrusting(self._caller):
-            if isinstance(ended, CellResult):
-                raise MessageError("the result of a cell, for a program")
-            return replace(ended, backend=self._backend)
+        return await retry_while_busy(self._retry_timeout_s, execute)
 
-    @asynccontextmanager
-    async def open_interpreter(self) -> AsyncGenerator["FarInterpreter"]:
-        self._check_open()
-        interpreter = FarInterpreter(self._caller, self._backend, self.limits)
-        request = pb.OpenInterpreterRequest(sandbox_id=self.id, interpreter_id=interpreter.id)
-        try:
-            await self._caller.ask(methods.OPEN_INTERPRETER, request, timeout_s=_ANSWER_S)
-            yield interpreter
-        finally:
-            with anyio.CancelScope(shield=True):
-                await interpreter.close()
+    def open_interpreter(self) -> AbstractAsyncContextManager["RemoteInterpreter"]:
+        return self._opened_interpreter(methods.OPEN_INTERPRETER, "interpreter_id")
 
     async def cancel(self) -> None:
-        self._check_open()
-        request = pb.CancelExecutionsRequest(sandbox_id=self.id)
-        await self._caller.ask(methods.CANCEL_EXECUTIONS, request, timeout_s=_ANSWER_S)
-
-    async def close(self) -> None:
-        """Close the sandbox; afterwards nothing of it runs unless the connection is lost."""
-        self._open = False
-        request = pb.CloseSandboxRequest(sandbox_id=self.id)
-        await _close(self._caller, methods.CLOSE_SANDBOX, request)
-
-    def _check_open(self) -> None:
-        if not self._open:
-            raise SandboxUnavailableError("the sandbox is closed", dispatch="never_started")
+        await self._ask(methods.CANCEL_EXECUTIONS)
 
     async def write_file(
         self, path: PurePosixPath, content: bytes, *, executable: bool = False
@@ -414,122 +407,76 @@ class FarSandbox:
         self._check_open()
         if len(content) > self.limits.disk_mb << 20:
             raise WorkspaceFullError(f"no room for the {len(content)} bytes of {str(path)!r}")
-        with _expressing():
-            first = pb.WriteFileRequest(
-                sandbox_id=self.id,
-                path=to_path(path),
-                executable=executable,
-                content=content[:CHUNK_BYTES],
-            )
+        first = self._request(
+            methods.WRITE_FILE,
+            path=to_path(path),
+            executable=executable,
+            content=content[:CHUNK_BYTES],
+        )
         rest = (
             pb.WriteFileRequest(content=content[begin : begin + CHUNK_BYTES])
             for begin in range(CHUNK_BYTES, len(content), CHUNK_BYTES)
         )
-        await self._caller.ask(methods.WRITE_FILE, first, *rest, timeout_s=_FILE_S)
+        await self._transport.ask(methods.WRITE_FILE, first, *rest, timeout_s=_FILE_S)
 
     async def read_file(self, path: PurePosixPath, *, max_bytes: int = 64 << 20) -> bytes:
-        self._check_open()
-        with _expressing():
-            request = pb.ReadFileRequest(
-                sandbox_id=self.id, path=to_path(path), max_bytes=max_bytes
-            )
         content = bytearray()
-        with distrusting(self._caller):
-            async with self._caller.stream(methods.READ_FILE, request) as answers:
-                async for answer in answers:
-                    content += answer.content
-                    if len(content) > max_bytes:
-                        raise MessageError(f"a file of more than {max_bytes} bytes")
+        request = {"path": to_path(path), "max_bytes": max_bytes}
+        async with self._stream(methods.READ_FILE, **request) as answers:
+            async for answer in answers:
+                content += answer.content
+                if len(content) > max_bytes:
+                    raise MessageError(f"a file of more than {max_bytes} bytes")
         return bytes(content)
 
     async def list_files(self, path: PurePosixPath = PurePosixPath()) -> tuple[FileInfo, ...]:
-        self._check_open()
-        with _expressing():
-            request = pb.ListFilesRequest(sandbox_id=self.id, path=to_path(path))
         files: list[FileInfo] = []
-        with distrusting(self._caller):
-            async with self._caller.stream(methods.LIST_FILES, request) as answers:
-                async for answer in answers:
-                    files.extend(from_file(file) for file in answer.files)
-                    if len(files) > _MOST_FILES:
-                        raise MessageError(f"more than {_MOST_FILES} files")
+        async with self._stream(methods.LIST_FILES, path=to_path(path)) as answers:
+            async for answer in answers:
+                files.extend(from_file(file) for file in answer.files)
+                if len(files) > _MOST_FILES:
+                    raise MessageError(f"more than {_MOST_FILES} files")
         return tuple(files)
 
-    async def make_directory(self, path: PurePosixPath) -> None:
+    @asynccontextmanager
+    async def _stream(
+        self, method: Method[Any, Response], **fields: Any
+    ) -> AsyncGenerator[AsyncIterator[Response]]:
         self._check_open()
-        with _expressing():
-            request = pb.MakeDirectoryRequest(sandbox_id=self.id, path=to_path(path))
-        await self._caller.ask(methods.MAKE_DIRECTORY, request, timeout_s=_ANSWER_S)
+        request = self._request(method, **fields)
+        with distrusting(self._transport):
+            async with self._transport.stream(method, request) as answers:
+                yield answers
+
+    async def make_directory(self, path: PurePosixPath) -> None:
+        await self._ask(methods.MAKE_DIRECTORY, path=to_path(path))
 
     async def remove_path(self, path: PurePosixPath) -> None:
-        self._check_open()
-        with _expressing():
-            request = pb.RemovePathRequest(sandbox_id=self.id, path=to_path(path))
-        await self._caller.ask(methods.REMOVE_PATH, request, timeout_s=_ANSWER_S)
+        await self._ask(methods.REMOVE_PATH, path=to_path(path))
 
 
-class FarInterpreter:
+class RemoteInterpreter(_RemoteObject):
     """See `assay.contracts.ports.Interpreter`."""
 
-    def __init__(self, caller: Caller, backend: str, limits: Limits) -> None:
-        self.id = new_id()
-        self._caller = caller
-        self._backend = backend
-        self._limits = limits
-        self._open = True
+    _KIND = "interpreter"
+    _CLOSE = methods.CLOSE_INTERPRETER
 
     async def run_cell(
         self, source: str, *, timeout_s: float | None = None, on_output: OnOutput = ignore_output
     ) -> CellResult:
         self._check_open()
-        request = pb.RunCellRequest(
-            interpreter_id=self.id,
-            execution_id=new_id(),
+        execution = RemoteExecution(self._transport, self.limits.output_bytes, on_output)
+        request = self._request(
+            methods.RUN_CELL,
+            execution_id=execution.id,
             source=to_source(source),
             timeout_s=timeout_s,
         )
-        following = Following(request.execution_id, self._limits.output_bytes, on_output)
-        ended = await follow(self._caller, methods.RUN_CELL, request, following)
-        with distrusting(self._caller):
-            if isinstance(ended, ExecutionResult):
-                raise MessageError("the result of a program, for a cell")
-            return replace(ended, execution=replace(ended.execution, backend=self._backend))
+        cell = await execution.run(methods.RUN_CELL, request, CellResult)
+        return replace(cell, execution=self._label.on(cell.execution))
 
     async def interrupt(self) -> None:
-        self._check_open()
-        request = pb.InterruptCellRequest(interpreter_id=self.id)
-        await self._caller.ask(methods.INTERRUPT_CELL, request, timeout_s=_ANSWER_S)
+        await self._ask(methods.INTERRUPT_CELL)
 
-    @asynccontextmanager
-    async def branch(self) -> AsyncGenerator["FarInterpreter"]:
-        self._check_open()
-        copy = FarInterpreter(self._caller, self._backend, self._limits)
-        request = pb.BranchInterpreterRequest(interpreter_id=self.id, branch_id=copy.id)
-        try:
-            await self._caller.ask(methods.BRANCH_INTERPRETER, request, timeout_s=_ANSWER_S)
-            yield copy
-        finally:
-            with anyio.CancelScope(shield=True):
-                await copy.close()
-
-    async def close(self) -> None:
-        """Close the interpreter on the remote side."""
-        self._open = False
-        request = pb.CloseInterpreterRequest(interpreter_id=self.id)
-        await _close(self._caller, methods.CLOSE_INTERPRETER, request)
-
-    def _check_open(self) -> None:
-        if not self._open:
-            raise SandboxUnavailableError("the interpreter is closed", dispatch="never_started")
-
-
-async def _close(
-    caller: Caller,
-    method: methods.Method[methods.Request, methods.Response],
-    request: methods.Request,
-) -> None:
-    try:
-        await caller.ask(method, request, timeout_s=_ANSWER_S)
-    except AssayError:
-        # The remote side has lost it, or closes it when its lease ends.
-        return
+    def branch(self) -> AbstractAsyncContextManager["RemoteInterpreter"]:
+        return self._opened_interpreter(methods.BRANCH_INTERPRETER, "branch_id")

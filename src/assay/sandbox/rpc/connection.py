@@ -73,11 +73,11 @@ OnFrame = Callable[[pb.Frame], None]
 """Receives each frame, in order. Must not block; `MessageError` ends the connection."""
 
 
-class LinkBrokenError(Exception):
+class ConnectionLostError(Exception):
     """The frame was not sent because the connection has ended."""
 
 
-class Link:
+class Connection:
     """Sends and receives frames until either side ends the connection or breaks the protocol."""
 
     def __init__(self, stream: anyio.abc.ByteStream) -> None:
@@ -94,12 +94,12 @@ class Link:
         """Queue frames to be written next to each other, after earlier frames.
 
         Raises:
-            LinkBrokenError: If no frame will be written.
+            ConnectionLostError: If no frame will be written.
         """
         try:
             await self._outgoing.send(b"".join(map(encode, frames)))
         except (anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
-            raise LinkBrokenError(self.why) from error
+            raise ConnectionLostError(self.why) from error
 
     def end(self, why: str) -> None:
         """End the connection from this side."""
@@ -128,12 +128,12 @@ class Link:
         """Send this side's greeting and wait for the greeting of the other side.
 
         Raises:
-            LinkBrokenError: If no greeting arrives.
+            ConnectionLostError: If no greeting arrives.
         """
         await self.send(pb.Frame(hello=pb.Hello(version=VERSION)))
         await self._greeted.wait()
         if self._scope.cancel_called:
-            raise LinkBrokenError(self.why)
+            raise ConnectionLostError(self.why)
 
     async def keep_alive(self, *, every_s: float, silence_s: float) -> None:
         """Send a ping after each silent period, and end the connection if no reply arrives."""
@@ -142,7 +142,7 @@ class Link:
             await anyio.sleep(every_s)
             if self._heard.is_set():
                 continue
-            with anyio.move_on_after(silence_s), suppress(LinkBrokenError):
+            with anyio.move_on_after(silence_s), suppress(ConnectionLostError):
                 await self.send(pb.Frame(ping=pb.Ping()))
                 await self._heard.wait()
             if not self._heard.is_set():
@@ -182,7 +182,7 @@ class Link:
         while True:
             await self._pong_due.wait()
             self._pong_due = anyio.Event()
-            with suppress(LinkBrokenError):
+            with suppress(ConnectionLostError):
                 await self.send(pb.Frame(pong=pb.Pong()))
 
     async def _write(self) -> None:

@@ -16,10 +16,12 @@ import anyio
 from assay.contracts.errors import SandboxUnavailableError
 from assay.contracts.execution import CellResult, ExecutionResult, OutputChunk
 from assay.contracts.ports import OnOutput
+from assay.sandbox.output import Capture
 from assay.sandbox.rpc.messages import executor_pb2 as pb
 from assay.sandbox.rpc.messages.codec import (
     CHUNK_BYTES,
-    STREAM_NUMBERS,
+    STREAMS,
+    Streamed,
     StreamName,
     to_cell,
     to_result,
@@ -29,20 +31,17 @@ from assay.sandbox.rpc.messages.failures import to_failure
 TAIL_BYTES: Final = 1 << 20
 
 
-class Spool:
-    """One output stream of one execution."""
+class OutputBuffer(Capture):
+    """One output stream of one execution: what a result keeps, and the end of what came later."""
 
     def __init__(self, limit_bytes: int) -> None:
-        self._limit_bytes = limit_bytes
-        self._kept = bytearray()
+        super().__init__(limit_bytes)
         self._tail = bytearray()
-        self._total = 0
 
     def add(self, data: bytes) -> None:
         room = self._limit_bytes - len(self._kept)
-        self._kept += data[:room]
+        super().add(data)
         self._tail += data[room:] if room > 0 else data
-        self._total += len(data)
         if len(self._tail) > 2 * TAIL_BYTES:
             del self._tail[:-TAIL_BYTES]
 
@@ -50,14 +49,10 @@ class Spool:
         """Return the output at or after an offset and where it begins; empty if there is none."""
         if offset < len(self._kept):
             return offset, bytes(self._kept[offset : offset + CHUNK_BYTES])
-        tail_begins = self._total - len(self._tail)
+        tail_begins = len(self._kept) + self.dropped_bytes - len(self._tail)
         begin = max(offset, tail_begins)
         within = begin - tail_begins
         return begin, bytes(self._tail[within : within + CHUNK_BYTES])
-
-    @property
-    def kept(self) -> bytes:
-        return bytes(self._kept)
 
     @property
     def held_bytes(self) -> int:
@@ -81,15 +76,15 @@ EVENTS_EVERY_S: Final = 0.004
 class Execution:
     """One program or cell, from its request until the service forgets it."""
 
-    def __init__(self, execution_id: str, output_bytes: int, *, asked_for: bytes = b"") -> None:
+    def __init__(self, execution_id: str, output_bytes: int, *, digest: bytes = b"") -> None:
         self.id = execution_id
-        self.asked_for = asked_for
+        self.digest = digest
         """A digest of the request."""
         self.outcome: Outcome | None = None
         self._scope = anyio.CancelScope()
-        self._spools: dict[StreamName, Spool] = {
-            "stdout": Spool(output_bytes),
-            "stderr": Spool(output_bytes),
+        self._buffers: dict[StreamName, OutputBuffer] = {
+            "stdout": OutputBuffer(output_bytes),
+            "stderr": OutputBuffer(output_bytes),
         }
         self._changed = anyio.Event()
         self._ended = anyio.Event()
@@ -133,7 +128,7 @@ class Execution:
         return self.outcome
 
     def _listen(self, chunk: OutputChunk) -> None:
-        self._spools[chunk.stream].add(chunk.data)
+        self._buffers[chunk.stream].add(chunk.data)
         self._changed.set()
 
     async def events(
@@ -153,16 +148,15 @@ class Execution:
                 wrote = True
                 while wrote:
                     wrote = False
-                    for stream, spool in self._spools.items():
-                        begin, data = spool.read(offsets[stream])
+                    for stream, buffer in self._buffers.items():
+                        begin, data = buffer.read(offsets[stream])
                         if data:
                             wrote = True
                             sequence += 1
                             sent_bytes += len(data)
                             offsets[stream] = begin + len(data)
-                            output = pb.Output(
-                                stream=STREAM_NUMBERS[stream], offset=begin, data=data
-                            )
+                            kind = STREAMS.encode(stream)
+                            output = pb.Output(stream=kind, offset=begin, data=data)
                             yield pb.ExecutionEvent(sequence=sequence, output=output)
                 if ended:
                     yield self._last_event(sequence + 1)
@@ -173,14 +167,12 @@ class Execution:
                         await self._ended.wait()
 
     def _last_event(self, sequence: int) -> pb.ExecutionEvent:
-        stdout, stderr = self._spools["stdout"].kept, self._spools["stderr"].kept
+        streamed: Streamed = {stream: buffer.kept for stream, buffer in self._buffers.items()}
         match self.outcome:
             case ExecutionResult() as result:
-                told = to_result(result, streamed_stdout=stdout, streamed_stderr=stderr)
-                return pb.ExecutionEvent(sequence=sequence, result=told)
+                return pb.ExecutionEvent(sequence=sequence, result=to_result(result, streamed))
             case CellResult() as cell:
-                told = to_cell(cell, streamed_stdout=stdout, streamed_stderr=stderr)
-                return pb.ExecutionEvent(sequence=sequence, cell=told)
+                return pb.ExecutionEvent(sequence=sequence, cell=to_cell(cell, streamed))
             case Exception() as error:
                 return pb.ExecutionEvent(sequence=sequence, failure=to_failure(error))
             case None:
@@ -188,7 +180,7 @@ class Execution:
 
     @property
     def held_bytes(self) -> int:
-        held = sum(spool.held_bytes for spool in self._spools.values())
+        held = sum(buffer.held_bytes for buffer in self._buffers.values())
         match self.outcome:
             case ExecutionResult() as result:
                 return held + len(result.stdout_bytes) + len(result.stderr_bytes)

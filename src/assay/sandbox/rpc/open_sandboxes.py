@@ -3,20 +3,23 @@
 The admission policy covers quotas, queues and audit records.
 """
 
+import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 import anyio
 import anyio.abc
 
-from assay.asyncx.owned_context import Held
+from assay.asyncx.owned_context import OwnedContext
 from assay.contracts.errors import SandboxUnavailableError, UsageError
 from assay.contracts.execution import ExecutionResult, Limits, Program, SandboxSpec
 from assay.contracts.ports import Interpreter, Sandbox, SandboxBackend
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +69,7 @@ class AdmissionPolicy(Protocol):
         ...
 
 
-class _OpenGate:
+class _AdmitAll:
     @asynccontextmanager
     async def opening(self, limits: Limits, equipment: SandboxSpec) -> AsyncGenerator[None]:
         del limits, equipment
@@ -81,134 +84,153 @@ class _OpenGate:
         pass
 
 
-OPEN_GATE: AdmissionPolicy = _OpenGate()
-"""Admits every request."""
-
+ADMIT_ALL: AdmissionPolicy = _AdmitAll()
 
 _MOST_INTERPRETERS: Final = 64
 """Per sandbox, branches included."""
 
+_log = logging.getLogger(__name__)
+
+
+@asynccontextmanager
+async def _logging_close(context: AbstractAsyncContextManager[T]) -> AsyncGenerator[T]:
+    """Log errors of closing: the client has gone, or does not wait for them."""
+    entered = False
+    try:
+        async with context as opened:
+            entered = True
+            yield opened
+    except Exception:
+        if not entered:
+            raise
+        _log.exception("a sandbox or an interpreter was not closed properly")
+
 
 @dataclass(slots=True, kw_only=True)
-class Place:
+class OpenSandbox:
     """One open sandbox with its open interpreters."""
 
     sandbox: Sandbox
     limits: Limits
     equipment: SandboxSpec
-    held: Held[Sandbox]
-    interpreters: dict[str, Held[Interpreter]] = field(default_factory=dict[str, Held[Interpreter]])
+    context: OwnedContext[Sandbox]
+    interpreters: dict[str, tuple[Interpreter, OwnedContext[Interpreter]]] = field(
+        default_factory=dict[str, tuple[Interpreter, OwnedContext[Interpreter]]]
+    )
     """By id, in the order of opening."""
     calls: int = 0
-    asked_at: float = field(default_factory=time.monotonic)
+    used_at: float = field(default_factory=time.monotonic)
 
     @contextmanager
-    def used(self) -> Generator["Place"]:
+    def used(self) -> Generator["OpenSandbox"]:
         """Mark the sandbox as used for the duration of a call."""
         self.calls += 1
         try:
             yield self
         finally:
             self.calls -= 1
-            self.asked_at = time.monotonic()
+            self.used_at = time.monotonic()
 
 
-class Places:
+class OpenSandboxes:
     """All open sandboxes of one client."""
 
     def __init__(
-        self, backend: SandboxBackend, tasks: anyio.abc.TaskGroup, gate: AdmissionPolicy
+        self, backend: SandboxBackend, tasks: anyio.abc.TaskGroup, admission: AdmissionPolicy
     ) -> None:
         self._backend = backend
         self._tasks = tasks
-        self._gate = gate
-        self._places: dict[str, Place] = {}
+        self._admission = admission
+        self._sandboxes: dict[str, OpenSandbox] = {}
 
-    async def open(self, sandbox_id: str, limits: Limits, equipment: SandboxSpec) -> Place:
+    async def open(self, sandbox_id: str, limits: Limits, equipment: SandboxSpec) -> None:
         """Open a sandbox; raises the errors of the backend and of the admission policy."""
-        if sandbox_id in self._places:
+        if sandbox_id in self._sandboxes:
             raise UsageError(f"there is a sandbox {sandbox_id!r} already")
-        held: Held[Sandbox] = Held()
-        sandbox = await held.enter(self.opened(limits, equipment), self._tasks)
-        place = Place(sandbox=sandbox, limits=limits, equipment=equipment, held=held)
-        self._places[sandbox_id] = place
-        return place
+        context: OwnedContext[Sandbox] = OwnedContext(self._tasks)
+        sandbox = await context.take(_logging_close(self.opened(limits, equipment)))
+        self._sandboxes[sandbox_id] = OpenSandbox(
+            sandbox=sandbox, limits=limits, equipment=equipment, context=context
+        )
 
     @asynccontextmanager
     async def opened(self, limits: Limits, equipment: SandboxSpec) -> AsyncGenerator[Sandbox]:
         """Open a sandbox without an id that ends with the context."""
         async with (
-            self._gate.opening(limits, equipment),
+            self._admission.opening(limits, equipment),
             self._backend.open_sandbox(limits, equipment) as sandbox,
         ):
             yield sandbox
 
-    def find(self, sandbox_id: str) -> Place:
+    def find(self, sandbox_id: str) -> OpenSandbox:
         """Return the sandbox with this id.
 
         Raises:
             SandboxUnavailableError: If it is not open.
         """
-        if sandbox_id not in self._places:
+        if sandbox_id not in self._sandboxes:
             raise SandboxUnavailableError(
                 "there is no such sandbox (any more)", dispatch="never_started"
             )
-        return self._places[sandbox_id]
+        return self._sandboxes[sandbox_id]
 
     async def close(self, sandbox_id: str) -> None:
         """Close a sandbox with everything in it; an unknown id counts as closed."""
-        place = self._places.pop(sandbox_id, None)
-        if place is None:
+        closing = self._sandboxes.pop(sandbox_id, None)
+        if closing is None:
             return
         # Branches are listed after their origins.
-        for interpreter_id in reversed(tuple(place.interpreters)):
-            await place.interpreters.pop(interpreter_id).leave()
-        await place.held.leave()
+        while closing.interpreters:
+            _, (_, context) = closing.interpreters.popitem()
+            await context.vacate()
+        await closing.context.vacate()
 
     async def close_all(self) -> None:
         """Close all sandboxes concurrently."""
         async with anyio.create_task_group() as closing:
-            for sandbox_id in tuple(self._places):
+            for sandbox_id in tuple(self._sandboxes):
                 closing.start_soon(self.close, sandbox_id)
 
-    async def close_unasked(self, lease_s: float) -> None:
+    async def close_unused(self, lease_s: float) -> None:
         """Close the sandboxes that were not used for this long."""
         now = time.monotonic()
-        for sandbox_id, place in tuple(self._places.items()):
-            if not place.calls and now - place.asked_at > lease_s:
+        for sandbox_id, found in tuple(self._sandboxes.items()):
+            if not found.calls and now - found.used_at > lease_s:
                 await self.close(sandbox_id)
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._sandboxes)
 
     async def open_interpreter(
-        self, place: Place, interpreter_id: str, context: AbstractAsyncContextManager[Interpreter]
+        self,
+        parent: OpenSandbox,
+        interpreter_id: str,
+        opening: AbstractAsyncContextManager[Interpreter],
     ) -> None:
         """Open an interpreter or a branch of one; raises the errors of that call."""
-        if any(interpreter_id in other.interpreters for other in self._places.values()):
+        if any(interpreter_id in other.interpreters for other in self._sandboxes.values()):
             raise UsageError(f"there is an interpreter {interpreter_id!r} already")
-        if len(place.interpreters) >= _MOST_INTERPRETERS:
+        if len(parent.interpreters) >= _MOST_INTERPRETERS:
             raise UsageError(f"a sandbox has at most {_MOST_INTERPRETERS} interpreters")
-        held: Held[Interpreter] = Held()
-        await held.enter(context, self._tasks)
-        place.interpreters[interpreter_id] = held
+        context: OwnedContext[Interpreter] = OwnedContext(self._tasks)
+        parent.interpreters[interpreter_id] = await context.take(_logging_close(opening)), context
 
-    def find_interpreter(self, interpreter_id: str) -> tuple[Place, Interpreter]:
+    def find_interpreter(self, interpreter_id: str) -> tuple[OpenSandbox, Interpreter]:
         """Return an interpreter and its sandbox.
 
         Raises:
             SandboxUnavailableError: If it is not open.
         """
-        for place in self._places.values():
-            if held := place.interpreters.get(interpreter_id):
-                return place, held.thing
+        for parent in self._sandboxes.values():
+            if found := parent.interpreters.get(interpreter_id):
+                return parent, found[0]
         raise SandboxUnavailableError(
             "there is no such interpreter (any more)", dispatch="never_started"
         )
 
     async def close_interpreter(self, interpreter_id: str) -> None:
         """Close an interpreter; an unknown id counts as closed."""
-        for place in self._places.values():
-            if held := place.interpreters.pop(interpreter_id, None):
-                await held.leave()
+        for parent in self._sandboxes.values():
+            if found := parent.interpreters.pop(interpreter_id, None):
+                await found[1].vacate()
                 return

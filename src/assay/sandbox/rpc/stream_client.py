@@ -11,12 +11,13 @@ from typing import Any, Final
 import anyio
 import anyio.abc
 
+from assay.asyncx.owned_context import open_seats
 from assay.contracts.errors import SandboxUnavailableError, UsageError
 from assay.sandbox.network.dial import DeniedError, Dialing, NoSuchHostError
 from assay.sandbox.network.proxy import TrafficQuota, carry
-from assay.sandbox.rpc.calls import Answer, CarriedStream, Desk, Exchange, RelayCaller
-from assay.sandbox.rpc.client_sandbox import FarBackend
-from assay.sandbox.rpc.connection import Link, LinkBrokenError
+from assay.sandbox.rpc.calls import Answer, Dispatcher, Exchange, StreamTransport, Tunnel
+from assay.sandbox.rpc.client_sandbox import ResultLabel, RpcBackend
+from assay.sandbox.rpc.connection import Connection, ConnectionLostError
 from assay.sandbox.rpc.messages import egress_pb2, executor_pb2, methods
 from assay.sandbox.rpc.messages import relay_pb2 as pb
 from assay.sandbox.rpc.messages.codec import MessageError, to_text
@@ -29,71 +30,68 @@ _MOST_CALLS_BACK: Final = 256
 
 @asynccontextmanager
 async def open_relay(
-    stream: anyio.abc.ByteStream, *, greeting_s: float = 60.0, answer_back: Answer | None = None
-) -> AsyncGenerator[FarBackend]:
+    stream: anyio.abc.ByteStream,
+    *,
+    greeting_s: float = 60.0,
+    answer_back: Answer | None = None,
+    label: ResultLabel | None = None,
+) -> AsyncGenerator[RpcBackend]:
     """Use the backend at the other end of a stream; leaving the context closes the stream.
 
     `answer_back` answers calls from the other side; without it, such a call is a protocol error.
+    `label` names the backend and its isolation; without it, the other side does.
 
     Raises:
         SandboxUnavailableError: If the other end does not answer, or not with this protocol.
     """
-    link = Link(stream)
-    caller = RelayCaller(link)
-    failure: Exception | None = None
-    async with anyio.create_task_group() as tasks:
-        desk = _desk_for(answer_back, link, tasks)
+    connection = Connection(stream)
+    transport = StreamTransport(connection)
+    async with open_seats() as tasks:
+        dispatcher = None
+        if answer_back is not None:
+            dispatcher = Dispatcher(
+                connection,
+                answer_back,
+                tasks,
+                methods=EGRESS_METHODS,
+                most=_MOST_CALLS_BACK,
+                back=True,
+            )
+
+        def take(frame: pb.Frame) -> None:
+            if not frame.back:
+                transport.take(frame)
+            elif dispatcher is not None:
+                dispatcher.take(frame)
+            else:
+                raise MessageError(f"call {frame.call} is a request, and this side answers none")
 
         async def run() -> None:
             try:
-                await link.run(lambda frame: (desk if frame.back else caller).take(frame))
+                await connection.run(take)
             finally:
-                caller.lose()
+                transport.lose()
+
+        async def keep_alive() -> None:
+            await connection.keep_alive(every_s=_PING_S, silence_s=_SILENCE_S)
 
         tasks.start_soon(run)
         try:
-            backend = await _greet(link, caller, greeting_s)
-            tasks.start_soon(_keep_alive, link)
-            yield backend
-        except Exception as error:  # noqa: BLE001 - raised below, where no group wraps it
-            failure = error
+            try:
+                with anyio.fail_after(greeting_s):
+                    await connection.greet()
+                    capabilities = await transport.ask(
+                        methods.GET_CAPABILITIES, executor_pb2.GetCapabilitiesRequest()
+                    )
+            except (TimeoutError, ConnectionLostError) as error:
+                why = str(error) or f"no answer within {greeting_s:g} s"
+                raise SandboxUnavailableError(
+                    f"the sandbox cannot be reached: {why}", dispatch="never_started"
+                ) from error
+            tasks.start_soon(keep_alive)
+            yield RpcBackend(transport, capabilities, label)
         finally:
-            link.end("the connection was closed on this side")
-            tasks.cancel_scope.cancel()
-    if failure is not None:
-        raise failure
-
-
-class _NoDesk:
-    """Rejects all calls from the other side."""
-
-    def take(self, frame: pb.Frame) -> None:
-        raise MessageError(f"call {frame.call} is a request, and this side answers none")
-
-
-def _desk_for(answer: Answer | None, link: Link, tasks: anyio.abc.TaskGroup) -> Desk | _NoDesk:
-    if answer is None:
-        return _NoDesk()
-    return Desk(link, answer, tasks, methods=EGRESS_METHODS, most=_MOST_CALLS_BACK, back=True)
-
-
-async def _greet(link: Link, caller: RelayCaller, greeting_s: float) -> FarBackend:
-    try:
-        with anyio.fail_after(greeting_s):
-            await link.greet()
-            capabilities = await caller.ask(
-                methods.GET_CAPABILITIES, executor_pb2.GetCapabilitiesRequest()
-            )
-    except (TimeoutError, LinkBrokenError) as error:
-        why = str(error) or f"no answer within {greeting_s:g} s"
-        raise SandboxUnavailableError(
-            f"the sandbox cannot be reached: {why}", dispatch="never_started"
-        ) from error
-    return FarBackend(caller, capabilities)
-
-
-async def _keep_alive(link: Link) -> None:
-    await link.keep_alive(every_s=_PING_S, silence_s=_SILENCE_S)
+            connection.end("the connection was closed on this side")
 
 
 _LONGEST_HOST: Final = 1000
@@ -102,7 +100,7 @@ _LONGEST_REASON: Final = 300
 _CROWDED: Final = "more connections than a sandbox may have"
 
 
-class Outlet:
+class EgressServer:
     """Answers the network requests of one sandbox; closed until `open` sets a dialer."""
 
     def __init__(self) -> None:
@@ -133,7 +131,7 @@ class Outlet:
             return
 
     async def _dial(self, dialer: Dialing, exchange: Exchange) -> None:
-        here = CarriedStream(
+        here = Tunnel(
             exchange, egress_pb2.DialRequest, lambda data: egress_pb2.DialResponse(data=data)
         )
         first = await here.receive_first()

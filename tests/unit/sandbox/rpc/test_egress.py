@@ -13,7 +13,7 @@ from assay.sandbox.network.dial import DeniedError, Dialing, DirectDialer, NoSuc
 from assay.sandbox.network.policy import parse_policy
 from assay.sandbox.rpc.connection import VERSION, encode
 from assay.sandbox.rpc.messages import relay_pb2
-from assay.sandbox.rpc.stream_client import Outlet, open_relay
+from assay.sandbox.rpc.stream_client import EgressServer, open_relay
 from assay.sandbox.rpc.stream_server import HostDialer, serve_relay
 from tests.doubles.fake_sandbox import FakeBackend
 from tests.support.relays import connected_streams
@@ -34,14 +34,14 @@ async def echo(far: anyio.abc.ByteStream) -> None:
 
 
 @asynccontextmanager
-async def a_way_out(outlet: Outlet | None) -> AsyncGenerator[Dialing]:
+async def a_way_out(outlet: EgressServer | None) -> AsyncGenerator[Dialing]:
     """What a far side has that believes it may reach everybody."""
     near, far = await connected_streams()
     side = HostDialer()
     async with anyio.create_task_group() as tasks:
 
         async def serve() -> None:
-            await serve_relay(FakeBackend(), far, on_caller=side.attach)
+            await serve_relay(FakeBackend(), far, on_transport=side.attach)
 
         tasks.start_soon(serve)
         async with open_relay(near, answer_back=outlet.answer if outlet else None):
@@ -58,7 +58,7 @@ async def a_way_to(*hosts: str) -> AsyncGenerator[Dialing]:
             tasks.start_soon(echo, there)
             return here
 
-        outlet = Outlet()
+        outlet = EgressServer()
         outlet.open(DirectDialer(look_up=look_up, connect=connect).dialer(parse_policy(hosts)))
         async with a_way_out(outlet) as dialer:
             yield dialer
@@ -138,7 +138,7 @@ async def test_no_more_connections_than_a_sandbox_may_have() -> None:
 
 
 async def test_an_outlet_that_was_not_opened_lets_nobody_through() -> None:
-    async with a_way_out(Outlet()) as dialer:
+    async with a_way_out(EgressServer()) as dialer:
         with pytest.raises(OSError, match="no network access"):
             await dialer.addresses("good.org")
         with pytest.raises(OSError, match="gone"):
@@ -165,5 +165,5 @@ async def test_what_is_no_egress_method_cannot_be_asked_back() -> None:
         await far.send(encode(relay_pb2.Frame(hello=relay_pb2.Hello(version=VERSION))))
         await far.send(encode(relay_pb2.Frame(call=1, back=True, begin=begin)))
         with pytest.raises(SandboxUnavailableError, match="there is no method"):
-            async with open_relay(near, greeting_s=10, answer_back=Outlet().answer):
+            async with open_relay(near, greeting_s=10, answer_back=EgressServer().answer):
                 pass

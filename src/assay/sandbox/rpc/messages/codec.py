@@ -6,12 +6,11 @@ contracts reject. A server answers with an invalid request error; a client distr
 then on.
 """
 
-import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import PurePosixPath
-from typing import Final, Literal, TypeVar, assert_never
+from typing import Final, Generic, Literal, TypeVar, assert_never, get_args
 
 from assay.contracts.errors import UsageError
 from assay.contracts.execution import (
@@ -38,7 +37,9 @@ _LARGEST_NUMBER: Final = 10**15
 _LONGEST_PATH_BYTES: Final = 1 << 16
 """Longer than any kernel accepts; the workspace explains what is wrong with shorter ones."""
 
-Number = TypeVar("Number", bound=int)
+StreamName = Literal["stdout", "stderr"]
+FileKind = Literal["file", "directory", "symlink", "other"]
+Number = TypeVar("Number", int, float)
 Member = TypeVar("Member", bound=str)
 
 
@@ -46,16 +47,51 @@ class MessageError(ValueError):
     """The other side sent a message that violates the protocol."""
 
 
+class EnumMap(Generic[Member]):
+    """Maps an enum of the messages to values of the contracts: `REASON_CPU_TIME` and `cpu_time`."""
+
+    def __init__(self, prefix: str, members: Iterable[Member]) -> None:
+        self._prefix = prefix
+        self._members = {getattr(pb, self.encode(member)): member for member in members}
+
+    def encode(self, member: Member) -> str:
+        """Return the name of the enum value, which a message accepts as well as its number."""
+        return f"{self._prefix}_{member.upper()}"
+
+    def decode(self, number: int) -> Member:
+        """Return the value for a number.
+
+        Raises:
+            MessageError: If there is none.
+        """
+        try:
+            return self._members[number]
+        except KeyError:
+            what = self._prefix.lower().replace("_", " ")
+            raise MessageError(f"there is no {what} {number}") from None
+
+
+ISOLATIONS: Final = EnumMap("ISOLATION", Isolation)
+STREAMS: Final = EnumMap[StreamName]("STREAM", get_args(StreamName))
+_REASONS: Final = EnumMap("REASON", Reason)
+_LIMIT_NAMES: Final = EnumMap[LimitName]("LIMIT_NAME", get_args(LimitName))
+_FILE_KINDS: Final = EnumMap[FileKind]("FILE_KIND", get_args(FileKind))
+_OUTPUT_KINDS: Final = EnumMap[Literal["value", "display"]](
+    "RICH_OUTPUT_KIND", ("value", "display")
+)
+_CELL_STATES: Final = EnumMap[Literal["kept", "rolled_back"]]("CELL_STATE", ("kept", "rolled_back"))
+
+
 def to_name(text: str) -> bytes:
     """Encode a name as the bytes that the kernel knows.
 
     Raises:
-        MessageError: If no such bytes exist.
+        UsageError: If no such bytes exist.
     """
     try:
         return text.encode("utf-8", errors="surrogateescape")
     except UnicodeEncodeError as error:
-        raise MessageError(f"cannot be written as bytes: {text!r:.80}") from error
+        raise UsageError(f"cannot be written as bytes: {text!r:.80}") from error
 
 
 def from_name(name: bytes) -> str:
@@ -95,38 +131,16 @@ def check_id(text: str, *, of: str) -> str:
     return text
 
 
-def seconds(value: float, *, of: str) -> float:
-    """Return a valid duration.
+def measure(value: Number, *, of: str) -> Number:
+    """Return a valid duration, count or size.
 
     Raises:
-        MessageError: If it is negative, infinite or not a number.
+        MessageError: If it is negative, too large or not a number.
     """
-    if not (math.isfinite(value) and 0 <= value <= _LARGEST_NUMBER):
+    # Two comparisons also reject NaN.
+    if not 0 <= value <= _LARGEST_NUMBER:
         raise MessageError(f"{of} cannot be {value!r}")
     return value
-
-
-def count(value: int, *, of: str) -> int:
-    """Return a valid count.
-
-    Raises:
-        MessageError: If it is out of range.
-    """
-    if not 0 <= value <= _LARGEST_NUMBER:
-        raise MessageError(f"{of} cannot be {value}")
-    return value
-
-
-def member(table: Mapping[Number, Member], number: Number, *, of: str) -> Member:
-    """Return the member of a closed set.
-
-    Raises:
-        MessageError: If the set has no such member.
-    """
-    try:
-        return table[number]
-    except KeyError:
-        raise MessageError(f"there is no {of} {number}") from None
 
 
 MAX_MESSAGE_BYTES: Final = 64 << 20
@@ -255,78 +269,22 @@ def from_source(source: bytes) -> str:
         raise MessageError("the source of a cell is not UTF-8") from error
 
 
-StreamName = Literal["stdout", "stderr"]
-FileKind = Literal["file", "directory", "symlink", "other"]
-
-ISOLATIONS: Final = {
-    pb.ISOLATION_NONE: Isolation.NONE,
-    pb.ISOLATION_RESTRICTED: Isolation.RESTRICTED,
-    pb.ISOLATION_ISOLATED: Isolation.ISOLATED,
-    pb.ISOLATION_KERNEL: Isolation.KERNEL,
-    pb.ISOLATION_MACHINE: Isolation.MACHINE,
-}
-ISOLATION_NUMBERS: Final = {value: number for number, value in ISOLATIONS.items()}
-REASONS: Final = {
-    pb.REASON_COMPLETED: Reason.COMPLETED,
-    pb.REASON_SIGNALLED: Reason.SIGNALLED,
-    pb.REASON_COULD_NOT_START: Reason.COULD_NOT_START,
-    pb.REASON_TIMED_OUT: Reason.TIMED_OUT,
-    pb.REASON_CPU_TIME: Reason.CPU_TIME,
-    pb.REASON_OUT_OF_MEMORY: Reason.OUT_OF_MEMORY,
-    pb.REASON_TOO_MANY_PROCESSES: Reason.TOO_MANY_PROCESSES,
-    pb.REASON_DISK_FULL: Reason.DISK_FULL,
-    pb.REASON_OUTPUT_LIMIT: Reason.OUTPUT_LIMIT,
-    pb.REASON_CANCELLED: Reason.CANCELLED,
-}
-_REASON_NUMBERS: Final = {value: number for number, value in REASONS.items()}
-LIMIT_NAMES: Final[dict[pb.LimitName, LimitName]] = {
-    pb.LIMIT_NAME_WALL_S: "wall_s",
-    pb.LIMIT_NAME_CPU_S: "cpu_s",
-    pb.LIMIT_NAME_MEMORY_MB: "memory_mb",
-    pb.LIMIT_NAME_PROCESSES: "processes",
-    pb.LIMIT_NAME_DISK_MB: "disk_mb",
-    pb.LIMIT_NAME_OUTPUT_BYTES: "output_bytes",
-}
-_LIMIT_NUMBERS: Final = {value: number for number, value in LIMIT_NAMES.items()}
-STREAMS: Final[dict[pb.Stream, StreamName]] = {
-    pb.STREAM_STDOUT: "stdout",
-    pb.STREAM_STDERR: "stderr",
-}
-STREAM_NUMBERS: Final = {value: number for number, value in STREAMS.items()}
-FILE_KINDS: Final[dict[pb.FileKind, FileKind]] = {
-    pb.FILE_KIND_FILE: "file",
-    pb.FILE_KIND_DIRECTORY: "directory",
-    pb.FILE_KIND_SYMLINK: "symlink",
-    pb.FILE_KIND_OTHER: "other",
-}
-_FILE_KIND_NUMBERS: Final = {value: number for number, value in FILE_KINDS.items()}
-_OUTPUT_KINDS: Final[dict[pb.RichOutputKind, Literal["value", "display"]]] = {
-    pb.RICH_OUTPUT_KIND_VALUE: "value",
-    pb.RICH_OUTPUT_KIND_DISPLAY: "display",
-}
-_OUTPUT_KIND_NUMBERS: Final = {value: number for number, value in _OUTPUT_KINDS.items()}
-_CELL_STATES: Final[dict[pb.CellState, Literal["kept", "rolled_back"]]] = {
-    pb.CELL_STATE_KEPT: "kept",
-    pb.CELL_STATE_ROLLED_BACK: "rolled_back",
-}
-_CELL_STATE_NUMBERS: Final = {value: number for number, value in _CELL_STATES.items()}
-
 _LARGEST_PORT: Final = 65535
 
 
-def to_result(
-    result: ExecutionResult,
-    *,
-    streamed_stdout: bytes | None = None,
-    streamed_stderr: bytes | None = None,
-) -> pb.ExecutionResult:
+Streamed = Mapping[StreamName, bytes]
+"""The output of both streams that the reader of a result has already, from the beginning."""
+
+
+def to_result(result: ExecutionResult, streamed: Streamed | None = None) -> pb.ExecutionResult:
     """Encode a result; output that the reader already has from the stream is only counted."""
-    stdout_is_known = streamed_stdout == result.stdout_bytes
-    stderr_is_known = streamed_stderr == result.stderr_bytes
+    streamed = streamed or {}
+    stdout_is_known = streamed.get("stdout") == result.stdout_bytes
+    stderr_is_known = streamed.get("stderr") == result.stderr_bytes
     return pb.ExecutionResult(
         exit_code=result.exit_code,
         signal=result.signal,
-        reason=_REASON_NUMBERS[result.reason],
+        reason=_REASONS.encode(result.reason),
         stdout=b"" if stdout_is_known else result.stdout_bytes,
         stderr=b"" if stderr_is_known else result.stderr_bytes,
         stdout_streamed_bytes=len(result.stdout_bytes) if stdout_is_known else None,
@@ -336,14 +294,10 @@ def to_result(
         duration_s=result.duration_s,
         cpu_s=result.cpu_s,
         peak_memory_bytes=result.peak_memory_bytes,
-        limits_hit=[_LIMIT_NUMBERS[name] for name in result.limits_hit],
-        timings=pb.Timings(
-            queue_s=result.timings.queue_s,
-            prepare_s=result.timings.prepare_s,
-            run_s=result.timings.run_s,
-        ),
+        limits_hit=[_LIMIT_NAMES.encode(name) for name in result.limits_hit],
+        timings=pb.Timings(**asdict(result.timings)),
         backend=to_text(result.backend),
-        isolation=ISOLATION_NUMBERS[result.isolation],
+        isolation=ISOLATIONS.encode(result.isolation),
         denials=[
             pb.Denial(host=to_text(denial.host), port=denial.port, why=to_text(denial.why))
             for denial in result.denials
@@ -351,15 +305,13 @@ def to_result(
     )
 
 
-def from_result(
-    message: pb.ExecutionResult, *, streamed_stdout: bytes = b"", streamed_stderr: bytes = b""
-) -> ExecutionResult:
-    """Decode a result; the streamed bytes are the output before it, from the beginning.
+def from_result(message: pb.ExecutionResult, streamed: Streamed | None = None) -> ExecutionResult:
+    """Decode a result.
 
     Raises:
         MessageError: If no execution can have ended like this.
     """
-    reason = member(REASONS, message.reason, of="reason")
+    reason = _REASONS.decode(message.reason)
     exit_code = message.exit_code if message.HasField("exit_code") else None
     if reason is Reason.COMPLETED and exit_code is None:
         raise MessageError("a program that ended by itself has no exit code")
@@ -367,33 +319,34 @@ def from_result(
         exit_code=exit_code,
         signal=message.signal if message.HasField("signal") else None,
         reason=reason,
-        stdout_bytes=_output(message, "stdout", streamed_stdout),
-        stderr_bytes=_output(message, "stderr", streamed_stderr),
-        stdout_dropped_bytes=count(message.stdout_dropped_bytes, of="dropped bytes"),
-        stderr_dropped_bytes=count(message.stderr_dropped_bytes, of="dropped bytes"),
-        duration_s=seconds(message.duration_s, of="a duration"),
-        cpu_s=seconds(message.cpu_s, of="processor time"),
-        peak_memory_bytes=count(message.peak_memory_bytes, of="memory"),
-        limits_hit=tuple(member(LIMIT_NAMES, number, of="limit") for number in message.limits_hit),
+        stdout_bytes=_output(message, "stdout", streamed or {}),
+        stderr_bytes=_output(message, "stderr", streamed or {}),
+        stdout_dropped_bytes=measure(message.stdout_dropped_bytes, of="dropped bytes"),
+        stderr_dropped_bytes=measure(message.stderr_dropped_bytes, of="dropped bytes"),
+        duration_s=measure(message.duration_s, of="a duration"),
+        cpu_s=measure(message.cpu_s, of="processor time"),
+        peak_memory_bytes=measure(message.peak_memory_bytes, of="memory"),
+        limits_hit=tuple(_LIMIT_NAMES.decode(number) for number in message.limits_hit),
         timings=Timings(
-            queue_s=seconds(message.timings.queue_s, of="a duration"),
-            prepare_s=seconds(message.timings.prepare_s, of="a duration"),
-            run_s=seconds(message.timings.run_s, of="a duration"),
+            queue_s=measure(message.timings.queue_s, of="a duration"),
+            prepare_s=measure(message.timings.prepare_s, of="a duration"),
+            run_s=measure(message.timings.run_s, of="a duration"),
         ),
         backend=message.backend,
-        isolation=member(ISOLATIONS, message.isolation, of="isolation"),
-        denials=tuple(_from_denial(denial) for denial in message.denials),
+        isolation=ISOLATIONS.decode(message.isolation),
+        denials=tuple(map(_from_denial, message.denials)),
     )
 
 
-def _output(message: pb.ExecutionResult, stream: StreamName, streamed: bytes) -> bytes:
+def _output(message: pb.ExecutionResult, stream: StreamName, streamed: Streamed) -> bytes:
     field = f"{stream}_streamed_bytes"
     if not message.HasField(field):
-        return message.stdout if stream == "stdout" else message.stderr
+        return getattr(message, stream)
     size_bytes: int = getattr(message, field)
-    if size_bytes > len(streamed):
-        raise MessageError(f"{size_bytes} bytes of {stream} were streamed, {len(streamed)} came")
-    return streamed[:size_bytes]
+    known = streamed.get(stream, b"")
+    if size_bytes > len(known):
+        raise MessageError(f"{size_bytes} bytes of {stream} were streamed, {len(known)} came")
+    return known[:size_bytes]
 
 
 def _from_denial(message: pb.Denial) -> BlockedConnection:
@@ -403,80 +356,63 @@ def _from_denial(message: pb.Denial) -> BlockedConnection:
     return BlockedConnection(host=message.host, port=port, why=message.why)
 
 
-def to_cell(
-    cell: CellResult,
-    *,
-    streamed_stdout: bytes | None = None,
-    streamed_stderr: bytes | None = None,
-) -> pb.CellResult:
+def to_cell(cell: CellResult, streamed: Streamed | None = None) -> pb.CellResult:
     """Encode the result of a cell; output is left out as in `to_result`."""
-    execution = to_result(
-        cell.execution, streamed_stdout=streamed_stdout, streamed_stderr=streamed_stderr
-    )
     return pb.CellResult(
         number=cell.number,
-        execution=execution,
-        outputs=[_to_rich_output(output) for output in cell.outputs],
-        error=None if cell.error is None else _to_cell_error(cell.error),
-        state=_CELL_STATE_NUMBERS[cell.state],
+        execution=to_result(cell.execution, streamed),
+        outputs=[
+            pb.RichOutput(
+                kind=_OUTPUT_KINDS.encode(output.kind),
+                forms=[
+                    pb.Form(media_type=to_text(media_type), content=content)
+                    for media_type, content in output.forms.items()
+                ],
+                dropped=map(to_text, output.dropped),
+            )
+            for output in cell.outputs
+        ],
+        error=None
+        if cell.error is None
+        else pb.CellError(
+            name=to_text(cell.error.name),
+            message=to_text(cell.error.message),
+            traceback=map(to_text, cell.error.traceback),
+        ),
+        state=_CELL_STATES.encode(cell.state),
     )
 
 
-def from_cell(
-    message: pb.CellResult, *, streamed_stdout: bytes = b"", streamed_stderr: bytes = b""
-) -> CellResult:
+def from_cell(message: pb.CellResult, streamed: Streamed | None = None) -> CellResult:
     """Decode the result of a cell.
 
     Raises:
         MessageError: If no cell can have ended like this.
     """
+    error = message.error
     return CellResult(
         number=message.number,
-        execution=from_result(
-            message.execution, streamed_stdout=streamed_stdout, streamed_stderr=streamed_stderr
+        execution=from_result(message.execution, streamed),
+        outputs=tuple(
+            RichOutput(
+                kind=_OUTPUT_KINDS.decode(output.kind),
+                forms={form.media_type: form.content for form in output.forms},
+                dropped=tuple(output.dropped),
+            )
+            for output in message.outputs
         ),
-        outputs=tuple(_from_rich_output(output) for output in message.outputs),
-        error=_from_cell_error(message.error) if message.HasField("error") else None,
-        state=member(_CELL_STATES, message.state, of="state of a cell"),
+        error=CellError(name=error.name, message=error.message, traceback=tuple(error.traceback))
+        if message.HasField("error")
+        else None,
+        state=_CELL_STATES.decode(message.state),
     )
-
-
-def _to_rich_output(output: RichOutput) -> pb.RichOutput:
-    return pb.RichOutput(
-        kind=_OUTPUT_KIND_NUMBERS[output.kind],
-        forms=[
-            pb.Form(media_type=to_text(media_type), content=content)
-            for media_type, content in output.forms.items()
-        ],
-        dropped=[to_text(media_type) for media_type in output.dropped],
-    )
-
-
-def _from_rich_output(message: pb.RichOutput) -> RichOutput:
-    return RichOutput(
-        kind=member(_OUTPUT_KINDS, message.kind, of="kind of output"),
-        forms={form.media_type: form.content for form in message.forms},
-        dropped=tuple(message.dropped),
-    )
-
-
-def _to_cell_error(error: CellError) -> pb.CellError:
-    return pb.CellError(
-        name=to_text(error.name),
-        message=to_text(error.message),
-        traceback=[to_text(line) for line in error.traceback],
-    )
-
-
-def _from_cell_error(message: pb.CellError) -> CellError:
-    return CellError(name=message.name, message=message.message, traceback=tuple(message.traceback))
 
 
 def to_file(file: FileInfo) -> pb.FileInfo:
     """Encode a workspace entry."""
     return pb.FileInfo(
         path=to_path(file.path),
-        kind=_FILE_KIND_NUMBERS[file.kind],
+        kind=_FILE_KINDS.encode(file.kind),
         size_bytes=file.size_bytes,
         executable=file.executable,
     )
@@ -493,7 +429,7 @@ def from_file(message: pb.FileInfo) -> FileInfo:
         raise MessageError(f"not a path of a workspace: {str(path)!r:.80}")
     return FileInfo(
         path=path,
-        kind=member(FILE_KINDS, message.kind, of="kind of file"),
-        size_bytes=count(message.size_bytes, of="a size"),
+        kind=_FILE_KINDS.decode(message.kind),
+        size_bytes=measure(message.size_bytes, of="a size"),
         executable=message.executable,
     )

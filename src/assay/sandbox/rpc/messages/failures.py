@@ -5,7 +5,7 @@ fault occurred, and the server keeps the cause. Failures also have gRPC statuses
 know gRPC but not Assay.
 """
 
-from typing import Final
+from typing import Any, Final, get_args
 
 from assay.contracts.errors import (
     AssayError,
@@ -24,32 +24,9 @@ from assay.contracts.errors import (
     WorkspaceFullError,
 )
 from assay.sandbox.rpc.messages import executor_pb2 as pb
-from assay.sandbox.rpc.messages.codec import MessageError, count, member, to_text
+from assay.sandbox.rpc.messages.codec import EnumMap, MessageError, measure, to_text
 
 _LONGEST_MESSAGE: Final = 4000
-
-_PLAIN: Final[dict[pb.FailureCode, type[AssayError]]] = {
-    pb.FAILURE_CODE_USAGE: UsageError,
-    pb.FAILURE_CODE_ISOLATION_UNAVAILABLE: IsolationUnavailableError,
-    pb.FAILURE_CODE_PACKAGE: PackageError,
-    pb.FAILURE_CODE_WORKSPACE: WorkspaceError,
-    pb.FAILURE_CODE_PATH_OUTSIDE_WORKSPACE: PathOutsideWorkspaceError,
-    pb.FAILURE_CODE_FILE_NOT_FOUND: WorkspaceFileNotFoundError,
-    pb.FAILURE_CODE_NOT_A_REGULAR_FILE: NotARegularFileError,
-    pb.FAILURE_CODE_WORKSPACE_FULL: WorkspaceFullError,
-    pb.FAILURE_CODE_POLICY: PolicyError,
-}
-"""Errors that consist of a message and a hint."""
-_CODES: Final = {kind: code for code, kind in _PLAIN.items()} | {
-    MissingExtraError: pb.FAILURE_CODE_MISSING_EXTRA,
-    SandboxUnavailableError: pb.FAILURE_CODE_SANDBOX_UNAVAILABLE,
-    FileTooLargeError: pb.FAILURE_CODE_FILE_TOO_LARGE,
-}
-_DISPATCHES: Final[dict[pb.Dispatch, Dispatch]] = {
-    pb.DISPATCH_NEVER_STARTED: "never_started",
-    pb.DISPATCH_OUTCOME_UNKNOWN: "outcome_unknown",
-}
-_DISPATCH_NUMBERS: Final = {value: number for number, value in _DISPATCHES.items()}
 
 
 class ExecutorBusyError(SandboxUnavailableError):
@@ -70,8 +47,27 @@ class RequestRefusedError(SandboxUnavailableError):
         super().__init__(message, dispatch="never_started", hint=hint)
 
 
-_CODES[ExecutorBusyError] = pb.FAILURE_CODE_BUSY
-_CODES[RequestRefusedError] = pb.FAILURE_CODE_REFUSED
+_TABLE: Final[dict[pb.FailureCode, tuple[type[AssayError] | None, str]]] = {
+    pb.FAILURE_CODE_USAGE: (UsageError, "INVALID_ARGUMENT"),
+    pb.FAILURE_CODE_MISSING_EXTRA: (MissingExtraError, "FAILED_PRECONDITION"),
+    pb.FAILURE_CODE_ISOLATION_UNAVAILABLE: (IsolationUnavailableError, "FAILED_PRECONDITION"),
+    pb.FAILURE_CODE_PACKAGE: (PackageError, "FAILED_PRECONDITION"),
+    # Not UNAVAILABLE: broken connections have that status, and clients retry it on their own.
+    pb.FAILURE_CODE_SANDBOX_UNAVAILABLE: (SandboxUnavailableError, "ABORTED"),
+    pb.FAILURE_CODE_WORKSPACE: (WorkspaceError, "FAILED_PRECONDITION"),
+    pb.FAILURE_CODE_PATH_OUTSIDE_WORKSPACE: (PathOutsideWorkspaceError, "PERMISSION_DENIED"),
+    pb.FAILURE_CODE_FILE_NOT_FOUND: (WorkspaceFileNotFoundError, "NOT_FOUND"),
+    pb.FAILURE_CODE_NOT_A_REGULAR_FILE: (NotARegularFileError, "FAILED_PRECONDITION"),
+    pb.FAILURE_CODE_FILE_TOO_LARGE: (FileTooLargeError, "OUT_OF_RANGE"),
+    pb.FAILURE_CODE_WORKSPACE_FULL: (WorkspaceFullError, "FAILED_PRECONDITION"),
+    pb.FAILURE_CODE_BUSY: (ExecutorBusyError, "RESOURCE_EXHAUSTED"),
+    pb.FAILURE_CODE_REFUSED: (RequestRefusedError, "UNAUTHENTICATED"),
+    pb.FAILURE_CODE_INTERNAL: (None, "INTERNAL"),
+    pb.FAILURE_CODE_POLICY: (PolicyError, "PERMISSION_DENIED"),
+}
+"""The error and the gRPC status of each code."""
+_CODES: Final = {kind: code for code, (kind, _) in _TABLE.items() if kind is not None}
+_DISPATCHES: Final = EnumMap[Dispatch]("DISPATCH", get_args(Dispatch))
 
 
 def to_failure(error: Exception) -> pb.Failure:
@@ -85,26 +81,27 @@ def to_failure(error: Exception) -> pb.Failure:
             break
     else:
         return _failure(pb.FAILURE_CODE_INTERNAL, str(error), error.hint)
-    failure = _failure(code, str(error), error.hint)
+    details: dict[str, Any] = {}
     match error:
         case ExecutorBusyError(retry_after_s=retry_after_s):
-            failure.retry_after_s = retry_after_s
+            details = {"retry_after_s": retry_after_s}
         case SandboxUnavailableError(dispatch=dispatch):
-            failure.dispatch = _DISPATCH_NUMBERS[dispatch]
+            details = {"dispatch": _DISPATCHES.encode(dispatch)}
         case FileTooLargeError(size_bytes=size_bytes, max_bytes=max_bytes):
-            failure.size_bytes, failure.max_bytes = size_bytes, max_bytes
+            details = {"size_bytes": size_bytes, "max_bytes": max_bytes}
         case MissingExtraError(extra=extra):
-            failure.extra = extra
+            details = {"extra": extra}
         case _:
             pass
-    return failure
+    return _failure(code, str(error), error.hint, **details)
 
 
-def _failure(code: pb.FailureCode, message: str, hint: str = "") -> pb.Failure:
+def _failure(code: pb.FailureCode, message: str, hint: str = "", **details: Any) -> pb.Failure:
     return pb.Failure(
         code=code,
         message=to_text(message[:_LONGEST_MESSAGE]),
         hint=to_text(hint[:_LONGEST_MESSAGE]),
+        **details,
     )
 
 
@@ -116,34 +113,25 @@ def from_failure(failure: pb.Failure) -> AssayError:
     """
     message = failure.message[:_LONGEST_MESSAGE] or "the executor did not say what went wrong"
     hint = failure.hint[:_LONGEST_MESSAGE]
-    match failure.code:
-        case code if code in _PLAIN:
-            return _PLAIN[code](message, hint=hint)
-        case pb.FAILURE_CODE_FILE_TOO_LARGE:
-            return FileTooLargeError(
-                message,
-                size_bytes=count(failure.size_bytes, of="a size"),
-                max_bytes=count(failure.max_bytes, of="a size"),
-            )
-        case pb.FAILURE_CODE_MISSING_EXTRA:
-            return UsageError(f"on the executor: {message}", hint=hint)
-        case pb.FAILURE_CODE_BUSY:
-            return ExecutorBusyError(message, retry_after_s=_patience(failure.retry_after_s))
-        case pb.FAILURE_CODE_REFUSED:
-            return RequestRefusedError(message, hint=hint)
-        case _:
-            return SandboxUnavailableError(message, dispatch=_dispatch(failure), hint=hint)
-
-
-def _dispatch(failure: pb.Failure) -> Dispatch:
-    if failure.code != pb.FAILURE_CODE_SANDBOX_UNAVAILABLE:
-        return "outcome_unknown"
-    return member(_DISPATCHES, failure.dispatch, of="dispatch")
-
-
-def _patience(retry_after_s: float) -> float:
-    # Also excludes NaN.
-    return min(retry_after_s, 3600.0) if retry_after_s > 0 else 1.0
+    kind, _ = _TABLE.get(failure.code, (None, ""))
+    if kind is FileTooLargeError:
+        return FileTooLargeError(
+            message,
+            size_bytes=measure(failure.size_bytes, of="a size"),
+            max_bytes=measure(failure.max_bytes, of="a size"),
+        )
+    if kind is MissingExtraError:
+        return UsageError(f"on the executor: {message}", hint=hint)
+    if kind is ExecutorBusyError:
+        # The comparison also excludes NaN.
+        retry_after_s = min(failure.retry_after_s, 3600.0) if failure.retry_after_s > 0 else 1.0
+        return ExecutorBusyError(message, retry_after_s=retry_after_s)
+    if kind is None:
+        return SandboxUnavailableError(message, dispatch="outcome_unknown", hint=hint)
+    if kind is SandboxUnavailableError:
+        dispatch = _DISPATCHES.decode(failure.dispatch)
+        return SandboxUnavailableError(message, dispatch=dispatch, hint=hint)
+    return kind(message, hint=hint)
 
 
 FAILURE_KEY: Final = "assay-failure-bin"
@@ -152,29 +140,11 @@ PUSHBACK_KEY: Final = "grpc-retry-pushback-ms"
 """The delay before the next attempt; gRPC itself reads it."""
 SERVICE: Final = pb.DESCRIPTOR.services_by_name["Executor"].full_name
 
-_STATUSES: Final = {
-    pb.FAILURE_CODE_USAGE: "INVALID_ARGUMENT",
-    pb.FAILURE_CODE_MISSING_EXTRA: "FAILED_PRECONDITION",
-    pb.FAILURE_CODE_ISOLATION_UNAVAILABLE: "FAILED_PRECONDITION",
-    pb.FAILURE_CODE_PACKAGE: "FAILED_PRECONDITION",
-    # Not UNAVAILABLE: broken connections have that status, and clients retry it on their own.
-    pb.FAILURE_CODE_SANDBOX_UNAVAILABLE: "ABORTED",
-    pb.FAILURE_CODE_WORKSPACE: "FAILED_PRECONDITION",
-    pb.FAILURE_CODE_PATH_OUTSIDE_WORKSPACE: "PERMISSION_DENIED",
-    pb.FAILURE_CODE_FILE_NOT_FOUND: "NOT_FOUND",
-    pb.FAILURE_CODE_NOT_A_REGULAR_FILE: "FAILED_PRECONDITION",
-    pb.FAILURE_CODE_FILE_TOO_LARGE: "OUT_OF_RANGE",
-    pb.FAILURE_CODE_WORKSPACE_FULL: "FAILED_PRECONDITION",
-    pb.FAILURE_CODE_BUSY: "RESOURCE_EXHAUSTED",
-    pb.FAILURE_CODE_REFUSED: "UNAUTHENTICATED",
-    pb.FAILURE_CODE_INTERNAL: "INTERNAL",
-    pb.FAILURE_CODE_POLICY: "PERMISSION_DENIED",
-}
-
 
 def status_of(code: pb.FailureCode) -> str:
     """Return the name of the gRPC status for a failure."""
-    return _STATUSES.get(code, "UNKNOWN")
+    _, status = _TABLE.get(code, (None, "UNKNOWN"))
+    return status
 
 
 def path_of(method: str) -> str:

@@ -1,5 +1,6 @@
 """The methods of an executor as values, so that every transport calls them in the same way."""
 
+import re
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
@@ -11,6 +12,8 @@ from assay.sandbox.rpc.messages import executor_pb2 as pb
 Request = TypeVar("Request", bound=Message)
 Response = TypeVar("Response", bound=Message)
 
+_WORD_BEGINNING: Final = re.compile(r"(?<!^)(?=[A-Z])")
+
 
 @dataclass(frozen=True, slots=True)
 class Method(Generic[Request, Response]):
@@ -21,6 +24,11 @@ class Method(Generic[Request, Response]):
     response: type[Response]
     streams_requests: bool = False
     streams_responses: bool = False
+
+    @property
+    def attribute(self) -> str:
+        """The name of the Python method that carries it out: `OpenSandbox`, `open_sandbox`."""
+        return _WORD_BEGINNING.sub("_", self.name).lower()
 
 
 GET_CAPABILITIES: Final = Method("GetCapabilities", pb.GetCapabilitiesRequest, pb.Capabilities)

@@ -154,15 +154,12 @@ def test_results_survive(value: ExecutionResult) -> None:
 
 @given(executions)
 def test_output_that_was_streamed_is_not_sent_again(value: ExecutionResult) -> None:
-    message = results.to_result(
-        value, streamed_stdout=value.stdout_bytes, streamed_stderr=value.stderr_bytes
-    )
+    message = results.to_result(value, {"stdout": value.stdout_bytes, "stderr": value.stderr_bytes})
 
     assert (message.stdout, message.stderr) == (b"", b"")
     received = results.from_result(
         message,
-        streamed_stdout=value.stdout_bytes + b"beyond the limit",
-        streamed_stderr=value.stderr_bytes,
+        {"stdout": value.stdout_bytes + b"beyond the limit", "stderr": value.stderr_bytes},
     )
     assert received == value
 
