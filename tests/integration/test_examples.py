@@ -7,7 +7,7 @@ import pytest
 from assay.agent.target_files import find_targets
 from assay.contracts.execution import Limits
 from assay.storage.read_workspace import read_workspace
-from assay.verify.commands import checks_for, find_tests
+from assay.verify.discovery import checks_for, find_tests
 from assay.verify.spec import VerificationSpec
 from assay.verify.verifier import Verifier
 from assay.wiring import open_backend

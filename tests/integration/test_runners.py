@@ -10,7 +10,8 @@ import pytest
 from assay.contracts.execution import Command, Limits
 from assay.contracts.ports import Sandbox
 from assay.contracts.workspace import Tree, TreeFile
-from assay.verify.commands import choose_runner, split_command
+from assay.verify.parse_command import split_command
+from assay.verify.runners.registry import choose_runner
 from assay.verify.spec import CheckSpec, Observation
 from tests.support.native import open_own
 from tests.support.requirements import require

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
+from assay.verify.runner import Runner
 from assay.verify.runners.cargo import CargoRunner
 from assay.verify.runners.ctest import CTestRunner
 from assay.verify.runners.go import GoRunner
 from assay.verify.runners.javascript import JestRunner, NodeRunner
 from assay.verify.runners.junit import JUnitConsoleRunner
-from assay.verify.spec import Runner
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from typing import Final
 from assay.agent.edits.apply import MayChange
 from assay.contracts.goal import Goal
 from assay.contracts.workspace import Tree
-from assay.verify.judged_tree import matches
+from assay.text.globs import matches
 
 _PATH_IN_WORDS: Final = re.compile(
     r"(?<![\w/.-])((?:[\w-]+/)*[\w-]+\.(?:py|js|mjs|cjs|ts|jsx|tsx|go|rs|c|cc|cpp|h|hpp|java|rb|sh|"

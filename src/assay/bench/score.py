@@ -18,7 +18,7 @@ from assay.contracts.ports import SandboxBackend
 from assay.contracts.verdict import Verdict
 from assay.contracts.workspace import Tree
 from assay.sandbox.tree_io import write_tree
-from assay.verify.judged_tree import matches
+from assay.text.globs import matches
 from assay.verify.spec import VerificationSpec
 from assay.verify.verifier import Verifier
 

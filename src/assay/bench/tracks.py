@@ -30,7 +30,7 @@ from assay.settings.load import Settings
 from assay.storage.apply_changes import write_changes
 from assay.storage.journal import DiskJournal
 from assay.storage.run_store import RunStore
-from assay.verify.judged_tree import matches
+from assay.text.globs import matches
 
 _ADDENDUM: Final = """\
 ####

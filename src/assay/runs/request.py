@@ -16,7 +16,7 @@ from assay.contracts.workspace import Tree
 from assay.settings.load import AgentSettings
 from assay.storage.read_workspace import path_within
 from assay.storage.withheld_files import IGNORED
-from assay.verify.commands import split_command
+from assay.verify.parse_command import split_command
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

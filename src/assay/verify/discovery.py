@@ -5,17 +5,17 @@ functions and methods. No code runs.
 """
 
 import ast
-import json
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from assay.contracts.errors import UsageError
 from assay.contracts.workspace import Tree
+from assay.verify.parse_command import read_package, table_of
 
 _Paths = tuple[PurePosixPath, ...]
 
@@ -176,12 +176,12 @@ def _javascript(paths: _Paths, tree: Tree) -> tuple[str, ...]:
     commands: list[str] = []
     for project, own in _by_project(paths, tree, marks=("package.json",)).items():
         folder = project or PurePosixPath()
-        package = _package(tree, folder)
+        package = read_package(tree, folder)
         named = tuple(str(path.relative_to(folder)) for path in own)
         builtin = all(_NODE_TEST.search(tree.text(path) or "") for path in own)
         if not builtin and _wants_jest(package, folder, own, tree):
             commands.append(_command(("npx", "jest", *named), folder=folder))
-        elif not builtin and "test" in _table(package, "scripts"):
+        elif not builtin and "test" in table_of(package, "scripts"):
             commands.append(_command(("npm", "test"), folder=folder))
         elif all(path.suffix in _PLAIN_JAVASCRIPT for path in own):
             commands.append(_command(("node", "--test", *named), folder=folder))
@@ -196,10 +196,10 @@ def _javascript(paths: _Paths, tree: Tree) -> tuple[str, ...]:
 def _wants_jest(
     package: Mapping[str, Any], folder: PurePosixPath, tests: _Paths, tree: Tree
 ) -> bool:
-    script = _table(package, "scripts").get("test", "")
+    script = table_of(package, "scripts").get("test", "")
     if isinstance(script, str) and script.strip():
         return bool(re.search(r"(?:^|[\s/])jest\b", script))
-    declared = {**_table(package, "dependencies"), **_table(package, "devDependencies")}
+    declared = {**table_of(package, "dependencies"), **table_of(package, "devDependencies")}
     return (
         "jest" in declared
         or "jest" in package
@@ -211,19 +211,6 @@ def _wants_jest(
 
 def _uses_jest_globals(text: str) -> bool:
     return "expect(" in text and not re.search(r"\bexpect\b[^\n(]*(?:from|=\s*require)", text)
-
-
-def _package(tree: Tree, folder: PurePosixPath) -> Mapping[str, Any]:
-    try:
-        package: Any = json.loads(tree.text(folder / "package.json") or "{}")
-    except (ValueError, RecursionError):
-        return {}
-    return cast("dict[str, Any]", package) if isinstance(package, dict) else {}
-
-
-def _table(package: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    table = package.get(name)
-    return cast("dict[str, Any]", table) if isinstance(table, dict) else {}
 
 
 _LANGUAGES: Final[tuple[tuple[frozenset[str], Callable[[_Paths, Tree], tuple[str, ...]]], ...]] = (

@@ -19,6 +19,7 @@ from typing import Any, Final, cast
 from assay.contracts.verdict import Finding, Severity, TamperKind
 from assay.contracts.workspace import FileChange, Tree, TreeFile, changes_between
 from assay.sandbox.tree_io import build_folders, is_work
+from assay.text.globs import matches
 from assay.verify.discovery import is_test_file
 from assay.verify.spec import VerificationSpec
 
@@ -276,18 +277,6 @@ def judged_tree(
 def is_protected(case: VerificationSpec, path: PurePosixPath) -> bool:
     """Whether a file is protected, or lies in a protected folder."""
     return any(path == root or root in path.parents for root in case.protected)
-
-
-def matches(path: PurePosixPath, patterns: Iterable[str]) -> bool:
-    """Whether a glob matches this path, as a whole or by its last part."""
-    return any(
-        fnmatchcase(str(path), pattern)
-        or fnmatchcase(path.name, pattern)
-        or str(path).startswith(f"{pattern.rstrip('/')}/")
-        for given in patterns
-        # `**/` matches any folders, or none.
-        for pattern in {given, given.removeprefix("**/")}
-    )
 
 
 def _is_kept(finding: Finding) -> bool:

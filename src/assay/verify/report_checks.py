@@ -5,7 +5,7 @@ failures of the canaries.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -13,7 +13,9 @@ from assay.contracts.execution import ExecutionResult, OutputChunk, Reason
 from assay.contracts.ports import OnOutput
 from assay.contracts.verdict import CheckReport, Finding, TamperKind, TestResult, TestStatus
 from assay.text.formatting import trim
-from assay.verify.spec import CheckSpec, Observation
+from assay.verify.spec import CheckSpec, Observation, forgery
+
+Stream = Literal["stdout", "stderr"]
 
 MAX_OUTPUT_CHARS: Final = 48_000
 _MAX_REPORT_BYTES: Final = 64 << 20
@@ -28,7 +30,8 @@ _WORST_LAST: Final = (
     TestStatus.FAILED,
     TestStatus.ERROR,
 )
-_BAD: Final = frozenset({TestStatus.FAILED, TestStatus.ERROR})
+BAD: Final = frozenset({TestStatus.FAILED, TestStatus.ERROR})
+"""Statuses of tests that did not pass although they ran."""
 _COMMAND_NOT_FOUND: Final = 127
 
 _ENDINGS: Final = {
@@ -49,15 +52,16 @@ _NOT_FOUND: Final = re.compile(r"(?:^|: )([^\s:]+): (?:command )?not found$", re
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RawReport:
-    """A runner's report of a check, before it is verified."""
+    """The end of a test program and its report, before they are verified."""
 
+    result: ExecutionResult
     tests: tuple[TestResult, ...] = ()
     canaries: frozenset[str] = frozenset()
     """Unpredictable names that are part of the canaries' IDs."""
     problem: str = ""
     """Why there is no report, or why it cannot be read."""
     findings: tuple[Finding, ...] = ()
-    report_stream: Literal["stdout", "stderr"] | None = None
+    report_stream: Stream | None = None
     """The stream with the report, which is not shown to users."""
     output: str = ""
     """The text for users in place of the printed output."""
@@ -66,7 +70,7 @@ class RawReport:
 class ReportCapture:
     """Pass output on, and capture the complete stream that carries the report."""
 
-    def __init__(self, stream: Literal["stdout", "stderr"], on_output: OnOutput) -> None:
+    def __init__(self, stream: Stream, on_output: OnOutput) -> None:
         self._stream = stream
         self._on_output = on_output
         self._kept = bytearray()
@@ -78,6 +82,10 @@ class ReportCapture:
             self._kept += chunk.data
 
     @property
+    def content(self) -> bytes:
+        return bytes(self._kept)
+
+    @property
     def text(self) -> str:
         return self._kept.decode("utf-8", errors="replace")
 
@@ -85,7 +93,7 @@ class ReportCapture:
 def a_test(name: str, status: TestStatus, *, detail: str = "", message: str = "") -> TestResult:
     """Return a test result with short texts; its ID and message are single lines."""
     detail = detail[: 8 * _MAX_DETAIL_CHARS]
-    if status in _BAD and not message:
+    if status in BAD and not message:
         message = next((line.strip() for line in detail.splitlines() if line.strip()), "")
     return TestResult(
         id=_one_line(name)[:_MAX_ID_CHARS],
@@ -101,80 +109,74 @@ def _one_line(text: str) -> str:
     return "".join(letter if letter.isprintable() else " " for letter in text).strip()
 
 
-def conclude(
-    order: CheckSpec, runner: str, result: ExecutionResult, account: RawReport
+def judge_reports(
+    check: CheckSpec, runner: str, reports: Sequence[RawReport], findings: Iterable[Finding] = ()
 ) -> Observation:
-    """Check a report against the end of its process."""
-    merged = _worst_of_each(account.tests)
-    planted = [test for test in merged if any(name in test.id for name in account.canaries)]
+    """Check the reports of a check against the ends of their programs, and combine them.
+
+    `findings` are about the canaries' files; like the findings of a report, they fail the check.
+    """
+    if len(reports) == 1:
+        return _judge(check, runner, reports[0], tuple(findings))
+    parts = [_judge(check, runner, report) for report in reports]
+    found = (*findings, *(finding for part in parts for finding in part.findings))
+    judged = [part.report for part in parts]
+    tests = _worst_of_each(test for report in judged for test in report.tests)
+    bad = [report for report in judged if not report.passed]
+    explanation = bad[0].explanation if bad else "" if tests else "no test was carried out"
+    if not explanation and found:
+        explanation = found[0].explanation
+    report = CheckReport(
+        command=check.command,
+        runner=runner,
+        passed=not explanation,
+        tests=tests,
+        exit_code=(bad or judged)[0].exit_code if judged else None,
+        explanation=explanation,
+        output=trim(
+            "\n".join(report.output for report in (bad or judged)[:_MAX_OUTPUTS]),
+            max_chars=MAX_OUTPUT_CHARS,
+        ),
+        canaries_planted=sum(report.canaries_planted for report in judged),
+        canaries_caught=sum(report.canaries_caught for report in judged),
+        duration_s=sum(report.duration_s for report in judged),
+    )
+    return Observation(report=report, findings=found)
+
+
+def _judge(
+    check: CheckSpec, runner: str, raw: RawReport, findings: tuple[Finding, ...] = ()
+) -> Observation:
+    """Check one report against the end of its program."""
+    result = raw.result
+    merged = _worst_of_each(raw.tests)
+    planted = [test for test in merged if any(name in test.id for name in raw.canaries)]
     planted_ids = frozenset(test.id for test in planted)
     tests = tuple(test for test in merged if test.id not in planted_ids)
-    caught = sum(_is_caught(name, planted) for name in account.canaries)
-    findings = (*account.findings, *_findings(result, tests, planted, account.canaries))
-    explanation = _explanation(result, tests, account)
-    if not explanation and caught < len(account.canaries):
+    caught = sum(_is_caught(name, planted) for name in raw.canaries)
+    findings += (*raw.findings, *_findings(result, tests, planted, raw.canaries))
+    explanation = _explanation(tests, raw)
+    if not explanation and caught < len(raw.canaries):
         explanation = "tests that must fail did not"
     if not explanation and findings:
         explanation = findings[0].explanation
-    return Observation(
-        report=CheckReport(
-            command=order.command,
-            runner=runner,
-            passed=not explanation,
-            tests=tests,
-            exit_code=result.exit_code,
-            explanation=explanation,
-            output=trim(account.output, max_chars=MAX_OUTPUT_CHARS)
-            or printed_by(result, without=account.report_stream),
-            canaries_planted=len(account.canaries),
-            canaries_caught=caught,
-            duration_s=result.duration_s,
-        ),
-        findings=findings,
+    report = CheckReport(
+        command=check.command,
+        runner=runner,
+        passed=not explanation,
+        tests=tests,
+        exit_code=result.exit_code,
+        explanation=explanation,
+        output=trim(raw.output, max_chars=MAX_OUTPUT_CHARS)
+        or printed_by(result, without=raw.report_stream),
+        canaries_planted=len(raw.canaries),
+        canaries_caught=caught,
+        duration_s=result.duration_s,
     )
+    return Observation(report=report, findings=findings)
 
 
-def combine(order: CheckSpec, runner: str, parts: Sequence[Observation]) -> Observation:
-    """Combine the observations of several processes of one check."""
-    reports = [part.report for part in parts]
-    tests = _worst_of_each(test for report in reports for test in report.tests)
-    bad = [report for report in reports if not report.passed]
-    explanation = bad[0].explanation if bad else "" if tests else "no test was carried out"
-    return Observation(
-        report=CheckReport(
-            command=order.command,
-            runner=runner,
-            passed=not explanation,
-            tests=tests,
-            exit_code=(bad or reports)[0].exit_code if reports else None,
-            explanation=explanation,
-            output=trim(
-                "\n".join(report.output for report in (bad or reports)[:_MAX_OUTPUTS]),
-                max_chars=MAX_OUTPUT_CHARS,
-            ),
-            canaries_planted=sum(report.canaries_planted for report in reports),
-            canaries_caught=sum(report.canaries_caught for report in reports),
-            duration_s=sum(report.duration_s for report in reports),
-        ),
-        findings=tuple(finding for part in parts for finding in part.findings),
-    )
-
-
-def with_doubt(order: CheckSpec, observation: Observation) -> Observation:
-    """Add a doubt if no canary could be planted, since a forgery would then not show."""
-    if not order.canaries or observation.report.canaries_planted or not observation.report.passed:
-        return observation
-    doubt = Finding(
-        kind=TamperKind.PATCHED_RUNNER,
-        severity="doubt",
-        explanation="no test that must fail could be planted, so forging would not be seen",
-    )
-    return Observation(report=observation.report, findings=(*observation.findings, doubt))
-
-
-def printed_by(
-    result: ExecutionResult, *, without: Literal["stdout", "stderr"] | None = None
-) -> str:
+def printed_by(result: ExecutionResult, *, without: Stream | None = None) -> str:
     """Return the trimmed output of both streams, or of one."""
     streams = {"stdout": result.stdout, "stderr": result.stderr}
     parts = (
@@ -188,26 +190,26 @@ def printed_by(
 
 def explain_ending(result: ExecutionResult) -> str:
     """Return how a process failed; empty if it succeeded."""
-    if result.reason is Reason.COMPLETED:
-        if result.exit_code == 0:
+    match result.reason:
+        case Reason.COMPLETED if result.exit_code == 0:
             return ""
-        if result.exit_code == _COMMAND_NOT_FOUND:
+        case Reason.COMPLETED if result.exit_code == _COMMAND_NOT_FOUND:
             found = _NOT_FOUND.search(result.stderr)
             program = f"the program {found[1]!r}" if found else "a program it needs"
             return f"it ended with exit code 127: {program} is not in the sandbox"
-        return f"it ended with exit code {result.exit_code}"
-    if result.reason is Reason.SIGNALLED:
-        return f"it was ended by signal {result.signal}"
-    if result.reason is Reason.COULD_NOT_START:
-        return _why_not_started(result)
-    return _ENDINGS[result.reason]
-
-
-def _why_not_started(result: ExecutionResult) -> str:
-    if found := _NOT_THERE.search(result.stderr):
-        return f"the program {found[1]!r} is not in the sandbox"
-    lines = [line.removeprefix("assay: ") for line in result.stderr.splitlines() if line.strip()]
-    return f"it could not be started: {lines[-1][:300] if lines else 'no reason is known'}"
+        case Reason.COMPLETED:
+            return f"it ended with exit code {result.exit_code}"
+        case Reason.SIGNALLED:
+            return f"it was ended by signal {result.signal}"
+        case Reason.COULD_NOT_START:
+            if found := _NOT_THERE.search(result.stderr):
+                return f"the program {found[1]!r} is not in the sandbox"
+            lines = [line.removeprefix("assay: ") for line in result.stderr.splitlines()]
+            lines = [line for line in lines if line.strip()]
+            why = lines[-1][:300] if lines else "no reason is known"
+            return f"it could not be started: {why}"
+        case reason:
+            return _ENDINGS[reason]
 
 
 def _worst_of_each(tests: Iterable[TestResult]) -> tuple[TestResult, ...]:
@@ -224,23 +226,24 @@ def _worst_of_each(tests: Iterable[TestResult]) -> tuple[TestResult, ...]:
 
 def _is_caught(name: str, planted: Iterable[TestResult]) -> bool:
     own = [test.status for test in planted if name in test.id]
-    return bool(own) and all(status in _BAD for status in own)
+    return bool(own) and all(status in BAD for status in own)
 
 
-def _explanation(result: ExecutionResult, tests: tuple[TestResult, ...], account: RawReport) -> str:
+def _explanation(tests: tuple[TestResult, ...], raw: RawReport) -> str:
     """Return why the check did not pass; empty if it did."""
-    if result.reason is not Reason.COMPLETED:
-        return explain_ending(result)
-    bad = [test for test in tests if test.status in _BAD]
+    ending = explain_ending(raw.result)
+    if raw.result.reason is not Reason.COMPLETED:
+        return ending
+    bad = [test for test in tests if test.status in BAD]
     if bad:
         return f"{len(bad)} of {len(tests)} tests failed, the first is {bad[0].id}"
-    if account.problem:
-        return account.problem
+    if raw.problem:
+        return raw.problem
     if not any(test.passed for test in tests):
-        why = explain_ending(result)
-        return "all tests were skipped" if tests else f"no test was carried out{why and ': '}{why}"
-    if result.exit_code and not account.canaries:
-        return f"every reported test passed, but {explain_ending(result)}"
+        why = f": {ending}" if ending else ""
+        return "all tests were skipped" if tests else f"no test was carried out{why}"
+    if raw.result.exit_code and not raw.canaries:
+        return f"every reported test passed, but {ending}"
     return ""
 
 
@@ -249,38 +252,22 @@ def _findings(
     tests: tuple[TestResult, ...],
     planted: list[TestResult],
     canaries: frozenset[str],
-) -> tuple[Finding, ...]:
-    findings: list[Finding] = []
+) -> Iterator[Finding]:
     if result.reason is not Reason.COMPLETED:
-        return ()
+        return
     passed = [test.id for test in planted if test.passed]
     if passed:
-        findings.append(
-            Finding(
-                kind=TamperKind.PATCHED_RUNNER,
-                severity="forgery",
-                explanation=f"{len(passed)} planted tests that must fail were reported as passed",
-            )
-        )
-    failed = any(test.status in _BAD for test in (*tests, *planted))
-    if result.exit_code == 0 and failed:
-        findings.append(
-            Finding(
-                kind=TamperKind.FORGED_REPORT,
-                severity="forgery",
-                explanation="the report has failed tests, but the exit code says that all is well",
-            )
-        )
+        said = f"{len(passed)} planted tests that must fail were reported as passed"
+        yield forgery(TamperKind.PATCHED_RUNNER, said)
+    if result.exit_code != 0:
+        return
+    if any(test.status in BAD for test in (*tests, *planted)):
+        said = "the report has failed tests, but the exit code says that all is well"
+        yield forgery(TamperKind.FORGED_REPORT, said)
     unreported = [name for name in canaries if not any(name in test.id for test in planted)]
-    if result.exit_code == 0 and unreported:
-        findings.append(
-            Finding(
-                kind=TamperKind.EARLY_EXIT,
-                severity="forgery",
-                explanation=(
-                    f"{len(unreported)} planted tests were not carried out, "
-                    "but the exit code says that all is well"
-                ),
-            )
+    if unreported:
+        said = (
+            f"{len(unreported)} planted tests were not carried out, "
+            "but the exit code says that all is well"
         )
-    return tuple(findings)
+        yield forgery(TamperKind.EARLY_EXIT, said)

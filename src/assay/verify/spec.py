@@ -1,16 +1,13 @@
-"""The specification of a verification, and the protocol of a test runner.
+"""What is verified and what is observed.
 
-`VerificationSpec` has the original files and the checks. `CheckSpec` is one check, `Execution`
-and `Observation` are what its run shows, and `Runner` is a test runner whose report can serve as
-evidence.
+`VerificationSpec` has the original files and the checks. `CheckSpec` is one check; `Execution`
+and `Observation` are what its run shows.
 """
 
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Protocol
 
-from assay.contracts.ports import OnOutput, Sandbox, ignore_output
-from assay.contracts.verdict import CheckReport, Finding, Grade
+from assay.contracts.verdict import CheckReport, Finding, Grade, TamperKind
 from assay.contracts.workspace import Tree
 
 
@@ -77,44 +74,11 @@ class Observation:
     """None if the runner cannot tell, or no Python file was changed."""
 
 
-class Runner(Protocol):
-    """A test framework that Assay supports."""
+def forgery(kind: TamperKind, explanation: str, path: PurePosixPath | None = None) -> Finding:
+    """Return a finding that rejects the attempt and accuses it."""
+    return Finding(kind=kind, severity="forgery", explanation=explanation, path=path)
 
-    @property
-    def name(self) -> str: ...
 
-    @property
-    def most(self) -> Grade:
-        """The best grade that the runner's report can support."""
-        ...
-
-    @property
-    def configuration(self) -> tuple[str, ...]:
-        """Globs of configuration files: they come from the goal, never from the agent."""
-        ...
-
-    def understands(self, argv: tuple[str, ...]) -> bool:
-        """Whether this command belongs to this runner."""
-        ...
-
-    def expected(self, order: CheckSpec, tree: Tree) -> frozenset[str]:
-        """Return the test IDs that the report must have, without parameters.
-
-        They are found by reading the files, so tests that are created at run time are not included.
-        A report has one of them if it has this ID with any parameters.
-        """
-        ...
-
-    async def run(
-        self,
-        order: CheckSpec,
-        sandbox: Sandbox,
-        *,
-        on_output: OnOutput = ignore_output,
-    ) -> Observation:
-        """Run the check in a sandbox that has the files. The returned report excludes canaries.
-
-        Raises:
-            SandboxUnavailableError: If the sandbox is gone.
-        """
-        ...
+def doubt(kind: TamperKind, explanation: str, path: PurePosixPath | None = None) -> Finding:
+    """Return a finding that keeps the attempt from the best grade."""
+    return Finding(kind=kind, severity="doubt", explanation=explanation, path=path)

@@ -25,8 +25,9 @@ from assay.text.formatting import all_of
 from assay.verify.discovery import find_tests, is_test_file
 from assay.verify.inverted_tests import RewrittenTests
 from assay.verify.judged_tree import is_protected
-from assay.verify.runners.python_process import PythonRun
-from assay.verify.spec import CheckSpec, Observation, Runner, VerificationSpec
+from assay.verify.runner import Runner
+from assay.verify.runners.python import PythonRun
+from assay.verify.spec import CheckSpec, Observation, VerificationSpec
 
 _BAD = frozenset({TestStatus.FAILED, TestStatus.ERROR})
 # The markers with which tests of several languages request a skip.

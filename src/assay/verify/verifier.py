@@ -19,12 +19,11 @@ from assay.contracts.verdict import CheckReport, Finding, Grade, Severity, Tampe
 from assay.contracts.workspace import Tree
 from assay.sandbox.tree_io import write_tree
 from assay.verify import judged_tree as pristine
-from assay.verify.commands import choose_runner, split_command
 from assay.verify.inverted_tests import Words, rewrite_tests
 from assay.verify.judged_tree import is_protected
-from assay.verify.parse_command import read_invocation
-from assay.verify.runners.python import PytestRunner, UnittestRunner
-from assay.verify.runners.python_process import Conditions, PythonRun
+from assay.verify.parse_command import read_invocation, split_command
+from assay.verify.runners.python import Conditions, PythonRun, PythonRunner
+from assay.verify.runners.registry import choose_runner
 from assay.verify.spec import CheckSpec, Observation, VerificationSpec
 from assay.verify.static_analysis import attributable, read_proposal
 from assay.verify.verdicts import (
@@ -114,8 +113,6 @@ _REPORT_BYTES: Final = 8 << 20
 _NO_TESTS: Final = 5
 """The exit code of pytest and of the unittest driver if they found no tests."""
 _ZONES: Final = ("Pacific/Auckland", "America/Caracas", "Asia/Kathmandu", "UTC-9", "UTC+7")
-
-_PythonRunner = PytestRunner | UnittestRunner
 
 
 def judged_tree(case: VerificationSpec, proposal: Tree) -> tuple[Tree, tuple[Finding, ...]]:
@@ -224,7 +221,7 @@ class Verifier:
     ) -> tuple[Finding, ...]:
         findings: tuple[Finding, ...] = ()
         for check, observation in zip(checks, observations, strict=True):
-            if isinstance(check.runner, _PythonRunner):
+            if isinstance(check.runner, PythonRunner):
                 findings += await self._run_rewritten(case, check, tree, observation.report)
         return findings
 
@@ -261,7 +258,7 @@ class Verifier:
     async def _run_once(
         self, case: VerificationSpec, check: Check, tree: Tree, conditions: Conditions
     ) -> tuple[PythonRun, tuple[Finding, ...]]:
-        assert isinstance(check.runner, _PythonRunner)  # noqa: S101 - chosen by the only caller
+        assert isinstance(check.runner, PythonRunner)  # noqa: S101 - chosen by the only caller
         order = replace(check.order, canaries=True)
         async with self._backend.open_sandbox(self._limits_for(case)) as sandbox:
             await write_tree(sandbox, tree)

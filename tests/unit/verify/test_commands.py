@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from assay.contracts.errors import UsageError
 from assay.contracts.workspace import Tree, TreeFile
-from assay.verify.commands import choose_runner, split_command
-from assay.verify.parse_command import read_invocation
+from assay.verify.parse_command import read_invocation, split_command
+from assay.verify.runners.registry import choose_runner
 
 
 def a_tree(**files: str) -> Tree:

@@ -7,9 +7,9 @@ import pytest
 
 from assay.contracts.verdict import Finding, TamperKind
 from assay.contracts.workspace import Tree, TreeFile, Withheld
-from assay.verify.commands import RUNNERS, PlainRunner
 from assay.verify.judged_tree import judged_tree, matches
 from assay.verify.runners.python import PytestRunner
+from assay.verify.runners.registry import RUNNERS, ExitCodeRunner
 from assay.verify.spec import VerificationSpec
 
 CONFIGURATION = PytestRunner.configuration
@@ -195,7 +195,7 @@ STEERING = {
 
 
 def globs_of(runner: str) -> tuple[str, ...]:
-    runners = (*RUNNERS, PlainRunner())
+    runners = (*RUNNERS, ExitCodeRunner())
     return tuple(glob for one in runners if one.name == runner for glob in one.configuration)
 
 

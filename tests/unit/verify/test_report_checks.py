@@ -4,20 +4,13 @@ import pytest
 
 from assay.contracts.execution import ExecutionResult, OutputChunk, Program, Reason
 from assay.contracts.verdict import TamperKind, TestResult, TestStatus
-from assay.verify.canaries import Plan, planted
-from assay.verify.commands import PlainRunner
-from assay.verify.report_checks import (
-    RawReport,
-    ReportCapture,
-    a_test,
-    combine,
-    conclude,
-    with_doubt,
-)
-from assay.verify.spec import CheckSpec, Observation
+from assay.verify.report_checks import RawReport, ReportCapture, a_test, judge_reports
+from assay.verify.runner import Planted, planted
+from assay.verify.runners.registry import ExitCodeRunner
+from assay.verify.spec import CheckSpec, Observation, forgery
 from tests.doubles.fake_sandbox import FakeSandbox, answer_with
 
-ORDER = CheckSpec(command="x", argv=("x",), canaries=True)
+CHECK = CheckSpec(command="x", argv=("x",), canaries=True)
 CANARIES = frozenset({"keeps_1", "keeps_2"})
 CAUGHT = (
     a_test("f > keeps_1", TestStatus.FAILED),
@@ -29,6 +22,21 @@ def passing(name: str) -> TestResult:
     return a_test(name, TestStatus.PASSED)
 
 
+def raw(
+    *tests: TestResult,
+    exit_code: int = 0,
+    canaries: frozenset[str] = frozenset(),
+    reason: Reason = Reason.COMPLETED,
+    problem: str = "",
+) -> RawReport:
+    result = answer_with(exit_code=exit_code, reason=reason)
+    return RawReport(result=result, tests=tests, canaries=canaries, problem=problem)
+
+
+def judged(*reports: RawReport) -> Observation:
+    return judge_reports(CHECK, "x", reports)
+
+
 def concluded(
     *tests: TestResult,
     exit_code: int = 0,
@@ -36,8 +44,9 @@ def concluded(
     reason: Reason = Reason.COMPLETED,
     problem: str = "",
 ) -> Observation:
-    result = answer_with(exit_code=exit_code, reason=reason)
-    return conclude(ORDER, "x", result, RawReport(tests=tests, canaries=canaries, problem=problem))
+    return judged(
+        raw(*tests, exit_code=exit_code, canaries=canaries, reason=reason, problem=problem)
+    )
 
 
 def tricks(observation: Observation) -> list[tuple[TamperKind, str]]:
@@ -121,21 +130,23 @@ def test_a_pass_is_not_hidden_behind_a_skip() -> None:
     assert [test.status for test in tests] == [TestStatus.PASSED]
 
 
-def test_without_canaries_there_is_a_doubt() -> None:
-    assert tricks(with_doubt(ORDER, concluded(passing("a")))) == [
-        (TamperKind.PATCHED_RUNNER, "doubt")
-    ]
-    caught = concluded(passing("a"), *CAUGHT, exit_code=1, canaries=CANARIES)
-    assert with_doubt(ORDER, caught) == caught
-
-
 def test_of_several_programs_one_that_fails_fails_the_check() -> None:
-    whole = combine(ORDER, "x", [concluded(passing("a")), concluded(exit_code=3)])
+    whole = judged(raw(passing("a")), raw(exit_code=3))
 
     assert not whole.report.passed
     assert whole.report.exit_code == 3
-    assert combine(ORDER, "x", [concluded(passing("a"))]).report.passed
-    assert not combine(ORDER, "x", []).report.passed
+    assert judged(raw(passing("a")), raw(passing("b"))).report.passed
+    assert not judged().report.passed
+
+
+@pytest.mark.parametrize("programs", [0, 1, 2])
+def test_a_finding_about_planted_files_fails_the_check(programs: int) -> None:
+    finding = forgery(TamperKind.CHANGED_WHILE_TESTED, "rewritten")
+
+    observation = judge_reports(CHECK, "x", [raw(passing("a"))] * programs, [finding])
+
+    assert not observation.report.passed
+    assert observation.findings == (finding,)
 
 
 def test_texts_of_a_result_are_short_and_names_are_one_line() -> None:
@@ -163,7 +174,7 @@ async def test_a_plain_command_is_judged_by_its_exit_code(*, exit_code: int, pas
         del program, sandbox
         return answer_with("said\n", stderr="warned\n", exit_code=exit_code)
 
-    observation = await PlainRunner().run(ORDER, FakeSandbox(answer=answer))
+    observation = await ExitCodeRunner().run(CHECK, FakeSandbox(answer=answer))
 
     assert observation.report.passed is passed
     assert observation.report.output == "said\nwarned"
@@ -175,7 +186,11 @@ async def test_planted_files_are_there_and_afterwards_as_they_were() -> None:
     old, new = PurePosixPath("old.py"), PurePosixPath("new.py")
     await sandbox.write_file(old, b"old")
 
-    async with planted(sandbox, Plan(files={old: b"old+", new: b"new"})) as findings:
+    async with planted(
+        sandbox,
+        {old: Planted(b"old+", frozenset()), new: Planted(b"new", frozenset())},
+        originals={old: "old"},
+    ) as findings:
         assert await sandbox.read_file(old) == b"old+"
         assert await sandbox.read_file(new) == b"new"
 
@@ -189,7 +204,9 @@ async def test_a_planted_file_that_was_rewritten_is_told() -> None:
     path = PurePosixPath("a.py")
     await sandbox.write_file(path, b"a")
 
-    async with planted(sandbox, Plan(files={path: b"a+"})) as findings:
+    async with planted(
+        sandbox, {path: Planted(b"a+", frozenset())}, originals={path: "a"}
+    ) as findings:
         await sandbox.write_file(path, b"a")
 
     assert [(f.kind, f.severity) for f in findings] == [

@@ -7,7 +7,7 @@ import pytest
 from assay.contracts.verdict import CheckReport, Severity, TamperKind, TestResult, TestStatus
 from assay.contracts.workspace import Tree, TreeFile
 from assay.verify.inverted_tests import RewrittenTests
-from assay.verify.runners.python_process import PythonRun
+from assay.verify.runners.python import PythonRun
 from assay.verify.spec import Observation, VerificationSpec
 from assay.verify.verdicts import judge_turned_tests, skipped_tests
 

@@ -39,8 +39,9 @@ from assay.contracts.lessons import RecallQuery, Snippet
 from assay.contracts.messages import Message, Reply, Request, StopReason
 from assay.contracts.verdict import CheckReport, Grade
 from assay.contracts.workspace import Tree, TreeFile
-from assay.verify.commands import checks_for, choose_runner, find_tests, split_command
-from assay.verify.parse_command import find_deciders
+from assay.verify.discovery import checks_for, find_tests
+from assay.verify.parse_command import find_deciders, split_command
+from assay.verify.runners.registry import choose_runner
 from assay.verify.spec import VerificationSpec
 
 _CHANCES: Final = 3

@@ -5,27 +5,18 @@ Contains the readers for the output of cargo and of Rust's test programs (libtes
 
 import json
 import re
-from collections.abc import AsyncGenerator, Iterator, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any, Final, cast
 
-from assay.contracts.execution import WORKSPACE, Command, ExecutionResult
-from assay.contracts.ports import OnOutput, Sandbox, ignore_output
-from assay.contracts.verdict import Finding, Grade, TamperKind, TestResult, TestStatus
+from assay.contracts.execution import WORKSPACE
+from assay.contracts.verdict import TamperKind, TestResult, TestStatus
 from assay.contracts.workspace import Tree
-from assay.verify.canaries import Plan, new_canary_name, planted, read_texts
 from assay.verify.parse_command import Invocation, read_invocation
-from assay.verify.report_checks import (
-    RawReport,
-    ReportCapture,
-    a_test,
-    combine,
-    conclude,
-    with_doubt,
-)
-from assay.verify.spec import CheckSpec, Observation
+from assay.verify.report_checks import RawReport, ReportCapture, a_test
+from assay.verify.runner import Canaries, CheckRun, Planted, Runner, name_canaries
+from assay.verify.spec import CheckSpec, doubt, forgery
 
 _TOP_LEVEL_TEST: Final = re.compile(
     r"(?<!\]\n)^#\[test\]\n(?:#\[(?:ignore|should_panic)[^\n]*\]\n)*fn (?P<name>\w+)\(",
@@ -206,7 +197,6 @@ _CANARIES: Final = (
     'panic!("planted");',
 )
 _ERROR: Final = re.compile(r"^error: .*$", re.MULTILINE)
-_SMALLEST_TIMEOUT_S: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,12 +211,11 @@ class _Words:
     """Whether the arguments select only some of the tests."""
 
 
-class CargoRunner:
+class CargoRunner(Runner):
     """Rust's built-in test runner."""
 
     name = "cargo"
-    most = Grade.PROVEN
-    configuration: tuple[str, ...] = (
+    configuration = (
         "**/Cargo.toml",
         "**/Cargo.lock",
         "**/build.rs",
@@ -239,140 +228,99 @@ class CargoRunner:
         call = read_invocation(argv)
         return call.program == "cargo" and call.arguments[:1] in {("test",), ("t",)}
 
-    def expected(self, order: CheckSpec, tree: Tree) -> frozenset[str]:
-        words = _words(read_invocation(order.argv))
-        if words.filtered or words.selecting:
+    def expected(self, check: CheckSpec, tree: Tree) -> frozenset[str]:
+        if _read_words(read_invocation(check.argv)).selecting:
             return frozenset()
         return frozenset(
             f"{path}::{name}"
-            for path in _roots(order)
+            for path in self.test_files(check)
             for name in named_tests(tree.text(path) or "")
         )
 
-    async def run(
-        self, order: CheckSpec, sandbox: Sandbox, *, on_output: OnOutput = ignore_output
-    ) -> Observation:
+    def test_files(self, check: CheckSpec) -> tuple[PurePosixPath, ...]:
+        """Return the protected files that cargo builds into test programs; none with a filter."""
         # A filter would leave out the canaries too.
-        plant = order.canaries and not _words(read_invocation(order.argv)).filtered
-        texts = await read_texts(sandbox, _roots(order)) if plant else {}
-        canaries = {path: tuple(new_canary_name() for _ in _CANARIES) for path in texts}
-        files = {path: _with_canaries(texts[path], names) for path, names in canaries.items()}
-        check = _Check(order, sandbox, on_output)
-        async with planted(sandbox, Plan(files=files)) as findings, _without_new_lock(sandbox):
-            observation = await check.build_and_run(canaries)
-        whole = (*observation.findings, *findings)
-        return with_doubt(order, Observation(report=observation.report, findings=whole))
-
-
-class _Check:
-    """One check, from the build to the last test program."""
-
-    def __init__(self, order: CheckSpec, sandbox: Sandbox, on_output: OnOutput) -> None:
-        self._order = order
-        self._sandbox = sandbox
-        self._on_output = on_output
-        self._call = read_invocation(order.argv)
-        self._words = _words(self._call)
-        self._left_s = order.timeout_s
-
-    async def build_and_run(self, canaries: Mapping[PurePosixPath, tuple[str, ...]]) -> Observation:
-        listener = ReportCapture("stdout", self._on_output)
-        result = await self._start(
-            ("cargo", "test", *self._words.build, "--no-run", "--message-format=json"),
-            on_output=listener,
+        if _read_words(read_invocation(check.argv)).filtered:
+            return ()
+        return tuple(
+            path for path in check.protected if path.suffix == ".rs" and path.parent.name == "tests"
         )
-        build = read_build(listener.text)
+
+    def plan_canaries(self, check: CheckSpec, texts: Mapping[PurePosixPath, str]) -> Canaries:
+        del check
+        canaries: dict[PurePosixPath, Planted] = {}
+        for path, text in texts.items():
+            own = name_canaries(_CANARIES)
+            tests = "".join(f"#[test]\nfn {name}() {{ {act} }}\n" for name, act in own.items())
+            canaries[path] = Planted(f"{text}\n{tests}".encode(), frozenset(own))
+        return canaries
+
+    async def execute(self, run: CheckRun) -> Sequence[RawReport]:
+        before = await _lock_files(run)
+        reports = await self._build_and_run(run)
+        # Remove a `Cargo.lock` that cargo has created.
+        for path in await _lock_files(run) - before:
+            await run.sandbox.remove_path(path)
+        return reports
+
+    async def _build_and_run(self, run: CheckRun) -> list[RawReport]:
+        words = _read_words(run.call)
+        capture = ReportCapture("stdout", run.on_output)
+        arguments = ("cargo", "test", *words.build)
+        result = await run.start(
+            *arguments, "--no-run", "--message-format=json", env=_ENV, on_output=capture
+        )
+        build = read_build(capture.text)
         if not result.succeeded:
-            said = (
-                *build.errors,
-                *_ERROR.findall(result.stderr),
-                "cargo could not build the tests",
+            errors = (*build.errors, *_ERROR.findall(result.stderr))
+            return [
+                RawReport(
+                    result=result,
+                    problem=[*errors, "cargo could not build the tests"][0].partition("\n")[0],
+                    output="\n".join(build.errors),
+                    report_stream="stdout",
+                )
+            ]
+        programs = [program.executable for program in build.programs]
+        before = await run.output_of("sha256sum", *programs) if programs else b""
+        reports = [await self._run_program(run, program, words) for program in build.programs]
+        if build.has_documentation and not words.selecting:
+            result = await run.start(*arguments, "--doc", "--", *words.program, env=_ENV)
+            reports.append(RawReport(result=result, tests=read_doc_tests(result.stdout)))
+        if programs and await run.output_of("sha256sum", *programs) != before:
+            rewritten = forgery(
+                TamperKind.CHANGED_WHILE_TESTED,
+                "a test program was rewritten while the tests ran",
             )
-            account = RawReport(
-                problem=said[0].partition("\n")[0],
-                output="\n".join(build.errors),
-                report_stream="stdout",
-            )
-            return conclude(self._order, CargoRunner.name, result, account)
-        before = await self._digests(build.programs)
-        parts = [
-            await self._run_program(program, canaries.get(program.source, ()))
-            for program in build.programs
-        ]
-        if build.has_documentation and not self._words.selecting:
-            parts.append(await self._run_documentation())
-        observation = combine(
-            self._order, CargoRunner.name, [part for part in parts if part is not None]
-        )
-        if await self._digests(build.programs) == before:
-            return observation
-        rewritten = Finding(
-            kind=TamperKind.CHANGED_WHILE_TESTED,
-            severity="forgery",
-            explanation="a test program was rewritten while the tests ran",
-        )
-        return Observation(report=observation.report, findings=(*observation.findings, rewritten))
+            reports[0] = replace(reports[0], findings=(*reports[0].findings, rewritten))
+            return reports
+        # A program without tests says nothing.
+        return [one for one in reports if one.tests or one.problem or not one.result.succeeded]
 
-    async def _run_program(
-        self, program: TestProgram, canaries: tuple[str, ...]
-    ) -> Observation | None:
-        listener = ReportCapture("stdout", self._on_output)
-        result = await self._start(
-            (program.executable, *self._words.program, *_JSON),
+    async def _run_program(self, run: CheckRun, program: TestProgram, words: "_Words") -> RawReport:
+        capture = ReportCapture("stdout", run.on_output)
+        result = await run.start(
+            program.executable,
+            *words.program,
+            *_JSON,
             cwd=program.folder,
-            env={**_JSON_ENV, "CARGO_MANIFEST_DIR": str(WORKSPACE / program.folder)},
-            on_output=listener,
+            env={**_ENV, **_JSON_ENV, "CARGO_MANIFEST_DIR": str(WORKSPACE / program.folder)},
+            on_output=capture,
         )
-        tests, problem = read_suite(listener.text, program.source)
-        if result.succeeded and not tests and not problem:
-            return None
-        account = RawReport(
+        tests, problem = read_suite(capture.text, program.source)
+        ended_early = result.succeeded and problem
+        planted = run.canaries.get(program.source)
+        return RawReport(
+            result=result,
             tests=tests,
-            canaries=frozenset(canaries),
+            canaries=planted.names if planted else frozenset(),
             problem=problem,
-            findings=_early_exit(problem) if result.succeeded and problem else (),
+            findings=(doubt(TamperKind.EARLY_EXIT, problem),) if ended_early else (),
             report_stream="stdout",
         )
-        return conclude(self._order, CargoRunner.name, result, account)
-
-    async def _run_documentation(self) -> Observation | None:
-        result = await self._start(
-            ("cargo", "test", *self._words.build, "--doc", "--", *self._words.program),
-            on_output=self._on_output,
-        )
-        tests = read_doc_tests(result.stdout)
-        if result.succeeded and not tests:
-            return None
-        return conclude(self._order, CargoRunner.name, result, RawReport(tests=tests))
-
-    async def _start(
-        self,
-        argv: tuple[str, ...],
-        *,
-        cwd: PurePosixPath | None = None,
-        env: Mapping[str, str] | None = None,
-        on_output: OnOutput,
-    ) -> ExecutionResult:
-        result = await self._sandbox.run(
-            Command(
-                argv=argv,
-                env={**_ENV, **(env or {}), **self._call.env},
-                cwd=self._call.cwd if cwd is None else cwd,
-                timeout_s=max(self._left_s, _SMALLEST_TIMEOUT_S),
-            ),
-            on_output=on_output,
-        )
-        self._left_s -= result.duration_s
-        return result
-
-    async def _digests(self, programs: tuple[TestProgram, ...]) -> str:
-        if not programs:
-            return ""
-        names = (program.executable for program in programs)
-        return (await self._sandbox.run(Command(argv=("sha256sum", *names)))).stdout
 
 
-def _words(call: Invocation) -> _Words:
+def _read_words(call: Invocation) -> _Words:
     arguments = call.arguments[1:]
     cut = arguments.index("--") if "--" in arguments else len(arguments)
     build: list[str] = []
@@ -394,34 +342,6 @@ def _words(call: Invocation) -> _Words:
     )
 
 
-@asynccontextmanager
-async def _without_new_lock(sandbox: Sandbox) -> AsyncGenerator[None]:
-    """Remove the `Cargo.lock` that cargo creates if there was none."""
-    before = await _locks(sandbox)
-    yield
-    for path in await _locks(sandbox) - before:
-        await sandbox.remove_path(path)
-
-
-async def _locks(sandbox: Sandbox) -> frozenset[PurePosixPath]:
-    return frozenset(
-        info.path for info in await sandbox.list_files() if info.path.name == "Cargo.lock"
-    )
-
-
-def _roots(order: CheckSpec) -> tuple[PurePosixPath, ...]:
-    """Return the protected files that cargo builds into test programs."""
-    return tuple(
-        path for path in order.protected if path.suffix == ".rs" and path.parent.name == "tests"
-    )
-
-
-def _with_canaries(text: str, names: tuple[str, ...]) -> bytes:
-    planted_tests = (
-        f"#[test]\nfn {name}() {{ {act} }}\n" for name, act in zip(names, _CANARIES, strict=True)
-    )
-    return f"{text}\n{''.join(planted_tests)}".encode()
-
-
-def _early_exit(problem: str) -> tuple[Finding, ...]:
-    return (Finding(kind=TamperKind.EARLY_EXIT, severity="doubt", explanation=problem),)
+async def _lock_files(run: CheckRun) -> frozenset[PurePosixPath]:
+    files = await run.sandbox.list_files()
+    return frozenset(info.path for info in files if info.path.name == "Cargo.lock")

@@ -5,28 +5,20 @@ C++ test frameworks are detected by their includes; each has its own canaries an
 
 import json
 import re
-import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any, Final, cast
 
-from assay.contracts.execution import Command, ExecutionResult
-from assay.contracts.ports import OnOutput, Sandbox, ignore_output
-from assay.contracts.verdict import Grade, TestResult, TestStatus
+from assay.contracts.execution import ExecutionResult
+from assay.contracts.ports import ignore_output
+from assay.contracts.verdict import TestResult, TestStatus
 from assay.contracts.workspace import Tree
-from assay.verify.canaries import Plan, new_canary_name, planted, read_texts
-from assay.verify.parse_command import read_invocation
-from assay.verify.report_checks import (
-    RawReport,
-    ReportCapture,
-    a_test,
-    combine,
-    conclude,
-    with_doubt,
-)
+from assay.verify.parse_command import read_chain, read_invocation
+from assay.verify.report_checks import BAD, RawReport, ReportCapture, a_test
+from assay.verify.runner import Canaries, CheckRun, Planted, Runner, name_canaries, names_of
 from assay.verify.runners.junit import Element, UnreadableXmlError, read_junit, read_xml
-from assay.verify.spec import CheckSpec, Observation
+from assay.verify.spec import CheckSpec
 
 _Report = tuple[tuple[TestResult, ...], str]
 
@@ -72,9 +64,8 @@ def _case(case: Element) -> TestResult:
     else:
         status = TestStatus.ERROR  # it was begun and did not end
     accounts = [_account(child) for tag in _ACCOUNTS for child in case.find_all(tag)]
-    failed = status in {TestStatus.FAILED, TestStatus.ERROR}
     return a_test(
-        case.attributes.get("name", ""), status, detail="\n".join(accounts) if failed else ""
+        case.attributes.get("name", ""), status, detail="\n".join(accounts) if status in BAD else ""
     )
 
 
@@ -154,13 +145,6 @@ def _unconditional(text: str) -> str:
     return "\n".join(kept)
 
 
-def with_canaries(text: str, framework: Framework) -> tuple[bytes, frozenset[str]]:
-    """Return a file with added canaries, and their names."""
-    own = {new_canary_name().replace("_", "x"): act for act in framework.failures}
-    added = "".join(framework.canary.format(name=name, act=act) for name, act in own.items())
-    return f"{text}\n{added}".encode(), frozenset(own)
-
-
 _BUILD: Final = "/tmp/cmake-build"
 _REPORT: Final = "/tmp/cmake-report.xml"
 _QUERY: Final = (
@@ -170,10 +154,7 @@ _TARGETS: Final = f"cat {_BUILD}/.cmake/api/v1/reply/target-*.json"
 _SOURCES: Final = frozenset({".c", ".cc", ".cpp", ".cxx"})
 _PART_OF_CHAIN: Final = frozenset({"cmake", "ctest", "make", "ninja", "mkdir", "cd"})
 _DEFINITION: Final = re.compile(r"-D\s*(?P<definition>[A-Za-z_]\w*(?::\w+)?=.*)")
-_MORE_THAN_A_CHAIN: Final = re.compile(r"[|;<>$`()]|(?<!&)&(?!&)|&&&")
-_SPACE: Final = re.compile(r"\s*")
 _ERROR_LINE: Final = re.compile(r"^.*\berror\b:?.*$", re.MULTILINE | re.IGNORECASE)
-_SMALLEST_TIMEOUT_S: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,8 +162,7 @@ class _Project:
     """The project settings from a command."""
 
     folder: PurePosixPath
-    definitions: tuple[str, ...]
-    env: Mapping[str, str]
+    definitions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,12 +176,11 @@ class _Target:
     """Paths from the workspace root."""
 
 
-class CTestRunner:
+class CTestRunner(Runner):
     """CMake, CTest, and the frameworks Catch2, doctest and GoogleTest."""
 
     name = "ctest"
-    most = Grade.PROVEN
-    configuration: tuple[str, ...] = (
+    configuration = (
         "**/CMakeLists.txt",
         "**/*.cmake",
         "**/CMakePresets.json",
@@ -210,188 +189,131 @@ class CTestRunner:
         "**/catch_amalgamated.*",
         "**/doctest.h",
     )
+    needs_texts = True
 
     def understands(self, argv: tuple[str, ...]) -> bool:
         return _project(argv) is not None
 
-    def expected(self, order: CheckSpec, tree: Tree) -> frozenset[str]:
+    def expected(self, check: CheckSpec, tree: Tree) -> frozenset[str]:
         found: set[str] = set()
-        for path in _test_files(order):
+        for path in self.test_files(check):
             text = tree.text(path) or ""
             framework = framework_of(text)
             found.update(named_tests(text, framework) if framework else ())
         # IDs are compared up to the first bracket, which starts parameters for other runners.
         return frozenset(name for name in found if "[" not in name)
 
-    async def run(
-        self, order: CheckSpec, sandbox: Sandbox, *, on_output: OnOutput = ignore_output
-    ) -> Observation:
-        texts = await read_texts(sandbox, _test_files(order))
-        frameworks = {path: framework_of(text) for path, text in texts.items()}
-        known = {path: framework for path, framework in frameworks.items() if framework}
-        canaries: dict[PurePosixPath, frozenset[str]] = {}
-        files: dict[PurePosixPath, bytes] = {}
-        for path, framework in known.items() if order.canaries else ():
-            files[path], canaries[path] = with_canaries(texts[path], framework)
-        check = _Check(order, sandbox, on_output)
-        async with planted(sandbox, Plan(files=files)) as findings:
-            observation = await check.build_and_run(known, canaries)
-        whole = (*observation.findings, *findings)
-        return with_doubt(order, Observation(report=observation.report, findings=whole))
+    def test_files(self, check: CheckSpec) -> tuple[PurePosixPath, ...]:
+        return tuple(path for path in check.protected if path.suffix in _SOURCES)
 
+    def plan_canaries(self, check: CheckSpec, texts: Mapping[PurePosixPath, str]) -> Canaries:
+        del check
+        canaries: dict[PurePosixPath, Planted] = {}
+        for path, text in texts.items():
+            if framework := framework_of(text):
+                own = {
+                    name.replace("_", "x"): failure
+                    for name, failure in name_canaries(framework.failures).items()
+                }
+                tests = (framework.canary.format(name=name, act=act) for name, act in own.items())
+                canaries[path] = Planted(f"{text}\n{''.join(tests)}".encode(), frozenset(own))
+        return canaries
 
-class _Check:
-    """One check, from the configuration to the last report."""
-
-    def __init__(self, order: CheckSpec, sandbox: Sandbox, on_output: OnOutput) -> None:
-        self._order = order
-        self._sandbox = sandbox
-        self._on_output = on_output
-        self._project = _project(order.argv) or _Project(
-            folder=PurePosixPath(), definitions=(), env={}
-        )
-        self._left_s = order.timeout_s
-
-    async def build_and_run(
-        self,
-        known: Mapping[PurePosixPath, Framework],
-        canaries: Mapping[PurePosixPath, frozenset[str]],
-    ) -> Observation:
-        await self._start(("sh", "-c", _QUERY))
-        configured = await self._start(
-            ("cmake", "-S", ".", "-B", _BUILD, *(f"-D{one}" for one in self._project.definitions)),
-            on_output=self._on_output,
-        )
-        if not configured.succeeded:
-            return self._not_built(configured, "cmake could not configure the project")
-        described = ReportCapture("stdout", ignore_output)
-        await self._start(("sh", "-c", _TARGETS), on_output=described)
+    async def execute(self, run: CheckRun) -> Sequence[RawReport]:
+        project = _project(run.check.argv) or _Project(folder=run.cwd)
+        run.cwd = project.folder
+        frameworks = {
+            path: framework
+            for path, text in run.texts.items()
+            if (framework := framework_of(text)) is not None
+        }
+        await run.output_of("sh", "-c", _QUERY)
+        definitions = (f"-D{definition}" for definition in project.definitions)
+        result = await run.start("cmake", "-S", ".", "-B", _BUILD, *definitions)
+        if not result.succeeded:
+            return [_not_built(result, "cmake could not configure the project")]
+        described = (await run.output_of("sh", "-c", _TARGETS)).decode(errors="replace")
         targets = [
             target
-            for target in read_targets(described.text, self._project.folder)
-            if target.sources & known.keys()
+            for target in read_targets(described, project.folder)
+            if target.sources & frameworks.keys()
         ]
         # A target that runs the tests during the build would run them without a report.
-        registered = bool(await self._registered())
+        registered = bool(await _registered(run))
         only = () if registered or not targets else ("--target", *(one.name for one in targets))
-        built = await self._start(
-            ("cmake", "--build", _BUILD, "--parallel", "2", *only), on_output=self._on_output
-        )
-        if not built.succeeded:
-            return self._not_built(built, "the tests could not be built")
+        result = await run.start("cmake", "--build", _BUILD, "--parallel", "2", *only)
+        if not result.succeeded:
+            return [_not_built(result, "the tests could not be built")]
         own = {f"{_BUILD}/{target.artifact}" for target in targets}
-        others = [program for program in await self._registered() if program not in own]
-        parts = [await self._run_program(target, known, canaries) for target in targets]
+        others = [program for program in await _registered(run) if program not in own]
+        reports = [await _run_program(run, target, frameworks) for target in targets]
         # Canaries would make CTest's tests fail, and one of those may be a complete program.
-        if (others or not targets) and not canaries:
-            parts.append(await self._run_ctest())
-        return combine(self._order, CTestRunner.name, parts)
-
-    async def _registered(self) -> tuple[str, ...]:
-        """Return the program of each test in CTest; empty for a program that is not built yet."""
-        listener = ReportCapture("stdout", ignore_output)
-        await self._start(
-            ("ctest", "--show-only=json-v1", "--test-dir", _BUILD), on_output=listener
-        )
-        try:
-            tests = cast("list[dict[str, Any]]", json.loads(listener.text)["tests"])
-            return tuple(str((test.get("command") or [""])[0]) for test in tests)
-        except (ValueError, KeyError, TypeError, AttributeError):
-            return ()
-
-    async def _run_program(
-        self,
-        target: _Target,
-        known: Mapping[PurePosixPath, Framework],
-        canaries: Mapping[PurePosixPath, frozenset[str]],
-    ) -> Observation:
-        own = sorted(target.sources & known.keys())
-        framework = known[own[0]]
-        arguments = (word.format(report=_REPORT) for word in framework.arguments)
-        program = f"{_BUILD}/{target.artifact}"
-        await self._start(("rm", "-f", _REPORT))
-        result = await self._start((program, *arguments), on_output=self._on_output)
-        tests, problem = framework.read(await self._report())
-        account = RawReport(
-            tests=tests,
-            canaries=frozenset(name for path in own for name in canaries.get(path, ())),
-            problem=problem and f"{target.name} ended without a whole report",
-        )
-        return conclude(self._order, CTestRunner.name, result, account)
-
-    async def _run_ctest(self) -> Observation:
-        await self._start(("rm", "-f", _REPORT))
-        result = await self._start(
-            (
-                "ctest", "--test-dir", _BUILD, "--output-on-failure", "--no-tests=error",
-                "--output-junit", _REPORT,
-            ),
-            on_output=self._on_output,
-        )  # fmt: skip
-        tests, problem = read_junit(await self._report())
-        named = tuple(
-            a_test(f"ctest::{test.id}", test.status, message=test.message, detail=test.detail)
-            for test in tests
-        )
-        return conclude(
-            self._order, CTestRunner.name, result, RawReport(tests=named, problem=problem)
-        )
-
-    def _not_built(self, result: ExecutionResult, what: str) -> Observation:
-        line = _ERROR_LINE.search(f"{result.stderr}\n{result.stdout}")
-        problem = f"{what}: {line[0].strip()}" if line else what
-        return conclude(self._order, CTestRunner.name, result, RawReport(problem=problem))
-
-    async def _report(self) -> bytes:
-        kept = bytearray()
-        await self._sandbox.run(
-            Command(argv=("cat", _REPORT)), on_output=lambda chunk: kept.extend(chunk.data)
-        )
-        return bytes(kept)
-
-    async def _start(
-        self, argv: tuple[str, ...], *, on_output: OnOutput = ignore_output
-    ) -> ExecutionResult:
-        result = await self._sandbox.run(
-            Command(
-                argv=argv,
-                env=self._project.env,
-                cwd=self._project.folder,
-                timeout_s=max(self._left_s, _SMALLEST_TIMEOUT_S),
-            ),
-            on_output=on_output,
-        )
-        self._left_s -= result.duration_s
-        return result
+        if (others or not targets) and not run.canaries:
+            reports.append(await _run_ctest(run))
+        return reports
 
 
-def _test_files(order: CheckSpec) -> tuple[PurePosixPath, ...]:
-    return tuple(path for path in order.protected if path.suffix in _SOURCES)
+async def _registered(run: CheckRun) -> tuple[str, ...]:
+    """Return the program of each test in CTest; empty for a program that is not built yet."""
+    capture = ReportCapture("stdout", ignore_output)
+    await run.start("ctest", "--show-only=json-v1", "--test-dir", _BUILD, on_output=capture)
+    try:
+        tests = cast("list[dict[str, Any]]", json.loads(capture.text)["tests"])
+        return tuple(str((test.get("command") or [""])[0]) for test in tests)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return ()
+
+
+async def _run_program(
+    run: CheckRun, target: "_Target", frameworks: Mapping[PurePosixPath, Framework]
+) -> RawReport:
+    own = sorted(target.sources & frameworks.keys())
+    framework = frameworks[own[0]]
+    arguments = (word.format(report=_REPORT) for word in framework.arguments)
+    await run.output_of("rm", "-f", _REPORT)
+    result = await run.start(f"{_BUILD}/{target.artifact}", *arguments)
+    tests, problem = framework.read(await run.output_of("cat", _REPORT))
+    return RawReport(
+        result=result,
+        tests=tests,
+        canaries=names_of({path: run.canaries[path] for path in own if path in run.canaries}),
+        problem=problem and f"{target.name} ended without a whole report",
+    )
+
+
+async def _run_ctest(run: CheckRun) -> RawReport:
+    await run.output_of("rm", "-f", _REPORT)
+    result = await run.start(
+        "ctest", "--test-dir", _BUILD, "--output-on-failure", "--no-tests=error",
+        "--output-junit", _REPORT,
+    )  # fmt: skip
+    tests, problem = read_junit(await run.output_of("cat", _REPORT))
+    named = tuple(
+        a_test(f"ctest::{test.id}", test.status, message=test.message, detail=test.detail)
+        for test in tests
+    )
+    return RawReport(result=result, tests=named, problem=problem)
+
+
+def _not_built(result: ExecutionResult, what: str) -> RawReport:
+    line = _ERROR_LINE.search(f"{result.stderr}\n{result.stdout}")
+    return RawReport(result=result, problem=f"{what}: {line[0].strip()}" if line else what)
 
 
 def _project(argv: tuple[str, ...]) -> _Project | None:
     """Return the settings of a command if it is `ctest` or a chain of cmake, make and ctest."""
     call = read_invocation(argv)
     if call.program == "ctest":
-        return _Project(folder=call.cwd, definitions=(), env=call.env)
-    if argv[:-1] != ("bash", "-c") or _MORE_THAN_A_CHAIN.search(argv[-1]):
-        return None
-    try:
-        steps = [shlex.split(step) for step in argv[-1].split("&&")]
-    except ValueError:
-        return None
-    programs = [step[0] for step in steps if step]
+        return _Project(folder=call.cwd)
+    steps = read_chain(argv)
+    programs = {step[0] for step in steps}
     # A command that only builds is judged by its exit code.
-    if not _PART_OF_CHAIN.issuperset(programs) or not {"cmake", "ctest"}.issubset(programs):
+    if not programs <= _PART_OF_CHAIN or not {"cmake", "ctest"} <= programs:
         return None
-    return _read_chain(steps)
-
-
-def _read_chain(steps: list[list[str]]) -> _Project:
     folder = PurePosixPath()
     definitions: list[str] = []
     for step in steps:
-        if step[:1] == ["cd"] and len(step) > 1 and folder == PurePosixPath():
+        if step[0] == "cd" and len(step) > 1 and folder == PurePosixPath():
             folder = _inside(step[1])
         for word, following in zip(step, [*step[1:], ""], strict=True):
             match = _DEFINITION.fullmatch(f"-D{following}" if word == "-D" else word)
@@ -399,7 +321,7 @@ def _read_chain(steps: list[list[str]]) -> _Project:
                 definitions.append(match["definition"])
             if step[0] == "cmake" and word == "-S":
                 folder = _inside(following)
-    return _Project(folder=folder, definitions=tuple(dict.fromkeys(definitions)), env={})
+    return _Project(folder=folder, definitions=tuple(dict.fromkeys(definitions)))
 
 
 def _inside(folder: str) -> PurePosixPath:
@@ -415,32 +337,25 @@ def read_targets(text: str, folder: PurePosixPath) -> tuple[_Target, ...]:
     """Return the programs in a sequence of JSON documents of CMake's file API."""
     decoder = json.JSONDecoder()
     targets: list[_Target] = []
-    position = _after_space(text, 0)
+    position = 0
     while position < len(text):
+        if text[position].isspace():
+            position += 1
+            continue
         try:
-            value, end = decoder.raw_decode(text, position)
+            value, position = decoder.raw_decode(text, position)
         except (ValueError, RecursionError):
             break
-        targets.extend(_target(value, folder))
-        position = _after_space(text, end)
+        match value:
+            case {
+                "type": "EXECUTABLE",
+                "name": str(name),
+                "artifacts": [{"path": str(artifact)}, *_],
+                "sources": [*sources],
+            }:
+                entries = cast("list[dict[str, Any]]", sources)
+                paths = frozenset(folder / str(entry.get("path", "")) for entry in entries)
+                targets.append(_Target(name=name, artifact=artifact, sources=paths))
+            case _:
+                pass
     return tuple(targets)
-
-
-def _after_space(text: str, position: int) -> int:
-    match = _SPACE.match(text, position)
-    return match.end() if match else position
-
-
-def _target(value: Any, folder: PurePosixPath) -> tuple[_Target, ...]:
-    match value:
-        case {
-            "type": "EXECUTABLE",
-            "name": str(name),
-            "artifacts": [{"path": str(artifact)}, *_],
-            "sources": [*sources],
-        }:
-            entries = cast("list[dict[str, Any]]", sources)
-            paths = frozenset(folder / str(entry.get("path", "")) for entry in entries)
-            return (_Target(name=name, artifact=artifact, sources=paths),)
-        case _:
-            return ()

@@ -8,17 +8,24 @@ source are reported as a doubt.
 
 import json
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any, Final, cast
 
-from assay.contracts.execution import Command
-from assay.contracts.ports import OnOutput, Sandbox, ignore_output
-from assay.contracts.verdict import Grade, TestResult, TestStatus
+from assay.contracts.verdict import TestResult, TestStatus
 from assay.contracts.workspace import Tree
-from assay.verify.canaries import Plan, new_canary_name, planted, read_texts
-from assay.verify.parse_command import Invocation, read_invocation
-from assay.verify.report_checks import RawReport, ReportCapture, a_test, conclude, with_doubt
-from assay.verify.spec import CheckSpec, Observation
+from assay.verify.parse_command import read_invocation
+from assay.verify.report_checks import BAD, RawReport, ReportCapture, a_test
+from assay.verify.runner import (
+    Canaries,
+    CheckRun,
+    Planted,
+    Runner,
+    name_canaries,
+    names_of,
+    new_canary_name,
+)
+from assay.verify.spec import CheckSpec
 
 _ENV: Final = {
     "GOCACHE": "/tmp/go-cache",
@@ -47,100 +54,85 @@ _FAILURES: Final = ('t.Error("planted")', 't.Fatal("planted")', "t.FailNow()", "
 _MAX_LINES_OF_A_TEST: Final = 400
 
 
-class GoRunner:
+class GoRunner(Runner):
     """The test runner of the go command."""
 
     name = "go"
-    most = Grade.PROVEN
-    configuration: tuple[str, ...] = ("**/go.mod", "**/go.sum", "**/go.work*", "**/vendor/**")
+    configuration = ("**/go.mod", "**/go.sum", "**/go.work*", "**/vendor/**")
 
     def understands(self, argv: tuple[str, ...]) -> bool:
         call = read_invocation(argv)
         return call.program == "go" and call.arguments[:1] == ("test",)
 
-    def expected(self, order: CheckSpec, tree: Tree) -> frozenset[str]:
-        call = read_invocation(order.argv)
-        module = _MODULE.search(tree.text(call.cwd / "go.mod") or "")
-        if module is None or not _runs_everything(call):
+    def expected(self, check: CheckSpec, tree: Tree) -> frozenset[str]:
+        folder = read_invocation(check.argv).cwd
+        module = _MODULE.search(tree.text(folder / "go.mod") or "")
+        if module is None:
             return frozenset()
         found: set[str] = set()
-        for path in _test_files(order, call):
+        for path in self.test_files(check):
             text = tree.text(path) or ""
-            package = "/".join((module["name"], *path.parent.relative_to(call.cwd).parts))
+            package = "/".join((module["name"], *path.parent.relative_to(folder).parts))
             if not _CONSTRAINT.search(text):
                 found.update(f"{package}::{name}" for name in _tests_in(text))
         return frozenset(found)
 
-    async def run(
-        self, order: CheckSpec, sandbox: Sandbox, *, on_output: OnOutput = ignore_output
-    ) -> Observation:
-        call = read_invocation(order.argv)
-        plan = Plan()
-        if order.canaries and _runs_everything(call):
-            plan = _plan(await read_texts(sandbox, _test_files(order, call)))
-        arguments = (word for word in call.arguments[1:] if not _JSON_FLAG.fullmatch(word))
-        listener = ReportCapture("stdout", on_output)
-        async with planted(sandbox, plan) as findings:
-            result = await sandbox.run(
-                Command(
-                    argv=("go", "test", "-json", "-count=1", *arguments),
-                    env={**_ENV, **call.env},
-                    cwd=call.cwd,
-                    timeout_s=order.timeout_s,
-                ),
-                on_output=listener,
-            )
-        tests, printed = read_events(listener.text)
-        problem = "" if result.exit_code in {0, 1} else _first_error(result.stderr)
-        account = RawReport(
+    def test_files(self, check: CheckSpec) -> tuple[PurePosixPath, ...]:
+        """Return the protected test files; none if the command runs only some tests."""
+        call = read_invocation(check.argv)
+        words = call.arguments[1:]
+        targets = [word for word in words if not word.startswith("-")]
+        if targets != ["./..."] or any(_NARROWING.fullmatch(word) for word in words):
+            return ()
+        return tuple(
+            path
+            for path in check.protected
+            if path.name.endswith("_test.go")
+            and path.is_relative_to(call.cwd)
+            # The go command ignores these.
+            and not any(part.startswith(("_", ".")) or part == "testdata" for part in path.parts)
+        )
+
+    def plan_canaries(self, check: CheckSpec, texts: Mapping[PurePosixPath, str]) -> Canaries:
+        """Plan one more test file for each package."""
+        del check
+        packages: dict[tuple[PurePosixPath, str], None] = {}
+        for path, text in texts.items():
+            package = _PACKAGE.search(_BLOCK_COMMENT.sub("", text))
+            if package and not _CONSTRAINT.search(text) and _tests_in(text):
+                packages[path.parent, package["name"]] = None
+        canaries: dict[PurePosixPath, Planted] = {}
+        for folder, package in packages:
+            own = {
+                f"Test{name.title().replace('_', '')}": failure
+                for name, failure in name_canaries(_FAILURES).items()
+            }
+            tests = "".join(f"func {name}(t *testing.T) {{ {act} }}\n" for name, act in own.items())
+            source = f'package {package}\n\nimport "testing"\n\n{tests}'
+            path = folder / f"{new_canary_name()}_test.go"
+            canaries[path] = Planted(source.encode(), frozenset(own))
+        return canaries
+
+    async def execute(self, run: CheckRun) -> Sequence[RawReport]:
+        arguments = (word for word in run.call.arguments[1:] if not _JSON_FLAG.fullmatch(word))
+        capture = ReportCapture("stdout", run.on_output)
+        result = await run.start(
+            "go", "test", "-json", "-count=1", *arguments, env=_ENV, on_output=capture
+        )
+        tests, printed = read_events(capture.text)
+        report = RawReport(
+            result=result,
             tests=tests,
-            canaries=plan.names,
-            problem=problem,
-            findings=tuple(findings),
+            canaries=names_of(run.canaries),
+            problem="" if result.exit_code in {0, 1} else _first_error(result.stderr),
             output="\n".join(part for part in (result.stderr, printed) if part.strip()),
         )
-        return with_doubt(order, conclude(order, self.name, result, account))
-
-
-def _runs_everything(call: Invocation) -> bool:
-    """Whether the command runs all tests below its folder."""
-    words = call.arguments[1:]
-    targets = [word for word in words if not word.startswith("-")]
-    return targets == ["./..."] and not any(_NARROWING.fullmatch(word) for word in words)
-
-
-def _test_files(order: CheckSpec, call: Invocation) -> tuple[PurePosixPath, ...]:
-    """Return the protected test files, without those that the go command ignores."""
-    return tuple(
-        path
-        for path in order.protected
-        if path.name.endswith("_test.go")
-        and path.is_relative_to(call.cwd)
-        and not any(part.startswith(("_", ".")) or part == "testdata" for part in path.parts)
-    )
+        return [report]
 
 
 def _tests_in(text: str) -> tuple[str, ...]:
     text = _RAW_STRING.sub("``", _BLOCK_COMMENT.sub("", text))
     return tuple(match["name"] for match in _TEST.finditer(text) if match["name"] != "TestMain")
-
-
-def _plan(texts: dict[PurePosixPath, str]) -> Plan:
-    """Plan one more test file of canaries for each package."""
-    files: dict[PurePosixPath, bytes] = {}
-    names: set[str] = set()
-    packages: dict[tuple[PurePosixPath, str], None] = {}
-    for path, text in texts.items():
-        package = _PACKAGE.search(_BLOCK_COMMENT.sub("", text))
-        if package and not _CONSTRAINT.search(text) and _tests_in(text):
-            packages[path.parent, package["name"]] = None
-    for folder, package in packages:
-        own = {f"Test{new_canary_name().title().replace('_', '')}": act for act in _FAILURES}
-        names.update(own)
-        tests = "".join(f"func {name}(t *testing.T) {{ {act} }}\n" for name, act in own.items())
-        path = folder / f"{new_canary_name()}_test.go"
-        files[path] = f'package {package}\n\nimport "testing"\n\n{tests}'.encode()
-    return Plan(files=files, names=frozenset(names))
 
 
 def read_events(text: str) -> tuple[tuple[TestResult, ...], str]:
@@ -159,35 +151,25 @@ def read_events(text: str) -> tuple[tuple[TestResult, ...], str]:
         if not event:
             outside.append(line)
         elif action == "output":
-            _keep(event, lines.setdefault(name, []) if test else outside)
+            kept = lines.setdefault(name, []) if test else outside
+            printed = str(event.get("Output", "")).rstrip("\n")
+            if len(kept) < _MAX_LINES_OF_A_TEST and not _FRAME.match(printed):
+                kept.append(printed)
         elif not test and action == "fail":
             failed_packages.append(package)
         elif test and action == "run":
             statuses.setdefault(name, TestStatus.ERROR)
-        elif test and action in _STATUSES:
-            statuses[name] = _worse(statuses.get(name), _STATUSES[action])
+        # A test that ends a second time cannot undo its failure.
+        elif test and action in _STATUSES and statuses.get(name) is not TestStatus.FAILED:
+            statuses[name] = _STATUSES[action]
     tests = [_result(name, status, lines.get(name, [])) for name, status in statuses.items()]
-    bad = {test.id.partition("::")[0] for test in tests if test.status in _BAD}
+    bad = {test.id.partition("::")[0] for test in tests if test.status in BAD}
     tests.extend(
         a_test(package, TestStatus.ERROR, message="the package failed outside of its tests")
         for package in failed_packages
         if package not in bad
     )
     return tuple(tests), "\n".join(outside)
-
-
-_BAD: Final = frozenset({TestStatus.FAILED, TestStatus.ERROR})
-
-
-def _worse(known: TestStatus | None, new: TestStatus) -> TestStatus:
-    """Return the status of a test that ends, perhaps for the second time."""
-    return TestStatus.FAILED if known is TestStatus.FAILED else new
-
-
-def _keep(event: dict[str, Any], lines: list[str]) -> None:
-    printed = str(event.get("Output", "")).rstrip("\n")
-    if len(lines) < _MAX_LINES_OF_A_TEST and not _FRAME.match(printed):
-        lines.append(printed)
 
 
 def _event(line: str) -> dict[str, Any]:
@@ -201,12 +183,13 @@ def _event(line: str) -> dict[str, Any]:
 
 
 def _result(name: str, status: TestStatus, lines: list[str]) -> TestResult:
+    message = ""
     if status is TestStatus.ERROR:
-        return a_test(name, status, message="it was begun and did not end", detail="\n".join(lines))
-    if status is TestStatus.FAILED:
-        message = "" if any(line.strip() for line in lines) else "a test within it failed"
-        return a_test(name, status, message=message, detail="\n".join(lines))
-    return a_test(name, status)
+        message = "it was begun and did not end"
+    elif status is TestStatus.FAILED and not any(line.strip() for line in lines):
+        message = "a test within it failed"
+    detail = "\n".join(lines) if status in BAD else ""
+    return a_test(name, status, message=message, detail=detail)
 
 
 def _first_error(stderr: str) -> str:

@@ -11,19 +11,27 @@ a doubt.
 import base64
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import resources
 from pathlib import PurePosixPath
 from typing import Any, Final, cast
 
-from assay.contracts.execution import WORKSPACE, Command
-from assay.contracts.ports import OnOutput, Sandbox, ignore_output
-from assay.contracts.verdict import Finding, Grade, TamperKind, TestResult, TestStatus
+from assay.contracts.execution import WORKSPACE
+from assay.contracts.ports import ignore_output
+from assay.contracts.verdict import Finding, TamperKind, TestResult, TestStatus
 from assay.contracts.workspace import Tree
-from assay.verify.canaries import Plan, new_canary_name, planted, read_texts
-from assay.verify.parse_command import Invocation, read_invocation
-from assay.verify.report_checks import RawReport, ReportCapture, a_test, conclude, with_doubt
-from assay.verify.spec import CheckSpec, Observation
+from assay.verify.parse_command import read_invocation
+from assay.verify.report_checks import RawReport, ReportCapture, a_test
+from assay.verify.runner import (
+    Canaries,
+    CheckRun,
+    Planted,
+    Runner,
+    name_canaries,
+    names_of,
+    new_canary_name,
+)
+from assay.verify.spec import CheckSpec, doubt, forgery
 
 SEPARATOR: Final = " > "
 _TITLE: Final = re.compile(
@@ -160,50 +168,42 @@ def _locked(text: str, lock: str, *, module: bool) -> str:
     return head + text
 
 
-def plan_for_node(texts: dict[PurePosixPath, str], *, package_is_module: bool) -> Plan:
-    """Plan canaries for files that use `node:test`."""
-    files: dict[PurePosixPath, bytes] = {}
-    names: set[str] = set()
-    for path, text in texts.items():
-        lock, *imported = (f"_{new_canary_name()}" for _ in range(4))
-        acts = ["throw new Error('planted')", "assert.strictEqual(1, 2)", "strict.equal(1, 2)"]
-        # This canary passes, and is therefore detected, if code tried to replace an assertion.
-        acts.append(f"if (!{lock}.touched) throw new Error('planted')")
-        used = [call for name, call in _ASSERTIONS.items() if re.search(rf"\b{name}\(", text)]
-        acts.extend(f"assert.{call}" for call in used)
-        acts.extend(f"strict.{call}" for call in used)
-        own = {new_canary_name(): act for act in dict.fromkeys(acts)}
-        names.update(own)
-        planted = "".join(f"  test({name!r}, () => {{ {act}; }});\n" for name, act in own.items())
-        module = is_module(path, text, package_is_module=package_is_module)
-        if module:
-            head = "".join(
-                f"import {name} from '{source}';\n"
-                for name, source in zip(imported, _ASKS, strict=True)
-            )
-            given = ", ".join(imported)
-        else:
-            head = ""
-            given = ", ".join(f"require('{name}')" for name in _ASKS)
-        addition = f"\n;\n{head};((test, assert, strict) => {{\n{planted}}})({given});\n"
-        files[path] = (_locked(text, lock, module=module) + addition).encode()
-    return Plan(files=files, names=frozenset(names))
+def with_node_canaries(path: PurePosixPath, text: str, *, package_is_module: bool) -> Planted:
+    """Return a file that uses `node:test`, with canaries."""
+    lock, *imported = (f"_{new_canary_name()}" for _ in range(4))
+    used = [call for name, call in _ASSERTIONS.items() if re.search(rf"\b{name}\(", text)]
+    own = name_canaries(
+        [
+            "throw new Error('planted')",
+            "assert.strictEqual(1, 2)",
+            "strict.equal(1, 2)",
+            # This canary passes, and is therefore detected, if code tried to replace an assertion.
+            f"if (!{lock}.touched) throw new Error('planted')",
+            *(f"{module}.{call}" for module in ("assert", "strict") for call in used),
+        ]
+    )
+    tests = "".join(f"  test({name!r}, () => {{ {act}; }});\n" for name, act in own.items())
+    module = is_module(path, text, package_is_module=package_is_module)
+    if module:
+        pairs = zip(imported, _ASKS, strict=True)
+        head = "".join(f"import {name} from '{source}';\n" for name, source in pairs)
+        given = ", ".join(imported)
+    else:
+        head = ""
+        given = ", ".join(f"require('{name}')" for name in _ASKS)
+    addition = f"\n;\n{head};((test, assert, strict) => {{\n{tests}}})({given});\n"
+    return Planted((_locked(text, lock, module=module) + addition).encode(), frozenset(own))
 
 
-def plan_for_jest(texts: dict[PurePosixPath, str]) -> Plan:
-    """Plan canaries for files that use the globals of jest."""
-    files: dict[PurePosixPath, bytes] = {}
-    names: set[str] = set()
-    for path, text in texts.items():
-        acts = ["throw new Error('planted')", "expect(1).toBe(2)", "expect([1]).toEqual([2])"]
-        acts.extend(act for name, act in _MATCHERS.items() if f".{name}(" in text)
-        if ".not." in text:
-            acts.append("expect(1).not.toBe(1)")
-        own = {new_canary_name(): act for act in dict.fromkeys(acts)}
-        names.update(own)
-        planted = "".join(f"test({name!r}, () => {{ {act}; }});\n" for name, act in own.items())
-        files[path] = f"{text}\n;\n{planted}".encode()
-    return Plan(files=files, names=frozenset(names))
+def with_jest_canaries(text: str) -> Planted:
+    """Return a file that uses the globals of jest, with canaries."""
+    acts = ["throw new Error('planted')", "expect(1).toBe(2)", "expect([1]).toEqual([2])"]
+    acts.extend(act for name, act in _MATCHERS.items() if f".{name}(" in text)
+    if ".not." in text:
+        acts.append("expect(1).not.toBe(1)")
+    own = name_canaries(acts)
+    tests = "".join(f"test({name!r}, () => {{ {act}; }});\n" for name, act in own.items())
+    return Planted(f"{text}\n;\n{tests}".encode(), frozenset(own))
 
 
 _JEST_SUFFIXES: Final = frozenset({".js", ".mjs", ".cjs", ".jsx", ".ts", ".tsx"})
@@ -239,12 +239,11 @@ _HINT: Final = (
 )
 
 
-class JestRunner:
+class JestRunner(Runner):
     """Jest, found in `node_modules` or through `NODE_PATH`."""
 
     name = "jest"
-    most = Grade.PROVEN
-    configuration: tuple[str, ...] = (
+    configuration = (
         "package.json",
         "**/package.json",
         "**/jest.config.*",
@@ -262,62 +261,51 @@ class JestRunner:
         call = read_invocation(argv)
         return call.program in {"jest", "jest.js"} and "--help" not in call.arguments
 
-    def expected(self, order: CheckSpec, tree: Tree) -> frozenset[str]:
-        return frozenset(
-            test
-            for path in _jest_test_files(order, read_invocation(order.argv))
-            for test in expected_ids(path, tree.text(path) or "")
+    def expected(self, check: CheckSpec, tree: Tree) -> frozenset[str]:
+        return _expected(self.test_files(check), tree)
+
+    def test_files(self, check: CheckSpec) -> tuple[PurePosixPath, ...]:
+        call = read_invocation(check.argv)
+        if any(word.startswith(_JEST_FILTERS) for word in call.arguments):
+            return ()
+        patterns = [word for word in call.arguments if not word.startswith("-")]
+        return tuple(
+            path
+            for path in check.protected
+            if path.suffix in _JEST_SUFFIXES
+            and path.is_relative_to(call.cwd)
+            and ("__tests__" in path.parts or {".test", ".spec"} & set(path.suffixes))
+            and (not patterns or any(_is_meant(path, pattern) for pattern in patterns))
         )
 
-    async def run(
-        self, order: CheckSpec, sandbox: Sandbox, *, on_output: OnOutput = ignore_output
-    ) -> Observation:
-        call = read_invocation(order.argv)
-        program = call.path
+    def plan_canaries(self, check: CheckSpec, texts: Mapping[PurePosixPath, str]) -> Canaries:
+        del check
+        return {path: with_jest_canaries(text) for path, text in texts.items()}
+
+    async def execute(self, run: CheckRun) -> Sequence[RawReport]:
+        program = run.call.path
         if "/" not in program:
-            where = Command(argv=("node", "-e", _WHERE), env=call.env, cwd=call.cwd)
-            found = await sandbox.run(where)
+            found = await run.start("node", "-e", _WHERE, on_output=ignore_output)
             if not found.succeeded:
-                return conclude(order, self.name, found, RawReport(problem=_HINT))
+                return [RawReport(result=found, problem=_HINT)]
             program = found.stdout
-        texts = await read_texts(sandbox, _jest_test_files(order, call)) if order.canaries else {}
-        plan = plan_for_jest(texts) if order.canaries else Plan()
-        listener = ReportCapture("stdout", on_output)
-        arguments = (word for word in call.arguments if word not in _OURS)
-        async with planted(sandbox, plan) as findings:
-            result = await sandbox.run(
-                Command(
-                    argv=("node", program, "--json", "--ci", *arguments),
-                    env=call.env,
-                    cwd=call.cwd,
-                    timeout_s=order.timeout_s,
-                ),
-                on_output=listener,
-            )
-        report = read_jest_report(listener.text)
-        account = RawReport(
-            tests=report.tests,
-            canaries=plan.names,
-            problem=report.problem,
-            findings=(*findings, *report.findings),
-            report_stream="stdout" if report.tests else None,
+        capture = ReportCapture("stdout", run.on_output)
+        arguments = (word for word in run.call.arguments if word not in _OURS)
+        result = await run.start("node", program, "--json", "--ci", *arguments, on_output=capture)
+        tests, problem, findings = read_jest_report(capture.text)
+        report = RawReport(
+            result=result,
+            tests=tests,
+            canaries=names_of(run.canaries),
+            problem=problem,
+            findings=findings,
+            report_stream="stdout" if tests else None,
         )
-        return with_doubt(order, conclude(order, self.name, result, account))
+        return [report]
 
 
-def _jest_test_files(order: CheckSpec, call: Invocation) -> tuple[PurePosixPath, ...]:
-    """Return the protected files that the command runs, as far as this is known."""
-    if any(word.startswith(_JEST_FILTERS) for word in call.arguments):
-        return ()
-    patterns = [word for word in call.arguments if not word.startswith("-")]
-    return tuple(
-        path
-        for path in order.protected
-        if path.suffix in _JEST_SUFFIXES
-        and path.is_relative_to(call.cwd)
-        and ("__tests__" in path.parts or {".test", ".spec"} & set(path.suffixes))
-        and (not patterns or any(_is_meant(path, pattern) for pattern in patterns))
-    )
+def _expected(paths: Iterable[PurePosixPath], tree: Tree) -> frozenset[str]:
+    return frozenset(test for path in paths for test in expected_ids(path, tree.text(path) or ""))
 
 
 def _is_meant(path: PurePosixPath, pattern: str) -> bool:
@@ -329,29 +317,23 @@ def _is_meant(path: PurePosixPath, pattern: str) -> bool:
         return pattern in str(path)
 
 
-def read_jest_report(text: str) -> RawReport:
-    """Return the content of the last report in an output, and a finding if there are several."""
+def read_jest_report(text: str) -> tuple[tuple[TestResult, ...], str, tuple[Finding, ...]]:
+    """Return the tests of the last report in an output, a problem, and findings."""
     lines = [line for line in text.splitlines() if line.startswith(_FIRST_KEY)]
     if not lines:
-        return RawReport(problem="jest ended without a report")
+        return (), "jest ended without a report", ()
     try:
         report: Any = json.loads(lines[-1])
         results = cast("list[dict[str, Any]]", report["testResults"])
         tests = tuple(test for result in results for test in _tests_of(result))
         total = int(report["numTotalTests"])
     except (ValueError, TypeError, KeyError, RecursionError, AttributeError) as error:
-        return RawReport(problem=f"the report of jest cannot be read: {type(error).__name__}")
-    findings: list[Finding] = []
+        return (), f"the report of jest cannot be read: {type(error).__name__}", ()
     counted = sum(len(result.get("assertionResults", ())) for result in results)
-    if len(lines) > 1 or counted != total:
-        findings.append(
-            Finding(
-                kind=TamperKind.FORGED_REPORT,
-                severity="forgery",
-                explanation="the report of jest was printed twice, or does not fit its own totals",
-            )
-        )
-    return RawReport(tests=tests, findings=tuple(findings))
+    if len(lines) == 1 and counted == total:
+        return tests, "", ()
+    said = "the report of jest was printed twice, or does not fit its own totals"
+    return tests, "", (forgery(TamperKind.FORGED_REPORT, said),)
 
 
 def _tests_of(result: dict[str, Any]) -> list[TestResult]:
@@ -381,74 +363,69 @@ _FOUND_BY_NAME: Final = re.compile(r"(?:.*[.\-_])?test\.[cm]?js|test-.*\.[cm]?js
 _NODE_FILTERS: Final = ("--test-name-pattern", "--test-skip-pattern", "--test-only", "--test-shard")
 
 
-class NodeRunner:
+class NodeRunner(Runner):
     """The test runner that comes with Node.js."""
 
     name = "node"
-    most = Grade.PROVEN
-    configuration: tuple[str, ...] = (
+    configuration = (
         "package.json",
         "**/package.json",
         "node_modules/**",
         ".npmrc",
     )
+    needs_texts = True
 
     def understands(self, argv: tuple[str, ...]) -> bool:
         call = read_invocation(argv)
         return call.program == "node" and "--test" in call.arguments
 
-    def expected(self, order: CheckSpec, tree: Tree) -> frozenset[str]:
-        return frozenset(
-            test
-            for path in (() if _is_filtered(order) else _node_test_files(order))
-            for test in expected_ids(path, tree.text(path) or "")
-        )
+    def expected(self, check: CheckSpec, tree: Tree) -> frozenset[str]:
+        return frozenset() if _is_filtered(check) else _expected(_node_tests(check), tree)
 
-    async def run(
-        self, order: CheckSpec, sandbox: Sandbox, *, on_output: OnOutput = ignore_output
-    ) -> Observation:
-        call = read_invocation(order.argv)
-        listener = ReportCapture("stderr", on_output)
-        texts = await read_texts(sandbox, (_PACKAGE, *_node_test_files(order)))
-        is_module = _is_module(texts.pop(_PACKAGE, "{}"))
+    def test_files(self, check: CheckSpec) -> tuple[PurePosixPath, ...]:
+        """Return the tests, and the file that says whether they are modules."""
+        return (_PACKAGE, *_node_tests(check))
+
+    def plan_canaries(self, check: CheckSpec, texts: Mapping[PurePosixPath, str]) -> Canaries:
         # A filter would leave out the canaries too.
-        plant = order.canaries and not _is_filtered(order)
-        plan = plan_for_node(texts, package_is_module=is_module) if plant else Plan()
-        async with planted(sandbox, plan) as findings:
-            result = await sandbox.run(
-                Command(
-                    argv=("node", *_reporting(call.arguments)),
-                    env=call.env,
-                    cwd=call.cwd,
-                    timeout_s=order.timeout_s,
-                ),
-                on_output=listener,
-            )
-        tests, problem = read_node_report(listener.text)
-        for file in _empty_passes(tests, texts):
+        if _is_filtered(check):
+            return {}
+        is_modules = _is_module(texts.get(_PACKAGE, "{}"))
+        return {
+            path: with_node_canaries(path, text, package_is_module=is_modules)
+            for path, text in texts.items()
+            if path != _PACKAGE
+        }
+
+    async def execute(self, run: CheckRun) -> Sequence[RawReport]:
+        capture = ReportCapture("stderr", run.on_output)
+        result = await run.start("node", *_reporting(run.call.arguments), on_output=capture)
+        tests, problem = read_node_report(capture.text)
+        findings: list[Finding] = []
+        with_tests = {str(path) for path, text in run.texts.items() if "node:test" in text}
+        # A file with tests that passed as a whole did not run them.
+        for file in [test.id for test in tests if test.passed and test.id in with_tests]:
             tests = tuple(test for test in tests if test.id != file)
             problem = f"the process of {file} ended before any of its tests did"
-            findings.append(
-                Finding(kind=TamperKind.EARLY_EXIT, severity="doubt", explanation=problem)
-            )
-        account = RawReport(
+            findings.append(doubt(TamperKind.EARLY_EXIT, problem))
+        report = RawReport(
+            result=result,
             tests=tests,
-            canaries=plan.names,
+            canaries=names_of(run.canaries),
             problem=problem,
             findings=tuple(findings),
             report_stream="stderr" if tests else None,
         )
-        return with_doubt(order, conclude(order, self.name, result, account))
+        return [report]
 
 
-def _node_test_files(order: CheckSpec) -> tuple[PurePosixPath, ...]:
+def _node_tests(check: CheckSpec) -> tuple[PurePosixPath, ...]:
     """Return the protected files that the command runs, as far as this is known."""
-    call = read_invocation(order.argv)
-    words = [word for word in call.arguments if not word.startswith("-")]
-    named = [call.cwd / word for word in words]
+    call = read_invocation(check.argv)
+    named = [call.cwd / word for word in call.arguments if not word.startswith("-")]
     return tuple(
         path
-        for path in order.protected
+        for path in check.protected
         if path.suffix in _NODE_SUFFIXES
         and (any(path.is_relative_to(one) for one in named) if named else _is_found(path))
     )
@@ -459,8 +436,8 @@ def _is_found(path: PurePosixPath) -> bool:
     return bool(_FOUND_BY_NAME.fullmatch(path.name)) or "test" in path.parts[:-1]
 
 
-def _is_filtered(order: CheckSpec) -> bool:
-    return any(word.startswith(_NODE_FILTERS) for word in order.argv)
+def _is_filtered(check: CheckSpec) -> bool:
+    return any(word.startswith(_NODE_FILTERS) for word in check.argv)
 
 
 def _is_module(package: str) -> bool:
@@ -469,14 +446,6 @@ def _is_module(package: str) -> bool:
     except (ValueError, RecursionError):
         return False
     return isinstance(fields, dict) and cast("dict[str, Any]", fields).get("type") == "module"
-
-
-def _empty_passes(
-    tests: tuple[TestResult, ...], texts: dict[PurePosixPath, str]
-) -> tuple[str, ...]:
-    """Return the files that passed as a whole although they contain tests."""
-    with_tests = {str(path) for path, text in texts.items() if "node:test" in text}
-    return tuple(test.id for test in tests if test.passed and test.id in with_tests)
 
 
 def _reporting(arguments: tuple[str, ...]) -> tuple[str, ...]:

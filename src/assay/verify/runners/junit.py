@@ -7,22 +7,29 @@ expand entities, so a few bytes can become gigabytes.
 """
 
 import re
-import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Final
 from xml.parsers import expat
 
 from assay.contracts.errors import WorkspaceError
-from assay.contracts.execution import WORKSPACE, Command
-from assay.contracts.ports import OnOutput, Sandbox, ignore_output
+from assay.contracts.execution import WORKSPACE
+from assay.contracts.ports import Sandbox
 from assay.contracts.verdict import Grade, TestResult, TestStatus
 from assay.contracts.workspace import Tree
-from assay.verify.canaries import Plan, new_canary_name, planted, read_texts
-from assay.verify.parse_command import read_invocation
-from assay.verify.report_checks import RawReport, a_test, conclude, with_doubt
-from assay.verify.spec import CheckSpec, Observation
+from assay.verify.parse_command import read_chain, read_invocation
+from assay.verify.report_checks import RawReport, a_test
+from assay.verify.runner import (
+    Canaries,
+    CheckRun,
+    Planted,
+    Runner,
+    name_canaries,
+    names_of,
+    new_canary_name,
+)
+from assay.verify.spec import CheckSpec
 
 _MAX_DEPTH: Final = 64
 _MAX_ELEMENTS: Final = 2_000_000
@@ -157,12 +164,12 @@ _ENV: Final = {
 _MAX_REPORT_BYTES: Final = 16 << 20
 
 
-class JUnitRunner:
+class JUnitRunner(Runner):
     """The build tools Gradle and Maven."""
 
     name = "junit"
     most = Grade.CHECKED
-    configuration: tuple[str, ...] = (
+    configuration = (
         "**/*.gradle",
         "**/*.gradle.kts",
         "**/gradle.properties",
@@ -178,39 +185,24 @@ class JUnitRunner:
         tests = {"test", "check", "build", "verify"} & set(call.arguments)
         return call.program in {"gradle", "gradlew", "mvn", "mvnw"} and bool(tests)
 
-    def expected(self, order: CheckSpec, tree: Tree) -> frozenset[str]:
-        del order, tree
-        return frozenset()
-
-    async def run(
-        self, order: CheckSpec, sandbox: Sandbox, *, on_output: OnOutput = ignore_output
-    ) -> Observation:
-        call = read_invocation(order.argv)
+    async def execute(self, run: CheckRun) -> Sequence[RawReport]:
         # Remove old reports, so that each report belongs to this run only.
-        for path in await _reports(sandbox, call.cwd):
-            await sandbox.remove_path(path)
-        result = await sandbox.run(
-            Command(
-                argv=(call.path, *call.arguments),
-                env={**_ENV, **call.env},
-                cwd=call.cwd,
-                timeout_s=order.timeout_s,
-            ),
-            on_output=on_output,
-        )
+        for path in await _reports(run.sandbox, run.cwd):
+            await run.sandbox.remove_path(path)
+        result = await run.start(run.call.path, *run.call.arguments, env=_ENV)
         tests: list[TestResult] = []
         problem = ""
-        for path in await _reports(sandbox, call.cwd):
+        for path in await _reports(run.sandbox, run.cwd):
             try:
-                document = await sandbox.read_file(path, max_bytes=_MAX_REPORT_BYTES)
+                document = await run.sandbox.read_file(path, max_bytes=_MAX_REPORT_BYTES)
             except WorkspaceError as error:
                 problem = f"the report {path} cannot be read: {error}"
                 continue
             found, wrong = read_junit(document)
             tests.extend(found)
             problem = problem or wrong
-            await sandbox.remove_path(path)
-        return conclude(order, self.name, result, RawReport(tests=tuple(tests), problem=problem))
+            await run.sandbox.remove_path(path)
+        return [RawReport(result=result, tests=tuple(tests), problem=problem)]
 
 
 async def _reports(sandbox: Sandbox, folder: PurePosixPath) -> tuple[PurePosixPath, ...]:
@@ -229,7 +221,6 @@ _LAUNCHER: Final = re.compile(
     r"org\.junit\.platform\.console\.ConsoleLauncher|junit-platform-console-standalone[\w.-]*\.jar"
 )
 _PROGRAMS: Final = frozenset({"cd", "export", "mkdir", "javac", "java"})
-_MORE_THAN_A_CHAIN: Final = re.compile(r"[|;<>$`()]|(?<!&)&(?!&)|&&&")
 _DOCUMENT: Final = re.compile(rb"(?=<\?xml )")
 _TEST: Final = re.compile(r"@Test\b[^{;]*?\bvoid\s+(?P<name>\w+)\s*\(", re.DOTALL)
 _CLASS: Final = re.compile(r"^(?:public\s+)?(?:final\s+)?class\s+(?P<name>\w+)", re.MULTILINE)
@@ -244,81 +235,67 @@ _ACTS: Final = (
 _FLUENT: Final = "org.assertj.core.api.Assertions.assertThat(1).isEqualTo(2);"
 
 
-class JUnitConsoleRunner:
+class JUnitConsoleRunner(Runner):
     """JUnit 5 without a build tool."""
 
     name = "junit"
-    most = Grade.PROVEN
-    configuration: tuple[str, ...] = (
+    configuration = (
         "**/junit-platform.properties",
         "**/META-INF/services/**",
         "**/*.gradle",
     )
 
     def understands(self, argv: tuple[str, ...]) -> bool:
-        return argv[:2] == ("bash", "-c") and _is_chain(argv[-1])
-
-    def expected(self, order: CheckSpec, tree: Tree) -> frozenset[str]:
-        found: set[str] = set()
-        for path in _test_files(order):
-            found.update(_tests_in(tree.text(path) or ""))
-        return frozenset(found)
-
-    async def run(
-        self, order: CheckSpec, sandbox: Sandbox, *, on_output: OnOutput = ignore_output
-    ) -> Observation:
-        plan = Plan()
-        if order.canaries:
-            plan = _plan(order, await read_texts(sandbox, _test_files(order)))
-        await sandbox.run(Command(argv=("rm", "-rf", _REPORTS)))
-        async with planted(sandbox, plan) as findings:
-            result = await sandbox.run(
-                Command(
-                    argv=("bash", "-c", f"{order.argv[-1]} --reports-dir={_REPORTS}"),
-                    timeout_s=order.timeout_s,
-                ),
-                on_output=on_output,
-            )
-        # The next run would find compiled canaries.
-        classes = " -o ".join(f"-name '{path.stem}*.class'" for path in plan.files)
-        if classes:
-            remove = f"find {WORKSPACE} /tmp \\( {classes} \\) -delete"
-            await sandbox.run(Command(argv=("sh", "-c", remove)))
-        kept = bytearray()
-        await sandbox.run(
-            Command(argv=("sh", "-c", _READ)), on_output=lambda chunk: kept.extend(chunk.data)
+        steps = read_chain(argv)
+        return (
+            bool(steps)
+            and _PROGRAMS.issuperset(step[0] for step in steps)
+            and steps[-1][0] == "java"
+            and bool(_LAUNCHER.search(" ".join(steps[-1])))
         )
+
+    def expected(self, check: CheckSpec, tree: Tree) -> frozenset[str]:
+        texts = (tree.text(path) or "" for path in self.test_files(check))
+        return frozenset(test for text in texts for test in _tests_in(text))
+
+    def test_files(self, check: CheckSpec) -> tuple[PurePosixPath, ...]:
+        return tuple(path for path in check.protected if path.suffix == ".java")
+
+    def plan_canaries(self, check: CheckSpec, texts: Mapping[PurePosixPath, str]) -> Canaries:
+        """Plan a class next to the tests that the command compiles by a glob."""
+        canaries: dict[PurePosixPath, Planted] = {}
+        beside = {path.parent: text for path, text in texts.items() if "@Test" in text}
+        for folder, text in beside.items():
+            if f"{folder}/*.java" not in check.argv[-1]:
+                continue
+            own = name_canaries((*_ACTS, _FLUENT) if "org.assertj" in text else _ACTS)
+            class_name = f"C{new_canary_name().replace('_', '')}Test"
+            tests = "\n".join(
+                f"  @org.junit.jupiter.api.Test void {name}() {{ {act} }}"
+                for name, act in own.items()
+            )
+            package = _PACKAGE.search(text)
+            head = f"package {package['name']};\n" if package else ""
+            source = f"{head}class {class_name} {{\n{tests}\n}}\n"
+            canaries[folder / f"{class_name}.java"] = Planted(source.encode(), frozenset(own))
+        return canaries
+
+    async def execute(self, run: CheckRun) -> Sequence[RawReport]:
+        await run.output_of("rm", "-rf", _REPORTS)
+        result = await run.start("bash", "-c", f"{run.check.argv[-1]} --reports-dir={_REPORTS}")
+        # The next run would find compiled canaries.
+        classes = " -o ".join(f"-name '{path.stem}*.class'" for path in run.canaries)
+        if classes:
+            await run.output_of("sh", "-c", f"find {WORKSPACE} /tmp \\( {classes} \\) -delete")
         tests: list[TestResult] = []
         problem = ""
-        for document in _DOCUMENT.split(bytes(kept)):
+        for document in _DOCUMENT.split(await run.output_of("sh", "-c", _READ)):
             if document.strip().startswith(b"<?xml"):
                 more, wrong = read_junit(document)
                 tests.extend(more)
                 problem = problem or wrong
-        account = RawReport(
-            tests=tuple(tests), canaries=plan.names, problem=problem, findings=tuple(findings)
-        )
-        return with_doubt(order, conclude(order, self.name, result, account))
-
-
-def _is_chain(command: str) -> bool:
-    if _MORE_THAN_A_CHAIN.search(command):
-        return False
-    try:
-        steps = [shlex.split(step) for step in command.split("&&")]
-    except ValueError:
-        return False
-    programs = [step[0] for step in steps if step]
-    return (
-        len(programs) == len(steps)
-        and _PROGRAMS.issuperset(programs)
-        and programs[-1] == "java"
-        and bool(_LAUNCHER.search(" ".join(steps[-1])))
-    )
-
-
-def _test_files(order: CheckSpec) -> tuple[PurePosixPath, ...]:
-    return tuple(path for path in order.protected if path.suffix == ".java")
+        canaries = names_of(run.canaries)
+        return [RawReport(result=result, tests=tuple(tests), canaries=canaries, problem=problem)]
 
 
 def _tests_in(text: str) -> frozenset[str]:
@@ -329,25 +306,3 @@ def _tests_in(text: str) -> frozenset[str]:
     package = _PACKAGE.search(text)
     name = f"{package['name']}.{classes[0]}" if package else classes[0]
     return frozenset(f"{name}::{test}()" for test in _TEST.findall(text))
-
-
-def _plan(order: CheckSpec, texts: dict[PurePosixPath, str]) -> Plan:
-    """Plan a class of canaries next to the tests that the command compiles by a glob."""
-    files: dict[PurePosixPath, bytes] = {}
-    names: set[str] = set()
-    beside = {path.parent: text for path, text in texts.items() if "@Test" in text}
-    for folder, text in beside.items():
-        if f"{folder}/*.java" not in order.argv[-1]:
-            continue
-        acts = (*_ACTS, _FLUENT) if "org.assertj" in text else _ACTS
-        own = {new_canary_name(): act for act in acts}
-        class_name = f"C{new_canary_name().replace('_', '')}Test"
-        tests = "\n".join(
-            f"  @org.junit.jupiter.api.Test void {name}() {{ {act} }}" for name, act in own.items()
-        )
-        package = _PACKAGE.search(text)
-        head = f"package {package['name']};\n" if package else ""
-        source = f"{head}class {class_name} {{\n{tests}\n}}\n"
-        files[folder / f"{class_name}.java"] = source.encode()
-        names.update(own)
-    return Plan(files=files, names=frozenset(names))

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from assay.verify.runners.javascript import (
     expected_ids,
     is_module,
-    plan_for_jest,
-    plan_for_node,
     titles_in,
+    with_jest_canaries,
+    with_node_canaries,
 )
 
 FILE = PurePosixPath("a.test.js")
@@ -81,9 +81,9 @@ def test_modules_are_told_from_scripts(
 def test_each_assertion_a_file_uses_gets_a_test_that_must_fail() -> None:
     text = "assert.deepStrictEqual(a, b); assert.throws(f);"
 
-    plan = plan_for_node({FILE: text}, package_is_module=False)
+    file = with_node_canaries(FILE, text, package_is_module=False)
 
-    planted = plan.files[FILE].decode()
+    planted = file.content.decode()
     assert text in planted.splitlines()[0]
     for call in (
         "assert.deepStrictEqual({",
@@ -92,19 +92,19 @@ def test_each_assertion_a_file_uses_gets_a_test_that_must_fail() -> None:
         "throw ",
     ):
         assert call in planted
-    assert all(planted.count(name) == 1 for name in plan.names)
+    assert all(planted.count(name) == 1 for name in file.names)
 
 
 def test_each_matcher_a_file_uses_gets_a_test_that_must_fail() -> None:
-    plan = plan_for_jest({FILE: "expect(a).toMatch(/b/); expect(a).not.toBe(1);"})
+    file = with_jest_canaries("expect(a).toMatch(/b/); expect(a).not.toBe(1);")
 
-    planted = plan.files[FILE].decode()
+    planted = file.content.decode()
     assert "expect('a').toMatch(/b/)" in planted
     assert "expect(1).not.toBe(1)" in planted
 
 
 def test_planted_tests_have_nothing_in_common_to_be_known_by() -> None:
-    names = plan_for_jest({PurePosixPath(f"{n}.test.js"): "" for n in range(20)}).names
+    names = [name for _ in range(20) for name in with_jest_canaries("").names]
 
     assert len(names) == 60
     assert len({name[:3] for name in names}) > 5

@@ -55,25 +55,26 @@ def test_a_report_of_node_that_breaks_off_is_none() -> None:
 
 
 def test_jest_is_read_past_what_tests_print() -> None:
-    account = javascript.read_jest_report(sample("jest.json"))
+    tests, problem, findings = javascript.read_jest_report(sample("jest.json"))
 
-    assert not account.findings
-    assert statuses(account.tests) == {
+    assert not problem
+    assert not findings
+    assert statuses(tests) == {
         "t/sum.test.js > sum > adds": PASSED,
         "t/sum.test.js > sum > fails": FAILED,
         "t/sum.test.js > sum > later": SKIPPED,
         "t/sum.test.js > sum > someday": SKIPPED,
         "t/bad.test.js": ERROR,
     }
-    assert "Expected: 4 Received: 3" in account.tests[1].message
+    assert "Expected: 4 Received: 3" in tests[1].message
 
 
 def test_a_second_report_of_jest_is_a_forgery() -> None:
     real = sample("jest.json").splitlines()[-1]
 
-    account = javascript.read_jest_report(f"{real}\n{real}\n")
+    _, _, findings = javascript.read_jest_report(f"{real}\n{real}\n")
 
-    assert [finding.kind for finding in account.findings] == [TamperKind.FORGED_REPORT]
+    assert [finding.kind for finding in findings] == [TamperKind.FORGED_REPORT]
 
 
 def test_a_report_of_jest_that_does_not_fit_its_totals_is_a_forgery() -> None:
@@ -81,9 +82,9 @@ def test_a_report_of_jest_that_does_not_fit_its_totals_is_a_forgery() -> None:
     report["testResults"] = report["testResults"][:1]
     report["testResults"][0]["assertionResults"].pop()
 
-    account = javascript.read_jest_report(json.dumps(report, separators=(",", ":")))
+    _, _, findings = javascript.read_jest_report(json.dumps(report, separators=(",", ":")))
 
-    assert [finding.severity for finding in account.findings] == ["forgery"]
+    assert [finding.severity for finding in findings] == ["forgery"]
 
 
 def test_the_programs_of_a_cargo_build_are_found_separate_ones_first() -> None:
