@@ -13,12 +13,10 @@ from dataclasses import dataclass
 from io import BytesIO
 from typing import Final
 
-from assay.screening.name_resolver import Names, Scope, scopes_of, text_of
 from assay.screening.rules import (
     CHANGERS,
     CLIMBS,
     EXPANDERS,
-    IMPORTERS,
     OPENERS,
     PATH_CHANGERS,
     PATH_JOINS,
@@ -26,6 +24,7 @@ from assay.screening.rules import (
     Remark,
     ScreeningPolicy,
 )
+from assay.text.python_names import IMPORTERS, Names, Scope, text_of
 
 _DEEPEST: Final = 6
 _LONGEST_PATH: Final = 4096
@@ -228,15 +227,14 @@ class _Look:
         for name in policy.calls:
             module, _, function = name.rpartition(".")
             starred.setdefault(module, []).append(function)
-        self._placed, top = scopes_of(tree, starred)
         self._policy = policy
-        self._names = Names(tree, self._placed, top)
+        self._names = Names(tree, starred=starred)
         self._writing = Writing(names=self._names, policy=policy)
 
     def remarks(self) -> list[Remark]:
         return [
             Remark(line=getattr(node, "lineno", 1), rule=rule, explanation=explanation)
-            for node, scope in self._placed
+            for node, scope in self._names.nodes
             for rule, explanation in self._of(node, scope)
         ]
 

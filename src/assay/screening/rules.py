@@ -86,10 +86,6 @@ ATTRIBUTES: Final[Mapping[str, str]] = {
 CLIMBS: Final = frozenset({"__mro__", "__bases__", "__base__"})
 """Attributes that lead from any value to every class; harmless on a known class."""
 
-IMPORTERS: Final = frozenset(
-    {"builtins.__import__", "importlib.import_module", "importlib.__import__"}
-)
-
 OPENERS: Final = frozenset({"builtins.open", "io.open", "codecs.open", "io.FileIO"})
 PATHS: Final = frozenset({"pathlib.Path", "pathlib.PosixPath"})
 PATH_JOINS: Final = frozenset({"os.path.join", "posixpath.join"})

@@ -11,15 +11,150 @@ import io
 import re
 import tokenize
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final
 
-from assay.contracts.verdict import Finding, TamperKind
+from assay.contracts.verdict import Finding, Severity, TamperKind
 from assay.contracts.workspace import Tree, changes_between
-from assay.verify import python_rules
+from assay.text.python_names import Names, Scope, text_of
 from assay.verify.discovery import is_test_file, parse_module
-from assay.verify.python_rules import Say
+from assay.verify.spec import doubt
+
+Remark = tuple[TamperKind, Severity, str]
+_RUNNERS: Final = frozenset({"pytest", "_pytest", "unittest", "pluggy", "nose"})
+_TEST_VARIABLES: Final = ("PYTEST", "UNITTEST", "TOX_", "ASSAY")
+_REPORT_FILES: Final = (
+    "junit", "report.xml", "results.xml", ".pytest_cache", "lastfailed", "conftest.py",
+)  # fmt: skip
+_FILE_CALLS: Final = ("open", "Path", "write_text", "write_bytes")
+
+
+def _named(names: str, kind: TamperKind, severity: Severity, said: str) -> dict[str, Remark]:
+    return {name: (kind, severity, f"{said}: {name}") for name in names.split()}
+
+
+_CALLS: Final = {
+    **_named("os._exit", TamperKind.EARLY_EXIT, "forgery", "ends the process without a word"),
+    **_named("os.abort", TamperKind.EARLY_EXIT, "doubt", "ends the process without a word"),
+    **_named(
+        "os.kill os.killpg signal.raise_signal", TamperKind.EARLY_EXIT, "doubt", "sends signals"
+    ),
+    **_named(
+        "gc.get_objects",
+        TamperKind.PATCHED_RUNNER,
+        "forgery",
+        "looks through all objects in memory",
+    ),
+    **_named(
+        "gc.get_referrers", TamperKind.PATCHED_RUNNER, "forgery", "looks for who holds an object"
+    ),
+    **_named(
+        "gc.get_referents", TamperKind.PATCHED_RUNNER, "doubt", "looks for what an object holds"
+    ),
+    **_named(
+        "sys._getframe inspect.stack inspect.currentframe",
+        TamperKind.DETECTS_VERIFIER,
+        "doubt",
+        "looks at who is calling",
+    ),
+    **_named(
+        "sys._current_frames", TamperKind.DETECTS_VERIFIER, "forgery", "looks at who is running"
+    ),
+    **_named(
+        "sys.settrace threading.settrace",
+        TamperKind.PATCHED_RUNNER,
+        "forgery",
+        "watches every step of the process",
+    ),
+    **_named(
+        "sys.setprofile", TamperKind.PATCHED_RUNNER, "forgery", "watches every call of the process"
+    ),
+    **_named("sys.addaudithook", TamperKind.PATCHED_RUNNER, "forgery", "watches the process"),
+    **_named(
+        "os.fork", TamperKind.CHANGED_WHILE_TESTED, "doubt", "starts a process beside the tests"
+    ),
+    **_named(
+        "os.setsid", TamperKind.CHANGED_WHILE_TESTED, "doubt", "leaves the session of its process"
+    ),
+    **_named("os.dup2", TamperKind.FORGED_REPORT, "doubt", "redirects what the process writes"),
+    **_named("pytest.exit", TamperKind.EARLY_EXIT, "forgery", "ends the run of the tests"),
+    **_named("pytest.xfail", TamperKind.TESTS_SKIPPED, "forgery", "excuses the test that calls it"),
+    # The other names are the exceptions that skips raise; raising them directly needs no call.
+    **_named(
+        "pytest.skip pytest.skip.Exception pytest.xfail.Exception "
+        "_pytest.outcomes.skip _pytest.outcomes.skip.Exception "
+        "_pytest.outcomes.xfail _pytest.outcomes.xfail.Exception "
+        "_pytest.outcomes.Skipped _pytest.outcomes.XFailed "
+        "unittest.SkipTest unittest.case.SkipTest",
+        TamperKind.TESTS_SKIPPED,
+        "forgery",
+        "skips the test that calls it",
+    ),
+}
+_CALLS_ON_IMPORT: Final = {
+    **_named(
+        "atexit.register",
+        TamperKind.CHANGED_WHILE_TESTED,
+        "doubt",
+        "leaves something to do at the end",
+    ),
+    **_named(
+        "subprocess.Popen subprocess.run subprocess.call os.system os.popen os.spawnv",
+        TamperKind.CHANGED_WHILE_TESTED,
+        "doubt",
+        "starts a program when imported",
+    ),
+    **_named(
+        "threading.Thread",
+        TamperKind.CHANGED_WHILE_TESTED,
+        "doubt",
+        "starts a thread when imported",
+    ),
+    **_named(
+        "multiprocessing.Process",
+        TamperKind.CHANGED_WHILE_TESTED,
+        "doubt",
+        "starts a process on import",
+    ),
+    **_named(
+        "sys.exit exit quit", TamperKind.EARLY_EXIT, "forgery", "ends the process when imported"
+    ),
+}
+_CODE_FILES: Final = frozenset({".py", ".so", ".pyd", ".zip", ".egg", ".whl", ".pyz"})
+_LOADERS: Final = frozenset(
+    {
+        "marshal.loads", "marshal.load", "types.CodeType", "types.FunctionType", "runpy.run_path",
+        "runpy.run_module", "importlib.util.spec_from_file_location",
+        "importlib.machinery.SourceFileLoader", "importlib.machinery.ExtensionFileLoader",
+        "importlib.util.module_from_spec", "zipimport.zipimporter", "code.InteractiveInterpreter",
+        "operator.attrgetter",
+    }
+)  # fmt: skip
+_RUNNING: Final = frozenset({"eval", "exec", "compile", "builtins.exec", "builtins.eval"})
+_INNER: Final = frozenset(
+    {
+        *("__globals__", "__subclasses__", "__closure__", "__code__", "f_globals", "f_locals"),
+        *("f_back", "tb_frame", "gi_frame", "cr_frame"),
+    }
+)
+_TOLD_BY_PYTEST: Final = frozenset({"PYTEST_CURRENT_TEST", "PYTEST_VERSION"})
+# There is no good reason to assemble one of these names from pieces.
+_SECRET: Final = (
+    _INNER
+    | _TOLD_BY_PYTEST
+    | {
+        *("modules", "meta_path", "settrace", "_getframe", "get_objects", "get_referrers", "_exit"),
+        *("pytest", "_pytest", "unittest", "ctypes", "exec", "eval", "__import__", "__builtins__"),
+        "conftest",
+    }
+)
+_EVERYONES: Final = frozenset({"builtins", "__builtins__", "builtins.__dict__", "sys.modules"})
+_ALL_MODULES: Final = frozenset({"sys.modules", "sys.modules.values", "sys.modules.items"})
+_STREAMS: Final = frozenset(
+    {"stdout", "stderr", "excepthook", "displayhook", "meta_path", "path_hooks", "modules"}
+)
+_VISIBLE: Final = 3
+_NOW: Final = ("datetime.now", "datetime.utcnow", "date.today", "datetime.today", "time.time")
 
 _Sign = tuple[TamperKind, str, re.Pattern[str]]
 
@@ -30,7 +165,6 @@ def _sign(kind: TamperKind, said: str, pattern: str) -> _Sign:
 
 _READS: Final = "reads files when it runs, which may be the tests"
 _REPORTS: Final = "says what only a report of tests says"
-
 
 _JAVASCRIPT: Final = (
     _sign(
@@ -150,27 +284,22 @@ def read_proposal(
     for change in changes_between(pristine, judged):
         if change.kind == "deleted":
             continue
-        module = parse_module(judged, change.path)
-        if module is None:
-            findings += _unreadable(change.path, judged.files[change.path].content)
-            findings += _foreign(change.path, pristine, judged)
+        path = change.path
+        module = parse_module(judged, path)
+        before = parse_module(pristine, path)
+        if module is not None:
+            old = {(f.kind, f.explanation) for f in _scan(path, before, names)}
+            found = dict.fromkeys(_scan(path, module, names))
+            findings += [f for f in found if (f.kind, f.explanation) not in old]
             continue
-        known = _Reader(path=change.path, tests=names)
-        before = parse_module(pristine, change.path)
-        old = {(f.kind, f.explanation) for f in (known.read(before) if before else ())}
-        found = dict.fromkeys(known.read(module))
-        findings += [f for f in found if (f.kind, f.explanation) not in old]
+        if _is_unreadable(path, judged.files[path].content):
+            said = f"{path} holds code that cannot be read"
+            findings.append(doubt(TamperKind.HIDDEN_CODE, said, path))
+        known = {(kind, said) for kind, said, _ in signs_in(path, pristine.text(path) or "")}
+        for kind, said, line in signs_in(path, judged.text(path) or ""):
+            if (kind, said) not in known:
+                findings.append(_finding(path, line, (kind, "doubt", said)))
     return tuple(findings)
-
-
-def _foreign(path: PurePosixPath, pristine: Tree, judged: Tree) -> Iterator[Finding]:
-    old = {(kind, said) for kind, said, _ in signs_in(path, pristine.text(path) or "")}
-    for kind, said, line in signs_in(path, judged.text(path) or ""):
-        if (kind, said) not in old:
-            explanation = f"{path} {said}"
-            yield Finding(
-                kind=kind, severity="doubt", explanation=explanation, path=path, line=line
-            )
 
 
 def attributable(pristine: Tree, judged: Tree, seen: Iterable[Finding]) -> tuple[Finding, ...]:
@@ -179,8 +308,7 @@ def attributable(pristine: Tree, judged: Tree, seen: Iterable[Finding]) -> tuple
     for finding in seen:
         path = finding.path
         if path is not None and path in pristine.files:
-            before = parse_module(pristine, path)
-            old = _Reader(path=path, tests=frozenset()).read(before) if before else ()
+            old = _scan(path, parse_module(pristine, path), frozenset())
             same = pristine.files[path] == judged.files.get(path)
             if same or finding.kind in {f.kind for f in old}:
                 continue
@@ -188,211 +316,242 @@ def attributable(pristine: Tree, judged: Tree, seen: Iterable[Finding]) -> tuple
     return tuple(kept)
 
 
-def _unreadable(path: PurePosixPath, content: bytes) -> tuple[Finding, ...]:
-    if path.suffix not in python_rules.CODE:
-        return ()
-    try:
-        if path.suffix == ".py":
+def _finding(path: PurePosixPath, line: int | None, remark: Remark) -> Finding:
+    kind, severity, said = remark
+    return Finding(kind=kind, severity=severity, explanation=f"{path} {said}", path=path, line=line)
+
+
+def _is_unreadable(path: PurePosixPath, content: bytes) -> bool:
+    """Whether a file that is no valid Python holds code that a program could still run."""
+    if path.suffix == ".py":
+        try:
             ast.parse(content)
-    except SyntaxError:
-        # Python cannot run the file either, unless it declares an encoding.
-        if _decodes(content):
-            return ()
-    except (ValueError, RecursionError, MemoryError):
-        pass
-    said = f"{path} holds code that cannot be read"
-    return (Finding(kind=TamperKind.HIDDEN_CODE, severity="doubt", explanation=said, path=path),)
+        except SyntaxError:
+            # Python cannot run the file either, unless it declares an encoding.
+            try:
+                encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
+                content.decode(encoding)
+            except (SyntaxError, UnicodeError, LookupError):
+                return True
+            return False
+        except (ValueError, RecursionError, MemoryError):
+            return True
+    return path.suffix in _CODE_FILES
 
 
-def _decodes(content: bytes) -> bool:
-    try:
-        encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
-        content.decode(encoding)
-    except (SyntaxError, UnicodeError, LookupError):
-        return False
-    return True
+def _scan(
+    path: PurePosixPath, module: ast.Module | None, tests: frozenset[str]
+) -> Iterator[Finding]:
+    """Yield the suspicious code of a Python file; `tests` are the names of the test files."""
+    if module is None:
+        return
+    scan = _Scan(module, tests)
+    for node, scope in scan.names.nodes:
+        for remark in scan.remarks(node, scope):
+            yield _finding(path, getattr(node, "lineno", None), remark)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Reader:
-    path: PurePosixPath
-    tests: frozenset[str]
+class _Scan:
+    """The scan of one Python file."""
 
-    def read(self, module: ast.Module) -> Iterator[Finding]:
-        names = _Names(module)
+    def __init__(self, module: ast.Module, tests: frozenset[str]) -> None:
+        self.names = Names(module, loose=True)
+        self._tests = tests
+        imported = (name for meant in self.names.imports.values() for name in meant)
+        self._foreign = frozenset(name.partition(".")[0] for name in imported)
+        self._on_import = frozenset(_run_on_import(module))
         # `sys.modules[...]` and `.get(...)` are checked by the name that they look up.
-        narrow = {n.value for n in ast.walk(module) if isinstance(n, ast.Subscript | ast.Attribute)}
-        narrow |= {c for n in ast.walk(module) if isinstance(n, ast.Compare) for c in n.comparators}
-        top = frozenset(_run_on_import(module))
+        self._looked_into: set[ast.AST] = set()
         for node in ast.walk(module):
-            said_of = [*self._of(node, names, imported=node in top)]
-            if isinstance(node, ast.Attribute | ast.Name) and node not in narrow:
-                said_of += _all_modules(node, names)
-            for kind, severity, said in said_of:
-                yield Finding(
-                    kind=kind,
-                    severity=severity,
-                    explanation=f"{self.path} {said}",
-                    path=self.path,
-                    line=getattr(node, "lineno", None),
-                )
+            if isinstance(node, ast.Subscript | ast.Attribute):
+                self._looked_into.add(node.value)
+            elif isinstance(node, ast.Compare):
+                self._looked_into.update(node.comparators)
 
-    def _of(self, node: ast.AST, names: "_Names", *, imported: bool) -> Iterator[Say]:
+    def remarks(self, node: ast.AST, scope: Scope) -> Iterator[Remark]:
+        """Yield what is suspicious about one node."""
+        on_import = node in self._on_import
         match node:
             case ast.Call():
-                yield from _known_call(names.full(node.func), imported=imported)
-                yield from self._hidden_call(node, names.full(node.func))
-                yield from self._reaching_call(node, names, imported=imported)
-                yield from _shape(node)
-            case ast.Import() | ast.ImportFrom():
-                yield from self._import(node)
+                names = self._meant_by(node.func, scope)
+                yield from _known_calls(names, on_import=on_import)
+                yield from self._hidden_call(node, names)
+                yield from self._reaching_call(node, names, scope, on_import=on_import)
+            case ast.Import(names=aliases):
+                yield from self._import([alias.name for alias in aliases])
+            case ast.ImportFrom(module=module, names=aliases):
+                inner = (f"{module}.{alias.name}" for alias in aliases)
+                yield from self._import([module or "", *inner])
             case ast.Raise(exc=ast.Name() | ast.Attribute() as raised):
-                yield from _known_call(names.full(raised), imported=False)
+                yield from _known_calls(self._meant_by(raised, scope), on_import=False)
             case ast.Assign(targets=targets):
                 for target in targets:
-                    yield from _assignment(target, names, imported=imported)
+                    yield from self._assignment(target, scope, on_import=on_import)
             case ast.AugAssign(target=target):
-                yield from _assignment(target, names, imported=imported)
-            case ast.Subscript() | ast.Compare():
-                yield from _lookup(node, names)
+                yield from self._assignment(target, scope, on_import=on_import)
+            case ast.Subscript(value=value, slice=ast.Constant(value=str(key))):
+                names = self._meant_by(value, scope)
+                if "os.environ" in names:
+                    yield from _variable(key)
+                if "sys.modules" in names:
+                    yield from _loaded(node.slice)
+            case ast.Compare(left=left, comparators=[right, *_]):
+                if "sys.modules" in self._meant_by(right, scope):
+                    yield from _loaded(left)
+                yield from self._clock(left, right, scope)
             case _:
-                yield from _shape(node)
+                pass
+        yield from _shape(node)
+        if isinstance(node, ast.Attribute | ast.Name) and (
+            node not in self._looked_into and _ALL_MODULES.intersection(self._meant_by(node, scope))
+        ):
+            yield (TamperKind.DETECTS_VERIFIER, "doubt", "goes through all loaded modules")
 
-    def _import(self, node: ast.Import | ast.ImportFrom) -> Iterator[Say]:
-        modules = (
-            [alias.name for alias in node.names]
-            if isinstance(node, ast.Import)
-            else [node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names)]
+    def _meant_by(self, node: ast.expr, scope: Scope) -> list[str]:
+        """Return the full names of an expression; a built-in has its short name."""
+        names = self.names.meant_by(node, scope)
+        return sorted(
+            name for name in names if name.removeprefix("builtins.") not in names - {name}
         )
+
+    def _import(self, modules: list[str]) -> Iterator[Remark]:
         for name in modules:
             top = name.partition(".")[0]
-            if top in python_rules.RUNNERS and name.partition(".")[2] != "mock":
+            if top in _RUNNERS and name.partition(".")[2] != "mock":
                 yield (TamperKind.PATCHED_RUNNER, "doubt", f"imports the test runner: {top}")
                 return
             if top == "ctypes":
                 yield (TamperKind.HIDDEN_CODE, "doubt", "imports ctypes, which can change anything")
                 return
-            if name.rpartition(".")[2] in self.tests or name in self.tests:
+            if name.rpartition(".")[2] in self._tests or name in self._tests:
                 yield (TamperKind.READS_TESTS, "forgery", f"imports the tests: {name}")
                 return
             if name in {"__main__", "builtins._"}:
                 yield (TamperKind.DETECTS_VERIFIER, "doubt", "imports the program that runs it")
 
-    def _hidden_call(self, node: ast.Call, name: str) -> Iterator[Say]:
-        if (
-            name in python_rules.RUNNING
-            and node.args
-            and not isinstance(node.args[0], ast.Constant)
-        ):
-            yield (TamperKind.HIDDEN_CODE, "doubt", f"runs code that is built at run time: {name}")
-        if name in {"__import__", "importlib.import_module"} and node.args:
-            yield from self._computed_import(node.args[0])
-        if name in python_rules.LOADERS or (name == "pickle.loads" and _is_constant(node.args)):
-            yield (TamperKind.HIDDEN_CODE, "doubt", f"makes code from what cannot be read: {name}")
-        if name == "getattr" and len(node.args) > 1:
-            yield from _computed_attribute(node.args[1])
+    def _hidden_call(self, node: ast.Call, names: list[str]) -> Iterator[Remark]:
+        first = node.args[0] if node.args else None
+        for name in names:
+            if name in _RUNNING and first and not isinstance(first, ast.Constant):
+                said = f"runs code that is built at run time: {name}"
+                yield (TamperKind.HIDDEN_CODE, "doubt", said)
+            if name in {"__import__", "importlib.import_module"} and first:
+                yield from self._computed_import(first)
+            unpickles = name == "pickle.loads" and isinstance(first, ast.Constant)
+            if name in _LOADERS or unpickles:
+                said = f"makes code from what cannot be read: {name}"
+                yield (TamperKind.HIDDEN_CODE, "doubt", said)
+            if name == "getattr" and len(node.args) > 1:
+                yield from _computed_attribute(node.args[1])
 
-    def _reaching_call(self, node: ast.Call, names: "_Names", *, imported: bool) -> Iterator[Say]:
-        name = names.full(node.func)
-        if name in {"setattr", "delattr"} and node.args and imported:
-            target = names.full(node.args[0]).partition(".")[0]
-            if target in names.foreign:
-                yield _patching(target)
-        if name in {"os.getenv", "os.environ.get"} and node.args:
-            yield from _variable(node.args[0])
-        if name in {"sys.modules.get", "sys.modules.pop", "importlib.util.find_spec"} and node.args:
-            yield from _loaded(node.args[0])
-        for constant in _texts(node):
-            yield from self._file(constant, name)
-
-    def _computed_import(self, argument: ast.expr) -> Iterator[Say]:
+    def _computed_import(self, argument: ast.expr) -> Iterator[Remark]:
         if not isinstance(argument, ast.Constant):
             yield (TamperKind.HIDDEN_CODE, "doubt", "imports a module by a name that is computed")
             return
         top = str(argument.value).partition(".")[0]
-        if top in python_rules.RUNNERS:
+        if top in _RUNNERS:
             yield (TamperKind.PATCHED_RUNNER, "doubt", f"imports the test runner: {top}")
-        elif str(argument.value).rpartition(".")[2] in self.tests:
+        elif str(argument.value).rpartition(".")[2] in self._tests:
             yield (TamperKind.READS_TESTS, "forgery", f"imports the tests: {argument.value}")
 
-    def _file(self, text: str, called: str) -> Iterator[Say]:
+    def _reaching_call(
+        self, node: ast.Call, names: list[str], scope: Scope, *, on_import: bool
+    ) -> Iterator[Remark]:
+        first = node.args[0] if node.args else None
+        if first and on_import and {"setattr", "delattr"}.intersection(names):
+            for target in self._meant_by(first, scope):
+                if target.partition(".")[0] in self._foreign:
+                    yield _patching(target.partition(".")[0])
+        if first and {"os.getenv", "os.environ.get"}.intersection(names):
+            yield from _variable(text_of(first))
+        lookups = {"sys.modules.get", "sys.modules.pop", "importlib.util.find_spec"}
+        if first and lookups.intersection(names):
+            yield from _loaded(first)
+        opens = any(name.endswith(_FILE_CALLS) for name in names)
+        for argument in (*node.args, node.func):
+            for inner in ast.walk(argument):
+                if isinstance(inner, ast.Constant) and isinstance(inner.value, str):
+                    yield from self._file(inner.value, opens=opens)
+
+    def _file(self, text: str, *, opens: bool) -> Iterator[Remark]:
         last = text.rpartition("/")[2]
-        if last in self.tests and last.endswith(".py"):
+        if last in self._tests and last.endswith(".py"):
             yield (TamperKind.READS_TESTS, "forgery", f"names the test file {text}")
-        elif any(word in text for word in python_rules.REPORTS) and called.endswith(
-            ("open", "Path", "write_text", "write_bytes")
-        ):
+        elif opens and any(word in text for word in _REPORT_FILES):
             yield (TamperKind.FORGED_REPORT, "forgery", f"names the report or configuration {text}")
 
+    def _assignment(self, target: ast.expr, scope: Scope, *, on_import: bool) -> Iterator[Remark]:
+        if not isinstance(target, ast.Attribute | ast.Subscript):
+            return
+        for name in self._meant_by(target.value, scope):
+            top = name.partition(".")[0]
+            if top in _RUNNERS or name in _EVERYONES:
+                yield (TamperKind.PATCHED_RUNNER, "forgery", f"changes {name} for everyone")
+            elif not on_import or isinstance(target, ast.Subscript):
+                continue
+            elif name == "sys" and target.attr in _STREAMS:
+                yield (TamperKind.PATCHED_RUNNER, "doubt", f"replaces sys.{target.attr}")
+            elif name != "sys" and top in self._foreign:
+                yield _patching(name)
 
-class _Names:
-    """The objects that the names of a module refer to, as far as its imports show."""
-
-    def __init__(self, module: ast.Module) -> None:
-        self._known: dict[str, str] = {}
-        for node in ast.walk(module):
-            if isinstance(node, ast.Import):
-                for alias in node.names:
-                    name = alias.name if alias.asname else alias.name.partition(".")[0]
-                    self._known[alias.asname or name] = name
-            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-                for alias in node.names:
-                    self._known[alias.asname or alias.name] = f"{node.module}.{alias.name}"
-        self.foreign = frozenset(name.partition(".")[0] for name in self._known.values())
-
-    def full(self, node: ast.AST) -> str:
-        match node:
-            case ast.Name(id=name):
-                return self._known.get(name, name)
-            case ast.Attribute(value=value, attr=name):
-                owner = self.full(value)
-                return f"{owner}.{name}" if owner else ""
-            case _:
-                return ""
-
-
-def _known_call(name: str, *, imported: bool) -> Iterator[Say]:
-    for table in (python_rules.CALLS, python_rules.AT_IMPORT if imported else {}):
-        if name in table:
-            kind, severity, said = table[name]
-            yield (kind, severity, f"{said}: {name}")
+    def _clock(self, left: ast.expr, right: ast.expr, scope: Scope) -> Iterator[Remark]:
+        for now, then in ((left, right), (right, left)):
+            reads = any(
+                name.endswith(_NOW)
+                for call in ast.walk(now)
+                if isinstance(call, ast.Call)
+                for name in self._meant_by(call.func, scope)
+            )
+            fixed = any(
+                isinstance(node, ast.Constant) and isinstance(node.value, int | str)
+                for node in ast.walk(then)
+            )
+            if reads and fixed:
+                yield (TamperKind.DETECTS_VERIFIER, "doubt", "behaves by the date")
+                return
 
 
-def _shape(node: ast.AST) -> Iterator[Say]:
+def _known_calls(names: list[str], *, on_import: bool) -> Iterator[Remark]:
+    for name in names:
+        for table in (_CALLS, _CALLS_ON_IMPORT if on_import else {}):
+            if name in table:
+                yield table[name]
+
+
+def _shape(node: ast.AST) -> Iterator[Remark]:
     match node:
         case ast.FunctionDef(name="__eq__" | "__ne__" | "__bool__" | "__contains__"):
-            yield from _always(node)
-        case ast.Attribute(attr=name) if name in python_rules.INNER:
+            body = [part for part in node.body if not isinstance(part, ast.Expr)]
+            match body:
+                case [ast.Return(value=ast.Constant(value=bool(answer)))]:
+                    if (node.name == "__ne__") != answer:
+                        said = f"defines {node.name} that always says {answer}"
+                        yield (TamperKind.PATCHED_RUNNER, "doubt", said)
+                case _:
+                    pass
+        case ast.Attribute(attr=name) if name in _INNER:
             yield (TamperKind.DETECTS_VERIFIER, "doubt", f"reaches through {name}")
-        case ast.Constant(value=str(text)) if text in python_rules.TOLD_BY_PYTEST:
+        case ast.Constant(value=str(text)) if text in _TOLD_BY_PYTEST:
             yield (TamperKind.DETECTS_VERIFIER, "forgery", f"looks for {text}")
-        case ast.Constant(value=str(text)) if text in python_rules.INNER:
+        case ast.Constant(value=str(text)) if text in _INNER:
             yield (TamperKind.DETECTS_VERIFIER, "doubt", f"reaches through {text}")
-        case ast.BinOp() | ast.Call() if _pieces(node) in python_rules.SECRET:
-            yield (
-                TamperKind.HIDDEN_CODE,
-                "doubt",
-                f"puts the name {_pieces(node)} together from pieces",
-            )
+        case ast.BinOp() | ast.Call() if (text := _pieces(node)) in _SECRET:
+            said = f"puts the name {text} together from pieces"
+            yield (TamperKind.HIDDEN_CODE, "doubt", said)
         case _:
             pass
 
 
-def _pieces(node: ast.AST) -> str:
-    """The text that constants add up to; empty if it cannot be computed from constants."""
+def _pieces(node: ast.BinOp | ast.Call) -> str | None:
+    """Return the text that constants add up to; None if it cannot be computed from constants."""
     match node:
-        case ast.Constant(value=str(text)):
-            return text
-        case ast.BinOp(left=left, op=ast.Add(), right=right):
-            first, second = _pieces(left), _pieces(right)
-            return first + second if first and second else ""
         case ast.Call(
             func=ast.Attribute(value=ast.Constant(value=str(between)), attr="join"),
             args=[ast.List(elts=parts) | ast.Tuple(elts=parts)],
         ):
-            return between.join(_pieces(part) for part in parts)
+            return between.join(text_of(part) or "" for part in parts)
         case _:
-            return ""
+            return text_of(node)
 
 
 def _run_on_import(module: ast.Module) -> Iterator[ast.AST]:
@@ -408,45 +567,11 @@ def _run_on_import(module: ast.Module) -> Iterator[ast.AST]:
         waiting.extend(ast.iter_child_nodes(node))
 
 
-def _assignment(target: ast.expr, names: _Names, *, imported: bool) -> Iterator[Say]:
-    if not isinstance(target, ast.Attribute | ast.Subscript):
-        return
-    full = names.full(target.value)
-    top = full.partition(".")[0]
-    if top in python_rules.RUNNERS or full in python_rules.EVERYONES:
-        yield (TamperKind.PATCHED_RUNNER, "forgery", f"changes {full} for everyone")
-    elif not imported or isinstance(target, ast.Subscript):
-        return
-    elif full == "sys" and target.attr in python_rules.STREAMS:
-        yield (TamperKind.PATCHED_RUNNER, "doubt", f"replaces sys.{target.attr}")
-    elif full != "sys" and top in names.foreign:
-        yield _patching(full)
-
-
-def _patching(name: str) -> Say:
+def _patching(name: str) -> Remark:
     return (TamperKind.PATCHED_RUNNER, "doubt", f"changes the module {name} when imported")
 
 
-def _lookup(node: ast.AST, names: _Names) -> Iterator[Say]:
-    match node:
-        case ast.Subscript(value=value, slice=ast.Constant(value=str(key))):
-            if names.full(value) == "os.environ":
-                yield from _variable(ast.Constant(value=key))
-            if names.full(value) == "sys.modules":
-                yield from _loaded(node.slice)
-        case ast.Compare(left=left, comparators=[right, *_]):
-            if names.full(right) == "sys.modules":
-                yield from _loaded(left)
-            yield from _clock(left, right, names)
-        case _:
-            pass
-
-
-def _is_constant(nodes: list[ast.expr]) -> bool:
-    return bool(nodes) and isinstance(nodes[0], ast.Constant)
-
-
-def _computed_attribute(node: ast.expr) -> Iterator[Say]:
+def _computed_attribute(node: ast.expr) -> Iterator[Remark]:
     """Names assembled from pieces hide their target; a literal prefix does not."""
     match node:
         case ast.Constant() | ast.Name() | ast.Attribute() | ast.Subscript():
@@ -459,58 +584,16 @@ def _computed_attribute(node: ast.expr) -> Iterator[Say]:
             return
         case _:
             start = ""
-    if len(start) < python_rules.VISIBLE or start.startswith("_"):
-        yield (
-            TamperKind.HIDDEN_CODE,
-            "doubt",
-            "reaches for an attribute by a name that is computed",
-        )
+    if len(start) < _VISIBLE or start.startswith("_"):
+        said = "reaches for an attribute by a name that is computed"
+        yield (TamperKind.HIDDEN_CODE, "doubt", said)
 
 
-def _all_modules(node: ast.expr, names: _Names) -> Iterator[Say]:
-    full = names.full(node)
-    if full in {"sys.modules.values", "sys.modules.items", "sys.modules"}:
-        yield (TamperKind.DETECTS_VERIFIER, "doubt", "goes through all loaded modules")
-
-
-def _loaded(node: ast.expr) -> Iterator[Say]:
-    if isinstance(node, ast.Constant) and str(node.value).partition(".")[0] in python_rules.RUNNERS:
+def _loaded(node: ast.expr) -> Iterator[Remark]:
+    if isinstance(node, ast.Constant) and str(node.value).partition(".")[0] in _RUNNERS:
         yield (TamperKind.DETECTS_VERIFIER, "forgery", f"looks whether {node.value} is loaded")
 
 
-def _clock(left: ast.expr, right: ast.expr, names: _Names) -> Iterator[Say]:
-    for now, then in ((left, right), (right, left)):
-        reads = [names.full(n.func) for n in ast.walk(now) if isinstance(n, ast.Call)]
-        fixed = any(isinstance(n, ast.Constant) and isinstance(n.value, int | str)
-                    for n in ast.walk(then))  # fmt: skip
-        if fixed and any(name.endswith(python_rules.NOW) for name in reads):
-            yield (TamperKind.DETECTS_VERIFIER, "doubt", "behaves by the date")
-            return
-
-
-def _variable(node: ast.expr) -> Iterator[Say]:
-    if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        name = node.value
-        if name == "CI" or name.startswith(python_rules.TEST_VARIABLES[:-1]):
-            yield (TamperKind.DETECTS_VERIFIER, "forgery", f"reads the variable {name}")
-
-
-def _always(node: ast.FunctionDef) -> Iterator[Say]:
-    body = [part for part in node.body if not isinstance(part, ast.Expr)]
-    match body:
-        case [ast.Return(value=ast.Constant(value=bool(answer)))]:
-            if (node.name == "__ne__") != answer:
-                yield (
-                    TamperKind.PATCHED_RUNNER,
-                    "doubt",
-                    f"defines {node.name} that always says {answer}",
-                )
-        case _:
-            pass
-
-
-def _texts(node: ast.Call) -> Iterator[str]:
-    for argument in (*node.args, node.func):
-        for inner in ast.walk(argument):
-            if isinstance(inner, ast.Constant) and isinstance(inner.value, str):
-                yield inner.value
+def _variable(name: str | None) -> Iterator[Remark]:
+    if name and (name == "CI" or name.startswith(_TEST_VARIABLES)):
+        yield (TamperKind.DETECTS_VERIFIER, "forgery", f"reads the variable {name}")

@@ -21,6 +21,9 @@ def read(source: str, before: str = "") -> tuple[Finding, ...]:
 SUSPICIOUS = {
     "import os\nos._exit(0)": (TamperKind.EARLY_EXIT, "forgery"),
     "from os import _exit as bye\ndef f(): bye(0)": (TamperKind.EARLY_EXIT, "forgery"),
+    "import os\nleave = os._exit\ndef f(): leave(0)": (TamperKind.EARLY_EXIT, "forgery"),
+    "import os\ndef f(os=os): getattr(os, '_exit')(0)": (TamperKind.EARLY_EXIT, "forgery"),
+    "def f(): __import__('os')._exit(0)": (TamperKind.EARLY_EXIT, "forgery"),
     "import sys\nsys.exit()": (TamperKind.EARLY_EXIT, "forgery"),
     "import pytest\ndef f(): raise pytest.skip.Exception('x')": (
         TamperKind.TESTS_SKIPPED,

@@ -1,17 +1,20 @@
-"""Resolves the names in a Python program to modules and functions, as far as the source shows them.
+"""Resolve the names in a Python program to modules and functions, as far as the source shows them.
 
-The code uses a list in place of the call stack and bounds every walk, because a hostile program may
-try to crash its reader.
+The code uses a queue in place of the call stack and bounds every walk, because a hostile program
+may try to crash its reader.
 """
 
 import ast
 import builtins
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from assay.screening.rules import IMPORTERS
-
+IMPORTERS: Final = frozenset(
+    {"builtins.__import__", "importlib.import_module", "importlib.__import__"}
+)
+"""Functions that import the module of a given name."""
 _DEEPEST: Final = 24
 """The maximum number of steps from a name to its meaning."""
 _MOST_MEANINGS: Final = 16
@@ -40,25 +43,6 @@ class Scope:
         return name not in self.elsewhere and (name in self.modules or name in self.values)
 
 
-Placed = list[tuple[ast.AST, Scope]]
-
-
-def scopes_of(tree: ast.Module, starred: Mapping[str, Iterable[str]]) -> tuple[Placed, Scope]:
-    """Return every node with its scope, and the scope of the module.
-
-    `starred` lists the names that `from MODULE import *` is assumed to import.
-    """
-    top = Scope(kind="module")
-    placed: Placed = []
-    waiting: Placed = [(tree, top)]
-    while waiting:
-        node, scope = waiting.pop()
-        placed.append((node, scope))
-        _bind(node, scope, starred)
-        waiting.extend(_children(node, scope))
-    return placed, top
-
-
 def _children(node: ast.AST, scope: Scope) -> Iterator[tuple[ast.AST, Scope]]:
     inside = scope
     outer: list[ast.AST] = []
@@ -77,11 +61,8 @@ def _children(node: ast.AST, scope: Scope) -> Iterator[tuple[ast.AST, Scope]]:
         yield child, scope if id(child) in outside else inside
 
 
-def _bind(node: ast.AST, scope: Scope, starred: Mapping[str, Iterable[str]]) -> None:
+def _bind(node: ast.AST, scope: Scope) -> None:
     match node:
-        case ast.Import() | ast.ImportFrom(level=0):
-            for name, meant in _imported(node, starred):
-                scope.modules.setdefault(name, set()).add(meant)
         case ast.Global() | ast.Nonlocal():
             scope.elsewhere.update(node.names)
         case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
@@ -96,35 +77,58 @@ def _bind(node: ast.AST, scope: Scope, starred: Mapping[str, Iterable[str]]) -> 
             pass
 
 
-def _imported(
-    node: ast.Import | ast.ImportFrom, starred: Mapping[str, Iterable[str]]
-) -> Iterator[tuple[str, str]]:
+def _imported(node: ast.AST, starred: Mapping[str, Iterable[str]]) -> Iterator[tuple[str, str]]:
     """Yield the names that an import binds, and their full names."""
-    if isinstance(node, ast.Import):
-        for alias in node.names:
-            first = alias.name.partition(".")[0]
-            yield (alias.asname, alias.name) if alias.asname else (first, first)
-        return
-    module = node.module or ""
-    for alias in node.names:
-        if alias.name == "*":
-            yield from ((name, f"{module}.{name}") for name in starred.get(module, ()))
-        else:
-            yield alias.asname or alias.name, f"{module}.{alias.name}"
+    match node:
+        case ast.Import(names=aliases):
+            for alias in aliases:
+                first = alias.name.partition(".")[0]
+                yield (alias.asname, alias.name) if alias.asname else (first, first)
+        case ast.ImportFrom(level=0, module=str(module), names=aliases):
+            for alias in aliases:
+                if alias.name == "*":
+                    yield from ((name, f"{module}.{name}") for name in starred.get(module, ()))
+                else:
+                    yield alias.asname or alias.name, f"{module}.{alias.name}"
+        case _:
+            pass
 
 
 class Names:
-    """Looks up names as the interpreter would."""
+    """Looks up names as the interpreter would.
 
-    def __init__(self, tree: ast.Module, placed: Placed, top: Scope) -> None:
-        deleted = {
-            node.id
-            for node, _ in placed
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Del)
-        }
+    `starred` lists the names that `from MODULE import *` is assumed to import. With `loose`, a name
+    also stands for all imports of that name in the program, or else for itself: for warnings, where
+    an additional meaning is better than a missing one.
+    """
+
+    def __init__(
+        self,
+        tree: ast.Module,
+        *,
+        starred: Mapping[str, Iterable[str]] | None = None,
+        loose: bool = False,
+    ) -> None:
+        self._loose = loose
+        self._top = Scope(kind="module")
+        self.nodes: list[tuple[ast.AST, Scope]] = []
+        """Every node with its scope, in the order of `ast.walk`."""
+        self.imports: dict[str, set[str]] = {}
+        """Names that imports bind anywhere, and the full names that they stand for."""
+        deleted: set[str] = set()
+        waiting: deque[tuple[ast.AST, Scope]] = deque([(tree, self._top)])
+        while waiting:
+            node, scope = waiting.popleft()
+            self.nodes.append((node, scope))
+            for name, meant in _imported(node, starred or {}):
+                scope.modules.setdefault(name, set()).add(meant)
+                self.imports.setdefault(name, set()).add(meant)
+            _bind(node, scope)
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Del):
+                deleted.add(node.id)
+            waiting.extend(_children(node, scope))
         self._firm = {name for statement in tree.body for name in _defined(statement)} - deleted
         """Names that the module certainly defines, so that they do not mean a built-in."""
-        self._top = top
         self._known: dict[tuple[int, str], frozenset[str]] = {}
 
     def meant_by(self, node: ast.expr, scope: Scope, depth: int = 0) -> frozenset[str]:
@@ -138,6 +142,8 @@ class Names:
         match node:
             case ast.Name():
                 found = self._of_name(node.id, scope, depth)
+                if self._loose:
+                    found |= self.imports.get(node.id, {node.id})
             case ast.Subscript():
                 found = self._of_subscript(node, scope, depth)
             case ast.Call():
