@@ -29,7 +29,6 @@ REMAINING_NAMES = frozenset(
         "chat/reply.py:Said",
         "chat/session.py:Dialogue",
         "chat/session.py:_Sitting",
-        "cli/render/test_matrix.py:LatticePicture",
         "contracts/chat.py:Exhibit",
         "executor/admission.py:ClientGate",
         "mcp/serve.py:Gate",

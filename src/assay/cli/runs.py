@@ -216,7 +216,7 @@ def _print_run(summary: "RunSummary", run: "Run", recorded: Sequence["RecordedEv
     from rich.text import Text
 
     from assay.cli.render.summary import print_summary
-    from assay.cli.render.test_matrix import LatticePicture
+    from assay.cli.render.test_matrix import MatrixView
     from assay.cli.render.view import PlainView, open_console
     from assay.contracts.events import Executed
 
@@ -229,9 +229,9 @@ def _print_run(summary: "RunSummary", run: "Run", recorded: Sequence["RecordedEv
         folder = str(run.folder)
         print_summary(console, summary.outcome, _diff(run), folder=folder, diff_lines=_DIFF_LINES)
         return
-    lattices = [one.event.test_matrix for one in recorded if isinstance(one.event, Executed)]
-    if lattices:
-        console.print(LatticePicture(test_matrix=lattices[-1]))
+    matrices = [one.event.test_matrix for one in recorded if isinstance(one.event, Executed)]
+    if matrices:
+        console.print(MatrixView(test_matrix=matrices[-1]))
     console.print(Text.assemble("run ", (summary.id, "bold"), ": ", _status_text(summary.status)))
     if summary.resumable:
         console.print(Text(f"assay resume {summary.id}", "cyan"), soft_wrap=True)

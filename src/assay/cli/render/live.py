@@ -7,9 +7,11 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import zip_longest
+from pathlib import PurePosixPath
 from threading import Lock
-from typing import Final
+from typing import Final, assert_never
 
 from rich.console import (
     Console,
@@ -28,8 +30,8 @@ from rich.segment import ControlType, Segment
 from rich.table import Table
 from rich.text import Text
 
-from assay.cli.render.highlighting import Excerpt, excerpt_of_diff, excerpt_of_reply
-from assay.cli.render.test_matrix import MARKS, LatticePicture, TerminalStyle, look_of, unwrapped
+from assay.cli.render.highlighting import excerpt_of_diff, excerpt_of_reply
+from assay.cli.render.test_matrix import MARKS, MatrixView, TerminalStyle, look_of, unwrapped
 from assay.cli.render.text import (
     MOVES,
     clock,
@@ -40,26 +42,33 @@ from assay.cli.render.text import (
     last_lines,
     one_line,
 )
-from assay.cli.render.view_model import AttemptView, RunState
 from assay.contracts.events import (
+    ActionKind,
+    AttemptStarted,
     BudgetUsed,
     ChecksWritten,
+    Executed,
+    FilesChanged,
+    ModelReplied,
     OutputDelta,
+    Planned,
     Reflected,
     RolledBack,
     RunEnded,
     RunEvent,
     RunResumed,
+    RunStarted,
     Screened,
     TextDelta,
+    ToolAnswered,
     Verified,
 )
 from assay.contracts.messages import Usage
-from assay.contracts.verdict import TestStatus
+from assay.contracts.verdict import CheckReport, TestMatrix, TestStatus
 
 _CODE_ROWS: Final = 15
 _OUTPUT_ROWS: Final = 10
-_LATTICE_ROWS: Final = 14
+_MATRIX_ROWS: Final = 14
 _PLAN_ROWS: Final = 9
 _SPINNER: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _PLAIN_SPINNER: Final = "|/-\\"
@@ -68,6 +77,139 @@ _WIDE: Final = 70
 _BAR: Final = 18
 _CALM: Final = 0.6
 _NEAR: Final = 0.85
+_TAIL: Final = 1 << 16
+
+
+@dataclass(slots=True)
+class RollingText:
+    """The end of a text that keeps growing."""
+
+    text: str = ""
+
+    def add(self, piece: str) -> None:
+        self.text += piece
+        if len(self.text) > 2 * _TAIL:
+            self.text = self.text[-_TAIL:]
+
+
+@dataclass(slots=True, kw_only=True)
+class AttemptProgress:
+    """The state of one attempt."""
+
+    move: ActionKind | None = None
+    doing: str = "writing code"
+    writing: RollingText = field(default_factory=RollingText)
+    diff: str = ""
+    """The change that the reply made, until the next reply."""
+    printed: RollingText = field(default_factory=RollingText)
+    replied: bool = False
+    """The text is complete: the next piece begins another reply."""
+    ran: bool = False
+    """The program has ended: the next piece of output belongs to another program."""
+
+
+@dataclass(slots=True, kw_only=True)
+class RunProgress:
+    """The state of a run so far. Events may come in any order, as in a resumed run."""
+
+    started: RunStarted | None = None
+    steps: tuple[str, ...] = ()
+    targets: tuple[PurePosixPath, ...] = ()
+    written: set[PurePosixPath] = field(default_factory=set[PurePosixPath])
+    checks: dict[str, bool | None] = field(default_factory=dict[str, bool | None])
+    """Check commands and their results; None before the first result."""
+    attempts: dict[int, AttemptProgress] = field(default_factory=dict[int, AttemptProgress])
+    """Attempts in progress; 0 is the planning."""
+    left: tuple[int, AttemptProgress] = field(
+        default_factory=lambda: (0, AttemptProgress(doing="starting"))
+    )
+    """The attempt that ended last."""
+    test_matrix: TestMatrix = field(default_factory=TestMatrix)
+    usage: Usage = field(default_factory=Usage)
+    share: float = 0.0
+    wall_s: float = 0.0
+    accepted: bool = False
+
+    @property
+    def focus(self) -> tuple[int, AttemptProgress]:
+        """The attempt to show: the first of parallel ones, so that the picture is calm."""
+        return next(iter(self.attempts.items()), self.left)
+
+    def apply(self, event: RunEvent) -> None:  # noqa: C901 - one case per event
+        """Update the state with one event."""
+        match event:
+            case RunStarted():
+                self.started = event
+                self.attempts.setdefault(0, AttemptProgress(doing="planning"))
+            case RunResumed():
+                pass
+            case Planned():
+                self.steps, self.targets = event.steps, event.targets
+                self.checks = dict.fromkeys(event.checks)
+                self.attempts.pop(0, None)
+            case ChecksWritten():
+                self.written.update(event.paths)
+            case AttemptStarted():
+                self.attempts.pop(0, None)
+                self.attempts[event.attempt] = AttemptProgress(move=event.move)
+            case TextDelta():
+                shown = self._attempt(event.attempt)
+                if shown.replied:
+                    shown.writing, shown.replied = RollingText(), False
+                shown.writing.add(event.text)
+                shown.diff = ""
+            case ModelReplied():
+                shown = self._attempt(event.attempt)
+                # The streamed pieces may belong to an earlier try of the same request.
+                shown.writing, shown.replied = RollingText(event.text[-_TAIL:]), True
+                self.usage += event.usage
+            case OutputDelta():
+                shown = self._attempt(event.attempt)
+                if shown.ran:
+                    shown.printed, shown.ran = RollingText(), False
+                shown.printed.add(event.text)
+            case ToolAnswered():
+                self._attempt(event.attempt).ran = True
+            case FilesChanged():
+                shown = self._attempt(event.attempt)
+                self.written.update(change.path for change in event.changes)
+                shown.doing, shown.diff = "screening", event.diff[:_TAIL]
+            case Screened():
+                doing = "writing code" if event.blocked else "trying it out"
+                self._attempt(event.attempt).doing = doing
+            case Executed():
+                shown = self._attempt(event.attempt)
+                shown.doing, shown.ran = "verifying in a fresh sandbox", True
+                self.test_matrix = event.test_matrix
+                self._tick(event.reports)
+            case Verified():
+                self._tick(event.verdict.reports)
+                self.accepted = self.accepted or event.verdict.accepted
+                self._leave(event.attempt)
+            case RolledBack() | Reflected():
+                self._leave(event.attempt)
+            case BudgetUsed():
+                self.usage, self.share, self.wall_s = event.usage, event.share, event.wall_s
+            case RunEnded(outcome=outcome):
+                self.accepted = outcome.accepted
+                self.usage, self.wall_s = outcome.usage, outcome.wall_s
+                self.test_matrix = outcome.test_matrix
+                for attempt in tuple(self.attempts):
+                    self._leave(attempt)
+            case _:
+                assert_never(event)
+
+    def _tick(self, reports: Sequence[CheckReport]) -> None:
+        for report in reports:
+            self.checks[report.command] = report.passed
+
+    def _leave(self, attempt: int) -> None:
+        if shown := self.attempts.pop(attempt, None):
+            shown.doing = "deciding what to do next"
+            self.left = attempt, shown
+
+    def _attempt(self, attempt: int) -> AttemptProgress:
+        return self.attempts.setdefault(attempt, AttemptProgress())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,20 +223,20 @@ class Panel:
     """Draws the panel within that many lines."""
 
 
-def head(state: RunState, look: TerminalStyle, seconds: float) -> list[Text]:
+def head(state: RunProgress, look: TerminalStyle, seconds: float) -> list[Text]:
     """Return the activity, the goal, the model, the backend and the workspace."""
-    attempt, desk = state.focus
+    attempt, shown = state.focus
     frames = _PLAIN_SPINNER if look.ascii_only else _SPINNER
     line = unwrapped()
     line.append(f"{frames[int(seconds * _TURNS_PER_S) % len(frames)]} ", "cyan")
-    line.append("accepted" if state.accepted else desk.doing, "bold")
+    line.append("accepted" if state.accepted else shown.doing, "bold")
     most = state.started.goal.effort.attempts if state.started else 0
     if attempt:
         of = f" of {most}" if most else ""
-        move = f", {MOVES[desk.move]}" if desk.move else ""
+        move = f", {MOVES[shown.move]}" if shown.move else ""
         line.append(f"  attempt {attempt}{of}{move}", "cyan")
-    if len(state.desks) > 1:
-        line.append(f"  {len(state.desks)} side by side", "dim")
+    if len(state.attempts) > 1:
+        line.append(f"  {len(state.attempts)} side by side", "dim")
     lines = [line]
     if state.started:
         started = state.started
@@ -126,20 +268,24 @@ def foot(usage: Usage, share: float, seconds: float, width: int) -> Table:
     return table
 
 
-def working_panes(state: RunState, look: TerminalStyle) -> list[Panel]:
+def working_panes(state: RunProgress, look: TerminalStyle) -> list[Panel]:
     """Return the panels that change often: code and output of programs."""
-    _, desk = state.focus
+    _, shown = state.focus
     panes: list[Panel] = []
-    excerpt = _excerpt(desk)
+    if shown.diff:
+        title, excerpt = "change", excerpt_of_diff(shown.diff)
+    else:
+        excerpt = excerpt_of_reply(shown.writing.text, whole=shown.replied)
+        title = "code" if excerpt.language else "model"
     if excerpt.lines:
         panes.append(
             Panel(
-                title="change" if desk.diff else "code" if excerpt.language else "model",
+                title=title,
                 wanted=min(len(excerpt.lines), _CODE_ROWS),
                 draw=lambda rows: excerpt.draw(rows, colours=look.colours),
             )
         )
-    if printed := last_lines(desk.printed.text, _OUTPUT_ROWS):
+    if printed := last_lines(shown.printed.text, _OUTPUT_ROWS):
         panes.append(
             Panel(
                 title="output",
@@ -150,68 +296,50 @@ def working_panes(state: RunState, look: TerminalStyle) -> list[Panel]:
     return panes
 
 
-def standing_panes(state: RunState, look: TerminalStyle) -> list[Panel]:
+def standing_panes(state: RunProgress, look: TerminalStyle) -> list[Panel]:
     """Return the panels that stay: the plan and the tests."""
     panes: list[Panel] = []
-    plan = _plan(state, look)
-    if plan.rows:
-        panes.append(Panel(title="plan", wanted=min(plan.rows, _PLAN_ROWS), draw=plan.draw))
+    # Steps are ticked on acceptance, files when written, checks when they end.
+    done = True if state.accepted else None
+    steps = [_ticked(look, step, done=done) for step in state.steps]
+    marked = [
+        *(
+            _ticked(look, f"write {path}", done=True if path in state.written else None)
+            for path in state.targets
+        ),
+        *(_ticked(look, f"check {name}", done=mark) for name, mark in state.checks.items()),
+    ]
+    if wanted := len(steps) + len(marked):
+        panes.append(
+            Panel(
+                title="plan",
+                wanted=min(wanted, _PLAN_ROWS),
+                draw=lambda rows: _plan(steps, marked, rows),
+            )
+        )
     if state.test_matrix.rows:
-        test_matrix = state.test_matrix
+        matrix = state.test_matrix
         panes.append(
             Panel(
                 title="tests",
-                wanted=LatticePicture(test_matrix=test_matrix, max_rows=_LATTICE_ROWS).rows,
-                draw=lambda rows: LatticePicture(test_matrix=test_matrix, max_rows=rows),
+                wanted=MatrixView(test_matrix=matrix, max_rows=_MATRIX_ROWS).rows,
+                draw=lambda rows: MatrixView(test_matrix=matrix, max_rows=rows),
             )
         )
     return panes
 
 
-def _excerpt(desk: AttemptView) -> Excerpt:
-    if desk.diff:
-        return excerpt_of_diff(desk.diff)
-    return excerpt_of_reply(desk.writing.text, whole=desk.replied)
+def _ticked(look: TerminalStyle, text: str, *, done: bool | None) -> Text:
+    return unwrapped().append_text(look.tick(done=done)).append(f" {one_line(text)}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Plan:
-    """Plan steps are ticked on acceptance, files when written, checks when they end."""
-
-    steps: tuple[Text, ...]
-    marked: tuple[Text, ...]
-
-    @property
-    def rows(self) -> int:
-        return len(self.steps) + len(self.marked)
-
-    def draw(self, rows: int) -> RenderableType:
-        if self.rows <= rows:
-            return Group(*self.steps, *self.marked)
-        # Lines that show progress stay; steps get the remaining room.
-        room = max(rows - len(self.marked) - 1, 0)
-        left = self.rows - room - len(self.marked[: rows - 1])
-        return Group(
-            *self.steps[:room],
-            *self.marked[: rows - 1 - room],
-            unwrapped(f"and {left} more", "dim"),
-        )
-
-
-def _plan(state: RunState, look: TerminalStyle) -> _Plan:
-    done = True if state.accepted else None
-    written = {path: True if path in state.written else None for path in state.targets}
-    return _Plan(
-        steps=tuple(_line(look.tick(done=done), step) for step in state.steps),
-        marked=(
-            *(_line(look.tick(done=mark), f"write {path}") for path, mark in written.items()),
-            *(_line(look.tick(done=mark), f"check {name}") for name, mark in state.checks.items()),
-        ),
-    )
-
-
-def _line(tick: Text, text: str) -> Text:
-    return unwrapped().append_text(tick).append(f" {one_line(text)}")
+def _plan(steps: Sequence[Text], marked: Sequence[Text], rows: int) -> RenderableType:
+    if len(steps) + len(marked) <= rows:
+        return Group(*steps, *marked)
+    # Lines that show progress stay; steps get the remaining room.
+    room = max(rows - len(marked) - 1, 0)
+    left = len(steps) + len(marked) - room - len(marked[: rows - 1])
+    return Group(*steps[:room], *marked[: rows - 1 - room], unwrapped(f"and {left} more", "dim"))
 
 
 Clock = Callable[[], float]
@@ -235,61 +363,98 @@ def open_live_view(
     frames_per_s: float = _FRAMES_PER_S,
 ) -> Generator["LiveView"]:
     """Draw a run while it works; important events stay above as lines."""
-    easel = LiveDisplay(look=look_of(console), now=now)
-    live = Live(
-        console=console,
-        get_renderable=easel.picture,
-        refresh_per_second=frames_per_s,
-        transient=True,
-        redirect_stdout=False,
-        vertical_overflow="crop",
-    )
-    view = LiveView(console=console, easel=easel, live=live, verbose=verbose)
-    with view.drawing():
+    view = LiveView(console, verbose=verbose, now=now, frames_per_s=frames_per_s)
+    view.start()
+    try:
         yield view
+    finally:
+        view.stop()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LiveView:
-    """A live view of a run on a terminal."""
+class LiveView(RenderHook):
+    """A live view of a run on a terminal. Events come from the event loop; a thread draws."""
 
-    console: Console
-    easel: "LiveDisplay"
-    live: Live
-    verbose: bool
+    def __init__(
+        self,
+        console: Console,
+        *,
+        verbose: bool = False,
+        now: Clock = time.monotonic,
+        frames_per_s: float = _FRAMES_PER_S,
+    ) -> None:
+        self._console = console
+        self._look = look_of(console)
+        self._verbose = verbose
+        self._now = now
+        self._state = RunProgress()
+        self._lock = Lock()
+        self._told_at: float | None = None
+        self.drawn: tuple[int, ...] = ()
+        """Lengths of the lines on the screen."""
+        self._live = Live(
+            console=console,
+            get_renderable=self.picture,
+            refresh_per_second=frames_per_s,
+            transient=True,
+            redirect_stdout=False,
+            vertical_overflow="crop",
+        )
 
     def __call__(self, event: RunEvent) -> None:
-        self.easel.apply(event)
-        is_told = self.verbose and not isinstance(event, BudgetUsed | TextDelta | OutputDelta)
+        self.apply(event)
+        is_told = self._verbose and not isinstance(event, BudgetUsed | TextDelta | OutputDelta)
         if is_told or _is_worth_keeping(event):
-            self.console.print(_kept_line(event, self.easel.look), soft_wrap=True)
+            self._console.print(_kept_line(event, self._look), soft_wrap=True)
 
-    @contextmanager
-    def drawing(self) -> Generator[None]:
-        """Draw as long as this is open."""
-        self._start()
-        try:
-            yield
-        finally:
-            self._stop()
+    def apply(self, event: RunEvent) -> None:
+        """Update the picture with one event."""
+        with self._lock:
+            self._state.apply(event)
+            if self._told_at is None or isinstance(event, BudgetUsed):
+                self._told_at = self._now()
+
+    def picture(self) -> RenderableType:
+        """Copy the state, so that drawing does not block events."""
+        with self._lock:
+            state = self._state
+            since = 0.0 if self._told_at is None else self._now() - self._told_at
+            seconds = state.wall_s + since
+            return _Frame(
+                view=self,
+                head=head(state, self._look, seconds=seconds),
+                working=working_panes(state, self._look),
+                standing=standing_panes(state, self._look),
+                foot=partial(foot, state.usage, state.share, seconds),
+            )
 
     @contextmanager
     def aside(self) -> Generator[None]:
         """Hide the picture temporarily."""
-        self._stop()
+        self.stop()
         try:
             yield
         finally:
-            self._start()
+            self.start()
 
-    def _start(self) -> None:
-        self.live.start()
-        self.console.push_render_hook(_Rewrapped(console=self.console, easel=self.easel))
+    def start(self) -> None:
+        """Draw from now on."""
+        self._live.start()
+        self._console.push_render_hook(self)
 
-    def _stop(self) -> None:
-        self.console.pop_render_hook()
-        self.live.stop()
-        self.easel.drawn = ()
+    def stop(self) -> None:
+        """Remove the picture."""
+        self._console.pop_render_hook()
+        self._live.stop()
+        self.drawn = ()
+
+    def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
+        """Erase a whole frame even if a narrower terminal has wrapped its lines."""
+        width = max(self._console.width, 1)
+        extra = sum((length - 1) // width for length in self.drawn if length)
+        if not extra:
+            return renderables
+        up = ((ControlType.ERASE_IN_LINE, 2), (ControlType.CURSOR_UP, 1))
+        return [Control(*(up * extra)), *renderables]
 
 
 def _is_worth_keeping(event: RunEvent) -> bool:
@@ -312,96 +477,52 @@ def _kept_line(event: RunEvent, look: TerminalStyle) -> Text:
     return mark.append(f" {event_line(event)}", "default")
 
 
-@dataclass(slots=True, kw_only=True)
-class LiveDisplay:
-    """The state to draw. Events come from the event loop; a thread draws."""
-
-    look: TerminalStyle
-    now: Clock
-    state: RunState = field(default_factory=RunState)
-    drawn: tuple[int, ...] = ()
-    """Lengths of the lines on the screen."""
-    _lock: Lock = field(default_factory=Lock)
-    _told_at: float | None = None
-
-    def apply(self, event: RunEvent) -> None:
-        with self._lock:
-            self.state.apply(event)
-            if self._told_at is None or isinstance(event, BudgetUsed):
-                self._told_at = self.now()
-
-    def picture(self) -> "_Picture":
-        """Copy the state, so that drawing does not block events."""
-        with self._lock:
-            state = self.state
-            since = 0.0 if self._told_at is None else self.now() - self._told_at
-            return _Picture(
-                easel=self,
-                head=head(state, self.look, seconds=state.wall_s + since),
-                working=working_panes(state, self.look),
-                standing=standing_panes(state, self.look),
-                usage=state.usage,
-                share=state.share,
-                seconds=state.wall_s + since,
-            )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Picture:
-    """One frame."""
+class _Frame:
+    """One picture."""
 
-    easel: LiveDisplay
+    view: LiveView
     head: Sequence[Text]
     working: Sequence[Panel]
     standing: Sequence[Panel]
-    usage: Usage
-    share: float
-    seconds: float
+    foot: Callable[[int], Table]
+    """Draws the last line for a width."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         # One column stays free: some terminals wrap as soon as the last one is written.
         width = max(options.max_width - 1, 1)
-        sheet = _Canvas(console=console, options=options)
+
+        def lines_of(part: RenderableType, columns: int) -> Lines:
+            return console.render_lines(part, options.update(width=columns), pad=False)
+
+        def stack(panes: Sequence[Panel], columns: int, room: int) -> Lines:
+            lines: Lines = []
+            shares = shared_out([pane.wanted for pane in panes], room)
+            for pane, rows in zip(panes, shares, strict=True):
+                if rows:
+                    title = Rule(Text(pane.title, "dim"), align="left", style="dim")
+                    lines += lines_of(title, columns)[:1]
+                    lines += lines_of(pane.draw(rows - 1), columns)[: rows - 1]
+            return lines
+
         gap = [Text()] if console.height >= _ROOMY else []
-        above = sheet.lines(Group(*gap, *self.head), width)
-        below = sheet.lines(foot(self.usage, self.share, self.seconds, width), width)[:1]
+        above = lines_of(Group(*gap, *self.head), width)
+        below = lines_of(self.foot(width), width)[:1]
         room = max(min(console.height - 1, _TALLEST) - len(above) - len(below), 0)
         if width >= _SIDE_BY_SIDE and self.working and self.standing:
             right = width * 2 // 5
             left = width - right - _GAP
             middle = _beside(
-                sheet.stack(self.working, left, room), sheet.stack(self.standing, right, room), left
+                stack(self.working, left, room), stack(self.standing, right, room), left
             )
         else:
             # Standing panes get room first, since they are small and say the most.
-            middle = sheet.stack([*self.standing, *self.working], width, room)
+            middle = stack([*self.standing, *self.working], width, room)
         lines = [*above, *middle, *below][: max(console.height - 1, 1)]
-        self.easel.drawn = tuple(Segment.get_line_length(line) for line in lines)
+        self.view.drawn = tuple(Segment.get_line_length(line) for line in lines)
         for line in lines:
             yield from line
             yield Segment.line()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Canvas:
-    """A renderer of parts as lines of a given width."""
-
-    console: Console
-    options: ConsoleOptions
-
-    def lines(self, part: RenderableType, width: int) -> Lines:
-        return self.console.render_lines(part, self.options.update(width=width), pad=False)
-
-    def stack(self, panes: Sequence[Panel], width: int, room: int) -> Lines:
-        lines: Lines = []
-        for pane, rows in zip(
-            panes, shared_out([pane.wanted for pane in panes], room), strict=True
-        ):
-            if rows:
-                title = Rule(Text(pane.title, "dim"), align="left", style="dim")
-                lines += self.lines(title, width)[:1]
-                lines += self.lines(pane.draw(rows - 1), width)[: rows - 1]
-        return lines
 
 
 def shared_out(wanted: Sequence[int], room: int) -> list[int]:
@@ -431,19 +552,3 @@ def _beside(left: Lines, right: Lines, width: int) -> Lines:
     for one, other in zip_longest(left, right, fillvalue=empty):
         rows.append([*Segment.adjust_line_length(one, width + _GAP), *other] if other else one)
     return rows
-
-
-@dataclass(slots=True, kw_only=True)
-class _Rewrapped(RenderHook):
-    """A hook that erases a whole frame even if a narrower terminal has wrapped its lines."""
-
-    console: Console
-    easel: LiveDisplay
-
-    def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
-        width = max(self.console.width, 1)
-        extra = sum((length - 1) // width for length in self.easel.drawn if length)
-        if not extra:
-            return renderables
-        up = ((ControlType.ERASE_IN_LINE, 2), (ControlType.CURSOR_UP, 1))
-        return [Control(*(up * extra)), *renderables]

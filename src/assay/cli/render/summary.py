@@ -9,7 +9,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from assay.cli.render.test_matrix import LatticePicture
+from assay.cli.render.test_matrix import MatrixView
 from assay.cli.render.text import (
     MEANING,
     clock,
@@ -47,7 +47,7 @@ _KINDS: Final[dict[ChangeKind, tuple[str, str]]] = {
 }
 _RESUMABLE: Final = frozenset({Status.INTERRUPTED, Status.FAILED, Status.OUT_OF_BUDGET})
 _FILES_SHOWN: Final = 20
-_LATTICE_ROWS: Final = 24
+_MATRIX_ROWS: Final = 24
 _WIDEST: Final = 300
 
 
@@ -64,7 +64,7 @@ def summary(
     if outcome.test_matrix.rows:
         parts += [
             Rule(Text("tests", "bold"), align="left", style="dim"),
-            LatticePicture(test_matrix=outcome.test_matrix, max_rows=_LATTICE_ROWS),
+            MatrixView(test_matrix=outcome.test_matrix, max_rows=_MATRIX_ROWS),
             Text(),
         ]
     parts += _findings(outcome)

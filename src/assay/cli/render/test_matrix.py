@@ -89,7 +89,7 @@ _NAMES: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LatticePicture:
+class MatrixView:
     """A test_matrix in at most `max_rows` lines; many tests are grouped by their results."""
 
     test_matrix: TestMatrix

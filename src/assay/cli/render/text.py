@@ -130,27 +130,11 @@ _THOUSAND: Final = 1000
 _SMALL_USD: Final = 0.995
 
 
-def event_line(event: RunEvent) -> str:
+def event_line(event: RunEvent) -> str:  # noqa: C901, PLR0911 - one case per event
     """Describe an event in one line; empty for streamed pieces of text."""
     match event:
         case TextDelta() | OutputDelta():
             return ""
-        case RunStarted() | RunResumed() | RunEnded() | BudgetUsed():
-            return _of_the_run(event)
-        case Planned() | ChecksWritten():
-            return _of_the_plan(event)
-        case AttemptStarted(attempt=attempt, move=move):
-            return f"attempt {attempt}: {MOVES[move]}"
-        case ModelReplied() | ToolAnswered() | FilesChanged():
-            return _of_the_work(event)
-        case Screened() | Executed() | Verified() | RolledBack() | Reflected():
-            return _of_the_judgement(event)
-        case _:
-            assert_never(event)
-
-
-def _of_the_run(event: RunStarted | RunResumed | RunEnded | BudgetUsed) -> str:
-    match event:
         case RunStarted():
             withheld = f"; withheld: {withheld_line(event.withheld)}" if event.withheld else ""
             return (
@@ -160,19 +144,6 @@ def _of_the_run(event: RunStarted | RunResumed | RunEnded | BudgetUsed) -> str:
             )
         case RunResumed():
             return f"run {one_line(event.run)} resumes"
-        case RunEnded(outcome=outcome):
-            return f"{ending(outcome)}: {one_line(outcome.reason)}"
-        case BudgetUsed():
-            return (
-                f"budget: {event.share:.0%} used; {in_words(event.usage)}, {cost(event.usage)}, "
-                f"{clock(event.wall_s)}"
-            )
-        case _:
-            assert_never(event)
-
-
-def _of_the_plan(event: Planned | ChecksWritten) -> str:
-    match event:
         case Planned():
             parts = (
                 f"plan: {count(len(event.steps), 'step')}",
@@ -185,12 +156,8 @@ def _of_the_plan(event: Planned | ChecksWritten) -> str:
             return "; ".join(filter(None, parts))
         case ChecksWritten():
             return f"wrote checks that fail on the untouched files: {listed(event.paths)}"
-        case _:
-            assert_never(event)
-
-
-def _of_the_work(event: ModelReplied | ToolAnswered | FilesChanged) -> str:
-    match event:
+        case AttemptStarted():
+            return f"attempt {event.attempt}: {MOVES[event.move]}"
         case ModelReplied():
             asked = f"; asks for {listed(event.calls)}" if event.calls else ""
             written = count(event.usage.output_tokens, "token")
@@ -201,12 +168,6 @@ def _of_the_work(event: ModelReplied | ToolAnswered | FilesChanged) -> str:
             return f"{_step(event.attempt, event.step)}: {asked}: {ended}"
         case FilesChanged():
             return f"attempt {event.attempt}: {changes(event.changes)}"
-        case _:
-            assert_never(event)
-
-
-def _of_the_judgement(event: Screened | Executed | Verified | RolledBack | Reflected) -> str:
-    match event:
         case Screened():
             places = [f"{one.path}:{one.line} {one.explanation}" for one in event.findings]
             found = listed(places) if places else "nothing found"
@@ -224,6 +185,13 @@ def _of_the_judgement(event: Screened | Executed | Verified | RolledBack | Refle
             next_action = MOVES[event.next_action] if event.next_action else "the run ends"
             learned = f"{one_line(event.lesson)}; " if event.lesson.strip() else ""
             return f"attempt {event.attempt}: {learned}next: {next_action}"
+        case BudgetUsed():
+            return (
+                f"budget: {event.share:.0%} used; {in_words(event.usage)}, {cost(event.usage)}, "
+                f"{clock(event.wall_s)}"
+            )
+        case RunEnded():
+            return f"{ending(event.outcome)}: {one_line(event.outcome.reason)}"
         case _:
             assert_never(event)
 

@@ -10,11 +10,10 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import fields, is_dataclass
 from io import TextIOWrapper
 from pathlib import PurePath
-from typing import IO, TYPE_CHECKING, Any, Final, Protocol, assert_never, cast
+from typing import IO, TYPE_CHECKING, Any, Final, Protocol, cast
 
 from assay.cli.render.text import count, event_line, plain, shortened, visible
 from assay.contracts.events import (
-    AttemptStarted,
     BudgetUsed,
     ChecksWritten,
     Executed,
@@ -22,16 +21,10 @@ from assay.contracts.events import (
     ModelReplied,
     OutputDelta,
     Planned,
-    Reflected,
-    RolledBack,
-    RunEnded,
     RunEvent,
-    RunResumed,
-    RunStarted,
     Screened,
     TextDelta,
     ToolAnswered,
-    Verified,
 )
 from assay.contracts.goal import RunResult
 from assay.contracts.verdict import TestMatrix
@@ -119,27 +112,9 @@ class PlainView:
 
 
 def _is_notable(event: RunEvent) -> bool:
-    match event:
-        case TextDelta() | OutputDelta() | ModelReplied() | ToolAnswered() | BudgetUsed():
-            return False
-        case Screened(findings=findings):
-            return bool(findings)
-        case (
-            RunStarted()
-            | RunResumed()
-            | Planned()
-            | ChecksWritten()
-            | AttemptStarted()
-            | FilesChanged()
-            | Executed()
-            | Verified()
-            | RolledBack()
-            | Reflected()
-            | RunEnded()
-        ):
-            return True
-        case _:
-            assert_never(event)
+    if isinstance(event, Screened):
+        return bool(event.findings)
+    return not isinstance(event, TextDelta | OutputDelta | ModelReplied | ToolAnswered | BudgetUsed)
 
 
 def details(event: RunEvent) -> list[str]:
@@ -179,7 +154,7 @@ def json_outcome(outcome: RunResult) -> dict[str, Any]:
         "attempts": outcome.attempts,
         "test_matrix": {
             "attempts": [row.attempt for row in outcome.test_matrix.rows],
-            "tests": lattice_fields(outcome.test_matrix),
+            "tests": matrix_fields(outcome.test_matrix),
         },
         "findings": [_plain(finding) for finding in outcome.findings],
         "changes": [_plain(change) for change in outcome.changes],
@@ -197,7 +172,7 @@ def json_outcome(outcome: RunResult) -> dict[str, Any]:
     }
 
 
-def lattice_fields(test_matrix: TestMatrix) -> dict[str, list[str | None]]:
+def matrix_fields(test_matrix: TestMatrix) -> dict[str, list[str | None]]:
     """Return, per test id, its result in each attempt; null where it was not reported."""
     return {
         _text(test): [

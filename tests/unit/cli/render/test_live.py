@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from assay.cli.render.live import LiveDisplay, open_live_view, shared_out
-from assay.cli.render.test_matrix import look_of
+from assay.cli.render.live import LiveView, open_live_view, shared_out
 from assay.cli.render.view import open_view
 from assay.contracts.events import (
     AttemptStarted,
@@ -58,10 +57,10 @@ def written(console: Console) -> str:
 def frame(events: list[RunEvent], **size: int) -> str:
     """What the picture looks like after these events."""
     console = a_console(**size)
-    easel = LiveDisplay(look=look_of(console), now=lambda: 0.0)
+    view = LiveView(console, now=lambda: 0.0)
     for event in events:
-        easel.apply(event)
-    console.print(easel.picture())
+        view.apply(event)
+    console.print(view.picture())
     return written(console)
 
 
@@ -110,11 +109,11 @@ def test_code_is_shown_with_its_line_numbers_while_it_is_written() -> None:
 
 def test_code_is_coloured_as_what_it_is() -> None:
     console = a_console(colour="standard")
-    easel = LiveDisplay(look=look_of(console), now=lambda: 0.0)
+    view = LiveView(console, now=lambda: 0.0)
     for event in writes("```python\nimport re\n"):
-        easel.apply(event)
+        view.apply(event)
 
-    console.print(easel.picture())
+    console.print(view.picture())
 
     assert re.search(r"\x1b\[[\d;]*94[\d;]*mimport", written(console))
 
@@ -322,10 +321,10 @@ def test_a_terminal_that_cannot_move_its_cursor_gets_lines(
 def test_the_clock_goes_on_between_two_accounts() -> None:
     times = iter([100.0, 107.5])
     console = a_console()
-    easel = LiveDisplay(look=look_of(console), now=lambda: next(times))
-    easel.apply(BudgetUsed(usage=usage(), attempts=1, wall_s=20.0, share=0.5))
+    view = LiveView(console, now=lambda: next(times))
+    view.apply(BudgetUsed(usage=usage(), attempts=1, wall_s=20.0, share=0.5))
 
-    console.print(easel.picture())
+    console.print(view.picture())
 
     assert "27.5 s" in written(console)
 

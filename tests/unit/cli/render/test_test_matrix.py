@@ -3,7 +3,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from assay.cli.render.test_matrix import LatticePicture
+from assay.cli.render.test_matrix import MatrixView
 from assay.contracts.verdict import TestMatrix, TestMatrixRow, TestStatus
 from tests.support.runs import a_lattice
 
@@ -28,7 +28,7 @@ def drawn(
         color_system="standard" if colour else None,
         legacy_windows=False,
     )
-    console.print(LatticePicture(test_matrix=test_matrix, max_rows=max_rows))
+    console.print(MatrixView(test_matrix=test_matrix, max_rows=max_rows))
     return output.getvalue().splitlines()
 
 
