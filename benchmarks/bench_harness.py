@@ -15,21 +15,20 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import anyio
 
-from assay.bench.bench_run import Bench, BenchOrder, Rules, Runner, Task, load, open_bench
+from assay.bench.bench_run import BenchCallbacks, BenchConfig, BenchRun, open_bench
 from assay.bench.exercise import Exercise
-from assay.bench.score import Judge
-from assay.bench.solvers import open_player
+from assay.bench.solvers import open_solver
 from assay.bench.store import open_store
 from assay.bench.suites import Selection
 from assay.contracts.execution import Command
-from assay.contracts.goal import RunLimits
 from assay.models.open import OpenOptions
 from assay.sandbox.tree_io import write_tree
-from assay.settings.load import Settings, load_settings
+from assay.settings.load import load_settings
 
 
 async def timed(work: Callable[[], Awaitable[None]]) -> float:
@@ -41,17 +40,17 @@ async def timed(work: Callable[[], Awaitable[None]]) -> float:
 class Side:
     """One way to run the tests of an exercise."""
 
-    def __init__(self, bench: Bench, settings: Settings, scratch: Path) -> None:
+    def __init__(self, bench: BenchRun, scratch: Path) -> None:
         self.bench = bench
-        self.settings = settings
         self.scratch = scratch
         self.runs = 0
 
     async def bare(self, exercise: Exercise) -> float:
         """Time only the command: the files exist already."""
-        commands = self.bench.kits.commands(exercise)
+        commands = self.bench.toolchains.commands(exercise)
         tree = exercise.pristine.with_files(exercise.reference_setup.files)
-        async with self.bench.judge.backend.open_sandbox(self.bench.judge.limits) as sandbox:
+        scorer = self.bench.scorer
+        async with scorer.backend.open_sandbox(scorer.limits) as sandbox:
             await write_tree(sandbox, tree.with_files(exercise.reference.files))
             argv = ("bash", "-c", commands.bare)
             result = await sandbox.run(Command(argv=argv, cwd=exercise.folder))
@@ -62,42 +61,28 @@ class Side:
     async def harness(self, exercise: Exercise, *, proof: bool) -> float:
         """Time the whole exercise, from the request to the line in the results."""
         self.runs += 1
-        judge: Judge = replace(self.bench.judge, proof=proof)
-        given = exercise.workspace.with_files(exercise.reference_setup.files)
-        task = Task(exercise=replace(exercise, workspace=given), repeat=1)
+        scorer = replace(self.bench.scorer, proof=proof)
+        bench = replace(self.bench, exercises=(exercise,), scorer=scorer)
         async with (
-            open_player("oracle", self.settings.models, OpenOptions()) as (_, player),
+            open_solver("oracle", bench.settings.models, OpenOptions()) as (_, oracle),
             open_store(self.scratch / str(self.runs), {}) as store,
         ):
-            runner = Runner(
-                rules=Rules(track="blind", tries=1, effort=RunLimits(), jobs=1),
-                store=store,
-                player=player,
-                judge=judge,
-                kits=self.bench.kits,
-                gate={},
-                settings=self.settings,
-            )
-
-            async def work() -> None:
-                await runner.run((task,))
-
-            spent = await timed(work)
+            spent = await timed(partial(bench.run, oracle, store))
             (result,) = store.read().values()
         if not result.tries or not result.tries[0].by_exit_code:
             raise SystemExit(f"{exercise.id}: the harness says {result.status}: {result.reason}")
         return spent
 
 
-async def compare(order: BenchOrder, rounds: int) -> None:
+async def compare(config: BenchConfig, rounds: int) -> None:
     settings = load_settings()
-    exercises = order.selection.of(load(order, settings))
+    exercises = config.selection.of(config.load_suite(settings))
     sums: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory(prefix="assay-harness-") as scratch:
-        async with open_bench(order, settings, exercises) as bench:
-            side = Side(bench, settings, Path(scratch))
+        async with open_bench(config, settings, exercises, BenchCallbacks()) as bench:
+            side = Side(bench, Path(scratch))
             for exercise in exercises:
-                if why_not := bench.kits.why_not(exercise):
+                if why_not := bench.toolchains.why_not(exercise):
                     print(f"{exercise.id:32} not run: {why_not}")
                     continue
                 times = await one_exercise(side, exercise, rounds)
@@ -146,12 +131,14 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
     languages = tuple(word for word in arguments.languages.split(",") if word)
-    order = BenchOrder(
+    config = BenchConfig(
         suite=arguments.suite,
+        model="oracle",
+        tries=1,
         dataset=arguments.dataset,
         selection=Selection(languages=languages, limit=arguments.limit),  # pyright: ignore[reportArgumentType] - a command-line argument
     )
-    anyio.run(compare, order, arguments.rounds)
+    anyio.run(compare, config, arguments.rounds)
     return 0
 
 

@@ -12,10 +12,9 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from assay.bench.compare import compare
 from assay.bench.reports import rate_cells, table
 from assay.bench.store import Result, Status
-from assay.bench.summary import Summary, read_summary
+from assay.bench.summary import Summary, compare, read_summary
 
 ERROR = re.compile(r"\b[A-Z]\w*(?:Error|Exception)\b")
 TEN = (

@@ -18,12 +18,6 @@ NEED_A_NOUN = frozenset(
 
 REMAINING_NAMES = frozenset(
     {
-        "bench/tracks.py:AgentSitting",
-        "bench/score.py:Judge",
-        "bench/tracks.py:BlindSitting",
-        "bench/toolchains/toolchain.py:Place",
-        "bench/validate.py:Gate",
-        "bench/validate.py:GateResult",
         "chat/config.py:Manners",
         "chat/open_session.py:Conversation",
         "chat/reply.py:Said",

@@ -9,20 +9,17 @@ import pytest
 
 from assay.bench.bench_run import (
     BenchCallbacks,
-    BenchOrder,
-    Rules,
-    Runner,
-    Task,
-    ask_gate,
+    BenchConfig,
+    BenchRun,
     open_bench,
+    validate_suite,
 )
 from assay.bench.exercise import Exercise, Track
-from assay.bench.score import Judge
-from assay.bench.solvers import open_player
-from assay.bench.store import Status, open_store
+from assay.bench.solvers import Solver, open_solver
+from assay.bench.store import ResultStore, Status, open_store
 from assay.bench.suites import load_folder
 from assay.bench.toolchains.all import Toolchains
-from assay.bench.toolchains.toolchain import Kit, Missing
+from assay.bench.toolchains.toolchain import Installation, Missing
 from assay.contracts.errors import ModelUnavailableError, UsageError
 from assay.contracts.goal import RunLimits
 from assay.contracts.messages import ModelFacts, Reply, Request
@@ -44,9 +41,9 @@ FORGED = (
 @pytest.mark.parametrize("track", ["blind", "agentic"])
 async def test_the_oracle_solves_and_the_stub_does_not(tmp_path: Path, track: Track) -> None:
     suite = str(simple_suite(tmp_path / "suite", 2))
-    effort = RunLimits(attempts=1)
-    oracle = await measure(tmp_path, "o", suite=suite, model="oracle", track=track, effort=effort)
-    stub = await measure(tmp_path, "s", suite=suite, model="stub", track=track, effort=effort)
+    limits = RunLimits(attempts=1)
+    oracle = await measure(tmp_path, "o", suite=suite, model="oracle", track=track, limits=limits)
+    stub = await measure(tmp_path, "s", suite=suite, model="stub", track=track, limits=limits)
     assert [result.status for result in oracle.results] == [Status.PASSED, Status.PASSED]
     assert [result.status for result in stub.results] == [Status.FAILED, Status.FAILED]
     assert all(one.proven for result in oracle.results for one in result.tries)
@@ -92,8 +89,8 @@ async def test_a_reply_that_cannot_be_used_is_asked_for_again_and_counted(tmp_pa
 async def test_no_track_shows_the_reference(tmp_path: Path, track: Track) -> None:
     suite = str(simple_suite(tmp_path / "suite", 1))
     model = a_script(tmp_path, [{"text": WRONG, "repeat": True}], SMALL)
-    order = {"track": track, "effort": RunLimits(attempts=2), "model": model, "suite": suite}
-    await measure(tmp_path, "out", **order)
+    config = {"track": track, "limits": RunLimits(attempts=2), "model": model, "suite": suite}
+    await measure(tmp_path, "out", **config)
     told = requests_in(tmp_path / "out")
     assert told
     assert not any(SECRET in request for request in told)
@@ -117,19 +114,16 @@ async def test_what_is_forged_is_not_solved_though_the_exit_code_says_so(tmp_pat
 
 async def test_the_gate_finds_a_wrong_reference_and_keeps_its_answers(tmp_path: Path) -> None:
     suite = str(simple_suite(tmp_path / "suite", 2, wrong=(1,)))
-    order = BenchOrder(suite=suite)
+    config = BenchConfig(suite=suite)
     settings = bench_settings(tmp_path)
-    answers = []
-    await ask_gate(order, settings, BenchCallbacks(), answers, {})
+    answers, _ = await validate_suite(config, settings, BenchCallbacks())
     assert {one.exercise: one.oracle_accepted for one in answers} == {
         "python/adding-0": True,
         "python/adding-1": False,
     }
     assert all(one.stub_rejected for one in answers)
     kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "cache/bench/gate").iterdir()}
-    again = []
-    await ask_gate(order, settings, BenchCallbacks(), again, {})
-    assert {one.exercise: one for one in again} == {one.exercise: one for one in answers}
+    assert await validate_suite(config, settings, BenchCallbacks()) == (answers, {})
     assert {path: path.stat().st_mtime_ns for path in kept} == kept
 
 
@@ -179,70 +173,52 @@ class Unreachable:
         raise ModelUnavailableError("nobody is there")
 
 
-@asynccontextmanager
-async def a_runner(
-    folder: Path, model: Model, kits: Toolchains | None = None
-) -> AsyncGenerator[Runner]:
+def answering(model: Model) -> Solver:
     @asynccontextmanager
-    async def player(exercise: Exercise, replies: Path) -> AsyncGenerator[Model]:
+    async def solver(exercise: Exercise, replies: Path) -> AsyncGenerator[Model]:
         del exercise, replies
         yield model
 
-    settings = bench_settings(folder)
-    exercises = load_folder(folder / "suite").exercises
+    return solver
+
+
+@asynccontextmanager
+async def a_run(folder: Path) -> AsyncGenerator[tuple[BenchRun, ResultStore]]:
+    exercises = load_folder(simple_suite(folder / "suite", 1)).exercises
+    config, settings = BenchConfig(suite="suite"), bench_settings(folder)
     async with (
-        open_bench(BenchOrder(suite="suite"), settings, exercises) as bench,
+        open_bench(config, settings, exercises, BenchCallbacks()) as bench,
         open_store(folder / "out", {}) as store,
     ):
-        judge: Judge = bench.judge
-        yield Runner(
-            rules=Rules(track="blind", tries=2, effort=RunLimits(), jobs=1),
-            store=store,
-            player=player,
-            judge=judge,
-            kits=kits or bench.kits,
-            gate={},
-            settings=settings,
-            pause_s=0.0,
-        )
-
-
-def tasks_in(folder: Path) -> tuple[Task, ...]:
-    exercises = load_folder(folder / "suite").exercises
-    return tuple(Task(exercise=exercise, repeat=1) for exercise in exercises)
+        bench.pause_s = 0.0
+        yield bench, store
 
 
 async def test_what_fails_for_other_reasons_is_tried_again_and_counted_apart(
     tmp_path: Path,
 ) -> None:
-    simple_suite(tmp_path / "suite", 1)
     model = Unreachable()
-    async with a_runner(tmp_path, model) as runner:
-        await runner.run(tasks_in(tmp_path))
-        (result,) = runner.store.read().values()
+    async with a_run(tmp_path) as (bench, store):
+        await bench.run(answering(model), store)
+        (result,) = store.read().values()
         assert result.status is Status.INFRASTRUCTURE
         assert not result.counted
         assert (result.retries, model.asked) == (2, 3)
         # It is done again by the next run, and the newer result counts.
-        async with open_player("oracle", runner.settings.models, OpenOptions()) as (_, player):
-            healthy = Runner(**{**_fields(runner), "player": player})
-            await healthy.run(tasks_in(tmp_path))
-        (result,) = runner.store.read().values()
+        async with open_solver("oracle", bench.settings.models, OpenOptions()) as (_, oracle):
+            await bench.run(oracle, store)
+        (result,) = store.read().values()
         assert result.passed
 
 
-def _fields(runner: Runner) -> dict[str, object]:
-    return {name: getattr(runner, name) for name in Runner.__dataclass_fields__}
-
-
 async def test_a_language_that_cannot_run_here_is_not_run_and_not_failed(tmp_path: Path) -> None:
-    simple_suite(tmp_path / "suite", 1)
     missing = (Missing(what="pytest", fix="install it"),)
-    kit = Kit(language="python", folder=tmp_path, missing=missing)
+    python = Installation(language="python", folder=tmp_path, missing=missing)
     model = Unreachable()
-    async with a_runner(tmp_path, model, Toolchains(found={"python": kit})) as runner:
-        await runner.run(tasks_in(tmp_path))
-        (result,) = runner.store.read().values()
+    async with a_run(tmp_path) as (bench, store):
+        bench.toolchains = Toolchains(found={"python": python})
+        await bench.run(answering(model), store)
+        (result,) = store.read().values()
     assert result.status is Status.NOT_RUN
     assert result.reason == "missing: pytest"
     assert not result.counted

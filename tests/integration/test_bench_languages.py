@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from assay.bench.bench_run import BenchCallbacks, BenchOrder, ask_gate
+from assay.bench.bench_run import BenchCallbacks, BenchConfig, validate_suite
 from assay.bench.suites import Selection
-from assay.bench.toolchains.all import TOOLCHAINS, place_of
-from assay.bench.validate import GateResult
+from assay.bench.toolchains.all import TOOLCHAINS
 from assay.settings.load import SandboxSettings, Settings, load_settings
 from tests.support.exercises import POLYGLOT, polyglot_clone
 from tests.support.requirements import require
@@ -31,16 +30,15 @@ def catch_header() -> str:
 async def test_the_reference_is_accepted_and_the_stub_rejected(name: str, tmp_path: Path) -> None:
     language = name.partition("/")[0]
     settings = settings_for(tmp_path)
-    kit = TOOLCHAINS[language].find(place_of(settings))
+    installation = TOOLCHAINS[language].find(settings)
     catch = catch_header() if language == "cpp" else ""
-    missing = ", ".join(one.what for one in kit.missing) or "catch.hpp"
-    there = kit.ready and (language != "cpp" or bool(catch))
+    missing = ", ".join(one.what for one in installation.missing) or "catch.hpp"
+    there = installation.ready and (language != "cpp" or bool(catch))
     require(f"bench-{language}", available=there, why=f"{missing} is missing")
     clone = polyglot_clone(tmp_path / "clone", catch=catch)
-    order = BenchOrder(suite="polyglot", dataset=clone, selection=Selection(names=(name,)))
-    answers: list[GateResult] = []
-    await ask_gate(order, settings, BenchCallbacks(), answers, {})
-    (answer,) = answers
+    config = BenchConfig(suite="polyglot", dataset=clone, selection=Selection(names=(name,)))
+    (answer,), not_run = await validate_suite(config, settings, BenchCallbacks())
+    assert not_run == {}
     assert answer.oracle_accepted, answer.reason
     assert answer.stub_rejected
     assert answer.provable

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from assay.bench.bench_run import BenchCallbacks, BenchOrder, run_bench
+from assay.bench.bench_run import BenchCallbacks, BenchConfig, run_bench
 from assay.bench.summary import Summary, read_summary
 from assay.settings.load import ModelSettings, Settings
 from tests.support.undertakings import settings_in
@@ -18,11 +18,11 @@ def bench_settings(folder: Path) -> Settings:
     return settings_in(folder).model_copy(update={"models": models})
 
 
-async def measure(folder: Path, out: str, **order: Any) -> Summary:
+async def measure(folder: Path, out: str, **config: Any) -> Summary:
     """Run a benchmark and read what came of it."""
     place = folder / out
-    fields: dict[str, Any] = {"gate": False, "jobs": 2, **order}
-    await run_bench(BenchOrder(**fields), bench_settings(folder), place, BenchCallbacks())
+    fields: dict[str, Any] = {"validate": False, "jobs": 2, **config}
+    await run_bench(BenchConfig(**fields), bench_settings(folder), place, BenchCallbacks())
     return read_summary(place)
 
 

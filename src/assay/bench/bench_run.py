@@ -3,7 +3,6 @@
 Exercises run concurrently, each in separate sandboxes, and a stopped run can resume.
 """
 
-import json
 import os
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -14,15 +13,24 @@ from pathlib import Path
 from typing import Any, Final
 
 import anyio
+from pydantic import TypeAdapter
 
-from assay.bench.exercise import TEST_TIMEOUT_S, Exercise, Suite, Track
-from assay.bench.score import Judge, Judgement
-from assay.bench.solvers import ORACLE, RECORDED, Solver, open_player, plays_by_itself
-from assay.bench.store import Result, ResultStore, Status, Try, is_final, open_store, read_run
+from assay.bench.exercise import TEST_TIMEOUT_S, Exercise, Language, Suite, Track
+from assay.bench.score import Scorer, ValidationResult, validate_exercise
+from assay.bench.solvers import ORACLE, RECORDED, Solver, needs_no_model, open_solver
+from assay.bench.store import (
+    ENVIRONMENT,
+    VALIDATION,
+    Result,
+    ResultStore,
+    Status,
+    open_store,
+    read_run,
+    write_json,
+)
 from assay.bench.suites import Selection, load_suite
-from assay.bench.toolchains.all import Toolchains, find_kits, place_of, versions_of
-from assay.bench.tracks import Account, AgentSitting, BlindSitting
-from assay.bench.validate import Gate, GateResult, ask_all
+from assay.bench.toolchains.all import Toolchains, find_toolchains, versions_of
+from assay.bench.tracks import TimedModel, TrackRun
 from assay.contracts.distribution import DISTRIBUTION
 from assay.contracts.errors import (
     JournalError,
@@ -40,189 +48,11 @@ from assay.wiring import check_extras, open_backend
 
 _RETRIES: Final = 2
 """Restarts of an exercise after a failure that is not the model's."""
-_PAUSE_S: Final = 2.0
-_OURS: Final = (SandboxUnavailableError, ModelUnavailableError, JournalError, OSError)
+_EXTERNAL: Final = (SandboxUnavailableError, ModelUnavailableError, JournalError, OSError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
-    """One repetition of one exercise."""
-
-    exercise: Exercise
-    repeat: int
-
-    @property
-    def key(self) -> str:
-        return f"{self.exercise.id}#{self.repeat}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
-    """The rules of this run for all exercises."""
-
-    track: Track
-    tries: int
-    effort: RunLimits
-    jobs: int
-    """Concurrent exercises."""
-
-
-OnResult = Callable[[Result], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Runner:
-    """All components of a run."""
-
-    rules: Rules
-    store: ResultStore
-    player: Solver
-    judge: Judge
-    kits: Toolchains
-    gate: Mapping[str, GateResult]
-    settings: Settings
-    on_start: Callable[[Task], None] = lambda _: None
-    on_result: OnResult = lambda _: None
-    pause_s: float = _PAUSE_S
-
-    async def run(self, tasks: tuple[Task, ...]) -> None:
-        """Run the remaining exercises.
-
-        Raises:
-            BudgetExceededError: If a cap on the whole run is reached; completed results are stored.
-            JournalError: If a result cannot be written.
-        """
-        done = self.store.read()
-        left = [task for task in tasks if task.key not in done or not is_final(done[task.key])]
-        room = anyio.CapacityLimiter(self.rules.jobs)
-
-        async def work(task: Task) -> None:
-            async with room:
-                self.on_start(task)
-                result = await self._do(task)
-                await self.store.append(result)
-            self.on_result(result)
-
-        async with anyio.create_task_group() as group:
-            for task in left:
-                group.start_soon(work, task)
-
-    async def _do(self, task: Task) -> Result:
-        why_not = self.kits.why_not(task.exercise)
-        blank = _blank(task, self.rules.track)
-        if why_not:
-            return replace(blank, status=Status.NOT_RUN, reason=why_not)
-        begun = time.monotonic()
-        retries = 0
-        while True:
-            try:
-                result = _concluded(blank, await self._carry_out(task))
-            except ModelRefusedError as error:
-                result = replace(blank, status=Status.REFUSED, reason=str(error))
-            except _OURS as error:
-                result = replace(blank, status=Status.INFRASTRUCTURE, reason=_told(error))
-            if result.status is not Status.INFRASTRUCTURE or retries == _RETRIES:
-                return replace(result, retries=retries, wall_s=time.monotonic() - begun)
-            retries += 1
-            await anyio.sleep(self.pause_s * retries)
-
-    async def _carry_out(self, task: Task) -> Account:
-        exercise, rules = task.exercise, self.rules
-        commands = self.kits.commands(exercise)
-        answer = self.gate.get(exercise.id)
-        provable = answer.provable if answer else True
-        replies = self.store.replies_of(exercise, task.repeat)
-        async with self.player(exercise, replies) as model:
-            if rules.track == "blind":
-                sitting = BlindSitting(
-                    exercise=exercise,
-                    commands=commands,
-                    model=model,
-                    judge=self.judge,
-                    provable=provable,
-                    tries=rules.tries,
-                )
-                return await sitting.carry_out()
-            agent = AgentSitting(
-                exercise=exercise,
-                commands=commands,
-                model=model,
-                backend=self.judge.backend,
-                judge=self.judge,
-                settings=self.settings,
-                effort=rules.effort,
-                place=self.store.work_of(exercise, task.repeat),
-                provable=provable,
-            )
-            if rules.track == "agentic":
-                return await agent.with_tests()
-            return await agent.without_tests(rules.tries)
-
-
-def _blank(task: Task, track: Track) -> Result:
-    return Result(
-        exercise=task.exercise.id,
-        language=task.exercise.language,
-        repeat=task.repeat,
-        track=track,
-        status=Status.FAILED,
-    )
-
-
-def _told(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
-
-
-def _concluded(blank: Result, account: Account) -> Result:
-    last = account.judgements[-1] if account.judgements else None
-    return replace(
-        blank,
-        status=_status(account, last),
-        reason=account.reason or (last.reason if last else ""),
-        tries=tuple(_try(judgement) for judgement in account.judgements),
-        attempts=account.attempts,
-        usage=account.usage,
-        malformed=account.malformed,
-        lazy_comments=account.lazy_comments,
-        model_s=account.model_s,
-    )
-
-
-def _status(account: Account, last: Judgement | None) -> Status:
-    causes = (
-        (last is not None and last.passed, Status.PASSED),
-        (account.exhausted, Status.EXHAUSTED_CONTEXT),
-        (last is not None and last.tampered, Status.TAMPERED),
-        (account.unusable, Status.MALFORMED),
-        (account.out_of_budget, Status.BUDGET),
-        (last is not None and last.timed_out, Status.TIMED_OUT),
-    )
-    return next((status for holds, status in causes if holds), Status.FAILED)
-
-
-def _try(judgement: Judgement) -> Try:
-    lines = judgement.output.splitlines()
-    return Try(
-        passed=judgement.passed,
-        by_exit_code=judgement.by_exit_code,
-        proven=judgement.proven,
-        reason=judgement.reason,
-        timed_out=judgement.timed_out,
-        tests_passed=judgement.tests_passed,
-        tests_total=judgement.tests_total,
-        tests_s=judgement.tests_s,
-        cpu_s=judgement.cpu_s,
-        syntax_errors=sum(line.startswith("SyntaxError") for line in lines),
-        indentation_errors=sum(line.startswith("IndentationError") for line in lines),
-    )
-
-
-GATE = "gate.json"
-ENVIRONMENT = "environment.json"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BenchOrder:
+class BenchConfig:
     """The request of a benchmark run."""
 
     suite: str
@@ -233,19 +63,42 @@ class BenchOrder:
     track: Track = "blind"
     model: str = "auto"
     tries: int = 2
-    effort: RunLimits = field(default_factory=RunLimits)
+    limits: RunLimits = field(default_factory=RunLimits)
+    """Of the agent, for each exercise."""
     repeat: int = 1
     jobs: int = 1
+    """Concurrent exercises."""
     test_jobs: int = 0
     """Concurrent test suites; 0: the number of processors."""
     timeout_s: float = TEST_TIMEOUT_S
     proof: bool = True
-    gate: bool = True
+    validate: bool = True
+    """Whether the suite is validated first."""
 
     def __post_init__(self) -> None:
         for name in ("tries", "repeat", "jobs", "timeout_s"):
             if getattr(self, name) <= 0:
                 raise UsageError(f"{name} must be a positive number, not {getattr(self, name)}")
+
+    def load_suite(self, settings: Settings) -> Suite:
+        """Load the requested suite."""
+        return load_suite(
+            self.suite, dataset=self.dataset, cache_dir=settings.bench_dir, strict=self.strict
+        )
+
+
+_CONFIG: Final = TypeAdapter(BenchConfig)
+
+
+def config_of(folder: Path, *, dataset: Path | None, jobs: int) -> BenchConfig:
+    """Return the request that repeats a stored run.
+
+    Raises:
+        UsageError: If the folder holds no run.
+    """
+    config = _CONFIG.validate_python(read_run(folder)["order"])
+    dataset = dataset or config.dataset
+    return replace(config, model=f"{RECORDED}{folder}", dataset=dataset, jobs=jobs)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -253,16 +106,16 @@ class BenchCallbacks:
     """Callbacks for the progress of a run."""
 
     opening: OpenOptions = field(default_factory=OpenOptions)
+    on_validation_plan: Callable[[int], None] = lambda _: None
+    on_validation: Callable[[ValidationResult], None] = lambda _: None
     on_plan: Callable[[int, int], None] = lambda _all, _done: None
     """Receives the number of exercises, and how many of them are complete already."""
-    on_gate: Callable[[GateResult], None] = lambda _: None
-    on_gate_plan: Callable[[int], None] = lambda _: None
-    on_start: Callable[[Task], None] = lambda _: None
+    on_start: Callable[[Exercise], None] = lambda _: None
     on_result: Callable[[Result], None] = lambda _: None
 
 
 async def run_bench(
-    order: BenchOrder, settings: Settings, out: Path, watching: BenchCallbacks
+    config: BenchConfig, settings: Settings, out: Path, callbacks: BenchCallbacks
 ) -> None:
     """Run all requested exercises, or the remaining ones.
 
@@ -271,202 +124,217 @@ async def run_bench(
         BudgetExceededError: If a cap is reached; completed results are stored.
         AssayError: If a component of Assay fails.
     """
-    model = "" if plays_by_itself(order.model) else order.model
+    model = "" if needs_no_model(config.model) else config.model
     check_extras("a benchmark", settings, "agent", "bench", model=model)
-    suite = load(order, settings)
-    exercises = order.selection.of(suite)
-    matching = "strict" if order.track == "blind" else "lenient"
+    suite = config.load_suite(settings)
+    exercises = config.selection.of(suite)
+    matching = "strict" if config.track == "blind" else "lenient"
     async with (
-        open_player(order.model, settings.models, watching.opening, matching=matching) as (
+        open_solver(config.model, settings.models, callbacks.opening, matching=matching) as (
             name,
-            player,
+            solver,
         ),
-        open_store(out, _asked(order, suite, exercises, name)) as store,
-        open_bench(order, settings, exercises) as bench,
+        open_store(out, _identity(config, suite, exercises, name)) as store,
+        open_bench(config, settings, exercises, callbacks) as bench,
     ):
-        gate = await bench.ask_gate(exercises, watching) if order.gate else {}
-        await anyio.to_thread.run_sync(_note, store, bench, gate)
-        tasks = tuple(
-            Task(
-                exercise=exercise.prepared_for_reference() if order.model == ORACLE else exercise,
-                repeat=repeat,
-            )
-            for repeat in range(1, order.repeat + 1)
-            for exercise in exercises
-        )
-        watching.on_plan(len(tasks), len(store.read()))
-        for result in store.read().values():
-            watching.on_result(result)
-        runner = Runner(
-            rules=Rules(
-                track=order.track,
-                tries=order.tries,
-                effort=replace(order.effort, check_timeout_s=order.timeout_s),
-                jobs=order.jobs,
-            ),
-            store=store,
-            player=player,
-            judge=bench.judge,
-            kits=bench.kits,
-            gate=gate,
-            settings=settings,
-            on_start=watching.on_start,
-            on_result=watching.on_result,
-        )
-        await runner.run(tasks)
+        if config.validate:
+            await bench.validate()
+        await anyio.to_thread.run_sync(bench.describe, store.folder)
+        await bench.run(solver, store)
 
 
-def load(order: BenchOrder, settings: Settings) -> Suite:
-    """Load the requested suite."""
-    return load_suite(
-        order.suite,
-        dataset=order.dataset,
-        cache_dir=place_of(settings).cache_dir,
-        strict=order.strict,
-    )
-
-
-async def ask_gate(
-    order: BenchOrder,
-    settings: Settings,
-    watching: BenchCallbacks,
-    answers: list[GateResult],
-    not_run: dict[str, str],
-) -> None:
-    """Validate every exercise; fills in the results, and why some cannot be validated.
+async def validate_suite(
+    config: BenchConfig, settings: Settings, callbacks: BenchCallbacks
+) -> tuple[tuple[ValidationResult, ...], dict[str, str]]:
+    """Validate every exercise; returns the results, and why some exercises cannot run.
 
     Raises:
         AssayError: The errors of `run_bench`.
     """
-    exercises = order.selection.of(load(order, settings))
-    async with open_bench(order, settings, exercises) as bench:
-        for exercise in exercises:
-            if why_not := bench.kits.why_not(exercise):
-                not_run[exercise.id] = why_not
-        answers.extend((await bench.ask_gate(exercises, watching)).values())
+    exercises = config.selection.of(config.load_suite(settings))
+    async with open_bench(config, settings, exercises, callbacks) as bench:
+        await bench.validate()
+        reasons = {one.id: bench.toolchains.why_not(one) for one in exercises}
+    not_run = {name: why_not for name, why_not in reasons.items() if why_not}
+    return tuple(bench.validation[name] for name in sorted(bench.validation)), not_run
 
 
-def order_of(folder: Path, *, dataset: Path | None, jobs: int) -> BenchOrder:
-    """Return the request that repeats a stored run.
-
-    Raises:
-        UsageError: If the folder holds no run.
-    """
-    asked = read_run(folder)
-    ordered = asked["order"]
-    selection = Selection(
-        languages=tuple(ordered["languages"]),
-        names=tuple(ordered["names"]),
-        limit=ordered["limit"],
-        shard=tuple(ordered["shard"]),
-    )
-    return BenchOrder(
-        suite=ordered["suite"],
-        dataset=dataset or (Path(ordered["dataset"]) if ordered["dataset"] else None),
-        strict=asked["strict"],
-        selection=selection,
-        track=asked["track"],
-        model=f"{RECORDED}{folder}",
-        tries=asked["tries"],
-        effort=RunLimits(attempts=asked["attempts"] or 1, wall_s=asked["wall_s"] or 1800.0),
-        repeat=asked["repeat"],
-        jobs=jobs,
-        timeout_s=asked["timeout_s"],
-        proof=asked["verdict"] == "proof",
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bench:
-    """The components that score exercises."""
-
-    judge: Judge
-    kits: Toolchains
-    versions: dict[Any, str]
-    folder: Path
-
-    async def ask_gate(
-        self, exercises: tuple[Exercise, ...], watching: BenchCallbacks
-    ) -> dict[str, GateResult]:
-        """Validate every exercise that can run here."""
-        runnable = tuple(one for one in exercises if not self.kits.why_not(one))
-        gate = Gate(judge=self.judge, kits=self.kits, folder=self.folder, versions=self.versions)
-        watching.on_gate_plan(len(runnable))
-        return await ask_all(gate, runnable, watching.on_gate)
-
-
-@asynccontextmanager
-async def open_bench(
-    order: BenchOrder, settings: Settings, exercises: tuple[Exercise, ...]
-) -> AsyncGenerator[Bench]:
-    """Open sandboxes with the toolchains of these exercises.
-
-    Raises:
-        IsolationUnavailableError: If this machine cannot provide the requested isolation.
-    """
-    kits = find_kits(place_of(settings), (exercise.language for exercise in exercises))
-    async with open_backend(kits.sandbox_settings(settings.sandbox)) as backend:
-        judge = Judge(
-            backend=backend,
-            limits=limits_of(settings.agent),
-            turns=anyio.CapacityLimiter(order.test_jobs or os.cpu_count() or 1),
-            timeout_s=order.timeout_s,
-            proof=order.proof,
-        )
-        yield Bench(
-            judge=judge,
-            kits=kits,
-            versions=await versions_of(backend, kits),
-            folder=place_of(settings).cache_dir / "gate",
-        )
-
-
-def _asked(
-    order: BenchOrder, suite: Suite, exercises: tuple[Exercise, ...], model: str
+def _identity(
+    config: BenchConfig, suite: Suite, exercises: tuple[Exercise, ...], model: str
 ) -> dict[str, Any]:
-    """Return the values that must be equal to resume a run."""
+    """Return the values that must be equal to resume a run, and the request for a replay."""
+    dataset = config.dataset.absolute() if config.dataset else None
     return {
         "suite": suite.name,
         "source": suite.source,
         "digest": Suite(name=suite.name, source="", exercises=exercises).digest,
         "exercises": len(exercises),
-        "strict": order.strict,
-        "track": order.track,
+        "strict": config.strict,
+        "track": config.track,
         "model": model,
-        "tries": order.tries if order.track != "agentic" else 1,
-        "attempts": order.effort.attempts if order.track != "blind" else None,
-        "wall_s": order.effort.wall_s if order.track != "blind" else None,
-        "repeat": order.repeat,
-        "timeout_s": order.timeout_s,
-        "verdict": "proof" if order.proof else "exit code",
+        "tries": config.tries if config.track != "agentic" else 1,
+        "attempts": config.limits.attempts if config.track != "blind" else None,
+        "wall_s": config.limits.wall_s if config.track != "blind" else None,
+        "repeat": config.repeat,
+        "timeout_s": config.timeout_s,
+        "verdict": "proof" if config.proof else "exit code",
         "memory": "off",
-        "order": _ordered(order),
+        "order": _CONFIG.dump_python(replace(config, dataset=dataset), mode="json"),
     }
 
 
-def _ordered(order: BenchOrder) -> dict[str, Any]:
-    """Return how the exercises were chosen, so that a replay can choose the same."""
-    return {
-        "suite": order.suite,
-        "dataset": str(order.dataset.absolute()) if order.dataset else None,
-        "languages": list(order.selection.languages),
-        "names": list(order.selection.names),
-        "limit": order.selection.limit,
-        "shard": list(order.selection.shard),
-    }
+@dataclass(slots=True, kw_only=True)
+class BenchRun:
+    """The open components of a run: toolchains of the languages, sandboxes and the scorer."""
+
+    config: BenchConfig
+    settings: Settings
+    exercises: tuple[Exercise, ...]
+    toolchains: Toolchains
+    versions: Mapping[Language, str]
+    scorer: Scorer
+    callbacks: BenchCallbacks
+    validation: dict[str, ValidationResult] = field(default_factory=dict[str, ValidationResult])
+    pause_s: float = 2.0
+    """Before the first restart of an exercise."""
+
+    async def validate(self) -> None:
+        """Validate every exercise that can run here, concurrently.
+
+        Raises:
+            SandboxUnavailableError: If no sandbox is available.
+        """
+        runnable = [one for one in self.exercises if not self.toolchains.why_not(one)]
+        self.callbacks.on_validation_plan(len(runnable))
+        # The scorer itself limits concurrent tests.
+        waiting = anyio.CapacityLimiter(2 * self.scorer.turns.total_tokens)
+
+        async def validate_one(exercise: Exercise) -> None:
+            async with waiting:
+                result = await validate_exercise(
+                    exercise,
+                    self.scorer,
+                    self.toolchains,
+                    version=self.versions[exercise.language],
+                    folder=self.settings.bench_dir / "gate",
+                )
+            self.validation[exercise.id] = result
+            self.callbacks.on_validation(result)
+
+        async with anyio.create_task_group() as tasks:
+            for exercise in runnable:
+                tasks.start_soon(validate_one, exercise)
+
+    def describe(self, folder: Path) -> None:
+        """Store the environment and the validation results for the report."""
+        backend = self.scorer.backend
+        environment = asdict(
+            describe_environment(backend=backend.name, isolation=backend.isolation.value)
+        )
+        environment["assay"] = version(DISTRIBUTION)
+        environment["toolchains"] = dict(self.versions)
+        validation = {name: asdict(self.validation[name]) for name in sorted(self.validation)}
+        write_json(folder / ENVIRONMENT, environment)
+        write_json(folder / VALIDATION, validation)
+
+    async def run(self, solver: Solver, store: ResultStore) -> None:
+        """Run the remaining exercises.
+
+        Raises:
+            BudgetExceededError: If a cap on the whole run is reached; completed results are stored.
+            JournalError: If a result cannot be written.
+        """
+        callbacks, done = self.callbacks, store.read()
+        callbacks.on_plan(len(self.exercises) * self.config.repeat, len(done))
+        for result in done.values():
+            callbacks.on_result(result)
+        room = anyio.CapacityLimiter(self.config.jobs)
+
+        async def work(exercise: Exercise, result: Result) -> None:
+            async with room:
+                callbacks.on_start(exercise)
+                result = await self._run_one(exercise, result, solver, store)
+                await store.append(result)
+            callbacks.on_result(result)
+
+        async with anyio.create_task_group() as tasks:
+            for repeat in range(1, self.config.repeat + 1):
+                for exercise in self.exercises:
+                    blank = Result(
+                        exercise=exercise.id,
+                        language=exercise.language,
+                        repeat=repeat,
+                        track=self.config.track,
+                    )
+                    if blank.key not in done or not done[blank.key].counted:
+                        tasks.start_soon(work, exercise, blank)
+
+    async def _run_one(
+        self, exercise: Exercise, blank: Result, solver: Solver, store: ResultStore
+    ) -> Result:
+        """Return the result of one exercise; repeats it after a failure that is not the model's."""
+        if why_not := self.toolchains.why_not(exercise):
+            return replace(blank, status=Status.NOT_RUN, reason=why_not)
+        if self.config.model == ORACLE:
+            exercise = exercise.prepared_for_reference()
+        validation = self.validation.get(exercise.id)
+        begun = time.monotonic()
+        while True:
+            result = replace(blank)
+            try:
+                replies = store.replies_of(exercise, result.repeat)
+                async with solver(exercise, replies) as model:
+                    track_run = TrackRun(
+                        exercise=exercise,
+                        commands=self.toolchains.commands(exercise),
+                        model=TimedModel(model),
+                        scorer=self.scorer,
+                        settings=self.settings,
+                        limits=replace(self.config.limits, check_timeout_s=self.config.timeout_s),
+                        tries=self.config.tries,
+                        folder=store.work_of(exercise, result.repeat),
+                        result=result,
+                        provable=validation is None or validation.provable,
+                    )
+                    await track_run.solve()
+            except ModelRefusedError as error:
+                result = replace(blank, status=Status.REFUSED, reason=str(error))
+            except _EXTERNAL as error:
+                reason = f"{type(error).__name__}: {error}"
+                result = replace(blank, status=Status.INFRASTRUCTURE, reason=reason)
+            if result.status is not Status.INFRASTRUCTURE or result.retries == _RETRIES:
+                result.wall_s = time.monotonic() - begun
+                return result
+            blank.retries += 1
+            await anyio.sleep(self.pause_s * blank.retries)
 
 
-def _note(store: ResultStore, bench: Bench, gate: dict[str, GateResult]) -> None:
-    """Store the environment and the validation results for the report."""
-    backend = bench.judge.backend
-    environment = asdict(
-        describe_environment(backend=backend.name, isolation=backend.isolation.value)
-    )
-    environment["assay"] = version(DISTRIBUTION)
-    environment["toolchains"] = dict(bench.versions)
-    answers = {name: asdict(answer) for name, answer in sorted(gate.items())}
-    for name, content in ((ENVIRONMENT, environment), (GATE, answers)):
-        path = store.folder / name
-        partial = path.with_suffix(".partial")
-        partial.write_text(json.dumps(content, indent=2) + "\n", "utf-8")
-        partial.replace(path)
+@asynccontextmanager
+async def open_bench(
+    config: BenchConfig,
+    settings: Settings,
+    exercises: tuple[Exercise, ...],
+    callbacks: BenchCallbacks,
+) -> AsyncGenerator[BenchRun]:
+    """Open sandboxes with the toolchains of these exercises.
+
+    Raises:
+        IsolationUnavailableError: If this machine cannot provide the requested isolation.
+    """
+    toolchains = find_toolchains(settings, (exercise.language for exercise in exercises))
+    async with open_backend(toolchains.sandbox_settings(settings.sandbox)) as backend:
+        yield BenchRun(
+            config=config,
+            settings=settings,
+            exercises=exercises,
+            toolchains=toolchains,
+            versions=await versions_of(backend, toolchains),
+            scorer=Scorer(
+                backend=backend,
+                limits=limits_of(settings.agent),
+                turns=anyio.CapacityLimiter(config.test_jobs or os.cpu_count() or 1),
+                timeout_s=config.timeout_s,
+                proof=config.proof,
+            ),
+            callbacks=callbacks,
+        )

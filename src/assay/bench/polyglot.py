@@ -7,13 +7,12 @@ that reference solutions need.
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, get_args
 
 import anyio
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from assay.bench.exercise import Exercise, Language, Suite
 from assay.contracts.errors import AssayError, UsageError
@@ -27,19 +26,11 @@ def commit_of(folder: Path) -> str | None:
     git = folder / ".git"
     try:
         head = (git / "HEAD").read_text().strip()
-    except OSError:
-        return None
-    if _HASH.fullmatch(head):
-        return head
-    name = head.removeprefix("ref: ").strip()
-    try:
-        return (git / name).read_text().strip()
-    except OSError:
-        return _packed(git, name)
-
-
-def _packed(git: Path, name: str) -> str | None:
-    try:
+        if _HASH.fullmatch(head):
+            return head
+        name = head.removeprefix("ref: ").strip()
+        if (git / name).is_file():
+            return (git / name).read_text().strip()
         lines = (git / "packed-refs").read_text().splitlines()
     except OSError:
         return None
@@ -58,7 +49,13 @@ async def pull(
         UsageError: If the folder has other content, or the commit does not exist.
         AssayError: If git is not installed, or fails.
     """
-    if _is_there(folder, commit):
+    if await anyio.Path(folder).exists():
+        found = commit_of(folder)
+        if found != commit:
+            raise UsageError(
+                f"{str(folder)!r} is at {found or 'no commit'}, not at {commit}",
+                hint="remove it, or name another folder with --to",
+            )
         return False
     if shutil.which("git") is None:
         raise AssayError("git is not installed", hint="run `apt-get install git`")
@@ -75,18 +72,6 @@ async def pull(
         partial.rename(folder)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-    return True
-
-
-def _is_there(folder: Path, commit: str) -> bool:
-    if not folder.exists():
-        return False
-    found = commit_of(folder)
-    if found != commit:
-        raise UsageError(
-            f"{str(folder)!r} is at {found or 'no commit'}, not at {commit}",
-            hint="remove it, or name another folder with --to",
-        )
     return True
 
 
@@ -150,6 +135,7 @@ def relaxed(manifest: str) -> dict[PurePosixPath, str]:
     return files
 
 
+URL: Final = "https://github.com/Aider-AI/polyglot-benchmark"
 COMMIT: Final = "7e0611e77b54e2dea774cdc0aa00cf9f7ed6144f"
 """The benchmark's commit that the public leaderboard uses."""
 _HIDDEN: Final = frozenset({".meta", ".docs", ".approaches", ".articles", ".git"})
@@ -173,12 +159,6 @@ class _Files(BaseModel):
     editor: tuple[str, ...] = ()
 
 
-class _Config(BaseModel):
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-    files: _Files
-
-
 def load_polyglot(folder: Path, *, strict: bool = False) -> Suite:
     """Read every exercise of a clone.
 
@@ -197,98 +177,90 @@ def load_polyglot(folder: Path, *, strict: bool = False) -> Suite:
     ]
     if not exercises:
         raise UsageError(f"there is no exercise in {str(folder)!r}", hint=_HINT)
-    return Suite(name="polyglot", source=_source(folder), exercises=tuple(exercises))
-
-
-def _source(folder: Path) -> str:
     commit = commit_of(folder)
-    if commit is None:
-        return "a folder without a commit"
-    return f"commit {commit}" + ("" if commit == COMMIT else " (not the pinned one)")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Folder:
-    """An exercise folder on the disk."""
-
-    place: Path
-    language: Language
-    names: _Files
-    files: Mapping[PurePosixPath, TreeFile]
-
-    @property
-    def slug(self) -> str:
-        return self.place.name
-
-    def named(self, names: Iterable[str]) -> dict[PurePosixPath, TreeFile]:
-        return {PurePosixPath(name): self.files[PurePosixPath(name)] for name in names}
+    source = "a folder without a commit" if commit is None else f"commit {commit}"
+    if commit not in {None, COMMIT}:
+        source += " (not the pinned one)"
+    return Suite(name="polyglot", source=source, exercises=tuple(exercises))
 
 
 def _load(place: Path, language: Language, *, strict: bool) -> Exercise:
     try:
         config: Any = json.loads((place / ".meta" / "config.json").read_text(encoding="utf-8"))
-        names = _Config.model_validate(config).files
-        folder = _Folder(place=place, language=language, names=names, files=_read(place))
-        return _exercise(folder, strict=strict)
-    except (OSError, ValueError, ValidationError, KeyError) as error:
+        names = _Files.model_validate(config["files"])
+        return _exercise(place.name, language, names, read_files(place), strict=strict)
+    except (OSError, ValueError, TypeError, KeyError) as error:
         raise UsageError(
             f"the exercise {language}/{place.name} is damaged: {type(error).__name__}: {error}",
             hint=_HINT,
         ) from error
 
 
-def _read(place: Path) -> dict[PurePosixPath, TreeFile]:
-    found: dict[PurePosixPath, TreeFile] = {}
-    for path in sorted(place.rglob("*")):
-        if path.is_symlink() or not path.is_file():
-            continue
-        executable = bool(path.stat().st_mode & 0o100)
-        found[PurePosixPath(path.relative_to(place))] = TreeFile(path.read_bytes(), executable)
+Files = dict[PurePosixPath, TreeFile]
+
+
+def read_files(folder: Path) -> Files:
+    """Read the regular files of a folder, by their path in it."""
+    found: Files = {}
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and not path.is_symlink() and "__pycache__" not in path.parts:
+            executable = bool(path.stat().st_mode & 0o100)
+            found[PurePosixPath(path.relative_to(folder))] = TreeFile(path.read_bytes(), executable)
     return found
 
 
-def _exercise(folder: _Folder, *, strict: bool) -> Exercise:
+def _exercise(
+    slug: str, language: Language, names: _Files, files: Files, *, strict: bool
+) -> Exercise:
+    """Build an exercise from its files; raises `KeyError` if one is missing."""
     solution = tuple(
-        PurePosixPath(name)
-        for name in folder.names.solution
-        if PurePosixPath(name).name not in _NEVER_SOLUTION
+        path for path in map(PurePosixPath, names.solution) if path.name not in _NEVER_SOLUTION
     )
-    # Without all of them, the exercise is incomplete.
-    folder.named(str(path) for path in solution)
+    if missing := set(solution) - files.keys():
+        raise KeyError(*missing)
     # Go tests have their cases in separate files, which contain the answers.
-    cases = [name for name in folder.names.editor if name.endswith("_test.go")]
-    judging = folder.named([*folder.names.test, *cases])
-    tests = {path: _unskipped(path, file, strict=strict) for path, file in judging.items()}
+    cases = [name for name in names.editor if name.endswith("_test.go")]
+    tests = {
+        path: _unskipped(path, files[path], strict=strict)
+        for path in map(PurePosixPath, (*names.test, *cases))
+    }
     workspace = {
         path: file
-        for path, file in folder.files.items()
+        for path, file in files.items()
         if path.parts[0] not in _HIDDEN | _NOT_NEEDED and path not in tests
     }
-    reference, setup = _reference(folder, solution)
+    # The reference has the file names of the solution; in Java, one for each class.
+    by_suffix = {path.suffix: path for path in solution}
+    reference: Files = {}
+    for path in map(PurePosixPath, names.example):
+        if language == "java":
+            reference[PurePosixPath("src/main/java", path.name)] = files[path]
+        elif path.suffix in by_suffix:
+            reference[by_suffix[path.suffix]] = files[path]
+    setup: Files = {}
+    if manifest := files.get(PurePosixPath(".meta/Cargo-example.toml")):
+        for path, text in relaxed(manifest.content.decode()).items():
+            setup[path] = TreeFile(text.encode())
+    docs = (files.get(PurePosixPath(".docs", name)) for name in _DOCS)
     # CMake derives names from the folder, so the exercise needs a folder with its name.
-    root = PurePosixPath(folder.slug) if folder.language == "cpp" else PurePosixPath()
+    root = PurePosixPath(slug) if language == "cpp" else PurePosixPath()
+
+    def tree_of(files: Files) -> Tree:
+        return Tree(files={root / path: file for path, file in files.items()})
+
     return Exercise(
-        id=f"{folder.language}/{folder.slug}",
-        language=folder.language,
-        docs=_docs(folder),
-        workspace=_below(root, workspace),
+        id=f"{language}/{slug}",
+        language=language,
+        docs="".join(file.content.decode() for file in docs if file is not None),
+        workspace=tree_of(workspace),
         solution=tuple(root / path for path in solution),
-        tests=_below(root, tests),
-        reference=_below(root, reference),
-        reference_setup=_below(root, setup),
+        tests=tree_of(tests),
+        reference=tree_of(reference),
+        reference_setup=tree_of(setup),
         folder=root,
         # One file per class: a solution may need more files than there are stubs.
-        allowed=("src/main/java/*.java",) if folder.language == "java" else (),
+        allowed=("src/main/java/*.java",) if language == "java" else (),
     )
-
-
-def _below(root: PurePosixPath, files: Mapping[PurePosixPath, TreeFile]) -> Tree:
-    return Tree(files={root / path: file for path, file in files.items()})
-
-
-def _docs(folder: _Folder) -> str:
-    texts = (folder.files.get(PurePosixPath(".docs", name)) for name in _DOCS)
-    return "".join(file.content.decode() for file in texts if file is not None)
 
 
 def _unskipped(path: PurePosixPath, file: TreeFile, *, strict: bool) -> TreeFile:
@@ -299,26 +271,3 @@ def _unskipped(path: PurePosixPath, file: TreeFile, *, strict: bool) -> TreeFile
     elif path.suffix == ".js":
         text = _SKIPPED_IN_ANY_WAY.sub("", text) if strict else _XTEST.sub("test(", text)
     return TreeFile(text.encode(), file.executable)
-
-
-_Answer = tuple[dict[PurePosixPath, TreeFile], dict[PurePosixPath, TreeFile]]
-
-
-def _reference(folder: _Folder, solution: tuple[PurePosixPath, ...]) -> _Answer:
-    """Return the reference under the solution's file names, and the files that only it needs."""
-    examples = folder.named(folder.names.example)
-    reference: dict[PurePosixPath, TreeFile] = {}
-    setup: dict[PurePosixPath, TreeFile] = {}
-    if folder.language == "java":
-        for path, file in examples.items():
-            reference[PurePosixPath("src/main/java", path.name)] = file
-        return reference, setup
-    by_suffix = {path.suffix: path for path in solution}
-    for path, file in examples.items():
-        if path.suffix in by_suffix:
-            reference[by_suffix[path.suffix]] = file
-    manifest = folder.files.get(PurePosixPath(".meta/Cargo-example.toml"))
-    if manifest is not None:
-        for path, text in relaxed(manifest.content.decode()).items():
-            setup[path] = TreeFile(text.encode())
-    return reference, setup

@@ -1,7 +1,8 @@
 """Reports of a run, written next to its results.
 
-Markdown has tables, failures with reasons, and caveats. HTML is one self-contained page with SVG
-charts, drawn without a library. The third format is the one of the public leaderboard.
+A report is a list of headings, paragraphs, tables and charts. Markdown shows all but the charts.
+HTML is one self-contained page with SVG charts, drawn without a library. The third format is the
+one of the public leaderboard.
 """
 
 import re
@@ -12,8 +13,8 @@ from html import escape
 from pathlib import Path
 from typing import Any, Final
 
-from assay.bench.store import RUN, Result, Status
-from assay.bench.summary import Rate, Summary, rate_of
+from assay.bench.store import RUN, Status, write_whole
+from assay.bench.summary import Comparison, Rate, Summary, rate_of
 from assay.contracts.errors import require
 
 _MOST_REASON: Final = 140
@@ -22,6 +23,90 @@ _MEANINGS: Final = {
     "blind+exec": "tests hidden; Assay runs its own code and checks, and reads their output",
     "agentic": "Assay, with the tests in sight, until they are passed or the budget is out",
 }
+_RATE_HEAD: Final = ("solved", "rate", "95 % interval")
+
+_STYLE: Final = """
+body { font: 15px/1.5 system-ui, sans-serif; color: #1f2933; max-width: 60rem; margin: 2rem auto;
+  padding: 0 1rem; }
+h1 { font-size: 1.6rem; } h2 { font-size: 1.15rem; margin-top: 2rem; }
+table { border-collapse: collapse; } th, td { padding: .25rem .7rem; text-align: left;
+  border-bottom: 1px solid #d5dbe1; vertical-align: top; } th { font-weight: 600; }
+svg { max-width: 100%; height: auto; margin: 1rem 0; display: block; }
+@media (prefers-color-scheme: dark) { body { background: #14191d; color: #e4e9ed; }
+  th, td { border-color: #37424b; } svg { background: #f7f9fa; border-radius: 6px; padding: 8px; } }
+"""
+_BOLD: Final = re.compile(r"\*\*(.+?)\*\*")
+
+Row = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """A heading of a report."""
+
+    text: str
+    level: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table of a report."""
+
+    head: Row
+    rows: Sequence[Row]
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A chart of a report, which Markdown leaves out."""
+
+    svg: str
+
+
+Block = str | Heading | Table | Chart
+"""A part of a report; text is a paragraph, in which `**` marks bold words."""
+
+
+def to_markdown(blocks: Iterable[Block]) -> str:
+    """Return a report as Markdown."""
+    parts: list[str] = []
+    for block in blocks:
+        match block:
+            case Heading():
+                parts.append(f"{'#' * block.level} {block.text}")
+            case Table():
+                parts.append(table(block.head, block.rows))
+            case Chart():
+                pass
+            case str():
+                parts.append(block)
+    return "\n\n".join(parts) + "\n"
+
+
+def to_html(blocks: Iterable[Block], title: str) -> str:
+    """Return a report as one page."""
+    parts: list[str] = []
+    for block in blocks:
+        match block:
+            case Heading():
+                parts.append(f"<h{block.level}>{escape(block.text)}</h{block.level}>")
+            case Table():
+                head = "".join(f"<th>{escape(cell)}</th>" for cell in block.head)
+                cells = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in block.rows)
+                body = "".join(f"<tr>{row}</tr>" for row in cells)
+                parts.append(f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>")
+            case Chart():
+                parts.append(block.svg)
+            case str():
+                text = _BOLD.sub(r"<strong>\1</strong>", escape(block))
+                parts.append(f"<p>{text}</p>")
+    body = "\n".join(parts)
+    return (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(title)}</title><style>{_STYLE}</style></head>\n<body>\n{body}\n"
+        "</body></html>\n"
+    )
 
 
 def rate_cells(rate: Rate) -> tuple[str, str, str]:
@@ -35,90 +120,69 @@ def rate_cells(rate: Rate) -> tuple[str, str, str]:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table; escapes characters that would end a cell."""
+    """Return a Markdown table; escapes characters that would end a cell."""
     lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
-    lines.extend(f"| {' | '.join(_cell(cell) for cell in row)} |" for row in rows)
+    for row in rows:
+        cells = (cell.replace("|", "\\|").replace("\n", " ") for cell in row)
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
-
-
-def as_markdown(summary: Summary) -> str:
-    """Return the report."""
-    asked = summary.asked
-    parts = [
-        f"# {asked['suite']}: {asked['model']}, track {asked['track']}",
-        _opening(summary),
-        "## Rates",
-        table(("what", "solved", "rate", "95 % interval"), _rates(summary)),
-        "## By language",
-        table(
-            ("language", "solved", "rate", "95 % interval", "not run", "seconds", "dollars"),
-            _languages(summary),
-        ),
-        "## What it took",
-        table(("what", "in all", "per exercise"), _costs(summary)),
-        *_failures(summary),
-        *_alarms(summary),
-        "## Where",
-        table(("part", "version"), _places(summary)),
-    ]
-    return "\n\n".join(parts) + "\n"
-
-
-def _opening(summary: Summary) -> str:
+def report_of(summary: Summary) -> list[Block]:
+    """Build the report of a run."""
     asked = summary.asked
     state = "" if summary.complete else f" **Not complete: {len(summary.results)} so far.**"
     tries = f"{asked['tries']} tries" if asked["track"] != "agentic" else ""
     attempts = f"{asked['attempts']} attempts at most" if asked["attempts"] else ""
     limits = ", ".join(part for part in (tries, attempts) if part)
-    return (
-        f"{summary.tasks} exercises ({asked['source']}), {limits}. Track {asked['track']}: "
-        f"{_MEANINGS[asked['track']]}. Verdict by {asked['verdict']}; memory {asked['memory']}; "
-        f"{asked['timeout_s']:.0f} s for tests.{state}\n\n"
-        "Rates of different tracks say different things and do not belong into one column."
-    )
+    languages: list[Row] = []
+    for language, results in summary.languages.items():
+        not_run = sum(not result.counted for result in results)
+        seconds = sum(result.wall_s for result in results)
+        costs = [result.usage.cost_usd for result in results]
+        known = [cost for cost in costs if cost is not None]
+        dollars = f"{sum(known):.4f}" if len(known) == len(costs) else "unknown"
+        rate = rate_cells(rate_of(results))
+        languages.append((language, *rate, str(not_run), f"{seconds:.0f}", dollars))
+    statuses = [(status.value, summary.count(status)) for status in Status]
+    return [
+        Heading(f"{asked['suite']}: {asked['model']}, track {asked['track']}", level=1),
+        (
+            f"{summary.tasks} exercises ({asked['source']}), {limits}. Track {asked['track']}: "
+            f"{_MEANINGS[asked['track']]}. Verdict by {asked['verdict']}; memory "
+            f"{asked['memory']}; {asked['timeout_s']:.0f} s for tests.{state}"
+        ),
+        "Rates of different tracks say different things and do not belong into one column.",
+        *_charts(summary),
+        Heading("Rates"),
+        Table(("what", *_RATE_HEAD), _rates(summary)),
+        Heading("By language"),
+        Table(("language", *_RATE_HEAD, "not run", "seconds", "dollars"), languages),
+        Heading("What it took"),
+        Table(("what", "in all", "per exercise"), _costs(summary)),
+        Heading("How they ended"),
+        Table(("status", "exercises"), [(name, str(count)) for name, count in statuses if count]),
+        *_failures(summary),
+        *_caveats(summary),
+        Heading("Where"),
+        Table(("part", "version"), _environment(summary)),
+    ]
 
 
-def _rates(summary: Summary) -> list[Sequence[str]]:
-    rows: list[Sequence[str]] = [("solved", *rate_cells(summary.rate))]
+def _rates(summary: Summary) -> list[Row]:
+    rows: list[Row] = [("solved", *rate_cells(summary.rate))]
     if summary.asked["track"] != "agentic":
         rows.extend(
             (f"at try {number} or before", *rate_cells(summary.rate_by_try(number)))
             for number in range(1, summary.asked["tries"] + 1)
         )
-    if summary.gate:
+    if summary.validation:
         rows.append(("solved, of those whose tests hold", *rate_cells(summary.clean_rate)))
     rows.append(("if exit codes were believed", *rate_cells(summary.rate_by_exit_code)))
     return rows
 
 
-def _languages(summary: Summary) -> list[Sequence[str]]:
-    rows: list[Sequence[str]] = []
-    for language, results in summary.languages.items():
-        not_run = sum(not result.counted for result in results)
-        seconds = sum(result.wall_s for result in results)
-        rows.append(
-            (
-                language,
-                *rate_cells(rate_of(results)),
-                str(not_run),
-                f"{seconds:.0f}",
-                _dollars(results),
-            )
-        )
-    return rows
-
-
-def _dollars(results: Iterable[Result]) -> str:
-    costs = [result.usage.cost_usd for result in results]
-    known = [cost for cost in costs if cost is not None]
-    return f"{sum(known):.4f}" if len(known) == len(costs) else "unknown"
-
-
-def _costs(summary: Summary) -> list[Sequence[str]]:
+def _costs(summary: Summary) -> list[Row]:
     n = len(summary.counted) or 1
     usage = summary.usage
     amounts = (
@@ -129,7 +193,7 @@ def _costs(summary: Summary) -> list[Sequence[str]]:
         ("seconds of the model", summary.total(lambda result: result.model_s), "{:.1f}"),
         ("seconds in all", summary.total(lambda result: result.wall_s), "{:.1f}"),
     )
-    rows: list[Sequence[str]] = [
+    rows: list[Row] = [
         (name, f"{amount:.0f}", form.format(amount / n)) for name, amount, form in amounts
     ]
     cost = usage.cost_usd
@@ -138,70 +202,109 @@ def _costs(summary: Summary) -> list[Sequence[str]]:
     return rows
 
 
-def _failures(summary: Summary) -> list[str]:
-    counts = [(status, summary.count(status)) for status in Status if summary.count(status)]
-    parts = ["## How they ended", table(("status", "exercises"), _counts(counts))]
-    failed = [result for result in summary.results if not result.passed]
-    if failed:
-        parts.append("## What was not solved, and why")
-        rows = ((_name(summary, result), result.status.value, _why(result)) for result in failed)
-        parts.append(table(("exercise", "status", "why"), rows))
-    return parts
+def _failures(summary: Summary) -> list[Block]:
+    rows: list[Row] = []
+    for result in summary.results:
+        if not result.passed:
+            repeat = f" #{result.repeat}" if summary.asked["repeat"] > 1 else ""
+            reason = " ".join(result.reason.split())
+            if len(reason) > _MOST_REASON:
+                reason = f"{reason[:_MOST_REASON]}…"
+            rows.append((f"{result.exercise}{repeat}", result.status.value, reason))
+    if not rows:
+        return []
+    return [
+        Heading("What was not solved, and why"),
+        Table(("exercise", "status", "why"), rows),
+    ]
 
 
-def _name(summary: Summary, result: Result) -> str:
-    return f"{result.exercise} #{result.repeat}" if summary.asked["repeat"] > 1 else result.exercise
-
-
-def _counts(counts: Iterable[tuple[Status, int]]) -> list[Sequence[str]]:
-    return [(status.value, str(number)) for status, number in counts]
-
-
-def _why(result: Result) -> str:
-    text = " ".join((result.reason or "").split())
-    return f"{text[:_MOST_REASON]}…" if len(text) > _MOST_REASON else text
-
-
-def _alarms(summary: Summary) -> list[str]:
-    parts: list[str] = []
+def _caveats(summary: Summary) -> list[Block]:
+    blocks: list[Block] = []
     if summary.disagreements:
         names = ", ".join(result.exercise for result in summary.disagreements)
-        parts.append(
-            "## Where exit code and verdict disagree\n\n"
-            f"The tests ended well and the verifier did not accept it, or the reverse: {names}."
-        )
-    doubtful = {
-        "the reference was rejected": [
-            name for name, answer in summary.gate.items() if not answer["oracle_accepted"]
-        ],
-        "what is given passes already": [
-            name for name, answer in summary.gate.items() if not answer["stub_rejected"]
-        ],
-        "no tests, so that the exit code decides": [
-            name for name, answer in summary.gate.items() if not answer["provable"]
-        ],
-    }
-    if any(doubtful.values()):
-        rows = [(what, ", ".join(names)) for what, names in doubtful.items() if names]
-        parts.append("## Weak spots of the exercises\n\n" + table(("what", "which"), rows))
-    if not summary.gate:
-        parts.append("The tests were not asked about reference and stub before this run.")
+        blocks += [
+            Heading("Where exit code and verdict disagree"),
+            f"The tests ended well and the verifier did not accept it, or the reverse: {names}.",
+        ]
+    weak: list[Row] = []
+    for field, meaning in (
+        ("oracle_accepted", "the reference was rejected"),
+        ("stub_rejected", "what is given passes already"),
+        ("provable", "no tests, so that the exit code decides"),
+    ):
+        if names := [name for name, answer in summary.validation.items() if not answer[field]]:
+            weak.append((meaning, ", ".join(names)))
+    if weak:
+        blocks += [Heading("Weak spots of the exercises"), Table(("what", "which"), weak)]
+    if not summary.validation:
+        blocks.append("The tests were not asked about reference and stub before this run.")
     if summary.unsteady:
-        parts.append(f"Solved in some repeats only: {', '.join(summary.unsteady)}.")
-    return parts
+        blocks.append(f"Solved in some repeats only: {', '.join(summary.unsteady)}.")
+    return blocks
 
 
-def _places(summary: Summary) -> list[Sequence[str]]:
+def _environment(summary: Summary) -> list[Row]:
     environment = summary.environment
-    rows: list[Sequence[str]] = [
+    toolchains: dict[str, str] = environment.get("toolchains", {})
+    return [
         ("assay", str(environment.get("assay", ""))),
         ("sandbox", f"{environment.get('backend', '')}, {environment.get('isolation', '')}"),
         ("interpreter", str(environment.get("python", ""))),
         ("machine", f"{environment.get('machine', '')}, Linux {environment.get('kernel', '')}"),
+        *((language, text) for language, text in toolchains.items() if text),
     ]
-    toolchains: dict[str, str] = environment.get("toolchains", {})
-    rows.extend((language, said) for language, said in toolchains.items() if said)
-    return rows
+
+
+def _charts(summary: Summary) -> list[Block]:
+    languages = summary.languages
+    rates = [("all", summary.rate)]
+    if len(languages) > 1:
+        rates.extend((language, rate_of(results)) for language, results in languages.items())
+    charts = [rate_bars(rates, "Solved, with 95 % intervals")]
+    if summary.curve:
+        title = "Solved exercises by number of proposals"
+        charts.append(curve(summary.curve, title, "proposals"))
+    times: list[tuple[str, float]] = []
+    costs: list[tuple[str, float]] = []
+    for language, results in languages.items():
+        counted = [result for result in results if result.counted]
+        n = len(counted) or 1
+        times.append((language, sum(result.wall_s for result in counted) / n))
+        costs.append((language, sum(result.usage.cost_usd or 0.0 for result in counted) / n))
+    charts.append(amount_bars(times, "Time per exercise", "s"))
+    if any(cost for _, cost in costs):
+        charts.append(amount_bars(costs, "Cost per exercise", "$"))
+    return [Chart(svg) for svg in charts]
+
+
+def comparison_markdown(comparison: Comparison) -> str:
+    """Return a comparison of two runs as Markdown."""
+    gained, lost = comparison.gained, comparison.lost
+    runs = zip("AB", (comparison.before, comparison.after), comparison.rates, strict=True)
+    blocks: list[Block] = [
+        Table(
+            ("", "model", "track", *_RATE_HEAD),
+            [
+                (name, summary.asked["model"], summary.asked["track"], *rate_cells(rate))
+                for name, summary, rate in runs
+            ],
+        ),
+        (
+            f"B solved {len(gained)} that A did not, and A {len(lost)} that B did not "
+            f"(both {comparison.both}, neither {comparison.neither}). If the two were equally "
+            f"good, a split as uneven as this would have a chance of {comparison.p_value:.3g} "
+            "(McNemar, exact)."
+        ),
+    ]
+    if not comparison.same_track:
+        blocks.append("The tracks differ: this compares two ways of working, not two models.")
+    if comparison.left_out:
+        blocks.append(f"{comparison.left_out} results have no counterpart and are left out.")
+    flips = [*((name, "B only") for name in gained), *((name, "A only") for name in lost)]
+    if flips:
+        blocks.append(Table(("flipped", "solved by"), sorted(flips)))
+    return to_markdown(blocks)
 
 
 _INK: Final = "#1f2933"
@@ -221,18 +324,21 @@ class Bar:
     label: str
     value: float
     """From 0 to 1."""
-    low: float | None = None
-    high: float | None = None
-    text: str = ""
+    text: str
+    interval: tuple[float, float] | None = None
 
 
 def rate_bars(rates: Sequence[tuple[str, Rate]], title: str) -> str:
     """Draw rates with their intervals, one below the other."""
-    bars: list[Bar] = []
-    for label, rate in rates:
-        low, high = rate.interval
-        text = f"{100 * rate.value:.0f} %  ({rate.successes}/{rate.trials})"
-        bars.append(Bar(label=label, value=rate.value, low=low, high=high, text=text))
+    bars = [
+        Bar(
+            label=label,
+            value=rate.value,
+            text=f"{100 * rate.value:.0f} %  ({rate.successes}/{rate.trials})",
+            interval=rate.interval,
+        )
+        for label, rate in rates
+    ]
     return _bars(bars, title, scale=("0", "50 %", "100 %"))
 
 
@@ -254,8 +360,8 @@ def _bars(bars: Sequence[Bar], title: str, *, scale: tuple[str, str, str]) -> st
         x = _LEFT + share * _PLOT
         parts.append(f'<line x1="{x:.1f}" y1="30" x2="{x:.1f}" y2="{bottom}" stroke="{_FAINT}"/>')
         parts.append(_text(x, bottom + 16, text, anchor="middle", size=11))
-    for place, bar in enumerate(bars):
-        y = 34 + _ROW_HEIGHT * place
+    for number, bar in enumerate(bars):
+        y = 34 + _ROW_HEIGHT * number
         middle = y + _ROW_HEIGHT / 2
         parts.append(_text(_LEFT - 8, middle + 4, bar.label, anchor="end"))
         parts.append(
@@ -263,13 +369,13 @@ def _bars(bars: Sequence[Bar], title: str, *, scale: tuple[str, str, str]) -> st
             f'height="{_ROW_HEIGHT - 10}" rx="2" fill="{_BAR}"/>'
         )
         right = bar.value
-        if bar.low is not None and bar.high is not None:
-            low, high = _LEFT + bar.low * _PLOT, _LEFT + bar.high * _PLOT
+        if bar.interval is not None:
+            low, high = (_LEFT + end * _PLOT for end in bar.interval)
             parts.append(
                 f'<path d="M{low:.1f} {middle - 4} V{middle + 4} M{low:.1f} {middle} H{high:.1f} '
                 f'M{high:.1f} {middle - 4} V{middle + 4}" stroke="{_WHISKER}" fill="none"/>'
             )
-            right = bar.high
+            right = bar.interval[1]
         parts.append(_text(_LEFT + right * _PLOT + 6, middle + 4, bar.text, size=12))
     return _svg(title, height, parts)
 
@@ -289,11 +395,11 @@ def curve(shares: Sequence[float], title: str, axis: str) -> str:
     left, right = _LEFT - 70, _WIDTH - 50
     width = (right - left) / max(steps - 1, 1)
     points: list[str] = []
-    for place, share in enumerate(shares):
-        x, y = left + place * width, bottom - share * (bottom - top)
+    for number, share in enumerate(shares):
+        x, y = left + number * width, bottom - share * (bottom - top)
         points.append(f"{x:.1f},{y:.1f}")
         parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{_BAR}"/>')
-        parts.append(_text(x, bottom + 16, str(place + 1), anchor="middle", size=11))
+        parts.append(_text(x, bottom + 16, str(number + 1), anchor="middle", size=11))
     parts.append(
         f'<polyline points="{" ".join(points)}" fill="none" stroke="{_BAR}" stroke-width="2"/>'
     )
@@ -315,82 +421,6 @@ def _svg(title: str, height: float, parts: Sequence[str]) -> str:
         f'width="{_WIDTH}" role="img" aria-label="{escape(title, quote=True)}" '
         f'font-family="system-ui, sans-serif">{head}{"".join(parts)}</svg>'
     )
-
-
-_STYLE: Final = """
-body { font: 15px/1.5 system-ui, sans-serif; color: #1f2933; max-width: 60rem; margin: 2rem auto;
-  padding: 0 1rem; }
-h1 { font-size: 1.6rem; } h2 { font-size: 1.15rem; margin-top: 2rem; }
-table { border-collapse: collapse; } th, td { padding: .25rem .7rem; text-align: left;
-  border-bottom: 1px solid #d5dbe1; vertical-align: top; } th { font-weight: 600; }
-svg { max-width: 100%; height: auto; margin: 1rem 0; display: block; }
-@media (prefers-color-scheme: dark) { body { background: #14191d; color: #e4e9ed; }
-  th, td { border-color: #37424b; } svg { background: #f7f9fa; border-radius: 6px; padding: 8px; } }
-"""
-_COLUMN_BREAK: Final = re.compile(r"(?<!\\)\|")
-_BOLD: Final = re.compile(r"\*\*(.+?)\*\*")
-
-
-def as_html(summary: Summary) -> str:
-    """Return the page."""
-    title = f"{summary.asked['suite']}: {summary.asked['model']}, {summary.asked['track']}"
-    head, _, rest = as_markdown(summary).partition("\n\n## Rates")
-    body = "\n".join((_blocks(head), *_pictures(summary), _blocks(f"## Rates{rest}")))
-    return (
-        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{_STYLE}</style></head>\n<body>\n{body}\n"
-        "</body></html>\n"
-    )
-
-
-def _pictures(summary: Summary) -> list[str]:
-    rates = [("all", summary.rate)]
-    languages = summary.languages
-    if len(languages) > 1:
-        rates.extend((language, rate_of(results)) for language, results in languages.items())
-    pictures = [rate_bars(rates, "Solved, with 95 % intervals")]
-    if summary.curve:
-        pictures.append(
-            curve(summary.curve, "Solved exercises by number of proposals", "proposals")
-        )
-    times: list[tuple[str, float]] = []
-    costs: list[tuple[str, float]] = []
-    for language, results in languages.items():
-        counted = [result for result in results if result.counted]
-        n = len(counted) or 1
-        times.append((language, sum(result.wall_s for result in counted) / n))
-        costs.append((language, sum(result.usage.cost_usd or 0.0 for result in counted) / n))
-    pictures.append(amount_bars(times, "Time per exercise", "s"))
-    if any(cost for _, cost in costs):
-        pictures.append(amount_bars(costs, "Cost per exercise", "$"))
-    return pictures
-
-
-def _blocks(markdown: str) -> str:
-    """Convert the few Markdown forms of reports to HTML; all other text stays text."""
-    return "\n".join(_block(block) for block in markdown.strip().split("\n\n") if block.strip())
-
-
-def _block(block: str) -> str:
-    lines = block.split("\n")
-    if lines[0].startswith("#") and len(lines) == 1:
-        level = len(lines[0]) - len(lines[0].lstrip("#"))
-        return f"<h{level}>{_inline(lines[0].lstrip('# '))}</h{level}>"
-    if lines[0].startswith("|"):
-        head, _, *rows = lines
-        body = "".join(f"<tr>{_cells(row, 'td')}</tr>" for row in rows)
-        return f"<table><thead><tr>{_cells(head, 'th')}</tr></thead><tbody>{body}</tbody></table>"
-    return f"<p>{_inline(' '.join(lines))}</p>"
-
-
-def _cells(line: str, tag: str) -> str:
-    cells = _COLUMN_BREAK.split(line)[1:-1]
-    return "".join(f"<{tag}>{_inline(cell.strip())}</{tag}>" for cell in cells)
-
-
-def _inline(text: str) -> str:
-    return _BOLD.sub(r"<strong>\1</strong>", escape(text.replace("\\|", "|")))
 
 
 def leaderboard_entry(summary: Summary, command: str) -> dict[str, Any]:
@@ -454,16 +484,13 @@ def write_reports(summary: Summary, folder: Path, command: str) -> tuple[Path, .
     Raises:
         MissingExtraError: If PyYAML is not installed.
     """
+    asked, report = summary.asked, report_of(summary)
     texts = (
-        as_markdown(summary),
-        as_html(summary),
+        to_markdown(report),
+        to_html(report, f"{asked['suite']}: {asked['model']}, {asked['track']}"),
         as_yaml(leaderboard_entry(summary, command)),
     )
-    written: list[Path] = []
-    for name, text in zip(REPORTS, texts, strict=True):
-        path = folder / name
-        partial = path.with_suffix(f"{path.suffix}.partial")
-        partial.write_text(text, "utf-8")
-        partial.replace(path)
-        written.append(path)
-    return tuple(written)
+    written = tuple(folder / name for name in REPORTS)
+    for path, text in zip(written, texts, strict=True):
+        write_whole(path, text.encode())
+    return written

@@ -8,14 +8,13 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 from assay.agent.prompt_builder import fenced
 from assay.bench.exercise import Exercise
 from assay.contracts.errors import ModelRefusedError, UsageError
 from assay.contracts.messages import ModelFacts, Price, Reply
 from assay.contracts.ports import Model
-from assay.contracts.workspace import Tree
 from assay.models.open import OpenOptions
 from assay.models.recording import (
     Matching,
@@ -43,8 +42,13 @@ Solver = Callable[[Exercise, Path], AbstractAsyncContextManager[Model]]
 """Opens the model for one exercise; stores its replies at the path and reuses them."""
 
 
+def needs_no_model(name: str) -> bool:
+    """Return whether this solver works without a language model."""
+    return name in {ORACLE, STUB} or name.startswith(RECORDED)
+
+
 @asynccontextmanager
-async def open_player(
+async def open_solver(
     name: str, settings: ModelSettings, opening: OpenOptions, *, matching: Matching = "strict"
 ) -> AsyncGenerator[tuple[str, Solver]]:
     """Open the solver of this name; yields its full name and how to open it for an exercise.
@@ -54,7 +58,7 @@ async def open_player(
         AssayError: The errors of `assay.wiring.open_model`.
     """
     if name in {ORACLE, STUB}:
-        yield name, _scripted(ORACLE if name == ORACLE else STUB)
+        yield name, _scripted(name)
     elif name.startswith(RECORDED):
         yield name, _recorded(Path(name.removeprefix(RECORDED)), matching)
     else:
@@ -62,65 +66,55 @@ async def open_player(
             yield model.name, _remembering(model)
 
 
-def plays_by_itself(name: str) -> bool:
-    """Return whether this solver needs no model."""
-    return name in {ORACLE, STUB} or name.startswith(RECORDED)
-
-
-def _scripted(kind: Literal["oracle", "stub"]) -> Solver:
-    def player(exercise: Exercise, replies: Path) -> AbstractAsyncContextManager[Model]:
+def _scripted(kind: str) -> Solver:
+    def solver(exercise: Exercise, replies: Path) -> AbstractAsyncContextManager[Model]:
         files = exercise.stub
         if kind == ORACLE:
             files = files.with_files(exercise.reference.files)
-        said = ScriptLine(text=as_reply(files), repeat=True)
-        model = ScriptedModel(Script(lines=(said,), facts=_FACTS), name=kind)
+        # In the format that prompts request from a model.
+        text = "\n".join(
+            f"FILE: {path}\n{fenced(path, file.content.decode())}"
+            for path, file in sorted(files.files.items())
+        )
+        script = Script(lines=(ScriptLine(text=text, repeat=True),), facts=_FACTS)
+        model = ScriptedModel(script, name=kind)
         return _remembering(model)(exercise, replies)
 
-    return player
-
-
-def as_reply(files: Tree) -> str:
-    """Return files in the format that prompts request from a model."""
-    return "\n".join(
-        f"FILE: {path}\n{fenced(path, file.content.decode())}"
-        for path, file in sorted(files.files.items())
-    )
+    return solver
 
 
 def _recorded(folder: Path, matching: Matching) -> Solver:
     # Shells do not expand a tilde after a colon.
-    place = expand_home(folder) / "replies"
-    if not place.is_dir():
+    replies_dir = expand_home(folder) / "replies"
+    if not replies_dir.is_dir():
         raise UsageError(
             f"there are no replies in {str(folder)!r}",
             hint="name the folder of an earlier `assay bench run`",
         )
 
     @asynccontextmanager
-    async def player(exercise: Exercise, replies: Path) -> AsyncGenerator[Model]:
+    async def solver(exercise: Exercise, replies: Path) -> AsyncGenerator[Model]:
         del exercise
-        recording = read_recording(place / replies.name)
+        recording = read_recording(replies_dir / replies.name)
         yield ReplayingModel(recording, matching=matching)
 
-    return player
+    return solver
 
 
 def _remembering(model: Model) -> Solver:
     @asynccontextmanager
-    async def player(exercise: Exercise, replies: Path) -> AsyncGenerator[Model]:
+    async def solver(exercise: Exercise, replies: Path) -> AsyncGenerator[Model]:
         del exercise
         async with open_recording(replies, model=model.name, facts=model.facts) as file:
             live = RecordingModel(model, file)
             before = read_recording(replies)
             # A recorded outage is no reason not to ask now.
-            kept = tuple(one for one in before.answers if _stands(one.outcome))
+            kept = tuple(
+                one for one in before.answers if isinstance(one.outcome, Reply | ModelRefusedError)
+            )
             if kept:
                 yield ReplayingModel(replace(before, answers=kept), fallback=live)
             else:
                 yield live
 
-    return player
-
-
-def _stands(outcome: object) -> bool:
-    return isinstance(outcome, Reply | ModelRefusedError)
+    return solver

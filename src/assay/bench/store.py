@@ -1,21 +1,22 @@
 """Stored results of a run: its folder with its request, and one line for each exercise."""
 
 import json
-import os
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass, field
 from enum import StrEnum
-from fcntl import LOCK_EX, LOCK_NB, flock
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import anyio
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from assay.bench.exercise import Exercise, Language, Track
 from assay.contracts.errors import JournalError, UsageError
 from assay.contracts.messages import Usage
+from assay.files import JsonlFile, whole_lines
+from assay.storage.lock import hold
 
 
 class Status(StrEnum):
@@ -41,37 +42,41 @@ class Status(StrEnum):
     """Assay or the model's provider failed, also after retries: no statement about the model."""
 
 
-COUNTED: Final = frozenset(Status) - {Status.NOT_RUN, Status.INFRASTRUCTURE}
-"""The states that count in rates."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Try:
     """One proposal and its test result."""
 
     passed: bool
     by_exit_code: bool
+    """The result of the original harness."""
     proven: bool
+    """Whether the verifier accepted it."""
     reason: str
     timed_out: bool = False
+    tampered: bool = False
     tests_passed: int = 0
     tests_total: int = 0
+    """Both as far as the verifier ran."""
     tests_s: float = 0.0
+    """Wall time of the bare run."""
     cpu_s: float = 0.0
+    """Its processor time: a timeout with little of it indicates a busy machine."""
     syntax_errors: int = 0
     indentation_errors: int = 0
+    output: Annotated[str, Field(exclude=True)] = ""
+    """The output of the tests, both streams in the order of arrival. It is not stored."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Result:
-    """One repetition of one exercise."""
+    """One repetition of one exercise; the track fills it in."""
 
     exercise: str
     language: Language
     repeat: int
     """From 1."""
     track: Track
-    status: Status
+    status: Status = Status.FAILED
     reason: str = ""
     """One line for the user."""
     tries: tuple[Try, ...] = ()
@@ -97,7 +102,8 @@ class Result:
 
     @property
     def counted(self) -> bool:
-        return self.status in COUNTED
+        """Whether it counts in rates, and is final: a resume repeats external failures."""
+        return self.status not in {Status.INFRASTRUCTURE, Status.NOT_RUN}
 
     def passed_by(self, number: int) -> bool:
         """Return whether it was solved at or before this try."""
@@ -108,14 +114,19 @@ RESULT: Final = TypeAdapter(Result)
 
 RUN: Final = "run.json"
 RESULTS: Final = "results.jsonl"
-_LOCK: Final = ".lock"
+VALIDATION: Final = "gate.json"
+ENVIRONMENT: Final = "environment.json"
+_LOCK: Final = "lock"
+"""The file of `assay.storage.lock`."""
+_NO_RUN_HINT: Final = "name a folder that `assay bench run` wrote to"
 
 
 class ResultStore:
     """The results of one run on disk."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, file: JsonlFile) -> None:
         self.folder = folder
+        self._file = file
         self._writing = anyio.Lock()
 
     def replies_of(self, exercise: Exercise, repeat: int) -> Path:
@@ -135,7 +146,13 @@ class ResultStore:
         line = RESULT.dump_json(result) + b"\n"
         with anyio.CancelScope(shield=True):
             async with self._writing:
-                await anyio.to_thread.run_sync(_append, self.folder / RESULTS, line)
+                try:
+                    await anyio.to_thread.run_sync(partial(self._file.append, line, durable=True))
+                except OSError as error:
+                    path = str(self.folder / RESULTS)
+                    raise JournalError(
+                        f"a result cannot be written to {path!r}: {error.strerror}"
+                    ) from error
 
     def read(self) -> dict[str, Result]:
         """Return the results by key; of several lines for one exercise the last counts."""
@@ -149,15 +166,10 @@ def read_results(folder: Path) -> tuple[Result, ...]:
         UsageError: If the folder has no run.
         JournalError: If a line is damaged.
     """
-    if not (folder / RUN).is_file():
-        raise UsageError(
-            f"{str(folder)!r} holds no run of a benchmark",
-            hint="name a folder that `assay bench run` wrote to",
-        )
+    read_run(folder)
     path = folder / RESULTS
-    content = path.read_bytes() if path.is_file() else b""
     found: dict[str, Result] = {}
-    for number, line in enumerate(content.split(b"\n")[:-1], 1):
+    for number, line in enumerate(whole_lines(path), 1):
         try:
             result = RESULT.validate_json(line)
         except ValidationError as error:
@@ -176,8 +188,7 @@ def read_run(folder: Path) -> dict[str, Any]:
         return json.loads((folder / RUN).read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise UsageError(
-            f"{str(folder)!r} holds no run of a benchmark",
-            hint="name a folder that `assay bench run` wrote to",
+            f"{str(folder)!r} holds no run of a benchmark", hint=_NO_RUN_HINT
         ) from error
 
 
@@ -185,77 +196,50 @@ def read_run(folder: Path) -> dict[str, Any]:
 async def open_store(folder: Path, asked: Mapping[str, Any]) -> AsyncGenerator[ResultStore]:
     """Start or resume a run, with exclusive access.
 
+    All values of `asked` must be equal to resume a run, except for `order`.
+
     Raises:
         UsageError: If the folder has a run with another request, or is in use.
     """
-    lock = _open_lock(folder)
-    try:
-        _take(lock, folder)
-        _begin(folder, asked)
-        _cut_torn_line(folder / RESULTS)
-        yield ResultStore(folder)
-    finally:
-        os.close(lock)
-
-
-def _open_lock(folder: Path) -> int:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        return os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise UsageError(f"cannot write to {str(folder)!r}: {error.strerror}") from error
-
-
-def _take(lock: int, folder: Path) -> None:
-    try:
-        flock(lock, LOCK_EX | LOCK_NB)
-    except OSError as error:
-        raise UsageError(
-            f"another process works on {str(folder)!r} already", hint="wait, or name another folder"
-        ) from error
+    async with AsyncExitStack() as stack:
+        try:
+            await anyio.Path(folder).mkdir(parents=True, exist_ok=True)
+            await stack.enter_async_context(hold(folder))
+            _begin(folder, asked)
+            file = stack.enter_context(closing(JsonlFile(folder / RESULTS)))
+        except OSError as error:
+            raise UsageError(f"cannot write to {str(folder)!r}: {error.strerror}") from error
+        yield ResultStore(folder, file)
 
 
 def _begin(folder: Path, asked: Mapping[str, Any]) -> None:
     path = folder / RUN
     if path.exists():
         before = read_run(folder)
-        differing = [name for name in asked if before.get(name) != asked[name]]
-        if differing:
-            name = differing[0]
-            raise UsageError(
-                f"{str(folder)!r} is a run with {name} {before.get(name)!r}, not {asked[name]!r}",
-                hint="name another folder with --out, or ask for the same again to go on",
-            )
-        return
-    if any(entry.name != _LOCK for entry in folder.iterdir()):
+        for name in asked:
+            if name != "order" and before.get(name) != asked[name]:
+                raise UsageError(
+                    f"{str(folder)!r} is a run with {name} {before.get(name)!r}, "
+                    f"not {asked[name]!r}",
+                    hint="name another folder with --out, or ask for the same again to go on",
+                )
+    elif any(entry.name != _LOCK for entry in folder.iterdir()):
         raise UsageError(
             f"{str(folder)!r} is not empty and holds no run", hint="name another folder with --out"
         )
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(asked, indent=2) + "\n", "utf-8")
-    partial.replace(path)
+    else:
+        write_json(path, asked)
 
 
-def _cut_torn_line(path: Path) -> None:
-    if path.is_file():
-        content = path.read_bytes()
-        os.truncate(path, content.rfind(b"\n") + 1)
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a JSON file so that readers and crashes see all of it or nothing."""
+    write_whole(path, (json.dumps(content, indent=2) + "\n").encode())
 
 
-def _append(path: Path, line: bytes) -> None:
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        try:
-            while line:
-                line = line[os.write(descriptor, line) :]
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-    except OSError as error:
-        said = f"a result cannot be written to {str(path)!r}: {error.strerror}"
-        raise JournalError(said) from error
-
-
-def is_final(result: Result) -> bool:
-    """Return whether a result is final; a resume repeats external failures."""
-    return result.status not in {Status.INFRASTRUCTURE, Status.NOT_RUN}
+def write_whole(path: Path, content: bytes, *, mode: int = 0o644) -> None:
+    """Write a file so that readers and crashes see either the old content or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.partial")
+    draft.write_bytes(content)
+    draft.chmod(mode)
+    draft.replace(path)

@@ -5,17 +5,16 @@ HumanEval has one JSON object per line. A folder suite is the format for a user'
 
 import gzip
 import hashlib
-import json
 import tomllib
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
-from typing import Any, Final
+from typing import Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from assay.bench.exercise import Exercise, Language, Suite
-from assay.bench.polyglot import COMMIT, load_polyglot
+from assay.bench.polyglot import load_polyglot, read_files
 from assay.contracts.errors import UsageError
 from assay.contracts.workspace import Tree, TreeFile
 
@@ -58,7 +57,9 @@ def _load(place: Path) -> Exercise:
         ) from error
     except (OSError, ValueError) as error:
         raise UsageError(f"{str(place)!r} is no exercise: {error}", hint=_FOLDER_HINT) from error
-    workspace, tests = _folder_tree(place / "workspace"), _folder_tree(place / "tests")
+    workspace, tests, reference = (
+        Tree(files=read_files(place / name)) for name in ("workspace", "tests", "reference")
+    )
     solution = tuple(PurePosixPath(name) for name in told.solution)
     for path in solution:
         if path not in workspace.files:
@@ -72,20 +73,11 @@ def _load(place: Path) -> Exercise:
         workspace=workspace,
         solution=solution,
         tests=tests,
-        reference=_folder_tree(place / "reference"),
+        reference=reference,
         folder=PurePosixPath(told.folder),
         command=told.command,
         allowed=told.allowed,
     )
-
-
-def _folder_tree(folder: Path) -> Tree:
-    files: dict[PurePosixPath, TreeFile] = {}
-    for path in sorted(folder.rglob("*")):
-        if path.is_file() and not path.is_symlink() and "__pycache__" not in path.parts:
-            executable = bool(path.stat().st_mode & 0o100)
-            files[PurePosixPath(path.relative_to(folder))] = TreeFile(path.read_bytes(), executable)
-    return Tree(files=files)
 
 
 _SOLUTION: Final = PurePosixPath("solution.py")
@@ -116,23 +108,19 @@ def load_humaneval(path: Path) -> Suite:
     except (OSError, EOFError, UnicodeDecodeError, gzip.BadGzipFile) as error:
         said = f"cannot read HumanEval from {str(path)!r}: {error}"
         raise UsageError(said, hint=_HUMANEVAL_HINT) from error
-    exercises = tuple(
-        _exercise(_task(line, f"{path}:{number}"))
-        for number, line in enumerate(text.split("\n"), 1)
-        if line.strip()
-    )
+    exercises: list[Exercise] = []
+    for number, line in enumerate(text.split("\n"), 1):
+        try:
+            if line.strip():
+                exercises.append(_exercise(_Task.model_validate_json(line)))
+        except ValidationError as error:
+            raise UsageError(
+                f"{path}:{number}: this is no task of HumanEval", hint=_HUMANEVAL_HINT
+            ) from error
     if not exercises:
         raise UsageError(f"{str(path)!r} holds no exercise", hint=_HUMANEVAL_HINT)
     source = f"sha256 {hashlib.sha256(text.encode()).hexdigest()}"
-    return Suite(name="humaneval", source=source, exercises=exercises)
-
-
-def _task(line: str, place: str) -> _Task:
-    try:
-        fields: Any = json.loads(line)
-        return _Task.model_validate(fields)
-    except (ValueError, ValidationError) as error:
-        raise UsageError(f"{place}: this is no task of HumanEval", hint=_HUMANEVAL_HINT) from error
+    return Suite(name="humaneval", source=source, exercises=tuple(exercises))
 
 
 def _exercise(task: _Task) -> Exercise:
@@ -158,8 +146,6 @@ def _file_tree(path: PurePosixPath, text: str) -> Tree:
 
 POLYGLOT: Final = "polyglot"
 HUMANEVAL: Final = "humaneval"
-POLYGLOT_URL: Final = "https://github.com/Aider-AI/polyglot-benchmark"
-POLYGLOT_COMMIT: Final = COMMIT
 
 
 def pulled_to(name: str, cache_dir: Path) -> Path:

@@ -1,4 +1,4 @@
-"""Summary of a run: rates with their intervals, counted and excluded results.
+"""Summary of a run, and comparison of two runs on the same exercises.
 
 Includes the statistics: the confidence of a rate, and the significance of a difference.
 """
@@ -11,9 +11,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
-from assay.bench.bench_run import ENVIRONMENT, GATE
 from assay.bench.exercise import LANGUAGES, Language
-from assay.bench.store import Result, Status, read_results, read_run
+from assay.bench.store import (
+    ENVIRONMENT,
+    VALIDATION,
+    Result,
+    Status,
+    read_results,
+    read_run,
+)
+from assay.contracts.errors import UsageError
 from assay.contracts.messages import Usage
 
 _Z: Final = 1.959963984540054
@@ -73,7 +80,7 @@ class Summary:
     folder: Path
     asked: Mapping[str, Any]
     environment: Mapping[str, Any]
-    gate: Mapping[str, Mapping[str, Any]]
+    validation: Mapping[str, Mapping[str, Any]]
     results: tuple[Result, ...]
 
     @cached_property
@@ -92,16 +99,17 @@ class Summary:
     @property
     def rate(self) -> Rate:
         """Return the rate over all results that ran."""
-        return _rate(self.counted)
+        return rate_of(self.counted)
 
     @property
     def clean_rate(self) -> Rate:
         """Return the rate without exercises whose tests reject the reference or accept the stub."""
-        return _rate(result for result in self.counted if self.is_clean(result.exercise))
-
-    def is_clean(self, exercise: str) -> bool:
-        answer = self.gate.get(exercise)
-        return answer is None or (answer["oracle_accepted"] and answer["stub_rejected"])
+        unclean = {
+            name
+            for name, answer in self.validation.items()
+            if not (answer["oracle_accepted"] and answer["stub_rejected"])
+        }
+        return rate_of(result for result in self.counted if result.exercise not in unclean)
 
     def rate_by_try(self, number: int) -> Rate:
         passed = sum(result.passed_by(number) for result in self.counted)
@@ -160,14 +168,10 @@ class Summary:
         return sum(of(result) for result in self.counted)
 
 
-def _rate(results: Iterable[Result]) -> Rate:
-    listed = list(results)
-    return Rate(successes=sum(result.passed for result in listed), trials=len(listed))
-
-
 def rate_of(results: Iterable[Result]) -> Rate:
     """Return the rate over those results that ran."""
-    return _rate(result for result in results if result.counted)
+    counted = [result for result in results if result.counted]
+    return Rate(successes=sum(result.passed for result in counted), trials=len(counted))
 
 
 def read_summary(folder: Path) -> Summary:
@@ -181,7 +185,7 @@ def read_summary(folder: Path) -> Summary:
         folder=folder,
         asked=read_run(folder),
         environment=_json(folder / ENVIRONMENT),
-        gate=_json(folder / GATE),
+        validation=_json(folder / VALIDATION),
         results=read_results(folder),
     )
 
@@ -191,3 +195,93 @@ def _json(path: Path) -> dict[str, Any]:
         return json.loads(path.read_text("utf-8"))
     except (OSError, ValueError):
         return {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Two runs on their common exercises."""
+
+    before: Summary
+    after: Summary
+    gained: tuple[str, ...]
+    """Solved by the second run only."""
+    lost: tuple[str, ...]
+    """Solved by the first run only."""
+    both: int
+    neither: int
+    left_out: int
+    """Results that only one run has, or that count in one run only."""
+
+    @property
+    def pairs(self) -> int:
+        return len(self.gained) + len(self.lost) + self.both + self.neither
+
+    @property
+    def p_value(self) -> float:
+        return mcnemar(len(self.gained), len(self.lost))
+
+    @property
+    def same_track(self) -> bool:
+        return self.before.asked["track"] == self.after.asked["track"]
+
+    @property
+    def rates(self) -> tuple[Rate, Rate]:
+        first = Rate(successes=self.both + len(self.lost), trials=self.pairs)
+        second = Rate(successes=self.both + len(self.gained), trials=self.pairs)
+        return first, second
+
+    def fields(self) -> dict[str, Any]:
+        """Return all values for JSON output."""
+        names = ("suite", "model", "track", "tries", "attempts")
+        runs = [
+            {
+                **{name: summary.asked[name] for name in names},
+                "solved": rate.successes,
+                "interval": rate.interval,
+            }
+            for summary, rate in zip((self.before, self.after), self.rates, strict=True)
+        ]
+        return {
+            "a": runs[0],
+            "b": runs[1],
+            "pairs": self.pairs,
+            "gained": list(self.gained),
+            "lost": list(self.lost),
+            "both": self.both,
+            "neither": self.neither,
+            "left_out": self.left_out,
+            "p_value": self.p_value,
+            "same_track": self.same_track,
+        }
+
+
+def compare(before: Summary, after: Summary) -> Comparison:
+    """Compare two runs, result by result.
+
+    Raises:
+        UsageError: If their suites differ, or they have no exercise in common.
+    """
+    if before.asked["suite"] != after.asked["suite"]:
+        raise UsageError(
+            f"{before.asked['suite']!r} and {after.asked['suite']!r} are different suites",
+            hint="compare runs on the same exercises",
+        )
+    first, second = (
+        {
+            result.exercise if summary.asked["repeat"] == 1 else result.key: result
+            for result in summary.counted
+        }
+        for summary in (before, after)
+    )
+    common = sorted(first.keys() & second.keys())
+    if not common:
+        raise UsageError("the two runs have no exercise in common")
+    return Comparison(
+        before=before,
+        after=after,
+        gained=tuple(k for k in common if second[k].passed and not first[k].passed),
+        lost=tuple(k for k in common if first[k].passed and not second[k].passed),
+        both=sum(first[k].passed and second[k].passed for k in common),
+        neither=sum(not first[k].passed and not second[k].passed for k in common),
+        left_out=len(first.keys() ^ second.keys()),
+    )

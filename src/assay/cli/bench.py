@@ -15,11 +15,10 @@ import click
 from assay.contracts.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from assay.bench.bench_run import BenchOrder
-    from assay.bench.compare import Comparison
+    from assay.bench.bench_run import BenchConfig
     from assay.bench.exercise import Language
-    from assay.bench.summary import Summary
-    from assay.bench.validate import GateResult
+    from assay.bench.score import ValidationResult
+    from assay.bench.summary import Comparison, Summary
     from assay.settings.load import Settings
 
 
@@ -51,14 +50,15 @@ def pull(suite: str, *, url: str | None, commit: str | None, to: Path | None) ->
     """Fetch the exercises of SUITE with git, at the pinned commit."""
     import anyio
 
+    from assay.bench.polyglot import COMMIT, URL
     from assay.bench.polyglot import pull as pull_clone
-    from assay.bench.suites import POLYGLOT_COMMIT, POLYGLOT_URL, pulled_to
+    from assay.bench.suites import pulled_to
     from assay.settings.load import load_settings
 
-    folder = to or pulled_to(suite, load_settings().models.cache_dir / "bench")
-    wanted = commit or POLYGLOT_COMMIT
+    folder = to or pulled_to(suite, load_settings().bench_dir)
+    wanted = commit or COMMIT
     tell = partial(click.echo, err=True)
-    fetched = anyio.run(pull_clone, url or POLYGLOT_URL, wanted, folder, tell)
+    fetched = anyio.run(pull_clone, url or URL, wanted, folder, tell)
     said = "is now" if fetched else "was already"
     click.echo(f"{suite} {said} at commit {wanted} in {folder}")
 
@@ -81,7 +81,7 @@ def toolchains(*, languages: str, install: bool, as_json: bool) -> int:
         click.echo(json.dumps({one.language: one.fields() for one in found}))
     else:
         for one in found:
-            click.echo(f"{one.language:11} {one.words}")
+            click.echo(f"{one.language:11} {one.state}")
             for fix in one.fixes:
                 click.echo(f"{'':11} {fix}")
     ready = all(one.ready for one in found)
@@ -170,17 +170,19 @@ def report(folder: Path, *, to: Path | None, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def compare(a: Path, b: Path, *, as_json: bool) -> None:
     """Compare two runs: the exercises that changed, and McNemar's exact test."""
-    from assay.bench.compare import compare as compare_runs
+    from assay.bench.summary import compare as compare_runs
     from assay.bench.summary import read_summary
 
     _print_comparison(compare_runs(read_summary(a), read_summary(b)), as_json=as_json)
 
 
 def _print_comparison(comparison: "Comparison", *, as_json: bool) -> None:
+    from assay.bench.reports import comparison_markdown
+
     if as_json:
         click.echo(json.dumps(comparison.fields()))
     else:
-        click.echo(comparison.as_markdown(), nl=False)
+        click.echo(comparison_markdown(comparison), nl=False)
 
 
 @click.command()
@@ -194,16 +196,16 @@ def replay(folder: Path, **options: Any) -> int:
 
     Everything else runs again. Exit code 1 if an exercise ends differently.
     """
-    from assay.bench.bench_run import order_of, run_bench
-    from assay.bench.compare import compare as compare_runs
+    from assay.bench.bench_run import config_of, run_bench
+    from assay.bench.summary import compare as compare_runs
     from assay.bench.summary import read_summary
     from assay.cli.bench_display import open_bench_progress
     from assay.settings.load import load_settings
 
     settings = load_settings()
-    order = order_of(folder, dataset=options["dataset"], jobs=options["jobs"])
-    with open_bench_progress(silent=options["as_json"]) as watching:
-        if not finished(partial(run_bench, order, settings, options["out"], watching)):
+    config = config_of(folder, dataset=options["dataset"], jobs=options["jobs"])
+    with open_bench_progress(silent=options["as_json"]) as callbacks:
+        if not finished(partial(run_bench, config, settings, options["out"], callbacks)):
             return ExitCode.INTERRUPTED
     comparison = compare_runs(read_summary(folder), read_summary(options["out"]))
     _print_comparison(comparison, as_json=options["as_json"])
@@ -310,10 +312,10 @@ def run(suite: str, **options: Any) -> int:
     from assay.settings.load import load_settings
 
     settings = load_settings(_overrides(options))
-    order = _order(suite, settings, options)
-    out: Path = options["out"] or _default_folder(order, settings)
-    with open_bench_progress(silent=options["as_json"]) as watching:
-        done = finished(partial(run_bench, order, settings, out, watching))
+    config = _config(suite, settings, options)
+    out: Path = options["out"] or _default_folder(config, settings)
+    with open_bench_progress(silent=options["as_json"]) as callbacks:
+        done = finished(partial(run_bench, config, settings, out, callbacks))
     if not done:
         click.echo(f"interrupted; the same command continues; results are in {out}", err=True)
         return ExitCode.INTERRUPTED
@@ -344,8 +346,8 @@ def _overrides(options: _Options) -> dict[str, Any]:
     }
 
 
-def _order(suite: str, settings: "Settings", options: _Options) -> "BenchOrder":
-    from assay.bench.bench_run import BenchOrder
+def _config(suite: str, settings: "Settings", options: _Options) -> "BenchConfig":
+    from assay.bench.bench_run import BenchConfig
     from assay.bench.suites import Selection, read_shard
     from assay.contracts.goal import RunLimits
 
@@ -355,7 +357,7 @@ def _order(suite: str, settings: "Settings", options: _Options) -> "BenchOrder":
         limit=options["limit"],
         shard=read_shard(options["shard"]),
     )
-    return BenchOrder(
+    return BenchConfig(
         suite=suite,
         dataset=options["dataset"],
         strict=options["strict"],
@@ -363,20 +365,20 @@ def _order(suite: str, settings: "Settings", options: _Options) -> "BenchOrder":
         track=options.get("track", "blind"),
         model=settings.models.default,
         tries=options.get("tries", 2),
-        effort=RunLimits(attempts=options.get("attempts", 8), wall_s=options.get("wall_s", 1800.0)),
+        limits=RunLimits(attempts=options.get("attempts", 8), wall_s=options.get("wall_s", 1800.0)),
         repeat=options.get("repeat", 1),
         jobs=options.get("jobs", 1),
         test_jobs=options["test_jobs"],
         timeout_s=options["timeout_s"],
         proof=options["verdict"] == "proof",
-        gate=options.get("gate", True),
+        validate=options.get("gate", True),
     )
 
 
-def _default_folder(order: "BenchOrder", settings: "Settings") -> Path:
-    model = "".join(letter if letter.isalnum() else "-" for letter in order.model).strip("-")
-    suite = Path(order.suite).name
-    return settings.state_dir / "bench" / f"{suite}--{order.track}--{model}"
+def _default_folder(config: "BenchConfig", settings: "Settings") -> Path:
+    model = "".join(letter if letter.isalnum() else "-" for letter in config.model).strip("-")
+    suite = Path(config.suite).name
+    return settings.state_dir / "bench" / f"{suite}--{config.track}--{model}"
 
 
 @command.command()
@@ -390,46 +392,44 @@ def gate(suite: str, **options: Any) -> int:
     Results are cached until the exercise, the command or the toolchain changes. Exit code 1 if a
     reference is rejected.
     """
-    from assay.bench.bench_run import ask_gate
+    from dataclasses import asdict
+
+    import anyio
+
+    from assay.bench.bench_run import validate_suite
     from assay.cli.bench_display import open_bench_progress
+    from assay.cli.signals import run_until_interrupted
     from assay.settings.load import load_settings
 
     settings = load_settings(_overrides(options))
-    order = _order(suite, settings, options)
-    answers: list[GateResult] = []
-    not_run: dict[str, str] = {}
-    with open_bench_progress(silent=options["as_json"]) as watching:
-        ask = partial(ask_gate, order, settings, watching, answers, not_run)
-        if not finished(ask):
-            return ExitCode.INTERRUPTED
-    answers.sort(key=lambda answer: answer.exercise)
+    config = _config(suite, settings, options)
+    with open_bench_progress(silent=options["as_json"]) as callbacks:
+        work = partial(validate_suite, config, settings, callbacks)
+        found = anyio.run(run_until_interrupted, work)
+    if found is None:
+        return ExitCode.INTERRUPTED
+    results, not_run = found
     if options["as_json"]:
-        _print_gate_lines(answers, not_run)
+        lines = [*map(asdict, results)]
+        lines += [{"exercise": name, "not_run": why} for name, why in not_run.items()]
+        for line in lines:
+            click.echo(json.dumps(line))
     else:
-        _print_gate(answers, not_run)
-    accepted = all(answer.oracle_accepted for answer in answers)
+        _print_validation(results, not_run)
+    accepted = all(result.oracle_accepted for result in results)
     return ExitCode.ACCEPTED if accepted else ExitCode.NOT_ACCEPTED
 
 
-def _print_gate_lines(answers: "list[GateResult]", not_run: dict[str, str]) -> None:
-    from dataclasses import asdict
-
-    for answer in answers:
-        click.echo(json.dumps(asdict(answer)))
-    for name, why in not_run.items():
-        click.echo(json.dumps({"exercise": name, "not_run": why}))
-
-
-def _print_gate(answers: "list[GateResult]", not_run: dict[str, str]) -> None:
-    for answer in answers:
-        if not answer.oracle_accepted:
-            click.echo(f"reference rejected  {answer.exercise}: {answer.reason}")
-        if not answer.stub_rejected:
-            click.echo(f"stub accepted       {answer.exercise}")
+def _print_validation(results: "tuple[ValidationResult, ...]", not_run: dict[str, str]) -> None:
+    for result in results:
+        if not result.oracle_accepted:
+            click.echo(f"reference rejected  {result.exercise}: {result.reason}")
+        if not result.stub_rejected:
+            click.echo(f"stub accepted       {result.exercise}")
     for name, why in not_run.items():
         click.echo(f"not run             {name}: {why}")
-    clean = sum(answer.clean for answer in answers)
-    click.echo(f"{clean} of {len(answers)} exercises are valid, {len(not_run)} not run")
+    clean = sum(result.clean for result in results)
+    click.echo(f"{clean} of {len(results)} exercises are valid, {len(not_run)} not run")
 
 
 @command.command(name="list")
@@ -437,17 +437,16 @@ def _print_gate(answers: "list[GateResult]", not_run: dict[str, str]) -> None:
 @_choosing
 def list_exercises(suite: str, **options: Any) -> None:
     """List the selected exercises of SUITE, and why some cannot run here."""
-    from assay.bench.bench_run import load
-    from assay.bench.toolchains.all import find_kits, place_of
+    from assay.bench.toolchains.all import find_toolchains
     from assay.settings.load import load_settings
 
     settings = load_settings()
     options |= {"test_jobs": 0, "timeout_s": 180.0, "verdict": "proof"}
-    order = _order(suite, settings, options)
-    exercises = order.selection.of(load(order, settings))
-    kits = find_kits(place_of(settings), (one.language for one in exercises))
+    config = _config(suite, settings, options)
+    exercises = config.selection.of(config.load_suite(settings))
+    found = find_toolchains(settings, (one.language for one in exercises))
     for exercise in exercises:
-        why_not = kits.why_not(exercise)
+        why_not = found.why_not(exercise)
         click.echo(f"{exercise.id}  (not run here: {why_not})" if why_not else exercise.id)
 
 

@@ -10,9 +10,10 @@ from assay.models.open import OpenOptions
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-    from assay.bench.bench_run import BenchCallbacks, Task
+    from assay.bench.bench_run import BenchCallbacks
+    from assay.bench.exercise import Exercise
+    from assay.bench.score import ValidationResult
     from assay.bench.store import Result
-    from assay.bench.validate import GateResult
 
 
 @dataclass(slots=True)
@@ -31,10 +32,10 @@ class _Stage:
     def say(self, sentence: str) -> None:
         self.bar.console.print(sentence, markup=False, highlight=False, soft_wrap=True)
 
-    def plan_gate(self, number: int) -> None:
-        self.bar.update(self.task, total=number, completed=0, description="gate", visible=True)
+    def plan_validation(self, number: int) -> None:
+        self.bar.update(self.task, total=number, completed=0, description="validate", visible=True)
 
-    def tell_gate(self, answer: "GateResult") -> None:
+    def show_validation(self, answer: "ValidationResult") -> None:
         self.bar.advance(self.task)
         if not answer.oracle_accepted:
             self.say(f"{answer.exercise}: its tests reject the reference: {answer.reason}")
@@ -48,8 +49,8 @@ class _Stage:
         if done:
             self.say(f"{done} of {total} are done already")
 
-    def start(self, task: "Task") -> None:
-        self.running.append(task.exercise.id)
+    def start(self, exercise: "Exercise") -> None:
+        self.running.append(exercise.id)
         self._show()
 
     def tell(self, result: "Result") -> None:
@@ -106,8 +107,8 @@ def open_bench_progress(*, silent: bool = False) -> Generator["BenchCallbacks"]:
         yield BenchCallbacks(
             opening=OpenOptions(on_notice=stage.say),
             on_plan=stage.plan,
-            on_gate_plan=stage.plan_gate,
-            on_gate=stage.tell_gate,
+            on_validation_plan=stage.plan_validation,
+            on_validation=stage.show_validation,
             on_start=stage.start,
             on_result=stage.tell,
         )

@@ -9,12 +9,17 @@ from typing import Any
 import pytest
 import yaml
 
-from assay.bench.compare import compare
 from assay.bench.exercise import Language, Track
-from assay.bench.reports import REPORTS, as_yaml, leaderboard_entry, write_reports
+from assay.bench.reports import (
+    REPORTS,
+    as_yaml,
+    comparison_markdown,
+    leaderboard_entry,
+    write_reports,
+)
 from assay.bench.score import telling_line
 from assay.bench.store import RESULT, Result, Status, Try
-from assay.bench.summary import Summary, read_summary
+from assay.bench.summary import Summary, compare, read_summary
 from assay.contracts.errors import UsageError
 from assay.contracts.messages import Usage
 
@@ -156,7 +161,7 @@ def test_a_comparison_names_flips_and_their_chance(tmp_path: Path) -> None:
     assert found.gained == tuple(f"python/e{number}" for number in range(1, 8))
     assert found.lost == ("python/e0",)
     assert found.p_value == pytest.approx(2 * 9 / 256)
-    assert "0.0703" in found.as_markdown()
+    assert "0.0703" in comparison_markdown(found)
 
 
 def test_what_only_one_run_has_is_left_out_of_a_comparison(tmp_path: Path) -> None:
@@ -169,7 +174,7 @@ def test_what_only_one_run_has_is_left_out_of_a_comparison(tmp_path: Path) -> No
 def test_different_tracks_are_told_apart(tmp_path: Path) -> None:
     before = a_run(tmp_path / "a", [a_result("one", [True])])
     after = a_run(tmp_path / "b", [a_result("one", [True])], track="agentic")
-    assert "The tracks differ" in compare(before, after).as_markdown()
+    assert "The tracks differ" in comparison_markdown(compare(before, after))
 
 
 def test_different_suites_are_not_compared(tmp_path: Path) -> None:

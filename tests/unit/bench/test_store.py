@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.bench.store import RESULTS, Result, Status, is_final, open_store, read_results
+from assay.bench.store import RESULTS, Result, Status, open_store, read_results
 from assay.contracts.errors import JournalError, UsageError
 
 ASKED = {"suite": "mine", "tries": 2}
@@ -83,7 +83,7 @@ def test_a_folder_without_a_run_is_told(tmp_path: Path) -> None:
 
 
 def test_only_what_says_something_about_the_model_is_final() -> None:
-    assert {status for status in Status if not is_final(a_result(1, status))} == {
+    assert {status for status in Status if not a_result(1, status).counted} == {
         Status.INFRASTRUCTURE,
         Status.NOT_RUN,
     }

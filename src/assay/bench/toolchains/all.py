@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from assay.bench.exercise import Exercise, Language
 from assay.bench.toolchains.cpp import CppToolchain
@@ -18,11 +18,11 @@ from assay.bench.toolchains.javascript import JavaScriptToolchain
 from assay.bench.toolchains.rust import RustToolchain
 from assay.bench.toolchains.toolchain import (
     Commands,
-    Kit,
+    Installation,
     Missing,
     OnNotice,
-    Place,
     Toolchain,
+    folder_of,
     in_folder,
 )
 from assay.contracts.distribution import install_command
@@ -37,71 +37,50 @@ _PYTEST: Final = "PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 pytest -p no:cacheprovider"
 """Plain pytest: plugins of this installation would take time, and may reorder tests."""
 
 
-class PythonToolchain:
-    """See `assay.bench.toolchains.toolchain.Toolchain`."""
+class PythonToolchain(Toolchain):
+    """Python with the pytest of this installation."""
 
-    language: Language = "python"
-    versions: tuple[tuple[str, ...], ...] = (("python3", "--version"), ("pytest", "--version"))
+    language = "python"
+    versions = (("python3", "--version"), ("pytest", "--version"))
 
-    def find(self, place: Place) -> Kit:
-        missing = (
-            () if find_spec("pytest") else (Missing(what="pytest", fix=install_command("agent")),)
+    def find(self, settings: Settings) -> Installation:
+        fix = install_command("agent")
+        missing = () if find_spec("pytest") else (Missing(what="pytest", fix=fix),)
+        return Installation(
+            language="python", folder=folder_of(settings, "python"), missing=missing
         )
-        return Kit(language=self.language, folder=place.of(self.language), missing=missing)
 
-    async def install(self, place: Place, on_notice: OnNotice) -> None:
-        del on_notice
-        if not self.find(place).ready:
-            raise MissingExtraError("running Python's tests", extra="agent")
+    async def download(self, settings: Settings, folder: Path, on_notice: OnNotice) -> None:
+        del settings, folder, on_notice
+        raise MissingExtraError("running Python's tests", extra="agent")
 
-    def lacks(self, exercise: Exercise, kit: Kit) -> str:
-        del exercise, kit
-        return ""
-
-    def commands(self, exercise: Exercise, kit: Kit) -> Commands:
-        del kit
+    def commands(self, exercise: Exercise, installation: Installation) -> Commands:
+        del installation
         return Commands(bare=_PYTEST, check=in_folder(exercise.folder, _PYTEST))
-
-    async def warm(self, exercise: Exercise, kit: Kit, backend: SandboxBackend) -> None:
-        del exercise, kit, backend
 
 
 TOOLCHAINS: Final[Mapping[Language, Toolchain]] = {
-    toolchain.language: toolchain
-    for toolchain in (
-        PythonToolchain(),
-        JavaScriptToolchain(),
-        GoToolchain(),
-        RustToolchain(),
-        CppToolchain(),
-        JavaToolchain(),
-    )
+    "python": PythonToolchain(),
+    "javascript": JavaScriptToolchain(),
+    "go": GoToolchain(),
+    "rust": RustToolchain(),
+    "cpp": CppToolchain(),
+    "java": JavaToolchain(),
 }
-
-
-def place_of(settings: Settings) -> Place:
-    """Return where toolchain files are searched and stored."""
-    return Place(
-        cache_dir=settings.bench_dir,
-        search_path=settings.sandbox.search_path,
-        pip_environment=settings.models.pip_environment,
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Toolchains:
-    """The toolchains of each language."""
+    """The toolchains of some languages on this machine."""
 
-    found: Mapping[Language, Kit]
+    found: Mapping[Language, Installation]
 
     def why_not(self, exercise: Exercise) -> str:
         """Return why an exercise cannot run here; empty if it can."""
-        kit = self.found.get(exercise.language)
-        if kit is None:
-            return f"nothing is known about running {exercise.language}"
-        if kit.missing:
-            return f"missing: {', '.join(one.what for one in kit.missing)}"
-        return TOOLCHAINS[exercise.language].lacks(exercise, kit)
+        installation = self.found[exercise.language]
+        if not installation.ready:
+            return installation.missing_text
+        return TOOLCHAINS[exercise.language].lacks(exercise, installation)
 
     def commands(self, exercise: Exercise) -> Commands:
         """Return the commands for the tests of an exercise."""
@@ -111,101 +90,64 @@ class Toolchains:
         language = exercise.language
         return TOOLCHAINS[language].commands(exercise, self.found[language])
 
+    async def warm(self, exercise: Exercise, backend: SandboxBackend) -> None:
+        """Build the parts once that every run of this exercise would otherwise build."""
+        language = exercise.language
+        await TOOLCHAINS[language].warm(exercise, self.found[language], backend)
+
     def sandbox_settings(self, settings: SandboxSettings) -> SandboxSettings:
         """Return the settings of a sandbox with these languages."""
-        ready = [kit for kit in self.found.values() if kit.ready]
-        first = [folder for kit in ready for folder in kit.search_path]
+        ready = [one for one in self.found.values() if one.ready]
+        read_only = (path for one in ready for path in one.read_only)
+        search_path = (folder for one in ready for folder in one.search_path)
         return settings.model_copy(
             update={
-                "read_only": (
-                    *settings.read_only,
-                    *(path for kit in ready for path in kit.read_only),
-                ),
-                "search_path": (*first, *settings.search_path),
+                "read_only": (*settings.read_only, *read_only),
+                "search_path": (*search_path, *settings.search_path),
                 # Tests are separate processes, and preloading does not help them.
                 "preload": (),
             }
         )
 
 
-def find_kits(place: Place, languages: Iterable[Language]) -> Toolchains:
-    """Find the toolchains of these languages."""
-    return Toolchains(
-        found={
-            language: _in_sight(TOOLCHAINS[language].find(place))
-            for language in dict.fromkeys(languages)
-            if language in TOOLCHAINS
-        }
-    )
+def find_toolchains(settings: Settings, languages: Iterable[Language]) -> Toolchains:
+    """Find the toolchains of these languages.
+
+    Files in a folder that sandboxes replace with their own count as missing.
+    """
+    found: dict[Language, Installation] = {}
+    for language in dict.fromkeys(languages):
+        one = TOOLCHAINS[language].find(settings)
+        parts = (*one.read_only, *map(Path, one.search_path))
+        hidden = [top for top in OWN_FOLDERS if any(part.is_relative_to(top) for part in parts)]
+        if hidden:
+            missing = Missing(
+                what=f"its parts: {str(one.folder)!r} is below {hidden[0]}, "
+                "and sandboxes have their own",
+                fix=f"set models.cache_dir or XDG_CACHE_HOME to a folder outside {hidden[0]}",
+            )
+            one = replace(one, missing=(missing,), read_only=(), search_path=())
+        found[language] = one
+    return Toolchains(found=found)
 
 
-def _in_sight(kit: Kit) -> Kit:
-    """Return the toolchain; as missing if its files are in a folder that sandboxes replace."""
-    parts = (*kit.read_only, *map(Path, kit.search_path))
-    hidden = [folder for folder in OWN_FOLDERS if any(one.is_relative_to(folder) for one in parts)]
-    if not hidden:
-        return kit
-    missing = Missing(
-        what=f"its parts: {str(kit.folder)!r} is below {hidden[0]}, and sandboxes have their own",
-        fix=f"set models.cache_dir or XDG_CACHE_HOME to a folder outside {hidden[0]}",
-    )
-    return replace(kit, missing=(missing,), read_only=(), search_path=())
-
-
-async def versions_of(backend: SandboxBackend, kits: Toolchains) -> dict[Language, str]:
+async def versions_of(backend: SandboxBackend, toolchains: Toolchains) -> dict[Language, str]:
     """Return the installed versions of each ready language, as a sandbox sees them."""
     found: dict[Language, str] = {}
     async with backend.open_sandbox(Limits(memory_mb=2048, processes=256)) as sandbox:
-        for language, kit in kits.found.items():
+        for language, installation in toolchains.found.items():
             lines: list[str] = []
-            for argv in TOOLCHAINS[language].versions if kit.ready else ():
+            for argv in TOOLCHAINS[language].versions if installation.ready else ():
                 result = await sandbox.run(Command(argv=argv))
-                said = (result.stdout or result.stderr).strip().splitlines()
-                lines.append(said[0].strip() if said else f"{argv[0]}: nothing")
+                printed = (result.stdout or result.stderr).strip().splitlines()
+                lines.append(printed[0].strip() if printed else f"{argv[0]}: nothing")
             found[language] = ", ".join(lines)
     return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """One language."""
-
-    language: Language
-    kit: Kit
-    version: str
-    problem: str = ""
-    """Why the installation failed; empty if it succeeded or was not tried."""
-
-    @property
-    def ready(self) -> bool:
-        return self.kit.ready
-
-    @property
-    def words(self) -> str:
-        if self.ready:
-            return f"ready    {self.version}"
-        return f"not run  missing: {', '.join(one.what for one in self.kit.missing)}"
-
-    @property
-    def fixes(self) -> tuple[str, ...]:
-        tried = (f"not installed: {self.problem}",) if self.problem else ()
-        fixes = (one.fix for one in self.kit.missing)
-        return tuple(dict.fromkeys(f"         {line}" for line in (*tried, *fixes)))
-
-    def fields(self) -> dict[str, Any]:
-        """Return all values for JSON output."""
-        missing = [{"what": one.what, "fix": one.fix} for one in self.kit.missing]
-        return {
-            "ready": self.ready,
-            "version": self.version,
-            "missing": missing,
-            "problem": self.problem,
-        }
-
-
 async def survey(
     settings: Settings, languages: Iterable[Language], *, install: bool, on_notice: OnNotice
-) -> tuple[Found, ...]:
+) -> tuple[Installation, ...]:
     """Find toolchains, install missing ones on request, and query versions.
 
     An installation error is reported with its language; the other languages are still installed.
@@ -213,25 +155,18 @@ async def survey(
     Raises:
         AssayError: If no sandbox can be opened.
     """
-    place = place_of(settings)
     wanted = tuple(languages)
     problems: dict[Language, str] = {}
     for language in wanted if install else ():
-        if not TOOLCHAINS[language].find(place).ready:
-            try:
-                await TOOLCHAINS[language].install(place, on_notice)
-            except (AssayError, OSError) as error:
-                hint = error.hint if isinstance(error, AssayError) else ""
-                problems[language] = "; ".join(filter(None, (str(error), hint)))
-    kits = find_kits(place, wanted)
-    async with open_backend(kits.sandbox_settings(settings.sandbox)) as backend:
-        versions = await versions_of(backend, kits)
+        try:
+            await TOOLCHAINS[language].install(settings, on_notice)
+        except (AssayError, OSError) as error:
+            hint = error.hint if isinstance(error, AssayError) else ""
+            problems[language] = "; ".join(filter(None, (str(error), hint)))
+    toolchains = find_toolchains(settings, wanted)
+    async with open_backend(toolchains.sandbox_settings(settings.sandbox)) as backend:
+        versions = await versions_of(backend, toolchains)
     return tuple(
-        Found(
-            language=language,
-            kit=kit,
-            version=versions.get(language, ""),
-            problem=problems.get(language, ""),
-        )
-        for language, kit in kits.found.items()
+        replace(one, version=versions[language], problem=problems.get(language, ""))
+        for language, one in toolchains.found.items()
     )

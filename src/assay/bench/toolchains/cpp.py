@@ -6,19 +6,19 @@ the two files are the same.
 """
 
 import shlex
+from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Final
 
 import anyio
 
-from assay.bench.exercise import Exercise, Language
+from assay.bench.exercise import Exercise
+from assay.bench.store import write_whole
 from assay.bench.toolchains.toolchain import (
     Commands,
-    Kit,
-    OnNotice,
-    Place,
-    first_on,
-    install_packages,
+    Installation,
+    Missing,
+    Toolchain,
     package,
 )
 from assay.contracts.errors import WorkspaceError
@@ -26,9 +26,7 @@ from assay.contracts.execution import WORKSPACE, Command, Limits
 from assay.contracts.ports import SandboxBackend
 from assay.sandbox.tree_io import write_tree
 
-_PROGRAMS: Final = {"g++": "g++", "cmake": "cmake", "make": "make"}
 _BOOST: Final = Path("/usr/include/boost/date_time.hpp")
-_BOOST_PACKAGE: Final = "libboost-date-time-dev"
 _BUILD: Final = "/tmp/build"
 _MAIN: Final = "test/tests-main.cpp"
 _OBJECTS: Final = PurePosixPath(".assay-objects")
@@ -63,49 +61,29 @@ fi
 """
 
 
-class CppToolchain:
-    """See `assay.bench.toolchains.toolchain.Toolchain`."""
+class CppToolchain(Toolchain):
+    """C++ with Catch."""
 
-    language: Language = "cpp"
-    versions: tuple[tuple[str, ...], ...] = (("g++", "--version"), ("cmake", "--version"))
+    language = "cpp"
+    versions = (("g++", "--version"), ("cmake", "--version"))
+    programs: Mapping[str, str] = {"g++": "g++", "cmake": "cmake", "make": "make"}
 
     def __init__(self, boost: Path = _BOOST) -> None:
         self._boost = boost
 
-    def find(self, place: Place) -> Kit:
-        missing = tuple(
-            package(program, name)
-            for program, name in _PROGRAMS.items()
-            if first_on(place.search_path, program) is None
-        )
-        if not self._boost.exists():
-            missing = (*missing, package("Boost", _BOOST_PACKAGE))
-        folder = place.of(self.language)
-        if not missing:
-            _write_script(folder)
-        return Kit(
-            language=self.language,
-            folder=folder,
-            missing=missing,
-            read_only=() if missing else (folder,),
-        )
+    def missing_parts(self, folder: Path) -> Iterable[Missing]:
+        del folder
+        return () if self._boost.exists() else (package("Boost", "libboost-date-time-dev"),)
 
-    async def install(self, place: Place, on_notice: OnNotice) -> None:
-        names = [
-            name
-            for program, name in _PROGRAMS.items()
-            if first_on(place.search_path, program) is None
-        ]
-        await install_packages([*names, _BOOST_PACKAGE], on_notice)
+    def prepare(self, folder: Path) -> None:
+        path = folder / _BEFORE
+        if not path.is_file() or path.read_text() != _SCRIPT:
+            write_whole(path, _SCRIPT.encode(), mode=0o755)
 
-    def lacks(self, exercise: Exercise, kit: Kit) -> str:
-        del exercise, kit
-        return ""
-
-    def commands(self, exercise: Exercise, kit: Kit) -> Commands:
+    def commands(self, exercise: Exercise, installation: Installation) -> Commands:
         options = (
             "-DEXERCISM_RUN_ALL_TESTS=1 "
-            f"-DCMAKE_CXX_COMPILER_LAUNCHER={shlex.quote(str(kit.folder / _BEFORE))}"
+            f"-DCMAKE_CXX_COMPILER_LAUNCHER={shlex.quote(str(installation.folder / _BEFORE))}"
         )
         folder = shlex.quote(str(exercise.folder))
         return Commands(
@@ -116,12 +94,14 @@ class CppToolchain:
             ),
         )
 
-    async def warm(self, exercise: Exercise, kit: Kit, backend: SandboxBackend) -> None:
+    async def warm(
+        self, exercise: Exercise, installation: Installation, backend: SandboxBackend
+    ) -> None:
         """Compile the `main` of Catch in a sandbox and store the object."""
         if exercise.folder / _MAIN not in exercise.workspace.files:
             return
         limits = Limits(wall_s=180, cpu_s=180, memory_mb=2048, processes=256, disk_mb=1024)
-        bare = self.commands(exercise, kit).bare.rpartition(" && ")[0]
+        bare = self.commands(exercise, installation).bare.rpartition(" && ")[0]
         async with backend.open_sandbox(limits) as sandbox:
             await write_tree(sandbox, exercise.pristine)
             await sandbox.make_directory(_OBJECTS)
@@ -133,22 +113,6 @@ class CppToolchain:
                     content = await sandbox.read_file(info.path)
                 except WorkspaceError:
                     continue
-                await anyio.to_thread.run_sync(_keep, kit.folder / info.path.name, content)
-
-
-def _write_script(folder: Path) -> None:
-    path = folder / _BEFORE
-    if path.is_file() and path.read_text() == _SCRIPT:
-        return
-    folder.mkdir(parents=True, exist_ok=True)
-    partial = folder / f".{_BEFORE}.partial"
-    partial.write_text(_SCRIPT)
-    partial.chmod(0o755)
-    partial.replace(path)
-
-
-def _keep(path: Path, content: bytes) -> None:
-    if not path.exists():
-        partial = path.with_name(f".{path.name}.partial")
-        partial.write_bytes(content)
-        partial.replace(path)
+                path = installation.folder / info.path.name
+                if not path.exists():
+                    await anyio.to_thread.run_sync(write_whole, path, content)

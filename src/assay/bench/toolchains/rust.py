@@ -3,24 +3,21 @@
 import json
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, cast
 
-from assay.bench.exercise import Exercise, Language
+from assay.bench.exercise import Exercise
+from assay.bench.store import write_whole
 from assay.bench.toolchains.toolchain import (
     Commands,
-    Kit,
+    Installation,
     Missing,
-    OnNotice,
-    Place,
-    first_on,
+    Toolchain,
     in_folder,
-    install_packages,
     package,
     with_variables,
 )
-from assay.contracts.ports import SandboxBackend
 
 _CRATES: Final = ("time", "anyhow", "rand")
 """The crates of the exercises themselves."""
@@ -29,6 +26,7 @@ _REFERENCES: Final = (
 )  # fmt: skip
 """The crates of reference solutions only: validation needs them."""
 _UNDERSCORED: Final = {"lazy-static": "lazy_static", "once-cell": "once_cell"}
+"""The crate name for a Debian package name that differs from it."""
 _REGISTRY: Final = Path("/usr/share/cargo/registry")
 _CONFIG: Final = "config.toml"
 _VARIABLES: Final = {
@@ -41,84 +39,54 @@ _VARIABLES: Final = {
 _CRATE_FOLDER: Final = re.compile(r"(?P<name>.+)-\d+\.\d+\.\d+.*")
 
 
-class RustToolchain:
-    """See `assay.bench.toolchains.toolchain.Toolchain`."""
+class RustToolchain(Toolchain):
+    """Cargo with Debian's crates."""
 
-    language: Language = "rust"
-    versions: tuple[tuple[str, ...], ...] = (("cargo", "--version"),)
+    language = "rust"
+    versions = (("cargo", "--version"),)
+    programs: Mapping[str, str] = {"cargo": "cargo"}
 
     def __init__(self, registry: Path = _REGISTRY) -> None:
         self._registry = registry
 
-    def find(self, place: Place) -> Kit:
-        folder = place.of(self.language)
-        missing: list[Missing] = []
-        if first_on(place.search_path, "cargo") is None:
-            missing.append(package("cargo", "cargo"))
-        there = set(_crates(self._registry))
-        missing.extend(
-            package(f"crate {name}", f"librust-{name}-dev")
-            for name in (*_CRATES, *_REFERENCES)
-            if _in_registry(name) not in there
-        )
-        if not missing and not (folder / _CONFIG).is_file():
-            _write_config(folder, self._registry)
-        return Kit(
-            language=self.language,
-            folder=folder,
-            missing=tuple(missing),
-            read_only=() if missing else (folder,),
-        )
+    def _crates(self) -> set[str]:
+        """Return the names of the installed crates."""
+        found = (_CRATE_FOLDER.fullmatch(path.name) for path in self._registry.glob("*"))
+        return {match["name"] for match in found if match}
 
-    async def install(self, place: Place, on_notice: OnNotice) -> None:
-        names = [f"librust-{name}-dev" for name in (*_CRATES, *_REFERENCES)]
-        if first_on(place.search_path, "cargo") is None:
-            names.append("cargo")
-        await install_packages(names, on_notice)
+    def missing_parts(self, folder: Path) -> Iterable[Missing]:
+        del folder
+        there = self._crates()
+        for name in (*_CRATES, *_REFERENCES):
+            if _UNDERSCORED.get(name, name) not in there:
+                yield package(f"crate {name}", f"librust-{name}-dev")
 
-    def lacks(self, exercise: Exercise, kit: Kit) -> str:
-        del kit
-        there = set(_crates(self._registry))
-        text = "".join(exercise.workspace.text(path) or "" for path in exercise.workspace.files
-                       if path.name == "Cargo.toml")  # fmt: skip
-        lacking = [name for name in _dependencies(text) if name not in there]
+    def prepare(self, folder: Path) -> None:
+        path = folder / _CONFIG
+        if not path.is_file():
+            registry = json.dumps(str(self._registry))
+            text = (
+                '[source.crates-io]\nreplace-with = "debian"\n\n'
+                f"[source.debian]\ndirectory = {registry}\n"
+            )
+            write_whole(path, text.encode())
+
+    def lacks(self, exercise: Exercise, installation: Installation) -> str:
+        del installation
+        workspace = exercise.workspace
+        manifests = (path for path in workspace.files if path.name == "Cargo.toml")
+        text = "".join(workspace.text(path) or "" for path in manifests)
+        try:
+            table: dict[str, Any] = tomllib.loads(text)
+        except tomllib.TOMLDecodeError:
+            return ""
+        wanted = cast("dict[str, Any]", table.get("dependencies", {}))
+        there = self._crates()
+        lacking = [name for name in wanted if name not in there]
         return f"missing: crate {', '.join(lacking)}" if lacking else ""
 
-    def commands(self, exercise: Exercise, kit: Kit) -> Commands:
+    def commands(self, exercise: Exercise, installation: Installation) -> Commands:
         bare = with_variables(
-            _VARIABLES, f"cargo test --config={kit.folder / _CONFIG} -- --include-ignored"
+            _VARIABLES, f"cargo test --config={installation.folder / _CONFIG} -- --include-ignored"
         )
         return Commands(bare=bare, check=in_folder(exercise.folder, bare))
-
-    async def warm(self, exercise: Exercise, kit: Kit, backend: SandboxBackend) -> None:
-        del exercise, kit, backend
-
-
-def _in_registry(name: str) -> str:
-    """Return the crate name for a Debian package name."""
-    return _UNDERSCORED.get(name, name)
-
-
-def _crates(registry: Path) -> Iterator[str]:
-    for path in registry.glob("*"):
-        if match := _CRATE_FOLDER.fullmatch(path.name):
-            yield match["name"]
-
-
-def _dependencies(manifest: str) -> list[str]:
-    try:
-        table: dict[str, Any] = tomllib.loads(manifest)
-    except tomllib.TOMLDecodeError:
-        return []
-    return list(cast("dict[str, Any]", table.get("dependencies", {})))
-
-
-def _write_config(folder: Path, registry: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    text = (
-        '[source.crates-io]\nreplace-with = "debian"\n\n'
-        f"[source.debian]\ndirectory = {json.dumps(str(registry))}\n"
-    )
-    partial = folder / f".{_CONFIG}.partial"
-    partial.write_text(text)
-    partial.replace(folder / _CONFIG)

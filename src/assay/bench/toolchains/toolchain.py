@@ -1,36 +1,24 @@
-"""Interface of a toolchain: what it needs, whether it is installed, and how tests run with it.
+"""Base of a toolchain: what it needs, whether it is installed, and how tests run with it.
 
-Includes the query and installation of Debian packages.
+Includes the installation of Debian packages.
 """
 
 import os
 import shlex
 import shutil
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Protocol
+from typing import Any
 
 import anyio
 
 from assay.bench.exercise import Exercise, Language
 from assay.contracts.errors import AssayError
 from assay.contracts.ports import SandboxBackend
+from assay.settings.load import Settings
 
 OnNotice = Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """Where toolchain files are searched and stored."""
-
-    cache_dir: Path
-    """Downloaded files; each language has a separate folder that sandboxes can read."""
-    search_path: tuple[str, ...]
-    pip_environment: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
-
-    def of(self, language: Language) -> Path:
-        return self.cache_dir / "toolchains" / language
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,13 +26,15 @@ class Missing:
     """A missing requirement."""
 
     what: str
-    fix: str
+    fix: str = "assay bench toolchains --install"
     """What the user can do about it."""
+    packages: tuple[str, ...] = ()
+    """Debian packages that provide it; none if Assay downloads it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kit:
-    """The found toolchain of one language."""
+class Installation:
+    """The toolchain of one language on this machine."""
 
     language: Language
     folder: Path
@@ -54,10 +44,37 @@ class Kit:
     """Paths of this machine that sandboxes need."""
     search_path: tuple[str, ...] = ()
     """Program folders that precede those of the machine."""
+    version: str = ""
+    """What the programs print in a sandbox; empty if that was not asked."""
+    problem: str = ""
+    """Why the installation failed; empty if it succeeded or was not tried."""
 
     @property
     def ready(self) -> bool:
         return not self.missing
+
+    @property
+    def missing_text(self) -> str:
+        return f"missing: {', '.join(one.what for one in self.missing)}"
+
+    @property
+    def state(self) -> str:
+        return f"ready    {self.version}" if self.ready else f"not run  {self.missing_text}"
+
+    @property
+    def fixes(self) -> tuple[str, ...]:
+        tried = (f"not installed: {self.problem}",) if self.problem else ()
+        fixes = (one.fix for one in self.missing)
+        return tuple(dict.fromkeys(f"         {line}" for line in (*tried, *fixes)))
+
+    def fields(self) -> dict[str, Any]:
+        """Return all values for JSON output."""
+        return {
+            "ready": self.ready,
+            "version": self.version,
+            "missing": [{"what": one.what, "fix": one.fix} for one in self.missing],
+            "problem": self.problem,
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,46 +87,88 @@ class Commands:
     """The same from the workspace root, in the form that the verifier supports best."""
 
 
-class Toolchain(Protocol):
-    """One language."""
+class Toolchain:
+    """One language; a subclass overrides what differs."""
 
-    @property
-    def language(self) -> Language: ...
+    language: Language
+    versions: tuple[tuple[str, ...], ...]
+    """Commands that print versions in a sandbox; the first line of each is shown."""
+    programs: Mapping[str, str] = {}
+    """The required programs, and the Debian package of each."""
 
-    @property
-    def versions(self) -> tuple[tuple[str, ...], ...]:
-        """Return commands that print versions in a sandbox; the first line of each is shown."""
-        ...
-
-    def find(self, place: Place) -> Kit:
+    def find(self, settings: Settings) -> Installation:
         """Find the toolchain. Runs nothing."""
-        ...
+        folder = folder_of(settings, self.language)
+        missing = (
+            *(
+                package(program, name)
+                for program, name in self.programs.items()
+                if find_program(settings, program) is None
+            ),
+            *self.missing_parts(folder),
+        )
+        if not missing:
+            self.prepare(folder)
+        return Installation(
+            language=self.language,
+            folder=folder,
+            missing=missing,
+            read_only=() if missing else (folder,),
+        )
 
-    async def install(self, place: Place, on_notice: OnNotice) -> None:
-        """Download the missing parts that are available.
+    def missing_parts(self, folder: Path) -> Iterable[Missing]:
+        """Return the missing requirements apart from programs."""
+        del folder
+        return ()
+
+    def prepare(self, folder: Path) -> None:
+        """Write Assay's own files of a complete toolchain."""
+
+    async def install(self, settings: Settings, on_notice: OnNotice) -> None:
+        """Install the missing Debian packages, and download the other missing parts.
 
         Raises:
             AssayError: If a part is not available; the hint says what the user can do.
         """
-        ...
+        missing = self.find(settings).missing
+        if names := [name for one in missing for name in one.packages]:
+            await install_packages(names, on_notice)
+        if any(not one.packages for one in missing):
+            await self.download(settings, folder_of(settings, self.language), on_notice)
 
-    def lacks(self, exercise: Exercise, kit: Kit) -> str:
+    async def download(self, settings: Settings, folder: Path, on_notice: OnNotice) -> None:
+        """Download the parts that are not Debian packages into the folder."""
+
+    def lacks(self, exercise: Exercise, installation: Installation) -> str:
         """Return what this exercise needs that is missing; empty if nothing is."""
-        ...
+        del exercise, installation
+        return ""
 
-    def commands(self, exercise: Exercise, kit: Kit) -> Commands:
+    def commands(self, exercise: Exercise, installation: Installation) -> Commands:
         """Return the commands for the tests of an exercise."""
-        ...
+        raise NotImplementedError
 
-    def warm(self, exercise: Exercise, kit: Kit, backend: SandboxBackend) -> Awaitable[None]:
+    async def warm(
+        self, exercise: Exercise, installation: Installation, backend: SandboxBackend
+    ) -> None:
         """Build the parts once that every run would otherwise build."""
-        ...
+
+
+def folder_of(settings: Settings, language: Language) -> Path:
+    """Return the folder of a language's downloaded files; sandboxes can read it."""
+    return settings.bench_dir / "toolchains" / language
+
+
+def find_program(settings: Settings, program: str) -> Path | None:
+    """Return the path of a program in the sandboxes' search path."""
+    found = shutil.which(program, path=os.pathsep.join(settings.sandbox.search_path))
+    return Path(found) if found else None
 
 
 def with_variables(variables: Mapping[str, str], command: str) -> str:
     """Put variables in front of a command."""
     said = " ".join(f"{name}={shlex.quote(value)}" for name, value in variables.items())
-    return f"{said} {command}" if said else command
+    return f"{said} {command}"
 
 
 def in_folder(folder: PurePosixPath, command: str) -> str:
@@ -117,9 +176,9 @@ def in_folder(folder: PurePosixPath, command: str) -> str:
     return f"cd {shlex.quote(str(folder))} && {command}" if folder.parts else command
 
 
-def package(what: str, name: str) -> Missing:
-    """Describe a missing Debian package."""
-    return Missing(what=what, fix=f"apt-get install {name}")
+def package(what: str, *names: str) -> Missing:
+    """Describe a requirement that Debian packages provide."""
+    return Missing(what=what, fix=f"apt-get install {' '.join(names)}", packages=names)
 
 
 async def install_packages(names: Sequence[str], on_notice: OnNotice) -> None:
@@ -153,9 +212,3 @@ async def run_quietly(
         return ""
     lines = (result.stderr or result.stdout).decode("utf-8", "replace").strip().splitlines()
     return lines[-1] if lines else f"{command[0]} ended with exit code {result.returncode}"
-
-
-def first_on(search_path: Sequence[str], program: str) -> Path | None:
-    """Return the path of a program."""
-    found = shutil.which(program, path=os.pathsep.join(search_path))
-    return Path(found) if found else None

@@ -1,17 +1,18 @@
 """What a language needs here: found completely, fetched by whatever can, in sight of sandboxes."""
 
+import shutil
 from pathlib import Path, PurePosixPath
 
 import pytest
 
 from assay.bench.exercise import Exercise
-from assay.bench.toolchains.all import find_kits
+from assay.bench.toolchains.all import find_toolchains
 from assay.bench.toolchains.cpp import CppToolchain
 from assay.bench.toolchains.go import download
 from assay.bench.toolchains.rust import RustToolchain
-from assay.bench.toolchains.toolchain import Place
 from assay.contracts.errors import AssayError
 from assay.contracts.workspace import Tree, TreeFile
+from assay.settings.load import ModelSettings, SandboxSettings, Settings
 
 _CRATES = (
     *("anyhow-1.0.69", "itertools-0.10.5", "lazy_static-1.4.0", "num-bigint-0.4.3"),
@@ -28,38 +29,42 @@ def a_program(folder: Path, name: str, script: str = "exit 0") -> None:
     (folder / name).chmod(0o755)
 
 
-def a_place(tmp_path: Path, *folders: Path) -> Place:
-    search_path = tuple(map(str, folders))
-    return Place(cache_dir=tmp_path / "cache", search_path=search_path, pip_environment=_OFFLINE)
+def settings_with(tmp_path: Path, *folders: Path) -> Settings:
+    return Settings(
+        sandbox=SandboxSettings(search_path=tuple(map(str, folders))),
+        models=ModelSettings(cache_dir=tmp_path / "cache", pip_environment=_OFFLINE),
+    )
 
 
 def test_rust_is_ready_only_with_the_crates_of_the_references(tmp_path: Path) -> None:
     a_program(tmp_path / "bin", "cargo")
     registry = tmp_path / "registry"
-    place = a_place(tmp_path, tmp_path / "bin")
+    settings = settings_with(tmp_path, tmp_path / "bin")
     for name in _CRATES[:-1]:
         (registry / name).mkdir(parents=True)
 
-    found = RustToolchain(registry).find(place)
+    found = RustToolchain(registry).find(settings)
     assert [one.fix for one in found.missing] == ["apt-get install librust-time-dev"]
 
     (registry / _CRATES[-1]).mkdir()
-    assert RustToolchain(registry).find(place).ready
+    assert RustToolchain(registry).find(settings).ready
 
     (registry / "num-bigint-0.4.3").rmdir()
-    assert [one.what for one in RustToolchain(registry).find(place).missing] == ["crate num-bigint"]
+    assert [one.what for one in RustToolchain(registry).find(settings).missing] == [
+        "crate num-bigint"
+    ]
 
 
 def test_cpp_is_ready_only_with_boost(tmp_path: Path) -> None:
     for name in ("g++", "cmake", "make"):
         a_program(tmp_path / "bin", name)
-    place = a_place(tmp_path, tmp_path / "bin")
+    settings = settings_with(tmp_path, tmp_path / "bin")
     boost = tmp_path / "date_time.hpp"
 
-    assert [one.what for one in CppToolchain(boost).find(place).missing] == ["Boost"]
+    assert [one.what for one in CppToolchain(boost).find(settings).missing] == ["Boost"]
 
     boost.touch()
-    assert CppToolchain(boost).find(place).ready
+    assert CppToolchain(boost).find(settings).ready
 
 
 async def test_every_pip_is_tried_and_the_first_complaint_told(tmp_path: Path) -> None:
@@ -70,33 +75,31 @@ async def test_every_pip_is_tried_and_the_first_complaint_told(tmp_path: Path) -
     folder.mkdir()
 
     with pytest.raises(AssayError, match="no such release") as caught:
-        await download(a_place(tmp_path, *(tmp_path / name for name in "abc")), folder)
+        await download(settings_with(tmp_path, *(tmp_path / name for name in "abc")), folder)
     assert "shim" not in str(caught.value)
 
     a_program(tmp_path / "d", "python3", f": > {folder}/go.whl")
-    place = a_place(tmp_path, *(tmp_path / name for name in "abcd"))
-    assert await download(place, folder) == folder / "go.whl"
+    settings = settings_with(tmp_path, *(tmp_path / name for name in "abcd"))
+    assert await download(settings, folder) == folder / "go.whl"
 
 
 def test_parts_that_sandboxes_cannot_see_cost_one_language_only(tmp_path: Path) -> None:
     # Below /tmp, which every sandbox has for itself.
     hidden = Path("/tmp") / tmp_path.name
-    folder = hidden / "toolchains" / "go"
-    place = Place(cache_dir=hidden, search_path=())
+    settings = settings_with(hidden)
+    folder = settings.bench_dir / "toolchains" / "go"
     folder.mkdir(parents=True)
     try:
         (folder / "compiled").touch()
-        kits = find_kits(place, ["go", "python"])
+        toolchains = find_toolchains(settings, ["go", "python"])
     finally:
-        (folder / "compiled").unlink()
-        for each in (folder, folder.parent, hidden):
-            each.rmdir()
+        shutil.rmtree(hidden)
 
-    (missing,) = kits.found["go"].missing
+    (missing,) = toolchains.found["go"].missing
     assert "below /tmp" in missing.what
     assert "XDG_CACHE_HOME" in missing.fix
-    assert kits.found["go"].search_path == ()
-    assert kits.found["python"].ready
+    assert toolchains.found["go"].search_path == ()
+    assert toolchains.found["python"].ready
 
 
 def test_the_reference_finds_the_manifest_that_it_needs() -> None:

@@ -7,7 +7,6 @@ import anyio
 import pytest
 from anyio.abc import SocketAttribute
 
-from assay.bench.toolchains.all import place_of
 from assay.bench.toolchains.go import GoToolchain
 from assay.cli.doctor.report import (
     MCP_PORTS,
@@ -195,5 +194,5 @@ def test_doctor_runs_and_benchmarks_find_the_same_go(
     (program.parents[2] / "compiled").touch()
     settings = load_settings()
     assert by_name(look_at_toolchains(settings.sandbox.search_path))["go"].detail == str(program)
-    assert GoToolchain().find(place_of(settings)).search_path == (str(program.parent),)
+    assert GoToolchain().find(settings).search_path == (str(program.parent),)
     assert settings.sandbox.search_path[0] == str(program.parent)
