@@ -51,7 +51,7 @@ from assay.contracts.ports import (
     ignore_text,
 )
 from assay.contracts.workspace import Tree
-from assay.memory.stored_memory import NoMemory
+from assay.memory.stored_memory import ResilientMemory
 from assay.settings.load import load_settings
 from assay.storage.journal import DiskJournal
 from assay.tools.workspace import WORKSPACE_TOOLS
@@ -172,7 +172,7 @@ async def measure(attempts: int, *, small: bool) -> list[float]:
                 tools=WORKSPACE_TOOLS,
                 screen=build_screen(settings.screening),
                 policy="warn",
-                memory=NoMemory(),
+                memory=ResilientMemory(None),
                 memory_use="off",
             )
             await pursue(parts, folder / "checkpoints.sqlite")

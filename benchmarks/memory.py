@@ -48,7 +48,7 @@ from assay.contracts.messages import (
 )
 from assay.contracts.ports import LessonStore, Model, OnText, SandboxBackend, ignore_text
 from assay.contracts.workspace import Tree, TreeFile
-from assay.memory.stored_memory import NoMemory
+from assay.memory.stored_memory import ResilientMemory
 from assay.memory.types import wilson_bounds
 from assay.runs.request import limits_of
 from assay.settings.load import Settings, load_settings
@@ -293,7 +293,7 @@ async def main(arguments: argparse.Namespace) -> bool:
             async with open_memory("all", settings_apart(settings, scratch)) as memory:
                 # Interleaved, so that other load affects both.
                 for goal in goals:
-                    off.append(await bench.run(goal, NoMemory(), "off"))
+                    off.append(await bench.run(goal, ResilientMemory(None), "off"))
                     show("off", off[-1])
                     on.append(await bench.run(goal, memory, "all"))
                     show("on", on[-1])

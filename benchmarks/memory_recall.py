@@ -26,7 +26,7 @@ from assay.contracts.lessons import Failure, RecallPoint, RecallQuery
 from assay.memory.embedding import HashedEmbedder
 from assay.memory.sqlite_store import SqliteStore
 from assay.memory.stored_memory import StoredMemory
-from assay.memory.types import FACETS, FailureRecord, Place, record_of
+from assay.memory.types import FACETS, FailureRecord, Scope, record_of
 
 _SEED = 20
 _BATCH = 1000
@@ -130,7 +130,7 @@ async def measure(
     )
 
 
-async def make(path: Path, place: Place, count: int, vocabulary: Vocabulary) -> None:
+async def make(path: Path, place: Scope, count: int, vocabulary: Vocabulary) -> None:
     begun = time.perf_counter()
     store = SqliteStore(path, place)
     made = (record_of(vocabulary.failure(n), place, time.time()) for n in range(count))
@@ -143,7 +143,7 @@ async def make(path: Path, place: Place, count: int, vocabulary: Vocabulary) -> 
 
 async def main(arguments: argparse.Namespace, path: Path) -> None:
     vocabulary = Vocabulary(_SEED)
-    place = Place(project="bench")
+    place = Scope(project="bench")
     if not await anyio.Path(path).exists():
         await make(path, place, arguments.records, vocabulary)
     store = SqliteStore(path, place)

@@ -23,7 +23,7 @@ from assay.settings.load import (
 
 if TYPE_CHECKING:
     from assay.memory.embedding import Embedder
-    from assay.memory.types import Place
+    from assay.memory.types import Scope
     from assay.models.open import OpenOptions
     from assay.tools.discover import RegisteredTool
 
@@ -156,23 +156,21 @@ async def open_memory(
         UsageError: If a newer version has written the file.
         JournalError: If the file cannot be opened or created.
     """
+    from assay.memory.stored_memory import ResilientMemory, current_scope
+
     if use == "off":
-        from assay.memory.stored_memory import NoMemory
-
-        yield NoMemory()
+        yield ResilientMemory(None)
         return
-    from assay.memory.stored_memory import ForgivingMemory, current_place
-
-    place = current_place(project)
+    place = current_scope(project)
     async with (
         _open_embedder(settings) as embedder,
         _open_store(settings, place, embedder, on_notice) as memory,
     ):
-        yield ForgivingMemory(memory, on_notice)
+        yield ResilientMemory(memory, on_notice)
 
 
 def _open_store(
-    settings: Settings, place: "Place", embedder: "Embedder", on_notice: Callable[[str], None]
+    settings: Settings, place: "Scope", embedder: "Embedder", on_notice: Callable[[str], None]
 ) -> AbstractAsyncContextManager[LessonStore]:
     from assay.memory.database import MEMORY
     from assay.memory.stored_memory import open_sqlite_memory

@@ -27,8 +27,6 @@ REMAINING_NAMES = frozenset(
         "executor/admission.py:ClientGate",
         "mcp/serve.py:Gate",
         "mcp/server.py:Said",
-        "memory/snippets.py:SkillRecord",
-        "memory/types.py:Place",
         "runs/request.py:Commission",
         "sandbox/e2b/sandbox.py:_Conversation",
         "sandbox/native/guest/kernel_manager.py:_Keeper",

@@ -18,7 +18,7 @@ import pytest
 from assay.contracts.errors import JournalError
 from assay.contracts.ports import LessonStore
 from assay.memory.chroma_store import open_chroma_memory
-from assay.memory.types import Place
+from assay.memory.types import Scope
 from tests.conformance.memory import MEMORY_PROMISES, MemoryPromise, MemorySubject
 from tests.support.requirements import require
 
@@ -33,7 +33,7 @@ class InFolder:
     def open(
         self, *, project: str = "", environment: str = ""
     ) -> AbstractAsyncContextManager[LessonStore]:
-        place = Place(project=project, environment=environment)
+        place = Scope(project=project, environment=environment)
         return open_chroma_memory(place, folder=self.folder)
 
 
@@ -44,7 +44,7 @@ class OnServer:
     def open(
         self, *, project: str = "", environment: str = ""
     ) -> AbstractAsyncContextManager[LessonStore]:
-        return open_chroma_memory(Place(project=project, environment=environment), url=self.url)
+        return open_chroma_memory(Scope(project=project, environment=environment), url=self.url)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -109,5 +109,5 @@ async def test_chroma_keeps(promise: MemoryPromise, subject: MemorySubject) -> N
 
 async def test_a_server_that_is_not_there_is_told_in_one_line() -> None:
     with pytest.raises(JournalError, match="the memory in Chroma cannot be opened"):
-        async with open_chroma_memory(Place(), url=f"http://127.0.0.1:{free_port()}"):
+        async with open_chroma_memory(Scope(), url=f"http://127.0.0.1:{free_port()}"):
             pass

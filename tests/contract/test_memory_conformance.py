@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from assay.contracts.ports import LessonStore
-from assay.memory.stored_memory import ForgivingMemory, open_sqlite_memory
-from assay.memory.types import Place
+from assay.memory.stored_memory import ResilientMemory, open_sqlite_memory
+from assay.memory.types import Scope
 from tests.conformance.memory import MEMORY_PROMISES, MemoryPromise, MemorySubject
 from tests.support.requirements import require
 
@@ -22,7 +22,7 @@ class InSqlite:
     def open(
         self, *, project: str = "", environment: str = ""
     ) -> AbstractAsyncContextManager[LessonStore]:
-        return open_sqlite_memory(self.path, Place(project=project, environment=environment))
+        return open_sqlite_memory(self.path, Scope(project=project, environment=environment))
 
 
 class Forgiving:
@@ -34,7 +34,7 @@ class Forgiving:
         self, *, project: str = "", environment: str = ""
     ) -> AsyncGenerator[LessonStore]:
         async with self.inner.open(project=project, environment=environment) as memory:
-            yield ForgivingMemory(memory, pytest.fail)
+            yield ResilientMemory(memory, pytest.fail)
 
 
 @pytest.fixture(params=["sqlite", "sqlite without numpy", "forgiving"])

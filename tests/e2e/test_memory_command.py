@@ -15,7 +15,7 @@ import pytest
 from assay.contracts.errors import ExitCode
 from assay.memory.sqlite_store import SqliteStore
 from assay.memory.stored_memory import StoredMemory
-from assay.memory.types import Place
+from assay.memory.types import Scope
 from tests.conformance.memory.failures import CHART, DURATIONS, SKILL, UNSOLVED, cue_for
 from tests.support.loops import run_apart
 
@@ -47,8 +47,8 @@ def filled(file: Path) -> Path:
 async def fill(path: Path) -> None:
     """Let two failures happen over ten days, one of them again and again."""
     now = 1_700_000_000.0
-    store = SqliteStore(path, Place())
-    memory = StoredMemory(store, Place(), now=lambda: now)
+    store = SqliteStore(path, Scope())
+    memory = StoredMemory(store, Scope(), now=lambda: now)
     for day in range(10):
         now += DAY
         await memory.learn(replace(DURATIONS, run=f"run-{day}"))
@@ -61,8 +61,8 @@ async def fill(path: Path) -> None:
 
 
 async def keep_skill(path: Path) -> None:
-    store = SqliteStore(path, Place())
-    await StoredMemory(store, Place()).keep(SKILL)
+    store = SqliteStore(path, Scope())
+    await StoredMemory(store, Scope()).keep(SKILL)
     store.close()
 
 
@@ -236,8 +236,8 @@ def test_a_damaged_memory_is_set_aside_and_told(home: dict[str, str], filled: Pa
 
 def test_retired_failures_can_be_forgotten_alone(home: dict[str, str], file: Path) -> None:
     async def harm() -> None:
-        store = SqliteStore(file, Place())
-        harmed = StoredMemory(store, Place())
+        store = SqliteStore(file, Scope())
+        harmed = StoredMemory(store, Scope())
         await harmed.learn(UNSOLVED)
         await harmed.learn(CHART)
         (lesson,) = await harmed.recall(cue_for(CHART, "failure"))

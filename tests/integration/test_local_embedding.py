@@ -10,7 +10,7 @@ from assay.contracts.errors import ModelUnavailableError, UsageError
 from assay.contracts.lessons import RecallQuery
 from assay.memory.embedding import ModelEmbedder
 from assay.memory.stored_memory import open_sqlite_memory
-from assay.memory.types import Place
+from assay.memory.types import Scope
 from assay.models.local.download import PipSurroundings, WeightsStore
 from assay.models.local.embedding import LocalEmbedding, open_local_embedding
 from assay.models.local.weights import weights_named
@@ -47,7 +47,7 @@ async def test_goals_in_other_words_are_alike_and_others_are_not(
 ) -> None:
     async with open_local_embedding(weights_file) as local:
         embedder = ModelEmbedder(local.name, local.vectors)
-        async with open_sqlite_memory(tmp_path / "m.sqlite", Place(), embedder=embedder) as memory:
+        async with open_sqlite_memory(tmp_path / "m.sqlite", Scope(), embedder=embedder) as memory:
             await memory.learn(CHART)
             await memory.learn(DURATIONS)
 

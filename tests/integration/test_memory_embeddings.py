@@ -16,7 +16,7 @@ from assay.contracts.errors import ModelUnavailableError
 from assay.contracts.lessons import RecallQuery
 from assay.memory.embedding import Endpoint, open_endpoint_embedder
 from assay.memory.stored_memory import open_sqlite_memory
-from assay.memory.types import Place
+from assay.memory.types import Scope
 from assay.settings.load import Settings
 from assay.wiring import open_memory
 from tests.conformance.memory.failures import CHART, DURATIONS, cue_for
@@ -70,7 +70,7 @@ def an_endpoint() -> Generator[Endpoint]:
 
 async def test_an_endpoint_finds_what_shares_a_meaning_and_no_words(tmp_path: Path) -> None:
     path = tmp_path / "memory.sqlite"
-    async with open_sqlite_memory(path, Place()) as memory:
+    async with open_sqlite_memory(path, Scope()) as memory:
         await memory.learn(DURATIONS)
         await memory.learn(CHART)
         assert await memory.recall(GOAL_IN_OTHER_WORDS) == ()
@@ -78,7 +78,7 @@ async def test_an_endpoint_finds_what_shares_a_meaning_and_no_words(tmp_path: Pa
     with an_endpoint() as endpoint:
         async with (
             open_endpoint_embedder(endpoint) as embedder,
-            open_sqlite_memory(path, Place(), embedder=embedder) as memory,
+            open_sqlite_memory(path, Scope(), embedder=embedder) as memory,
         ):
             (lesson,) = await memory.recall(GOAL_IN_OTHER_WORDS)
 
@@ -93,7 +93,7 @@ async def test_without_its_endpoint_a_memory_still_knows_the_same_failure(tmp_pa
         pass
     async with (
         open_endpoint_embedder(endpoint) as embedder,
-        open_sqlite_memory(tmp_path / "memory.sqlite", Place(), embedder=embedder) as memory,
+        open_sqlite_memory(tmp_path / "memory.sqlite", Scope(), embedder=embedder) as memory,
     ):
         with pytest.raises(ModelUnavailableError):
             await embedder.embed(["a text"])

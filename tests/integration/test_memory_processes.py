@@ -15,21 +15,21 @@ from assay.contracts.errors import JournalError, UsageError
 from assay.contracts.lessons import RecallQuery
 from assay.memory.database import SCHEMA_VERSION, damaged_files
 from assay.memory.sqlite_store import SqliteStore
-from assay.memory.stored_memory import ForgivingMemory, StoredMemory, open_sqlite_memory
-from assay.memory.types import Place
-from tests.conformance.memory.failures import CHART, DURATIONS, SKILL, cue_for
+from assay.memory.stored_memory import ResilientMemory, StoredMemory, open_sqlite_memory
+from assay.memory.types import Scope
+from tests.conformance.memory.failures import CHART, DURATIONS, cue_for
 
 WRITER = """
 import itertools, sys
 from dataclasses import replace
 from pathlib import Path
 import anyio
-from assay.memory.types import Place
+from assay.memory.types import Scope
 from assay.memory.stored_memory import open_sqlite_memory
 from tests.conformance.memory.failures import DURATIONS, cue_for
 
 async def write(path, name, count):
-    async with open_sqlite_memory(path, Place()) as memory:
+    async with open_sqlite_memory(path, Scope()) as memory:
         print("open", flush=True)
         sys.stdin.readline()
         for n in itertools.count() if count < 0 else range(count):
@@ -128,7 +128,7 @@ async def test_a_memory_whose_writer_was_killed_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "memory.sqlite"
     await to_thread.run_sync(write_until_killed, path, 3)
 
-    async with open_sqlite_memory(path, Place()) as memory:
+    async with open_sqlite_memory(path, Scope()) as memory:
         await memory.learn(CHART)
 
         assert len(await memory.recall(cue_for(CHART, "failure"))) == 1
@@ -150,13 +150,13 @@ def damage_middle(path: Path) -> None:
 async def test_a_damaged_file_is_set_aside_and_said_so(tmp_path: Path, damage: object) -> None:
     assert callable(damage)
     path = tmp_path / "memory.sqlite"
-    async with open_sqlite_memory(path, Place()) as memory:
+    async with open_sqlite_memory(path, Scope()) as memory:
         await memory.learn(DURATIONS)
     damage(path)
     broken = path.read_bytes()
     notices: list[str] = []
 
-    async with open_sqlite_memory(path, Place(), on_notice=notices.append) as memory:
+    async with open_sqlite_memory(path, Scope(), on_notice=notices.append) as memory:
         assert await memory.recall(cue_for(DURATIONS, "failure")) == ()
         await memory.learn(CHART)
 
@@ -169,37 +169,21 @@ async def test_a_damaged_file_is_set_aside_and_said_so(tmp_path: Path, damage: o
 async def test_a_sound_file_is_not_set_aside(tmp_path: Path) -> None:
     path = tmp_path / "memory.sqlite"
     for _ in range(2):
-        async with open_sqlite_memory(path, Place(), on_notice=pytest.fail) as memory:
+        async with open_sqlite_memory(path, Scope(), on_notice=pytest.fail) as memory:
             await memory.learn(DURATIONS)
 
     assert damaged_files(path) == ()
 
 
-async def test_a_file_of_the_first_version_keeps_its_failures(tmp_path: Path) -> None:
-    path = tmp_path / "memory.sqlite"
-    async with open_sqlite_memory(path, Place()) as memory:
-        await memory.learn(DURATIONS)
-    with closing(sqlite3.connect(path)) as database:
-        database.executescript(
-            "DROP TABLE skills; CREATE TABLE skills (project TEXT, name TEXT, source TEXT);"
-            "PRAGMA user_version = 1"
-        )
-
-    async with open_sqlite_memory(path, Place()) as memory:
-        assert len(await memory.recall(cue_for(DURATIONS, "failure"))) == 1
-        await memory.keep(SKILL)
-
-        assert len(await memory.offer(RecallQuery(moment="plan", goal=SKILL.purpose))) == 1
-
-
-async def test_a_file_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [SCHEMA_VERSION - 1, SCHEMA_VERSION + 1])
+async def test_a_file_of_another_version_is_left_alone(tmp_path: Path, version: int) -> None:
     path = tmp_path / "memory.sqlite"
     SqliteStore(path, None).close()
     with closing(sqlite3.connect(path)) as database:
-        database.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
+        database.execute(f"PRAGMA user_version = {version}")
     before = path.read_bytes()
 
-    with pytest.raises(UsageError, match="newer version"):
+    with pytest.raises(UsageError, match="another version of Assay"):
         SqliteStore(path, None)
 
     assert path.read_bytes() == before
@@ -226,7 +210,7 @@ def test_what_is_forgotten_is_not_left_in_the_file(tmp_path: Path) -> None:
     with closing(SqliteStore(path, None)) as store:
         from assay.memory.types import record_of
 
-        store.import_([record_of(DURATIONS, Place(), 1.0)])
+        store.import_([record_of(DURATIONS, Scope(), 1.0)])
         assert found()
 
         assert store.forget([store.records()[0].id]) == 1
@@ -234,11 +218,11 @@ def test_what_is_forgotten_is_not_left_in_the_file(tmp_path: Path) -> None:
 
 
 async def test_a_memory_that_fails_does_not_end_a_run(tmp_path: Path) -> None:
-    store = SqliteStore(tmp_path / "memory.sqlite", Place())
-    broken = StoredMemory(store, Place())
+    store = SqliteStore(tmp_path / "memory.sqlite", Scope())
+    broken = StoredMemory(store, Scope())
     store.close()
     notices: list[str] = []
-    memory = ForgivingMemory(broken, notices.append)
+    memory = ResilientMemory(broken, notices.append)
 
     with pytest.raises(JournalError):
         await broken.learn(DURATIONS)
@@ -252,7 +236,7 @@ async def test_a_memory_that_fails_does_not_end_a_run(tmp_path: Path) -> None:
 
 async def test_an_index_follows_what_other_processes_do(tmp_path: Path) -> None:
     path = tmp_path / "memory.sqlite"
-    async with open_sqlite_memory(path, Place()) as memory:
+    async with open_sqlite_memory(path, Scope()) as memory:
         await memory.learn(DURATIONS)
         assert len(await memory.recall(cue_for(DURATIONS, "plan"))) == 1
 
@@ -271,7 +255,7 @@ async def test_a_large_file_found_damaged_in_use_is_set_aside_next_time(
     # As if the file were too large to be checked whenever it is opened.
     monkeypatch.setattr("assay.memory.database._QUICKLY_CHECKED", 0)
     path = tmp_path / "memory.sqlite"
-    async with open_sqlite_memory(path, Place()) as memory:
+    async with open_sqlite_memory(path, Scope()) as memory:
         for number in range(40):
             await memory.learn(replace(DURATIONS, goal=f"goal {number}", run=f"{number}"))
     with closing(sqlite3.connect(path)) as database:

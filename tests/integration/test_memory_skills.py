@@ -20,9 +20,9 @@ from assay.contracts.messages import Message, ModelFacts, Reply, Request, StopRe
 from assay.contracts.ports import OnText, Sandbox, SandboxBackend, ignore_text
 from assay.contracts.workspace import Tree, TreeFile
 from assay.memory.database import MEMORY
-from assay.memory.snippets import SkillRecord, skill_record_of
+from assay.memory.snippets import SnippetRecord, snippet_record_of
 from assay.memory.sqlite_store import SqliteStore
-from assay.memory.stored_memory import current_place
+from assay.memory.stored_memory import current_scope
 from assay.runs.request import limits_of
 from assay.settings.load import Settings
 from assay.wiring import build_screen, open_backend, open_memory
@@ -133,10 +133,10 @@ class Workshop:
         half = CopyingModel(("def url(title):\n    return f'/shop/{slug(title)}'\n",))
         return await self.carry_out(statement, TEST_URL, half, memory=memory)
 
-    def shelf(self) -> tuple[SkillRecord, ...]:
+    def shelf(self) -> tuple[SnippetRecord, ...]:
         store = SqliteStore(self.settings.state_dir / MEMORY, None)
         try:
-            return store.skills()
+            return store.snippets()
         finally:
             store.close()
 
@@ -150,10 +150,10 @@ class Workshop:
             test_path=PurePosixPath("test_words.py"),
             test=TEST_SLUG,
         )
-        record = skill_record_of(replace(skill, **changes), current_place(), time.time())
+        record = snippet_record_of(replace(skill, **changes), current_scope(), time.time())
         assert record is not None
         store = SqliteStore(self.settings.state_dir / MEMORY, None)
-        store.change_skill(record.id, lambda _: record)
+        store.change_snippet(record.id, lambda _: record)
         store.close()
 
 

@@ -9,7 +9,7 @@ from assay.contracts.execution import Limits
 from assay.contracts.goal import Goal
 from assay.contracts.ports import Journal, Model
 from assay.contracts.workspace import Tree
-from assay.memory.stored_memory import NoMemory
+from assay.memory.stored_memory import ResilientMemory
 from tests.doubles.fake_sandbox import FakeBackend
 from tests.doubles.memory_journal import MemoryJournal
 
@@ -39,7 +39,7 @@ def a_sitting(
         tools=(),
         screen=_find_nothing,
         screening="warn",
-        memory=NoMemory(),
+        memory=ResilientMemory(None),
         memory_use="off",
     )
     return StepContext(parts=parts, state=state or RunState())

@@ -16,7 +16,7 @@ from assay.contracts.errors import UsageError
 
 if TYPE_CHECKING:
     from assay.memory.history import History
-    from assay.memory.snippets import SkillRecord
+    from assay.memory.snippets import SnippetRecord
     from assay.memory.sqlite_store import SqliteStore
     from assay.memory.types import FailureRecord, Similar
 
@@ -40,7 +40,7 @@ def list_(limit: int, *, show_all: bool, as_json: bool) -> None:
     """List failures and helpers, the newest first."""
     with _store() as store:
         failures = store.records(limit=-1 if show_all else limit) if store else ()
-        skills = store.skills() if store else ()
+        skills = store.snippets() if store else ()
     if not show_all:
         skills = skills[:limit]
     if as_json:
@@ -60,9 +60,9 @@ def show(beginning: str, *, as_json: bool) -> None:
         click.echo(json.dumps(_fields(record)))
         return
     from assay.cli.render import memory_tables
-    from assay.memory.snippets import SkillRecord
+    from assay.memory.snippets import SnippetRecord
 
-    if isinstance(record, SkillRecord):
+    if isinstance(record, SnippetRecord):
         memory_tables.print_skill(record)
     else:
         memory_tables.print_failure(record)
@@ -75,12 +75,12 @@ def show(beginning: str, *, as_json: bool) -> None:
 def search(words: tuple[str, ...], limit: int, *, as_json: bool) -> None:
     """Find failures and helpers by words of the goal, error or code, and by similarity."""
     from assay.memory.ranking import search as search_in
-    from assay.memory.ranking import search_skills
+    from assay.memory.ranking import search_snippets
 
     text = " ".join(words)
     with _store() as store:
         failures: tuple[Similar, ...] = search_in(store, text, limit) if store else ()
-        skills = search_skills(store.skills(), text, limit) if store else ()
+        skills = search_snippets(store.snippets(), text, limit) if store else ()
     if as_json:
         found = [(one.record, one.likeness) for one in failures] + list(skills)
         click.echo(
@@ -112,7 +112,7 @@ def forget(
         if ids:
             chosen = [_the_one(store, one).id for one in ids]
         else:
-            known = (*store.records(), *store.skills()) if store else ()
+            known = (*store.records(), *store.snippets()) if store else ()
             chosen = [record.id for record in known if everything or record.retired]
         if chosen:
             confirm(f"Forget {len(chosen)} of them permanently?", yes=yes)
@@ -129,7 +129,7 @@ def export(file: TextIO, *, as_json: bool) -> None:
 
     del as_json
     with _store() as store:
-        records = (*store.records(), *store.skills()) if store else ()
+        records = (*store.records(), *store.snippets()) if store else ()
     file.writelines(f"{line}\n" for line in export_lines(records))
     if file is not sys.stdout:
         click.echo(f"exported {len(records)}", err=True)
@@ -166,7 +166,7 @@ def stats(*, as_json: bool) -> None:
 
     with _store() as store:
         history = (
-            history_of(store.records(), store.occurrences(), store.skills())
+            history_of(store.records(), store.occurrences(), store.snippets())
             if store
             else history_of((), ())
         )
@@ -193,14 +193,14 @@ def _history_fields(history: "History") -> dict[str, Any]:
     return fields
 
 
-def _fields(record: "FailureRecord | SkillRecord") -> dict[str, Any]:
-    from assay.memory.snippets import SkillRecord
+def _fields(record: "FailureRecord | SnippetRecord") -> dict[str, Any]:
+    from assay.memory.snippets import SnippetRecord
 
     fields = asdict(record)
     for name in ("first_seen", "last_seen", "last_helped"):
         if name in fields:
             fields[name] = _moment(fields[name]) if fields[name] else None
-    what = "skill" if isinstance(record, SkillRecord) else "failure"
+    what = "skill" if isinstance(record, SnippetRecord) else "failure"
     return {
         "what": what,
         **fields,
@@ -209,11 +209,11 @@ def _fields(record: "FailureRecord | SkillRecord") -> dict[str, Any]:
     }
 
 
-def _the_one(store: "SqliteStore | None", beginning: str) -> "FailureRecord | SkillRecord":
-    found: list[FailureRecord | SkillRecord] = []
+def _the_one(store: "SqliteStore | None", beginning: str) -> "FailureRecord | SnippetRecord":
+    found: list[FailureRecord | SnippetRecord] = []
     if store and len(beginning) >= _LEAST_ID:
         found += store.find(beginning)
-        found += [one for one in store.skills() if one.id.startswith(beginning)]
+        found += [one for one in store.snippets() if one.id.startswith(beginning)]
     if len(found) == 1:
         return found[0]
     if found:
@@ -258,7 +258,7 @@ def _store(*, make: bool = False) -> Generator["SqliteStore | None"]:
 
 
 def _print_tables(
-    failures: Sequence["FailureRecord"], skills: Sequence["SkillRecord"], *, nothing: str
+    failures: Sequence["FailureRecord"], skills: Sequence["SnippetRecord"], *, nothing: str
 ) -> None:
     from assay.cli.render import memory_tables
 

@@ -21,29 +21,30 @@ from pydantic import TypeAdapter
 
 from assay.contracts.errors import JournalError, UsageError, require
 from assay.memory.embedding import Embedder
-from assay.memory.snippets import SkillRecord
+from assay.memory.snippets import SnippetRecord
 from assay.memory.stored_memory import StoredMemory, open_stored_memory
 from assay.memory.types import (
     Facet,
     FailureRecord,
-    Place,
+    Scope,
     Similar,
     Vectors,
     is_transferable,
     judged,
+    occurrence_id,
     parts_of,
     seen_again,
 )
 
 _RECORDS: Final = "assay-failures"
 _OCCURRENCES: Final = "assay-occurrences"
-_SKILLS: Final = "assay-skills"
+_SNIPPETS: Final = "assay-snippets"
 _PREFIX: Final = "assay-vectors-"
 """The prefix of collections with vectors, one for each embedder."""
 _NO_VECTOR: Final = [1.0]
 """Chroma requires a vector for every entry."""
 _RECORD: Final = TypeAdapter(FailureRecord)
-_SKILL: Final = TypeAdapter(SkillRecord)
+_SNIPPET: Final = TypeAdapter(SnippetRecord)
 _FILTERED: Final = (
     "signature", "essence", "language", "project", "shared", "environment", "retired",
     "last_seen", "last_helped",
@@ -55,7 +56,7 @@ _T = TypeVar("_T")
 
 
 def open_chroma_memory(
-    place: Place, *, folder: Path | None = None, url: str = "", embedder: Embedder | None = None
+    scope: Scope, *, folder: Path | None = None, url: str = "", embedder: Embedder | None = None
 ) -> AbstractAsyncContextManager[StoredMemory]:
     """Open a memory in a folder, or on the server at this address.
 
@@ -66,17 +67,17 @@ def open_chroma_memory(
     """
     if bool(folder) == bool(url):
         raise UsageError("give a folder for Chroma, or the address of a server")
-    return open_stored_memory(partial(_open_store, place, folder, url), place, embedder=embedder)
+    return open_stored_memory(partial(_open_store, scope, folder, url), scope, embedder=embedder)
 
 
-def _open_store(place: Place, folder: Path | None, url: str) -> "ChromaStore":
+def _open_store(scope: Scope, folder: Path | None, url: str) -> "ChromaStore":
     with require("keeping failures in Chroma", extra="chroma"):
         chroma = import_module("chromadb")
     settings = chroma.Settings(anonymized_telemetry=False)
     try:
         if folder is not None:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            return ChromaStore(chroma.PersistentClient(str(folder), settings=settings), place)
+            return ChromaStore(chroma.PersistentClient(str(folder), settings=settings), scope)
         address = urlsplit(url)
         secure = address.scheme == "https"
         client = chroma.HttpClient(
@@ -85,7 +86,7 @@ def _open_store(place: Place, folder: Path | None, url: str) -> "ChromaStore":
             ssl=secure,
             settings=settings,
         )
-        return ChromaStore(client, place)
+        return ChromaStore(client, scope)
     except Exception as error:
         raise JournalError(f"the memory in Chroma cannot be opened: {error}") from error
 
@@ -104,14 +105,14 @@ def _translated(method: Callable[_P, _T]) -> Callable[_P, _T]:
 
 
 class ChromaStore:
-    """The records of one scope, in four collections: records, occurrences, vectors, skills."""
+    """The records of one scope, in four collections: records, occurrences, vectors, snippets."""
 
-    def __init__(self, client: Any, place: Place) -> None:
+    def __init__(self, client: Any, scope: Scope) -> None:
         self._client = client
-        self._place = place
+        self._scope = scope
         self._records = self._collection(_RECORDS)
         self._occurrences = self._collection(_OCCURRENCES)
-        self._skills = self._collection(_SKILLS)
+        self._skills = self._collection(_SNIPPETS)
 
     def close(self) -> None:
         """Do nothing: every write is already complete."""
@@ -127,7 +128,7 @@ class ChromaStore:
             key=lambda one: (
                 not one.lesson,
                 one.signature != signature,
-                one.project != self._place.project,
+                one.project != self._scope.project,
                 -one.last_seen,
             )
         )
@@ -155,8 +156,7 @@ class ChromaStore:
 
     @_translated
     def learn(self, record: FailureRecord, embedder: str, vectors: Vectors) -> FailureRecord:
-        told = f"{record.run}\0{record.id}\0{record.action}".encode("utf-8", "replace")
-        occurrence = hashlib.sha256(told).hexdigest()
+        occurrence = occurrence_id(record)
         known = self._of_ids((record.id,))
         if known and self._occurrences.get(ids=[occurrence])["ids"]:
             return known[0]
@@ -208,28 +208,28 @@ class ChromaStore:
                 )
 
     @_translated
-    def skills(self) -> tuple[SkillRecord, ...]:
+    def snippets(self) -> tuple[SnippetRecord, ...]:
         found = self._skills.get(include=["documents"])["documents"]
-        known = [_SKILL.validate_json(text) for text in found]
+        known = [_SNIPPET.validate_json(text) for text in found]
         return tuple(sorted(known, key=lambda one: (-one.last_seen, one.id)))
 
     @_translated
-    def change_skill(
-        self, id_: str, change: Callable[[SkillRecord | None], SkillRecord | None]
+    def change_snippet(
+        self, id_: str, change: Callable[[SnippetRecord | None], SnippetRecord | None]
     ) -> None:
         found = self._skills.get(ids=[id_], include=["documents"])["documents"]
-        changed = change(_SKILL.validate_json(found[0]) if found else None)
+        changed = change(_SNIPPET.validate_json(found[0]) if found else None)
         if changed is not None:
-            body = _SKILL.dump_json(changed).decode()
+            body = _SNIPPET.dump_json(changed).decode()
             self._skills.upsert(ids=[id_], embeddings=[_NO_VECTOR], documents=[body])
 
     def _visible(self) -> list[Where]:
         conditions: list[Where] = [
             {"retired": ""},
-            _any_of({"shared": True}, {"project": self._place.project}),
+            _any_of({"shared": True}, {"project": self._scope.project}),
         ]
-        if self._place.environment:
-            conditions.append({"environment": {"$in": ["", self._place.environment]}})
+        if self._scope.environment:
+            conditions.append({"environment": {"$in": ["", self._scope.environment]}})
         return conditions
 
     def _shared_if_elsewhere(self, record: FailureRecord) -> FailureRecord:

@@ -16,7 +16,7 @@ from assay.contracts.errors import JournalError, UsageError
 
 MEMORY: Final = "memory.sqlite"
 """The name of the file in the state directory."""
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 BUSY_S: Final = 20.0
 _APPLICATION: Final = 0x41535359  # "ASSY"
 _DAMAGED: Final = ".damaged-"
@@ -61,11 +61,8 @@ CREATE TABLE occurrences (
 CREATE INDEX occurrences_by_record ON occurrences (record);
 CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 INSERT INTO counters VALUES ('revision', 0), ('forgotten', 0);
+CREATE TABLE snippets (id TEXT PRIMARY KEY, body TEXT NOT NULL) WITHOUT ROWID;
 """
-_SKILLS: Final = """
-CREATE TABLE skills (id TEXT PRIMARY KEY, body TEXT NOT NULL) WITHOUT ROWID;
-"""
-
 Notice = Callable[[str], None]
 
 
@@ -179,17 +176,15 @@ def _opened(path: Path) -> sqlite3.Connection:
 
 def _adopt_schema(database: sqlite3.Connection, path: Path) -> None:
     version = database.execute("PRAGMA user_version").fetchone()[0]
-    if version > SCHEMA_VERSION:
-        raise UsageError(
-            f"the memory {str(path)!r} was written by a newer version of Assay "
-            f"(schema {version}, this one knows {SCHEMA_VERSION})",
-            hint="upgrade Assay, or go on with `--memory off`",
-        )
     if version == SCHEMA_VERSION:
         return
-    # The first version had a table for helpers that was always empty.
-    steps = f"DROP TABLE skills; {_SKILLS}" if version == 1 else f"{_SCHEMA} {_SKILLS}"
+    if version:
+        raise UsageError(
+            f"the memory {str(path)!r} was written by another version of Assay (schema {version}, "
+            f"this one knows {SCHEMA_VERSION})",
+            hint="use that version, rename the file, or go on with `--memory off`",
+        )
     database.executescript(
-        f"BEGIN IMMEDIATE; {steps} PRAGMA application_id = {_APPLICATION};"
+        f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA application_id = {_APPLICATION};"
         f" PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
     )

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from assay.memory.snippets import SkillRecord
+from assay.memory.snippets import SnippetRecord
 from assay.memory.types import FailureRecord, Occurrence
 
 _DAY_S: Final = 86_400.0
@@ -52,7 +52,7 @@ class History:
 def history_of(
     records: Sequence[FailureRecord],
     occurrences: Sequence[Occurrence],
-    skills: Sequence[SkillRecord] = (),
+    skills: Sequence[SnippetRecord] = (),
 ) -> History:
     """Count the records, and divide the time from first to last into a few periods."""
     width = _width(occurrences)
@@ -74,10 +74,10 @@ def history_of(
         periods=_periods(occurrences, width),
         frequent=tuple(kinds.most_common(_MOST_FREQUENT)),
         skills=len(skills),
-        skills_retired=sum(bool(skill.retired) for skill in skills),
-        skills_used=sum(skill.used for skill in skills),
-        skills_helped=sum(skill.helped for skill in skills),
-        skills_harmed=sum(skill.harmed for skill in skills),
+        skills_retired=sum(bool(snippet.retired) for snippet in skills),
+        skills_used=sum(snippet.used for snippet in skills),
+        skills_helped=sum(snippet.helped for snippet in skills),
+        skills_harmed=sum(snippet.harmed for snippet in skills),
     )
 
 

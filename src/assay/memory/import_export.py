@@ -11,33 +11,33 @@ from pydantic import TypeAdapter, ValidationError
 
 from assay.contracts.errors import UsageError
 from assay.contracts.lessons import Failure
-from assay.memory.snippets import SkillRecord, skill_record_of
-from assay.memory.types import FailureRecord, Place, record_of
+from assay.memory.snippets import SnippetRecord, snippet_record_of
+from assay.memory.types import FailureRecord, Scope, record_of
 
 _FORMAT: Final = "assay-memory"
 _VERSION: Final = 2
-"""Version 1 had no helpers; import reads it too."""
+"""Version 1 had no snippets; import reads it too."""
 _RECORD: Final = TypeAdapter(FailureRecord)
-_SKILL: Final = TypeAdapter(SkillRecord)
+_SNIPPET: Final = TypeAdapter(SnippetRecord)
 _MAX_NAME: Final = 100
 _MAX_LINE: Final = 100_000
 _MOST: Final = 1_000_000_000
 """The upper limit of any count."""
 
 
-def export_lines(records: Iterable[FailureRecord | SkillRecord]) -> Iterator[str]:
+def export_lines(records: Iterable[FailureRecord | SnippetRecord]) -> Iterator[str]:
     """Write a header line, then one line for each record."""
     yield json.dumps({"format": _FORMAT, "version": _VERSION})
     for record in records:
         fields = asdict(record)
-        yield json.dumps({"skill": fields} if isinstance(record, SkillRecord) else fields)
+        yield json.dumps({"skill": fields} if isinstance(record, SnippetRecord) else fields)
 
 
-def import_lines(lines: Iterable[str], *, shared: bool) -> Iterator[FailureRecord | SkillRecord]:
+def import_lines(lines: Iterable[str], *, shared: bool) -> Iterator[FailureRecord | SnippetRecord]:
     """Read exported records; with `shared`, every project on this machine sees them.
 
     Import truncates texts, removes secrets and assigns new names, as for records of this machine.
-    It skips helpers that this version would not store; their tests run here before any use.
+    It skips snippets that this version would not store; their tests run here before any use.
 
     Raises:
         UsageError: If a line is not an exported record.
@@ -52,8 +52,8 @@ def import_lines(lines: Iterable[str], *, shared: bool) -> Iterator[FailureRecor
             continue
         try:
             if "skill" in fields:
-                skill = _SKILL.validate_json(json.dumps(fields["skill"]), strict=True)
-                if (cleaned := _cleaned_skill(skill, shared=shared)) is not None:
+                snippet = _SNIPPET.validate_json(json.dumps(fields["skill"]), strict=True)
+                if (cleaned := _cleaned_snippet(snippet, shared=shared)) is not None:
                     yield cleaned
             else:
                 yield _cleaned(_RECORD.validate_json(line, strict=True), shared=shared)
@@ -91,7 +91,7 @@ def _check_header(fields: dict[str, Any]) -> None:
 
 
 def _cleaned(record: FailureRecord, *, shared: bool) -> FailureRecord:
-    place = Place(project=record.project[:_MAX_NAME], environment=record.environment[:_MAX_NAME])
+    scope = Scope(project=record.project[:_MAX_NAME], environment=record.environment[:_MAX_NAME])
     failure = Failure(
         goal=record.goal,
         signature=record.signature,
@@ -103,7 +103,7 @@ def _cleaned(record: FailureRecord, *, shared: bool) -> FailureRecord:
         lesson=record.lesson,
         run=record.run,
     )
-    made = record_of(failure, place, _moment(record.first_seen))
+    made = record_of(failure, scope, _moment(record.first_seen))
     return replace(
         made,
         shared=made.shared or record.shared or shared,
@@ -117,9 +117,9 @@ def _cleaned(record: FailureRecord, *, shared: bool) -> FailureRecord:
     )
 
 
-def _cleaned_skill(record: SkillRecord, *, shared: bool) -> SkillRecord | None:
-    place = Place(project=record.project[:_MAX_NAME], environment=record.environment[:_MAX_NAME])
-    made = skill_record_of(record.skill, place, _moment(record.first_seen))
+def _cleaned_snippet(record: SnippetRecord, *, shared: bool) -> SnippetRecord | None:
+    scope = Scope(project=record.project[:_MAX_NAME], environment=record.environment[:_MAX_NAME])
+    made = snippet_record_of(record.snippet, scope, _moment(record.first_seen))
     if made is None:
         return None
     return replace(

@@ -10,7 +10,7 @@ from typing import Final
 from assay.contracts.lessons import Lesson, RecallPoint, RecallQuery
 from assay.memory.embedding import HashedEmbedder, hashed, pack, similarity
 from assay.memory.lesson_text import one_line, without_instructions
-from assay.memory.snippets import SkillRecord, text_of
+from assay.memory.snippets import SnippetRecord, text_of
 from assay.memory.sqlite_store import SqliteStore
 from assay.memory.types import (
     FACETS,
@@ -130,11 +130,11 @@ def search(store: SqliteStore, text: str, limit: int) -> tuple[Similar, ...]:
     return tuple(ranked[:limit])
 
 
-def search_skills(
-    known: Iterable[SkillRecord], text: str, limit: int
-) -> tuple[tuple[SkillRecord, float], ...]:
-    """Return the helpers that contain the text or are similar to it, with their similarity."""
-    ranked: list[tuple[SkillRecord, float]] = []
+def search_snippets(
+    known: Iterable[SnippetRecord], text: str, limit: int
+) -> tuple[tuple[SnippetRecord, float], ...]:
+    """Return the snippets that contain the text or are similar to it, with their similarity."""
+    ranked: list[tuple[SnippetRecord, float]] = []
     for record in known:
         whole = f"{text_of(record)}\n{record.source}"
         holds = text.lower() in whole.lower()

@@ -1,4 +1,4 @@
-"""Helpers from accepted runs: their records, and the choice for a goal. Pure functions."""
+"""Snippets from accepted runs: their records, and the choice for a goal. Pure functions."""
 
 import ast
 import hashlib
@@ -9,11 +9,11 @@ from typing import Final, Literal
 
 from assay.contracts.lessons import RecallQuery, Snippet
 from assay.memory.embedding import similarity
-from assay.memory.types import Place, is_harmful, score
+from assay.memory.types import Scope, is_harmful, score
 from assay.text.redaction import redact
 
-MOST_SKILLS: Final = 500
-"""The limit of stored helpers: every run compares all of them once."""
+MOST_SNIPPETS: Final = 500
+"""The limit of stored snippets: every run compares all of them once."""
 _OFFERED: Final = 2
 _LEAST_LIKENESS: Final = 0.35
 _MAX_CHARS: Final = 6_000
@@ -22,16 +22,16 @@ _MAX_PURPOSE: Final = 2_000
 _MAX_NAME: Final = 100
 _ID_CHARS: Final = 16
 
-SkillRetired = Literal["", "harmful", "rotten", "stale"]
-"""Why a helper is no longer offered. `rotten`: its test failed when it ran again."""
+SnippetRetired = Literal["", "harmful", "rotten", "stale"]
+"""Why a snippet is no longer offered. `rotten`: its test failed when it ran again."""
 
 
 _Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SkillRecord:
-    """One helper with all its data."""
+class SnippetRecord:
+    """One snippet with all its data."""
 
     id: str
     names: tuple[str, ...]
@@ -54,14 +54,14 @@ class SkillRecord:
     first_seen: float = 0.0
     last_seen: float = 0.0
     """When its test last passed."""
-    retired: SkillRetired = ""
+    retired: SnippetRetired = ""
 
     @property
     def worth(self) -> float:
         return score(self.helped, self.harmed)
 
     @property
-    def skill(self) -> Snippet:
+    def snippet(self) -> Snippet:
         return Snippet(
             id=self.id,
             names=self.names,
@@ -74,50 +74,51 @@ class SkillRecord:
             grade=self.grade,
         )
 
-    def visible_in(self, place: Place) -> bool:
+    def visible_in(self, scope: Scope) -> bool:
         """Return whether a run in this scope may see it."""
-        here = self.shared or self.project == place.project
-        same = not place.environment or self.environment in {"", place.environment}
+        here = self.shared or self.project == scope.project
+        same = not scope.environment or self.environment in {"", scope.environment}
         return here and same and not self.retired
 
 
-def skill_record_of(skill: Snippet, place: Place, now: float) -> SkillRecord | None:
-    """Build the record of a helper; None if it must not be stored.
+def snippet_record_of(snippet: Snippet, scope: Scope, now: float) -> SnippetRecord | None:
+    """Build the record of a snippet; None if it must not be stored.
 
-    A helper with a secret is not stored: removing the secret would change the code.
+    A snippet with a secret is not stored: removing the secret would change the code.
     """
-    texts = (skill.source, skill.test, " ".join(skill.names), str(skill.path), str(skill.test_path))
-    if any(redact(text) != text for text in texts) or not skill.names:
+    paths = (snippet.path, snippet.test_path)
+    texts = (snippet.source, snippet.test, " ".join(snippet.names), *map(str, paths))
+    if any(redact(text) != text for text in texts) or not snippet.names:
         return None
-    if len(skill.source) > _MAX_CHARS or len(skill.test) > _MAX_TEST_CHARS:
+    if len(snippet.source) > _MAX_CHARS or len(snippet.test) > _MAX_TEST_CHARS:
         return None
-    if any(path.is_absolute() or ".." in path.parts for path in (skill.path, skill.test_path)):
+    if any(path.is_absolute() or ".." in path.parts for path in paths):
         return None
     try:
-        identity = f"{place.project}\0{skill.source}".encode()
+        identity = f"{scope.project}\0{snippet.source}".encode()
         " ".join(texts).encode()
     except UnicodeEncodeError:
         return None
-    return SkillRecord(
+    return SnippetRecord(
         id=hashlib.sha256(identity).hexdigest()[:_ID_CHARS],
-        names=tuple(name[:_MAX_NAME] for name in skill.names),
-        purpose=redact(skill.purpose.strip()[: 4 * _MAX_PURPOSE])[:_MAX_PURPOSE],
-        path=str(skill.path),
-        source=skill.source,
-        test_path=str(skill.test_path),
-        test=skill.test,
-        run=skill.run[:_MAX_NAME],
-        grade=skill.grade[:_MAX_NAME],
-        environment=place.environment,
-        project=place.project,
-        shared=not place.project,
+        names=tuple(name[:_MAX_NAME] for name in snippet.names),
+        purpose=redact(snippet.purpose.strip()[: 4 * _MAX_PURPOSE])[:_MAX_PURPOSE],
+        path=str(snippet.path),
+        source=snippet.source,
+        test_path=str(snippet.test_path),
+        test=snippet.test,
+        run=snippet.run[:_MAX_NAME],
+        grade=snippet.grade[:_MAX_NAME],
+        environment=scope.environment,
+        project=scope.project,
+        shared=not scope.project,
         first_seen=now,
         last_seen=now,
     )
 
 
-def kept_again(known: SkillRecord, new: SkillRecord) -> SkillRecord:
-    """Merge a helper that another run has proven again; it is valid again."""
+def kept_again(known: SnippetRecord, new: SnippetRecord) -> SnippetRecord:
+    """Merge a snippet that another run has proven again; it is valid again."""
     # The first test belongs to the stored purpose; only a failing one is replaced.
     tested = new if known.retired == "rotten" else known
     return replace(
@@ -135,46 +136,46 @@ def kept_again(known: SkillRecord, new: SkillRecord) -> SkillRecord:
     )
 
 
-def retested(known: SkillRecord, *, passed: bool, now: float) -> SkillRecord:
-    """Return a helper after its test ran again; a failed one is retired."""
+def retested(known: SnippetRecord, *, passed: bool, now: float) -> SnippetRecord:
+    """Return a snippet after its test ran again; a failed one is retired."""
     if passed:
         return replace(known, passed=known.passed + 1, used=known.used + 1, last_seen=now)
     return retired(known, "rotten")
 
 
-def retired(known: SkillRecord, why: SkillRetired) -> SkillRecord:
-    """Return a retired helper; a new proof makes it valid again."""
+def retired(known: SnippetRecord, why: SnippetRetired) -> SnippetRecord:
+    """Return a retired snippet; a new proof makes it valid again."""
     return replace(known, retired=why)
 
 
-def judged_skill(known: SkillRecord, *, helped: bool) -> SkillRecord:
-    """Return a helper with one more judgement; a harmful one is retired."""
+def judged_snippet(known: SnippetRecord, *, helped: bool) -> SnippetRecord:
+    """Return a snippet with one more judgement; a harmful one is retired."""
     record = replace(known, helped=known.helped + helped, harmed=known.harmed + (not helped))
     return retired(record, "harmful") if is_harmful(record.helped, record.harmed) else record
 
 
-def choose_skills(cue: RecallQuery, known: Iterable[SkillRecord]) -> tuple[SkillRecord, ...]:
-    """Return the helpers to offer: similar in goal or signature; the proven ones first."""
+def choose_snippets(cue: RecallQuery, known: Iterable[SnippetRecord]) -> tuple[SnippetRecord, ...]:
+    """Return the snippets to offer: similar in goal or signature; the proven ones first."""
     looked_for = f"{cue.goal} {cue.text}"
-    ranked: list[tuple[float, SkillRecord]] = []
+    ranked: list[tuple[float, SnippetRecord]] = []
     for record in known:
         found = similarity(looked_for, text_of(record))
         if found >= _LEAST_LIKENESS:
             ranked.append((found * (1 + record.worth), record))
     ranked.sort(key=lambda pair: (-pair[0], -pair[1].last_seen, pair[1].id))
-    chosen: dict[tuple[str, ...], SkillRecord] = {}
+    chosen: dict[tuple[str, ...], SnippetRecord] = {}
     for _, record in ranked:
         if len(chosen) < _OFFERED:
             chosen.setdefault(record.names, record)
     return tuple(chosen.values())
 
 
-def text_of(record: SkillRecord) -> str:
-    """Return the search text of a helper: its goal and its signatures."""
+def text_of(record: SnippetRecord) -> str:
+    """Return the search text of a snippet: its goal and its signatures."""
     return f"{record.purpose} {' '.join(signatures_of(record))}"
 
 
-def signatures_of(record: SkillRecord) -> tuple[str, ...]:
+def signatures_of(record: SnippetRecord) -> tuple[str, ...]:
     """Return the signatures of its public functions and classes."""
     try:
         module = ast.parse(record.source)

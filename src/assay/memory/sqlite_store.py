@@ -1,9 +1,8 @@
 """SQLite store of failure records, snippets and their vectors. Synchronous."""
 
-import hashlib
 import sqlite3
-from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import fields, replace
 from operator import attrgetter
 from pathlib import Path
@@ -14,65 +13,22 @@ from pydantic import TypeAdapter, ValidationError
 from assay.contracts.errors import JournalError
 from assay.memory.database import Notice, ignore_notice, is_damage, open_database, suspect_damage
 from assay.memory.embedding import VectorIndex, build_index
-from assay.memory.snippets import MOST_SKILLS, SkillRecord
+from assay.memory.snippets import MOST_SNIPPETS, SnippetRecord
 from assay.memory.types import (
     Facet,
     FailureRecord,
     Occurrence,
-    Place,
+    Scope,
     Similar,
     Vectors,
     is_transferable,
     judged,
+    occurrence_id,
     parts_of,
     seen_again,
 )
 
-SKILL: Final = TypeAdapter(SkillRecord)
-
-
-def read_skills(database: sqlite3.Connection) -> tuple[SkillRecord, ...]:
-    """Return all helpers, the newest first; skips rows that cannot be decoded."""
-    found: list[SkillRecord] = []
-    for (body,) in database.execute("SELECT body FROM skills").fetchall():
-        try:
-            found.append(SKILL.validate_json(body))
-        except ValidationError:
-            continue
-    return tuple(sorted(found, key=lambda one: (-one.last_seen, one.id)))
-
-
-def add_skill(database: sqlite3.Connection, record: SkillRecord) -> bool:
-    """Add a helper if it is new; returns whether it was."""
-    body = SKILL.dump_json(record).decode()
-    added = database.execute("INSERT OR IGNORE INTO skills VALUES (?, ?)", (record.id, body))
-    return bool(added.rowcount)
-
-
-def change_skill(
-    database: sqlite3.Connection,
-    id_: str,
-    change: Callable[[SkillRecord | None], SkillRecord | None],
-) -> None:
-    """Replace one row by the result of a function, within the caller's transaction."""
-    row = database.execute("SELECT body FROM skills WHERE id = ?", (id_,)).fetchone()
-    changed = change(SKILL.validate_json(row[0]) if row else None)
-    if changed is not None:
-        body = SKILL.dump_json(changed).decode()
-        database.execute("INSERT OR REPLACE INTO skills VALUES (?, ?)", (id_, body))
-
-
-def remove_surplus_skills(database: sqlite3.Connection) -> None:
-    """Remove the lowest-ranked helpers when there are too many: retired, useless, old."""
-    count = database.execute("SELECT count(*) FROM skills").fetchone()[0]
-    if count <= MOST_SKILLS:
-        return
-    known = read_skills(database)
-    ranked = sorted(known, key=lambda one: (not one.retired, one.worth, one.last_seen))
-    gone = [(one.id,) for one in ranked[: count - MOST_SKILLS]]
-    database.executemany("DELETE FROM skills WHERE id = ?", gone)
-
-
+SNIPPET: Final = TypeAdapter(SnippetRecord)
 _COLUMNS: Final = tuple(field.name for field in fields(FailureRecord))
 _NAMES: Final = ", ".join(_COLUMNS)
 _values = attrgetter(*_COLUMNS)
@@ -86,6 +42,7 @@ _VISIBLE: Final = (
     "(:everything OR retired = '' AND (shared OR project = :project) "
     "AND (:environment = '' OR environment IN ('', :environment)))"
 )
+_STALE: Final = "WHERE last_seen < :before AND last_helped < :before AND retired = ''"
 _Kind = tuple[str, Facet, int]
 """Comparable vectors: their embedder, facet and length."""
 _MOST_RECORDS: Final = 200_000
@@ -95,11 +52,11 @@ _BATCH: Final = 500
 class SqliteStore:
     """The records that one scope can see; without a scope all records, including retired ones."""
 
-    def __init__(self, path: Path, place: Place | None, on_notice: Notice = ignore_notice) -> None:
+    def __init__(self, path: Path, scope: Scope | None, on_notice: Notice = ignore_notice) -> None:
         self._path = path
-        here = place or Place()
+        here = scope or Scope()
         self._here = {
-            "everything": place is None,
+            "everything": scope is None,
             "project": here.project,
             "environment": here.environment,
         }
@@ -117,25 +74,23 @@ class SqliteStore:
         """
         essence, _ = parts_of(signature)
         anywhere = essence if is_transferable(essence) else ""
-        with self._explained():
-            rows = self._database.execute(
-                f"SELECT {_NAMES} FROM records WHERE {_VISIBLE} "  # noqa: S608 - names of our own columns
-                "AND (signature = :signature OR essence <> '' AND essence = :essence) "
-                "ORDER BY lesson = '', signature <> :signature, project <> :project, "
-                "last_seen DESC LIMIT :limit",
-                {**self._here, "signature": signature, "essence": anywhere, "limit": limit},
-            ).fetchall()
-        return tuple(_record(row) for row in rows)
+        return self._select(
+            f"WHERE {_VISIBLE} "
+            "AND (signature = :signature OR essence <> '' AND essence = :essence) "
+            "ORDER BY lesson = '', signature <> :signature, project <> :project, "
+            "last_seen DESC LIMIT :limit",
+            {**self._here, "signature": signature, "essence": anywhere, "limit": limit},
+        )
 
     def nearest(
         self, embedder: str, facet: Facet, vector: bytes, limit: int
     ) -> tuple[Similar, ...]:
         """Return the visible records that are closest in one facet, the closest first."""
         with self._explained():
-            index = self._index(embedder, facet, len(vector))
-            near = dict(index.nearest(vector, limit))
+            near = dict(self._index(embedder, facet, len(vector)).nearest(vector, limit))
+            marks = ", ".join("?" * len(near))
             rows = self._database.execute(
-                f"SELECT key, {_NAMES} FROM records WHERE key IN ({_marks(near)})",  # noqa: S608 - question marks
+                f"SELECT key, {_NAMES} FROM records WHERE key IN ({marks})",  # noqa: S608 - question marks
                 tuple(near),
             ).fetchall()
         found = (Similar(record=_record(row[1:]), likeness=near[row[0]]) for row in rows)
@@ -144,9 +99,7 @@ class SqliteStore:
     def learn(self, record: FailureRecord, embedder: str, vectors: Vectors) -> FailureRecord:
         """Store one occurrence and merge it with the record of the same failure."""
         with self._writing() as database:
-            # A resumed run reports the same failure again.
-            told = f"{record.run}\0{record.id}\0{record.action}".encode("utf-8", "replace")
-            occurrence = hashlib.sha256(told).hexdigest()
+            occurrence = occurrence_id(record)
             if database.execute("SELECT 1 FROM occurrences WHERE id = ?", (occurrence,)).fetchone():
                 return self.find(record.id)[0]
             again = database.execute(
@@ -185,20 +138,19 @@ class SqliteStore:
         """Retire records that neither occurred nor helped since then, and delete old surplus."""
         with self._explained():
             count = self._database.execute("SELECT count(*) FROM records").fetchone()[0]
-            stale = self._database.execute(
-                "SELECT count(*) FROM records "
-                "WHERE last_seen < :before AND last_helped < :before AND retired = ''",
+            found = self._database.execute(
+                f"SELECT count(*) FROM records {_STALE}",  # noqa: S608 - a constant
                 {"before": before},
-            ).fetchone()[0]
+            )
+            stale = found.fetchone()[0]
         surplus = max(0, count - _MOST_RECORDS)
         if not stale and not surplus:
             # The usual case, which needs no write to the disk.
             return 0
         with self._writing() as database:
             database.execute(
-                "UPDATE records SET retired = 'stale', revision = :revision "
-                "WHERE last_seen < :before AND last_helped < :before AND retired = ''",
-                {"before": before, "revision": self._next_revision()},
+                f"UPDATE records SET retired = 'stale', revision = :revision {_STALE}",  # noqa: S608 - a constant
+                {"before": before, "revision": self._count("revision")},
             )
             database.execute(
                 "DELETE FROM records WHERE key IN (SELECT key FROM records "
@@ -210,14 +162,12 @@ class SqliteStore:
 
     def unembedded(self, embedder: str, limit: int) -> tuple[FailureRecord, ...]:
         """Return records without a vector of this embedder, the newest first."""
-        with self._explained():
-            rows = self._database.execute(
-                f"SELECT {_NAMES} FROM records WHERE NOT EXISTS "  # noqa: S608 - as above
-                "(SELECT 1 FROM vectors WHERE embedder = ? AND facet = 'goal' AND record = key) "
-                "ORDER BY last_seen DESC LIMIT ?",
-                (embedder, limit),
-            ).fetchall()
-        return tuple(_record(row) for row in rows)
+        return self._select(
+            "WHERE NOT EXISTS "
+            "(SELECT 1 FROM vectors WHERE embedder = ? AND facet = 'goal' AND record = key) "
+            "ORDER BY last_seen DESC LIMIT ?",
+            (embedder, limit),
+        )
 
     def embed(self, embedder: str, vectors: dict[str, Vectors]) -> None:
         """Add the vectors of records that lacked them."""
@@ -225,13 +175,15 @@ class SqliteStore:
             for record in self._of_ids(tuple(vectors)):
                 self._put_vectors(self._put(record), embedder, vectors[record.id])
 
-    def import_(self, records: Iterable[FailureRecord | SkillRecord]) -> tuple[int, int]:
+    def import_(self, records: Iterable[FailureRecord | SnippetRecord]) -> tuple[int, int]:
         """Add imported records; returns the number of new and of known ones."""
         new = known = 0
         with self._writing() as database:
             for record in records:
-                if isinstance(record, SkillRecord):
-                    is_new = add_skill(database, record)
+                if isinstance(record, SnippetRecord):
+                    row = (record.id, SNIPPET.dump_json(record).decode())
+                    added = database.execute("INSERT OR IGNORE INTO snippets VALUES (?, ?)", row)
+                    is_new = bool(added.rowcount)
                 elif is_new := not self.find(record.id):
                     self._put(record)
                 new += is_new
@@ -240,32 +192,20 @@ class SqliteStore:
 
     def find(self, beginning: str) -> tuple[FailureRecord, ...]:
         """Return the records whose id starts with this prefix."""
-        with self._explained():
-            rows = self._database.execute(
-                f"SELECT {_NAMES} FROM records WHERE id >= ? AND id < ? ORDER BY id",  # noqa: S608 - as above
-                (beginning, f"{beginning}~"),
-            ).fetchall()
-        return tuple(_record(row) for row in rows)
+        return self._select("WHERE id >= ? AND id < ? ORDER BY id", (beginning, f"{beginning}~"))
 
     def holding(self, text: str, limit: int) -> tuple[FailureRecord, ...]:
         """Return records whose text contains the query, the newest first."""
-        with self._explained():
-            rows = self._database.execute(
-                f"SELECT {_NAMES} FROM records WHERE instr(lower(signature || char(10) || message "  # noqa: S608 - as above
-                "|| char(10) || goal || char(10) || lesson), lower(?)) "
-                "ORDER BY last_seen DESC LIMIT ?",
-                (text, limit),
-            ).fetchall()
-        return tuple(_record(row) for row in rows)
+        return self._select(
+            "WHERE instr(lower(signature || char(10) || message "
+            "|| char(10) || goal || char(10) || lesson), lower(?)) "
+            "ORDER BY last_seen DESC LIMIT ?",
+            (text, limit),
+        )
 
     def records(self, *, limit: int = -1) -> tuple[FailureRecord, ...]:
         """Return all records, the newest first."""
-        with self._explained():
-            rows = self._database.execute(
-                f"SELECT {_NAMES} FROM records ORDER BY last_seen DESC, id LIMIT ?",  # noqa: S608 - as above
-                (limit,),
-            ).fetchall()
-        return tuple(_record(row) for row in rows)
+        return self._select("ORDER BY last_seen DESC, id LIMIT ?", (limit,))
 
     def occurrences(self) -> tuple[Occurrence, ...]:
         """Return every occurrence of a failure, in order."""
@@ -275,25 +215,40 @@ class SqliteStore:
             ).fetchall()
         return tuple(Occurrence(at=at, run=run, again=bool(again)) for at, run, again in rows)
 
-    def skills(self) -> tuple[SkillRecord, ...]:
-        """Return the helpers of all scopes, the newest first."""
+    def snippets(self) -> tuple[SnippetRecord, ...]:
+        """Return the snippets of all scopes, the newest first; skips rows that are damaged."""
         with self._explained():
-            return read_skills(self._database)
+            rows = self._database.execute("SELECT body FROM snippets").fetchall()
+        found: list[SnippetRecord] = []
+        for (body,) in rows:
+            with suppress(ValidationError):
+                found.append(SNIPPET.validate_json(body))
+        return tuple(sorted(found, key=lambda one: (-one.last_seen, one.id)))
 
-    def change_skill(
-        self, id_: str, change: Callable[[SkillRecord | None], SkillRecord | None]
+    def change_snippet(
+        self, id_: str, change: Callable[[SnippetRecord | None], SnippetRecord | None]
     ) -> None:
-        """Replace a helper by the result of a function; None changes nothing."""
+        """Replace a snippet by the result of a function; None changes nothing."""
         with self._writing() as database:
-            change_skill(database, id_, change)
-            remove_surplus_skills(database)
+            row = database.execute("SELECT body FROM snippets WHERE id = ?", (id_,)).fetchone()
+            changed = change(SNIPPET.validate_json(row[0]) if row else None)
+            if changed is not None:
+                body = SNIPPET.dump_json(changed).decode()
+                database.execute("INSERT OR REPLACE INTO snippets VALUES (?, ?)", (id_, body))
+            count = database.execute("SELECT count(*) FROM snippets").fetchone()[0]
+            if count > MOST_SNIPPETS:
+                # The lowest-ranked ones go: retired, useless, old.
+                known = self.snippets()
+                ranked = sorted(known, key=lambda one: (not one.retired, one.worth, one.last_seen))
+                gone = [(one.id,) for one in ranked[: count - MOST_SNIPPETS]]
+                database.executemany("DELETE FROM snippets WHERE id = ?", gone)
 
     def forget(self, ids: Sequence[str]) -> int:
-        """Delete records and helpers with all their data; returns the number of deleted ones."""
+        """Delete records and snippets with all their data; returns the number of deleted ones."""
         removed = 0
         with self._writing() as database:
             for id_ in ids:
-                for table in ("records", "skills"):
+                for table in ("records", "snippets"):
                     statement = f"DELETE FROM {table} WHERE id = ?"  # noqa: S608 - our own tables
                     removed += database.execute(statement, (id_,)).rowcount
             self._count("forgotten")
@@ -305,7 +260,8 @@ class SqliteStore:
 
     def _index(self, embedder: str, facet: Facet, dimensions: int) -> VectorIndex:
         """Return an index of everything in the file now, including writes of other processes."""
-        revision, forgotten = self._counters()
+        counters = dict(self._database.execute("SELECT name, value FROM counters").fetchall())
+        revision, forgotten = counters["revision"], counters["forgotten"]
         if forgotten != self._seen[1]:
             self._indexes.clear()
         elif revision != self._seen[0]:
@@ -321,49 +277,43 @@ class SqliteStore:
 
     def _update(self, kind: _Kind, index: VectorIndex, *, since: int) -> None:
         changed = self._database.execute(
-            f"SELECT key, {_VISIBLE} FROM records WHERE revision > :since",  # noqa: S608 - as above
+            f"SELECT key, {_VISIBLE} FROM records WHERE revision > :since",  # noqa: S608 - a constant
             {**self._here, "since": since},
         ).fetchall()
         visible = {key for key, is_visible in changed if is_visible}
-        for key, is_visible in changed if since else ():
-            if not is_visible:
-                index.drop(key)
-        rows = self._vectors(kind, visible, all_of_them=not since)
+        query = (
+            "SELECT record, vector FROM vectors "
+            "WHERE embedder = ? AND facet = ? AND length(vector) = ?"
+        )
+        rows: list[tuple[int, bytes]] = []
+        if since:
+            for key, is_visible in changed:
+                if is_visible:
+                    rows += self._database.execute(f"{query} AND record = ?", (*kind, key))
+                else:
+                    index.drop(key)
+        else:
+            # All rows are consecutive in the file.
+            rows = [row for row in self._database.execute(query, kind) if row[0] in visible]
         index.put([row[0] for row in rows], [row[1] for row in rows])
 
-    def _vectors(
-        self, kind: _Kind, keys: set[int], *, all_of_them: bool
-    ) -> list[tuple[int, bytes]]:
-        if all_of_them:
-            # The rows are consecutive in the file.
-            rows = self._database.execute(
-                "SELECT record, vector FROM vectors "
-                "WHERE embedder = ? AND facet = ? AND length(vector) = ?",
-                kind,
-            )
-            return [row for row in rows if row[0] in keys]
-        found: list[tuple[int, bytes]] = []
-        for key in keys:
-            found += self._database.execute(
-                "SELECT record, vector FROM vectors "
-                "WHERE embedder = ? AND facet = ? AND length(vector) = ? AND record = ?",
-                (*kind, key),
-            ).fetchall()
-        return found
+    def _select(
+        self, rest: str, values: Sequence[object] | Mapping[str, object]
+    ) -> tuple[FailureRecord, ...]:
+        """Return the records of a query from its conditions on; `rest` has no foreign text."""
+        with self._explained():
+            query = f"SELECT {_NAMES} FROM records {rest}"  # noqa: S608 - constants of this module
+            return tuple(_record(row) for row in self._database.execute(query, values))
 
     def _of_ids(self, ids: Sequence[str]) -> list[FailureRecord]:
         found: list[FailureRecord] = []
         for start in range(0, len(ids), _BATCH):
             some = ids[start : start + _BATCH]
-            rows = self._database.execute(
-                f"SELECT {_NAMES} FROM records WHERE id IN ({_marks(some)})",  # noqa: S608 - as above
-                some,
-            )
-            found += [_record(row) for row in rows]
+            found += self._select(f"WHERE id IN ({', '.join('?' * len(some))})", some)
         return found
 
     def _put(self, record: FailureRecord) -> int:
-        self._database.execute(_UPSERT, (self._next_revision(), *_values(record)))
+        self._database.execute(_UPSERT, (self._count("revision"), *_values(record)))
         found = self._database.execute("SELECT key FROM records WHERE id = ?", (record.id,))
         return found.fetchone()[0]
 
@@ -377,26 +327,20 @@ class SqliteStore:
         """Share a failure that two projects have had with all projects."""
         if record.shared or not is_transferable(record.essence):
             return record
-        elsewhere = self._database.execute(
-            f"SELECT {_NAMES} FROM records WHERE essence = ? AND language = ? AND project <> ?",  # noqa: S608 - as above
+        elsewhere = self._select(
+            "WHERE essence = ? AND language = ? AND project <> ?",
             (record.essence, record.language, record.project),
-        ).fetchall()
-        for row in elsewhere:
-            self._put(replace(_record(row), shared=True))
+        )
+        for other in elsewhere:
+            self._put(replace(other, shared=True))
         return replace(record, shared=bool(elsewhere))
 
-    def _next_revision(self) -> int:
-        return self._count("revision")
-
     def _count(self, name: str) -> int:
+        """Increase a counter, and return its new value."""
         found = self._database.execute(
             "UPDATE counters SET value = value + 1 WHERE name = ? RETURNING value", (name,)
         )
         return found.fetchall()[0][0]
-
-    def _counters(self) -> tuple[int, int]:
-        found = dict(self._database.execute("SELECT name, value FROM counters").fetchall())
-        return found["revision"], found["forgotten"]
 
     @contextmanager
     def _writing(self) -> Generator[sqlite3.Connection]:
@@ -426,7 +370,3 @@ def _record(row: Sequence[Any]) -> FailureRecord:
     values: dict[str, Any] = dict(zip(_COLUMNS, row, strict=True))
     values["shared"] = bool(values["shared"])
     return FailureRecord(**values)
-
-
-def _marks(values: Iterable[object]) -> str:
-    return ", ".join("?" for _ in values)

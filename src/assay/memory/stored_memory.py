@@ -1,7 +1,7 @@
 """Failure memory over any record store: embeds, searches, ranks and stores.
 
-The scope of a run is its project and its interpreter. `ForgivingMemory` lets a run continue
-without lessons after a store error, and `NoMemory` is for runs without a memory.
+The scope of a run is its project and its interpreter. `ResilientMemory` lets a run continue
+without lessons after a store error, or without a memory.
 """
 
 import hashlib
@@ -27,20 +27,20 @@ from assay.memory.database import Notice, ignore_notice
 from assay.memory.embedding import Embedder, HashedEmbedder
 from assay.memory.ranking import CANDIDATES, RULES, choose, looked_for, to_lesson
 from assay.memory.snippets import (
-    SkillRecord,
-    choose_skills,
-    judged_skill,
+    SnippetRecord,
+    choose_snippets,
+    judged_snippet,
     kept_again,
     retested,
     retired,
-    skill_record_of,
+    snippet_record_of,
 )
 from assay.memory.sqlite_store import SqliteStore
 from assay.memory.types import (
     FACETS,
     Facet,
     FailureRecord,
-    Place,
+    Scope,
     Similar,
     Vectors,
     normal_signature,
@@ -80,14 +80,14 @@ class RecordStore(Protocol):
 
     def retire_stale(self, before: float) -> int: ...
 
-    def skills(self) -> tuple[SkillRecord, ...]:
-        """Return the helpers of all scopes, the newest first."""
+    def snippets(self) -> tuple[SnippetRecord, ...]:
+        """Return the snippets of all scopes, the newest first."""
         ...
 
-    def change_skill(
-        self, id_: str, change: Callable[[SkillRecord | None], SkillRecord | None]
+    def change_snippet(
+        self, id_: str, change: Callable[[SnippetRecord | None], SnippetRecord | None]
     ) -> None:
-        """Replace a helper by the result of a function; None changes nothing."""
+        """Replace a snippet by the result of a function; None changes nothing."""
         ...
 
     def close(self) -> None: ...
@@ -99,13 +99,13 @@ class StoredMemory:
     def __init__(
         self,
         store: RecordStore,
-        place: Place,
+        scope: Scope,
         *,
         embedder: Embedder | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
         self._store = store
-        self._place = place
+        self._scope = scope
         self._embedder: Embedder = embedder or HashedEmbedder()
         self._now = now
         self._uses: Counter[str] = Counter()
@@ -128,22 +128,24 @@ class StoredMemory:
         return tuple(to_lesson(record, cue.moment) for record in chosen)
 
     async def learn(self, failure: Failure) -> None:
-        record = record_of(failure, self._place, self._now())
+        record = record_of(failure, self._scope, self._now())
         vectors = (await self._vectors((record,))).get(record.id, {})
         await self._do(self._store.learn, record, self._embedder.name, vectors)
 
     async def offer(self, cue: RecallQuery) -> tuple[Snippet, ...]:
-        known = [one for one in await self._do(self._store.skills) if one.visible_in(self._place)]
-        return tuple(record.skill for record in choose_skills(cue, known))
+        known = [one for one in await self._do(self._store.snippets) if one.visible_in(self._scope)]
+        return tuple(record.snippet for record in choose_snippets(cue, known))
 
     async def keep(self, skill: Snippet) -> None:
-        new = skill_record_of(skill, self._place, self._now())
+        new = snippet_record_of(skill, self._scope, self._now())
         if new is not None:
-            await self._change_skill(new.id, lambda known: kept_again(known, new) if known else new)
+            await self._change_snippet(
+                new.id, lambda known: kept_again(known, new) if known else new
+            )
 
     async def tested(self, skill: str, *, passed: bool) -> None:
         now = self._now()
-        await self._change_skill(
+        await self._change_snippet(
             skill, lambda known: known and retested(known, passed=passed, now=now)
         )
 
@@ -151,15 +153,15 @@ class StoredMemory:
         if not ids:
             return
         await self._do(partial(self._store.judge, ids, helped=helped, now=self._now()))
-        for skill in {one.id for one in await self._do(self._store.skills)}.intersection(ids):
-            await self._change_skill(
-                skill, lambda known: known and judged_skill(known, helped=helped)
+        for id_ in {one.id for one in await self._do(self._store.snippets)}.intersection(ids):
+            await self._change_snippet(
+                id_, lambda known: known and judged_snippet(known, helped=helped)
             )
 
-    async def _change_skill(
-        self, id_: str, change: Callable[[SkillRecord | None], SkillRecord | None]
+    async def _change_snippet(
+        self, id_: str, change: Callable[[SnippetRecord | None], SnippetRecord | None]
     ) -> None:
-        await self._do(self._store.change_skill, id_, change)
+        await self._do(self._store.change_snippet, id_, change)
 
     async def settle(self) -> None:
         """Write the counts of shown lessons."""
@@ -171,9 +173,11 @@ class StoredMemory:
         """Retire records that have neither occurred nor helped for half a year."""
         before = self._now() - _STALE_S
         await self._do(self._store.retire_stale, before)
-        for skill in await self._do(self._store.skills):
-            if skill.last_seen < before and not skill.retired:
-                await self._change_skill(skill.id, lambda known: known and retired(known, "stale"))
+        for snippet in await self._do(self._store.snippets):
+            if snippet.last_seen < before and not snippet.retired:
+                await self._change_snippet(
+                    snippet.id, lambda known: known and retired(known, "stale")
+                )
 
     async def _similar(self, facet: Facet, text: str) -> tuple[Similar, ...]:
         try:
@@ -212,12 +216,12 @@ class StoredMemory:
 
 @asynccontextmanager
 async def open_stored_memory(
-    open_store: Callable[[], RecordStore], place: Place, *, embedder: Embedder | None = None
+    open_store: Callable[[], RecordStore], scope: Scope, *, embedder: Embedder | None = None
 ) -> AsyncGenerator[StoredMemory]:
     """Open a memory over a store, retire stale records, and write all counts at the end."""
     store = await anyio.to_thread.run_sync(open_store)
     try:
-        memory = StoredMemory(store, place, embedder=embedder)
+        memory = StoredMemory(store, scope, embedder=embedder)
         await memory.retire_stale()
         yield memory
         # A failed write of counts must not fail the run.
@@ -230,7 +234,7 @@ async def open_stored_memory(
 
 def open_sqlite_memory(
     path: Path,
-    place: Place,
+    scope: Scope,
     *,
     embedder: Embedder | None = None,
     on_notice: Notice = ignore_notice,
@@ -242,66 +246,44 @@ def open_sqlite_memory(
         JournalError: If it cannot be opened or created.
     """
     return open_stored_memory(
-        partial(SqliteStore, path, place, on_notice), place, embedder=embedder
+        partial(SqliteStore, path, scope, on_notice), scope, embedder=embedder
     )
 
 
-class NoMemory:
-    """Stores nothing and returns no lessons."""
+class ResilientMemory:
+    """Forwards calls to a memory, and works without it after an error, or if there is none."""
 
-    async def recall(self, cue: RecallQuery) -> tuple[Lesson, ...]:
-        del cue
-        return ()
-
-    async def learn(self, failure: Failure) -> None:
-        del failure
-
-    async def offer(self, cue: RecallQuery) -> tuple[Snippet, ...]:
-        del cue
-        return ()
-
-    async def keep(self, skill: Snippet) -> None:
-        del skill
-
-    async def tested(self, skill: str, *, passed: bool) -> None:
-        del skill, passed
-
-    async def judge(self, ids: tuple[str, ...], *, helped: bool) -> None:
-        del ids, helped
-
-
-class ForgivingMemory:
-    """Forwards calls to another memory, and works without it after an error."""
-
-    def __init__(self, memory: LessonStore, on_notice: Callable[[str], None]) -> None:
+    def __init__(self, memory: LessonStore | None, on_notice: Notice = ignore_notice) -> None:
         self._memory = memory
         self._on_notice = on_notice
-        self._told = False
+        self._noticed = False
 
     async def recall(self, cue: RecallQuery) -> tuple[Lesson, ...]:
-        return await self._or_else((), self._memory.recall(cue))
+        return await self._or_else((), lambda memory: memory.recall(cue))
 
     async def learn(self, failure: Failure) -> None:
-        await self._or_else(None, self._memory.learn(failure))
+        await self._or_else(None, lambda memory: memory.learn(failure))
 
     async def offer(self, cue: RecallQuery) -> tuple[Snippet, ...]:
-        return await self._or_else((), self._memory.offer(cue))
+        return await self._or_else((), lambda memory: memory.offer(cue))
 
     async def keep(self, skill: Snippet) -> None:
-        await self._or_else(None, self._memory.keep(skill))
+        await self._or_else(None, lambda memory: memory.keep(skill))
 
     async def tested(self, skill: str, *, passed: bool) -> None:
-        await self._or_else(None, self._memory.tested(skill, passed=passed))
+        await self._or_else(None, lambda memory: memory.tested(skill, passed=passed))
 
     async def judge(self, ids: tuple[str, ...], *, helped: bool) -> None:
-        await self._or_else(None, self._memory.judge(ids, helped=helped))
+        await self._or_else(None, lambda memory: memory.judge(ids, helped=helped))
 
-    async def _or_else(self, nothing: _T, answer: Awaitable[_T]) -> _T:
+    async def _or_else(self, nothing: _T, call: Callable[[LessonStore], Awaitable[_T]]) -> _T:
+        if self._memory is None:
+            return nothing
         try:
-            return await answer
+            return await call(self._memory)
         except AssayError as error:
-            if not self._told:
-                self._told = True
+            if not self._noticed:
+                self._noticed = True
                 self._on_notice(f"going on without the memory of failures: {error}")
             return nothing
 
@@ -312,9 +294,9 @@ _DIGEST_CHARS: Final = 8
 _RELEASE_PARTS: Final = 2
 
 
-def current_place(folder: str = "") -> Place:
+def current_scope(folder: str = "") -> Scope:
     """Return the scope of a run in this folder; without a folder, a scope without project."""
-    return Place(project=project_of(folder) if folder else "", environment=environment_digest())
+    return Scope(project=project_of(folder) if folder else "", environment=environment_digest())
 
 
 def project_of(folder: str) -> str:

@@ -63,7 +63,7 @@ _ID_CHARS: Final = 16
 _TRUSTED: Final = 0.2
 """A lesson with a higher score than this is not replaced by a newer one."""
 
-_PLACE: Final = re.compile(r" \(in (?P<place>[^()]*)\)$")
+_PLACE: Final = re.compile(r" \(in (?P<scope>[^()]*)\)$")
 _LIBRARY: Final = re.compile(
     r"No module named ['\"](?P<missing>[\w.]+)"
     r"|module ['\"](?P<module>[\w.]+)['\"] has no attribute"
@@ -74,7 +74,7 @@ _OF_ITS_OWN_TEST: Final = frozenset({"AssertionError", "failed", "error", "Faile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class Scope:
     """The scope of a run: the part of the memory that it reads and writes."""
 
     project: str = ""
@@ -158,7 +158,7 @@ class Similar:
     likeness: float
 
 
-def record_of(failure: Failure, place: Place, now: float) -> FailureRecord:
+def record_of(failure: Failure, scope: Scope, now: float) -> FailureRecord:
     """Build the record of a failure: truncated, without secrets, in one scope."""
     signature = normal_signature(failure.signature)
     goal = _kept(failure.goal.strip(), _MAX_GOAL)
@@ -167,7 +167,7 @@ def record_of(failure: Failure, place: Place, now: float) -> FailureRecord:
     fix = _kept(failure.fix, _MAX_FIX)
     language = _kept(failure.language, _MAX_NAME)
     print_ = fingerprint(goal)
-    identity = f"{place.project}\0{language}\0{signature}\0{print_}"
+    identity = f"{scope.project}\0{language}\0{signature}\0{print_}"
     return FailureRecord(
         id=hashlib.sha256(identity.encode("utf-8", "replace")).hexdigest()[:_ID_CHARS],
         signature=signature,
@@ -186,9 +186,9 @@ def record_of(failure: Failure, place: Place, now: float) -> FailureRecord:
             one_line(_kept(failure.lesson, _MAX_MESSAGE)) or lesson_of(signature, message, fix)
         ),
         run=_kept(failure.run, _MAX_NAME),
-        environment=failure.environment or place.environment,
-        project=place.project,
-        shared=not place.project,
+        environment=failure.environment or scope.environment,
+        project=scope.project,
+        shared=not scope.project,
         first_seen=now,
         last_seen=now,
     )
@@ -207,10 +207,16 @@ def _kept(text: str, limit: int) -> str:
     return redact(text)[:limit]
 
 
+def occurrence_id(record: FailureRecord) -> str:
+    """Return the id of one occurrence; a resumed run reports the same one again."""
+    identity = f"{record.run}\0{record.id}\0{record.action}".encode("utf-8", "replace")
+    return hashlib.sha256(identity).hexdigest()
+
+
 def parts_of(signature: str) -> tuple[str, str]:
     """Split a signature into the error and its location."""
     match = _PLACE.search(signature)
-    return (signature[: match.start()], match["place"]) if match else (signature, "")
+    return (signature[: match.start()], match["scope"]) if match else (signature, "")
 
 
 def library_of(text: str) -> str:

@@ -15,7 +15,7 @@ from assay.contracts.execution import SandboxSpec
 from assay.contracts.goal import RunResult
 from assay.contracts.messages import ModelFacts, Reply, Request
 from assay.contracts.ports import OnText, ignore_text
-from assay.memory.stored_memory import NoMemory
+from assay.memory.stored_memory import ResilientMemory
 from assay.runs.request import commission_from_json, limits_of
 from assay.runs.runner import (
     CHECKPOINTS,
@@ -139,7 +139,7 @@ async def replay_run(
                 tools=WORKSPACE_TOOLS,
                 screen=build_screen(settings.screening),
                 screening=commission.screening,
-                memory=NoMemory(),
+                memory=ResilientMemory(None),
                 memory_use="off",
                 workspace=run.request.workspace,
             )

@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 from assay.memory.history import history_of
-from assay.memory.types import Occurrence, Place, record_of
+from assay.memory.types import Occurrence, Scope, record_of
 from tests.conformance.memory.failures import CHART, DURATIONS
 
 DAY = 86_400.0
@@ -34,8 +34,8 @@ def test_years_fit_into_the_picture_too() -> None:
 
 
 def test_what_happened_most_comes_first() -> None:
-    rare = replace(record_of(CHART, Place(), 1.0), seen=2, retired="stale")
-    often = replace(record_of(DURATIONS, Place(), 1.0), seen=9, helped=3, harmed=1, used=5)
+    rare = replace(record_of(CHART, Scope(), 1.0), seen=2, retired="stale")
+    often = replace(record_of(DURATIONS, Scope(), 1.0), seen=9, helped=3, harmed=1, used=5)
 
     history = history_of([rare, often], [])
 

@@ -6,13 +6,13 @@ import pytest
 
 from assay.contracts.errors import UsageError
 from assay.memory.import_export import export_lines, import_lines
-from assay.memory.snippets import skill_record_of
-from assay.memory.types import Place, record_of
+from assay.memory.snippets import snippet_record_of
+from assay.memory.types import Scope, record_of
 from tests.conformance.memory.failures import CHART, DURATIONS, SKILL
 
 RECORDS = [
-    replace(record_of(DURATIONS, Place(project="a"), 10.0), helped=3, seen=4, retired="stale"),
-    record_of(CHART, Place(), 20.0),
+    replace(record_of(DURATIONS, Scope(project="a"), 10.0), helped=3, seen=4, retired="stale"),
+    record_of(CHART, Scope(), 20.0),
 ]
 
 
@@ -72,7 +72,7 @@ def test_an_import_is_cleaned_as_if_it_were_learnt_here() -> None:
 
 
 def test_helpers_come_back_and_those_that_would_not_be_kept_do_not() -> None:
-    kept = skill_record_of(SKILL, Place(project="a"), 10.0)
+    kept = snippet_record_of(SKILL, Scope(project="a"), 10.0)
     assert kept is not None
     secret = replace(kept, source="api_key = 'abcdef123456'\n")
 

@@ -1,9 +1,9 @@
-from assay.memory.stored_memory import NoMemory
+from assay.memory.stored_memory import ResilientMemory
 from tests.conformance.memory.failures import DURATIONS, SKILL, cue_for
 
 
 async def test_the_absent_memory_recalls_nothing_whatever_it_is_told() -> None:
-    memory = NoMemory()
+    memory = ResilientMemory(None)
 
     await memory.learn(DURATIONS)
     await memory.judge(("a",), helped=True)

@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from assay.memory.stored_memory import current_place, environment_digest, project_of
+from assay.memory.stored_memory import current_scope, environment_digest, project_of
 
 
 def test_a_project_is_told_by_its_folder_without_saying_where_it_is(tmp_path: Path) -> None:
@@ -13,5 +13,5 @@ def test_a_project_is_told_by_its_folder_without_saying_where_it_is(tmp_path: Pa
 
 
 def test_without_a_folder_there_is_no_project() -> None:
-    assert current_place().project == ""
-    assert current_place().environment == environment_digest() != ""
+    assert current_scope().project == ""
+    assert current_scope().environment == environment_digest() != ""

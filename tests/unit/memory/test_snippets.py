@@ -5,21 +5,21 @@ import pytest
 
 from assay.contracts.lessons import RecallQuery, Snippet
 from assay.memory.snippets import (
-    SkillRecord,
-    choose_skills,
-    judged_skill,
+    SnippetRecord,
+    choose_snippets,
+    judged_snippet,
     kept_again,
     retested,
-    skill_record_of,
+    snippet_record_of,
 )
-from assay.memory.types import Place
+from assay.memory.types import Scope
 from tests.conformance.memory.failures import SKILL
 
 NOW = 1_700_000_000.0
 
 
-def a_record(skill: Snippet = SKILL, place: Place | None = None) -> SkillRecord:
-    record = skill_record_of(skill, place or Place(), NOW)
+def a_record(skill: Snippet = SKILL, place: Scope | None = None) -> SnippetRecord:
+    record = snippet_record_of(skill, place or Scope(), NOW)
     assert record is not None
     return record
 
@@ -31,9 +31,9 @@ def a_cue(goal: str, text: str = "") -> RecallQuery:
 def test_a_helper_comes_back_as_it_was_kept() -> None:
     record = a_record()
 
-    assert replace(record.skill, id="") == SKILL
+    assert replace(record.snippet, id="") == SKILL
     assert record.shared
-    assert not a_record(place=Place(project="shop")).shared
+    assert not a_record(place=Scope(project="shop")).shared
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_a_helper_comes_back_as_it_was_kept() -> None:
     ],
 )
 def test_what_may_not_be_kept_is_not(skill: Snippet) -> None:
-    assert skill_record_of(skill, Place(), NOW) is None
+    assert snippet_record_of(skill, Scope(), NOW) is None
 
 
 def test_a_secret_in_the_goal_is_hidden() -> None:
@@ -61,9 +61,9 @@ def test_a_secret_in_the_goal_is_hidden() -> None:
 def test_helpers_are_found_by_goal_and_by_name_and_strangers_are_not() -> None:
     known = [a_record()]
 
-    assert choose_skills(a_cue("Write urls.py: make a slug of a title for its address"), known)
-    assert choose_skills(a_cue("Do what the tests want", "slug title"), known)
-    assert not choose_skills(a_cue("Write a parser for dates in log files"), known)
+    assert choose_snippets(a_cue("Write urls.py: make a slug of a title for its address"), known)
+    assert choose_snippets(a_cue("Do what the tests want", "slug title"), known)
+    assert not choose_snippets(a_cue("Write a parser for dates in log files"), known)
 
 
 def test_few_are_offered_the_proven_ones_first_and_no_name_twice() -> None:
@@ -72,7 +72,7 @@ def test_few_are_offered_the_proven_ones_first_and_no_name_twice() -> None:
     same = replace(a_record(), id="same")
     others = [replace(a_record(), id=str(n), names=(f"slug_{n}",)) for n in range(4)]
 
-    chosen = choose_skills(a_cue(goal), [*others, same, proven])
+    chosen = choose_snippets(a_cue(goal), [*others, same, proven])
 
     assert chosen[0].id == "proven"
     assert len(chosen) == 2
@@ -80,12 +80,12 @@ def test_few_are_offered_the_proven_ones_first_and_no_name_twice() -> None:
 
 
 def test_a_helper_is_seen_by_its_project_and_environment_until_it_retires() -> None:
-    mine = a_record(place=Place(project="shop", environment="3.11"))
+    mine = a_record(place=Scope(project="shop", environment="3.11"))
 
-    assert mine.visible_in(Place(project="shop", environment="3.11"))
-    assert not mine.visible_in(Place(project="other", environment="3.11"))
-    assert not mine.visible_in(Place(project="shop", environment="3.12"))
-    assert not retested(mine, passed=False, now=NOW).visible_in(mine_place := Place(project="shop"))
+    assert mine.visible_in(Scope(project="shop", environment="3.11"))
+    assert not mine.visible_in(Scope(project="other", environment="3.11"))
+    assert not mine.visible_in(Scope(project="shop", environment="3.12"))
+    assert not retested(mine, passed=False, now=NOW).visible_in(mine_place := Scope(project="shop"))
     assert mine.visible_in(mine_place)
 
 
@@ -93,7 +93,7 @@ def test_one_that_rotted_comes_back_when_it_is_proven_again_and_a_harmful_one_do
     rotten = retested(a_record(), passed=False, now=NOW)
     harmful = a_record()
     for _ in range(4):
-        harmful = judged_skill(harmful, helped=False)
+        harmful = judged_snippet(harmful, helped=False)
 
     assert rotten.retired == "rotten"
     assert kept_again(rotten, a_record()).retired == ""
@@ -102,7 +102,7 @@ def test_one_that_rotted_comes_back_when_it_is_proven_again_and_a_harmful_one_do
 
 
 def test_help_is_counted_and_passing_tests_are_too() -> None:
-    record = retested(judged_skill(a_record(), helped=True), passed=True, now=NOW + 5)
+    record = retested(judged_snippet(a_record(), helped=True), passed=True, now=NOW + 5)
 
     assert (record.helped, record.harmed, record.passed, record.used) == (1, 0, 2, 1)
     assert record.last_seen == NOW + 5

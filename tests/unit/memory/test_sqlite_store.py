@@ -12,7 +12,7 @@ from assay.memory.embedding import HashedEmbedder, hashed, pack
 from assay.memory.ranking import search
 from assay.memory.sqlite_store import SqliteStore
 from assay.memory.stored_memory import StoredMemory
-from assay.memory.types import FACETS, FailureRecord, Place, Vectors, record_of
+from assay.memory.types import FACETS, FailureRecord, Scope, Vectors, record_of
 from tests.conformance.memory.failures import CHART, DURATIONS, cue_for
 
 NAME = HashedEmbedder.name
@@ -21,7 +21,7 @@ DAY = 86_400.0
 
 @pytest.fixture
 def store(tmp_path: Path) -> Generator[SqliteStore]:
-    with closing(SqliteStore(tmp_path / "memory.sqlite", Place())) as opened:
+    with closing(SqliteStore(tmp_path / "memory.sqlite", Scope())) as opened:
         yield opened
 
 
@@ -34,8 +34,8 @@ def learn(store: SqliteStore, record: FailureRecord) -> FailureRecord:
 
 
 def test_what_did_not_happen_or_help_for_long_retires(store: SqliteStore) -> None:
-    learn(store, record_of(DURATIONS, Place(), 100.0))
-    helped = learn(store, record_of(CHART, Place(), 100.0))
+    learn(store, record_of(DURATIONS, Scope(), 100.0))
+    helped = learn(store, record_of(CHART, Scope(), 100.0))
     store.judge([helped.id], helped=True, now=500.0)
 
     assert store.retire_stale(before=50.0) == 0
@@ -49,12 +49,12 @@ def test_what_did_not_happen_or_help_for_long_retires(store: SqliteStore) -> Non
 
 def test_a_stale_record_that_happens_again_is_found_again(store: SqliteStore) -> None:
     wanted = pack(hashed(DURATIONS.goal))
-    learn(store, record_of(DURATIONS, Place(), 100.0))
+    learn(store, record_of(DURATIONS, Scope(), 100.0))
     assert len(store.nearest(NAME, "goal", wanted, 5)) == 1
     store.retire_stale(before=300.0)
     assert store.nearest(NAME, "goal", wanted, 5) == ()
 
-    learn(store, record_of(replace(DURATIONS, run="later"), Place(), 900.0))
+    learn(store, record_of(replace(DURATIONS, run="later"), Scope(), 900.0))
 
     assert len(store.nearest(NAME, "goal", wanted, 5)) == 1
     assert len(store.matching(DURATIONS.signature, 5)) == 1
@@ -63,13 +63,13 @@ def test_a_stale_record_that_happens_again_is_found_again(store: SqliteStore) ->
 def test_a_failure_counts_as_repeated_when_an_earlier_run_had_it(store: SqliteStore) -> None:
     for at, run in enumerate(("a", "a", "b")):
         failure = replace(DURATIONS, run=run, action=f"attempt {at}")
-        learn(store, record_of(failure, Place(), float(at)))
+        learn(store, record_of(failure, Scope(), float(at)))
 
     assert [one.again for one in store.occurrences()] == [False, False, True]
 
 
 async def test_uses_are_counted_when_the_memory_is_settled(store: SqliteStore) -> None:
-    memory = StoredMemory(store, Place())
+    memory = StoredMemory(store, Scope())
     await memory.learn(DURATIONS)
     for _ in range(3):
         await memory.recall(cue_for(DURATIONS, "failure"))
@@ -82,7 +82,7 @@ async def test_uses_are_counted_when_the_memory_is_settled(store: SqliteStore) -
 
 
 def test_vectors_of_another_length_are_left_alone(store: SqliteStore) -> None:
-    record = record_of(DURATIONS, Place(), 1.0)
+    record = record_of(DURATIONS, Scope(), 1.0)
     store.learn(record, NAME, dict.fromkeys(FACETS, b"\x01" * 64))
 
     assert store.nearest(NAME, "goal", pack(hashed(DURATIONS.goal)), 5) == ()
@@ -90,7 +90,7 @@ def test_vectors_of_another_length_are_left_alone(store: SqliteStore) -> None:
 
 def test_imported_records_are_embedded_before_they_are_searched(tmp_path: Path) -> None:
     with closing(SqliteStore(tmp_path / "memory.sqlite", None)) as store:
-        store.import_([record_of(DURATIONS, Place(project="x"), 1.0)])
+        store.import_([record_of(DURATIONS, Scope(project="x"), 1.0)])
 
         found = search(store, "how to parse a duration", 5)
 
@@ -100,7 +100,7 @@ def test_imported_records_are_embedded_before_they_are_searched(tmp_path: Path) 
 
 def test_a_search_for_part_of_a_word_is_literal(tmp_path: Path) -> None:
     with closing(SqliteStore(tmp_path / "memory.sqlite", None)) as store:
-        store.import_([record_of(DURATIONS, Place(), 1.0), record_of(CHART, Place(), 2.0)])
+        store.import_([record_of(DURATIONS, Scope(), 1.0), record_of(CHART, Scope(), 2.0)])
 
         assert [one.kind for one in store.holding("KEYERR", 5)] == ["KeyError"]
         assert store.holding("%", 5) == ()

@@ -5,7 +5,7 @@ import pytest
 from assay.contracts.lessons import Failure
 from assay.memory.types import (
     FailureRecord,
-    Place,
+    Scope,
     fingerprint,
     is_transferable,
     judged,
@@ -16,7 +16,7 @@ from assay.memory.types import (
 )
 from tests.conformance.memory.failures import DURATIONS, UNSOLVED
 
-HERE = Place(project="here")
+HERE = Scope(project="here")
 
 
 def a_record(failure: Failure = DURATIONS, now: float = 1.0) -> FailureRecord:
@@ -45,7 +45,7 @@ def test_the_same_failure_has_the_same_id_and_another_one_has_not() -> None:
         replace(DURATIONS, language="js"),
     ):
         assert a_record(other).id != record.id
-    assert record_of(DURATIONS, Place(project="there"), 1.0).id != record.id
+    assert record_of(DURATIONS, Scope(project="there"), 1.0).id != record.id
 
 
 def test_everything_is_cut_to_size() -> None:

@@ -11,7 +11,7 @@ from rich.text import Text
 from assay.cli.render.text import one_line, plain
 from assay.cli.render.view import open_console
 from assay.memory.history import History
-from assay.memory.snippets import SkillRecord, signatures_of
+from assay.memory.snippets import SnippetRecord, signatures_of
 from assay.memory.types import FailureRecord
 
 _DAY_S: Final = 86_400
@@ -65,7 +65,7 @@ def print_failure(record: FailureRecord) -> None:
     _print_texts({"cause": record.action, "fix": record.fix})
 
 
-def print_skills(found: Sequence[SkillRecord]) -> None:
+def print_skills(found: Sequence[SnippetRecord]) -> None:
     """Print a table of helpers."""
     table = Table.grid(padding=(0, 2))
     titles = ("id", "when", "offered", "helped", "helper", "made for")
@@ -89,7 +89,7 @@ def print_skills(found: Sequence[SkillRecord]) -> None:
     open_console().print(table)
 
 
-def print_skill(record: SkillRecord) -> None:
+def print_skill(record: SnippetRecord) -> None:
     """Print one helper in full."""
     open_console().print(Text(_called(record), "bold"), soft_wrap=True)
     state = f"retired: {record.retired}" if record.retired else f"worth {record.worth:.2f}"
@@ -110,7 +110,7 @@ def print_skill(record: SkillRecord) -> None:
     _print_texts({record.path: record.source, record.test_path: record.test})
 
 
-def _called(record: SkillRecord) -> str:
+def _called(record: SnippetRecord) -> str:
     return one_line(", ".join(signatures_of(record)), 200)
 
 

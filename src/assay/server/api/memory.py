@@ -7,7 +7,7 @@ from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, Field
 
 from assay.contracts.jsonable import jsonable
-from assay.memory.snippets import SkillRecord
+from assay.memory.snippets import SnippetRecord
 from assay.server.api.dependencies import ReadAccess, Server, WriteAccess
 from assay.server.api.problems import documented, request_id
 from assay.server.api.schemas import text_of
@@ -85,7 +85,7 @@ async def forget_memory(
 def _shape(record: Remembered) -> MemoryShape:
     fields: dict[str, Any] = jsonable(record)
     return MemoryShape(
-        what="skill" if isinstance(record, SkillRecord) else "failure",
+        what="skill" if isinstance(record, SnippetRecord) else "failure",
         id=record.id,
         last_seen=record.last_seen,
         worth=round(record.worth, 3),

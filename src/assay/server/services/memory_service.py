@@ -8,8 +8,8 @@ from anyio import to_thread
 
 from assay.memory.database import MEMORY
 from assay.memory.history import History, history_of
-from assay.memory.ranking import search, search_skills
-from assay.memory.snippets import SkillRecord
+from assay.memory.ranking import search, search_snippets
+from assay.memory.snippets import SnippetRecord
 from assay.memory.sqlite_store import SqliteStore
 from assay.memory.types import FailureRecord
 from assay.server.auth import settings_of
@@ -17,7 +17,7 @@ from assay.server.errors import not_found
 from assay.settings.load import Settings
 
 T = TypeVar("T")
-Remembered = FailureRecord | SkillRecord
+Remembered = FailureRecord | SnippetRecord
 
 
 class Memories:
@@ -31,9 +31,9 @@ class Memories:
 
         def read(store: SqliteStore) -> tuple[Remembered, ...]:
             if not query.strip():
-                return (*store.records(limit=limit), *store.skills())[:limit]
+                return (*store.records(limit=limit), *store.snippets())[:limit]
             failures = [near.record for near in search(store, query, limit)]
-            skills = [record for record, _ in search_skills(store.skills(), query, limit)]
+            skills = [record for record, _ in search_snippets(store.snippets(), query, limit)]
             return (*failures, *skills)[:limit]
 
         return await self._with(user, read, ())
@@ -46,7 +46,7 @@ class Memories:
         """
 
         def read(store: SqliteStore) -> Remembered | None:
-            known = (*store.find(record_id), *store.skills())
+            known = (*store.find(record_id), *store.snippets())
             return next((one for one in known if one.id == record_id), None)
 
         found = await self._with(user, read, None)
@@ -63,7 +63,7 @@ class Memories:
         """Count entries, and how they were used."""
 
         def read(store: SqliteStore) -> History:
-            return history_of(store.records(), store.occurrences(), store.skills())
+            return history_of(store.records(), store.occurrences(), store.snippets())
 
         return await self._with(user, read, history_of((), ()))
 
