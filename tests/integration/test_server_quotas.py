@@ -15,11 +15,19 @@ from assay.contracts.messages import Message, ModelFacts, Request, Usage
 from assay.models.scripted import Script, ScriptedModel, ScriptLine
 from assay.runs.request import Commission
 from assay.server.db.models import Caller, Quota, RunRow
-from assay.server.db.store import Store, open_store, write_run
+from assay.server.db.store import RUNS, Store, open_store
 from assay.server.errors import RequestRejectedError
-from assay.server.services.event_stream import Feeds
-from assay.server.services.quotas import Quotas, drop_abandoned, release, settle
-from assay.server.services.run_service import RunService, Wanted
+from assay.server.services.event_stream import EventStreams
+from assay.server.services.quotas import (
+    Quotas,
+    daily_usage,
+    drop_abandoned,
+    new_hold,
+    new_turn_hold,
+    release,
+    settle,
+)
+from assay.server.services.run_service import RunService
 from assay.settings.load import Settings
 from tests.doubles.fake_sandbox import FakeBackend
 from tests.support.served import script
@@ -65,7 +73,7 @@ async def test_no_more_runs_start_than_a_key_may_have(tmp_path: Path, url: str) 
 
         async def start(number: int) -> None:
             try:
-                await Quotas(stores[number % len(stores)]).reserve(ADA, "run")
+                await Quotas(stores[number % len(stores)]).reserve(ADA, new_hold(ADA, "run"))
                 outcomes["started"] += 1
             except RequestRejectedError as refused:
                 outcomes[refused.why] += 1
@@ -86,7 +94,7 @@ async def test_parallel_turns_do_not_use_more_tokens_than_the_quota(
             store = stores[number % len(stores)]
             quotas = Quotas(store)
             try:
-                hold = await quotas.reserve_turn(caller, "hello")
+                hold = await quotas.reserve(caller, new_turn_hold(caller, "hello"))
             except RequestRejectedError as refused:
                 outcomes[refused.why] += 1
                 return
@@ -94,15 +102,15 @@ async def test_parallel_turns_do_not_use_more_tokens_than_the_quota(
             said = ScriptLine.model_validate(
                 {"text": "hello", "usage": {"input_tokens": 300, "output_tokens": 100}}
             )
-            model = quotas.held(ScriptedModel(Script(lines=(said,))), caller, hold)
+            model = quotas.held(ScriptedModel(Script(lines=(said,))), caller, hold.id)
             try:
                 assert (await model.reply(LONG_REQUEST)).usage.input_tokens == used.input_tokens
                 outcomes["answered"] += 1
             except BudgetExceededError:
                 outcomes["too little left"] += 1
                 used = Usage()
-            counted, now = quotas.usages(caller.key_id, used), quotas.now()
-            await store.transact(lambda statements: settle(statements, hold.id, counted, now))
+            counted = daily_usage(caller.key_id, used)
+            await store.transact(lambda db: settle(db, hold.id, counted, at=1.0))
 
         for number in range(PARALLEL):
             tasks.start_soon(turn, number)
@@ -112,22 +120,22 @@ async def test_parallel_turns_do_not_use_more_tokens_than_the_quota(
         assert 0 < used.tokens <= CAP
         assert outcomes["answered"] == used.tokens // 400
         # Nothing stays reserved: what is left can be had by the next turn.
-        assert (await quotas.reserve(caller, "turn")).tokens == CAP - used.tokens
+        assert (await quotas.reserve(caller, new_hold(caller, "turn"))).tokens == CAP - used.tokens
 
 
 async def test_a_reply_is_no_longer_than_what_is_left(tmp_path: Path) -> None:
     caller = with_quota(tokens=CAP)
     async with open_store(tmp_path) as store:
         quotas = Quotas(store)
-        hold = await quotas.reserve_turn(caller, "hello")
+        hold = await quotas.reserve(caller, new_turn_hold(caller, "hello"))
         script = Script(lines=(ScriptLine(text="x", repeat=True),))
         scripted = ScriptedModel(script)
-        await quotas.held(scripted, caller, hold).reply(REQUEST)
+        await quotas.held(scripted, caller, hold.id).reply(REQUEST)
         longest = scripted.asked[0].max_output_tokens
         assert longest is not None
         assert 256 <= longest < CAP
         with pytest.raises(RequestRejectedError, match="reserved by unfinished"):
-            await quotas.reserve_turn(caller, "hello")
+            await quotas.reserve(caller, new_turn_hold(caller, "hello"))
 
 
 async def test_a_model_without_a_price_is_refused_to_a_key_with_a_quota_in_dollars(
@@ -137,10 +145,10 @@ async def test_a_model_without_a_price_is_refused_to_a_key_with_a_quota_in_dolla
     model = ScriptedModel(Script(lines=(ScriptLine(text="x"),), facts=facts), name="vllm:x")
     async with open_store(tmp_path) as store:
         quotas = Quotas(store)
-        hold = await quotas.reserve_turn(ADA, "hello")
-        assert quotas.held(model, ADA, hold) is model
+        hold = await quotas.reserve(ADA, new_turn_hold(ADA, "hello"))
+        assert quotas.held(model, ADA, hold.id) is model
         with pytest.raises(RequestRejectedError, match="no price is known for 'vllm:x'") as refused:
-            quotas.held(model, with_quota(usd=5.0), hold)
+            quotas.held(model, with_quota(usd=5.0), hold.id)
         assert refused.value.why == "unpriced-model"
 
 
@@ -150,21 +158,21 @@ async def test_after_a_crash_only_unfinished_runs_keep_their_reservation(
     caller = with_quota(tokens=CAP)
     async with open_store(tmp_path, url) as store:
         quotas = Quotas(store)
-        kept = await quotas.reserve(caller, "run", tokens=100)
-        await store.transact(lambda statements: write_run(statements, RUN))
+        kept = await quotas.reserve(caller, new_hold(caller, "run", tokens=100))
+        await store.transact(lambda db: RUNS.put(db, RUN))
         await store.transact(
             lambda statements: statements.run(
                 "UPDATE assay_holds SET target = ? WHERE id = ?", (RUN.id, kept.id)
             )
         )
-        await quotas.reserve(caller, "run", tokens=100)
-        await quotas.reserve(caller, "turn", tokens=100)
+        await quotas.reserve(caller, new_hold(caller, "run", tokens=100))
+        await quotas.reserve(caller, new_hold(caller, "turn", tokens=100))
     async with open_store(tmp_path, url) as store:
         await store.transact(drop_abandoned)
         found = await store.hold_of(RUN.id, RUN.key_id)
         assert found is not None
         assert found.id == kept.id
-        assert (await Quotas(store).reserve(caller, "turn")).tokens == CAP - 100
+        assert (await Quotas(store).reserve(caller, new_hold(caller, "turn"))).tokens == CAP - 100
         await store.transact(lambda statements: release(statements, kept.id))
         assert await store.hold_of(RUN.id, RUN.key_id) is None
 
@@ -175,15 +183,15 @@ async def test_of_200_runs_asked_for_together_as_many_begin_as_the_quota_allows(
     outcomes: Counter[str] = Counter()
     async with open_store(tmp_path) as store, open_seats() as seats:
         settings = Settings(state_dir=tmp_path)
-        runs = RunService(settings, store, FakeBackend(), Feeds(), Quotas(store), seats)
+        runs = RunService(settings, store, FakeBackend(), EventStreams(), Quotas(store), seats)
         # Its model takes longer than everything else here.
         slow = script(tmp_path / "script.jsonl", [{"text": "x", "delay_s": 60, "repeat": True}])
-        wanted = Wanted(commission=Commission(statement="do", model=slow), files={})
+        asked = Commission(statement="do", model=slow)
         begun: list[str] = []
 
         async def start() -> None:
             try:
-                begun.append((await runs.create(ADA, wanted)).id)
+                begun.append((await runs.create(ADA, asked, {})).id)
                 outcomes["begun"] += 1
             except RequestRejectedError as refused:
                 outcomes[refused.why] += 1
@@ -195,4 +203,4 @@ async def test_of_200_runs_asked_for_together_as_many_begin_as_the_quota_allows(
         for run in begun:
             assert await runs.cancel(ADA.user, run)
         for _ in begun:
-            await Quotas(store).reserve(ADA, "run")
+            await Quotas(store).reserve(ADA, new_hold(ADA, "run"))

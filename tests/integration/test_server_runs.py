@@ -14,7 +14,7 @@ from assay.server.db.database import open_database
 from assay.server.db.models import Caller, Quota, RunRow
 from assay.server.db.store import Store
 from assay.server.errors import RequestRejectedError
-from assay.server.services.event_stream import Feeds
+from assay.server.services.event_stream import EventStreams
 from assay.server.services.quotas import Quotas
 from assay.server.services.run_service import RunService
 from assay.settings.load import Settings
@@ -59,7 +59,10 @@ async def hosted(
         await store.prepare()
         await store.put_run(STOPPED)
         settings = Settings(state_dir=folder)
-        yield RunService(settings, store, FakeBackend(), Feeds(), Quotas(store), tasks), store
+        yield (
+            RunService(settings, store, FakeBackend(), EventStreams(), Quotas(store), tasks),
+            store,
+        )
 
 
 async def test_a_run_that_is_resumed_twice_at_once_is_resumed_once(tmp_path: Path) -> None:

@@ -12,12 +12,12 @@ import pytest
 
 from assay.contracts.errors import JournalError, UsageError
 from assay.contracts.messages import Usage
-from assay.server.auth import ApiKeys, Authenticator, NewKey, digest_of
+from assay.server.auth import ApiKeys, Authenticator, digest_of
 from assay.server.db.database import open_database
-from assay.server.db.models import AuditEntry, AuditPage, Page, RunRow, SessionRow, Usages, Used
-from assay.server.db.store import Store, open_store
+from assay.server.db.models import AuditEntry, AuditPage, DailyUsage, Page, RunRow, SessionRow
+from assay.server.db.store import Store, count_usage, open_store
 from assay.server.errors import RequestRejectedError
-from assay.server.services.quotas import Quotas
+from assay.server.services.quotas import Quotas, daily_usage, new_hold, new_turn_hold
 from assay.settings.sections import QuotaSettings
 
 SESSION = SessionRow(id="calm-owl-1", user="ada", title="ü", created_at=1.5, updated_at=1.5)
@@ -36,6 +36,10 @@ RUN = RunRow(
 async def opened(folder: Path, url: str) -> AsyncGenerator[Store]:
     async with open_store(folder, url) as store:
         yield store
+
+
+async def add_usage(store: Store, used: DailyUsage) -> None:
+    await store.transact(lambda db: count_usage(db, used, seen_at=1.0))
 
 
 async def test_what_is_kept_is_there_when_it_is_opened_again(tmp_path: Path, url: str) -> None:
@@ -89,21 +93,18 @@ async def test_what_was_under_way_is_found_after_a_crash(tmp_path: Path, url: st
 async def test_usage_adds_up_by_key_and_day(tmp_path: Path, url: str) -> None:
     async with opened(tmp_path, url) as store:
         for _ in range(3):
-            added = Usages(
-                key_id="k", day="2026-01-01", used=Used(requests=1, tokens=5, cost_usd=0.5)
-            )
-            await store.add_usage((added,), seen_at=1.0)
+            added = DailyUsage(key_id="k", day="2026-01-01", requests=1, tokens=5, cost_usd=0.5)
+            await add_usage(store, added)
         used = await store.usage("k", "2026-01-01")
-        assert used == Used(requests=3, tokens=15, cost_usd=1.5)
-        assert await store.usage("k", "2026-01-02") == Used()
+        assert used == replace(added, requests=3, tokens=15, cost_usd=1.5)
+        assert (await store.usage("k", "2026-01-02")).requests == 0
 
 
 async def test_many_at_once_lose_nothing(tmp_path: Path, url: str) -> None:
     async with opened(tmp_path, url) as store:
 
         async def add() -> None:
-            added = Usages(key_id="k", day="d", used=Used(requests=1))
-            await store.add_usage((added,), seen_at=1.0)
+            await add_usage(store, DailyUsage(key_id="k", day="d", requests=1))
 
         async with anyio.create_task_group() as tasks:
             for _ in range(200):
@@ -136,7 +137,7 @@ async def test_a_key_is_kept_as_a_digest_and_ends_when_it_is_revoked(
     async with opened(tmp_path, url) as store:
         keys, access = ApiKeys(store), Authenticator(store, QuotaSettings(), open_to_local=True)
         assert (await access.identify("")).user == "local"
-        record, key = await keys.create(NewKey(user="ada", name="laptop", runs=7))
+        record, key = await keys.create(user="ada", name="laptop", runs=7)
         assert await store.key_with(digest_of(key)) == record
         caller = await access.identify(f"Bearer {key}")
         assert (caller.user, caller.role, caller.quota.runs) == ("ada", "user", 7)
@@ -161,7 +162,7 @@ async def test_where_keys_are_required_nobody_comes_in_before_there_is_one(tmp_p
 
 async def test_a_key_whose_own_cap_is_nothing_gets_nothing(tmp_path: Path) -> None:
     async with opened(tmp_path, "") as store:
-        _, key = await ApiKeys(store).create(NewKey(user="ada", name="x", usd_per_day=0.0))
+        _, key = await ApiKeys(store).create(user="ada", name="x", usd_per_day=0.0)
         access = Authenticator(store, QuotaSettings(usd_per_day=5.0), open_to_local=False)
         assert (await access.identify(f"Bearer {key}")).quota.usd_per_day == 0.0
 
@@ -170,25 +171,27 @@ async def test_a_key_whose_own_cap_is_nothing_gets_nothing(tmp_path: Path) -> No
 async def test_a_user_cannot_be_called_by_a_path(tmp_path: Path, name: str) -> None:
     async with opened(tmp_path, "") as store:
         with pytest.raises(UsageError):
-            await ApiKeys(store).create(NewKey(user=name, name="x"))
+            await ApiKeys(store).create(user=name, name="x")
 
 
 async def test_tokens_money_and_runs_of_a_key_have_an_end(tmp_path: Path, url: str) -> None:
     async with opened(tmp_path, url) as store:
         quotas = Quotas(store)
         _, key = await ApiKeys(store).create(
-            NewKey(user="ada", name="x", tokens_per_day=100, usd_per_day=1.0, runs=1)
+            user="ada", name="x", tokens_per_day=100, usd_per_day=1.0, runs=1
         )
         caller = await Authenticator(store, QuotaSettings(), open_to_local=False).identify(
             f"Bearer {key}"
         )
-        await quotas.reserve(caller, "run", tokens=10)
+        await quotas.reserve(caller, new_hold(caller, "run", tokens=10))
         with pytest.raises(RequestRejectedError, match="unfinished runs"):
-            await quotas.reserve(caller, "run")
-        used = quotas.usages(caller.key_id, Usage(input_tokens=60, output_tokens=40))
-        await store.add_usage((used,), seen_at=1.0)
+            await quotas.reserve(caller, new_hold(caller, "run"))
+        used = daily_usage(caller.key_id, Usage(input_tokens=60, output_tokens=40))
+        await add_usage(store, used)
         with pytest.raises(RequestRejectedError, match="used up") as refused:
-            await quotas.reserve_turn(caller, "hello")
+            await quotas.reserve(caller, new_turn_hold(caller, "hello"))
+        with pytest.raises(RequestRejectedError, match="used up"):
+            await quotas.check_left(caller)
         assert refused.value.retry_after_s
 
 
@@ -228,7 +231,7 @@ async def test_what_the_first_version_has_written_is_read_and_kept(
         await store.put_run(RUN)
         await store.put_session(SESSION)
         for sql in older:
-            await database.do(lambda statements, sql=sql: statements.run(sql))
+            await database.transact(lambda db, sql=sql: db.run(sql))
     for _ in range(2):
         async with opened(tmp_path, url) as store:
             assert await store.run(RUN.user, RUN.id) == RUN

@@ -85,9 +85,9 @@ def test_prometheus_understands_the_rules(name: str) -> None:
 def test_no_number_names_a_session() -> None:
     metrics = Metrics()
     ended = TurnEnded(turn=1, status="answered", text="calm-owl", usage=Usage(input_tokens=3))
-    metrics.dialogue_event("calm-owl", ended)
+    metrics.hear("calm-owl", ended)
     route = "/v1/sessions/{session_id}"
-    metrics.answered(RequestCompleted(method="GET", route=route, status=200, duration_s=0.1))
+    metrics.note_request(RequestCompleted(method="GET", route=route, status=200, duration_s=0.1))
     text = generate_latest(metrics.registry).decode()
     assert 'assay_turns_total{status="answered"} 1.0' in text
     assert 'assay_model_tokens_total{direction="input"} 3.0' in text

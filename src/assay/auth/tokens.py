@@ -22,6 +22,12 @@ _TOKEN_BYTES: Final = 32
 _LARGEST_FILE_BYTES: Final = 1 << 20
 
 
+def bearer_token(header: str) -> str:
+    """Return the token in an `Authorization` header; empty if there is none."""
+    scheme, _, token = header.partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
+
+
 class Tokens:
     """Digests of tokens, with the names of their clients."""
 

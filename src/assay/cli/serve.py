@@ -93,11 +93,9 @@ def create(name: str, user: str | None, *, as_json: bool, **more: Any) -> int:
     """Create an API key called NAME."""
     import anyio
 
-    from assay.server.auth import NewKey
-
     async def make() -> "tuple[KeyRecord, str]":
         async with _open_keys() as keys:
-            return await keys.create(NewKey(name=name, user=user or name, **more))
+            return await keys.create(name=name, user=user or name, **more)
 
     record, key = anyio.run(make)
     if as_json:

@@ -115,6 +115,16 @@ class Usage:
             cost_usd=(self.cost_usd or 0.0) + (other.cost_usd or 0.0) if known else None,
         )
 
+    def __sub__(self, earlier: "Usage") -> "Usage":
+        known = self.cost_usd is not None and earlier.cost_usd is not None
+        return Usage(
+            input_tokens=self.input_tokens - earlier.input_tokens,
+            cached_input_tokens=self.cached_input_tokens - earlier.cached_input_tokens,
+            output_tokens=self.output_tokens - earlier.output_tokens,
+            calls=self.calls - earlier.calls,
+            cost_usd=(self.cost_usd or 0.0) - (earlier.cost_usd or 0.0) if known else None,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:

@@ -5,9 +5,8 @@ components that the service needs: database, executor and model.
 """
 
 import logging
-import secrets
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol
@@ -24,9 +23,8 @@ from assay.server.auth import ApiKeys, Authenticator
 from assay.server.db.models import AuditEntry, Caller
 from assay.server.db.store import Store, open_store
 from assay.server.services.audit_log import log
-from assay.server.services.chat_service import Conversations
-from assay.server.services.event_stream import Feeds, Streams
-from assay.server.services.memory_service import Memories
+from assay.server.services.chat_service import ChatService
+from assay.server.services.event_stream import EventStreams, Subscriptions
 from assay.server.services.quotas import Quotas
 from assay.server.services.run_service import RunService
 from assay.server.services.shared_resources import open_shared, warm_up
@@ -34,22 +32,12 @@ from assay.settings.load import Settings
 
 
 class Observer(Protocol):
-    """Receives every event, in the event loop. Must not block."""
+    """Receives every event of sessions and runs, in the event loop. Must not block."""
 
-    def dialogue_event(self, session: str, event: ChatEvent) -> None: ...
+    def hear(self, target: str, event: ChatEvent | RunEvent) -> None:
+        """Handle an event of the session or run with this id."""
+        ...
 
-    def run_event(self, run: str, event: RunEvent) -> None: ...
-
-
-class _Nobody:
-    def dialogue_event(self, session: str, event: ChatEvent) -> None:
-        del session, event
-
-    def run_event(self, run: str, event: RunEvent) -> None:
-        del run, event
-
-
-NULL_OBSERVER: Final[Observer] = _Nobody()
 
 Component = Literal["database", "executor", "model"]
 COMPONENTS: Final[tuple[Component, ...]] = ("database", "executor", "model")
@@ -65,12 +53,9 @@ _OF_MODEL: Final = frozenset({"model-unavailable", "model-rate-limited", "model-
 class Health:
     """Checks components on demand, and remembers the model's last result."""
 
-    def __init__(
-        self, store: Store, backend: SandboxBackend, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, store: Store, backend: SandboxBackend) -> None:
         self._store = store
         self._backend = backend
-        self._clock = clock
         self._checking = anyio.Lock()
         self._checked_at: float | None = None
         self._executor = ""
@@ -84,8 +69,9 @@ class Health:
             "model": self._model,
         }
 
-    def hear(self, event: ChatEvent) -> None:
-        """Learn from a session's events whether the model answers."""
+    def hear(self, target: str, event: ChatEvent | RunEvent) -> None:
+        """Learn from the events of sessions whether the model answers."""
+        del target
         match event:
             case CellStarted() | ToolUsed():
                 self._model = ""
@@ -116,9 +102,9 @@ class Health:
             return trouble
         async with self._checking:
             at = self._checked_at
-            if at is None or self._clock() - at > _FRESH_S:
+            if at is None or time.monotonic() - at > _FRESH_S:
                 self._executor = await self._open_sandbox()
-                self._checked_at = self._clock()
+                self._checked_at = time.monotonic()
             return self._executor
 
     async def _open_sandbox(self) -> str:
@@ -145,12 +131,11 @@ class ServerState:
     access: Authenticator
     keys: ApiKeys
     quotas: Quotas
-    feeds: Feeds
-    conversations: Conversations
+    streams: EventStreams
+    chats: ChatService
     runs: RunService
-    memories: Memories
     health: Health
-    streams: Streams
+    subscriptions: Subscriptions
     backend: str
     """By name of the user."""
     draining: bool = False
@@ -164,8 +149,6 @@ class ServerState:
             JournalError: If it cannot be written; the caller must then not act.
         """
         entry = AuditEntry(
-            id=secrets.token_hex(8),
-            at=time.time(),
             user=caller.user,
             key_id=caller.key_id,
             action=action,
@@ -180,8 +163,6 @@ class ServerState:
         """Log a request without a valid key; the key itself is never logged."""
         found = await self.access.revoked(authorization)
         entry = AuditEntry(
-            id=secrets.token_hex(8),
-            at=time.time(),
             user=found.user if found else "",
             key_id=found.id if found else "",
             action="key.reject",
@@ -195,10 +176,10 @@ class ServerState:
     async def drain(self) -> None:
         """Stop runs, and wait for turns to end, within the grace period of the settings."""
         self.draining = True
-        self.feeds.close_all()
+        self.streams.close_all()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self.runs.drain)
-            await self.conversations.drain(self.settings.serve.shutdown_grace_s)
+            await self.chats.drain(self.settings.serve.shutdown_grace_s)
         await self.quotas.flush()
 
     async def flush_now_and_then(self) -> None:
@@ -207,14 +188,14 @@ class ServerState:
             await anyio.sleep(_FLUSH_S)
             try:
                 await self.quotas.flush()
-                await self.streams.end_revoked()
+                await self.subscriptions.end_revoked()
             except JournalError as error:
                 _LOG.warning("requests were not counted: %s", error)
 
 
 @asynccontextmanager
 async def open_server(
-    settings: Settings, *, open_to_local: bool, watcher: Observer = NULL_OBSERVER
+    settings: Settings, *, open_to_local: bool, observers: Sequence[Observer] = ()
 ) -> AsyncGenerator[ServerState]:
     """Open the server state; recover first what a crash left unfinished.
 
@@ -230,18 +211,16 @@ async def open_server(
         open_shared(settings, _LOG.info) as shared,
         open_seats() as tasks,
     ):
-        feeds, quotas = Feeds(), Quotas(store)
-        conversations = Conversations(settings, store, shared, feeds, quotas, tasks)
-        health = Health(store, shared.backend)
+        streams, quotas, health = EventStreams(), Quotas(store), Health(store, shared.backend)
+        listeners = (health, *observers)
 
-        def hear(session: str, event: ChatEvent) -> None:
-            health.hear(event)
-            watcher.dialogue_event(session, event)
+        def hear(target: str, event: ChatEvent | RunEvent) -> None:
+            for listener in listeners:
+                listener.hear(target, event)
 
-        conversations.listener = hear
-        runs = RunService(settings, store, shared.backend, feeds, quotas, tasks)
-        runs.listener = watcher.run_event
-        hosting = ServerState(
+        chats = ChatService(settings, store, shared, streams, quotas, tasks, hear)
+        runs = RunService(settings, store, shared.backend, streams, quotas, tasks, hear)
+        server = ServerState(
             settings=settings,
             store=store,
             access=Authenticator(
@@ -252,16 +231,15 @@ async def open_server(
             ),
             keys=ApiKeys(store),
             quotas=quotas,
-            feeds=feeds,
-            conversations=conversations,
+            streams=streams,
+            chats=chats,
             runs=runs,
-            memories=Memories(settings),
             health=health,
-            streams=Streams(store),
+            subscriptions=Subscriptions(store),
             backend=shared.backend.name,
         )
         await warm_up()
-        await conversations.recover()
+        await chats.recover()
         await runs.recover()
-        tasks.start_soon(hosting.flush_now_and_then)
-        yield hosting
+        tasks.start_soon(server.flush_now_and_then)
+        yield server

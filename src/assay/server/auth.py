@@ -8,11 +8,10 @@ import hmac
 import re
 import secrets
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from assay.auth.tokens import bearer_token
 from assay.contracts.errors import UsageError
 from assay.server.db.models import LOCAL, Caller, KeyRecord, Quota, Role
 from assay.server.db.store import Store
@@ -57,48 +56,34 @@ _ID_BYTES: Final = 6
 _LONGEST_NAME: Final = 80
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewKey:
-    """Properties of a new API key."""
-
-    user: str
-    name: str
-    role: Role = "user"
-    requests_per_minute: int | None = None
-    """None here and below: the default of the settings."""
-    runs: int | None = None
-    tokens_per_day: int | None = None
-    usd_per_day: float | None = None
-
-
 class ApiKeys:
     """Creates and revokes API keys."""
 
-    def __init__(self, store: Store, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
-        self._clock = clock
 
-    async def create(self, new: NewKey) -> tuple[KeyRecord, str]:
+    async def create(
+        self, *, user: str, name: str, role: Role = "user", **quota: Any
+    ) -> tuple[KeyRecord, str]:
         """Create an API key and return it this once; only its digest is stored.
+
+        `quota` has the fields of `Quota`; without a value, the default of the settings applies.
 
         Raises:
             UsageError: If a name is invalid.
         """
-        name = new.name.strip()
-        if not name or len(name) > _LONGEST_NAME or not name.isprintable():
+        title = name.strip()
+        if not title or len(title) > _LONGEST_NAME or not title.isprintable():
             raise UsageError(
-                f"not a name for a key: {new.name!r}", hint=f"up to {_LONGEST_NAME} characters"
+                f"not a name for a key: {name!r}", hint=f"up to {_LONGEST_NAME} characters"
             )
         record = KeyRecord(
             id=secrets.token_hex(_ID_BYTES),
-            user=check_user(new.user),
-            name=name,
-            role=new.role,
-            created_at=self._clock(),
-            requests_per_minute=new.requests_per_minute,
-            runs=new.runs,
-            tokens_per_day=new.tokens_per_day,
-            usd_per_day=new.usd_per_day,
+            user=check_user(user),
+            name=title,
+            role=role,
+            created_at=time.time(),
+            **quota,
         )
         key = _PREFIX + secrets.token_urlsafe(_KEY_BYTES)
         await self._store.add_key(record, digest_of(key))
@@ -113,7 +98,7 @@ class ApiKeys:
         Raises:
             RequestRejectedError: If no valid key has that id.
         """
-        if not await self._store.revoke_key(key_id, self._clock()):
+        if not await self._store.revoke_key(key_id, time.time()):
             raise RequestRejectedError(
                 f"there is no key {key_id!r} that works",
                 why="not-found",
@@ -140,11 +125,11 @@ class Authenticator:
         Raises:
             RequestRejectedError: If it has no valid key, and one is required.
         """
-        key = _bearer(authorization)
+        key = bearer_token(authorization)
         if key and self._bootstrap and hmac.compare_digest(digest_of(key), self._bootstrap):
             return self._admin(BOOTSTRAP)
         found = await self._store.key_with(digest_of(key)) if key else None
-        if found is not None:
+        if found is not None and found.revoked_at is None:
             return self._holder(found)
         if self._open_to_local and not self._bootstrap and not await self._store.has_keys():
             return self._admin(LOCAL)
@@ -156,8 +141,9 @@ class Authenticator:
 
     async def revoked(self, authorization: str) -> KeyRecord | None:
         """Return the revoked key in this header, if there is one."""
-        key = _bearer(authorization)
-        return await self._store.revoked_key(digest_of(key)) if key else None
+        key = bearer_token(authorization)
+        found = await self._store.key_with(digest_of(key)) if key else None
+        return found if found and found.revoked_at is not None else None
 
     def _admin(self, key_id: str) -> Caller:
         """Return the admin of this machine, with the default quota."""
@@ -187,8 +173,3 @@ class Authenticator:
 def digest_of(key: str) -> str:
     """Return the stored digest of a key. Keys are long and random, so a plain hash is enough."""
     return hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()
-
-
-def _bearer(header: str) -> str:
-    scheme, _, key = header.partition(" ")
-    return key.strip() if scheme.lower() == "bearer" else ""

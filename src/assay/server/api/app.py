@@ -22,11 +22,8 @@ from starlette.types import ASGIApp
 
 from assay.contracts.errors import AssayError
 from assay.server.api import keys, memory, monitoring, openai_compat, runs, sessions
-from assay.server.api import keys as me
-from assay.server.api import runs as certificates
-from assay.server.api import sessions as chat
 from assay.server.api.dependencies import identify
-from assay.server.api.middleware import GuardConfig, RequestCompleted, RequestGuard
+from assay.server.api.middleware import RequestCompleted, RequestGuard
 from assay.server.api.monitoring import Metrics
 from assay.server.api.problems import (
     OpenAIError,
@@ -169,18 +166,18 @@ _ABOUT: Final = (
 )
 
 
-def create_app(hosting: ServerState, counted: Metrics) -> FastAPI:
+def create_app(server: ServerState, metrics: Metrics) -> FastAPI:
     """Build the application for an open server state."""
     app = FastAPI(title="Assay", version="1", description=_ABOUT, docs_url=None, redoc_url=None)
-    app.state.hosting = hosting
-    app.state.metrics = counted
+    app.state.server = server
+    app.state.metrics = metrics
     for router in (
-        me.me_router,
+        keys.me_router,
         sessions.router,
         runs.router,
-        certificates.certificates_router,
+        runs.certificates_router,
         memory.router,
-        chat.chat_router,
+        sessions.chat_router,
         openai_compat.router,
         keys.router,
         monitoring.health_router,
@@ -195,27 +192,16 @@ def create_app(hosting: ServerState, counted: Metrics) -> FastAPI:
     app.add_exception_handler(HTTPException, on_http_error)
     app.add_exception_handler(Exception, on_mistake)
 
-    def openapi() -> dict[str, Any]:
-        return openapi_document(app)
-
-    app.openapi = openapi
+    app.openapi = partial(openapi_document, app)
     # Build it now, since it takes a third of a second, and the first client would wait.
     app.openapi()
     return app
 
 
-def guarded(app: FastAPI, on_answered: Callable[[RequestCompleted], None]) -> ASGIApp:
+def guarded(app: FastAPI, on_completed: Callable[[RequestCompleted], None]) -> ASGIApp:
     """Wrap an application in the request guard, with CORS between them if origins are set."""
-    hosting: ServerState = app.state.hosting
-    serve = hosting.settings.serve
-    rules = GuardConfig(
-        names=serve.allowed_hosts,
-        origins=serve.cors_origins,
-        body_bytes=serve.body_bytes,
-        upload_bytes=serve.upload_bytes,
-        client_timeout_s=serve.client_timeout_s,
-        body_s=serve.body_s,
-    )
+    server: ServerState = app.state.server
+    serve = server.settings.serve
     inner: ASGIApp = app
     if serve.cors_origins:
         inner = CORSMiddleware(
@@ -225,4 +211,4 @@ def guarded(app: FastAPI, on_answered: Callable[[RequestCompleted], None]) -> AS
             allow_headers=["Authorization", "Content-Type", "Last-Event-ID", "X-Request-Id"],
             expose_headers=["X-Request-Id", "Retry-After"],
         )
-    return RequestGuard(inner, rules, partial(identify, hosting), on_answered)
+    return RequestGuard(inner, serve, partial(identify, server), on_completed)

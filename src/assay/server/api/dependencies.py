@@ -1,5 +1,6 @@
 """FastAPI dependencies: the server state, and callers with read, write or admin rights."""
 
+from collections.abc import Awaitable, Callable
 from typing import Annotated, cast
 
 from fastapi import Depends, Request
@@ -8,66 +9,55 @@ from starlette.types import Scope
 
 from assay.server.api.problems import request_id
 from assay.server.app_state import ServerState
-from assay.server.db.models import Caller
+from assay.server.db.models import Caller, Role
 from assay.server.errors import RequestRejectedError
 
 
-def hosting_of(request: Request) -> ServerState:
+def server_of(request: Request) -> ServerState:
     """Return the server state behind this application."""
-    return cast("ServerState", request.app.state.hosting)
+    return cast("ServerState", request.app.state.server)
 
 
-Server = Annotated[ServerState, Depends(hosting_of)]
+Server = Annotated[ServerState, Depends(server_of)]
 
 
-async def identify(house: ServerState, headers: Headers, scope: Scope) -> Caller:
+async def identify(server: ServerState, headers: Headers, scope: Scope) -> Caller:
     """Identify the caller and count the request; the guard calls this before it reads the body.
 
     Raises:
         RequestRejectedError: If the headers give no access.
     """
+    authorization = headers.get("authorization", "")
     try:
-        caller = await house.access.identify(headers.get("authorization", ""))
+        caller = await server.access.identify(authorization)
     except RequestRejectedError:
         client = scope.get("client")
         address = client[0] if client else ""
         # Requests beyond this count are not logged either, so that they cannot fill the log.
-        house.quotas.count_unauthenticated(address)
+        server.quotas.count_unauthenticated(address)
         name = scope.get("state", {}).get("request_id", "")
-        await house.audit_rejected(headers.get("authorization", ""), address, request=name)
+        await server.audit_rejected(authorization, address, request=name)
         raise
-    house.quotas.count_request(caller)
+    server.quotas.count_request(caller)
     return caller
 
 
-async def identified(request: Request) -> Caller:
-    """Return the caller that the guard has authenticated."""
-    return cast("Caller", request.state.caller)
+def _with_role(*roles: Role) -> Callable[[Request, ServerState], Awaitable[Caller]]:
+    """Return a dependency that requires one of these roles."""
+
+    async def check(request: Request, server: Server) -> Caller:
+        # The guard has authenticated the caller.
+        caller = cast("Caller", request.state.caller)
+        if caller.role not in roles:
+            action = f"{request.method} {request.url.path}"[:200]
+            name = request_id(request)
+            await server.audit(caller, action, outcome="forbidden", request=name)
+            raise RequestRejectedError(f"the role {caller.role!r} may not do this", why="forbidden")
+        return caller
+
+    return check
 
 
-ReadAccess = Annotated[Caller, Depends(identified)]
-
-
-async def identify_writer(request: Request, house: Server, caller: ReadAccess) -> Caller:
-    """Require a caller with write access."""
-    if not caller.may_write:
-        await _refuse(request, house, caller)
-    return caller
-
-
-async def identify_admin(request: Request, house: Server, caller: ReadAccess) -> Caller:
-    """Require an admin."""
-    if caller.role != "admin":
-        await _refuse(request, house, caller)
-    return caller
-
-
-WriteAccess = Annotated[Caller, Depends(identify_writer)]
-Admin = Annotated[Caller, Depends(identify_admin)]
-
-
-async def _refuse(request: Request, house: Server, caller: Caller) -> None:
-    action = f"{request.method} {request.url.path}"
-    name = request_id(request)
-    await house.audit(caller, action[:200], outcome="forbidden", request=name)
-    raise RequestRejectedError(f"the role {caller.role!r} may not do this", why="forbidden")
+ReadAccess = Annotated[Caller, Depends(_with_role("admin", "user", "read-only"))]
+WriteAccess = Annotated[Caller, Depends(_with_role("admin", "user"))]
+Admin = Annotated[Caller, Depends(_with_role("admin"))]

@@ -3,6 +3,7 @@
 The caller, its quotas and the available models; for admins, API keys and the audit log.
 """
 
+from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query, Request
@@ -11,8 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from assay.models.resolve import SURVEY_HEADER, list_available
 from assay.server.api.dependencies import Admin, ReadAccess, Server
 from assay.server.api.problems import documented, documented_openai, request_id
-from assay.server.api.schemas import Line
-from assay.server.auth import NewKey
+from assay.server.api.schemas import Line, Out
 from assay.server.db.models import AuditEntry, AuditPage, KeyRecord, Role
 
 router = APIRouter(prefix="/v1", tags=["admin"], responses=documented())
@@ -37,7 +37,7 @@ class KeyRequest(BaseModel):
     usd_per_day: float | None = Field(default=None, ge=0, le=10**6)
 
 
-class KeyShape(BaseModel):
+class KeyShape(Out):
     """An API key without its secret."""
 
     id: str = Field(examples=["3f9a1c0b7d2e"])
@@ -59,13 +59,13 @@ class NewKeyShape(KeyShape):
     key: str = Field(examples=["assay_…"])
 
 
-class KeyList(BaseModel):
+class KeyList(Out):
     """All API keys, the oldest first."""
 
     keys: list[KeyShape]
 
 
-class AuditShape(BaseModel):
+class AuditShape(Out):
     """An action or a rejected request of a caller, or an execution and its result."""
 
     id: str
@@ -83,7 +83,7 @@ class AuditShape(BaseModel):
     duration_s: float | None
 
 
-class AuditList(BaseModel):
+class AuditList(Out):
     """Entries of the audit log, the newest first."""
 
     entries: list[AuditShape]
@@ -104,77 +104,56 @@ class AuditQuery(BaseModel):
     )
 
 
-@router.get("/keys")
-async def list_keys(house: Server, caller: Admin) -> KeyList:
+@router.get("/keys", response_model=KeyList)
+async def list_keys(server: Server, caller: Admin) -> dict[str, tuple[KeyRecord, ...]]:
     """List API keys, without their secrets."""
     del caller
-    return KeyList(keys=[KeyShape(**_fields(key)) for key in await house.keys.list()])
+    return {"keys": await server.store.keys()}
 
 
 @router.post("/keys", status_code=201)
 async def create_key(
-    request: Request, house: Server, caller: Admin, wish: KeyRequest
+    request: Request, server: Server, caller: Admin, wish: KeyRequest
 ) -> NewKeyShape:
     """Create an API key. Once a key exists, access without a key ends."""
-    wanted = wish.model_copy(update={"user": wish.user or wish.name})
-    record, key = await house.keys.create(NewKey(**wanted.model_dump()))
-    await house.audit(caller, "key.create", record.id, request=request_id(request))
-    return NewKeyShape(**_fields(record), key=key)
+    given: dict[str, Any] = wish.model_dump() | {"user": wish.user or wish.name}
+    record, key = await server.keys.create(**given)
+    await server.audit(caller, "key.create", record.id, request=request_id(request))
+    return NewKeyShape(**asdict(record), key=key)
 
 
 @router.delete("/keys/{key_id}", status_code=204, responses=documented(404))
-async def revoke_key(request: Request, house: Server, caller: Admin, key_id: KeyId) -> None:
+async def revoke_key(request: Request, server: Server, caller: Admin, key_id: KeyId) -> None:
     """Revoke an API key: requests with it fail from now on, and its open streams end."""
-    await house.keys.revoke(key_id)
-    await house.audit(caller, "key.revoke", key_id, request=request_id(request))
-    await house.streams.end_revoked()
+    await server.keys.revoke(key_id)
+    await server.audit(caller, "key.revoke", key_id, request=request_id(request))
+    await server.subscriptions.end_revoked()
 
 
-@router.get("/audit")
+@router.get("/audit", response_model=AuditList)
 async def read_audit(
-    house: Server,
-    caller: Admin,
-    asked: Annotated[AuditQuery, Query()],
-) -> AuditList:
+    server: Server, caller: Admin, asked: Annotated[AuditQuery, Query()]
+) -> dict[str, tuple[AuditEntry, ...] | str | None]:
     """Read actions, executions and rejected requests, with the caller and the result of each."""
     del caller
+    at, _, entry_id = (asked.cursor or "").partition("_")
+    # One more entry tells whether another page follows.
     page = AuditPage(
+        **asked.model_dump(exclude={"cursor", "limit"}),
         limit=asked.limit + 1,
-        before=asked.before,
-        since=asked.since,
-        user=asked.user,
-        action=asked.action,
-        target=asked.target,
-        after_entry=_place_of(asked.cursor),
+        after_entry=(float(at), entry_id) if at else None,
     )
-    found = await house.store.audit(page)
+    found = await server.store.audit(page)
     entries = found[: asked.limit]
     more = len(found) > len(entries)
-    return AuditList(
-        entries=[AuditShape(**_entry(entry)) for entry in entries],
-        next_cursor=f"{entries[-1].at!r}_{entries[-1].id}" if more else None,
-    )
-
-
-def _place_of(cursor: str | None) -> tuple[float, str] | None:
-    if cursor is None:
-        return None
-    at, _, entry_id = cursor.partition("_")
-    return float(at), entry_id
-
-
-def _fields(key: KeyRecord) -> dict[str, Any]:
-    return {name: getattr(key, name) for name in KeyShape.model_fields}
-
-
-def _entry(entry: AuditEntry) -> dict[str, Any]:
-    return {name: getattr(entry, name) for name in AuditShape.model_fields}
+    cursor = f"{entries[-1].at!r}_{entries[-1].id}" if more else None
+    return {"entries": entries, "next_cursor": cursor}
 
 
 me_router = APIRouter(prefix="/v1", tags=["about"], responses=documented())
 
 
-class LimitsShape(BaseModel):
+class LimitsShape(Out):
     """Quotas of an API key; null is no cap."""
 
     requests_per_minute: int = Field(examples=[600])
@@ -183,7 +162,7 @@ class LimitsShape(BaseModel):
     usd_per_day: float | None
 
 
-class UsedShape(BaseModel):
+class UsedShape(Out):
     """Usage of an API key today, by UTC days."""
 
     requests: int
@@ -192,7 +171,7 @@ class UsedShape(BaseModel):
     running: int = Field(description="Runs that are unfinished")
 
 
-class Me(BaseModel):
+class Me(Out):
     """The caller."""
 
     user: str = Field(examples=["local"])
@@ -203,7 +182,7 @@ class Me(BaseModel):
     usage: UsedShape
 
 
-class ModelShape(BaseModel):
+class ModelShape(Out):
     """A model in the format of OpenAI's API."""
 
     id: str = Field(examples=["assay"])
@@ -212,7 +191,7 @@ class ModelShape(BaseModel):
     owned_by: str = "assay"
 
 
-class ModelList(BaseModel):
+class ModelList(Out):
     """Models in the format of OpenAI's API."""
 
     object: Literal["list"] = "list"
@@ -220,34 +199,29 @@ class ModelList(BaseModel):
 
 
 @me_router.get("/me")
-async def who_am_i(house: Server, caller: ReadAccess) -> Me:
+async def who_am_i(server: Server, caller: ReadAccess) -> Me:
     """Show the caller, its quotas, and its usage today."""
-    used, quota = await house.quotas.used(caller), caller.quota
+    used = await server.quotas.used(caller)
     return Me(
         user=caller.user,
         role=caller.role,
         key_name=caller.key_name,
         auth="key" if caller.by_key else "none",
-        limits=LimitsShape(
-            requests_per_minute=quota.requests_per_minute,
-            runs=quota.runs,
-            tokens_per_day=quota.tokens_per_day,
-            usd_per_day=quota.usd_per_day,
-        ),
+        limits=LimitsShape.model_validate(caller.quota),
         usage=UsedShape(
             requests=used.requests,
             tokens=used.tokens,
             cost_usd=used.cost_usd,
-            running=await house.store.count_unfinished(caller.key_id),
+            running=await server.store.count_unfinished(caller.key_id),
         ),
     )
 
 
 @me_router.get("/models", responses=documented_openai())
-async def list_models(request: Request, house: Server, caller: ReadAccess) -> ModelList:
+async def list_models(request: Request, server: Server, caller: ReadAccess) -> ModelList:
     """List models in the format of OpenAI's API; `assay` is the model of the settings."""
     del caller
-    settings = house.settings
+    settings = server.settings
     names = list(settings.serve.models)
     if not names and SURVEY_HEADER not in request.headers:
         names = [one.name for one in await list_available(settings.models) if one.usable]

@@ -22,6 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from assay.contracts.errors import AssayError
 from assay.server.api.problems import Fault, fault_of, problem
 from assay.server.db.models import Caller
+from assay.settings.sections import ServeSettings
 
 REQUEST_ID: Final = ContextVar("request_id", default="")
 """ID of the current request."""
@@ -40,21 +41,6 @@ _HEADERS: Final = {
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-store",
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GuardConfig:
-    """Rules for requests."""
-
-    names: tuple[str, ...]
-    """Host names of the service, in addition to `localhost` and IP addresses."""
-    origins: tuple[str, ...]
-    body_bytes: int
-    upload_bytes: int
-    client_timeout_s: float
-    """For each piece of a request or response."""
-    body_s: float
-    """For a whole request body."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,30 +66,31 @@ class RequestGuard:
     def __init__(
         self,
         app: ASGIApp,
-        rules: GuardConfig,
+        settings: ServeSettings,
         identify: Identify,
-        on_answered: Callable[[RequestCompleted], None],
+        on_completed: Callable[[RequestCompleted], None],
     ) -> None:
         self._app = app
         self._identify = identify
-        self._rules = rules
-        self._on_answered = on_answered
+        self._settings = settings
+        self._on_completed = on_completed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        name = _name_of(headers)
+        given = headers.get("x-request-id", "")
+        name = given if _ID.fullmatch(given) else secrets.token_hex(8)
         scope.setdefault("state", {})["request_id"] = name
         mark = REQUEST_ID.set(name)
         began = time.perf_counter()
-        exchange = _Exchange(scope, receive, send, self._rules, name)
+        exchange = _Exchange(scope, receive, send, self._settings, name)
         try:
-            refusal = self._refusal(scope, headers) or await self._unknown(scope, headers)
-            if refusal is not None:
-                response = problem(refusal, request_id=name, path=scope["path"])
-                if _has_body(headers):
+            fault = self._find_fault(scope, headers) or await self._authenticate(scope, headers)
+            if fault is not None:
+                response = problem(fault, request_id=name, path=scope["path"])
+                if headers.get("content-length", "0") != "0" or "transfer-encoding" in headers:
                     # The body was not read, so no other request can follow on this connection.
                     response.headers["connection"] = "close"
                 await response(scope, receive, exchange.send)
@@ -118,7 +105,7 @@ class RequestGuard:
             self._note(scope, exchange.status, time.perf_counter() - began, name)
             REQUEST_ID.reset(mark)
 
-    async def _unknown(self, scope: Scope, headers: Headers) -> Fault | None:
+    async def _authenticate(self, scope: Scope, headers: Headers) -> Fault | None:
         """Authenticate the caller before the request body is read."""
         if scope["method"] == "OPTIONS" or not scope["path"].startswith(_WITH_KEY):
             return None
@@ -129,9 +116,9 @@ class RequestGuard:
         scope["state"].update(caller=caller, user=caller.user)
         return None
 
-    def _refusal(self, scope: Scope, headers: Headers) -> Fault | None:
+    def _find_fault(self, scope: Scope, headers: Headers) -> Fault | None:
         host = headers.get("host", "")
-        if not self._is_ours(host):
+        if not self._is_known_host(host):
             return Fault(
                 status=421,
                 kind="foreign-host",
@@ -139,7 +126,7 @@ class RequestGuard:
                 hint="Add it to `serve.allowed_hosts`.",
             )
         origin = headers.get("origin")
-        if origin is not None and not self._is_friendly(origin, host):
+        if origin is not None and not self._is_allowed_origin(origin, host):
             return _FOREIGN_ORIGIN
         if headers.get("sec-fetch-site") == "cross-site" and origin is None:
             changing = scope["method"] in _CHANGING
@@ -153,30 +140,24 @@ class RequestGuard:
                 detail="Unsupported content type; send `application/json`.",
             )
         length = headers.get("content-length", "")
-        if length.isdecimal() and int(length) > self._rules_for(scope):
-            detail = f"The body may have at most {self._rules_for(scope):,} bytes."
+        if length.isdecimal() and int(length) > (limit := body_limit(scope, self._settings)):
+            detail = f"The body may have at most {limit:,} bytes."
             return Fault(status=413, kind="too-large", detail=detail)
         return None
 
-    def _rules_for(self, scope: Scope) -> int:
-        return body_limit(scope, self._rules)
-
-    def _is_ours(self, host: str) -> bool:
+    def _is_known_host(self, host: str) -> bool:
         # A page of a foreign site uses its own host name (DNS rebinding), never an IP address.
         try:
             name = urlsplit(f"//{host}").hostname or ""
-        except ValueError:
-            return False
-        if name == "localhost" or name in self._rules.names or host in self._rules.names:
-            return True
-        try:
+            if {name, host} & {"localhost", *self._settings.allowed_hosts}:
+                return True
             ip_address(name)
         except ValueError:
             return False
         return True
 
-    def _is_friendly(self, origin: str, host: str) -> bool:
-        if origin in self._rules.origins:
+    def _is_allowed_origin(self, origin: str, host: str) -> bool:
+        if origin in self._settings.cors_origins:
             return True
         try:
             parts = urlsplit(origin)
@@ -187,7 +168,7 @@ class RequestGuard:
     def _note(self, scope: Scope, status: int, duration_s: float, name: str) -> None:
         route: Any = scope.get("route")
         template = str(getattr(route, "path", "")) if route else ""
-        self._on_answered(
+        self._on_completed(
             RequestCompleted(
                 method=scope["method"],
                 route=template,
@@ -216,13 +197,13 @@ class _Exchange:
     """One request and its response, with limits on size and time."""
 
     def __init__(
-        self, scope: Scope, receive: Receive, send: Send, rules: GuardConfig, name: str
+        self, scope: Scope, receive: Receive, send: Send, settings: ServeSettings, name: str
     ) -> None:
         self._receive = receive
         self._send = send
-        self._client_timeout_s = rules.client_timeout_s
-        self._deadline = anyio.current_time() + rules.body_s
-        self._limit = body_limit(scope, rules)
+        self._client_timeout_s = settings.client_timeout_s
+        self._deadline = anyio.current_time() + settings.body_s
+        self._limit = body_limit(scope, settings)
         self._name = name
         self._taken = 0
         self._whole = False
@@ -258,16 +239,7 @@ class _Exchange:
             raise _TooSlow
 
 
-def body_limit(scope: Scope, rules: GuardConfig) -> int:
+def body_limit(scope: Scope, settings: ServeSettings) -> int:
     """Return the maximum size of a request body."""
     upload = scope["method"] == "PUT" and "/files/" in scope["path"]
-    return rules.upload_bytes if upload else rules.body_bytes
-
-
-def _has_body(headers: Headers) -> bool:
-    return headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
-
-
-def _name_of(headers: Headers) -> str:
-    given = headers.get("x-request-id", "")
-    return given if _ID.fullmatch(given) else secrets.token_hex(8)
+    return settings.upload_bytes if upload else settings.body_bytes

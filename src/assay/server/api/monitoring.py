@@ -14,12 +14,7 @@ from typing import Any, Final, Literal
 
 import anyio
 from fastapi import APIRouter, Request, Response
-from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor
-from opentelemetry.trace import Span, SpanKind, StatusCode, set_span_in_context
-from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+from opentelemetry.trace import Span, SpanKind, StatusCode, Tracer, set_span_in_context
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from pydantic import BaseModel, Field
@@ -49,6 +44,7 @@ from assay.server.api.middleware import RequestCompleted
 from assay.server.api.problems import documented
 from assay.server.app_state import COMPONENTS, ServerState
 from assay.telemetry import events as names
+from assay.telemetry.tracing import open_tracer, parent_context
 
 health_router = APIRouter(tags=["operations"])
 
@@ -86,19 +82,19 @@ async def is_alive() -> Alive:
 
 
 @health_router.get("/readyz", responses=_UNREADY, response_model_exclude_none=True)
-async def is_ready(request: Request, response: Response, house: Server) -> Readiness:
+async def is_ready(request: Request, response: Response, server: Server) -> Readiness:
     """Check the database, the executor and the model.
 
     The status is 503 during shutdown, and if the database or the executor fails.
     """
-    troubles = await house.health.troubles()
+    troubles = await server.health.troubles()
     failed = {part: trouble for part, trouble in troubles.items() if trouble}
-    if house.draining or _NEEDED & failed.keys():
+    if server.draining or _NEEDED & failed.keys():
         response.status_code = 503
     details = dict[str, str](failed)
-    if house.draining:
+    if server.draining:
         details["shutdown"] = "the service is ending"
-    show = bool(details) and await _is_admin(request, house)
+    show = bool(details) and await _is_admin(request, server)
     return Readiness(
         status="degraded" if details else "ready",
         checks={part: "failed" if part in failed else "ok" for part in COMPONENTS},
@@ -106,9 +102,9 @@ async def is_ready(request: Request, response: Response, house: Server) -> Readi
     )
 
 
-async def _is_admin(request: Request, house: ServerState) -> bool:
+async def _is_admin(request: Request, server: ServerState) -> bool:
     try:
-        caller = await house.access.identify(request.headers.get("authorization", ""))
+        caller = await server.access.identify(request.headers.get("authorization", ""))
     except AssayError:
         return False
     return caller.role == "admin"
@@ -121,7 +117,7 @@ _LAG_EVERY_S: Final = 0.25
 
 
 class Metrics:
-    """Metrics of the service, in their own registry. Implements `Watcher`."""
+    """Metrics of the service, in their own registry. Implements `Observer`."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -158,17 +154,17 @@ class Metrics:
     def _histogram(self, name: str, about: str, *labels: str) -> Histogram:
         return Histogram(name, about, labels, buckets=_BUCKETS_S, registry=self.registry)
 
-    def answered(self, answered: RequestCompleted) -> None:
+    def note_request(self, request: RequestCompleted) -> None:
         """Count a request."""
-        route = answered.route or "none"
-        self._requests.labels(answered.method, route, str(answered.status)).inc()
-        self._seconds.labels(route).observe(answered.duration_s)
+        route = request.route or "none"
+        self._requests.labels(request.method, route, str(request.status)).inc()
+        self._seconds.labels(route).observe(request.duration_s)
 
-    def dialogue_event(self, session: str, event: ChatEvent) -> None:
-        """Count an event of a session."""
-        del session
+    def hear(self, target: str, event: ChatEvent | RunEvent) -> None:
+        """Count an event of a session or run."""
+        del target
         match event:
-            case CellStarted() | ToolUsed():
+            case CellStarted() | ToolUsed() | ModelReplied():
                 self._use(event.usage)
             case CellEnded():
                 self._cells.labels("failed" if event.failed else "succeeded").inc()
@@ -176,15 +172,6 @@ class Metrics:
             case TurnEnded():
                 self._use(event.usage)
                 self._turns.labels(event.status).inc()
-            case _:
-                pass
-
-    def run_event(self, run: str, event: RunEvent) -> None:
-        """Count an event of a run."""
-        del run
-        match event:
-            case ModelReplied():
-                self._use(event.usage)
             case Verified():
                 self._verdicts.labels("accepted" if event.verdict.accepted else "rejected").inc()
             case RunEnded():
@@ -193,12 +180,17 @@ class Metrics:
             case _:
                 pass
 
-    def look_at(self, hosting: ServerState) -> None:
-        """Set the gauges of open sessions, turns and runs from the service."""
-        self._open.set(hosting.conversations.open_count)
-        self._busy.set(hosting.conversations.busy_count)
-        self._unfinished.set(hosting.runs.unfinished_count)
-        self._draining.set(hosting.draining)
+    def _use(self, usage: Usage) -> None:
+        self._tokens.labels("input").inc(usage.input_tokens)
+        self._tokens.labels("output").inc(usage.output_tokens)
+        self._cost.inc(usage.cost_usd or 0.0)
+
+    def read_gauges(self, server: ServerState) -> None:
+        """Set the gauges of open sessions, turns and runs."""
+        self._open.set(server.chats.open_count)
+        self._busy.set(server.chats.busy_count)
+        self._unfinished.set(server.runs.unfinished_count)
+        self._draining.set(server.draining)
 
     async def watch_loop(self) -> None:
         """Measure the lag of the event loop; the gauge falls slowly, so that peaks stay visible."""
@@ -209,11 +201,6 @@ class Metrics:
             worst = max(worst * 0.95, time.perf_counter() - due)
             self._lag.set(worst)
 
-    def _use(self, usage: Usage) -> None:
-        self._tokens.labels("input").inc(usage.input_tokens)
-        self._tokens.labels("output").inc(usage.output_tokens)
-        self._cost.inc(usage.cost_usd or 0.0)
-
 
 _TEXT: Final[dict[int | str, dict[str, Any]]] = {
     200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "Numbers"}
@@ -221,21 +208,20 @@ _TEXT: Final[dict[int | str, dict[str, Any]]] = {
 
 
 @metrics_router.get("/metrics", response_class=Response, responses={**documented(), **_TEXT})
-async def read_metrics(request: Request, house: Server, caller: ReadAccess) -> Response:
+async def read_metrics(request: Request, server: Server, caller: ReadAccess) -> Response:
     """Return all metrics in the Prometheus format."""
     del caller
     metrics: Metrics = request.app.state.metrics
-    metrics.look_at(house)
+    metrics.read_gauges(server)
     return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
 
 _AGENT: Final = "assay"
 _MOST_MODELS: Final = 10_000
-_W3C: Final = TraceContextTextMapPropagator()
 
 
 @dataclass(slots=True, kw_only=True)
-class _Under:
+class _Parent:
     """A span in progress that has child spans."""
 
     span: Span
@@ -246,94 +232,79 @@ class _Under:
 
 
 class Tracing:
-    """Builds spans from events. Implements `Watcher`."""
+    """Builds spans from events. Implements `Observer`."""
 
-    def __init__(self, processor: SpanProcessor, *, content: bool) -> None:
-        self._provider = TracerProvider(
-            resource=Resource.create({"service.name": "assay-serve"}), shutdown_on_exit=False
-        )
-        self._provider.add_span_processor(processor)
-        self._tracer = self._provider.get_tracer("assay.serve")
+    def __init__(self, tracer: Tracer, *, content: bool) -> None:
+        self._tracer = tracer
         self._content = content
-        self._turns: dict[str, _Under] = {}
-        self._runs: dict[str, _Under] = {}
+        self._open: dict[str, _Parent] = {}
+        """Spans of turns and runs, by session and run."""
         self._models: dict[str, str] = {}
 
-    def close(self) -> None:
-        """Export the remaining spans."""
-        self._provider.shutdown()
-
-    def answered(self, answered: RequestCompleted) -> None:
+    def note_request(self, request: RequestCompleted) -> None:
         """Record a span for a request."""
         now = time.time_ns()
         span = self._tracer.start_span(
-            f"{answered.method} {answered.route}".strip(),
-            context=_W3C.extract({"traceparent": answered.caller_trace}),
+            f"{request.method} {request.route}".strip(),
+            context=parent_context({"traceparent": request.caller_trace}),
             kind=SpanKind.SERVER,
-            start_time=now - int(answered.duration_s * 1e9),
+            start_time=now - int(request.duration_s * 1e9),
             attributes={
-                names.METHOD: answered.method,
-                names.ROUTE: answered.route,
-                names.STATUS: answered.status,
+                names.METHOD: request.method,
+                names.ROUTE: request.route,
+                names.STATUS: request.status,
             },
         )
-        if answered.status >= 500:  # noqa: PLR2004 - HTTP
+        if request.status >= 500:  # noqa: PLR2004 - HTTP
             span.set_status(StatusCode.ERROR)
         span.end(now)
 
-    def dialogue_event(self, session: str, event: ChatEvent) -> None:
-        """Record a span for an event of a session."""
+    def hear(self, target: str, event: ChatEvent | RunEvent) -> None:
+        """Record a span for an event of a session or run."""
         match event:
             case ModelChosen():
                 if len(self._models) >= _MOST_MODELS:
                     self._models.clear()
-                self._models[session] = event.model
+                self._models[target] = event.model
             case TurnStarted():
-                under = self._begin(self._models.get(session, ""), {names.CONVERSATION: session})
-                self._turns[session] = under
-                self._tell(under.span, {names.INPUT_MESSAGES: event.message})
-            case CellStarted() | CellEnded() | ToolUsed():
-                if under := self._turns.get(session):
-                    self._step(under, event)
-            case TurnEnded():
-                if under := self._turns.pop(session, None):
-                    self._reply(under, event.usage)
-                    self._tell(under.span, {names.OUTPUT_MESSAGES: event.text})
-                    failed = event.status == "failed"
-                    self._end(under, {names.TURN_STATUS: event.status}, failed=failed)
-            case _:
-                pass
-
-    def run_event(self, run: str, event: RunEvent) -> None:
-        """Record a span for an event of a run."""
-        match event:
+                self._begin(target, self._models.get(target, ""), {names.CONVERSATION: target})
+                self._set_content(self._open[target].span, {names.INPUT_MESSAGES: event.message})
             case RunStarted():
-                self._runs[run] = self._begin(event.model, {names.RUN: run})
+                self._begin(target, event.model, {names.RUN: target})
             case RunResumed():
-                self._runs[run] = self._begin("", {names.RUN: run})
+                self._begin(target, "", {names.RUN: target})
             case _:
-                if under := self._runs.get(run):
-                    self._in_run(run, under, event)
+                if parent := self._open.get(target):
+                    self._hear_within(target, parent, event)
 
-    def _in_run(self, run: str, under: _Under, event: RunEvent) -> None:
+    def _hear_within(self, target: str, parent: _Parent, event: ChatEvent | RunEvent) -> None:
         match event:
+            case CellStarted() | ModelReplied():
+                self._reply(parent, event.usage)
+            case CellEnded():
+                content = {names.TOOL_ARGUMENTS: event.code, names.TOOL_RESULT: event.observation}
+                self._tool(parent, "python", content, failed=event.failed)
+            case ToolUsed():
+                self._reply(parent, event.usage)
+                content = {names.TOOL_ARGUMENTS: event.arguments, names.TOOL_RESULT: event.answer}
+                self._tool(parent, event.tool, content, failed=event.failed)
+            case TurnEnded():
+                self._reply(parent, event.usage)
+                self._set_content(parent.span, {names.OUTPUT_MESSAGES: event.text})
+                self._end(target, names.TURN_STATUS, event.status)
             case AttemptStarted():
-                under.span.add_event("attempt", {names.ATTEMPT: event.attempt})
-            case ModelReplied():
-                self._reply(under, event.usage)
+                parent.span.add_event("attempt", {names.ATTEMPT: event.attempt})
             case Verified():
                 verdict = "accepted" if event.verdict.accepted else "rejected"
-                under.span.add_event(
+                parent.span.add_event(
                     "verified", {names.ATTEMPT: event.attempt, names.VERDICT: verdict}
                 )
             case RunEnded():
-                del self._runs[run]
-                status = event.outcome.status.value
-                self._end(under, {names.RUN_STATUS: status}, failed=status == "failed")
+                self._end(target, names.RUN_STATUS, event.outcome.status.value)
             case _:
                 pass
 
-    def _begin(self, model: str, attributes: dict[str, Any]) -> _Under:
+    def _begin(self, target: str, model: str, attributes: dict[str, Any]) -> None:
         span = self._tracer.start_span(
             names.INVOKE_AGENT,
             attributes={
@@ -343,92 +314,78 @@ class Tracing:
                 **attributes,
             },
         )
-        return _Under(span=span, since_ns=time.time_ns(), model=model, tokens=Usage())
+        self._open[target] = _Parent(
+            span=span, since_ns=time.time_ns(), model=model, tokens=Usage()
+        )
 
-    def _step(self, under: _Under, event: CellStarted | CellEnded | ToolUsed) -> None:
-        match event:
-            case CellStarted():
-                self._reply(under, event.usage)
-            case CellEnded():
-                told = {names.TOOL_ARGUMENTS: event.code, names.TOOL_RESULT: event.observation}
-                self._tool(under, "python", told, failed=event.failed)
-            case ToolUsed():
-                self._reply(under, event.usage)
-                told = {names.TOOL_ARGUMENTS: event.arguments, names.TOOL_RESULT: event.answer}
-                self._tool(under, event.tool, told, failed=event.failed)
-
-    def _reply(self, under: _Under, usage: Usage) -> None:
+    def _reply(self, parent: _Parent, usage: Usage) -> None:
         """Record a span for a model reply: from the end of the previous span until now."""
         if not usage.calls:
             return
-        under.tokens += usage
-        provider, _, model = under.model.partition(":")
-        span = self._beneath(
-            under,
-            f"{names.CHAT} {model or provider}".strip(),
-            {
-                names.OPERATION: "chat",
-                names.PROVIDER: provider,
-                names.MODEL: model,
-                names.INPUT_TOKENS: usage.input_tokens,
-                names.OUTPUT_TOKENS: usage.output_tokens,
-            },
-            SpanKind.CLIENT,
-        )
-        span.end()
-        under.since_ns = time.time_ns()
+        parent.tokens += usage
+        provider, _, model = parent.model.partition(":")
+        attributes = {
+            names.OPERATION: "chat",
+            names.PROVIDER: provider,
+            names.MODEL: model,
+            names.INPUT_TOKENS: usage.input_tokens,
+            names.OUTPUT_TOKENS: usage.output_tokens,
+        }
+        with self._child(
+            parent, f"{names.CHAT} {model or provider}".strip(), attributes, SpanKind.CLIENT
+        ):
+            pass
 
-    def _tool(self, under: _Under, tool: str, told: dict[str, str], *, failed: bool) -> None:
-        span = self._beneath(
-            under,
-            f"{names.EXECUTE_TOOL} {tool}",
-            {names.OPERATION: "execute_tool", names.TOOL: tool, names.TOOL_TYPE: "function"},
-            SpanKind.INTERNAL,
-        )
-        self._tell(span, told)
-        if failed:
-            span.set_status(StatusCode.ERROR)
-            span.set_attribute(names.ERROR, "failed")
-        span.end()
-        under.since_ns = time.time_ns()
+    def _tool(self, parent: _Parent, tool: str, content: dict[str, str], *, failed: bool) -> None:
+        attributes = {
+            names.OPERATION: "execute_tool",
+            names.TOOL: tool,
+            names.TOOL_TYPE: "function",
+        }
+        with self._child(
+            parent, f"{names.EXECUTE_TOOL} {tool}", attributes, SpanKind.INTERNAL
+        ) as span:
+            self._set_content(span, content)
+            if failed:
+                span.set_status(StatusCode.ERROR)
+                span.set_attribute(names.ERROR, "failed")
 
-    def _beneath(
-        self, under: _Under, name: str, attributes: dict[str, Any], kind: SpanKind
-    ) -> Span:
-        return self._tracer.start_span(
+    @contextmanager
+    def _child(
+        self, parent: _Parent, name: str, attributes: dict[str, Any], kind: SpanKind
+    ) -> Generator[Span]:
+        span = self._tracer.start_span(
             name,
-            context=set_span_in_context(under.span),
+            context=set_span_in_context(parent.span),
             kind=kind,
             attributes=attributes,
-            start_time=under.since_ns,
+            start_time=parent.since_ns,
         )
+        yield span
+        span.end()
+        parent.since_ns = time.time_ns()
 
-    def _end(self, under: _Under, attributes: dict[str, Any], *, failed: bool) -> None:
-        under.span.set_attributes(
+    def _end(self, target: str, name: str, status: str) -> None:
+        parent = self._open.pop(target)
+        parent.span.set_attributes(
             {
-                **attributes,
-                names.INPUT_TOKENS: under.tokens.input_tokens,
-                names.OUTPUT_TOKENS: under.tokens.output_tokens,
+                name: status,
+                names.INPUT_TOKENS: parent.tokens.input_tokens,
+                names.OUTPUT_TOKENS: parent.tokens.output_tokens,
             }
         )
-        if failed:
-            under.span.set_status(StatusCode.ERROR)
-        under.span.end()
+        if status == "failed":
+            parent.span.set_status(StatusCode.ERROR)
+        parent.span.end()
 
-    def _tell(self, span: Span, told: dict[str, str]) -> None:
+    def _set_content(self, span: Span, content: dict[str, str]) -> None:
         if self._content:
-            for name, text in told.items():
+            for name, text in content.items():
                 span.set_attribute(name, json.dumps(text))
 
 
 @contextmanager
 def open_tracing(endpoint: str | None, *, content: bool) -> Generator[Tracing | None]:
     """Export spans to an endpoint over OTLP; flush the rest before this ends."""
-    if endpoint is None:
-        yield None
-        return
-    tracing = Tracing(BatchSpanProcessor(OTLPSpanExporter(endpoint=endpoint)), content=content)
-    try:
-        yield tracing
-    finally:
-        tracing.close()
+    with open_tracer(endpoint, "assay-serve", extra="serve") as tracer:
+        yield Tracing(tracer, content=content) if tracer else None

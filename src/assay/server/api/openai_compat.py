@@ -8,11 +8,10 @@ import json
 import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 
-import anyio
 from fastapi import APIRouter, Request
 from fastapi.responses import StreamingResponse
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
@@ -33,14 +32,14 @@ from assay.server.api.sse import EVENT
 from assay.server.app_state import ServerState
 from assay.server.db.models import Caller
 from assay.server.errors import RequestRejectedError
-from assay.server.services.chat_service import TurnHandle, difference
+from assay.server.services.chat_service import TurnHandle
 from assay.server.services.shared_resources import check_usable
 
 _SHOWN_CHARS: Final = 4000
 _FENCE: Final = "```"
 
 
-class Telling:
+class TurnText:
     """Converts the events of a turn to pieces of its text, in order and each once.
 
     The model's text is streamed up to its first block of code. Whether that code runs is known only
@@ -50,42 +49,39 @@ class Telling:
     def __init__(self) -> None:
         self._before = ""
         """Separator between this step and the previous one."""
-        self._heard = ""
-        self._told = ""
-        """Text of the current step."""
+        self._spoken = ""
+        """Text of the model in the current step."""
+        self._sent = ""
+        """Text of the current step that was returned."""
 
-    def hear(self, event: dict[str, Any]) -> str:
+    def add(self, event: dict[str, Any]) -> str:
         """Return the text to send now; often none."""
         if event["kind"] == "reply_delta":
-            self._heard += text_of(event["text"])
-            return self._tell(_certain(self._heard))
+            self._spoken += text_of(event["text"])
+            # No later text can change this part.
+            text = self._spoken.lstrip().partition(_FENCE)[0].rstrip("`").rstrip()
+            return self._send(text)
         whole = _step(event)
         if not whole:
             return ""
-        if not whole.startswith(self._told):
+        if not whole.startswith(self._sent):
             self._end_step()
-        piece = self._tell(whole)
+        piece = self._send(whole)
         self._end_step()
         return piece
 
-    def _tell(self, so_far: str) -> str:
-        piece = so_far[len(self._told) :]
+    def _send(self, so_far: str) -> str:
+        piece = so_far[len(self._sent) :]
         if not piece:
             return ""
-        if not self._told:
+        if not self._sent:
             piece = self._before + piece
-        self._told = so_far
+        self._sent = so_far
         return piece
 
     def _end_step(self) -> None:
-        self._before = "\n\n" if self._told else self._before
-        self._heard = self._told = ""
-
-
-def _certain(heard: str) -> str:
-    """Return the part of the model's text that no later text can change."""
-    words = heard.lstrip().partition(_FENCE)[0]
-    return words.rstrip("`").rstrip()
+        self._before = "\n\n" if self._sent else self._before
+        self._spoken = self._sent = ""
 
 
 def whole_text(turn: Turn) -> str:
@@ -265,27 +261,26 @@ _FINE: Final[Mapping[str, Callable[[Any], bool]]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Going:
-    """A running turn for a front end."""
+class _Answer:
+    """The answer to a request, while its turn is running."""
 
-    house: ServerState
+    server: ServerState
     caller: Caller
     asked: CompletionRequest
-    session_id: str
-    begun: TurnHandle
+    turn: TurnHandle
     id: str
-    said: tuple[tuple[str, str], ...]
-    """The messages, including the last one."""
+    messages: tuple[tuple[str, str], ...]
+    """Role and text, including the last one."""
 
     @property
     def with_usage(self) -> bool:
         options = self.asked.stream_options
         return options is not None and bool(options.include_usage)
 
-    async def remember(self, answer: str) -> None:
+    async def remember(self, text: str) -> None:
         """Store the digest that finds this session for the next message."""
-        digest = _digest((*self.said, ("assistant", answer.strip())))
-        await self.house.store.put_thread(self.caller.user, digest, self.session_id)
+        digest = _digest((*self.messages, ("assistant", text.strip())))
+        await self.server.store.put_thread(self.caller.user, digest, self.turn.session_id)
 
 
 @router.post(
@@ -297,75 +292,57 @@ class _Going:
     },
 )
 async def complete(
-    request: Request, house: Server, caller: WriteAccess, asked: CompletionRequest
+    request: Request, server: Server, caller: WriteAccess, asked: CompletionRequest
 ) -> Completion | StreamingResponse:
     """Answer the last message; the text includes cells and their output."""
     check_supported(asked)
-    instructions = "\n\n".join(
-        message.words()
-        for message in asked.messages
-        if message.role in {"system", "developer"} and message.words()
+    spoken = [(message.role, message.words()) for message in asked.messages if message.words()]
+    messages = tuple(one for one in spoken if one[0] in {"user", "assistant"})
+    before, message = messages[:-1], messages[-1][1] if messages else "Hello."
+    session_id = await server.store.thread(caller.user, _digest(before)) if before else None
+    if session_id is not None and await server.store.session(caller.user, session_id) is None:
+        session_id = None
+    model = ""
+    if session_id is None:
+        name = asked.model.removeprefix(_OURS).removeprefix(":")
+        model = await check_usable(name, caller, server.settings)
+        if before:
+            earlier = "\n\n".join(f"{role}: {words}" for role, words in before)
+            message = f"This was said before, elsewhere:\n\n{earlier}\n\nNow:\n\n{message}"
+    handle = await server.chats.begin_turn(
+        caller,
+        message,
+        session_id=session_id,
+        model=model,
+        instructions="\n\n".join(text for role, text in spoken if role in {"system", "developer"}),
+        request_id=request_id(request),
     )
-    said = tuple(
-        (message.role, message.words())
-        for message in asked.messages
-        if message.role in {"user", "assistant"} and message.words()
-    )
-    async with house.quotas.reserving_turn(caller, said[-1][1] if said else "") as hold:
-        session_id, message = await _session(request, house, caller, asked, said)
-        begun = await house.conversations.begin_turn(
-            caller, session_id, message, hold, instructions=instructions
-        )
-    going = _Going(
-        house=house,
+    answer = _Answer(
+        server=server,
         caller=caller,
         asked=asked,
-        session_id=session_id,
-        begun=begun,
+        turn=handle,
         id=f"chatcmpl-{secrets.token_hex(8)}",
-        said=said,
+        messages=messages,
     )
     if asked.stream:
-        admin = for_admin(request)
-        return StreamingResponse(_chunks(going, for_admin=admin), media_type="text/event-stream")
-    turn = await begun.finish()
+        chunks = _chunks(answer, for_admin=for_admin(request))
+        return StreamingResponse(chunks, media_type="text/event-stream")
+    turn, usage = await handle.finish()
     if turn.status == "failed":
-        raise TurnFailedError(turn.error, session_id, turn.number)
-    answer = whole_text(turn)
-    await going.remember(answer)
-    usage = difference(begun.before, begun.conversation.dialogue.history.usage)
+        raise TurnFailedError(turn.error, handle.session_id, turn.number)
+    text = whole_text(turn)
+    await answer.remember(text)
     return Completion(
-        id=going.id,
+        id=answer.id,
         created=int(time.time()),
         model=asked.model,
         choices=[
-            Choice(message={"role": "assistant", "content": answer}, finish_reason=_reason(turn))
+            Choice(message={"role": "assistant", "content": text}, finish_reason=_reason(turn))
         ],
         usage=_usage_shape(usage),
-        session_id=session_id,
+        session_id=handle.session_id,
     )
-
-
-async def _session(
-    request: Request,
-    house: ServerState,
-    caller: Caller,
-    asked: CompletionRequest,
-    said: tuple[tuple[str, str], ...],
-) -> tuple[str, str]:
-    """Return the session to continue, and the new message."""
-    before, message = said[:-1], said[-1][1] if said else "Hello."
-    found = await house.store.thread(caller.user, _digest(before)) if before else None
-    if found is not None and await house.store.session(caller.user, found):
-        return found, message
-    name = asked.model.removeprefix(_OURS).removeprefix(":")
-    model = await check_usable(name, caller, house.settings)
-    row = await house.conversations.create(caller.user, model=model)
-    await house.audit(caller, "session.create", row.id, request=request_id(request))
-    if before:
-        told = "\n\n".join(f"{role}: {words}" for role, words in before)
-        message = f"This was said before, elsewhere:\n\n{told}\n\nNow:\n\n{message}"
-    return row.id, message
 
 
 def _usage_shape(usage: Usage) -> CompletionUsage:
@@ -376,59 +353,50 @@ def _usage_shape(usage: Usage) -> CompletionUsage:
     )
 
 
-async def _chunks(going: _Going, *, for_admin: bool) -> AsyncGenerator[str]:
+async def _chunks(answer: _Answer, *, for_admin: bool) -> AsyncGenerator[str]:
     """Stream the answer: text as it arrives, cells when they start, output when they end."""
-    telling, sent = Telling(), ""
+    text, sent = TurnText(), ""
     ours = False
-    yield _chunk(going, {"role": "assistant", "content": ""})
-    turn_number, conversations = going.begun.turn, going.house.conversations
-    async with (
-        _watched(going) as watched,
-        conversations.feed(going.caller.user, going.session_id) as feed,
-        aclosing(feed.listen(0)) as heard,
-    ):
-        async for told in heard:
-            if told is None:
-                continue
-            event: dict[str, Any] = json.loads(told.data)
-            # Transient text events do not name their turn.
-            ours = event.get("turn", turn_number if ours else 0) == turn_number
-            if not ours:
-                continue
-            if event.get("status") == "failed":
-                break
-            if piece := telling.hear(event):
-                sent += piece
-                yield _chunk(going, {"content": piece})
-            if told.kind == "turn_ended":
-                break
-    if watched.cancel_called:
+    yield _chunk(answer, {"role": "assistant", "content": ""})
+    server, number = answer.server, answer.turn.number
+    with server.subscriptions.opened(answer.caller) as access:
+        async with (
+            server.chats.stream(answer.caller.user, answer.turn.session_id) as stream,
+            aclosing(stream.listen(0)) as events,
+        ):
+            async for told in events:
+                if told is None:
+                    continue
+                event: dict[str, Any] = json.loads(told.data)
+                # Transient text events do not name their turn.
+                ours = event.get("turn", number if ours else 0) == number
+                if not ours:
+                    continue
+                if event.get("status") == "failed":
+                    break
+                if piece := text.add(event):
+                    sent += piece
+                    yield _chunk(answer, {"content": piece})
+                if told.kind == "turn_ended":
+                    break
+    if access.cancel_called:
         return
-    turn = await going.begun.finish()
+    turn, usage = await answer.turn.finish()
     if turn.status == "failed":
         # The status was sent already, so the error is an event, as in OpenAI's API.
-        failed = TurnFailedError(turn.error, going.session_id, turn.number)
+        failed = TurnFailedError(turn.error, answer.turn.session_id, turn.number)
         error = openai_error(turn_fault(failed, for_admin=for_admin))
         yield f"data: {json.dumps(error)}\n\n"
         return
-    await going.remember(sent)
-    yield _chunk(going, {}, finish=_reason(turn))
-    if going.with_usage:
-        begun = going.begun
-        usage = difference(begun.before, begun.conversation.dialogue.history.usage)
-        yield _chunk(going, None, usage=_usage_shape(usage))
+    await answer.remember(sent)
+    yield _chunk(answer, {}, finish=_reason(turn))
+    if answer.with_usage:
+        yield _chunk(answer, None, usage=_usage_shape(usage))
     yield "data: [DONE]\n\n"
 
 
-@asynccontextmanager
-async def _watched(going: _Going) -> AsyncGenerator[anyio.CancelScope]:
-    """Return a scope that is cancelled when the caller loses access."""
-    with going.house.streams.opened(going.caller) as scope:
-        yield scope
-
-
 def _chunk(
-    going: _Going,
+    answer: _Answer,
     delta: dict[str, str] | None,
     *,
     finish: str | None = None,
@@ -436,13 +404,13 @@ def _chunk(
 ) -> str:
     choice = {"index": 0, "delta": delta, "finish_reason": finish}
     fields: dict[str, Any] = {
-        "id": going.id,
+        "id": answer.id,
         "object": "chat.completion.chunk",
         "created": int(time.time()),
-        "model": going.asked.model,
+        "model": answer.asked.model,
         "choices": [] if delta is None else [choice],
     }
-    if going.with_usage:
+    if answer.with_usage:
         fields["usage"] = usage.model_dump() if usage else None
     return f"data: {json.dumps(fields)}\n\n"
 
@@ -451,5 +419,5 @@ def _reason(turn: Turn) -> Literal["stop", "length"]:
     return "length" if turn.status == "out_of_steps" else "stop"
 
 
-def _digest(said: tuple[tuple[str, str], ...]) -> str:
-    return hashlib.sha256(json.dumps(said).encode()).hexdigest()
+def _digest(messages: tuple[tuple[str, str], ...]) -> str:
+    return hashlib.sha256(json.dumps(messages).encode()).hexdigest()

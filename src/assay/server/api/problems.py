@@ -4,7 +4,7 @@ import http
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
 from fastapi.exceptions import RequestValidationError
@@ -262,14 +262,8 @@ def turn_fault(failed: TurnFailedError, *, for_admin: bool) -> Fault:
 def _guarded(fault: Fault) -> Fault:
     if fault.kind not in _GUARDED:
         return fault
-    return Fault(
-        status=fault.status,
-        kind=fault.kind,
-        detail=_GUARDED[fault.kind],
-        hint="try again later; the log of the server has the cause",
-        retry_after_s=fault.retry_after_s,
-        more=fault.more,
-    )
+    hint = "try again later; the log of the server has the cause"
+    return replace(fault, detail=_GUARDED[fault.kind], hint=hint)
 
 
 def for_admin(request: Request) -> bool:
@@ -364,22 +358,17 @@ async def on_mistake(request: Request, error: Exception) -> Response:
 _USUAL: Final = (400, 401, 403, 408, 413, 415, 421, 422, 429, 503)
 
 
-def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
+def documented(
+    *statuses: int, model: str = "Problem", media_type: str = MEDIA_TYPE
+) -> dict[int | str, dict[str, Any]]:
     """Return the problems of an endpoint for the OpenAPI document."""
-    content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
-    return _described((*_USUAL, *statuses), content)
+    content = {media_type: {"schema": {"$ref": f"#/components/schemas/{model}"}}}
+    return {
+        status: {"description": http.HTTPStatus(status).phrase, "content": content}
+        for status in sorted({*_USUAL, *statuses})
+    }
 
 
 def documented_openai(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Return the errors of an OpenAI-compatible endpoint for the OpenAPI document."""
-    content = {"application/json": {"schema": {"$ref": "#/components/schemas/OpenAIError"}}}
-    return _described((*_USUAL, *statuses), content)
-
-
-def _described(
-    statuses: Sequence[int], content: Mapping[str, Any]
-) -> dict[int | str, dict[str, Any]]:
-    return {
-        status: {"description": http.HTTPStatus(status).phrase, "content": content}
-        for status in sorted(set(statuses))
-    }
+    return documented(*statuses, model="OpenAIError", media_type="application/json")

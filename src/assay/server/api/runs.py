@@ -4,12 +4,11 @@
 """
 
 from dataclasses import replace
-from functools import partial
-from typing import Annotated, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from anyio import to_thread
-from fastapi import APIRouter, Query, Request, Response
-from pydantic import BaseModel, Field
+from fastapi import APIRouter, Request, Response
+from pydantic import Field
 
 from assay.api import effort_of
 from assay.contracts.errors import JournalError
@@ -17,13 +16,17 @@ from assay.runs.request import Commission
 from assay.server.api.dependencies import ReadAccess, Server, WriteAccess
 from assay.server.api.problems import documented, request_id
 from assay.server.api.schemas import (
+    Before,
     Cancelled,
+    CleanText,
     DiffShape,
     FileList,
     FilePath,
     FileShape,
+    Limit,
     Name,
     NewRun,
+    Out,
     RunDetails,
     RunList,
     RunShape,
@@ -31,20 +34,10 @@ from assay.server.api.schemas import (
     text_of,
     workspace_path,
 )
-from assay.server.api.sse import (
-    STREAMED,
-    After,
-    EventStream,
-    Follow,
-    LastEventId,
-    SseSubscription,
-    place_of,
-    stream,
-)
+from assay.server.api.sse import STREAMED, After, Follow, SseResponse, stream_events
 from assay.server.app_state import ServerState
-from assay.server.db.models import UNFINISHED, Caller, Page
+from assay.server.db.models import UNFINISHED, Caller, Page, RunRow
 from assay.server.errors import not_found
-from assay.server.services.run_service import Wanted
 from assay.server.services.shared_resources import check_usable
 from assay.storage.certificates import certificate_of
 
@@ -52,104 +45,93 @@ N = TypeVar("N", int, float)
 router = APIRouter(prefix="/v1/runs", tags=["runs"], responses=documented(404))
 
 
-@router.get("")
+@router.get("", response_model=RunList)
 async def list_runs(
-    house: Server,
-    caller: ReadAccess,
-    limit: Annotated[int, Query(ge=1, le=200)] = 50,
-    before: Annotated[float | None, Query(allow_inf_nan=False)] = None,
-) -> RunList:
+    server: Server, caller: ReadAccess, limit: Limit = 50, before: Before = None
+) -> dict[str, tuple[RunRow, ...]]:
     """List runs, the newest first."""
-    rows = await house.runs.list(caller.user, Page(limit=limit, before=before))
-    return RunList(runs=[RunShape.of(row) for row in rows])
+    return {"runs": await server.runs.list(caller.user, Page(limit=limit, before=before))}
 
 
 @router.post("", status_code=201)
 async def create_run(
-    request: Request, house: Server, caller: WriteAccess, new: NewRun
+    request: Request, server: Server, caller: WriteAccess, new: NewRun
 ) -> RunDetails:
     """Start a run on files in the request body."""
-    model = await check_usable(new.model, caller, house.settings)
-    commission = _commission(house, caller, new, model or house.settings.models.default)
-    wanted = Wanted(commission=commission, files=new.contents())
-    row = await house.runs.create(caller, wanted)
-    await house.audit(caller, "run.create", row.id, request=request_id(request))
-    return await _details(house, caller, row.id)
+    model = await check_usable(new.model, caller, server.settings)
+    commission = _commission(server, caller, new, model or server.settings.models.default)
+    row = await server.runs.create(caller, commission, new.contents())
+    await server.audit(caller, "run.create", row.id, request=request_id(request))
+    return await _details(server, caller, row.id)
 
 
 @router.get("/{run_id}")
-async def show_run(house: Server, caller: ReadAccess, run_id: Name) -> RunDetails:
+async def show_run(server: Server, caller: ReadAccess, run_id: Name) -> RunDetails:
     """Show a run: plan, attempts, test results by attempt, and usage."""
-    return await _details(house, caller, run_id)
+    return await _details(server, caller, run_id)
 
 
 @router.delete("/{run_id}", status_code=204, responses=documented(404, 409))
-async def delete_run(request: Request, house: Server, caller: WriteAccess, run_id: Name) -> None:
+async def delete_run(request: Request, server: Server, caller: WriteAccess, run_id: Name) -> None:
     """Delete a run that is not in progress, with all its files."""
-    await house.runs.delete(caller.user, run_id)
-    await house.audit(caller, "run.delete", run_id, request=request_id(request))
+    await server.runs.delete(caller.user, run_id)
+    await server.audit(caller, "run.delete", run_id, request=request_id(request))
 
 
 @router.post("/{run_id}/cancel", status_code=202)
 async def cancel_run(
-    request: Request, house: Server, caller: WriteAccess, run_id: Name
+    request: Request, server: Server, caller: WriteAccess, run_id: Name
 ) -> Cancelled:
     """Stop a run. Its results are kept, and it can be resumed."""
-    cancelled = await house.runs.cancel(caller.user, run_id)
-    await house.audit(caller, "run.cancel", run_id, request=request_id(request))
+    cancelled = await server.runs.cancel(caller.user, run_id)
+    await server.audit(caller, "run.cancel", run_id, request=request_id(request))
     return Cancelled(cancelled=cancelled)
 
 
-@router.post("/{run_id}/resume", status_code=202, responses=documented(404, 409))
-async def resume_run(
-    request: Request, house: Server, caller: WriteAccess, run_id: Name
-) -> RunShape:
+@router.post(
+    "/{run_id}/resume", status_code=202, responses=documented(404, 409), response_model=RunShape
+)
+async def resume_run(request: Request, server: Server, caller: WriteAccess, run_id: Name) -> RunRow:
     """Resume a stopped run; Assay reuses the model's stored replies."""
-    row = await house.runs.resume(caller, run_id)
-    await house.audit(caller, "run.resume", run_id, request=request_id(request))
-    return RunShape.of(row)
+    row = await server.runs.resume(caller, run_id)
+    await server.audit(caller, "run.resume", run_id, request=request_id(request))
+    return row
 
 
 @router.get(
-    "/{run_id}/events", response_class=EventStream, responses={**documented(404), **STREAMED}
+    "/{run_id}/events", response_class=SseResponse, responses={**documented(404), **STREAMED}
 )
 async def follow_run(
-    house: Server,
+    server: Server,
     caller: ReadAccess,
     run_id: Name,
-    after: After = None,
+    after: After,
     follow: Follow = True,  # noqa: FBT002 - a query parameter
-    last_event_id: LastEventId = None,
-) -> EventStream:
+) -> SseResponse:
     """Stream the events of a run; the stream ends with the run, with an event `end`."""
-    row = await house.runs.find(caller.user, run_id)
-    opening = house.runs.feed(row)
-    feed = await opening.__aenter__()
-    # Read the status again, since the run may have ended before the subscription.
-    ended = partial(_has_ended, house, caller, run_id)
-    following = SseSubscription(
-        opening=opening,
-        feed=feed,
-        after=place_of(after, last_event_id),
-        follow=follow and not await ended(),
-        watched=house.streams.opened(caller),
-        has_ended=ended,
+    opening = server.runs.stream(await server.runs.find(caller.user, run_id))
+
+    async def has_ended() -> bool:
+        row = await server.store.run(caller.user, run_id)
+        return row is None or row.status not in UNFINISHED
+
+    return await stream_events(
+        server, caller, opening, after=after, follow=follow, has_ended=has_ended
     )
-    return stream(following)
 
 
 @router.get("/{run_id}/diff")
-async def show_diff(house: Server, caller: ReadAccess, run_id: Name) -> DiffShape:
+async def show_diff(server: Server, caller: ReadAccess, run_id: Name) -> DiffShape:
     """Show the changes of a run so far."""
-    row = await house.runs.find(caller.user, run_id)
-    return DiffShape(diff=text_of(await house.runs.diff(row)))
+    row = await server.runs.find(caller.user, run_id)
+    return DiffShape(diff=await server.runs.diff(row))
 
 
 @router.get("/{run_id}/files")
-async def list_files(house: Server, caller: ReadAccess, run_id: Name) -> FileList:
+async def list_files(server: Server, caller: ReadAccess, run_id: Name) -> FileList:
     """List the current files of a run; after its end, those of the accepted or best state."""
-    row = await house.runs.find(caller.user, run_id)
-    tree = await house.runs.tree(row)
+    row = await server.runs.find(caller.user, run_id)
+    tree = await server.runs.tree(row)
     return FileList(
         files=[
             FileShape(path=text_of(str(path)), size_bytes=len(file.content))
@@ -159,11 +141,11 @@ async def list_files(house: Server, caller: ReadAccess, run_id: Name) -> FileLis
 
 
 @router.get("/{run_id}/files/{path:path}", response_class=Response)
-async def get_file(house: Server, caller: ReadAccess, run_id: Name, path: FilePath) -> Response:
+async def get_file(server: Server, caller: ReadAccess, run_id: Name, path: FilePath) -> Response:
     """Download a file of a run."""
-    row = await house.runs.find(caller.user, run_id)
+    row = await server.runs.find(caller.user, run_id)
     place = workspace_path(path)
-    file = (await house.runs.tree(row)).files.get(place)
+    file = (await server.runs.tree(row)).files.get(place)
     if file is None:
         raise not_found("file", path)
     headers = {"content-disposition": "attachment"}
@@ -171,27 +153,22 @@ async def get_file(house: Server, caller: ReadAccess, run_id: Name, path: FilePa
 
 
 @router.get("/{run_id}/certificate", response_class=Response)
-async def get_certificate(house: Server, caller: ReadAccess, run_id: Name) -> Response:
+async def get_certificate(server: Server, caller: ReadAccess, run_id: Name) -> Response:
     """Download the certificate of an accepted run; `assay verify` repeats its checks."""
-    row = await house.runs.find(caller.user, run_id)
-    content = await house.runs.certificate(row)
+    row = await server.runs.find(caller.user, run_id)
+    content = await server.runs.certificate(row)
     name = f'attachment; filename="{row.id}.certificate.json"'
     return Response(content, media_type="application/json", headers={"content-disposition": name})
 
 
-async def _details(house: ServerState, caller: Caller, run_id: str) -> RunDetails:
-    row = await house.runs.find(caller.user, run_id)
-    asked = await house.runs.asked(row)
-    return details_of(row, await house.runs.progress(row), asked)
+async def _details(server: ServerState, caller: Caller, run_id: str) -> RunDetails:
+    row = await server.runs.find(caller.user, run_id)
+    asked = await server.runs.asked(row)
+    return details_of(row, await server.runs.progress(row), asked)
 
 
-async def _has_ended(house: ServerState, caller: Caller, run_id: str) -> bool:
-    row = await house.store.run(caller.user, run_id)
-    return row is None or row.status not in UNFINISHED
-
-
-def _commission(house: ServerState, caller: Caller, new: NewRun, model: str) -> Commission:
-    settings, budget = house.settings, new.budget
+def _commission(server: ServerState, caller: Caller, new: NewRun, model: str) -> Commission:
+    settings, budget = server.settings, new.budget
     usual, caps = effort_of(settings), settings.models.budget
     return Commission(
         statement=new.goal,
@@ -221,17 +198,17 @@ def _least(*caps: N | None) -> N | None:
 certificates_router = APIRouter(prefix="/v1/certificates", tags=["runs"], responses=documented())
 
 
-class CertificateShape(BaseModel):
+class CertificateShape(Out):
     """Content of a certificate, and whether its signature is valid."""
 
     signature: Literal["valid", "invalid"]
     key: str | None = Field(default=None, description="Public half of the key that signed it")
     run: str | None = None
-    goal: str | None = None
+    goal: CleanText | None = None
     grade: str | None = None
     issued_at: str | None = None
-    model: str | None = None
-    files: list[str] = Field(default_factory=list[str])
+    model: CleanText | None = None
+    files: list[CleanText] = Field(default_factory=list[str])
     note: str = Field(description="What this does and does not mean")
 
 
@@ -263,10 +240,10 @@ async def check_certificate(request: Request, caller: ReadAccess) -> Certificate
         signature="valid",
         key=found.key,
         run=found.run,
-        goal=text_of(found.goal),
+        goal=found.goal,
         grade=found.grade.value,
         issued_at=found.issued_at,
-        model=text_of(found.model),
-        files=[text_of(str(path)) for path in found.files],
+        model=found.model,
+        files=[str(path) for path in found.files],
         note=_VALID,
     )

@@ -3,20 +3,27 @@
 import base64
 import binascii
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import PurePosixPath
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal
 
-from fastapi import Path
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+from fastapi import Path, Query
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+)
 
-from assay.contracts.chat import CellEnded, Exhibit, ToolUsed, Turn
+from assay.contracts.chat import CellEnded, Exhibit, Turn
 from assay.contracts.errors import PathOutsideWorkspaceError, UsageError
+from assay.contracts.jsonable import jsonable
 from assay.contracts.messages import Usage
 from assay.contracts.verdict import Grade
 from assay.runs.request import Commission
-from assay.server.db.models import RunRow, RunState, SessionRow
-from assay.server.services.run_progress import AttemptProgress, Progress
+from assay.server.db.models import RunRow, RunState
+from assay.server.services.run_progress import RunProgress
 
 _LONGEST_PATH: Final = 1024
 _LONGEST_NAME_BYTES: Final = 255
@@ -30,19 +37,30 @@ def writable(text: str) -> str:
     return text
 
 
-def _said(text: str) -> str:
+def _not_blank(text: str) -> str:
     if not text.strip():
         raise ValueError("must not be empty")
     return text
 
 
+def text_of(text: str) -> str:
+    """Return text without lone surrogates, which a model or program may have written."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _clean(value: object) -> object:
+    return text_of(value) if isinstance(value, str) else value
+
+
+CleanText = Annotated[str, BeforeValidator(_clean)]
+"""Text of a response that a model or program may have written."""
 Line = Annotated[str, StringConstraints(max_length=200), AfterValidator(writable)]
 """A title or a name."""
 Message = Annotated[
     str,
     StringConstraints(min_length=1, max_length=200_000, pattern=r"\S"),
     AfterValidator(writable),
-    AfterValidator(_said),
+    AfterValidator(_not_blank),
 ]
 ModelName = Annotated[
     str,
@@ -52,6 +70,10 @@ ModelName = Annotated[
 ]
 Name = Annotated[str, Path(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$", examples=["brisk-otter-4f2a"])]
 """Id of a session or a run."""
+Limit = Annotated[int, Query(ge=1, le=200, description="Maximum number of entries")]
+Before = Annotated[
+    float | None, Query(description="Only what is older than this moment", allow_inf_nan=False)
+]
 FilePath = Annotated[str, Path(max_length=_LONGEST_PATH, examples=["data/sales.csv"])]
 
 
@@ -74,6 +96,12 @@ def workspace_path(text: str) -> PurePosixPath:
 
 class _In(BaseModel):
     model_config = ConfigDict(extra="forbid")
+
+
+class Out(BaseModel):
+    """Base class of responses, which read the attributes of rows and results."""
+
+    model_config = ConfigDict(from_attributes=True)
 
 
 class NewSession(_In):
@@ -105,7 +133,7 @@ class ChatRequest(_In):
     model: ModelName = Field(default="", examples=[""])
 
 
-class SessionShape(BaseModel):
+class SessionShape(Out):
     """One session."""
 
     id: str = Field(examples=["brisk-otter-4f2a"])
@@ -116,53 +144,40 @@ class SessionShape(BaseModel):
     model: str = Field(examples=["openai:gpt-5"])
     busy: bool = Field(description="Whether a turn is under way")
 
-    @classmethod
-    def of(cls, row: SessionRow) -> "SessionShape":
-        """Build the response for a session."""
-        return cls(
-            id=row.id,
-            title=row.title,
-            created_at=row.created_at,
-            updated_at=row.updated_at,
-            turns=row.turns,
-            model=row.model,
-            busy=row.busy,
-        )
 
-
-class SessionList(BaseModel):
+class SessionList(Out):
     """Sessions, the last used one first."""
 
     sessions: list[SessionShape]
 
 
-class TurnBegun(BaseModel):
+class TurnBegun(Out):
     """A started turn; its events follow in the session's stream."""
 
     session_id: str = Field(examples=["brisk-otter-4f2a"])
     turn: int = Field(examples=[1])
 
 
-class Cancelled(BaseModel):
+class Cancelled(Out):
     """Whether a turn was running."""
 
     cancelled: bool
 
 
-class Undone(BaseModel):
+class Undone(Out):
     """The turn that was undone."""
 
     turn: int
 
 
-class FileShape(BaseModel):
+class FileShape(Out):
     """A file of a workspace."""
 
     path: str = Field(examples=["data/sales.csv"])
     size_bytes: int = Field(examples=[48211])
 
 
-class FileList(BaseModel):
+class FileList(Out):
     """Files, by path."""
 
     files: list[FileShape]
@@ -174,7 +189,7 @@ class LoadedFile(FileShape):
     about: str = Field(description="What the model sees of it", examples=["3 rows, 2 columns"])
 
 
-class ArtifactShape(BaseModel):
+class ArtifactShape(Out):
     """An artifact of a session. Its content and media type are untrusted."""
 
     name: str = Field(examples=["figure-1.png"])
@@ -185,27 +200,14 @@ class ArtifactShape(BaseModel):
     path: str = Field(description="Where a cell wrote it; empty if it was only shown")
     url: str = Field(examples=["/v1/sessions/brisk-otter-4f2a/artifacts/figure-1.png"])
 
-    @classmethod
-    def of(cls, exhibit: Exhibit, session_id: str) -> "ArtifactShape":
-        """Build the response for an artifact."""
-        return cls(
-            name=exhibit.name,
-            media_type=exhibit.media_type,
-            size_bytes=exhibit.size_bytes,
-            sha256=exhibit.sha256,
-            source=exhibit.source,
-            path=exhibit.path,
-            url=f"/v1/sessions/{session_id}/artifacts/{exhibit.name}",
-        )
 
-
-class ArtifactList(BaseModel):
+class ArtifactList(Out):
     """Artifacts of a session, the oldest first."""
 
     artifacts: list[ArtifactShape]
 
 
-class UsageShape(BaseModel):
+class UsageShape(Out):
     """Tokens, calls and cost."""
 
     input_tokens: int = 0
@@ -214,39 +216,28 @@ class UsageShape(BaseModel):
     calls: int = 0
     cost_usd: float | None = Field(default=0.0, description="null if the price is not known")
 
-    @classmethod
-    def of(cls, usage: Usage) -> "UsageShape":
-        """Build the response for usage."""
-        return cls(
-            input_tokens=usage.input_tokens,
-            cached_input_tokens=usage.cached_input_tokens,
-            output_tokens=usage.output_tokens,
-            calls=usage.calls,
-            cost_usd=usage.cost_usd,
-        )
 
-
-class StepShape(BaseModel):
+class StepShape(Out):
     """One cell or tool call of a turn."""
 
-    thought: str = Field(examples=["I compute it."])
-    code: str = Field(examples=["print(2 ** 64)"])
-    observation: str = Field(examples=["18446744073709551616"])
+    thought: CleanText = Field(examples=["I compute it."])
+    code: CleanText = Field(examples=["print(2 ** 64)"])
+    observation: CleanText = Field(examples=["18446744073709551616"])
     failed: bool
-    remark: str = Field(
+    remark: CleanText = Field(
         default="", description="What the model wrote after the code, before it saw the output"
     )
 
 
-class ChatAnswer(BaseModel):
+class ChatAnswer(Out):
     """A whole turn: the model's text, the code and its results, and the answer."""
 
-    thought: str = Field(description="Before the last cell", examples=["I compute it."])
-    code: str = Field(description="Of the last cell", examples=["print(2 ** 64)"])
-    observation: str = Field(
+    thought: CleanText = Field(description="Before the last cell", examples=["I compute it."])
+    code: CleanText = Field(description="Of the last cell", examples=["print(2 ** 64)"])
+    observation: CleanText = Field(
         description="What the last cell printed and showed", examples=["18446744073709551616"]
     )
-    answer: str = Field(examples=["It is 18446744073709551616."])
+    answer: CleanText = Field(examples=["It is 18446744073709551616."])
     session_id: str = Field(examples=["brisk-otter-4f2a"])
     turn: int = Field(examples=[1])
     status: Literal["answered", "out_of_steps", "interrupted", "failed"]
@@ -255,10 +246,15 @@ class ChatAnswer(BaseModel):
     usage: UsageShape
 
 
+def artifact_of(artifact: Exhibit, session_id: str) -> ArtifactShape:
+    """Build the response for an artifact."""
+    url = f"/v1/sessions/{session_id}/artifacts/{artifact.name}"
+    return ArtifactShape(**jsonable(artifact), url=url)
+
+
 def answer_of(turn: Turn, session_id: str, usage: Usage) -> ChatAnswer:
     """Build the response for a finished turn."""
-    said = iter(zip(turn.thoughts, turn.remarks, strict=True))
-    steps = [_step(step, said) for step in turn.steps]
+    steps = list(_steps(turn))
     cells = [
         shown for shown, step in zip(steps, turn.steps, strict=True) if isinstance(step, CellEnded)
     ]
@@ -267,39 +263,29 @@ def answer_of(turn: Turn, session_id: str, usage: Usage) -> ChatAnswer:
         thought=last.thought,
         code=last.code,
         observation=last.observation,
-        answer=text_of(turn.answer),
+        answer=turn.answer,
         session_id=session_id,
         turn=turn.number,
         status=turn.status or "interrupted",
         steps=steps,
-        artifacts=[
-            ArtifactShape.of(made, session_id) for cell in turn.cells for made in cell.artifacts
-        ],
-        usage=UsageShape.of(usage),
+        artifacts=[artifact_of(made, session_id) for cell in turn.cells for made in cell.artifacts],
+        usage=UsageShape.model_validate(usage),
     )
 
 
-def _step(step: CellEnded | ToolUsed, said: Iterator[tuple[str, str]]) -> StepShape:
-    if isinstance(step, ToolUsed):
-        return StepShape(
-            thought=text_of(step.thought),
-            code=text_of(f"{step.tool}({step.arguments})"),
-            observation=text_of(step.answer),
-            failed=step.failed,
+def _steps(turn: Turn) -> Iterator[StepShape]:
+    # Only cells have thoughts and remarks apart from the step.
+    spoken = iter(zip(turn.thoughts, turn.remarks, strict=True))
+    for step in turn.steps:
+        if isinstance(step, CellEnded):
+            thought, remark = next(spoken, ("", ""))
+            code, seen = step.code, step.observation
+        else:
+            thought, remark = step.thought, ""
+            code, seen = f"{step.tool}({step.arguments})", step.answer
+        yield StepShape(
+            thought=thought, code=code, observation=seen, failed=step.failed, remark=remark
         )
-    thought, remark = next(said, ("", ""))
-    return StepShape(
-        thought=text_of(thought),
-        code=text_of(step.code),
-        observation=text_of(step.observation),
-        failed=step.failed,
-        remark=text_of(remark),
-    )
-
-
-def text_of(text: str) -> str:
-    """Return text without lone surrogates, which a model or program may have written."""
-    return text.encode("utf-8", "replace").decode()
 
 
 _MOST_FILES: Final = 2000
@@ -370,7 +356,11 @@ class NewRun(_In):
         return {workspace_path(file.path): file.content() for file in self.files}
 
 
-class RunShape(BaseModel):
+def _or_none(value: Any) -> Any:
+    return value or None
+
+
+class RunShape(Out):
     """A run in a list."""
 
     id: str = Field(examples=["calm-heron-91c3"])
@@ -379,72 +369,48 @@ class RunShape(BaseModel):
     created_at: float = Field(examples=[1763280000.0])
     ended_at: float | None
     model: str = Field(examples=["auto"])
-    grade: Grade | None = Field(
+    grade: Annotated[Grade | None, BeforeValidator(_or_none)] = Field(
         description="How strong the proof of an accepted run is", examples=["proven"]
     )
-    error: str | None = Field(description="Why it failed, if a part of Assay did")
-
-    @classmethod
-    def of(cls, row: RunRow) -> Self:
-        """Build the response for a run."""
-        return cls(
-            id=row.id,
-            goal=row.goal,
-            status=row.status,
-            created_at=row.created_at,
-            ended_at=row.ended_at,
-            model=row.model,
-            grade=Grade(row.grade) if row.grade else None,
-            error=row.error or None,
-        )
+    error: Annotated[str | None, BeforeValidator(_or_none)] = Field(
+        description="Why it failed, if a part of Assay did"
+    )
 
 
-class RunList(BaseModel):
+class RunList(Out):
     """Runs, the newest first."""
 
     runs: list[RunShape]
 
 
-class PlanStep(BaseModel):
+class PlanStep(Out):
     """One step of the plan."""
 
     id: int
-    text: str
+    text: CleanText
     done: bool
 
 
-class AttemptShape(BaseModel):
+class AttemptShape(Out):
     """One attempt."""
 
-    n: int
+    n: int = Field(validation_alias="number")
     move: str
     status: str = Field(examples=["accepted"])
-    changed_files: list[str]
+    changed_files: list[CleanText] = Field(validation_alias="changed")
     tests: dict[str, int] = Field(description="How many ended how", examples=[{"passed": 4}])
-    note: str
-
-    @classmethod
-    def of(cls, one: AttemptProgress) -> "AttemptShape":
-        """Build the response for an attempt."""
-        return cls(
-            n=one.number,
-            move=one.move,
-            status=one.status,
-            changed_files=[text_of(path) for path in one.changed],
-            tests=one.tests,
-            note=text_of(one.note),
-        )
+    note: CleanText
 
 
-class LatticeShape(BaseModel):
+class TestMatrixShape(Out):
     """Result of each test in each attempt; null if it was not reported."""
 
-    tests: list[str]
+    tests: list[CleanText]
     attempts: list[int]
     cells: list[list[str | None]] = Field(description="By test, then by attempt")
 
 
-class UsedOf(BaseModel):
+class UsedOf(Out):
     """Used amount and cap."""
 
     used: float | None = Field(
@@ -453,7 +419,7 @@ class UsedOf(BaseModel):
     limit: float | None = Field(description="Null is no cap")
 
 
-class BudgetShape(BaseModel):
+class BudgetShape(Out):
     """Usage of a run so far."""
 
     attempts: UsedOf
@@ -465,45 +431,40 @@ class BudgetShape(BaseModel):
 class RunDetails(RunShape):
     """A run with all its details."""
 
-    checks: list[str]
+    checks: list[CleanText]
     plan: list[PlanStep]
     attempts: list[AttemptShape]
-    test_matrix: LatticeShape
+    test_matrix: TestMatrixShape
     budget: BudgetShape
-    reason: str = Field(description="Why it ended as it did, in one line")
+    reason: CleanText = Field(description="Why it ended as it did, in one line")
     certificate: bool = Field(description="Whether there is one to fetch")
 
 
-class DiffShape(BaseModel):
+class DiffShape(Out):
     """Changes of a run."""
 
-    diff: str
+    diff: CleanText
 
 
-def details_of(row: RunRow, progress: Progress, asked: Commission) -> RunDetails:
+def details_of(row: RunRow, progress: RunProgress, asked: Commission) -> RunDetails:
     """Build the detailed response for a run."""
-    outcome, test_matrix, usage = progress.outcome, progress.test_matrix, progress.usage
+    outcome, matrix, usage = progress.outcome, progress.test_matrix, progress.usage
     effort = progress.goal.effort if progress.goal else asked.effort
+    shown = RunShape.model_validate(row)
     if row.status == "accepted" and outcome and outcome.grade:
-        row = replace(row, grade=outcome.grade)
+        shown.grade = outcome.grade
     return RunDetails(
-        **RunShape.of(row).model_dump(),
-        checks=[text_of(check) for check in progress.checks or asked.checks],
+        **shown.model_dump(),
+        checks=list(progress.checks or asked.checks),
         plan=[
-            PlanStep(id=number, text=text_of(text), done=row.status == "accepted")
+            PlanStep(id=number, text=text, done=row.status == "accepted")
             for number, text in enumerate(progress.steps, 1)
         ],
-        attempts=[AttemptShape.of(one) for one in progress.attempts],
-        test_matrix=LatticeShape(
-            tests=[text_of(test) for test in test_matrix.tests],
-            attempts=[one.attempt for one in test_matrix.rows],
-            cells=[
-                [
-                    ending.value if (ending := one.statuses.get(test)) else None
-                    for one in test_matrix.rows
-                ]
-                for test in test_matrix.tests
-            ],
+        attempts=[AttemptShape.model_validate(one) for one in progress.attempts],
+        test_matrix=TestMatrixShape(
+            tests=list(matrix.tests),
+            attempts=[one.attempt for one in matrix.rows],
+            cells=[[one.statuses.get(test) for one in matrix.rows] for test in matrix.tests],
         ),
         budget=BudgetShape(
             attempts=UsedOf(used=len(progress.attempts), limit=effort.attempts),
@@ -511,6 +472,6 @@ def details_of(row: RunRow, progress: Progress, asked: Commission) -> RunDetails
             usd=UsedOf(used=usage.cost_usd, limit=asked.budget_usd),
             wall_s=UsedOf(used=progress.wall_s, limit=effort.wall_s),
         ),
-        reason=text_of(outcome.reason) if outcome else "",
+        reason=outcome.reason if outcome else "",
         certificate=bool(outcome and outcome.certificate),
     )

@@ -19,12 +19,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from assay.asyncx.listen import EmbeddedServer, is_loopback, listen, url_of
-from assay.contracts.chat import ChatEvent
 from assay.contracts.errors import UsageError
-from assay.contracts.events import RunEvent
 from assay.server.api.app import create_app, guarded
 from assay.server.api.middleware import RequestCompleted
-from assay.server.api.monitoring import Metrics, Tracing, open_tracing
+from assay.server.api.monitoring import Metrics, open_tracing
 from assay.server.api.problems import Fault, problem
 from assay.server.app_state import ServerState, open_server
 from assay.server.db.store import open_store
@@ -121,25 +119,6 @@ _SELDOM: Final = 1000
 """Collections of the middle generation before one of the oldest."""
 
 
-class ObserverGroup:
-    """Forwards events to all observers."""
-
-    def __init__(self, *watchers: Metrics | Tracing) -> None:
-        self._watchers = watchers
-
-    def dialogue_event(self, session: str, event: ChatEvent) -> None:
-        for watcher in self._watchers:
-            watcher.dialogue_event(session, event)
-
-    def run_event(self, run: str, event: RunEvent) -> None:
-        for watcher in self._watchers:
-            watcher.run_event(run, event)
-
-    def answered(self, answered: RequestCompleted) -> None:
-        for watcher in self._watchers:
-            watcher.answered(answered)
-
-
 Announce = Callable[[str, str], None]
 """Callback that receives the address and the isolation of the service."""
 
@@ -157,11 +136,18 @@ async def serve(settings: Settings, announce: Announce) -> None:
     traced = open_tracing(settings.serve.otlp_endpoint, content=settings.serve.trace_content)
     with taken, traced as tracing:
         metrics = Metrics()
-        watchers = ObserverGroup(metrics, *([tracing] if tracing else []))
-        async with open_server(settings, open_to_local=open_to_local, watcher=watchers) as hosting:
-            app = guarded(create_app(hosting, metrics), watchers.answered)
-            announce(url_of(taken), hosting.backend)
-            await _answer(hosting, app, metrics, taken)
+        observers = [metrics, *([tracing] if tracing else [])]
+
+        def note(completed: RequestCompleted) -> None:
+            for observer in observers:
+                observer.note_request(completed)
+
+        async with open_server(
+            settings, open_to_local=open_to_local, observers=observers
+        ) as server:
+            app = guarded(create_app(server, metrics), note)
+            announce(url_of(taken), server.backend)
+            await _answer(server, app, metrics, taken)
 
 
 async def check_reachable(settings: Settings) -> None:
@@ -183,10 +169,8 @@ async def check_reachable(settings: Settings) -> None:
             )
 
 
-async def _answer(
-    hosting: ServerState, app: ASGIApp, metrics: Metrics, taken: socket.socket
-) -> None:
-    serve = hosting.settings.serve
+async def _answer(state: ServerState, app: ASGIApp, metrics: Metrics, taken: socket.socket) -> None:
+    serve = state.settings.serve
     connections = Connections(
         most=serve.connections, most_per_address=serve.connections_per_address
     )
@@ -202,37 +186,30 @@ async def _answer(
         ws="none",
     )
     server = EmbeddedServer(config)
-    _spare_the_collector()
+    # Make full garbage collections rare, and exclude the objects that exist now. A full collection
+    # took a third of a second, in which the event loop was blocked.
+    gc.collect()
+    gc.freeze()
+    young, middle, _ = gc.get_threshold()
+    gc.set_threshold(young, middle, _SELDOM)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_end_on_signal, server, hosting)
+        tasks.start_soon(_end_on_signal, server, state)
         tasks.start_soon(metrics.watch_loop)
         await server.serve(sockets=[taken])
         tasks.cancel_scope.cancel()
 
 
-def _spare_the_collector() -> None:
-    """Make full garbage collections rare, and exclude the objects that exist now.
+async def _end_on_signal(server: uvicorn.Server, state: ServerState) -> None:
+    async def drain() -> None:
+        await state.drain()
+        server.should_exit = True
 
-    A full collection took a third of a second, in which the event loop was blocked.
-    """
-    gc.collect()
-    gc.freeze()
-    young, middle, _ = gc.get_threshold()
-    gc.set_threshold(young, middle, _SELDOM)
-
-
-async def _end_on_signal(server: uvicorn.Server, hosting: ServerState) -> None:
     async with anyio.create_task_group() as tasks:
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
             async for _ in signals:
-                if hosting.draining:
+                if state.draining:
                     server.force_exit = server.should_exit = True
                     return
                 _LOG.info("ending")
-                tasks.start_soon(_drain, server, hosting)
-
-
-async def _drain(server: uvicorn.Server, hosting: ServerState) -> None:
-    """Wait for turns to end, then stop the server."""
-    await hosting.drain()
-    server.should_exit = True
+                # Turns end before the server stops.
+                tasks.start_soon(drain)

@@ -12,18 +12,19 @@ from anyio import to_thread
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import FileResponse
 
-from assay.contracts.chat import CellEnded, Exhibit, history_of
+from assay.contracts.chat import CellEnded, history_of
 from assay.server.api.dependencies import ReadAccess, Server, WriteAccess
 from assay.server.api.problems import TurnFailedError, documented, request_id
 from assay.server.api.schemas import (
     ArtifactList,
-    ArtifactShape,
+    Before,
     Cancelled,
     ChatAnswer,
     ChatRequest,
     FileList,
     FilePath,
     FileShape,
+    Limit,
     LoadedFile,
     MessageRequest,
     Name,
@@ -34,21 +35,12 @@ from assay.server.api.schemas import (
     TurnBegun,
     Undone,
     answer_of,
+    artifact_of,
     workspace_path,
 )
-from assay.server.api.sse import (
-    STREAMED,
-    After,
-    EventStream,
-    Follow,
-    LastEventId,
-    SseSubscription,
-    place_of,
-    stream,
-)
-from assay.server.db.models import Page
+from assay.server.api.sse import STREAMED, After, Follow, SseResponse, stream_events
+from assay.server.db.models import Page, SessionRow
 from assay.server.errors import not_found
-from assay.server.services.chat_service import difference
 from assay.server.services.shared_resources import check_usable
 from assay.storage.chat_export import to_markdown, to_notebook
 from assay.storage.chat_store import ARTIFACTS, FILES, read_session_events
@@ -58,105 +50,91 @@ _PICTURES: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/web
 """Media types that a browser shows without running any code."""
 _BYTES: Final = "application/octet-stream"
 
-Limit = Annotated[int, Query(ge=1, le=200, description="Maximum number of entries")]
-Before = Annotated[
-    float | None, Query(description="Only what is older than this moment", allow_inf_nan=False)
-]
 
-
-@router.get("")
+@router.get("", response_model=SessionList)
 async def list_sessions(
-    house: Server, caller: ReadAccess, limit: Limit = 50, before: Before = None
-) -> SessionList:
+    server: Server, caller: ReadAccess, limit: Limit = 50, before: Before = None
+) -> dict[str, tuple[SessionRow, ...]]:
     """List sessions, the last used one first."""
-    rows = await house.conversations.list(caller.user, Page(limit=limit, before=before))
-    return SessionList(sessions=[SessionShape.of(row) for row in rows])
+    return {"sessions": await server.store.sessions(caller.user, Page(limit=limit, before=before))}
 
 
-@router.post("", status_code=201)
+@router.post("", status_code=201, response_model=SessionShape)
 async def create_session(
-    request: Request, house: Server, caller: WriteAccess, new: NewSession
-) -> SessionShape:
+    request: Request, server: Server, caller: WriteAccess, new: NewSession
+) -> SessionRow:
     """Create a session."""
-    model = await check_usable(new.model, caller, house.settings)
-    row = await house.conversations.create(caller.user, new.title, model)
-    await house.audit(caller, "session.create", row.id, request=request_id(request))
-    return SessionShape.of(row)
+    model = await check_usable(new.model, caller, server.settings)
+    row = await server.chats.create(caller.user, new.title, model)
+    await server.audit(caller, "session.create", row.id, request=request_id(request))
+    return row
 
 
-@router.get("/{session_id}")
-async def show_session(house: Server, caller: ReadAccess, session_id: Name) -> SessionShape:
+@router.get("/{session_id}", response_model=SessionShape)
+async def show_session(server: Server, caller: ReadAccess, session_id: Name) -> SessionRow:
     """Show one session."""
-    return SessionShape.of(await house.conversations.find(caller.user, session_id))
+    return await server.chats.find(caller.user, session_id)
 
 
-@router.patch("/{session_id}")
+@router.patch("/{session_id}", response_model=SessionShape)
 async def rename_session(
-    house: Server, caller: WriteAccess, session_id: Name, new: RenameRequest
-) -> SessionShape:
+    server: Server, caller: WriteAccess, session_id: Name, new: RenameRequest
+) -> SessionRow:
     """Change the title of a session."""
-    row = await house.conversations.rename(caller.user, session_id, new.title)
-    return SessionShape.of(row)
+    return await server.chats.rename(caller.user, session_id, new.title)
 
 
 @router.delete("/{session_id}", status_code=204, responses=documented(404, 409))
 async def delete_session(
-    request: Request, house: Server, caller: WriteAccess, session_id: Name
+    request: Request, server: Server, caller: WriteAccess, session_id: Name
 ) -> None:
     """Delete a session with all its files."""
-    await house.conversations.delete(caller.user, session_id)
-    await house.audit(caller, "session.delete", session_id, request=request_id(request))
+    await server.chats.delete(caller.user, session_id)
+    await server.audit(caller, "session.delete", session_id, request=request_id(request))
 
 
 @router.post("/{session_id}/turns", status_code=202, responses=documented(404, 409))
 async def begin_turn(
-    house: Server, caller: WriteAccess, session_id: Name, said: MessageRequest
+    server: Server, caller: WriteAccess, session_id: Name, new: MessageRequest
 ) -> TurnBegun:
     """Send a message. The answer arrives in the events of the session."""
-    begun = await house.conversations.begin_turn(caller, session_id, said.message)
-    return TurnBegun(session_id=session_id, turn=begun.turn)
+    turn = await server.chats.begin_turn(caller, new.message, session_id=session_id)
+    return TurnBegun(session_id=session_id, turn=turn.number)
 
 
 @router.post("/{session_id}/cancel", status_code=202)
-async def cancel_turn(house: Server, caller: WriteAccess, session_id: Name) -> Cancelled:
+async def cancel_turn(server: Server, caller: WriteAccess, session_id: Name) -> Cancelled:
     """Cancel the running turn; the session continues."""
-    ended = await house.conversations.interrupt(caller.user, session_id)
+    ended = await server.chats.interrupt(caller.user, session_id)
     return Cancelled(cancelled=ended)
 
 
 @router.post("/{session_id}/undo", responses=documented(404, 409))
-async def undo_turn(house: Server, caller: WriteAccess, session_id: Name) -> Undone:
+async def undo_turn(server: Server, caller: WriteAccess, session_id: Name) -> Undone:
     """Undo the last turn and the effects of its code."""
-    undone = await house.conversations.undo(caller.user, session_id)
+    undone = await server.chats.undo(caller.user, session_id)
     return Undone(turn=undone.turn)
 
 
 @router.get(
-    "/{session_id}/events", response_class=EventStream, responses={**documented(404), **STREAMED}
+    "/{session_id}/events", response_class=SseResponse, responses={**documented(404), **STREAMED}
 )
 async def follow_session(
-    house: Server,
+    server: Server,
     caller: ReadAccess,
     session_id: Name,
-    after: After = None,
+    after: After,
     follow: Follow = True,  # noqa: FBT002 - a query parameter
-    last_event_id: LastEventId = None,
-) -> EventStream:
+) -> SseResponse:
     """Stream the events of a session, from the start or after an event."""
-    opening = house.conversations.feed(caller.user, session_id)
-    feed = await opening.__aenter__()
-    place = place_of(after, last_event_id)
-    watched = house.streams.opened(caller)
-    following = SseSubscription(
-        opening=opening, feed=feed, after=place, follow=follow, watched=watched
-    )
-    return stream(following)
+    opening = server.chats.stream(caller.user, session_id)
+    return await stream_events(server, caller, opening, after=after, follow=follow)
 
 
 @router.get("/{session_id}/files")
-async def list_files(house: Server, caller: ReadAccess, session_id: Name) -> FileList:
+async def list_files(server: Server, caller: ReadAccess, session_id: Name) -> FileList:
     """List the files that were added to the workspace."""
-    home = await house.conversations.folder(caller.user, session_id) / FILES
+    home = await server.chats.folder(caller.user, session_id) / FILES
     return FileList(files=await to_thread.run_sync(_files_in, home))
 
 
@@ -172,36 +150,40 @@ async def list_files(house: Server, caller: ReadAccess, session_id: Name) -> Fil
     },
 )
 async def put_file(
-    request: Request, house: Server, caller: WriteAccess, session_id: Name, path: FilePath
+    request: Request, server: Server, caller: WriteAccess, session_id: Name, path: FilePath
 ) -> LoadedFile:
     """Add a file to the workspace, where the code of the session finds it."""
     place = workspace_path(path)
     content = await request.body()
-    loaded = await house.conversations.load(caller.user, session_id, place, content)
-    return LoadedFile(path=loaded.path, size_bytes=loaded.size_bytes, about=loaded.about)
+    loaded = await server.chats.load(caller.user, session_id, place, content)
+    return LoadedFile.model_validate(loaded)
 
 
 @router.get("/{session_id}/files/{path:path}", response_class=FileResponse)
-async def get_file(house: Server, caller: ReadAccess, session_id: Name, path: FilePath) -> Response:
+async def get_file(
+    server: Server, caller: ReadAccess, session_id: Name, path: FilePath
+) -> Response:
     """Download a file that was added to the workspace."""
-    home = await house.conversations.folder(caller.user, session_id) / FILES
+    home = await server.chats.folder(caller.user, session_id) / FILES
     return await _attached(home, workspace_path(path))
 
 
 @router.get("/{session_id}/artifacts")
-async def list_artifacts(house: Server, caller: ReadAccess, session_id: Name) -> ArtifactList:
+async def list_artifacts(server: Server, caller: ReadAccess, session_id: Name) -> ArtifactList:
     """List the figures, tables and files that the session produced."""
-    folder = await house.conversations.folder(caller.user, session_id)
-    made = await to_thread.run_sync(_artifacts_of, folder)
-    return ArtifactList(artifacts=[ArtifactShape.of(one, session_id) for one in made])
+    folder = await server.chats.folder(caller.user, session_id)
+    events = await to_thread.run_sync(read_session_events, folder)
+    cells = [event for event in events if isinstance(event, CellEnded)]
+    made = [artifact_of(one, session_id) for cell in cells for one in cell.artifacts]
+    return ArtifactList(artifacts=made)
 
 
 @router.get("/{session_id}/artifacts/{name}", response_class=FileResponse)
 async def get_artifact(
-    house: Server, caller: ReadAccess, session_id: Name, name: FilePath
+    server: Server, caller: ReadAccess, session_id: Name, name: FilePath
 ) -> Response:
     """Download an artifact. A browser may show images inline, and only saves other types."""
-    folder = await house.conversations.folder(caller.user, session_id)
+    folder = await server.chats.folder(caller.user, session_id)
     response = await _attached(folder / ARTIFACTS, workspace_path(name))
     kind = mimetypes.guess_type(name)[0]
     if kind in _PICTURES:
@@ -213,13 +195,13 @@ async def get_artifact(
 
 @router.get("/{session_id}/export", response_class=Response)
 async def export_session(
-    house: Server,
+    server: Server,
     caller: ReadAccess,
     session_id: Name,
     format: Annotated[Literal["ipynb", "markdown"], Query()] = "ipynb",  # noqa: A002 - a query parameter
 ) -> Response:
     """Download a session as a notebook or as Markdown."""
-    folder = await house.conversations.folder(caller.user, session_id)
+    folder = await server.chats.folder(caller.user, session_id)
     content = await to_thread.run_sync(_exported, folder, format)
     suffix = "ipynb" if format == "ipynb" else "md"
     kind = "application/x-ipynb+json" if format == "ipynb" else "text/markdown"
@@ -233,11 +215,6 @@ def _files_in(home: Path) -> list[FileShape]:
         FileShape(path=str(place.relative_to(home)), size_bytes=place.stat().st_size)
         for place in sorted(found)
     ]
-
-
-def _artifacts_of(folder: Path) -> list[Exhibit]:
-    cells = [event for event in read_session_events(folder) if isinstance(event, CellEnded)]
-    return [made for cell in cells for made in cell.artifacts]
 
 
 async def _attached(home: Path, path: PurePosixPath) -> FileResponse:
@@ -267,18 +244,18 @@ chat_router = APIRouter(tags=["chat"])
 
 @chat_router.post("/chat", responses=documented(404, 409, 500, 502))
 async def chat(
-    request: Request, house: Server, caller: WriteAccess, asked: ChatRequest
+    request: Request, server: Server, caller: WriteAccess, asked: ChatRequest
 ) -> ChatAnswer:
     """Send a message and wait for the answer, in an existing or a new session."""
-    async with house.quotas.reserving_turn(caller, asked.message) as hold:
-        session_id = asked.session_id
-        if session_id is None:
-            model = await check_usable(asked.model, caller, house.settings)
-            session_id = (await house.conversations.create(caller.user, model=model)).id
-            await house.audit(caller, "session.create", session_id, request=request_id(request))
-        begun = await house.conversations.begin_turn(caller, session_id, asked.message, hold)
-    turn = await begun.finish()
+    model = "" if asked.session_id else await check_usable(asked.model, caller, server.settings)
+    handle = await server.chats.begin_turn(
+        caller,
+        asked.message,
+        session_id=asked.session_id,
+        model=model,
+        request_id=request_id(request),
+    )
+    turn, usage = await handle.finish()
     if turn.status == "failed":
-        raise TurnFailedError(turn.error, session_id, turn.number)
-    usage = difference(begun.before, begun.conversation.dialogue.history.usage)
-    return answer_of(turn, session_id, usage)
+        raise TurnFailedError(turn.error, handle.session_id, turn.number)
+    return answer_of(turn, handle.session_id, usage)

@@ -1,28 +1,18 @@
 """Server-sent events (`text/event-stream`), with resume after an event."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, aclosing
-from dataclasses import dataclass
+from contextlib import AbstractAsyncContextManager, aclosing
 from typing import Annotated, Any, Final
 
 import anyio
-from anyio.streams.memory import MemoryObjectSendStream
-from fastapi import Header, Query
+from fastapi import Depends, Header, Query
 from fastapi.responses import StreamingResponse
 
-from assay.server.services.event_stream import Feed, FeedEvent
+from assay.server.app_state import ServerState
+from assay.server.db.models import Caller
+from assay.server.services.event_stream import EventStream
 
-_EVERY_S: Final = 15.0
-"""Interval of keep-alive comments, so that proxies do not close the connection."""
-_AHEAD: Final = 16
-
-After = Annotated[
-    int | None, Query(ge=0, le=2**53, description="Go on after the event of this number")
-]
 Follow = Annotated[bool, Query(description="Whether to wait for what happens next")]
-LastEventId = Annotated[
-    str | None, Header(alias="Last-Event-ID", description="As `after`, sent by browsers")
-]
 EVENT: Final[dict[str, Any]] = {
     "type": "object",
     "properties": {name: {"type": "string"} for name in ("id", "event", "data")},
@@ -42,76 +32,64 @@ STREAMED: Final[dict[int | str, dict[str, Any]]] = {
 }
 
 
-class EventStream(StreamingResponse):
+class SseResponse(StreamingResponse):
     """Response class that only sets the media type."""
 
     media_type = "text/event-stream"
 
 
-def place_of(after: int | None, last: str | None) -> int:
-    """Return the event number to resume after; ignore a header that is no number."""
+def _resume_after(
+    after: Annotated[
+        int | None, Query(ge=0, le=2**53, description="Go on after the event of this number")
+    ] = None,
+    last: Annotated[
+        str | None, Header(alias="Last-Event-ID", description="As `after`, sent by browsers")
+    ] = None,
+) -> int:
     if after is not None:
         return after
-    return int(last) if last and last.isdecimal() and len(last) < 16 else 0  # noqa: PLR2004 - below 2**53
+    # A header that is no number below 2**53 is ignored.
+    return int(last) if last and last.isdecimal() and len(last) < 16 else 0  # noqa: PLR2004 - see above
 
 
-async def never() -> bool:
-    """Report that the source has not ended, for sources without an end."""
-    return False
+After = Annotated[int, Depends(_resume_after)]
+"""Number of the event to resume after."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SseSubscription:
-    """An open event stream; opening it first lets an error become an HTTP status."""
+async def stream_events(
+    server: ServerState,
+    caller: Caller,
+    opening: AbstractAsyncContextManager[EventStream],
+    *,
+    after: int,
+    follow: bool,
+    has_ended: Callable[[], Awaitable[bool]] | None = None,
+) -> SseResponse:
+    """Stream events to the client until the end of the source, or until it loses access.
 
-    opening: AbstractAsyncContextManager[Feed]
-    feed: Feed
-    after: int
-    follow: bool
-    watched: AbstractContextManager[anyio.CancelScope]
-    """Cancelled when the caller loses access."""
-    has_ended: Callable[[], Awaitable[bool]] = never
-    """Called at the end of the stream, which sends `end` if it returns true."""
+    Opening the source before the response lets an error become an HTTP status. `has_ended` tells
+    whether the stream sends `end` at its end.
+    """
+    source = await opening.__aenter__()
+    # The source may have ended before it was opened.
+    follow = follow and not (has_ended and await has_ended())
 
+    async def lines() -> AsyncGenerator[str]:
+        try:
+            yield ": assay\n\n"
+            with server.subscriptions.opened(caller) as access:
+                async with aclosing(source.listen(after, follow=follow)) as events:
+                    async for event in events:
+                        if event is None:
+                            # So that proxies do not close the connection.
+                            yield ": still here\n\n"
+                            continue
+                        number = f"id: {event.number}\n" if event.number else ""
+                        yield f"{number}event: {event.kind}\ndata: {event.data}\n\n"
+            if has_ended and not access.cancel_called and await has_ended():
+                yield "event: end\ndata: {}\n\n"
+        finally:
+            with anyio.CancelScope(shield=True):
+                await opening.__aexit__(None, None, None)
 
-def stream(following: SseSubscription) -> EventStream:
-    """Stream events to the client."""
-    return EventStream(_lines(following))
-
-
-async def _lines(following: SseSubscription) -> AsyncGenerator[str]:
-    send, receive = anyio.create_memory_object_stream[FeedEvent | None](_AHEAD)
-    try:
-        yield ": assay\n\n"
-        with following.watched as watched:
-            async with anyio.create_task_group() as tasks, receive:
-                tasks.start_soon(_pump, following, send)
-                while True:
-                    told: FeedEvent | None = None
-                    with anyio.move_on_after(_EVERY_S) as waiting:
-                        try:
-                            told = await receive.receive()
-                        except anyio.EndOfStream:
-                            break
-                    if waiting.cancelled_caught:
-                        yield ": still here\n\n"
-                    elif told is not None:
-                        yield _line(told)
-                tasks.cancel_scope.cancel()
-        if not watched.cancel_called and await following.has_ended():
-            yield "event: end\ndata: {}\n\n"
-    finally:
-        with anyio.CancelScope(shield=True):
-            await following.opening.__aexit__(None, None, None)
-
-
-async def _pump(following: SseSubscription, send: MemoryObjectSendStream[FeedEvent | None]) -> None:
-    events = following.feed.listen(following.after, follow=following.follow)
-    async with send, aclosing(events) as heard:
-        async for told in heard:
-            await send.send(told)
-
-
-def _line(told: FeedEvent) -> str:
-    number = f"id: {told.number}\n" if told.number else ""
-    return f"{number}event: {told.kind}\ndata: {told.data}\n\n"
+    return SseResponse(lines())

@@ -1,5 +1,7 @@
 """Rows of the server's database, as values: users, API keys, sessions and runs."""
 
+import secrets
+import time
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -38,9 +40,12 @@ class KeyRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Used:
+class DailyUsage:
     """Usage of an API key on one day."""
 
+    key_id: str
+    day: str
+    """Day in UTC, such as `2026-01-31`."""
     requests: int = 0
     tokens: int = 0
     cost_usd: float = 0.0
@@ -137,8 +142,8 @@ class RunRow:
 class AuditEntry:
     """An action of a caller, or an attempt at one."""
 
-    id: str
-    at: float
+    id: str = field(default_factory=lambda: secrets.token_hex(8))
+    at: float = field(default_factory=time.time)
     user: str
     key_id: str
     action: str
@@ -177,12 +182,3 @@ class AuditPage:
     user: str = ""
     action: str = ""
     target: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Usages:
-    """Usage to add to the counts of keys."""
-
-    key_id: str
-    day: str
-    used: Used = field(default_factory=Used)

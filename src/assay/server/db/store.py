@@ -1,25 +1,25 @@
 """Tables of the server: keys, usage, sessions, runs, audit log."""
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import astuple, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from assay.contracts.errors import UsageError
-from assay.server.db.database import Database, Statements, open_database
+from assay.server.db.database import Database, open_database
 from assay.server.db.models import (
     UNFINISHED,
     AuditEntry,
     AuditPage,
+    DailyUsage,
     Hold,
     KeyRecord,
     Page,
     RunRow,
     SessionRow,
-    Usages,
-    Used,
 )
+from assay.text.sql_tables import Statements, Table
 
 _VERSION: Final = 5
 _SCHEMA: Final = (
@@ -81,31 +81,32 @@ _SINCE: Final = {
     5: ("ALTER TABLE assay_runs ADD COLUMN grade TEXT NOT NULL DEFAULT ''",),
 }
 """Migration of each version from the one before it."""
-_KEY: Final = (
-    "id, user_id, name, role, created_at, revoked_at, last_used_at, "
-    "requests_per_minute, runs, tokens_per_day, usd_per_day"
-)
-_SESSION: Final = "id, user_id, title, created_at, updated_at, turns, model, key_id, busy"
-_RUN: Final = (
-    "id, user_id, key_id, goal, status, model, created_at, ended_at, error, tokens, cost_usd, grade"
-)
-_AUDIT: Final = (
-    "id, at, user_id, key_id, action, target, outcome, request_id, "
-    "part, model, backend, code_sha256, duration_s"
-)
-_HOLD: Final = "id, key_id, kind, target, tokens, cost_usd, created_at"
 _LAST: Final = 1e18
 """Later than any entry."""
 
-T = TypeVar("T")
-R = TypeVar("R", KeyRecord, SessionRow, RunRow, AuditEntry, Hold)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _KeyRow(KeyRecord):
+    digest: str
+
+
+_USER: Final = {"user": "user_id"}
+KEYS: Final = Table("assay_keys", KeyRecord, renamed=_USER)
+_NEW_KEYS: Final = Table("assay_keys", _KeyRow, renamed=_USER)
+USAGE: Final = Table("assay_usage", DailyUsage, key=("key_id", "day"))
+HOLDS: Final = Table("assay_holds", Hold)
+SESSIONS: Final = Table("assay_sessions", SessionRow, key=("user_id", "id"), renamed=_USER)
+RUNS: Final = Table("assay_runs", RunRow, key=("user_id", "id"), renamed=_USER)
+AUDIT: Final = Table("assay_audit", AuditEntry, renamed=_USER)
 
 
 class Store:
     """Queries by user, so that no caller finds another user's rows."""
 
     def __init__(self, database: Database) -> None:
-        self._database = database
+        self.transact: Final = database.transact
+        self.read: Final = database.read
+        self.post: Final = database.post
 
     async def prepare(self) -> None:
         """Create missing tables, and migrate older ones.
@@ -114,124 +115,96 @@ class Store:
             UsageError: If a newer version of Assay created them.
         """
 
-        def prepare(statements: Statements) -> None:
+        def prepare(db: Statements) -> None:
             for sql in _SCHEMA:
-                statements.run(sql)
-            found = statements.rows("SELECT version FROM assay_version")
+                db.run(sql)
+            found = db.rows("SELECT version FROM assay_version")
             if not found:
-                statements.run("INSERT INTO assay_version VALUES (?)", (_VERSION,))
-            elif found[0][0] > _VERSION:
+                db.run("INSERT INTO assay_version VALUES (?)", (_VERSION,))
+                return
+            if found[0][0] > _VERSION:
                 raise UsageError(
                     "a newer version of Assay has written this database",
                     hint="use that version, or another database",
                 )
-            elif found[0][0] < _VERSION:
-                _bring_up_to_date(statements, found[0][0])
+            for number in range(found[0][0] + 1, _VERSION + 1):
+                for sql in _SINCE[number]:
+                    db.run(sql)
+            db.run("UPDATE assay_version SET version = ?", (_VERSION,))
 
-        await self._database.do(prepare)
-
-    async def transact(self, work: Callable[[Statements], T]) -> T:
-        """Run several statements in one transaction; raises `JournalError`."""
-        return await self._database.do(work)
-
-    def post(self, work: Callable[[Statements], Any]) -> None:
-        """Queue a transaction without waiting for it; a failure is logged."""
-        self._database.post(work)
+        await self.transact(prepare)
 
     async def check(self) -> None:
         """Raise `JournalError` if the database does not answer."""
         await self._rows("SELECT 1")
 
     async def add_key(self, key: KeyRecord, digest: str) -> None:
-        columns = f"INSERT INTO assay_keys ({_KEY}, digest) VALUES ({_marks(12)})"
-        await self._run(columns, (*astuple(key), digest))
+        row = _KeyRow(**asdict(key), digest=digest)
+        await self.transact(lambda db: _NEW_KEYS.add(db, row))
 
     async def keys(self) -> tuple[KeyRecord, ...]:
-        sql = f"SELECT {_KEY} FROM assay_keys ORDER BY created_at, id"
-        return _all(KeyRecord, await self._rows(sql))
+        return await self.read(lambda db: KEYS.all(db, "ORDER BY created_at, id"))
 
     async def has_keys(self) -> bool:
         """Whether a key ever existed: revoking the last one does not open the service."""
         return bool(await self._rows("SELECT 1 FROM assay_keys LIMIT 1"))
 
     async def key_with(self, digest: str) -> KeyRecord | None:
-        """Return the key of this digest, unless it is revoked."""
-        sql = f"SELECT {_KEY} FROM assay_keys WHERE digest = ? AND revoked_at IS NULL"
-        return _first(KeyRecord, await self._rows(sql, (digest,)))
+        """Return the key of this digest, which may be revoked."""
+        return await self.read(lambda db: KEYS.first(db, "WHERE digest = ?", (digest,)))
 
     async def revoke_key(self, key_id: str, at: float) -> bool:
         """Whether such a valid key existed."""
         sql = "UPDATE assay_keys SET revoked_at = ? WHERE id = ? AND revoked_at IS NULL"
-        return await self._run(sql, (at, key_id)) > 0
+        return await self.transact(lambda db: db.run(sql, (at, key_id))) > 0
 
-    async def add_usage(self, added: Sequence[Usages], *, seen_at: float) -> None:
-        """Add to the usage of keys."""
-
-        def add(statements: Statements) -> None:
-            for each in added:
-                count_usage(statements, each, seen_at=seen_at)
-
-        await self._database.do(add)
-
-    async def usage(self, key_id: str, day: str) -> Used:
-        return await self._database.do(lambda statements: usage_of(statements, key_id, day))
-
-    async def put_session(self, row: SessionRow) -> None:
-        await self._run(
-            f"INSERT INTO assay_sessions ({_SESSION}) VALUES ({_marks(9)}) "
-            "ON CONFLICT (user_id, id) DO UPDATE SET title = excluded.title, "
-            "updated_at = excluded.updated_at, turns = excluded.turns, model = excluded.model, "
-            "key_id = excluded.key_id, busy = excluded.busy",
-            (*astuple(row)[:-1], int(row.busy)),
-        )
+    async def usage(self, key_id: str, day: str) -> DailyUsage:
+        return await self.read(lambda db: usage_of(db, key_id, day))
 
     async def session(self, user: str, session_id: str) -> SessionRow | None:
-        sql = f"SELECT {_SESSION} FROM assay_sessions WHERE user_id = ? AND id = ?"
-        return _first(SessionRow, await self._rows(sql, (user, session_id)))
+        values = (user, session_id)
+        return await self.read(
+            lambda db: SESSIONS.first(db, "WHERE user_id = ? AND id = ?", values)
+        )
 
     async def sessions(self, user: str, page: Page) -> tuple[SessionRow, ...]:
         """Return a page of sessions, the last used one first."""
-        sql = (
-            f"SELECT {_SESSION} FROM assay_sessions WHERE user_id = ? AND updated_at < ? "
-            "ORDER BY updated_at DESC, id LIMIT ?"
-        )
+        rest = "WHERE user_id = ? AND updated_at < ? ORDER BY updated_at DESC, id LIMIT ?"
         values = (user, _LAST if page.before is None else page.before, page.limit)
-        return _all(SessionRow, await self._rows(sql, values))
+        return await self.read(lambda db: SESSIONS.all(db, rest, values))
 
     async def busy_sessions(self) -> tuple[SessionRow, ...]:
         """Return all sessions of all users with an unfinished turn."""
-        sql = f"SELECT {_SESSION} FROM assay_sessions WHERE busy <> 0"
-        return _all(SessionRow, await self._rows(sql))
+        return await self.read(lambda db: SESSIONS.all(db, "WHERE busy <> 0"))
+
+    async def put_session(self, row: SessionRow) -> None:
+        await self.transact(lambda db: SESSIONS.put(db, row))
 
     async def delete_session(self, user: str, session_id: str) -> bool:
-        def delete(statements: Statements) -> bool:
-            thread = "DELETE FROM assay_threads WHERE user_id = ? AND session_id = ?"
-            statements.run(thread, (user, session_id))
-            sql = "DELETE FROM assay_sessions WHERE user_id = ? AND id = ?"
-            return statements.run(sql, (user, session_id)) > 0
+        def delete(db: Statements) -> bool:
+            values = (user, session_id)
+            db.run("DELETE FROM assay_threads WHERE user_id = ? AND session_id = ?", values)
+            return db.run("DELETE FROM assay_sessions WHERE user_id = ? AND id = ?", values) > 0
 
-        return await self._database.do(delete)
+        return await self.transact(delete)
 
     async def put_run(self, row: RunRow) -> None:
-        await self._database.do(lambda statements: write_run(statements, row))
+        await self.transact(lambda db: RUNS.put(db, row))
 
     async def run(self, user: str, run_id: str) -> RunRow | None:
-        sql = f"SELECT {_RUN} FROM assay_runs WHERE user_id = ? AND id = ?"
-        return _first(RunRow, await self._rows(sql, (user, run_id)))
+        values = (user, run_id)
+        return await self.read(lambda db: RUNS.first(db, "WHERE user_id = ? AND id = ?", values))
 
     async def runs(self, user: str, page: Page) -> tuple[RunRow, ...]:
         """Return a page of runs, the newest first."""
-        sql = (
-            f"SELECT {_RUN} FROM assay_runs WHERE user_id = ? AND created_at < ? "
-            "ORDER BY created_at DESC, id LIMIT ?"
-        )
+        rest = "WHERE user_id = ? AND created_at < ? ORDER BY created_at DESC, id LIMIT ?"
         values = (user, _LAST if page.before is None else page.before, page.limit)
-        return _all(RunRow, await self._rows(sql, values))
+        return await self.read(lambda db: RUNS.all(db, rest, values))
 
     async def unfinished_runs(self) -> tuple[RunRow, ...]:
         """Return the unfinished runs of all users, the oldest first."""
-        sql = f"SELECT {_RUN} FROM assay_runs WHERE status IN (?, ?) ORDER BY created_at, id"
-        return _all(RunRow, await self._rows(sql, UNFINISHED))
+        rest = "WHERE status IN (?, ?) ORDER BY created_at, id"
+        return await self.read(lambda db: RUNS.all(db, rest, UNFINISHED))
 
     async def count_unfinished(self, key_id: str) -> int:
         sql = "SELECT COUNT(*) FROM assay_runs WHERE key_id = ? AND status IN (?, ?)"
@@ -239,20 +212,20 @@ class Store:
 
     async def delete_run(self, user: str, run_id: str) -> bool:
         sql = "DELETE FROM assay_runs WHERE user_id = ? AND id = ?"
-        return await self._run(sql, (user, run_id)) > 0
+        return await self.transact(lambda db: db.run(sql, (user, run_id))) > 0
 
     async def hold_of(self, run_id: str, key_id: str) -> Hold | None:
         """Return the reservation of an unfinished run."""
-        sql = f"SELECT {_HOLD} FROM assay_holds WHERE kind = 'run' AND target = ? AND key_id = ?"
-        return _first(Hold, await self._rows(sql, (run_id, key_id)))
+        rest = "WHERE kind = 'run' AND target = ? AND key_id = ?"
+        return await self.read(lambda db: HOLDS.first(db, rest, (run_id, key_id)))
 
     async def put_thread(self, user: str, digest: str, session_id: str) -> None:
         """Store which session continues the messages with this digest, for OpenAI's API."""
-        await self._run(
+        sql = (
             "INSERT INTO assay_threads VALUES (?, ?, ?) "
-            "ON CONFLICT (user_id, digest) DO UPDATE SET session_id = excluded.session_id",
-            (user, digest, session_id),
+            "ON CONFLICT (user_id, digest) DO UPDATE SET session_id = excluded.session_id"
         )
+        await self.transact(lambda db: db.run(sql, (user, digest, session_id)))
 
     async def thread(self, user: str, digest: str) -> str | None:
         sql = "SELECT session_id FROM assay_threads WHERE user_id = ? AND digest = ?"
@@ -260,88 +233,44 @@ class Store:
         return found[0][0] if found else None
 
     async def add_audit(self, entry: AuditEntry) -> None:
-        await self._database.do(lambda statements: write_audit(statements, entry))
+        await self.transact(lambda db: AUDIT.add(db, entry))
 
     async def audit(self, page: AuditPage) -> tuple[AuditEntry, ...]:
         """Return a page of the audit log, the newest first."""
         at, entry_id = page.after_entry or (_LAST, "")
         conditions = ["at < ?", "at >= ?", "(at < ? OR (at = ? AND id > ?))"]
-        values: list[object] = [
-            _LAST if page.before is None else page.before,
-            -_LAST if page.since is None else page.since,
-            at,
-            at,
-            entry_id,
-        ]
+        before = _LAST if page.before is None else page.before
+        since = -_LAST if page.since is None else page.since
+        values: list[object] = [before, since, at, at, entry_id]
         wanted = {"user_id": page.user, "action": page.action, "target": page.target}
         for column, value in wanted.items():
             if value:
                 conditions.append(f"{column} = ?")
                 values.append(value)
-        sql = (
-            f"SELECT {_AUDIT} FROM assay_audit WHERE {' AND '.join(conditions)} "
-            "ORDER BY at DESC, id LIMIT ?"
-        )
-        return _all(AuditEntry, await self._rows(sql, (*values, page.limit)))
-
-    async def revoked_keys(self) -> frozenset[str]:
-        """Return the ids of all revoked keys."""
-        sql = "SELECT id FROM assay_keys WHERE revoked_at IS NOT NULL"
-        return frozenset(row[0] for row in await self._rows(sql))
-
-    async def revoked_key(self, digest: str) -> KeyRecord | None:
-        """Return the key of this digest if it is revoked."""
-        sql = f"SELECT {_KEY} FROM assay_keys WHERE digest = ? AND revoked_at IS NOT NULL"
-        return _first(KeyRecord, await self._rows(sql, (digest,)))
-
-    async def _run(self, sql: str, values: Sequence[object] = ()) -> int:
-        return await self._database.do(lambda statements: statements.run(sql, values))
+        rest = f"WHERE {' AND '.join(conditions)} ORDER BY at DESC, id LIMIT ?"
+        return await self.read(lambda db: AUDIT.all(db, rest, (*values, page.limit)))
 
     async def _rows(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        return await self._database.do(lambda statements: statements.rows(sql, values))
+        return await self.read(lambda db: db.rows(sql, values))
 
 
-def usage_of(statements: Statements, key_id: str, day: str) -> Used:
+def usage_of(db: Statements, key_id: str, day: str) -> DailyUsage:
     """Return the usage of a key on a day."""
-    sql = "SELECT requests, tokens, cost_usd FROM assay_usage WHERE key_id = ? AND day = ?"
-    found = statements.rows(sql, (key_id, day))
-    if not found:
-        return Used()
-    requests, tokens, cost_usd = found[0]
-    return Used(requests=requests, tokens=tokens, cost_usd=cost_usd)
+    found = USAGE.first(db, "WHERE key_id = ? AND day = ?", (key_id, day))
+    return found or DailyUsage(key_id=key_id, day=day)
 
 
-def count_usage(statements: Statements, added: Usages, *, seen_at: float) -> None:
+def count_usage(db: Statements, used: DailyUsage, *, seen_at: float) -> None:
     """Add to the usage of a key."""
-    used = added.used
-    statements.run(
+    db.run(
         "INSERT INTO assay_usage VALUES (?, ?, ?, ?, ?) "
         "ON CONFLICT (key_id, day) DO UPDATE SET "
         "requests = assay_usage.requests + excluded.requests, "
         "tokens = assay_usage.tokens + excluded.tokens, "
         "cost_usd = assay_usage.cost_usd + excluded.cost_usd",
-        (added.key_id, added.day, used.requests, used.tokens, used.cost_usd),
+        (used.key_id, used.day, used.requests, used.tokens, used.cost_usd),
     )
-    seen = "UPDATE assay_keys SET last_used_at = ? WHERE id = ?"
-    statements.run(seen, (seen_at, added.key_id))
-
-
-def write_audit(statements: Statements, entry: AuditEntry) -> None:
-    """Add an entry to the audit log."""
-    sql = f"INSERT INTO assay_audit ({_AUDIT}) VALUES ({_marks(13)})"
-    statements.run(sql, astuple(entry))
-
-
-def write_run(statements: Statements, row: RunRow) -> None:
-    """Insert or update the row of a run."""
-    statements.run(
-        f"INSERT INTO assay_runs ({_RUN}) VALUES ({_marks(12)}) "
-        "ON CONFLICT (user_id, id) DO UPDATE SET status = excluded.status, "
-        "key_id = excluded.key_id, model = excluded.model, ended_at = excluded.ended_at, "
-        "error = excluded.error, tokens = excluded.tokens, cost_usd = excluded.cost_usd, "
-        "grade = excluded.grade",
-        astuple(row),
-    )
+    db.run("UPDATE assay_keys SET last_used_at = ? WHERE id = ?", (seen_at, used.key_id))
 
 
 @asynccontextmanager
@@ -357,30 +286,3 @@ async def open_store(state_dir: Path, url: str = "") -> AsyncGenerator[Store]:
         store = Store(database)
         await store.prepare()
         yield store
-
-
-def _bring_up_to_date(statements: Statements, version: int) -> None:
-    for number in range(version + 1, _VERSION + 1):
-        for sql in _SINCE[number]:
-            statements.run(sql)
-    statements.run("UPDATE assay_version SET version = ?", (_VERSION,))
-
-
-def _marks(count: int) -> str:
-    return ", ".join("?" * count)
-
-
-def _all(kind: type[R], rows: list[tuple[Any, ...]]) -> tuple[R, ...]:
-    """Build values from rows whose columns have the order of the fields."""
-    names = [field.name for field in fields(kind)]
-    return tuple(kind(**_typed(dict(zip(names, row, strict=True)))) for row in rows)
-
-
-def _first(kind: type[R], rows: list[tuple[Any, ...]]) -> R | None:
-    return _all(kind, rows[:1])[0] if rows else None
-
-
-def _typed(columns: dict[str, Any]) -> dict[str, Any]:
-    if "busy" in columns:
-        columns["busy"] = bool(columns["busy"])
-    return columns

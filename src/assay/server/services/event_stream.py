@@ -1,12 +1,12 @@
 """Numbered events of sessions and runs: stored ones from disk, transient ones live.
 
-There is one stream for each session or run in use. Open streams end when their API key is
+There is one stream for each session or run in use. Open subscriptions end when their API key is
 revoked.
 """
 
 import json
 from collections import deque
-from collections.abc import AsyncGenerator, Generator, Iterable
+from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,10 +25,11 @@ from assay.storage.codec import fields_of
 EVENTS: Final = "events.jsonl"
 _MOST_WAITING: Final = 512
 """Events that a listener may lag behind before it must read from disk."""
+_IDLE_S: Final = 15.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FeedEvent:
+class StreamEvent:
     """One event in the form for listeners."""
 
     number: int
@@ -41,119 +42,100 @@ class FeedEvent:
 
 
 class _Listener:
-    def __init__(self, missed: Iterable[FeedEvent]) -> None:
-        self.waiting: deque[FeedEvent] = deque(missed)
+    def __init__(self, missed: deque[StreamEvent]) -> None:
+        self.waiting = deque(missed)
         self.lost = False
         """The listener was too slow: it must read missed events from disk, if stored."""
-        self._news = anyio.Event()
+        self.wake = anyio.Event()
 
-    def hear(self, told: FeedEvent) -> None:
+    def hear(self, event: StreamEvent) -> None:
         if len(self.waiting) >= _MOST_WAITING:
             self.waiting.clear()
             self.lost = True
-        self.waiting.append(told)
-        self.wake()
-
-    def wake(self) -> None:
-        self._news.set()
-
-    async def wait(self) -> None:
-        await self._news.wait()
-        self._news = anyio.Event()
+        self.waiting.append(event)
+        self.wake.set()
 
 
-class Feed:
+class EventStream:
     """Numbers the stored events of one session or run, and sends events to all listeners."""
 
     def __init__(self, folder: Path, kept: int) -> None:
         self._folder = folder
         self._kept = kept
         self._listeners: set[_Listener] = set()
-        self._passing: deque[FeedEvent] = deque(maxlen=_MOST_WAITING // 2)
+        self._passing: deque[StreamEvent] = deque(maxlen=_MOST_WAITING // 2)
         """Transient events since the last stored one, for new listeners."""
         self.closed = False
+        self.users = 0
 
-    @property
-    def is_heard(self) -> bool:
-        return bool(self._listeners)
-
-    def tell(self, event: Any, *, kept: bool) -> None:
+    def send(self, event: Any, *, kept: bool) -> None:
         """Send an event; a stored one has been written to disk already."""
+        fields = jsonable(event)
         if kept:
             self._kept += 1
             self._passing.clear()
-            told = told_of(event, self._kept)
+            sent = _event(fields, self._kept, 0)
         else:
-            told = told_of(event, 0, after=self._kept)
-            self._passing.append(told)
+            sent = _event(fields, 0, self._kept)
+            self._passing.append(sent)
         for listener in self._listeners:
-            listener.hear(told)
+            listener.hear(sent)
 
     def close(self) -> None:
         """End all listeners after the remaining events."""
         self.closed = True
         for listener in self._listeners:
-            listener.wake()
+            listener.wake.set()
 
     async def listen(
         self, after: int = 0, *, follow: bool = True
-    ) -> AsyncGenerator[FeedEvent | None]:
-        """Yield stored events after that number, then live ones; None marks the end of the first.
+    ) -> AsyncGenerator[StreamEvent | None]:
+        """Yield stored events after that number, then live ones; None if there is none for a while.
 
         Raises:
             JournalError: If the record cannot be read.
         """
-        with self._listening() as listener:
+        listener = _Listener(self._passing)
+        self._listeners.add(listener)
+        try:
             sent = after
             while True:
                 listener.lost = False
-                for told in await to_thread.run_sync(_read_after, self._folder, sent):
-                    sent = told.number
-                    yield told
-                yield None
+                for event in await to_thread.run_sync(_read_after, self._folder, sent):
+                    sent = event.number
+                    yield event
                 if not follow:
                     return
                 while not listener.lost:
                     while listener.waiting and not listener.lost:
-                        told = listener.waiting.popleft()
+                        event = listener.waiting.popleft()
                         # Transient events may meanwhile be part of a stored event.
-                        if told.number > sent or (not told.number and told.after >= sent):
-                            sent = max(sent, told.number)
-                            yield told
+                        if event.number > sent or (not event.number and event.after >= sent):
+                            sent = max(sent, event.number)
+                            yield event
                     if self.closed and not listener.waiting:
                         return
                     if not listener.lost:
-                        await listener.wait()
-
-    @contextmanager
-    def _listening(self) -> Generator[_Listener]:
-        listener = _Listener(self._passing)
-        self._listeners.add(listener)
-        try:
-            yield listener
+                        with anyio.move_on_after(_IDLE_S) as waiting:
+                            await listener.wake.wait()
+                        listener.wake = anyio.Event()
+                        if waiting.cancelled_caught:
+                            yield None
         finally:
             self._listeners.discard(listener)
 
 
-def told_of(event: Any, number: int, *, after: int = 0) -> FeedEvent:
-    """Return an event in the form for listeners."""
-    return _told(jsonable(event), number, after)
+def _event(fields: dict[str, Any], number: int, after: int) -> StreamEvent:
+    # A lone surrogate is escaped this way: it has no UTF-8.
+    data = json.dumps(fields)
+    return StreamEvent(number=number, after=after, kind=str(fields["kind"]), data=data)
 
 
-def count_kept(folder: Path) -> int:
-    """Return the number of stored events.
-
-    Raises:
-        JournalError: If the record cannot be read.
-    """
-    return len(_lines(folder))
-
-
-def _read_after(folder: Path, number: int) -> list[FeedEvent]:
-    lines = _lines(folder)
+def _read_after(folder: Path, number: int) -> list[StreamEvent]:
+    lines = _lines(folder)[number:]
     return [
-        _told(fields_of(line)["event"], place, place - 1)
-        for place, line in enumerate(lines[number:], number + 1)
+        _event(fields_of(line)["event"], place, place - 1)
+        for place, line in enumerate(lines, number + 1)
     ]
 
 
@@ -164,13 +146,8 @@ def _lines(folder: Path) -> list[bytes]:
         raise JournalError(f"the record cannot be read: {error.strerror}") from error
 
 
-def _told(fields: dict[str, Any], number: int, after: int) -> FeedEvent:
-    # A lone surrogate is escaped this way: it has no UTF-8.
-    return FeedEvent(number=number, after=after, kind=str(fields["kind"]), data=json.dumps(fields))
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FeedKey:
+class StreamKey:
     """User and id of the session or run."""
 
     kind: Literal["session", "run"]
@@ -178,21 +155,15 @@ class FeedKey:
     id: str
 
 
-@dataclass(slots=True)
-class _Held:
-    feed: Feed
-    holders: int = 0
-
-
-class Feeds:
-    """Opens event streams; all callers with the same key share one."""
+class EventStreams:
+    """Opens event streams; all users of the same key share one."""
 
     def __init__(self) -> None:
-        self._held: dict[FeedKey, _Held] = {}
+        self._open: dict[StreamKey, EventStream] = {}
         self._counting = anyio.Lock()
 
     @asynccontextmanager
-    async def hold(self, key: FeedKey, folder: Path) -> AsyncGenerator[Feed]:
+    async def hold(self, key: StreamKey, folder: Path) -> AsyncGenerator[EventStream]:
         """Open the stream of a session or run; it is dropped when its last user closes it.
 
         Raises:
@@ -200,31 +171,31 @@ class Feeds:
         """
         # No writer can append while the lines are counted: writers need the stream first.
         async with self._counting:
-            held = self._held.get(key)
-            if held is None:
-                held = _Held(Feed(folder, await to_thread.run_sync(count_kept, folder)))
-                self._held[key] = held
-            held.holders += 1
+            stream = self._open.get(key)
+            if stream is None:
+                stream = EventStream(folder, len(await to_thread.run_sync(_lines, folder)))
+                self._open[key] = stream
+            stream.users += 1
         try:
-            yield held.feed
+            yield stream
         finally:
-            held.holders -= 1
-            if not held.holders and self._held.get(key) is held:
-                del self._held[key]
+            stream.users -= 1
+            if not stream.users and self._open.get(key) is stream:
+                del self._open[key]
 
-    def close(self, key: FeedKey) -> None:
+    def close(self, key: StreamKey) -> None:
         """End all listeners of a stream; later callers get a new one."""
-        if held := self._held.pop(key, None):
-            held.feed.close()
+        if stream := self._open.pop(key, None):
+            stream.close()
 
     def close_all(self) -> None:
         """End all listeners of all streams."""
-        for key in tuple(self._held):
+        for key in tuple(self._open):
             self.close(key)
 
 
-class Streams:
-    """Registers open streams, and ends those whose caller loses access."""
+class Subscriptions:
+    """Registers the streams that callers read, and ends those of callers that lose access."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -248,9 +219,9 @@ class Streams:
         """
         if not self._open:
             return
-        revoked = await self._store.revoked_keys()
-        # Access without a key ends when the first key is created.
-        closed = any(not one.by_key for one in self._open.values()) and await self._store.has_keys()
+        keys = await self._store.keys()
+        revoked = {key.id for key in keys if key.revoked_at is not None}
         for scope, caller in tuple(self._open.items()):
-            if caller.key_id in revoked or (closed and not caller.by_key):
+            # Access without a key ends when the first key is created.
+            if caller.key_id in revoked or (keys and not caller.by_key):
                 scope.cancel()

@@ -1,5 +1,6 @@
 """Progress of a run, computed from its events. Pure."""
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -37,8 +38,8 @@ class AttemptProgress:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+@dataclass(slots=True, kw_only=True)
+class RunProgress:
     """Progress of a run."""
 
     goal: Goal | None = None
@@ -49,88 +50,61 @@ class Progress:
     """Digest of the newest state; after the end, of the accepted or best one."""
     steps: tuple[str, ...] = ()
     checks: tuple[str, ...] = ()
-    attempts: tuple[AttemptProgress, ...] = ()
+    attempts: list[AttemptProgress] = field(default_factory=list[AttemptProgress])
     test_matrix: TestMatrix = field(default_factory=TestMatrix)
     usage: Usage = field(default_factory=Usage)
     wall_s: float = 0.0
     outcome: RunResult | None = None
 
-    def after(self, event: RunEvent) -> "Progress":
-        """Return the progress with one more event."""
+    def apply(self, event: RunEvent) -> None:
+        """Add one more event."""
         match event:
             case RunStarted():
-                return replace(
-                    self,
-                    goal=event.goal,
-                    model=event.model,
-                    pristine=event.tree,
-                    tree=event.tree,
-                )
+                self.goal, self.model = event.goal, event.model
+                self.pristine = self.tree = event.tree
             case Planned():
-                return replace(self, steps=event.steps, checks=event.checks)
+                self.steps, self.checks = event.steps, event.checks
             case AttemptStarted():
-                begun = AttemptProgress(number=event.attempt, move=event.move)
-                return replace(self, attempts=(*self.attempts, begun))
+                self.attempts.append(AttemptProgress(number=event.attempt, move=event.move))
             case BudgetUsed():
-                return replace(self, usage=event.usage, wall_s=event.wall_s)
-            case RunEnded():
-                outcome = event.outcome
-                return replace(
-                    self,
-                    outcome=outcome,
-                    tree=outcome.tree or self.tree,
-                    test_matrix=outcome.test_matrix
-                    if outcome.test_matrix.rows
-                    else self.test_matrix,
-                    usage=outcome.usage,
-                    wall_s=outcome.wall_s,
-                )
-            case FilesChanged() | Executed() | Verified() | RolledBack() | Reflected():
-                return self._after_work(event)
-            case _:
-                return self
-
-    def _after_work(
-        self, event: FilesChanged | Executed | Verified | RolledBack | Reflected
-    ) -> "Progress":
-        match event:
+                self.usage, self.wall_s = event.usage, event.wall_s
             case FilesChanged():
                 changed = tuple(str(change.path) for change in event.changes)
-                return replace(self._with(event.attempt, changed=changed), tree=event.tree)
+                self._change(event.attempt, changed=changed)
+                self.tree = event.tree
             case Executed():
-                tests: dict[str, int] = {}
-                for row in event.test_matrix.rows[-1:]:
-                    for ending in row.statuses.values():
-                        tests[ending.value] = tests.get(ending.value, 0) + 1
+                rows = event.test_matrix.rows
+                statuses = rows[-1].statuses.values() if rows else ()
+                tests = dict(Counter(status.value for status in statuses))
                 passed = all(report.passed for report in event.reports)
-                told = self._with(
-                    event.attempt, tests=tests, status="running" if passed else "failed"
-                )
-                return replace(told, test_matrix=event.test_matrix)
+                status = "running" if passed else "failed"
+                self._change(event.attempt, tests=tests, status=status)
+                self.test_matrix = event.test_matrix
             case Verified():
-                accepted = event.verdict.accepted
-                return self._with(
-                    event.attempt,
-                    status="accepted" if accepted else "rejected",
-                    note=event.verdict.reason,
-                )
+                status = "accepted" if event.verdict.accepted else "rejected"
+                self._change(event.attempt, status=status, note=event.verdict.reason)
             case RolledBack():
-                return self._with(event.attempt, status="rolled_back")
+                self._change(event.attempt, status="rolled_back")
             case Reflected():
-                return self._with(event.attempt, note=event.lesson)
+                self._change(event.attempt, note=event.lesson)
+            case RunEnded():
+                self.outcome = outcome = event.outcome
+                self.tree = outcome.tree or self.tree
+                if outcome.test_matrix.rows:
+                    self.test_matrix = outcome.test_matrix
+                self.usage, self.wall_s = outcome.usage, outcome.wall_s
+            case _:
+                pass
 
-    def _with(self, number: int, **changes: Any) -> "Progress":
-        return replace(
-            self,
-            attempts=tuple(
-                replace(one, **changes) if one.number == number else one for one in self.attempts
-            ),
-        )
+    def _change(self, number: int, **changes: Any) -> None:
+        self.attempts = [
+            replace(one, **changes) if one.number == number else one for one in self.attempts
+        ]
 
 
-def progress_of(events: Iterable[RunEvent]) -> Progress:
+def progress_of(events: Iterable[RunEvent]) -> RunProgress:
     """Compute the progress of a run from its first event on."""
-    progress = Progress()
+    progress = RunProgress()
     for event in events:
-        progress = progress.after(event)
+        progress.apply(event)
     return progress

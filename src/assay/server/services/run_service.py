@@ -4,9 +4,9 @@ import logging
 import secrets
 import shutil
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Final, get_args
@@ -25,36 +25,33 @@ from assay.files import make_folder, write_file
 from assay.runs.request import Commission, RunCallbacks, commission_from_json
 from assay.runs.runner import Lent, create_run, resume_run
 from assay.server.auth import settings_of
-from assay.server.db.database import Statements
-from assay.server.db.models import UNFINISHED, Caller, Hold, Page, RunRow, RunState
-from assay.server.db.store import Store, write_run
+from assay.server.db.models import UNFINISHED, AuditEntry, Caller, Hold, Page, RunRow
+from assay.server.db.store import RUNS, Store
 from assay.server.errors import RequestRejectedError, not_found
-from assay.server.services.audit_log import Acting, RunAudit, keeper
-from assay.server.services.chat_service import difference
-from assay.server.services.event_stream import Feed, FeedKey, Feeds
-from assay.server.services.quotas import Quotas, check_price, name_run, settle, shrink
-from assay.server.services.run_progress import Progress, progress_of
+from assay.server.services.audit_log import RunAudit
+from assay.server.services.event_stream import EventStream, EventStreams, StreamKey
+from assay.server.services.quotas import (
+    Quotas,
+    check_price,
+    daily_usage,
+    new_hold,
+    settle,
+    shrink,
+)
+from assay.server.services.run_progress import RunProgress, progress_of
 from assay.server.services.shared_resources import price_of
 from assay.settings.load import Settings
 from assay.storage.blob_store import BlobStore
 from assay.storage.journal import read_events
 from assay.storage.run_store import RunStore
 from assay.text.diffs import unified_diff
+from assay.text.sql_tables import Statements
 
 _LOG: Final = logging.getLogger(__name__)
 _PASSING: Final = get_args(Passing)
 _WORKSPACES: Final = "workspaces"
 
 Listener = Callable[[str, RunEvent], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """Parameters of a new run."""
-
-    commission: Commission
-    """The request without its workspace."""
-    files: dict[PurePosixPath, bytes]
 
 
 class RunService:
@@ -65,52 +62,59 @@ class RunService:
         settings: Settings,
         store: Store,
         backend: SandboxBackend,
-        feeds: Feeds,
+        streams: EventStreams,
         quotas: Quotas,
         tasks: anyio.abc.TaskGroup,
+        listener: Listener = lambda _run, _event: None,
     ) -> None:
         self._settings = settings
         self._store = store
         self._backend = backend
-        self._feeds = feeds
+        self._streams = streams
         self._quotas = quotas
         self._tasks = tasks
         self._turns = anyio.Semaphore(settings.serve.max_concurrent_runs)
-        self._scopes: dict[FeedKey, anyio.CancelScope] = {}
-        self._ended: dict[FeedKey, anyio.Event] = {}
+        self._scopes: dict[StreamKey, anyio.CancelScope] = {}
+        self._ended: dict[StreamKey, anyio.Event] = {}
         self._ending = False
-        self.listener: Listener = lambda _run, _event: None
+        self._listener = listener
 
     @property
     def unfinished_count(self) -> int:
         return len(self._scopes)
 
-    async def create(self, caller: Caller, wanted: Wanted) -> RunRow:
-        """Store a new run and start it.
+    async def create(
+        self, caller: Caller, asked: Commission, files: Mapping[PurePosixPath, bytes]
+    ) -> RunRow:
+        """Store a new run on these files, and start it.
 
         Raises:
             RequestRejectedError: If the quota of the caller does not allow another run.
             UsageError: If the request is invalid.
         """
-        asked = wanted.commission
         if caller.quota.usd_per_day is not None:
             check_price(caller, asked.model, await price_of(asked.model, self._settings))
-        hold = await self._quotas.reserve(
-            caller, "run", tokens=asked.budget_tokens, usd=asked.budget_usd
-        )
+        wanted = new_hold(caller, "run", tokens=asked.budget_tokens, usd=asked.budget_usd)
+        hold = await self._quotas.reserve(caller, wanted)
         try:
-            return await self._created(caller, wanted, hold)
+            return await self._created(caller, asked, files, hold)
         except BaseException:
             self._quotas.release(hold)
             raise
 
-    async def _created(self, caller: Caller, wanted: Wanted, hold: Hold) -> RunRow:
+    async def _created(
+        self,
+        caller: Caller,
+        asked: Commission,
+        files: Mapping[PurePosixPath, bytes],
+        hold: Hold,
+    ) -> RunRow:
         settings = settings_of(self._settings, caller.user)
         workspace = settings.state_dir / _WORKSPACES / secrets.token_hex(8)
-        await to_thread.run_sync(_write_files, workspace, wanted.files)
-        commission = replace(wanted.commission, workspace=workspace)
+        await to_thread.run_sync(_write_files, workspace, files)
+        asked = replace(asked, workspace=workspace)
         try:
-            run = await create_run(commission, settings)
+            run = await create_run(asked, settings)
         except AssayError:
             await to_thread.run_sync(_remove, workspace)
             raise
@@ -118,9 +122,9 @@ class RunService:
             id=run.id,
             user=caller.user,
             key_id=caller.key_id,
-            goal=commission.statement,
+            goal=asked.statement,
             status="queued",
-            model=commission.model,
+            model=asked.model,
             created_at=run.created_at,
         )
         await self._store.transact(partial(_queue, row, hold))
@@ -151,7 +155,7 @@ class RunService:
             raise not_found("run", run_id)
         return row
 
-    async def progress(self, row: RunRow) -> Progress:
+    async def progress(self, row: RunRow) -> RunProgress:
         """Return the progress of a run; raises `JournalError` if it cannot be read."""
         return await to_thread.run_sync(_progress, self._folder(row))
 
@@ -207,7 +211,7 @@ class RunService:
         Raises:
             RequestRejectedError: If there is no such run, or it cannot be resumed.
         """
-        key = FeedKey(kind="run", user=caller.user, id=run_id)
+        key = StreamKey(kind="run", user=caller.user, id=run_id)
         if key in self._scopes:
             raise RequestRejectedError(f"the run {run_id!r} is being worked on", why="busy")
         # Claimed before the first await, so that only one of several parallel requests resumes it.
@@ -230,7 +234,7 @@ class RunService:
                 f"the run {run_id!r} is already {ended}", why="not-resumable"
             )
         tokens, usd = await self._budget_left(row)
-        hold = await self._quotas.reserve(caller, "run", tokens=tokens, usd=usd)
+        hold = await self._quotas.reserve(caller, new_hold(caller, "run", tokens=tokens, usd=usd))
         row = replace(row, status="queued", ended_at=None, error="", key_id=caller.key_id)
         try:
             await self._store.transact(partial(_queue, row, hold))
@@ -273,13 +277,13 @@ class RunService:
 
         await to_thread.run_sync(remove)
         await self._store.delete_run(user, run_id)
-        self._feeds.close(_key(row))
+        self._streams.close(_key(row))
 
     @asynccontextmanager
-    async def feed(self, row: RunRow) -> AsyncGenerator[Feed]:
+    async def stream(self, row: RunRow) -> AsyncGenerator[EventStream]:
         """Open the event stream of a run."""
-        async with self._feeds.hold(_key(row), self._folder(row)) as feed:
-            yield feed
+        async with self._streams.hold(_key(row), self._folder(row)) as stream:
+            yield stream
 
     async def recover(self) -> None:
         """Resume every run that was unfinished when the last process ended."""
@@ -302,14 +306,14 @@ class RunService:
         self._claim(key)
         self._tasks.start_soon(self._work, row, key)
 
-    def _claim(self, key: FeedKey) -> None:
+    def _claim(self, key: StreamKey) -> None:
         self._scopes[key], self._ended[key] = anyio.CancelScope(), anyio.Event()
 
-    def _give_up(self, key: FeedKey) -> None:
+    def _give_up(self, key: StreamKey) -> None:
         del self._scopes[key]
         self._ended.pop(key).set()
 
-    async def _work(self, row: RunRow, key: FeedKey) -> None:
+    async def _work(self, row: RunRow, key: StreamKey) -> None:
         final = replace(row, status="cancelled")
         try:
             with self._scopes[key]:
@@ -326,41 +330,40 @@ class RunService:
             _LOG.critical("%s", error, exc_info=error)
         finally:
             self._give_up(key)
-            self._feeds.close(key)
+            self._streams.close(key)
 
-    async def _carried_out(self, row: RunRow, key: FeedKey) -> RunRow:
+    async def _carried_out(self, row: RunRow, key: StreamKey) -> RunRow:
         """Execute a run to its end, and return its final row."""
         settings = settings_of(self._settings, row.user)
-        audit = RunAudit(self._acting(row), keeper(self._store))
-        try:
-            async with self._feeds.hold(key, self._folder(row)) as feed:
-                watching = RunCallbacks(listeners=(partial(self._hear, row.id, feed), audit.hear))
-                lent = await self._lent(row)
-                outcome = await resume_run(row.id, settings, watching, lent=lent)
-                return replace(row, status=_state_of(outcome), error="", grade=_grade_of(outcome))
-        except AssayError as error:
-            hint = f" ({error.hint})" if error.hint else ""
-            return replace(row, status="failed", error=f"{error}{hint}")
-        except Exception as error:  # noqa: BLE001 - a defect in one run must not end other runs
-            _LOG.critical("%s", error, exc_info=error)
-            return replace(row, status="failed", error="Internal error; see the server log")
-
-        finally:
-            # Outcome for an attempt that has no end of its own.
-            audit.finish("interrupted" if self._ending else "stopped")
-
-    def _acting(self, row: RunRow) -> Acting:
-        return Acting(
+        new_entry = partial(
+            AuditEntry,
             user=row.user,
             key_id=row.key_id,
             target=row.id,
             model=row.model,
             backend=self._backend.name,
         )
+        audit = RunAudit(new_entry, self._store)
+        try:
+            async with self._streams.hold(key, self._folder(row)) as stream:
 
-    def _hear(self, run: str, feed: Feed, event: RunEvent) -> None:
-        feed.tell(event, kept=not isinstance(event, _PASSING))
-        self.listener(run, event)
+                def hear(event: RunEvent) -> None:
+                    stream.send(event, kept=not isinstance(event, _PASSING))
+                    self._listener(row.id, event)
+
+                watching = RunCallbacks(listeners=(hear, audit.hear))
+                lent = await self._lent(row)
+                outcome = await resume_run(row.id, settings, watching, lent=lent)
+                return replace(row, status=outcome.status.value, error="", grade=_grade_of(outcome))
+        except AssayError as error:
+            hint = f" ({error.hint})" if error.hint else ""
+            return replace(row, status="failed", error=f"{error}{hint}")
+        except Exception as error:  # noqa: BLE001 - a defect in one run must not end other runs
+            _LOG.critical("%s", error, exc_info=error)
+            return replace(row, status="failed", error="Internal error; see the server log")
+        finally:
+            # Outcome for an attempt that has no end of its own.
+            audit.finish("interrupted" if self._ending else "stopped")
 
     async def _lent(self, row: RunRow) -> Lent:
         """Return the resources of a run: the backend, and caps from its reservation."""
@@ -378,39 +381,35 @@ class RunService:
         # Without a readable record, its usage is unknown.
         with suppress(JournalError):
             usage = (await self.progress(row)).usage
-            used = difference(Usage(input_tokens=row.tokens, cost_usd=row.cost_usd), usage)
+            used = usage - Usage(input_tokens=row.tokens, cost_usd=row.cost_usd)
             tokens = usage.input_tokens + usage.output_tokens
             counted = replace(row, tokens=tokens, cost_usd=usage.cost_usd or row.cost_usd)
-        added, now = self._quotas.usages(row.key_id, used), self._quotas.now()
+        added, now = daily_usage(row.key_id, used), time.time()
 
-        def write(statements: Statements) -> None:
-            write_run(statements, counted)
+        def write(db: Statements) -> None:
+            RUNS.put(db, counted)
             if hold is not None and row.status in UNFINISHED:
-                shrink(statements, hold, added, now)
+                shrink(db, hold, added, at=now)
             else:
-                settle(statements, hold.id if hold else "", added, now)
+                settle(db, hold.id if hold else "", added, at=now)
 
         await self._store.transact(write)
 
 
-def _queue(row: RunRow, hold: Hold, statements: Statements) -> None:
-    write_run(statements, row)
-    name_run(statements, hold, row.id)
+def _queue(row: RunRow, hold: Hold, db: Statements) -> None:
+    RUNS.put(db, row)
+    db.run("UPDATE assay_holds SET target = ? WHERE id = ?", (row.id, hold.id))
 
 
-def _key(row: RunRow) -> FeedKey:
-    return FeedKey(kind="run", user=row.user, id=row.id)
-
-
-def _state_of(outcome: RunResult) -> RunState:
-    return outcome.status.value
+def _key(row: RunRow) -> StreamKey:
+    return StreamKey(kind="run", user=row.user, id=row.id)
 
 
 def _grade_of(outcome: RunResult | None) -> str:
     return outcome.grade.value if outcome and outcome.grade else ""
 
 
-def _progress(folder: Path) -> Progress:
+def _progress(folder: Path) -> RunProgress:
     return progress_of(recorded.event for recorded in read_events(folder))
 
 
@@ -422,7 +421,7 @@ def _trees(folder: Path) -> tuple[Tree, Tree]:
     return blobs.load(progress.pristine), blobs.load(progress.tree)
 
 
-def _write_files(workspace: Path, files: dict[PurePosixPath, bytes]) -> None:
+def _write_files(workspace: Path, files: Mapping[PurePosixPath, bytes]) -> None:
     try:
         make_folder(workspace)
         for path, content in files.items():

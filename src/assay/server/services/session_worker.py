@@ -22,8 +22,8 @@ class Job(Generic[T]):
     """A job for the session."""
 
     work: Callable[[Conversation], Awaitable[T]]
-    dropped: Callable[[], None]
-    """Called if the job never starts."""
+    started: anyio.Event = field(default_factory=anyio.Event)
+    """The work may set this when nothing can reject it any more; its end sets it, too."""
     done: anyio.Event = field(default_factory=anyio.Event)
     value: T | None = None
     error: Exception | None = None
@@ -44,9 +44,9 @@ class SessionWorker:
     ) -> None:
         self._opening = opening
         self._idle_s = idle_s
-        self._order: Job[Any] | None = None
-        self._news = anyio.Event()
-        self._conversation: Conversation | None = None
+        self._job: Job[Any] | None = None
+        self._wake = anyio.Event()
+        self._chat: Conversation | None = None
         self._failure: Exception | None = None
         self._ready = anyio.Event()
         self.ended = anyio.Event()
@@ -57,56 +57,60 @@ class SessionWorker:
 
     @property
     def busy(self) -> bool:
-        return self._order is not None and not self.settling
+        return self._job is not None and not self.settling
 
     async def settled(self) -> None:
         """Wait for the results of a finished job to be stored."""
-        if self._order is not None and self.settling:
-            await self._order.done.wait()
+        if self._job is not None and self.settling:
+            await self._job.done.wait()
 
     async def opened(self) -> Conversation | None:
         """Wait until the session is open, or raise its error; None if it has closed meanwhile."""
         await self._ready.wait()
         if self._failure is not None:
             raise self._failure
-        return None if self.closing else self._conversation
+        return None if self.closing else self._chat
 
-    def give(
-        self,
-        work: Callable[[Conversation], Awaitable[T]],
-        dropped: Callable[[], None] = lambda: None,
-    ) -> Job[T]:
+    def submit(self, work: Callable[[Conversation], Awaitable[T]]) -> Job[T]:
         """Submit a job.
 
         Raises:
             RequestRejectedError: If another job is running.
         """
-        if self._order is not None:
+        if self._job is not None:
             raise RequestRejectedError(
                 "a turn of this session is under way", why="busy", hint="wait for it, or cancel it"
             )
-        order = Job(work=work, dropped=dropped)
-        self._order = order
-        self._news.set()
-        return order
+        self._job = job = Job(work=work)
+        self._wake.set()
+        return job
 
     def interrupt(self) -> None:
         """Interrupt the running turn, if there is one."""
-        if self._conversation is not None:
-            self._conversation.dialogue.interrupt()
+        if self._chat is not None:
+            self._chat.dialogue.interrupt()
 
     def close(self) -> None:
         """Close after the current job."""
         self.closing = True
-        self._news.set()
+        self._wake.set()
 
-    async def live(self) -> None:
+    async def run(self) -> None:
         """Keep the session open; return when it is closed."""
         try:
-            async with self._opening() as conversation:
-                self._conversation = conversation
+            async with self._opening() as self._chat:
                 self._ready.set()
-                await self._attend(conversation)
+                while True:
+                    with anyio.move_on_after(self._idle_s):
+                        await self._wake.wait()
+                    self._wake = anyio.Event()
+                    if self._job is None:
+                        # The session was idle for too long, or `close` was called.
+                        self.closing = True
+                    else:
+                        await self._run_job(self._job, self._chat)
+                    if self.closing:
+                        break
         except Exception as error:  # noqa: BLE001 - re-raised to the caller; other sessions continue
             if self._ready.is_set() or not isinstance(error, AssayError):
                 _LOG.error("a conversation failed: %s", error, exc_info=error)
@@ -115,33 +119,21 @@ class SessionWorker:
             self.closing = True
             self._ready.set()
             self.ended.set()
-            if (order := self._order) is not None and not order.done.is_set():
-                order.dropped()
-                order.error = RequestRejectedError("the service is ending", why="overloaded")
-                order.done.set()
+            if (job := self._job) is not None and not job.done.is_set():
+                job.error = RequestRejectedError("the service is ending", why="overloaded")
+                job.started.set()
+                job.done.set()
 
-    async def _attend(self, conversation: Conversation) -> None:
-        while True:
-            with anyio.move_on_after(self._idle_s):
-                await self._news.wait()
-            self._news = anyio.Event()
-            if self._order is None:
-                # The session was idle for too long, or `close` was called.
-                self.closing = True
-                return
-            await self._carry_out(self._order, conversation)
-            if self.closing:
-                return
-
-    async def _carry_out(self, order: Job[Any], conversation: Conversation) -> None:
+    async def _run_job(self, job: Job[Any], chat: Conversation) -> None:
         try:
-            order.value = await order.work(conversation)
+            job.value = await job.work(chat)
         except Exception as error:  # noqa: BLE001 - re-raised to the caller
-            order.error = error
+            job.error = error
             if not isinstance(error, AssayError):
                 _LOG.critical("%s", error, exc_info=error)
         finally:
             self.last_used = time.monotonic()
-            self._order = None
+            self._job = None
             self.settling = False
-            order.done.set()
+            job.started.set()
+            job.done.set()

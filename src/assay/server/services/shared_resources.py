@@ -6,7 +6,7 @@ loop for half a second.
 """
 
 from collections.abc import AsyncGenerator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
@@ -19,8 +19,7 @@ from assay.chat.open_session import Shared
 from assay.contracts.errors import AssayError, JournalError, MissingExtraError, UsageError
 from assay.contracts.messages import Price
 from assay.contracts.ports import Model
-from assay.models.catalogue import Provider
-from assay.models.resolve import check_engine, choose, parse_name
+from assay.models.resolve import ResolvedModel, check_engine, choose, parse_name
 from assay.server.db.models import Caller
 from assay.server.errors import RequestRejectedError
 from assay.settings.load import Settings
@@ -28,18 +27,10 @@ from assay.storage.codec import chat_event_from_json, event_from_json, goal_from
 from assay.wiring import open_backend, open_model, open_tools
 
 if TYPE_CHECKING:
-    from anyio.abc import TaskGroup
-
     from assay.models.open import OpenOptions
 
 
-_PRELOADED: Final = (
-    "assay.memory.stored_memory",
-    "assay.memory.stored_memory",
-    "assay.memory.stored_memory",
-    "assay.models.open",
-    "assay.screening.scan",
-)
+_PRELOADED: Final = ("assay.memory.stored_memory", "assay.models.open", "assay.screening.scan")
 
 
 async def warm_up() -> None:
@@ -47,16 +38,11 @@ async def warm_up() -> None:
     await to_thread.run_sync(_load)
 
 
-async def load_provider(provider: Provider) -> None:
-    """Load the library of a provider, which can take a second, in a thread."""
-    # A missing library is reported where it is needed.
-    with suppress(AssayError):
-        await to_thread.run_sync(provider.load)
-
-
 def _load() -> None:
     for name in _PRELOADED:
-        _import(name)
+        # A missing library is reported where it is needed.
+        with suppress(ImportError, AssayError):
+            import_module(name)
     with suppress(MissingExtraError):
         load_library()
     # Event parsers are built on first use.
@@ -65,10 +51,17 @@ def _load() -> None:
             read({})
 
 
-def _import(name: str) -> None:
-    # A missing library is reported where it is needed.
-    with suppress(ImportError, AssayError):
-        import_module(name)
+async def _resolve(name: str, settings: Settings) -> tuple[str, ResolvedModel]:
+    """Resolve a model name; load the library of its provider, which can take a second."""
+    chosen = parse_name(name, settings.models)
+    if chosen.kind == "auto":
+        name = (await choose(settings.models)).name
+        chosen = parse_name(name, settings.models)
+    if chosen.provider is not None:
+        # A missing library is reported where it is needed.
+        with suppress(AssayError):
+            await to_thread.run_sync(chosen.provider.load)
+    return name, chosen
 
 
 @asynccontextmanager
@@ -77,51 +70,36 @@ async def open_shared(
 ) -> AsyncGenerator[Shared]:
     """Open the shared resources until the server shuts down.
 
+    Each session gets its own model, except that all share the embedded one, which needs much
+    memory.
+
     Raises:
         IsolationUnavailableError: If this machine cannot provide the isolation.
         MissingExtraError: If a dependency is not installed.
     """
+    embedded: dict[str, Model] = {}
+    opening_embedded = anyio.Lock()
     async with (
         open_backend(settings.sandbox, on_notice=on_notice) as backend,
         open_tools(settings, on_notice=on_notice) as tools,
         open_seats() as tasks,
     ):
-        models = _Models(settings, tasks)
-        yield Shared(backend=backend, tools=tools, open_model=models.open)
 
+        @asynccontextmanager
+        async def open_one(name: str, opening: "OpenOptions") -> AsyncGenerator[Model]:
+            name, chosen = await _resolve(name, settings)
+            if chosen.kind == "local":
+                async with opening_embedded:
+                    if name not in embedded:
+                        owned: OwnedContext[Model] = OwnedContext(tasks)
+                        model = open_model(name, settings=settings.models, opening=opening)
+                        embedded[name] = await owned.take(model)
+                yield embedded[name]
+                return
+            async with open_model(name, settings=settings.models, opening=opening) as model:
+                yield model
 
-class _Models:
-    """Opens a model for each caller, but shares the embedded one, which needs much memory."""
-
-    def __init__(self, settings: Settings, tasks: "TaskGroup") -> None:
-        self._settings = settings.models
-        self._tasks = tasks
-        self._embedded: dict[str, Model] = {}
-        self._opening = anyio.Lock()
-
-    @asynccontextmanager
-    async def open(self, name: str, opening: "OpenOptions") -> AsyncGenerator[Model]:
-        chosen = parse_name(name, self._settings)
-        if chosen.kind == "auto":
-            name = (await choose(self._settings)).name
-            chosen = parse_name(name, self._settings)
-        if chosen.kind == "local":
-            yield await self._shared(name, opening)
-            return
-        if chosen.provider is not None:
-            await load_provider(chosen.provider)
-        async with open_model(name, settings=self._settings, opening=opening) as model:
-            yield model
-
-    async def _shared(self, name: str, opening: "OpenOptions") -> Model:
-        async with self._opening:
-            if name not in self._embedded:
-                seat: OwnedContext[Model] = OwnedContext(self._tasks)
-                opened: AbstractAsyncContextManager[Model] = open_model(
-                    name, settings=self._settings, opening=opening
-                )
-                self._embedded[name] = await seat.take(opened)
-            return self._embedded[name]
+        yield Shared(backend=backend, tools=tools, open_model=open_one)
 
 
 async def price_of(name: str, settings: Settings) -> Price | None:
@@ -132,15 +110,10 @@ async def price_of(name: str, settings: Settings) -> Price | None:
         MissingExtraError: If a dependency is not installed.
         ModelUnavailableError: If its server does not answer.
     """
-    chosen = parse_name(name, settings.models)
-    if chosen.kind == "auto":
-        name = (await choose(settings.models)).name
-        chosen = parse_name(name, settings.models)
+    name, chosen = await _resolve(name, settings)
     if chosen.kind == "local":
         check_engine()
         return Price(input_usd=0.0, output_usd=0.0)
-    if chosen.provider is not None:
-        await load_provider(chosen.provider)
     async with open_model(name, settings=settings.models) as model:
         return model.facts.price
 
@@ -152,7 +125,15 @@ async def check_usable(name: str, caller: Caller, settings: Settings) -> str:
         UsageError: If no such model exists, or it is not offered.
         RequestRejectedError: If it cannot be used here, with the reason.
     """
-    name = check_model(name, settings)
+    offered = (settings.models.default, *settings.serve.models)
+    if name and name not in offered:
+        kinds = {"auto", "local", "provider"}
+        # Models of other kinds are files on this machine.
+        if settings.serve.models or parse_name(name, settings.models).kind not in kinds:
+            raise UsageError(
+                f"the model {name!r} is not offered here",
+                hint=f"offered are {', '.join(dict.fromkeys(offered))}",
+            )
     if name and name != settings.models.default:
         try:
             await price_of(name, settings)
@@ -165,24 +146,3 @@ async def check_usable(name: str, caller: Caller, settings: Settings) -> str:
                 param="model",
             ) from error
     return name
-
-
-def check_model(name: str, settings: Settings) -> str:
-    """Return the name if clients may request this model over the network.
-
-    Raises:
-        UsageError: If no such model exists, or it is not offered.
-    """
-    offered = (settings.models.default, *settings.serve.models)
-    if not name or name in offered:
-        return name
-    if settings.serve.models:
-        raise UsageError(f"the model {name!r} is not offered here", hint=_choices(offered))
-    if parse_name(name, settings.models).kind not in {"auto", "local", "provider"}:
-        # Other kinds are files on this machine.
-        raise UsageError(f"the model {name!r} is not offered here", hint=_choices(offered))
-    return name
-
-
-def _choices(offered: tuple[str, ...]) -> str:
-    return f"offered are {', '.join(dict.fromkeys(offered))}"

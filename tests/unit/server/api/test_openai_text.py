@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from assay.server.api.openai_compat import Telling
+from assay.server.api.openai_compat import TurnText
 
 CELL = {"kind": "cell_started", "thought": "I compute it.", "code": "print(6 * 7)"}
 PRINTED = {"kind": "cell_ended", "observation": "42"}
@@ -17,8 +17,8 @@ def spoken(text: str, size: int = 3) -> list[dict[str, Any]]:
 
 
 def told(events: Iterable[dict[str, Any]]) -> list[str]:
-    telling = Telling()
-    return [piece for event in events if (piece := telling.hear(event))]
+    telling = TurnText()
+    return [piece for event in events if (piece := telling.add(event))]
 
 
 @pytest.mark.parametrize("size", [1, 3, 7, 1000])

@@ -3,7 +3,7 @@
 from collections.abc import Generator
 
 import pytest
-from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
@@ -17,6 +17,12 @@ USED = Usage(input_tokens=10, output_tokens=5, calls=1)
 WORDS = "tell nobody"
 
 
+def traced(spans: InMemorySpanExporter, *, content: bool = False) -> Tracing:
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(spans))
+    return Tracing(provider.get_tracer("test"), content=content)
+
+
 @pytest.fixture
 def spans() -> Generator[InMemorySpanExporter]:
     exporter = InMemorySpanExporter()
@@ -25,10 +31,10 @@ def spans() -> Generator[InMemorySpanExporter]:
 
 
 def a_turn(tracing: Tracing, *, failed: bool = False) -> None:
-    tracing.dialogue_event("calm-owl", ModelChosen(model="openai:gpt-5"))
-    tracing.dialogue_event("calm-owl", TurnStarted(turn=1, message=WORDS))
+    tracing.hear("calm-owl", ModelChosen(model="openai:gpt-5"))
+    tracing.hear("calm-owl", TurnStarted(turn=1, message=WORDS))
     cell = CellStarted(turn=1, step=1, thought="", code=WORDS, usage=USED)
-    tracing.dialogue_event("calm-owl", cell)
+    tracing.hear("calm-owl", cell)
     ended = CellEnded(
         turn=1,
         step=1,
@@ -39,10 +45,9 @@ def a_turn(tracing: Tracing, *, failed: bool = False) -> None:
         artifacts=(),
         duration_s=0.1,
     )
-    tracing.dialogue_event("calm-owl", ended)
+    tracing.hear("calm-owl", ended)
     answer = TurnEnded(turn=1, status="answered", text=WORDS, usage=USED)
-    tracing.dialogue_event("calm-owl", answer)
-    tracing.close()
+    tracing.hear("calm-owl", answer)
 
 
 def by_name(spans: InMemorySpanExporter) -> dict[str, ReadableSpan]:
@@ -52,7 +57,7 @@ def by_name(spans: InMemorySpanExporter) -> dict[str, ReadableSpan]:
 def test_a_turn_is_an_agent_at_work_with_replies_and_tools_beneath(
     spans: InMemorySpanExporter,
 ) -> None:
-    a_turn(Tracing(SimpleSpanProcessor(spans), content=False))
+    a_turn(traced(spans))
     found = by_name(spans)
     agent = found[names.INVOKE_AGENT]
     for name in ("chat gpt-5", "execute_tool python"):
@@ -69,20 +74,20 @@ def test_a_turn_is_an_agent_at_work_with_replies_and_tools_beneath(
 def test_what_was_said_and_run_is_traced_only_where_it_is_asked_for(
     spans: InMemorySpanExporter, *, content: bool
 ) -> None:
-    a_turn(Tracing(SimpleSpanProcessor(spans), content=content))
+    a_turn(traced(spans, content=content))
     text = "".join(str(dict(span.attributes or {})) for span in spans.get_finished_spans())
     assert (WORDS in text) is content
 
 
 def test_a_cell_that_failed_is_marked(spans: InMemorySpanExporter) -> None:
-    a_turn(Tracing(SimpleSpanProcessor(spans), content=False), failed=True)
+    a_turn(traced(spans), failed=True)
     assert not by_name(spans)["execute_tool python"].status.is_ok
 
 
 def test_a_request_is_named_by_its_route(spans: InMemorySpanExporter) -> None:
-    tracing = Tracing(SimpleSpanProcessor(spans), content=False)
+    tracing = traced(spans)
     route = "/v1/runs/{run_id}"
-    tracing.answered(RequestCompleted(method="GET", route=route, status=500, duration_s=0.1))
+    tracing.note_request(RequestCompleted(method="GET", route=route, status=500, duration_s=0.1))
     (span,) = spans.get_finished_spans()
     assert span.name == f"GET {route}"
     assert not span.status.is_ok

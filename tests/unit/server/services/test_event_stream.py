@@ -5,36 +5,36 @@ from pathlib import Path
 import pytest
 
 from assay.contracts.chat import ReplyDelta
-from assay.server.services.event_stream import EVENTS, Feed
+from assay.server.services.event_stream import EVENTS, EventStream
 
 
 @pytest.fixture
-def feed(tmp_path: Path) -> Feed:
+def stream(tmp_path: Path) -> EventStream:
     (tmp_path / EVENTS).touch()
-    return Feed(tmp_path, 0)
+    return EventStream(tmp_path, 0)
 
 
-async def heard(feed: Feed) -> list[str]:
-    feed.close()
-    return [told.data async for told in feed.listen() if told is not None]
+async def heard(stream: EventStream) -> list[str]:
+    stream.close()
+    return [told.data async for told in stream.listen() if told is not None]
 
 
-async def test_who_comes_in_later_hears_what_has_passed_of_this_step(feed: Feed) -> None:
-    feed.tell(ReplyDelta(text="The beginning. "), kept=False)
-    feed.tell(ReplyDelta(text="More."), kept=False)
+async def test_who_comes_in_later_hears_what_has_passed_of_this_step(stream: EventStream) -> None:
+    stream.send(ReplyDelta(text="The beginning. "), kept=False)
+    stream.send(ReplyDelta(text="More."), kept=False)
 
-    first, second = await heard(feed)
+    first, second = await heard(stream)
 
     assert "The beginning. " in first
     assert "More." in second
 
 
-async def test_what_was_kept_since_makes_what_passed_before_old(feed: Feed) -> None:
-    feed.tell(ReplyDelta(text="old"), kept=False)
-    feed.tell(ReplyDelta(text="the whole"), kept=True)
-    feed.tell(ReplyDelta(text="new"), kept=False)
+async def test_what_was_kept_since_makes_what_passed_before_old(stream: EventStream) -> None:
+    stream.send(ReplyDelta(text="old"), kept=False)
+    stream.send(ReplyDelta(text="the whole"), kept=True)
+    stream.send(ReplyDelta(text="new"), kept=False)
 
-    told = await heard(feed)
+    told = await heard(stream)
 
     assert len(told) == 1
     assert "new" in told[0]
