@@ -18,7 +18,7 @@ from assay.mcp.server import (
     path_in,
 )
 from assay.mcp.workspaces import Workspace
-from assay.text.formatting import head_and_tail, readable
+from assay.text.formatting import cut_middle, strip_control_codes
 from assay.tools.run import describe_end
 
 _MOST_CHARS: Final = 20_000
@@ -230,7 +230,7 @@ def _run_fields(workspace: Workspace, result: ExecutionResult) -> Mapping[str, A
 def _describe(result: ExecutionResult) -> str:
     parts = [describe_end(result)]
     for name, text in (("stdout", result.stdout), ("stderr", result.stderr)):
-        if short := head_and_tail(readable(text).rstrip(), max_chars=_MOST_CHARS):
+        if short := cut_middle(strip_control_codes(text).rstrip(), max_chars=_MOST_CHARS):
             parts.append(f"{name}:\n{short}")
     if result.truncated:
         dropped = result.stdout_dropped_bytes + result.stderr_dropped_bytes
@@ -241,7 +241,7 @@ def _describe(result: ExecutionResult) -> str:
 
 def _describe_cell(cell: CellResult, values: list[str]) -> str:
     parts = [_describe(cell.execution)]
-    parts += [f"value:\n{head_and_tail(value, max_chars=_MOST_CHARS)}" for value in values[-1:]]
+    parts += [f"value:\n{cut_middle(value, max_chars=_MOST_CHARS)}" for value in values[-1:]]
     if cell.error is not None:
         parts += ["\n".join(cell.error.traceback)]
     if cell.state == "rolled_back":

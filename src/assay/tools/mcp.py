@@ -21,7 +21,7 @@ from assay.contracts.errors import MissingExtraError, ToolError
 from assay.contracts.messages import ToolSpec
 from assay.contracts.ports import OnOutput, Sandbox, ignore_output
 from assay.settings.sections import ForeignServerSettings
-from assay.text.formatting import head_and_tail, readable
+from assay.text.formatting import cut_middle, strip_control_codes
 from assay.tools.arguments import applicable, check_arguments
 from assay.tools.discover import RegisteredTool
 
@@ -193,7 +193,7 @@ class ForeignTool:
         del sandbox, on_output
         check_arguments(self.spec.name, self.checked, arguments)
         result = await self.server.call(self.remote_name, arguments)
-        told = head_and_tail(readable(_in_words(result)).strip(), max_chars=_MOST_CHARS)
+        told = cut_middle(strip_control_codes(_in_words(result)).strip(), max_chars=_MOST_CHARS)
         if result.is_error:
             return f"the tool failed: {told or 'it does not say why'}"
         return told or "done; it says nothing"
@@ -268,9 +268,10 @@ def _as_ours(
             on_notice(f"left out a tool: {each.name[:80]!r} of {server.name!r} is there twice")
             continue
         checked = applicable(each.input_schema)
+        description = strip_control_codes(each.description or each.name)
         spec = ToolSpec(
             name=name,
-            description=readable(each.description or each.name)[:_LONGEST_DESCRIPTION].strip(),
+            description=description[:_LONGEST_DESCRIPTION].strip(),
             parameters={**each.input_schema, "type": "object"},
         )
         found[name] = ForeignTool(spec=spec, server=server, remote_name=each.name, checked=checked)
@@ -287,4 +288,4 @@ def _short(error: BaseException) -> str:
 def _last_line(complaints: Any) -> str:
     complaints.seek(0)
     lines = complaints.read(100_000).strip().splitlines()
-    return readable(lines[-1])[:200] if lines else ""
+    return strip_control_codes(lines[-1])[:200] if lines else ""

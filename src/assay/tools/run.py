@@ -11,7 +11,7 @@ from assay.contracts.errors import ToolError
 from assay.contracts.execution import Command, ExecutionResult, Program, PythonCode, Reason
 from assay.contracts.ports import OnOutput, Sandbox
 from assay.contracts.workspace import project_env, project_script
-from assay.text.formatting import head_and_tail, readable
+from assay.text.formatting import cut_middle, strip_control_codes
 from assay.tools.arguments import tool
 
 _MOST_CHARS = 12_000
@@ -88,10 +88,11 @@ async def python(
 async def run_program(program: Program, sandbox: Sandbox, on_output: OnOutput) -> str:
     """Run a program and describe the result for a model; long output is saved to a file."""
     result = await sandbox.run(program, on_output=on_output)
-    stdout, stderr = readable(result.stdout).rstrip(), readable(result.stderr).rstrip()
+    stdout = strip_control_codes(result.stdout).rstrip()
+    stderr = strip_control_codes(result.stderr).rstrip()
     room = max(_LEAST_CHARS, _MOST_CHARS - len(stderr))
-    short_out = head_and_tail(stdout, max_chars=room)
-    short_err = head_and_tail(stderr, max_chars=max(_LEAST_CHARS, _MOST_CHARS - len(short_out)))
+    short_out = cut_middle(stdout, max_chars=room)
+    short_err = cut_middle(stderr, max_chars=max(_LEAST_CHARS, _MOST_CHARS - len(short_out)))
     parts = [describe_end(result)]
     parts += [f"stdout:\n{short_out}"] if short_out else []
     parts += [f"stderr:\n{short_err}"] if short_err else []

@@ -147,3 +147,17 @@ def test_a_megabyte_of_one_letter_is_trimmed() -> None:
 
     assert len(trimmed) <= 12_000
     assert "left out" in trimmed
+
+
+@pytest.mark.parametrize(
+    ("printed", "shown"),
+    [
+        ("\x1b[1;31mred\x1b[0m", "red"),
+        ("\x1b]0;title\x07text", "text"),
+        ("1%\r2%\r3%\ndone", "3%\ndone"),
+        ("a\r\nb\r\n", "a\nb\n"),
+        ("half\r", "half"),
+    ],
+)
+def test_text_reads_as_on_a_terminal(printed: str, shown: str) -> None:
+    assert strip_control_codes(printed) == shown

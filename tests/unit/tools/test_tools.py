@@ -224,7 +224,7 @@ async def test_long_output_is_cut_in_the_middle_and_kept_whole() -> None:
     assert len(shown) < 13_000
     assert "stdout:\nline 0\n" in shown
     assert "\nline 9999\nThe full output (10001 lines) is in /kept.txt; look" in shown
-    assert " characters left out ...]\nline " in shown
+    assert " characters left out …]\nline " in shown
     saving = sandbox.programs[1]
     assert isinstance(saving, PythonCode)
     assert saving.stdin == f"stdout:\n{printed}".encode()
