@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from assay.asyncx.owned_context import open_seats
+from assay.asyncx.owned_context import open_task_group
 from assay.contracts.errors import BudgetExceededError
 from assay.contracts.messages import Message, ModelFacts, Request, Usage
 from assay.models.scripted import Script, ScriptedModel, ScriptLine
@@ -181,7 +181,7 @@ async def test_of_200_runs_asked_for_together_as_many_begin_as_the_quota_allows(
     tmp_path: Path,
 ) -> None:
     outcomes: Counter[str] = Counter()
-    async with open_store(tmp_path) as store, open_seats() as seats:
+    async with open_store(tmp_path) as store, open_task_group() as seats:
         settings = Settings(state_dir=tmp_path)
         runs = RunService(settings, store, FakeBackend(), EventStreams(), Quotas(store), seats)
         # Its model takes longer than everything else here.

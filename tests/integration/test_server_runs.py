@@ -9,7 +9,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from assay.asyncx.owned_context import open_seats
+from assay.asyncx.owned_context import open_task_group
 from assay.server.db.database import open_database
 from assay.server.db.models import Caller, Quota, RunRow
 from assay.server.db.store import Store
@@ -54,7 +54,7 @@ async def hosted(
     folder: Path, kind: type[Store] = Store
 ) -> AsyncGenerator[tuple[RunService, Store]]:
     """Open runs with one that has stopped; its record is lost, so that it fails at once."""
-    async with open_database(folder / "serve.sqlite", "") as database, open_seats() as tasks:
+    async with open_database(folder / "serve.sqlite", "") as database, open_task_group() as tasks:
         store = kind(database)
         await store.prepare()
         await store.put_run(STOPPED)

@@ -65,8 +65,11 @@ class OwnedContext(Generic[T]):
 
 
 @asynccontextmanager
-async def open_seats() -> AsyncGenerator[anyio.abc.TaskGroup]:
-    """Open a task group for owned contexts; leaving it closes those that are still open."""
+async def open_task_group() -> AsyncGenerator[anyio.abc.TaskGroup]:
+    """Open a task group whose tasks are cancelled at its end.
+
+    An error of the body is raised as it is, and not inside an exception group.
+    """
     failure: Exception | None = None
     async with anyio.create_task_group() as tasks:
         try:

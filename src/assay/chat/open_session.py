@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 
 from anyio import to_thread
 
-from assay.asyncx.owned_context import OwnedContext, open_seats
+from assay.asyncx.owned_context import OwnedContext, open_task_group
 from assay.chat.config import Approve, Manners, approve_nothing
 from assay.chat.notebook import Notebook
 from assay.chat.session import ChatDeps, Dialogue
@@ -116,7 +116,7 @@ async def open_conversation(
         name = model or history.model or settings.models.default
         async with (
             nullcontext(shared) if shared else _open_parts(settings, company) as parts,
-            open_seats() as tasks,
+            open_task_group() as tasks,
         ):
             seat: OwnedContext[Model] = OwnedContext(tasks)
 

@@ -20,6 +20,7 @@ from assay.models.connection import Connection, build_http_client
 from assay.models.local.download import PipSurroundings, WeightsStore
 from assay.models.local.weights import Weights, known_weights, weights_named
 from assay.settings.load import ModelSettings, credentials_file, expand_home
+from assay.text.formatting import count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,8 +158,12 @@ def parse_name(name: str, settings: ModelSettings) -> ResolvedModel:
 
 
 def _unknown(name: str, head: str, known: Sequence[str]) -> UsageError:
-    if maker := _maker_of(name):
-        return UsageError(f"there is no model {name!r}", hint=f"did you mean `{maker}:{name}`?")
+    for provider in providers():
+        maker, _, family = provider.default_model.rpartition("/")
+        # A provider whose default model has a maker's prefix is not the maker.
+        if not maker and family and name.lower().startswith(f"{family.partition('-')[0]}-"):
+            hint = f"did you mean `{provider.name}:{name}`?"
+            return UsageError(f"there is no model {name!r}", hint=hint)
     others = ("auto", "local", "scripted", "replay")
     near = difflib.get_close_matches(head.lower(), [*known, *others], n=1, cutoff=0.6)
     if near:
@@ -168,16 +173,6 @@ def _unknown(name: str, head: str, known: Sequence[str]) -> UsageError:
         f"there is no model {name!r}",
         hint=f"write `auto`, `local` or PROVIDER:MODEL; providers are {', '.join(known)}",
     )
-
-
-def _maker_of(model: str) -> str:
-    """Return the provider with such model names, for users who omit the provider."""
-    for provider in providers():
-        maker, _, name = provider.default_model.rpartition("/")
-        # A provider whose default model has a maker's prefix is not the maker.
-        if not maker and name and model.lower().startswith(f"{name.partition('-')[0]}-"):
-            return provider.name
-    return ""
 
 
 def known_providers(settings: ModelSettings) -> dict[str, Provider]:
@@ -399,34 +394,29 @@ async def _look_at_servers(
     found: dict[str, Availability] = {}
 
     async def look(provider: Provider) -> None:
-        found[provider.name] = await _look_at_server(provider, settings, timeout_s)
+        one = Availability(name=provider.name, title=provider.title, usable=False, reason="")
+        found[provider.name] = one
+        try:
+            check_installed(provider)
+        except MissingExtraError as error:
+            found[provider.name] = replace(one, **_not_installed(error))
+            return
+        models = await list_models(connection_to(provider, settings), timeout_s=timeout_s)
+        answers = f"it answers at {provider.base_url}, and has"
+        if models is None:
+            one = replace(one, reason=f"nothing answers at {provider.base_url}")
+        elif not models:
+            one = replace(one, reason=f"{answers} no model")
+        else:
+            name = f"{provider.name}:{models[0].name}"
+            reason = f"{answers} {count(len(models), 'model')}"
+            one = replace(one, name=name, usable=True, reason=reason)
+        found[provider.name] = one
 
     async with anyio.create_task_group() as tasks:
         for provider in servers:
             tasks.start_soon(look, provider)
     return [found[provider.name] for provider in servers]
-
-
-async def _look_at_server(
-    provider: Provider, settings: ModelSettings, timeout_s: float
-) -> Availability:
-    found = Availability(name=provider.name, title=provider.title, usable=False, reason="")
-    try:
-        check_installed(provider)
-    except MissingExtraError as error:
-        return replace(found, **_not_installed(error))
-    models = await list_models(connection_to(provider, settings), timeout_s=timeout_s)
-    if models is None:
-        return replace(found, reason=f"nothing answers at {provider.base_url}")
-    if not models:
-        return replace(found, reason=f"it answers at {provider.base_url}, and has no model")
-    return replace(
-        found,
-        name=f"{provider.name}:{models[0].name}",
-        usable=True,
-        reason=f"it answers at {provider.base_url}, and has {len(models)} model"
-        + ("s" if len(models) > 1 else ""),
-    )
 
 
 async def _look_at_embedded(settings: ModelSettings) -> list[Availability]:

@@ -13,7 +13,7 @@ from typing import Final, Literal, Protocol
 
 import anyio
 
-from assay.asyncx.owned_context import open_seats
+from assay.asyncx.owned_context import open_task_group
 from assay.contracts.chat import CellStarted, ChatEvent, ToolUsed, TurnEnded
 from assay.contracts.errors import AssayError, JournalError
 from assay.contracts.events import RunEvent
@@ -209,7 +209,7 @@ async def open_server(
     async with (
         open_store(settings.state_dir, url) as store,
         open_shared(settings, _LOG.info) as shared,
-        open_seats() as tasks,
+        open_task_group() as tasks,
     ):
         streams, quotas, health = EventStreams(), Quotas(store), Health(store, shared.backend)
         listeners = (health, *observers)

@@ -3,9 +3,10 @@
 import os
 import re
 import stat
+from collections import Counter
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fnmatch import translate
 from functools import cache
 from pathlib import Path, PurePosixPath
@@ -46,18 +47,6 @@ class Caps:
     files: int = 20_000
 
 
-@dataclass(slots=True, kw_only=True)
-class _Reading:
-    root: Path
-    exclude: tuple[str, ...]
-    caps: Caps
-    guard: Guard
-    files: dict[PurePosixPath, TreeFile] = field(default_factory=dict[PurePosixPath, TreeFile])
-    links: list[PurePosixPath] = field(default_factory=list[PurePosixPath])
-    withheld: list[Withheld] = field(default_factory=list[Withheld])
-    total_bytes: int = 0
-
-
 def read_workspace(
     folder: Path,
     *,
@@ -74,8 +63,6 @@ def read_workspace(
     Raises:
         UsageError: If it is not a folder, cannot be read, or exceeds `caps`.
     """
-    guard = build_guard(folder, include)
-    reading = _Reading(root=folder, exclude=exclude, caps=caps or Caps(), guard=guard)
     # The folder itself may be a link: the user named it.
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
     try:
@@ -87,7 +74,8 @@ def read_workspace(
             f"the workspace {str(folder)!r} cannot be read: {error.strerror}"
         ) from error
     try:
-        _read_folder(reading, descriptor, guard.start())
+        reader = _Reader(folder, exclude, caps or Caps(), build_guard(folder, include))
+        reader.read_folder(descriptor, reader.guard.start())
     except OSError as error:
         # The file was removed meanwhile, or belongs to a special file system.
         raise UsageError(
@@ -101,47 +89,111 @@ def read_workspace(
     finally:
         os.close(descriptor)
     return Tree(
-        files=reading.files,
-        links=tuple(sorted(reading.links)),
-        withheld=tuple(sorted(reading.withheld, key=lambda one: one.path)),
+        files=reader.files,
+        links=tuple(sorted(reader.links)),
+        withheld=tuple(sorted(reader.withheld, key=lambda one: one.path)),
     )
 
 
-def _read_folder(reading: _Reading, descriptor: int, place: FolderRules) -> None:
-    with os.scandir(descriptor) as found:
-        entries = sorted(found, key=lambda entry: entry.name)
-    names = {entry.name for entry in entries}
-    if place.path.parts and _holds_what_can_be_made_again(descriptor, names):
-        return
-    if RULES_FILE in names:
-        place = reading.guard.ruled(place, _beginning(descriptor, RULES_FILE, _MEGABYTE))
-    for entry in entries:
-        path = place.path / entry.name
-        if is_left_out(path, reading.exclude):
-            continue
-        if entry.is_dir(follow_symlinks=False):
-            inside = reading.guard.enter(place, path)
-            if reading.guard.is_closed(inside):
-                reading.withheld.append(Withheld(path=path, why=inside.why, folder=True))
+class _Reader:
+    """The files of one workspace that were read so far."""
+
+    def __init__(self, root: Path, exclude: tuple[str, ...], caps: Caps, guard: Guard) -> None:
+        self.guard = guard
+        self.files: dict[PurePosixPath, TreeFile] = {}
+        self.links: list[PurePosixPath] = []
+        self.withheld: list[Withheld] = []
+        self._root = root
+        self._exclude = exclude
+        self._caps = caps
+        self._total_bytes = 0
+
+    def read_folder(self, descriptor: int, rules: FolderRules) -> None:
+        with os.scandir(descriptor) as found:
+            entries = sorted(found, key=lambda entry: entry.name)
+        names = {entry.name for entry in entries}
+        if rules.path.parts and _is_reproducible(descriptor, names):
+            return
+        if RULES_FILE in names:
+            rules = self.guard.ruled(rules, _beginning(descriptor, RULES_FILE, _MEGABYTE))
+        for entry in entries:
+            path = rules.path / entry.name
+            if is_left_out(path, self._exclude):
                 continue
-            with _opened(reading, path, _IN_FOLDER, descriptor) as inner:
-                _read_folder(reading, inner, inside)
-        elif entry.is_file(follow_symlinks=False):
-            _guarded(reading, descriptor, place, path)
-        else:
-            reading.links.append(path)
+            if entry.is_dir(follow_symlinks=False):
+                inside = self.guard.enter(rules, path)
+                if self.guard.is_closed(inside):
+                    self.withheld.append(Withheld(path=path, why=inside.why, folder=True))
+                    continue
+                with self._opened(path, _IN_FOLDER, descriptor) as inner:
+                    self.read_folder(inner, inside)
+            elif entry.is_file(follow_symlinks=False):
+                self._read_guarded(descriptor, rules, path)
+            else:
+                self.links.append(path)
 
+    def _read_guarded(self, folder: int, rules: FolderRules, path: PurePosixPath) -> None:
+        """Read a file, unless its name or its content marks it as a secret."""
+        why = self.guard.of_file(rules, path)
+        if why == BY_NAME and is_public(path, _beginning(folder, path.name, _MEGABYTE)):
+            why = ""
+        if why:
+            self.withheld.append(Withheld(path=path, why=why))
+            return
+        with self._opened(path, _OF_FILE, folder) as file:
+            self._read_file(file, path, screened=not self.guard.is_included(rules, path))
 
-def _guarded(reading: _Reading, folder: int, place: FolderRules, path: PurePosixPath) -> None:
-    """Read a file, unless its name or its content marks it as a secret."""
-    why = reading.guard.of_file(place, path)
-    if why == BY_NAME and is_public(path, _beginning(folder, path.name, _MEGABYTE)):
-        why = ""
-    if why:
-        reading.withheld.append(Withheld(path=path, why=why))
-        return
-    with _opened(reading, path, _OF_FILE, folder) as file:
-        _read_file(reading, file, path, screened=not reading.guard.is_included(place, path))
+    @contextmanager
+    def _opened(self, path: PurePosixPath, flags: int, folder: int) -> Generator[int]:
+        try:
+            descriptor = os.open(path.name, flags, dir_fd=folder)
+        except OSError as error:
+            raise UsageError(
+                f"{str(self._root / path)!r} cannot be read: {error.strerror}",
+                hint=_how_to_leave_out(path),
+            ) from error
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def _read_file(self, descriptor: int, path: PurePosixPath, *, screened: bool) -> None:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            self.links.append(path)
+            return
+        caps = self._caps
+        if status.st_size > caps.file_bytes:
+            raise UsageError(
+                f"the file {str(path)!r} has {_size_text(status.st_size)}; "
+                f"a file of a workspace may have {_size_text(caps.file_bytes)}",
+                hint=_how_to_leave_out(path),
+            )
+        if len(self.files) >= caps.files:
+            raise self._too_much(f"more than {caps.files:,} files", by_size=False)
+        content = _read_up_to(descriptor, caps.file_bytes)
+        if screened and (why := secret_by_content(content, path)):
+            self.withheld.append(Withheld(path=path, why=why))
+            return
+        self._total_bytes += len(content)
+        self.files[path] = TreeFile(content, executable=bool(status.st_mode & stat.S_IXUSR))
+        if self._total_bytes > caps.total_bytes:
+            most = _size_text(caps.total_bytes)
+            raise self._too_much(f"more than {most} in all", by_size=True)
+
+    def _too_much(self, what: str, *, by_size: bool) -> UsageError:
+        tops: Counter[str] = Counter()
+        for path, file in self.files.items():
+            tops[path.parts[0]] += len(file.content) if by_size else 1
+        largest = tops.most_common(_LARGEST_NAMED)
+        named = ", ".join(
+            f"{name} ({_size_text(amount) if by_size else f'{amount:,} files'})"
+            for name, amount in largest
+        )
+        return UsageError(
+            f"the workspace {str(self._root)!r} holds {what}; most of what was read: {named}",
+            hint=_how_to_leave_out(PurePosixPath(largest[0][0])),
+        )
 
 
 def _beginning(folder: int, name: str, most: int) -> bytes:
@@ -156,46 +208,6 @@ def _beginning(folder: int, name: str, most: int) -> bytes:
     return b""
 
 
-@contextmanager
-def _opened(reading: _Reading, path: PurePosixPath, flags: int, folder: int) -> Generator[int]:
-    try:
-        descriptor = os.open(path.name, flags, dir_fd=folder)
-    except OSError as error:
-        raise UsageError(
-            f"{str(reading.root / path)!r} cannot be read: {error.strerror}",
-            hint=_how_to_leave_out(path),
-        ) from error
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def _read_file(reading: _Reading, descriptor: int, path: PurePosixPath, *, screened: bool) -> None:
-    status = os.fstat(descriptor)
-    if not stat.S_ISREG(status.st_mode):
-        reading.links.append(path)
-        return
-    most = reading.caps.file_bytes
-    if status.st_size > most:
-        raise UsageError(
-            f"the file {str(path)!r} has {_in_words(status.st_size)}; "
-            f"a file of a workspace may have {_in_words(most)}",
-            hint=_how_to_leave_out(path),
-        )
-    if len(reading.files) >= reading.caps.files:
-        raise _too_much(reading, f"more than {reading.caps.files:,} files", by_size=False)
-    content = _read_up_to(descriptor, most)
-    if screened and (why := secret_by_content(content, path)):
-        reading.withheld.append(Withheld(path=path, why=why))
-        return
-    reading.total_bytes += len(content)
-    reading.files[path] = TreeFile(content, executable=bool(status.st_mode & stat.S_IXUSR))
-    if reading.total_bytes > reading.caps.total_bytes:
-        most_in_words = _in_words(reading.caps.total_bytes)
-        raise _too_much(reading, f"more than {most_in_words} in all", by_size=True)
-
-
 def _read_up_to(descriptor: int, most: int) -> bytes:
     """Read a file that may grow meanwhile."""
     pieces: list[bytes] = []
@@ -205,7 +217,7 @@ def _read_up_to(descriptor: int, most: int) -> bytes:
     return b"".join(pieces)
 
 
-def _holds_what_can_be_made_again(folder: int, names: set[str]) -> bool:
+def _is_reproducible(folder: int, names: set[str]) -> bool:
     """Return whether a folder is marked as a cache or an installed environment."""
     if _ENVIRONMENT_MARK in names:
         return True
@@ -262,27 +274,11 @@ def _pattern(glob: str) -> re.Pattern[str]:
     return re.compile(translate(glob))
 
 
-def _too_much(reading: _Reading, what: str, *, by_size: bool) -> UsageError:
-    tops: dict[str, int] = {}
-    for path, file in reading.files.items():
-        top = path.parts[0]
-        tops[top] = tops.get(top, 0) + (len(file.content) if by_size else 1)
-    largest = sorted(tops.items(), key=lambda item: -item[1])[:_LARGEST_NAMED]
-    named = ", ".join(
-        f"{name} ({_in_words(amount) if by_size else f'{amount:,} files'})"
-        for name, amount in largest
-    )
-    return UsageError(
-        f"the workspace {str(reading.root)!r} holds {what}; most of what was read: {named}",
-        hint=_how_to_leave_out(PurePosixPath(largest[0][0])),
-    )
-
-
 def _how_to_leave_out(path: PurePosixPath) -> str:
     return f"leave it out with --exclude '{path}', or name a smaller folder"
 
 
-def _in_words(size: int) -> str:
+def _size_text(size: int) -> str:
     return f"{size / _MEGABYTE:.1f} MB" if size >= _MEGABYTE // 10 else f"{size:,} bytes"
 
 
@@ -299,7 +295,9 @@ def write_tree(folder: Path, tree: Tree) -> None:
                 f"the folder {str(folder)!r} is not empty", hint="name one that does not exist yet"
             )
         for path, file in sorted(tree.files.items()):
-            target = folder / _inside(path)
+            if path.is_absolute() or ".." in path.parts or not path.parts:
+                raise UsageError(f"{str(path)!r} leads out of the folder")
+            target = folder / path
             target.parent.mkdir(parents=True, exist_ok=True)
             mode = 0o777 if file.executable else 0o666
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -307,9 +305,3 @@ def write_tree(folder: Path, tree: Tree) -> None:
                 written.write(file.content)
     except OSError as error:
         raise UsageError(f"cannot write to {str(folder)!r}: {error.strerror}") from error
-
-
-def _inside(path: PurePosixPath) -> PurePosixPath:
-    if path.is_absolute() or ".." in path.parts or not path.parts:
-        raise UsageError(f"{str(path)!r} leads out of the folder")
-    return path

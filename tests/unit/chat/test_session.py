@@ -8,7 +8,7 @@ import anyio
 import anyio.abc
 import pytest
 
-from assay.asyncx.owned_context import OwnedContext, open_seats
+from assay.asyncx.owned_context import OwnedContext, open_task_group
 from assay.chat.config import Approve, CellForm, Manners, approve_nothing
 from assay.chat.notebook import Notebook
 from assay.chat.session import ChatDeps, Dialogue
@@ -135,7 +135,7 @@ class Desk:
 
 @pytest.fixture(name="tasks")
 async def _tasks() -> AsyncGenerator[anyio.abc.TaskGroup]:
-    async with open_seats() as tasks:
+    async with open_task_group() as tasks:
         yield tasks
 
 

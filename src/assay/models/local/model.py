@@ -3,7 +3,6 @@
 Converts requests into the engine's form of a chat completion, and its stream into a `Reply`.
 """
 
-import itertools
 import re
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
@@ -12,26 +11,28 @@ from typing import Any
 
 import anyio
 
+from assay.asyncx.owned_context import open_task_group
 from assay.contracts.errors import (
     ContextOverflowError,
     ModelRefusedError,
     ModelUnavailableError,
     UsageError,
 )
-from assay.contracts.messages import Message, ModelFacts, Price, Reply, Request, StopReason, Usage
+from assay.contracts.messages import ModelFacts, Price, Reply, Request, StopReason
 from assay.contracts.ports import OnText, ignore_text
 from assay.models.local.llama_process import (
     Engine,
-    EngineEnd,
     EngineFault,
     EngineLostError,
     EngineMessage,
+    EngineOwner,
     EnginePlan,
     EngineStartError,
     find_engine,
     worthwhile_threads,
 )
 from assay.models.local.weights import Sampling
+from assay.models.stream_builder import ReplyDraft
 
 _SEEDS = 2**32 - 1
 """The engine uses 32 bits, and takes the largest number for no seed."""
@@ -40,7 +41,10 @@ _CONTROL_TOKEN = re.compile(r"<\|(?=[a-z_]+\|>)")
 
 def chat_body(request: Request, sampling: Sampling, *, facts: ModelFacts) -> dict[str, Any]:
     """Return the request in the engine's form."""
-    messages = [_turn(message) for message in request.messages]
+    messages = [
+        {"role": message.role, "content": without_control_tokens(message.text)}
+        for message in request.messages
+    ]
     if request.prefill:
         # The engine continues a final assistant turn.
         messages.append({"role": "assistant", "content": request.prefill})
@@ -52,25 +56,16 @@ def chat_body(request: Request, sampling: Sampling, *, facts: ModelFacts) -> dic
         "stream_options": {"include_usage": True},
         "return_progress": True,
         "cache_prompt": True,
-        **_drawing(request, sampling),
     }
+    # A requested temperature gives exactly that variety: no penalty, which would distort even
+    # temperature zero, and the engine's own wide selection.
+    variety = sampling if request.temperature is None else Sampling(temperature=request.temperature)
+    body |= variety.model_dump()
     if request.seed is not None:
         body["seed"] = request.seed % _SEEDS
     if request.json_schema is not None:
         body["json_schema"] = dict(request.json_schema)
     return body
-
-
-def _drawing(request: Request, sampling: Sampling) -> dict[str, float]:
-    if request.temperature is None:
-        return sampling.model_dump()
-    # A requested temperature gives exactly that variety: no penalty, which would distort even
-    # temperature zero, and the engine's own wide selection.
-    return Sampling(temperature=request.temperature).model_dump()
-
-
-def _turn(message: Message) -> dict[str, str]:
-    return {"role": message.role, "content": without_control_tokens(message.text)}
 
 
 def without_control_tokens(text: str) -> str:
@@ -82,61 +77,29 @@ def without_control_tokens(text: str) -> str:
     return _CONTROL_TOKEN.sub("< |", text)
 
 
-class Answer:
-    """The text so far, passed to the listener as it comes."""
+def take_message(message: EngineMessage, draft: ReplyDraft) -> bool:
+    """Add one message to the reply; True if it was the last.
 
-    def __init__(self, prefill: str, on_text: OnText) -> None:
-        self._prefill = prefill
-        self._on_text = on_text
-        self._pieces: list[str] = []
-        self._end = EngineEnd()
-
-    def hear(self, message: EngineMessage) -> bool:
-        """Process one message; True if it was the last.
-
-        Raises:
-            ModelRefusedError: If the engine rejects the request.
-            ModelUnavailableError: If the engine failed, and a retry may succeed.
-        """
-        if message.error:
-            raise _as_promised(message.error)
-        if message.text or message.end:
-            self._tell(message.text)
-        if message.end:
-            self._end = message.end
-        return message.end is not None
-
-    def _tell(self, text: str) -> None:
-        # The prefill is sent with the first word, when a reply is certain.
-        for piece in (self._prefill, text):
-            if piece:
-                self._pieces.append(piece)
-                self._on_text(piece)
-        self._prefill = ""
-
-    def as_reply(self, model: str) -> Reply:
-        """Return the whole reply after the last message."""
-        length = self._end.finish == "length"
-        return Reply(
-            message=Message(role="assistant", text="".join(self._pieces)),
-            stop_reason=StopReason.LENGTH if length else StopReason.ENDED,
-            usage=_usage(self._end),
-            model=model,
-        )
+    Raises:
+        ModelRefusedError: If the engine rejects the request.
+        ModelUnavailableError: If the engine failed, and a retry may succeed.
+    """
+    if message.error:
+        raise _explain(message.error)
+    if message.text or message.end:
+        draft.add_text(message.text)
+    if message.end is None:
+        return False
+    length = message.end.finish == "length"
+    draft.stop_reason = StopReason.LENGTH if length else StopReason.ENDED
+    if usage := message.end.usage:
+        draft.input_tokens = usage.prompt_tokens
+        draft.cached_input_tokens = usage.prompt_tokens_details.cached_tokens
+        draft.output_tokens = usage.completion_tokens
+    return True
 
 
-def _usage(end: EngineEnd) -> Usage:
-    if end.usage is None:
-        return Usage(calls=1)
-    return Usage(
-        input_tokens=end.usage.prompt_tokens,
-        cached_input_tokens=end.usage.prompt_tokens_details.cached_tokens,
-        output_tokens=end.usage.completion_tokens,
-        calls=1,
-    )
-
-
-def _as_promised(fault: EngineFault) -> ModelRefusedError | ModelUnavailableError:
+def _explain(fault: EngineFault) -> ModelRefusedError | ModelUnavailableError:
     match fault.type:
         case "exceed_context_size_error":
             return ContextOverflowError(
@@ -185,18 +148,12 @@ async def open_local_model(
         model_path=path, context_tokens=context_tokens, threads=threads or worthwhile_threads()
     )
     model = LocalModel(plan, name=name, sampling=sampling or Sampling(), idle_s=idle_s)
-    failure: Exception | None = None
-    async with anyio.create_task_group() as tasks:
+    async with open_task_group() as tasks:
         tasks.start_soon(model.end_when_idle)
         try:
             yield model
-        except Exception as error:  # noqa: BLE001 - raised below, where no group wraps it
-            failure = error
         finally:
             await model.close()
-            tasks.cancel_scope.cancel()
-    if failure is not None:
-        raise failure
 
 
 def check_weights_file(path: Path) -> None:
@@ -217,19 +174,15 @@ def check_weights_file(path: Path) -> None:
         raise UsageError(f"{str(path)!r} is not a GGUF file", hint="run `assay models pull`")
 
 
-class LocalModel:
+class LocalModel(EngineOwner):
     """A model in a child process."""
 
     def __init__(self, plan: EnginePlan, *, name: str, sampling: Sampling, idle_s: float) -> None:
-        self._plan = plan
+        super().__init__(plan)
         self._name = f"local:{name}"
         self._sampling = sampling
         self._idle_s = idle_s
-        self._engine: Engine | None = None
-        self._turn = anyio.Lock()
-        self._numbers = itertools.count(1)
         self._last_used = 0.0
-        self._begun = anyio.Event()
         self._facts = ModelFacts(
             context_tokens=plan.context_tokens,
             max_output_tokens=plan.context_tokens // 2,
@@ -249,11 +202,6 @@ class LocalModel:
     def facts(self) -> ModelFacts:
         return self._facts
 
-    @property
-    def engine_pid(self) -> int | None:
-        """Return the pid of the model process; None if it is not running."""
-        return self._engine.pid if self._engine else None
-
     async def reply(self, request: Request, *, on_text: OnText = ignore_text) -> Reply:
         """Answer one request; others wait for their turn."""
         if request.tools:
@@ -263,23 +211,23 @@ class LocalModel:
         body = chat_body(request, self._sampling, facts=self._facts)
         async with self._turn:
             try:
-                answer = Answer(request.prefill, on_text)
-                await self._ask(body, answer)
+                draft = ReplyDraft(request, on_text, prefill=request.prefill)
+                await self._ask(body, draft)
             except EngineStartError as error:
                 raise ModelUnavailableError(
                     f"the embedded model does not start: {error}",
                     hint="close what needs much memory, or run `assay models pull` and try again",
                 ) from error
             except EngineLostError as error:
-                await self._end_engine()
+                await self.close()
                 raise ModelUnavailableError(
                     f"the embedded model broke off: {error}", hint="ask again: it starts again"
                 ) from error
             finally:
                 self._last_used = anyio.current_time()
-        return answer.as_reply(self.name)
+        return draft.finish(self.name, draft.stop_reason or StopReason.ENDED, by=self.name)
 
-    async def _ask(self, body: Mapping[str, Any], answer: Answer) -> None:
+    async def _ask(self, body: Mapping[str, Any], draft: ReplyDraft) -> None:
         number = next(self._numbers)
         engine = await self._hand_over(number, body)
         ended = False
@@ -288,7 +236,7 @@ class LocalModel:
                 message = await engine.receive(timeout_s=_SILENCE_S)
                 # Skip the remaining messages of a cancelled request.
                 if message.of == number:
-                    ended = answer.hear(message)
+                    ended = take_message(message, draft)
         except (EngineLostError, ModelRefusedError, ModelUnavailableError):
             ended = True  # the engine reported it, or has exited
             raise
@@ -301,17 +249,17 @@ class LocalModel:
         for engine in (self._engine, None):
             fresh = engine is None
             try:
-                engine = engine or await self._start_engine()  # noqa: PLW2901 - the engine in use
+                engine = engine or await self.start()  # noqa: PLW2901 - the engine in use
                 await engine.send({"ask": number, "body": body})
                 while (await engine.receive(timeout_s=_SILENCE_S)).taken != number:
                     pass
             except EngineLostError:
-                await self._end_engine()
+                await self.close()
                 if fresh:
                     raise
             except BaseException:
                 # The request may be half sent, so the process cannot be used again.
-                await self._end_engine()
+                await self.close()
                 raise
             else:
                 return engine
@@ -324,28 +272,14 @@ class LocalModel:
                 with anyio.fail_after(_FAREWELL_S):
                     await engine.send({"drop": number})
             except (EngineLostError, TimeoutError):
-                await self._end_engine()
-
-    async def _start_engine(self) -> Engine:
-        self._engine = await Engine.start(self._plan)
-        self._begun.set()
-        return self._engine
-
-    async def _end_engine(self) -> None:
-        engine, self._engine = self._engine, None
-        if engine is not None:
-            await engine.close()
+                await self.close()
 
     async def end_when_idle(self) -> None:
         """End the process after the idle time."""
         while True:
-            await self._begun.wait()
+            await self.started.wait()
             await anyio.sleep_until(self._last_used + self._idle_s)
             async with self._turn:
                 if anyio.current_time() >= self._last_used + self._idle_s:
-                    await self._end_engine()
-                    self._begun = anyio.Event()
-
-    async def close(self) -> None:
-        """End the process immediately, in any state."""
-        await self._end_engine()
+                    await self.close()
+                    self.started = anyio.Event()

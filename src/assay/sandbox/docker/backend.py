@@ -10,7 +10,7 @@ from typing import Final
 
 import anyio
 
-from assay.asyncx.owned_context import open_seats
+from assay.asyncx.owned_context import open_task_group
 from assay.contracts.errors import (
     IsolationUnavailableError,
     SandboxUnavailableError,
@@ -196,7 +196,7 @@ async def open_docker(
         facts = await check_engine(engine, options)
         await remove_orphans(engine)
         image = await ensure_image(engine, options.image, on_notice)
-        async with open_seats() as tasks:
+        async with open_task_group() as tasks:
             backend = DockerBackend(options, image, facts, engine, tasks)
             await backend.start()
             yield backend

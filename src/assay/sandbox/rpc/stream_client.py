@@ -11,7 +11,7 @@ from typing import Any, Final
 import anyio
 import anyio.abc
 
-from assay.asyncx.owned_context import open_seats
+from assay.asyncx.owned_context import open_task_group
 from assay.contracts.errors import SandboxUnavailableError, UsageError
 from assay.sandbox.network.dial import DeniedError, Dialing, NoSuchHostError
 from assay.sandbox.network.proxy import TrafficQuota, carry
@@ -46,7 +46,7 @@ async def open_relay(
     """
     connection = Connection(stream)
     transport = StreamTransport(connection)
-    async with open_seats() as tasks:
+    async with open_task_group() as tasks:
         dispatcher = None
         if answer_back is not None:
             dispatcher = Dispatcher(

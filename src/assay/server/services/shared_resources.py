@@ -14,7 +14,7 @@ import anyio
 from anyio import to_thread
 
 from assay.agent.graph import load_library
-from assay.asyncx.owned_context import OwnedContext, open_seats
+from assay.asyncx.owned_context import OwnedContext, open_task_group
 from assay.chat.open_session import Shared
 from assay.contracts.errors import AssayError, JournalError, MissingExtraError, UsageError
 from assay.contracts.messages import Price
@@ -82,7 +82,7 @@ async def open_shared(
     async with (
         open_backend(settings.sandbox, on_notice=on_notice) as backend,
         open_tools(settings, on_notice=on_notice) as tools,
-        open_seats() as tasks,
+        open_task_group() as tasks,
     ):
 
         @asynccontextmanager
