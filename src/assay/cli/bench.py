@@ -3,7 +3,6 @@
 Also the prerequisites of a benchmark: `pull` fetches suites, `toolchains` installs compilers.
 """
 
-import json
 import sys
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import click
 
+from assay.cli.terminal import BACKEND, FOLDER, JSON_OBJECT, json_option, to_json
 from assay.contracts.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from assay.settings.load import Settings
 
 
-_FOLDER: Final = click.Path(file_okay=False, path_type=Path)
 LANGUAGES: Final[tuple["Language", ...]] = ("python", "javascript", "go", "rust", "cpp", "java")
 
 
@@ -45,7 +44,7 @@ def read_languages(text: str) -> tuple["Language", ...]:
 @click.argument("suite", type=click.Choice(["polyglot"]))
 @click.option("--from", "url", help="Another URL of the repository, or a folder with a clone.")
 @click.option("--commit", help="Commit to use instead of the pinned one.")
-@click.option("--to", type=_FOLDER, help="Folder to write to.  [default: the cache]")
+@click.option("--to", type=FOLDER, help="Folder to write to.  [default: the cache]")
 def pull(suite: str, *, url: str | None, commit: str | None, to: Path | None) -> None:
     """Fetch the exercises of SUITE with git, at the pinned commit."""
     import anyio
@@ -66,7 +65,7 @@ def pull(suite: str, *, url: str | None, commit: str | None, to: Path | None) ->
 @click.command()
 @click.option("--languages", default="", help="Only these languages, separated by commas.")
 @click.option("--install", is_flag=True, help="Fetch and install what is missing.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@JSON_OBJECT
 def toolchains(*, languages: str, install: bool, as_json: bool) -> int:
     """Show which languages' tests can run in a sandbox here, and what is missing."""
     import anyio
@@ -78,7 +77,7 @@ def toolchains(*, languages: str, install: bool, as_json: bool) -> int:
     wanted = read_languages(languages) or LANGUAGES
     found = anyio.run(partial(survey, load_settings(), wanted, install=install, on_notice=tell))
     if as_json:
-        click.echo(json.dumps({one.language: one.fields() for one in found}))
+        click.echo(to_json({one.language: one.fields() for one in found}))
     else:
         for one in found:
             click.echo(f"{one.language:11} {one.state}")
@@ -99,7 +98,7 @@ def finished(work: Callable[[], Awaitable[None]]) -> bool:
     """Run the work; False if it was interrupted. Finished results are on the disk either way."""
     import anyio
 
-    from assay.cli.signals import run_until_interrupted
+    from assay.cli.terminal import run_until_interrupted
 
     async def carry_out() -> bool:
         await work()
@@ -144,9 +143,9 @@ def print_summary(summary: "Summary") -> None:
 
 
 @click.command()
-@click.argument("folder", type=_FOLDER)
-@click.option("--to", type=_FOLDER, help="Folder for the reports.  [default: FOLDER]")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.argument("folder", type=FOLDER)
+@click.option("--to", type=FOLDER, help="Folder for the reports.  [default: FOLDER]")
+@JSON_OBJECT
 def report(folder: Path, *, to: Path | None, as_json: bool) -> None:
     """Write the reports of the run in FOLDER again: Markdown, HTML, and the leaderboard's YAML."""
     from assay.bench.reports import write_reports
@@ -157,7 +156,7 @@ def report(folder: Path, *, to: Path | None, as_json: bool) -> None:
     place.mkdir(parents=True, exist_ok=True)
     written = write_reports(summary, place, command_line())
     if as_json:
-        click.echo(json.dumps(summary_fields(summary)))
+        click.echo(to_json(summary_fields(summary)))
         return
     print_summary(summary)
     for path in written:
@@ -165,9 +164,9 @@ def report(folder: Path, *, to: Path | None, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("a", type=_FOLDER)
-@click.argument("b", type=_FOLDER)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.argument("a", type=FOLDER)
+@click.argument("b", type=FOLDER)
+@JSON_OBJECT
 def compare(a: Path, b: Path, *, as_json: bool) -> None:
     """Compare two runs: the exercises that changed, and McNemar's exact test."""
     from assay.bench.summary import compare as compare_runs
@@ -180,17 +179,17 @@ def _print_comparison(comparison: "Comparison", *, as_json: bool) -> None:
     from assay.bench.reports import comparison_markdown
 
     if as_json:
-        click.echo(json.dumps(comparison.fields()))
+        click.echo(to_json(comparison.fields()))
     else:
         click.echo(comparison_markdown(comparison), nl=False)
 
 
 @click.command()
-@click.argument("folder", type=_FOLDER)
+@click.argument("folder", type=FOLDER)
 @click.option("--dataset", type=click.Path(path_type=Path), help="Folder or file of the exercises.")
-@click.option("--out", type=_FOLDER, required=True, help="Folder for the replay's results.")
+@click.option("--out", type=FOLDER, required=True, help="Folder for the replay's results.")
 @click.option("--jobs", type=int, default=1, show_default=True, help="Parallel exercises.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@JSON_OBJECT
 def replay(folder: Path, **options: Any) -> int:
     """Repeat the run in FOLDER with its recorded model replies, and compare the results.
 
@@ -272,7 +271,7 @@ def _judging(function: Callable[..., Any]) -> Callable[..., Any]:
             show_default=True,
             help="What decides: Assay's independent check, or the exit code as on the leaderboard.",
         ),
-        click.option("--backend", help="Sandbox backend.  [default: sandbox.backend]"),
+        BACKEND,
     )
     for option in reversed(options):
         function = option(function)
@@ -299,8 +298,8 @@ def _judging(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--gate/--no-gate", default=True, help="Validate the suite first.  [default: gate]")
 @click.option("--budget-usd", type=float, help="Maximum cost in dollars of the whole run.")
 @click.option("--budget-tokens", type=int, help="Maximum tokens of the whole run.")
-@click.option("--out", type=_FOLDER, help="Results; an unfinished run there continues.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end.")
+@click.option("--out", type=FOLDER, help="Results; an unfinished run there continues.")
+@json_option("Print one JSON object at the end.")
 def run(suite: str, **options: Any) -> int:
     """Run the exercises of SUITE, and write results and reports into a folder.
 
@@ -330,7 +329,7 @@ def _conclude(out: Path, *, as_json: bool) -> int:
     summary = read_summary(out)
     written = write_reports(summary, out, command_line())
     if as_json:
-        click.echo(json.dumps(summary_fields(summary)))
+        click.echo(to_json(summary_fields(summary)))
     else:
         print_summary(summary)
         for path in written:
@@ -385,7 +384,7 @@ def _default_folder(config: "BenchConfig", settings: "Settings") -> Path:
 @click.argument("suite")
 @_choosing
 @_judging
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per exercise.")
+@json_option("Print one JSON object per exercise.")
 def gate(suite: str, **options: Any) -> int:
     """Check that the tests of each exercise accept the reference and reject the stub.
 
@@ -398,7 +397,7 @@ def gate(suite: str, **options: Any) -> int:
 
     from assay.bench.bench_run import validate_suite
     from assay.cli.bench_display import open_bench_progress
-    from assay.cli.signals import run_until_interrupted
+    from assay.cli.terminal import run_until_interrupted
     from assay.settings.load import load_settings
 
     settings = load_settings(_overrides(options))
@@ -413,7 +412,7 @@ def gate(suite: str, **options: Any) -> int:
         lines = [*map(asdict, results)]
         lines += [{"exercise": name, "not_run": why} for name, why in not_run.items()]
         for line in lines:
-            click.echo(json.dumps(line))
+            click.echo(to_json(line))
     else:
         _print_validation(results, not_run)
     accepted = all(result.oracle_accepted for result in results)

@@ -3,18 +3,17 @@
 `assay certs` creates TLS certificates for an executor and its clients, signed by a private CA.
 """
 
-import json
 import os
 import signal
 import sys
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from assay.cli.errors import leave, log_to_stderr, run_command
+from assay.cli.terminal import FILE, FOLDER, JSON_OBJECT, json_option, to_json
 from assay.contracts.errors import ExitCode
 from assay.sandbox.native.kernel.open_files import raise_limit
 
@@ -38,22 +37,20 @@ def command() -> None:
 @command.command()
 @click.option("--host", help="Address to listen on.  [default: 127.0.0.1]")
 @click.option("--port", type=click.IntRange(0, 65535), help="[default: 50051; 0: any free]")
-@click.option(
-    "--cert", type=click.Path(path_type=Path, dir_okay=False), help="Server certificate, PEM."
-)
-@click.option("--key", type=click.Path(path_type=Path, dir_okay=False), help="Private key, PEM.")
+@click.option("--cert", type=FILE, help="Server certificate, PEM.")
+@click.option("--key", type=FILE, help="Private key, PEM.")
 @click.option(
     "--client-ca",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE,
     help="CA that signs client certificates.",
 )
 @click.option(
     "--token-file",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE,
     help="File with the digests of client tokens.",
 )
 @click.option("--metrics-port", type=click.IntRange(0, 65535), help="[default: 50052; 0: none]")
-@click.option("--json", "as_json", is_flag=True, help="Print the address as one JSON object.")
+@json_option("Print the address as one JSON object.")
 @click.option("--verbose", "-v", is_flag=True, help="Show more of the log on stderr.")
 def serve(*, as_json: bool, verbose: bool, **given: Any) -> int:
     """Serve sandboxes until a signal stops the executor.
@@ -129,7 +126,7 @@ def _announce(
             "metrics_port": executor.metrics_port or None,
             "backend": backend,
         }
-        click.echo(json.dumps(told))
+        click.echo(to_json(told))
     if warning := expiry_warning(settings.cert):
         _tell(f"warning: {warning}")
     _tell(f"listening on {host}:{executor.port} ({executor.description}), backend {backend}")
@@ -145,10 +142,10 @@ def _tell(what: str) -> None:
 @click.argument("name")
 @click.option(
     "--token-file",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE,
     help="File for the token digests.  [default: executor.token_file]",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@JSON_OBJECT
 def token(name: str, token_file: Path | None, *, as_json: bool) -> None:
     """Create a token for the client NAME.
 
@@ -161,12 +158,12 @@ def token(name: str, token_file: Path | None, *, as_json: bool) -> None:
     settings = load_settings()
     path = token_file or settings.executor.token_file or settings.state_dir / "executor" / "tokens"
     made = add_token(path, name)
-    click.echo(json.dumps({"name": name, "token": made, "file": str(path)}) if as_json else made)
+    click.echo(to_json({"name": name, "token": made, "file": path}) if as_json else made)
     _tell(f"its digest is in {path}; this is the only time it is shown")
 
 
 @command.command()
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@JSON_OBJECT
 def check(*, as_json: bool) -> int:
     """Check whether the executors of `sandbox.remote` serve, and how they isolate."""
     import anyio
@@ -175,35 +172,22 @@ def check(*, as_json: bool) -> int:
 
     found = anyio.run(_check, load_settings().sandbox.remote)
     if as_json:
-        click.echo(json.dumps({address: state.as_json() for address, state in found.items()}))
+        click.echo(to_json(found))
     else:
         for address, state in found.items():
-            click.echo(f"{address}: {state.isolation or f'not available: {state.trouble}'}")
-            if state.hint:
-                click.echo(f"  hint: {state.hint}")
-    dead = [address for address, state in found.items() if state.trouble]
+            told = state.get("isolation") or f"not available: {state['error']}"
+            click.echo(f"{address}: {told}")
+            if state.get("hint"):
+                click.echo(f"  hint: {state['hint']}")
+    dead = [address for address, state in found.items() if "error" in state]
     if not dead:
         return ExitCode.ACCEPTED
     _tell(f"{len(dead)} of {len(found)} executors cannot be used")
     return ExitCode.INFRASTRUCTURE
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _State:
-    """The state of one executor."""
-
-    isolation: str = ""
-    trouble: str = ""
-    hint: str = ""
-
-    def as_json(self) -> dict[str, str]:
-        if self.trouble:
-            return {"status": "unavailable", "error": self.trouble, "hint": self.hint}
-        return {"status": "serving", "isolation": self.isolation}
-
-
-async def _check(settings: "RemoteSettings") -> dict[str, _State]:
-    """Ask all executors concurrently.
+async def _check(settings: "RemoteSettings") -> dict[str, dict[str, str]]:
+    """Ask all executors concurrently; return the state of each as JSON.
 
     Raises:
         UsageError: If no executor is set, or a certificate or token file is unusable.
@@ -216,15 +200,19 @@ async def _check(settings: "RemoteSettings") -> dict[str, _State]:
     from assay.sandbox.remote.grpc_transport import prepare_access
 
     prepare_access(settings)
-    states: dict[str, _State] = {}
+    states: dict[str, dict[str, str]] = {}
 
     async def ask(address: str) -> None:
         alone = settings.model_copy(update={"addresses": (address,)})
         try:
             async with open_remote(alone, Isolation.NONE) as backend:
-                states[address] = _State(isolation=backend.isolation.value)
+                states[address] = {"status": "serving", "isolation": backend.isolation.value}
         except SandboxUnavailableError as error:
-            states[address] = _State(trouble=str(error), hint=error.hint)
+            states[address] = {
+                "status": "unavailable",
+                "error": str(error),
+                "hint": error.hint,
+            }
 
     async with anyio.create_task_group() as asking:
         for address in settings.addresses:
@@ -241,7 +229,7 @@ def certs_command() -> None:
 @click.option(
     "--out",
     "folder",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=FOLDER,
     default=Path("certs"),
     show_default=True,
     help="Folder for the certificates.",
@@ -267,7 +255,7 @@ def certs_command() -> None:
     show_default=True,
     help="Validity in days.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the files as a JSON object.")
+@json_option("Print the files as a JSON object.")
 def make(
     folder: Path, servers: tuple[str, ...], clients: tuple[str, ...], days: int, *, as_json: bool
 ) -> None:
@@ -291,7 +279,7 @@ def make(
         pair = make_client_certificate(folder, client, days=days)
         made |= {f"{client}_cert": pair.cert, f"{client}_key": pair.key}
     if as_json:
-        click.echo(json.dumps({name: str(path) for name, path in made.items()}))
+        click.echo(to_json(made))
         return
     for path in made.values():
         click.echo(path)

@@ -1,6 +1,7 @@
 """The `assay` command: imports and runs one subcommand."""
 
 import importlib
+import shlex
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -9,6 +10,7 @@ import click
 
 from assay.cli.errors import leave, machine_trouble, run_command
 from assay.contracts.distribution import DISTRIBUTION
+from assay.contracts.errors import UsageError
 from assay.sandbox.native.kernel.open_files import raise_limit
 
 if TYPE_CHECKING:
@@ -54,6 +56,9 @@ _COMMANDS: Final = {
 }
 
 
+_WITH_MODEL: Final = frozenset({"run", "chat", "serve"})
+
+
 class LazyGroup(click.Group):
     """A command group that imports the module of a command only when it is needed."""
 
@@ -96,6 +101,56 @@ class CommandContext:
             self.log.failed(error, trouble=machine_trouble(error))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShortForm:
+    """The root options that replace a command."""
+
+    goal: str | None = None
+    benchmarks: bool = False
+    benchmarks_limit: int | None = None
+    model: str | None = None
+
+
+def command_for(short: ShortForm, named: str | None = None) -> tuple[str, ...]:
+    """Return the command that a short form stands for; `named` is a command given with it.
+
+    Raises:
+        UsageError: If the options contradict each other.
+    """
+    if named:
+        _refuse_beside(short, named)
+    if short.goal is not None and short.benchmarks:
+        raise UsageError("--goal and --benchmarks exclude each other", hint="use one of them")
+    if short.benchmarks_limit is not None and not short.benchmarks:
+        raise UsageError("--benchmarks-limit needs --benchmarks", hint="add --benchmarks")
+    model = () if short.model is None else ("--model", short.model)
+    if short.goal is not None:
+        if not short.goal.strip():
+            raise UsageError("the goal is empty", hint='assay run "write …"')
+        # Behind the options, so that a goal that begins with a dash is one.
+        return ("run", *model, "--", short.goal)
+    if short.benchmarks:
+        limit = short.benchmarks_limit
+        most = () if limit is None else ("--limit", str(limit))
+        return ("bench", "run", "polyglot", *most, *model)
+    raise UsageError(
+        "--model alone names no command",
+        hint=f"`assay chat --model {short.model}` starts a session; --goal starts a run",
+    )
+
+
+def _refuse_beside(short: ShortForm, named: str) -> None:
+    if short == ShortForm(model=short.model):
+        hint = f"`assay {named} --help` lists its options"
+        if named in _WITH_MODEL:
+            hint = f"write: assay {named} --model {short.model}"
+        raise UsageError(f"--model cannot stand before `{named}`", hint=hint)
+    raise UsageError(
+        f"--goal and --benchmarks cannot be combined with the command {named!r}",
+        hint=f"leave one out; `assay {named} --help` lists its options",
+    )
+
+
 @click.group(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -113,8 +168,8 @@ def cli(ctx: click.Context, *, verbose: bool, **short: "str | int | bool | None"
     """A coding agent that does not take the model's word for it."""
     from assay.telemetry.logs import CommandLog
 
-    sitting = ctx.ensure_object(CommandContext)
-    sitting.log = CommandLog(sitting.words, verbose=verbose)
+    command = ctx.ensure_object(CommandContext)
+    command.log = CommandLog(command.words, verbose=verbose)
     named = ctx.invoked_subcommand
     if any(value not in {None, False} for value in short.values()):
         return _carry_out_short(ctx, short, named)
@@ -127,10 +182,8 @@ def _carry_out_short(
     ctx: click.Context, short: "dict[str, str | int | bool | None]", named: str | None
 ) -> object:
     """Print and run the command that a short form stands for."""
-    from assay.cli.aliases import ShortForm, command_for, written
-
     words = command_for(ShortForm(**short), named)  # pyright: ignore[reportArgumentType] - click has checked them
-    click.echo(f"note: this is short for `{written(words)}`", err=True)
+    click.echo(f"note: this is short for `{shlex.join(('assay', *words))}`", err=True)
     command = cli.get_command(ctx, words[0])
     if command is None:
         raise click.UsageError(f"This installation has no `assay {words[0]}`.", ctx)
@@ -146,12 +199,12 @@ def main() -> None:
 
 def run(arguments: list[str]) -> int:
     """Run one command line and return its exit code; every error becomes a line on stderr."""
-    sitting = CommandContext(words=arguments)
+    command = CommandContext(words=arguments)
     try:
-        code = run_command(cli, arguments, name="assay", obj=sitting, on_error=sitting.note)
-        if sitting.log is not None and not sitting.help_only:
-            sitting.log.ended(code)
+        code = run_command(cli, arguments, name="assay", obj=command, on_error=command.note)
+        if command.log is not None and not command.help_only:
+            command.log.ended(code)
         return code
     finally:
-        if sitting.log is not None:
-            sitting.log.close()
+        if command.log is not None:
+            command.log.close()

@@ -1,13 +1,12 @@
 """`assay mcp`: serve sandboxes to MCP clients, create tokens, print configurations."""
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from assay.cli.errors import log_to_stderr
-from assay.cli.terminal import YES, confirm
+from assay.cli.terminal import JSON_OBJECT, YES, confirm, json_option, to_json
 from assay.contracts.errors import UsageError
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ def command() -> None:
     type=click.IntRange(0, 65534),
     help="Port; `all` takes the next one too.  [default: 7101 for files, 7102 for programs]",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the addresses as one JSON object.")
+@json_option("Print the addresses as one JSON object.")
 @click.option("--verbose", "-v", is_flag=True, help="Show more of the log on stderr.")
 def serve(
     which: "Which", host: str | None, port: int | None, *, stdio: bool, as_json: bool, verbose: bool
@@ -61,7 +60,7 @@ def serve(
 
     def announce(addresses: dict[str, str]) -> None:
         if as_json:
-            click.echo(json.dumps(addresses))
+            click.echo(to_json(addresses))
         for name, url in addresses.items():
             click.echo(f"{name}: {url}", err=True)
 
@@ -73,7 +72,7 @@ def serve(
 @click.argument("name", required=False)
 @click.option("--remove", is_flag=True, help="Remove the token of NAME.")
 @YES
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@JSON_OBJECT
 def token(name: str | None, *, remove: bool, yes: bool, as_json: bool) -> None:
     """Create a token for the client NAME; without a name, list the clients that have one.
 
@@ -86,14 +85,14 @@ def token(name: str | None, *, remove: bool, yes: bool, as_json: bool) -> None:
     path = _token_file()
     if name is None:
         names = sorted(load_tokens(path).hashes)
-        click.echo(json.dumps({"tokens": names}) if as_json else "\n".join(names) or "no tokens")
+        click.echo(to_json({"tokens": names}) if as_json else "\n".join(names) or "no tokens")
     elif remove:
         confirm(f"Remove the token of {name}? Its client loses access.", yes=yes)
         remove_token(path, name)
-        click.echo(json.dumps({"removed": name}) if as_json else f"removed the token of {name}")
+        click.echo(to_json({"removed": name}) if as_json else f"removed the token of {name}")
     else:
         made = add_token(path, name)
-        click.echo(json.dumps({"name": name, "token": made}) if as_json else made)
+        click.echo(to_json({"name": name, "token": made}) if as_json else made)
         click.echo(f"its hash is in {path}; this is the only time it is shown", err=True)
 
 

@@ -1,6 +1,5 @@
 """`assay memory`: lists, searches, exports, imports and removes failures and helpers."""
 
-import json
 import sys
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import click
 
-from assay.cli.terminal import YES, confirm
+from assay.cli.terminal import JSON_ARRAY, JSON_OBJECT, YES, confirm, json_option, to_json
 from assay.contracts.errors import UsageError
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ def command() -> None:
 @command.command(name="list")
 @click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Maximum.")
 @click.option("--all", "show_all", is_flag=True, help="List all.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
+@JSON_ARRAY
 def list_(limit: int, *, show_all: bool, as_json: bool) -> None:
     """List failures and helpers, the newest first."""
     with _store() as store:
@@ -44,20 +43,20 @@ def list_(limit: int, *, show_all: bool, as_json: bool) -> None:
     if not show_all:
         skills = skills[:limit]
     if as_json:
-        click.echo(json.dumps([_fields(record) for record in (*failures, *skills)]))
+        click.echo(to_json([_fields(record) for record in (*failures, *skills)]))
     else:
         _print_tables(failures, skills, nothing=_NOTHING)
 
 
 @command.command()
 @click.argument("beginning", metavar="ID")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@JSON_OBJECT
 def show(beginning: str, *, as_json: bool) -> None:
     """Show one failure or helper in full. ID may be the beginning of its id."""
     with _store() as store:
         record = _the_one(store, beginning)
     if as_json:
-        click.echo(json.dumps(_fields(record)))
+        click.echo(to_json(_fields(record)))
         return
     from assay.cli.render import memory_tables
     from assay.memory.snippets import SnippetRecord
@@ -71,7 +70,7 @@ def show(beginning: str, *, as_json: bool) -> None:
 @command.command()
 @click.argument("words", nargs=-1, required=True)
 @click.option("--limit", type=click.IntRange(min=1), default=10, show_default=True, help="Maximum.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
+@JSON_ARRAY
 def search(words: tuple[str, ...], limit: int, *, as_json: bool) -> None:
     """Find failures and helpers by words of the goal, error or code, and by similarity."""
     from assay.memory.ranking import search as search_in
@@ -83,9 +82,7 @@ def search(words: tuple[str, ...], limit: int, *, as_json: bool) -> None:
         skills = search_snippets(store.snippets(), text, limit) if store else ()
     if as_json:
         found = [(one.record, one.likeness) for one in failures] + list(skills)
-        click.echo(
-            json.dumps([{**_fields(one), "likeness": round(like, 3)} for one, like in found])
-        )
+        click.echo(to_json([{**_fields(one), "likeness": round(like, 3)} for one, like in found]))
         return
     _print_tables(
         [one.record for one in failures],
@@ -99,7 +96,7 @@ def search(words: tuple[str, ...], limit: int, *, as_json: bool) -> None:
 @click.option("--retired", is_flag=True, help="Forget all that are harmful or stale.")
 @click.option("--all", "everything", is_flag=True, help="Forget everything.")
 @YES
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@JSON_OBJECT
 def forget(
     ids: tuple[str, ...], *, retired: bool, everything: bool, yes: bool, as_json: bool
 ) -> None:
@@ -117,12 +114,12 @@ def forget(
         if chosen:
             confirm(f"Forget {len(chosen)} of them permanently?", yes=yes)
         removed = store.forget(chosen) if store and chosen else 0
-    click.echo(json.dumps({"forgotten": removed}) if as_json else f"forgot {removed}")
+    click.echo(to_json({"forgotten": removed}) if as_json else f"forgot {removed}")
 
 
 @command.command()
 @click.argument("file", type=click.File("w", encoding="utf-8", lazy=True), default="-")
-@click.option("--json", "as_json", is_flag=True, help="No effect: output is always JSON lines.")
+@json_option("No effect: output is always JSON lines.")
 def export(file: TextIO, *, as_json: bool) -> None:
     """Write every failure and helper to FILE, or to stdout, as lines of JSON."""
     from assay.memory.import_export import export_lines
@@ -138,7 +135,7 @@ def export(file: TextIO, *, as_json: bool) -> None:
 @command.command(name="import")
 @click.argument("file", type=click.File("r", encoding="utf-8"))
 @click.option("--shared", is_flag=True, help="Show them to every project.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@JSON_OBJECT
 def import_(file: TextIO, *, shared: bool, as_json: bool) -> None:
     """Import failures and helpers from FILE, an export. Known ones stay unchanged."""
     from assay.memory.import_export import import_lines
@@ -152,13 +149,13 @@ def import_(file: TextIO, *, shared: bool, as_json: bool) -> None:
     with _store(make=True) as store:
         new, known = store.import_(records) if store else (0, 0)
     if as_json:
-        click.echo(json.dumps({"imported": new, "known": known}))
+        click.echo(to_json({"imported": new, "known": known}))
     else:
         click.echo(f"imported {new}" + (f"; {known} were known already" if known else ""))
 
 
 @command.command()
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@JSON_OBJECT
 def stats(*, as_json: bool) -> None:
     """Show failures and repeats over time, and whether lessons help."""
     from assay.memory.database import damaged_files
@@ -172,7 +169,7 @@ def stats(*, as_json: bool) -> None:
         )
     damaged = [str(path) for path in damaged_files(_path())]
     if as_json:
-        click.echo(json.dumps({**_history_fields(history), "set_aside": damaged}))
+        click.echo(to_json({**_history_fields(history), "set_aside": damaged}))
         return
     if history.records or history.skills:
         from assay.cli.render.memory_tables import print_history

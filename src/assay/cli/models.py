@@ -1,14 +1,12 @@
 """`assay models`: lists usable models, downloads the embedded one, sends one real request."""
 
-import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from assay.cli.terminal import open_progress
+from assay.cli.terminal import JSON_ARRAY, JSON_OBJECT, open_progress, to_json
 from assay.contracts.errors import ExitCode
 from assay.contracts.messages import Message, Reply, Request
 
@@ -30,7 +28,7 @@ _QUESTION: Final = Request(
 
 
 @click.group(name="models", invoke_without_command=True)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
+@JSON_ARRAY
 @click.pass_context
 def command(ctx: click.Context, *, as_json: bool) -> int:
     """List usable models, and why the others are not usable.
@@ -47,7 +45,7 @@ def command(ctx: click.Context, *, as_json: bool) -> int:
 
     found = anyio.run(list_available, _settings())
     if as_json:
-        click.echo(json.dumps([asdict(one) for one in found]))
+        click.echo(to_json(found))
     else:
         show(found, _console())
     any_for_auto = any(one.by_auto for one in found)
@@ -80,7 +78,7 @@ def show(found: Sequence["Availability"], console: "Console") -> None:
 
 @command.command()
 @click.argument("name", default="")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@JSON_OBJECT
 def pull(name: str, *, as_json: bool) -> None:
     """Download the weights of an embedded model, of the default one without NAME.
 
@@ -90,32 +88,26 @@ def pull(name: str, *, as_json: bool) -> None:
 
     settings = _settings()
     with open_progress(silent=as_json) as opening:
-        pulled = anyio.run(_pull, name.removeprefix("local:"), settings, opening)
-    if as_json:
-        click.echo(json.dumps(pulled.fields()))
-    else:
-        click.echo(f"{pulled.weights.name} is at {pulled.path}")
+        weights, path, fetched = anyio.run(_pull, name.removeprefix("local:"), settings, opening)
+    if not as_json:
+        click.echo(f"{weights.name} is at {path}")
+        return
+    fields = {
+        "name": f"local:{weights.name}",
+        "title": weights.title,
+        "licence": weights.licence,
+        "path": path,
+        "size_bytes": weights.size_bytes,
+        "sha256": weights.sha256,
+        "fetched": fetched,
+    }
+    click.echo(to_json(fields))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Pulled:
-    weights: "Weights"
-    path: Path
-    fetched: bool
-
-    def fields(self) -> dict[str, Any]:
-        return {
-            "name": f"local:{self.weights.name}",
-            "title": self.weights.title,
-            "licence": self.weights.licence,
-            "path": str(self.path),
-            "size_bytes": self.weights.size_bytes,
-            "sha256": self.weights.sha256,
-            "fetched": self.fetched,
-        }
-
-
-async def _pull(name: str, settings: "ModelSettings", opening: "OpenOptions") -> _Pulled:
+async def _pull(
+    name: str, settings: "ModelSettings", opening: "OpenOptions"
+) -> tuple["Weights", Path, bool]:
+    """Return the weights, their path, and whether they were fetched."""
     from assay.models.local.weights import weights_named
     from assay.models.open import pull as pull_weights
     from assay.models.resolve import weights_store
@@ -123,12 +115,12 @@ async def _pull(name: str, settings: "ModelSettings", opening: "OpenOptions") ->
     weights, store = weights_named(name), weights_store(settings)
     here = await store.find(weights)
     path = here or await pull_weights(weights, store, opening)
-    return _Pulled(weights=weights, path=path, fetched=here is None)
+    return weights, path, here is None
 
 
 @command.command()
 @click.argument("name", default="")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@JSON_OBJECT
 def test(name: str, *, as_json: bool) -> None:
     """Send one real request to the model NAME, or to the one of the settings.
 
@@ -138,37 +130,42 @@ def test(name: str, *, as_json: bool) -> None:
 
     settings = _settings()
     with open_progress(silent=as_json) as opening:
-        tested = anyio.run(_test, name or settings.default, settings, opening)
+        model, reply, open_s, reply_s = anyio.run(
+            _test, name or settings.default, settings, opening
+        )
+    usage = reply.usage
     if as_json:
-        click.echo(json.dumps(tested.fields()))
-    else:
-        _print_test(tested)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Tested:
-    name: str
-    reply: Reply
-    open_s: float
-    reply_s: float
-
-    def fields(self) -> dict[str, Any]:
-        usage = self.reply.usage
-        return {
-            "name": self.name,
-            "model": self.reply.model,
-            "text": self.reply.message.text,
-            "stop_reason": self.reply.stop_reason.value,
-            "open_s": round(self.open_s, 3),
-            "reply_s": round(self.reply_s, 3),
+        fields = {
+            "name": model,
+            "model": reply.model,
+            "text": reply.message.text,
+            "stop_reason": reply.stop_reason,
+            "open_s": round(open_s, 3),
+            "reply_s": round(reply_s, 3),
             "input_tokens": usage.input_tokens,
             "cached_input_tokens": usage.cached_input_tokens,
             "output_tokens": usage.output_tokens,
             "cost_usd": usage.cost_usd,
         }
+        click.echo(to_json(fields))
+        return
+    cost = "unknown" if usage.cost_usd is None else f"${usage.cost_usd:.6f}"
+    console = _console()
+    for line in (
+        f"{model} answered:",
+        reply.message.text.strip() or "(nothing)",
+        (
+            f"{reply_s:.2f} s, {usage.input_tokens} tokens read, "
+            f"{usage.output_tokens} written, cost {cost}"
+        ),
+    ):
+        console.print(line, markup=False, soft_wrap=True)
 
 
-async def _test(name: str, settings: "ModelSettings", opening: "OpenOptions") -> _Tested:
+async def _test(
+    name: str, settings: "ModelSettings", opening: "OpenOptions"
+) -> tuple[str, Reply, float, float]:
+    """Return the name of the model, its reply, and the seconds to open it and to answer."""
     import anyio
 
     from assay.models.open import open_model
@@ -177,26 +174,7 @@ async def _test(name: str, settings: "ModelSettings", opening: "OpenOptions") ->
     async with open_model(name, settings, opening) as model:
         opened = anyio.current_time()
         reply = await model.reply(_QUESTION)
-        return _Tested(
-            name=model.name,
-            reply=reply,
-            open_s=opened - begun,
-            reply_s=anyio.current_time() - opened,
-        )
-
-
-def _print_test(tested: _Tested) -> None:
-    usage = tested.reply.usage
-    cost = "unknown" if usage.cost_usd is None else f"${usage.cost_usd:.6f}"
-    console = _console()
-    console.print(f"{tested.name} answered:", markup=False, soft_wrap=True)
-    console.print(tested.reply.message.text.strip() or "(nothing)", markup=False, soft_wrap=True)
-    console.print(
-        f"{tested.reply_s:.2f} s, {usage.input_tokens} tokens read, "
-        f"{usage.output_tokens} written, cost {cost}",
-        markup=False,
-        soft_wrap=True,
-    )
+        return model.name, reply, opened - begun, anyio.current_time() - opened
 
 
 def _settings() -> "ModelSettings":

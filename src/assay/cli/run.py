@@ -3,7 +3,6 @@
 The text of a goal comes from the command line, from a file, or from stdin.
 """
 
-import json
 import os
 import sys
 import time
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from assay.cli.terminal import BACKEND, FILE, FOLDER, JSON_OBJECT, json_option, to_json
 from assay.contracts.errors import AssayError, ExitCode, UsageError
 from assay.contracts.events import RunEvent
 from assay.contracts.goal import RunResult, Status
@@ -60,7 +60,7 @@ _WAIT: Final = click.option(
 @click.argument("goal")
 @click.option(
     "--workspace",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=FOLDER,
     default=Path(),
     help="Folder to work on.  [default: the current folder]",
 )
@@ -97,7 +97,7 @@ _WAIT: Final = click.option(
     help="Use this path although git ignores it or it looks like a secret (repeatable).",
 )
 @click.option("--model", help="Model to use: `auto`, `local`, PROVIDER[:MODEL], `scripted:FILE` …")
-@click.option("--backend", help="Sandbox backend.  [default: sandbox.backend]")
+@BACKEND
 @click.option(
     "--package",
     "packages",
@@ -142,10 +142,10 @@ _WAIT: Final = click.option(
     type=click.Choice(["off", "plan", "action", "all"]),
     help="When to recall lessons from earlier failures.  [default: all]",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end.")
+@json_option("Print one JSON object at the end.")
 @click.option(
     "--events",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=FILE,
     help="Write every event to this file, as JSON lines.",
 )
 @_YES
@@ -168,10 +168,10 @@ def run(goal: str, **options: Any) -> int:
 
 @click.command(name="resume")
 @click.argument("run_id", metavar="RUN")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end.")
+@json_option("Print one JSON object at the end.")
 @click.option(
     "--events",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=FILE,
     help="Write every event from here on to this file, as JSON lines.",
 )
 @_YES
@@ -190,7 +190,7 @@ def resume(run_id: str, **options: Any) -> int:
 
 @click.command(name="replay")
 @click.argument("run_id", metavar="RUN")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@JSON_OBJECT
 @click.option("--verbose", is_flag=True, help="Show more detail.")
 def replay(run_id: str, *, as_json: bool, verbose: bool) -> int:
     """Repeat RUN without a model: execute everything again and compare the results."""
@@ -203,7 +203,7 @@ def replay(run_id: str, *, as_json: bool, verbose: bool) -> int:
     with open_view(verbose=verbose) as watch:
         comparison = anyio.run(replay_run, run_id, load_settings(), watch)
     if as_json:
-        click.echo(json.dumps(comparison.fields()))
+        click.echo(to_json(comparison.fields()))
     else:
         for line in comparison.lines():
             click.echo(line)
@@ -272,7 +272,7 @@ def _run_with_display(
     """Show a run while it works, and then its result."""
     import anyio
 
-    from assay.cli.signals import run_until_interrupted
+    from assay.cli.terminal import run_until_interrupted
     from assay.runs.request import RunCallbacks
 
     with ExitStack() as stack:
@@ -337,7 +337,7 @@ def _event_writer(path: Path, stack: ExitStack) -> Callable[[RunEvent], None]:
         if broken:
             return
         try:
-            file.write(json.dumps(json_event(event)).encode() + b"\n")
+            file.write(to_json(json_event(event)).encode() + b"\n")
         except OSError as error:
             # A failing event file does not stop the run.
             broken = True
@@ -349,7 +349,7 @@ def _event_writer(path: Path, stack: ExitStack) -> Callable[[RunEvent], None]:
 
 def _confirm(stage: _RunDisplay, *, unasked: bool) -> Callable[[str], bool]:
     """Return a callback that asks before Assay changes files in the user's folder."""
-    from assay.cli.signals import interruptible
+    from assay.cli.terminal import interruptible
 
     def ask(folder: str) -> bool:
         if unasked:
@@ -372,7 +372,7 @@ def _print_result(outcome: RunResult | None, watching: "RunCallbacks", *, as_jso
     # The time the user waited, which includes the start of the process.
     outcome = replace(outcome, wall_s=max(outcome.wall_s, _since_start_s()))
     if as_json:
-        click.echo(json.dumps(json_outcome(outcome)))
+        click.echo(to_json(json_outcome(outcome)))
     else:
         console = open_console()
         if not console.is_terminal:
@@ -394,14 +394,14 @@ def _say_how_to_go_on(error: AssayError, watching: "RunCallbacks", *, as_json: b
         return
     if as_json:
         fields = {"outcome": Status.FAILED.value, "run": watching.run, "reason": str(error)}
-        click.echo(json.dumps(fields))
+        click.echo(to_json(fields))
     click.echo(f"nothing is lost; continue with: assay resume {watching.run}", err=True)
 
 
 def _interrupted(watching: "RunCallbacks", *, as_json: bool) -> int:
     hint = f"assay resume {watching.run}" if watching.run else ""
     if as_json:
-        click.echo(json.dumps({"outcome": Status.INTERRUPTED.value, "run": watching.run}))
+        click.echo(to_json({"outcome": Status.INTERRUPTED.value, "run": watching.run}))
     click.echo("interrupted; nothing is lost" if hint else "interrupted", err=True)
     if hint:
         click.echo(f"continue with: {hint}", err=True)

@@ -1,6 +1,5 @@
 """`assay runs` and `assay show`: the list of runs, and the details of one."""
 
-import json
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from assay.cli.terminal import YES, confirm
+from assay.cli.terminal import FOLDER, JSON_ARRAY, JSON_OBJECT, YES, confirm, to_json
 from assay.contracts.errors import JournalError, UsageError
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ _DIFF_LINES: Final = 400
     help="Remove runs that started earlier than that, with all their data.",
 )
 @YES
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
+@JSON_ARRAY
 def runs(
     limit: int, *, show_all: bool, delete_older_than: float | None, yes: bool, as_json: bool
 ) -> None:
@@ -53,7 +52,7 @@ def runs(
         return
     found = store.list(None if show_all else limit)
     if as_json:
-        click.echo(json.dumps([_summary_fields(one) for one in found]))
+        click.echo(to_json([_summary_fields(one) for one in found]))
     elif found:
         _print_runs(found)
     else:
@@ -114,11 +113,11 @@ def _status_text(status: str) -> "Text":
 
 @click.command(name="show")
 @click.argument("name", metavar="[RUN]", default="")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@JSON_OBJECT
 @click.option("--events", is_flag=True, help="Print the events, one JSON object per line.")
 @click.option(
     "--files",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=FOLDER,
     metavar="DIR",
     help="Write the accepted files, or the best so far, into this new folder.",
 )
@@ -140,9 +139,9 @@ def show(name: str, *, as_json: bool, events: bool, files: Path | None) -> None:
 
         for one in recorded:
             line = {"at": _moment(one.at), "key": one.key, "event": jsonable(one.event)}
-            click.echo(json.dumps(line))
+            click.echo(to_json(line))
     elif as_json:
-        click.echo(json.dumps(_run_fields(store.summary(run.id), run, recorded)))
+        click.echo(to_json(_run_fields(store.summary(run.id), run, recorded)))
     else:
         _print_run(store.summary(run.id), run, recorded)
 

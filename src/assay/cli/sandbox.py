@@ -1,6 +1,5 @@
 """`assay sandbox`: run programs in a sandbox, test the sandbox itself, clean up after crashes."""
 
-import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
@@ -10,6 +9,7 @@ import click
 
 from assay.cli import sandbox_admin, workspace_options
 from assay.cli import sandbox_admin as cli_packages
+from assay.cli.terminal import FOLDER, json_option, to_json
 from assay.contracts.errors import SandboxUnavailableError, UsageError
 from assay.contracts.execution import (
     Command,
@@ -98,7 +98,7 @@ class _WithProgram(click.Command):
 @click.option("--copy", "copies", multiple=True, metavar="FILE", help="Copy it in (repeatable).")
 @click.option(
     "--workspace",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=FOLDER,
     help="Run the program in a copy of this folder, and list the changes.",
 )
 @click.option("--exclude", multiple=True, metavar="GLOB", help="Files not to copy (repeatable).")
@@ -107,13 +107,13 @@ class _WithProgram(click.Command):
 @click.option("--apply", "apply_changes", is_flag=True, help="Write the changes into the folder.")
 @click.option(
     "--artifacts",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=FOLDER,
     help="Save new and changed files into this folder.",
 )
 @click.option(
     "--stdin", "stdin", metavar="FILE", help="Standard input: a file, or - for this stdin."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the whole result as one JSON object.")
+@json_option("Print the whole result as one JSON object.")
 @click.pass_context
 def run(ctx: click.Context, file: str | None, args: tuple[str, ...], **options: Any) -> int:
     """Run a Python FILE, or any program after `--`, in a fresh sandbox.
@@ -136,11 +136,11 @@ def run(ctx: click.Context, file: str | None, args: tuple[str, ...], **options: 
         )
     except SandboxUnavailableError as error:
         if options["as_json"]:
-            click.echo(json.dumps({**_error_fields(error), **heard.fields()}))
+            click.echo(to_json({**_error_fields(error), **heard.fields()}))
         raise
     if options["as_json"]:
         fields = result_fields(result)
-        click.echo(json.dumps({**fields, **handed_back.fields()} if handed_back else fields))
+        click.echo(to_json({**fields, **handed_back.fields()} if handed_back else fields))
     else:
         _explain(result, limits)
         if handed_back:

@@ -4,14 +4,13 @@
 `packages` lists and removes the packages that sandboxes fetched.
 """
 
-import json
 import time
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from assay.cli.terminal import YES, check_ids, confirm
+from assay.cli.terminal import JSON_ARRAY, JSON_OBJECT, YES, check_ids, confirm, to_json
 from assay.contracts.errors import AssayError, ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -37,14 +36,14 @@ if TYPE_CHECKING:
 @click.option(
     "--suite", "suites", multiple=True, help="conformance or hostile (repeatable).  [default: both]"
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@JSON_OBJECT
 def selftest(suites: tuple[str, ...], as_json: bool, **words: str | None) -> int:  # noqa: FBT001
     """Run the conformance and security suites against a backend."""
     import anyio
 
     report = anyio.run(_selftest, words, suites, as_json)
     if as_json:
-        click.echo(json.dumps(_report_fields(report)))
+        click.echo(to_json(_report_fields(report)))
     else:
         _print_report(report)
     return ExitCode.ACCEPTED if report.passed else ExitCode.NOT_ACCEPTED
@@ -160,7 +159,7 @@ _WHERE = click.option(
 
 @click.command(name="list")
 @_WHERE
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
+@JSON_ARRAY
 def list_engines(backend: str, as_json: bool) -> None:  # noqa: FBT001
     """List running and orphaned engines of this user, or sandboxes at E2B."""
     if backend == "e2b":
@@ -185,7 +184,7 @@ def list_engines(backend: str, as_json: bool) -> None:  # noqa: FBT001
     ]
     rows += anyio.run(_container_rows, settings)
     if as_json:
-        click.echo(json.dumps(rows))
+        click.echo(to_json(rows))
         return
     if not rows:
         click.echo("no sandbox engine is running, and none was left behind")
@@ -300,7 +299,7 @@ def list_e2b(*, as_json: bool) -> None:
 
     found = anyio.run(find_leftovers, _e2b_options())
     if as_json:
-        click.echo(json.dumps([_e2b_row(one) for one in found]))
+        click.echo(to_json([_e2b_row(one) for one in found]))
         return
     if not found:
         click.echo("no sandbox of Assay is running at E2B")
@@ -376,7 +375,7 @@ def packages_command() -> None:
 
 
 @packages_command.command(name="list")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
+@JSON_ARRAY
 def list_layers(as_json: bool) -> None:  # noqa: FBT001 - click's
     """List all package layers, the most recently used first."""
     layers = _package_store().layers()
@@ -392,7 +391,7 @@ def list_layers(as_json: bool) -> None:  # noqa: FBT001 - click's
             }
             for layer in layers
         ]
-        click.echo(json.dumps(rows))
+        click.echo(to_json(rows))
         return
     if not layers:
         click.echo("no packages were fetched")

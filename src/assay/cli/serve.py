@@ -1,6 +1,5 @@
 """`assay serve`: the HTTP API and the web page; `assay keys`: API keys, with roles and quotas."""
 
-import json
 import logging
 import sys
 from collections.abc import AsyncGenerator
@@ -11,7 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from assay.cli.terminal import YES, confirm
+from assay.cli.terminal import (
+    BACKEND,
+    JSON_ARRAY,
+    JSON_OBJECT,
+    MODEL,
+    YES,
+    confirm,
+    json_option,
+    to_json,
+)
 from assay.contracts.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -22,10 +30,10 @@ if TYPE_CHECKING:
 @click.command(name="serve")
 @click.option("--host", help="Address to listen on.  [default: 127.0.0.1]")
 @click.option("--port", type=click.IntRange(0, 65535), help="[default: 8000; 0: any free]")
-@click.option("--model", help="Model to use: `auto`, `local`, PROVIDER[:MODEL] …")
-@click.option("--backend", help="Sandbox backend.  [default: sandbox.backend]")
+@MODEL
+@BACKEND
 @click.option("--require-keys", is_flag=True, default=None, help="Require an API key.")
-@click.option("--json", "as_json", is_flag=True, help="Print the address as one JSON object.")
+@json_option("Print the address as one JSON object.")
 @click.option("--log-json", is_flag=True, help="Also write the log to stderr, as JSON lines.")
 def command(*, as_json: bool, log_json: bool, **given: Any) -> int:
     """Serve the HTTP API and the web page until a signal stops the server.
@@ -57,7 +65,7 @@ def command(*, as_json: bool, log_json: bool, **given: Any) -> int:
 
     def announce(url: str, backend: str) -> None:
         if as_json:
-            click.echo(json.dumps({"url": url, "backend": backend}))
+            click.echo(to_json({"url": url, "backend": backend}))
             sys.stdout.flush()
         click.echo(f"listening on {url} (backend {backend}); Ctrl-C stops it", err=True)
 
@@ -88,7 +96,7 @@ def keys_command() -> None:
 @click.option("--runs", type=click.IntRange(min=1), help="Maximum number of unfinished runs.")
 @click.option("--tokens-per-day", type=click.IntRange(min=1))
 @click.option("--usd-per-day", type=click.FloatRange(min=0))
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@JSON_OBJECT
 def create(name: str, user: str | None, *, as_json: bool, **more: Any) -> int:
     """Create an API key called NAME."""
     import anyio
@@ -99,7 +107,7 @@ def create(name: str, user: str | None, *, as_json: bool, **more: Any) -> int:
 
     record, key = anyio.run(make)
     if as_json:
-        click.echo(json.dumps({**_fields(record), "key": key}))
+        click.echo(to_json({**_fields(record), "key": key}))
     else:
         click.echo(key)
         click.echo(
@@ -110,7 +118,7 @@ def create(name: str, user: str | None, *, as_json: bool, **more: Any) -> int:
 
 
 @keys_command.command(name="list")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
+@JSON_ARRAY
 def list_keys(*, as_json: bool) -> int:
     """List API keys without their secrets."""
     import anyio
@@ -121,7 +129,7 @@ def list_keys(*, as_json: bool) -> int:
 
     found = anyio.run(read)
     if as_json:
-        click.echo(json.dumps([_fields(record) for record in found]))
+        click.echo(to_json([_fields(record) for record in found]))
     elif found:
         _print_table(found)
     else:
@@ -132,7 +140,7 @@ def list_keys(*, as_json: bool) -> int:
 @keys_command.command()
 @click.argument("key_id", metavar="ID")
 @YES
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@JSON_OBJECT
 def revoke(key_id: str, *, yes: bool, as_json: bool) -> int:
     """Revoke the API key ID, from its next request on."""
     import anyio
@@ -144,7 +152,7 @@ def revoke(key_id: str, *, yes: bool, as_json: bool) -> int:
             await keys.revoke(key_id)
 
     anyio.run(end)
-    click.echo(json.dumps({"revoked": key_id}) if as_json else f"revoked {key_id}")
+    click.echo(to_json({"revoked": key_id}) if as_json else f"revoked {key_id}")
     return ExitCode.ACCEPTED
 
 

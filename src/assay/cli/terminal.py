@@ -1,19 +1,45 @@
-"""Questions before something is removed, and the progress of downloads."""
+"""What commands share: options, JSON, questions, progress of downloads, and interruption."""
 
+import json
+import signal
 import sys
-from collections.abc import Collection, Generator, Iterable
+from collections.abc import Callable, Collection, Coroutine, Generator, Iterable
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import click
 
 from assay.contracts.errors import UsageError
+from assay.contracts.jsonable import jsonable
 
 if TYPE_CHECKING:
     from assay.models.open import OpenOptions
 
 
-YES = click.option("--yes", is_flag=True, help="Do not ask; required without a terminal.")
+Value = TypeVar("Value")
+
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+
+FOLDER: Final = click.Path(file_okay=False, path_type=Path)
+FILE: Final = click.Path(dir_okay=False, path_type=Path)
+
+
+def json_option(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return the option `--json`, as the parameter `as_json`."""
+    return click.option("--json", "as_json", is_flag=True, help=what)
+
+
+JSON_OBJECT: Final = json_option("Print one JSON object.")
+JSON_ARRAY: Final = json_option("Print one JSON array.")
+YES: Final = click.option("--yes", is_flag=True, help="Do not ask; required without a terminal.")
+BACKEND: Final = click.option("--backend", help="Sandbox backend.  [default: sandbox.backend]")
+MODEL: Final = click.option("--model", help="Model to use: `auto`, `local`, PROVIDER[:MODEL] …")
+
+
+def to_json(value: object) -> str:
+    """Return a value as one line of JSON; a dataclass becomes an object of its fields."""
+    return json.dumps(jsonable(value))
 
 
 def confirm(question: str, *, yes: bool) -> None:
@@ -84,3 +110,54 @@ def open_progress(*, silent: bool = False) -> Generator["OpenOptions"]:
             )
 
         yield OpenOptions(on_notice=tell, on_progress=progress)
+
+
+async def run_until_interrupted(work: Callable[[], Coroutine[Any, Any, Value]]) -> Value | None:
+    """Run the work to completion; on SIGINT or SIGTERM cancel it cleanly and return None.
+
+    An error of the work is raised without the exception groups around it.
+    """
+    import anyio
+
+    value: Value | None = None
+    failures: list[Exception] = []
+
+    async def carry_out() -> None:
+        nonlocal value
+        try:
+            value = await work()
+        except Exception as error:  # noqa: BLE001 - raised below, where no group wraps it
+            failures.append(_innermost(error))
+        tasks.cancel_scope.cancel()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(carry_out)
+        with anyio.open_signal_receiver(*_SIGNALS) as signals:
+            async for _ in signals:
+                tasks.cancel_scope.cancel()
+                break
+    if failures:
+        raise failures[0]
+    return value
+
+
+@contextmanager
+def interruptible() -> Generator[None]:
+    """Make SIGINT and SIGTERM raise `KeyboardInterrupt` in code that blocks the event loop.
+
+    During a question, the signal would otherwise take effect only after the answer.
+    """
+    before = {number: signal.signal(number, signal.default_int_handler) for number in _SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _innermost(error: Exception) -> Exception:
+    """Return the first error without the groups around it."""
+    if isinstance(error, ExceptionGroup):
+        inner = cast("ExceptionGroup[Exception]", error).exceptions  # `isinstance` hides the type.
+        return _innermost(inner[0])
+    return error

@@ -1,12 +1,12 @@
 """`assay tools`: lists the tools of models, and checks tool files."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from assay.cli.terminal import FOLDER, JSON_ARRAY, JSON_OBJECT, to_json
 from assay.contracts.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -23,16 +23,16 @@ def command() -> None:
 
 
 @command.command(name="list")
-@click.option("--project", type=click.Path(file_okay=False, path_type=Path), default=Path())
+@click.option("--project", type=FOLDER, default=Path())
 @click.option("--no-mcp", "without_servers", is_flag=True, help="Do not start or ask MCP servers.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
+@JSON_ARRAY
 def list_(project: Path, *, without_servers: bool, as_json: bool) -> None:
     """List every tool, its origin, and whether models may use it without asking."""
     import anyio
 
     found: list[dict[str, Any]] = anyio.run(_list, project, without_servers)
     if as_json:
-        click.echo(json.dumps(found))
+        click.echo(to_json(found))
     else:
         _print(found)
 
@@ -88,7 +88,7 @@ def _print(found: Sequence[dict[str, Any]]) -> None:
 
 @command.command()
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@JSON_OBJECT
 def check(files: tuple[Path, ...], *, as_json: bool) -> int:
     """Check tool FILES, or all that Assay would load here. Nothing is run."""
     from assay.settings.load import load_settings
@@ -105,7 +105,7 @@ def check(files: tuple[Path, ...], *, as_json: bool) -> int:
         except UsageError as error:
             faults.append(str(error))
     if as_json:
-        click.echo(json.dumps({"tools": good, "faults": faults}))
+        click.echo(to_json({"tools": good, "faults": faults}))
     else:
         for fault in faults:
             click.echo(f"{click.style('invalid', fg='red')}  {fault}")

@@ -1,11 +1,11 @@
 """`assay verify`: checks a certificate's signature and files, and runs its checks again."""
 
-import json
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from assay.cli.terminal import FILE, FOLDER, JSON_OBJECT, to_json
 from assay.contracts.errors import ExitCode, JournalError, UsageError
 
 if TYPE_CHECKING:
@@ -18,16 +18,16 @@ _FINGERPRINT: Final = 16
 
 
 @click.command(name="verify")
-@click.argument("certificate", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("certificate", type=FILE)
 @click.option(
     "--workspace",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=FOLDER,
     help="Folder with the files.  [default: the one whose `.assay` folder has the certificate]",
 )
 @click.option("--exclude", multiple=True, metavar="GLOB", help="Files not to read (repeatable).")
 @click.option("--key", metavar="HEX", help="Accept only certificates signed by this public key.")
 @click.option("--no-run", is_flag=True, help="Check only signature and files; run nothing.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@JSON_OBJECT
 def verify(certificate: Path, **options: Any) -> int:
     """Check the signature and the files of a CERTIFICATE, and run its checks again.
 
@@ -79,7 +79,7 @@ def _folder_of(certificate: Path) -> Path:
 
 def _tell_tampering(error: JournalError, *, as_json: bool) -> int:
     if as_json:
-        click.echo(json.dumps({"status": "tampered", "reason": str(error)}))
+        click.echo(to_json({"status": "tampered", "reason": str(error)}))
     else:
         _say("tampered", "red", str(error))
         click.echo(f"hint: {error.hint}", err=True)
@@ -110,7 +110,7 @@ def _tell_check(
             "extra": [str(path) for path in differences.extra],
             "proof": _proof_fields(again) if again else None,
         }
-        click.echo(json.dumps(fields))
+        click.echo(to_json(fields))
     else:
         _print_check(status, certificate, differences, again, own=own)
     return ExitCode.ACCEPTED if status == "verified" else ExitCode.NOT_ACCEPTED

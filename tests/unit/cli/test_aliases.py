@@ -1,6 +1,8 @@
+import shlex
+
 import pytest
 
-from assay.cli.aliases import ShortForm, command_for, written
+from assay.cli.main import ShortForm, command_for
 from assay.contracts.errors import UsageError
 
 
@@ -18,7 +20,7 @@ from assay.contracts.errors import UsageError
     ],
 )
 def test_a_short_form_becomes_a_command(short: ShortForm, meant: str) -> None:
-    assert written(command_for(short)) == meant
+    assert shlex.join(("assay", *command_for(short))) == meant
 
 
 @pytest.mark.parametrize(

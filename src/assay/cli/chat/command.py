@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from assay.cli.terminal import YES, confirm
+from assay.cli.terminal import BACKEND, FILE, JSON_ARRAY, YES, confirm, json_option, to_json
 from assay.contracts.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -39,8 +39,8 @@ _PAGE: Final = 100
     help="Install this package for the notebook (repeatable).",
 )
 @click.option("--model", default="", help="Model to use: `auto`, `local`, PROVIDER[:MODEL] …")
-@click.option("--backend", help="Sandbox backend.  [default: sandbox.backend]")
-@click.option("--json", "as_json", is_flag=True, help="With MESSAGE: print one JSON object.")
+@BACKEND
+@json_option("With MESSAGE: print one JSON object.")
 def chat(message: str | None, **options: Any) -> int:
     """Chat with an agent that can run code. With MESSAGE, take one turn and exit.
 
@@ -151,7 +151,7 @@ def sessions() -> None:
 
 
 @sessions.command(name="list")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
+@JSON_ARRAY
 def list_sessions(*, as_json: bool) -> int:
     """List sessions, the most recently used first."""
     from assay.cli.chat.commands import session_table
@@ -160,7 +160,7 @@ def list_sessions(*, as_json: bool) -> int:
 
     found = _store().list()
     if as_json:
-        click.echo(json.dumps(jsonable(found)))
+        click.echo(to_json(jsonable(found)))
     elif found:
         open_console().print(session_table(found))
     else:
@@ -193,7 +193,7 @@ def delete(name: str, *, yes: bool) -> int:
 
 @sessions.command()
 @click.argument("name")
-@click.argument("path", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("path", type=FILE)
 def export(name: str, path: Path) -> int:
     """Write session NAME to PATH, a notebook (.ipynb) or Markdown (.md)."""
     from assay.cli.chat.commands import write_export

@@ -21,8 +21,7 @@ from assay.cli.chat import view
 from assay.cli.chat.commands import COMMANDS, CommandContext, GoTo, Leave, Next, dispatch
 from assay.cli.chat.view import ChatView
 from assay.cli.render.text import one_line
-from assay.cli.signals import run_until_interrupted
-from assay.cli.terminal import open_progress
+from assay.cli.terminal import open_progress, run_until_interrupted
 from assay.contracts.chat import ChatEvent, Exhibit, ToolAsk, TurnEnded
 from assay.contracts.errors import AssayError, require
 from assay.settings.load import Settings, terminal_graphics

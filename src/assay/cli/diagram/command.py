@@ -14,6 +14,7 @@ import click
 
 import assay
 from assay.cli.diagram.picture import Arrow, Node, Picture, without_shortcuts
+from assay.cli.terminal import FILE
 from assay.contracts.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ _WIDEST: Final = 160
     type=click.Choice(["text", "mermaid", "svg"]),
     help="Output format.  [default: by the suffix of --out, else text]",
 )
-@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Write to this file.")
+@click.option("--out", type=FILE, help="Write to this file.")
 def command(what: What, wanted: Format | None, out: Path | None) -> int:
     """Draw the parts of the package, the backends, models and servers, and the agent's graph.
 

@@ -1,6 +1,5 @@
 """`assay doctor`: shows what works here, what does not, and how to fix it."""
 
-import json
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -9,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from assay.cli.terminal import json_option, to_json
 from assay.contracts.distribution import install_command
 from assay.contracts.errors import ExitCode, MissingExtraError
 from assay.contracts.execution import Isolation
@@ -42,7 +42,7 @@ _GRADES: Final = {
 
 
 @click.command(name="doctor")
-@click.option("--json", "as_json", is_flag=True, help="Print everything as one JSON object.")
+@json_option("Print everything as one JSON object.")
 def command(*, as_json: bool) -> int:
     """Check what this machine can isolate, and list what is missing.
 
@@ -58,7 +58,7 @@ def command(*, as_json: bool) -> int:
         console.width = _UNBROKEN
     report, sections = _examine(console, silent=as_json)
     if as_json:
-        click.echo(json.dumps(report_fields(report, sections)))
+        click.echo(to_json(report_fields(report, sections)))
     else:
         show(report, console, sections)
     return ExitCode.ACCEPTED if report.proof else ExitCode.INFRASTRUCTURE
